@@ -1,0 +1,1 @@
+"""Operations written several ways, and the backends that run them."""

@@ -1,0 +1,70 @@
+"""What the two NumPy backends share: arrays in, arrays out, nothing to wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from impls.contract import Array, Problem, Result
+
+
+class NumpyStep:
+    """A problem as NumPy arrays of its dtype; see `impls.contract.Step`."""
+
+    outputs: list[Array]
+    gradients: dict[str, Array | None]
+
+    def __init__(self, problem: Problem, said: Callable[..., Any]) -> None:
+        self.problem, self.said = problem, said
+        dtype = np.dtype(problem.dtype)
+        self.arrays = {
+            n: a.astype(dtype, copy=n in problem.op.state)
+            for n, a in problem.inputs.items()
+        }
+        self.cotangents = [
+            None if a is None else a.astype(dtype, copy=False)
+            for a in problem.cotangents
+        ]
+
+    def wait(self) -> None:
+        """NumPy returns when it is done."""
+
+    def state(self) -> dict[str, Array]:
+        """What the op updated in place."""
+        return {name: self.arrays[name] for name in self.problem.op.state}
+
+    def read(self) -> Result:
+        """Outputs, gradients and state, as they are."""
+        op = self.problem.op
+        outputs = dict(zip(op.outputs, self.outputs, strict=False))
+        gradients = {f"d{n}": self.gradients[n] for n in self.problem.wanted}
+        everything = {**outputs, **gradients, **self.state()}
+        return Result(
+            outputs=outputs,
+            gradients=gradients,
+            state=self.state(),
+            dtypes={n: str(a.dtype) for n, a in everything.items() if a is not None},
+        )
+
+
+class NumpyBackend:
+    """A backend that runs its own kind of step on the CPU."""
+
+    framework = "numpy"
+
+    def __init__(self, dialect: str, step: type[Any]) -> None:
+        self.dialect, self.step = dialect, step
+
+    def version(self) -> str:
+        """NumPy's version."""
+        return np.__version__
+
+    def missing(self, device: str) -> str:
+        """NumPy runs on the CPU alone."""
+        return "" if device == "cpu" else "NumPy runs on the CPU alone"
+
+    def prepare(self, problem: Problem) -> Any:
+        """Cast the arrays; the page's dialect is looked up here."""
+        return self.step(problem, problem.op.said(self.dialect, "numpy"))

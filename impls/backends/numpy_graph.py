@@ -1,0 +1,41 @@
+"""NumPy: the op's formula, differentiated by our own graph engine."""
+
+from impls import graph
+from impls.backends._numpy import NumpyBackend, NumpyStep
+from impls.contract import Array, as_tuple
+
+
+class Graph(NumpyStep):
+    """Builds the graph in `forward`, and that of the gradient in `backward`."""
+
+    def forward(self) -> None:
+        """Build and evaluate the formula's graph."""
+        self.variables = {n: graph.variable(a) for n, a in self.arrays.items()}
+        arguments = self.problem.arguments(self.variables)
+        returned = self.said(graph, *arguments, **self.problem.attributes)
+        self.nodes = as_tuple(returned)
+        graph.forward(self.nodes)
+        self.outputs = [node.value for node in self.nodes]
+
+    def backward(self) -> None:
+        """Sweep back from the outputs that have a gradient."""
+        op = self.problem.op
+        pairs = [
+            (node, dy)
+            for name, node, dy in zip(op.outputs, self.nodes, self.cotangents)
+            if name not in op.integers
+        ]
+        inputs = [self.variables[name] for name in self.problem.wanted]
+        nodes, cotangents = [n for n, _ in pairs], [dy for _, dy in pairs]
+        gradients = graph.gradient(nodes, cotangents, inputs)
+        graph.forward([node for node in gradients if node is not None])
+        values = (None if node is None else node.value for node in gradients)
+        self.gradients = dict(zip(self.problem.wanted, values))
+
+    def state(self) -> dict[str, Array]:
+        """The formula is pure: it returns the new state after the outputs."""
+        op = self.problem.op
+        return dict(zip(op.state, self.outputs[len(op.outputs) :]))
+
+
+backend = NumpyBackend("formula", Graph)

@@ -1,0 +1,103 @@
+"""Layer normalisation over the trailing axes, those of weight and bias.
+
+    h = (x - mean(x)) * rstd,   rstd = 1 / sqrt(var(x) + eps)      y = h * weight + bias
+
+    dx = rstd * (g - mean(g) - h * mean(g * h)),   g = dy * weight
+    dweight = sum(dy * h),   dbias = sum(dy)        over the leading axes
+
+x (..., normalised shape), weight and bias (normalised shape); means and the biased
+variance are taken over the normalised axes. Ba, Kiros, Hinton, arXiv:1607.06450.
+"""
+
+import math
+
+import numpy as np
+
+from impls.contract import Case, Op, Unsupported
+
+
+def shapes(*leading, over):
+    return {"x": (*leading, *over), "weight": over, "bias": over, "eps": 1e-5}
+
+
+op = Op(
+    "layer_norm",
+    inputs="x weight bias",
+    cases=[
+        Case("3x8", **shapes(3, over=(8,))),
+        Case("2x3x4x5-over4x5", **shapes(2, 3, over=(4, 5))),
+        Case("6-over6", **shapes(over=(6,))),
+    ],
+    sizes=[
+        Case(f"{n}x1024", **shapes(n, over=(1024,))) for n in (4, 64, 256, 1024)
+    ],
+)
+
+
+@op.implement("formula")
+def formula(xp, x, weight, bias, *, eps):
+    axes = tuple(range(-weight.ndim, 0))
+    centred = x - xp.mean(x, axis=axes, keepdims=True)
+    variance = xp.mean(centred * centred, axis=axes, keepdims=True)
+    return centred / xp.sqrt(variance + eps) * weight + bias
+
+
+@op.implement("manual")
+def manual(x, weight, bias, *, eps):
+    shape, n = x.shape, weight.size
+    h = x.reshape(-1, n) - x.reshape(-1, n).mean(axis=1, keepdims=True)
+    rstd = 1 / np.sqrt(np.einsum("ri,ri->r", h, h)[:, None] / n + eps)
+    h *= rstd.astype(x.dtype)
+    y = h * weight.reshape(n)
+    y += bias.reshape(n)
+
+    def backward(dy):
+        dy = dy.reshape(-1, n)
+        dweight = np.einsum("ri,ri->i", dy, h).reshape(weight.shape)
+        dbias = dy.sum(axis=0).reshape(weight.shape)
+        dx = dy * weight.reshape(n)
+        along_h = np.einsum("ri,ri->r", dx, h)[:, None] / n
+        dx -= dx.mean(axis=1, keepdims=True)
+        dx -= h * along_h
+        dx *= rstd
+        return dx.reshape(shape), dweight, dbias
+
+    return y.reshape(shape), backward
+
+
+@op.implement("autograd")
+def autograd(F, x, weight, bias, *, eps):
+    return F.nn.functional.layer_norm(x, tuple(weight.shape), weight, bias, eps)
+
+
+@op.implement("autograd", framework="oneflow")
+def autograd_oneflow(F, x, weight, bias, *, eps):
+    if x.ndim == weight.ndim:
+        raise Unsupported("OneFlow 0.9.0's layer_norm wants an axis before the others")
+    return autograd(F, x, weight, bias, eps=eps)
+
+
+@op.implement("custom")
+class LayerNorm:
+    @staticmethod
+    def forward(ctx, x, weight, bias, *, eps):
+        axes = tuple(range(-weight.ndim, 0))
+        centred = x - x.mean(axes, keepdim=True)
+        deviation = ((centred * centred).mean(axes, keepdim=True) + eps).sqrt()
+        ctx.save_for_backward(centred, deviation, weight)
+        return centred / deviation * weight + bias
+
+    @staticmethod
+    def backward(ctx, dy, *, eps):
+        """The Jacobian is symmetric: centre dy * weight, remove its part along h."""
+        centred, deviation, weight = ctx.saved_tensors
+        trailing = tuple(range(-weight.ndim, 0))
+        leading = tuple(range(dy.ndim - weight.ndim))
+        h = centred / deviation
+        dh = dy * weight
+        dh = dh - dh.mean(trailing, keepdim=True)
+        n = math.prod(weight.shape)
+        part = (dh * h).sum(trailing, keepdim=True) / n
+        dweight = (dy * h).sum(leading) if leading else dy * h
+        dbias = dy.sum(leading) if leading else dy
+        return (dh - h * part) / deviation, dweight, dbias
