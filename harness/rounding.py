@@ -1,0 +1,298 @@
+"""How far rounding alone may move each value of a graph: running error analysis.
+
+Every node gets a magnitude E beside its value v, counted in units of the unit roundoff
+u of the precision under test: an honest implementation in that precision lands within
+about u * E of v. E obeys one rule per primitive (`ERROR`), the gradient is a node like
+any other, and so its tolerance is derived rather than chosen.
+
+Rules keep the second-order terms (u * Ea * Eb, expm1, a denominator that shrinks by its
+own error): without them the radius of a constant row of layer_norm is four decades too
+small. They add the smallest normal number where a product or quotient may underflow.
+A value that may overflow, or a denominator that may vanish, has an infinite radius.
+
+Source: Wilkinson's running error analysis; Higham, Accuracy and Stability of Numerical
+Algorithms, 2nd ed., section 3.3; the bounds of single functions are mean-value bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from impls.graph import Node, topological_order
+
+Array = NDArray[Any]
+Error = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A floating-point format (IEEE 754-2019, table 3.1; bfloat16: Intel 2018).
+
+    `digits` counts the bits of the significand, `least` and `most` are the exponents
+    of the smallest normal number and of the first power of two that overflows.
+    """
+
+    name: str
+    digits: int
+    least: int
+    most: int
+
+    @property
+    def roundoff(self) -> float:
+        """Unit roundoff u: the largest relative error of rounding to nearest."""
+        return math.ldexp(1.0, -self.digits)
+
+    @property
+    def smallest(self) -> float:
+        """Smallest normal number."""
+        return math.ldexp(1.0, self.least)
+
+    @property
+    def largest(self) -> float:
+        """Largest finite number."""
+        return math.ldexp(2.0 - 2.0 ** (1 - self.digits), self.most - 1)
+
+    def round(self, values: Array) -> Array:
+        """The nearest numbers of this format, kept in the dtype of `values`.
+
+        Ties go to even; subnormal numbers and overflow are those of the format.
+        """
+        with np.errstate(all="ignore"):
+            if self.name != "bfloat16":
+                return values.astype(self.name).astype(values.dtype)
+            _, exponent = np.frexp(values)
+            finest = np.maximum(exponent, self.least + 1) - self.digits
+            rounded = np.ldexp(np.rint(np.ldexp(values, -finest)), finest)
+            too_large = np.abs(rounded) > self.largest
+            return np.where(too_large, np.copysign(np.inf, values), rounded)
+
+
+PRECISIONS = {
+    p.name: p
+    for p in (
+        Precision("float64", 53, -1022, 1024),
+        Precision("float32", 24, -126, 128),
+        Precision("float16", 11, -14, 16),
+        Precision("bfloat16", 8, -126, 128),
+    )
+}
+
+
+def running_errors(outputs: Iterable[Node], precision: Precision) -> dict[Node, Error]:
+    """E of the outputs and of every node behind them, in units of the unit roundoff.
+
+    Leaves are exact where the format holds their value; a constant that it must round
+    (4.3, an eps of 1e-5) counts one rounding.
+    """
+    errors: dict[Node, Error] = {}
+    with np.errstate(all="ignore"):
+        for node in topological_order(outputs):
+            errors[node] = _error(node, errors, precision)
+    return errors
+
+
+def longest_reduction(outputs: Iterable[Node]) -> int:
+    """The largest number of terms that any sum or product in the graph adds up."""
+    return max((_terms(node) for node in topological_order(outputs)), default=1)
+
+
+def _terms(node: Node) -> int:
+    if node.primitive is None or not node.size:
+        return 1
+    if node.primitive.name == "matmul":
+        return node.inputs[0].shape[-1]
+    if node.primitive.name in ("sum", "sum_to"):
+        return node.inputs[0].size // node.size
+    return 1
+
+
+def _error(node: Node, errors: dict[Node, Error], precision: Precision) -> Error:
+    value = np.abs(node.value).astype(np.float64)
+    if node.primitive is None:
+        exact = precision.round(node.value) == node.value
+        return np.where(exact, 0.0, value)
+    at = _At(node, value, [errors[source] for source in node.inputs], precision)
+    error = np.asarray(ERROR[node.primitive.name](at), dtype=np.float64)
+    overflows = ~(value + precision.roundoff * error <= precision.largest)
+    return np.where(overflows | np.isnan(error), np.inf, error)
+
+
+class _At:
+    """What a rule sees: magnitudes of the inputs, their E, and the node's own |v|."""
+
+    def __init__(
+        self, node: Node, value: Error, errors: list[Error], precision: Precision
+    ) -> None:
+        self.node, self.v, self.e = node, value, errors
+        self.u = precision.roundoff
+        self.tiny = precision.smallest / precision.roundoff
+
+    @property
+    def a(self) -> Error:
+        return np.abs(self.node.inputs[0].value).astype(np.float64)
+
+    @property
+    def b(self) -> Error:
+        return np.abs(self.node.inputs[1].value).astype(np.float64)
+
+    @property
+    def underflow(self) -> Error:
+        """A result that is not exactly zero may be flushed to it."""
+        return np.where((self.a != 0) & (self.b != 0), self.tiny, 0.0)
+
+
+def _sum(at: _At) -> Error:
+    return at.e[0] + at.e[1] + at.v
+
+
+def _product(at: _At) -> Error:
+    (ea, eb), a, b = at.e, at.a, at.b
+    # An exact zero times something unbounded is still zero, not nan.
+    cross = np.where(b == 0, 0, b * ea) + np.where(a == 0, 0, a * eb)
+    return cross + at.u * _times(ea, eb) + at.v + at.underflow
+
+
+def _times(a: Error, b: Error) -> Error:
+    return np.where((a == 0) | (b == 0), 0.0, a * b)
+
+
+def _quotient(at: _At) -> Error:
+    left = at.b - at.u * at.e[1]
+    error = (at.e[0] + at.v * at.e[1]) / left + at.v + at.underflow
+    return np.where(left > 0, error, np.inf)
+
+
+def _exp(at: _At) -> Error:
+    return at.v * np.expm1(at.u * at.e[0]) / at.u + at.v + at.tiny
+
+
+def _exp2(at: _At) -> Error:
+    grown = np.expm1(math.log(2) * at.u * at.e[0]) / at.u
+    return at.v * grown + at.v + at.tiny
+
+
+def _log(at: _At) -> Error:
+    left = at.a - at.u * at.e[0]
+    return np.where(left > 0, at.e[0] / left + at.v, np.inf)
+
+
+def _sqrt(at: _At) -> Error:
+    left = at.v * at.v - at.u * at.e[0]
+    change = np.where(at.e[0] == 0, 0.0, at.e[0] / (at.v + np.sqrt(left)))
+    return np.where(left >= 0, change + at.v, np.inf)
+
+
+def _square(at: _At) -> Error:
+    e = at.e[0]
+    return 2 * at.a * e + at.u * e * e + at.v + np.where(at.a != 0, at.tiny, 0.0)
+
+
+def _wave(slope: Callable[[Error], Error]) -> Callable[[_At], Error]:
+    def rule(at: _At) -> Error:
+        e = at.e[0]
+        first = np.abs(slope(at.a)) * e + at.u * e * e / 2  # |f''| <= 1
+        return np.minimum(first, 2 / at.u) + at.v
+
+    return rule
+
+
+def _tanh(at: _At) -> Error:
+    e = at.e[0]
+    return (1 - at.v**2) * e + 0.39 * at.u * e * e + at.v  # |f''| <= 0.77
+
+
+def _sigmoid(at: _At) -> Error:
+    # s(a + h) - s(a) is at most min(s, 1 - s) * (exp|h| - 1) in magnitude.
+    near = np.minimum(at.v, 1 - at.v)
+    grown = np.where(near == 0, 0.0, near * np.expm1(at.u * at.e[0]) / at.u)
+    return grown + at.v + at.tiny
+
+
+def _reduction(at: _At) -> Error:
+    """One rounding of each term's magnitude; the limit allows for their number."""
+    node = at.node
+    assert node.primitive is not None
+    add_up = node.primitive.compute
+    error = add_up(at.e[0], **node.attributes)
+    return error + (add_up(at.a, **node.attributes) if _terms(node) > 1 else 0.0)
+
+
+def _matmul(at: _At) -> Error:
+    (ea, eb), a, b = at.e, at.a, at.b
+    rounded = a @ b + at.tiny * a.shape[-1] * (at.v > 0)
+    if not (ea.any() or eb.any()):
+        return rounded
+    return a @ eb + ea @ b + at.u * (ea @ eb) + rounded
+
+
+def _selection(at: _At) -> Error:
+    """A weight of 0 or 1 is exact, unless rounding could turn the choice around."""
+    a, b = (source.value for source in at.node.inputs)
+    blur = at.u * (at.e[0] + at.e[1])
+    return np.where((blur > 0) & (np.abs(a - b) <= blur), np.inf, 0.0)
+
+
+def _pick(at: _At) -> Error:
+    x, axis = at.node.inputs[0].value, at.node.attributes["axis"]
+    blur = at.u * at.e[0]
+    reach = np.max(x - blur, axis=axis, keepdims=True) - blur
+    contenders = np.sum(x >= reach, axis=axis, keepdims=True)
+    return np.where((blur > 0) & (x >= reach) & (contenders > 1), np.inf, 0.0)
+
+
+def _sign(at: _At) -> Error:
+    return np.where((at.e[0] > 0) & (at.a <= at.u * at.e[0]), np.inf, 0.0)
+
+
+def _largest(at: _At) -> Error:
+    axis, keepdims = (at.node.attributes[name] for name in ("axis", "keepdims"))
+    return np.asarray(np.max(at.e[0], axis=axis, keepdims=keepdims))
+
+
+def _copied(at: _At) -> Error:
+    assert at.node.primitive is not None
+    return np.asarray(at.node.primitive.compute(at.e[0], **at.node.attributes))
+
+
+def _exact(at: _At) -> Error:
+    return np.zeros_like(at.v)
+
+
+ERROR: dict[str, Callable[[_At], Error]] = {
+    "add": _sum,
+    "subtract": _sum,
+    "multiply": _product,
+    "divide": _quotient,
+    "negative": lambda at: at.e[0],
+    "exp": _exp,
+    "exp2": _exp2,
+    "log": _log,
+    "sqrt": _sqrt,
+    "square": _square,
+    "sin": _wave(np.cos),
+    "cos": _wave(np.sin),
+    "tanh": _tanh,
+    "sigmoid": _sigmoid,
+    "sum": _reduction,
+    "sum_to": _reduction,
+    "matmul": _matmul,
+    "maximum": lambda at: np.maximum(at.e[0], at.e[1]),
+    "max": _largest,
+    "abs": lambda at: at.e[0],
+    "share": _selection,
+    "pick": _pick,
+    "sign": _sign,
+    "argmax": _exact,
+    "stop_gradient": _exact,
+    "reshape": _copied,
+    "permute_dims": _copied,
+    "broadcast_to": _copied,
+    "take": _copied,
+    "put": _copied,
+}
