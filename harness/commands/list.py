@@ -1,0 +1,30 @@
+"""`gradwatch list`: the names that other commands take."""
+
+from __future__ import annotations
+
+import click
+
+from harness.inputs import REGIMES, case_name
+from impls.catalogue import backend_names, load_op, op_names
+
+
+def _cases() -> list[str]:
+    ops = [load_op(name) for name in op_names()]
+    return [
+        case_name(op.name, regime, case, dtype)
+        for op in ops
+        for case in op.cases
+        for regime in REGIMES
+        for dtype in ("float32", "float64")
+    ]
+
+
+_NAMES = {"ops": op_names, "backends": backend_names, "cases": _cases}
+
+
+@click.command()
+@click.argument("what", type=click.Choice(sorted(_NAMES)))
+def command(what: str) -> None:
+    """Names of ops, backends or cases, one a line. Imports no framework."""
+    for name in _NAMES[what]():
+        click.echo(name)
