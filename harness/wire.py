@@ -1,0 +1,132 @@
+"""Arrays as bytes between processes, and the memory layouts in which they arrive.
+
+NumPy versions differ between interpreters, so neither pickles nor seeds travel: an
+array is its dtype, shape, layout and bytes in C order. The odd strides of a layout are
+made where the array arrives; what travels is always contiguous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from impls.catalogue import known
+from impls.contract import Array
+
+#: dtype (NumPy's, with its byte order), shape, layout, bytes in C order.
+Packed = tuple[str, tuple[int, ...], str, bytes]
+
+_KINDS = "biufc"  # booleans, integers, reals, complex: what every NumPy has
+
+
+def pack(array: Array, layout: str = "contiguous") -> Packed:
+    """An array as builtin types; it arrives in `layout`.
+
+    Raises:
+        TypeError: Its dtype is not NumPy's own. bfloat16 travels as float32.
+        UnknownName: There is no such layout.
+    """
+    known("layout", layout, LAYOUTS)
+    array = np.asarray(array)
+    if array.dtype.kind not in _KINDS:
+        raise TypeError(
+            f"an array of {array.dtype} cannot travel: its dtype is not known to every"
+            " NumPy; use one that holds its values exactly, such as float32"
+        )
+    return array.dtype.str, array.shape, layout, array.tobytes()
+
+
+def unpack(packed: Packed) -> Array:
+    """The array, writeable and in its layout."""
+    dtype, shape, layout, raw = packed
+    return lay_out(np.frombuffer(raw, dtype).reshape(shape), layout)
+
+
+def plain(value: Any) -> Any:
+    """Attributes as builtin types: NumPy's scalars are not known to every interpreter.
+
+    Raises:
+        TypeError: A value is neither builtin nor a NumPy scalar.
+    """
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {plain(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(plain, value))
+    if value is None or type(value) in (bool, int, float, complex, str, bytes):
+        return value
+    raise TypeError(f"an attribute cannot travel: {value!r} is a {type(value)}")
+
+
+def lay_out(array: Array, layout: str) -> Array:
+    """A writeable copy with the same values and the strides of a layout.
+
+    contiguous  C order
+    permuted    the axes in memory in the reverse of C order
+    sliced      every second element of a buffer twice as wide; NaN lies between
+    expanded    stride 0 along each axis along which nothing changes
+    negative    every axis runs backwards
+
+    Raises:
+        ValueError: "expanded", and the array changes along every axis.
+        UnknownName: There is no such layout.
+    """
+    return LAYOUTS[known("layout", layout, LAYOUTS)](array)
+
+
+def _contiguous(array: Array) -> Array:
+    return np.array(array, order="C")
+
+
+def _permuted(array: Array) -> Array:
+    return np.array(array, order="F")
+
+
+def _sliced(array: Array) -> Array:
+    """What lies between is NaN (or the largest integer): reading it shows."""
+    if array.ndim == 0:
+        return _contiguous(array)
+    kind = array.dtype.kind
+    between = np.iinfo(array.dtype).max if kind in "iu" else kind == "b" or np.nan
+    wide = np.full((*array.shape[:-1], 2 * array.shape[-1]), between, array.dtype)
+    wide[..., ::2] = array
+    return wide[..., ::2]
+
+
+def _expanded(array: Array) -> Array:
+    constant = [_is_constant(array, axis) for axis in range(array.ndim)]
+    if array.size > 1 and not any(constant):
+        raise ValueError(
+            f"an array of shape {array.shape} that changes along every axis"
+            " cannot be laid out with a stride of 0"
+        )
+    kept = np.array(array[tuple(slice(0, 1 if c else None) for c in constant)])
+    strides = [0 if c else s for c, s in zip(constant, kept.strides, strict=True)]
+    return as_strided(kept, array.shape, strides)
+
+
+def _is_constant(array: Array, axis: int) -> bool:
+    """Bitwise, so that NaN equals itself and -0.0 is not 0.0."""
+    if array.shape[axis] < 2 or array.size == 0:
+        return False
+    raw = np.ascontiguousarray(array).view(np.uint8)
+    raw = raw.reshape(*array.shape, array.itemsize)
+    return bool((raw == raw.take([0], axis)).all())
+
+
+def _negative(array: Array) -> Array:
+    backwards = (slice(None, None, -1),) * array.ndim
+    return np.array(array[backwards])[(..., *backwards)]
+
+
+LAYOUTS: dict[str, Callable[[Array], Array]] = {
+    "contiguous": _contiguous,
+    "permuted": _permuted,
+    "sliced": _sliced,
+    "expanded": _expanded,
+    "negative": _negative,
+}
