@@ -1,0 +1,33 @@
+# The targets; each line that begins with "name: ... ##" is its own help.
+.DEFAULT_GOAL := help
+.PHONY: help run test lint types environments oneflow clean
+
+help:  ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+
+run: environments  ## the main job: a tour of the project, then every gradient judged
+	@.venv/bin/gradwatch doctor
+	@.venv/bin/python -m harness.tour
+	@.venv/bin/gradwatch agree
+
+test: environments lint types  ## lint, types and the test suite
+	.venv/bin/python -m pytest -n auto
+
+lint: environments  ## ruff: rules and format
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+
+types: environments  ## mypy --strict
+	.venv/bin/mypy
+
+environments:  ## make .venv and .venv-oneflow, where something has changed
+	@python3 scripts/environments.py
+
+oneflow:  ## try OneFlow's environment again where it was skipped, or fail
+	@python3 scripts/environments.py --require-oneflow
+
+clean:  ## remove the environments, caches and build leftovers; results stay
+	rm -rf .venv .venv.new .venv.old .venv-oneflow .venv-oneflow.new .venv-oneflow.old
+	rm -rf .uv .asv .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf build dist gradwatch.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
