@@ -90,9 +90,10 @@ def agree(
     """
     listed = known.load() if entries is None else entries
     found = Agreement()
-    by_task = {task.id: (trial, task) for trial, task in _tasks(trials, backends, devices)}
+    paired = _tasks(trials, backends, devices)
+    by_task = {task.id: (trial, task) for trial, task in paired}
     tasks = [task for _, task in by_task.values()]
-    asked = defaultdict(int)
+    asked: dict[tuple[str, str], int] = defaultdict(int)
     for trial, task in by_task.values():
         asked[trial.name, task.device] += 1
     waiting: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
@@ -119,7 +120,7 @@ def _tasks(
 def _settle(
     found: Agreement, trial: Trial, outcomes: list[Outcome], listed: Sequence[Any]
 ) -> None:
-    """Judge one trial on all backends, compare them with each other, keep the records."""
+    """Judge one trial on all backends, compare them with each other, keep records."""
     outcomes.sort(key=lambda outcome: outcome.task.backend)
     right = reference(trial.problem)
     tensors = {}
@@ -138,7 +139,7 @@ def _settle(
             _record(trial, outcome, j) for j in _judgements(right, outcome)
         ]
     for tensor in next(iter(right.truths.values())):
-        ratios = _pairs(right, tensor, tensors)
+        ratios = {} if right.set_valued else _pairs(right, tensor, tensors)
         _keep_worst(found.pairs.setdefault(trial.problem.op.name, {}), ratios)
         _name_outliers(tensor, judged, ratios, right.limit)
     for records in judged.values():
@@ -156,7 +157,7 @@ def _judgements(right: Reference, outcome: Outcome) -> Iterator[Judgement]:
         message = f"{name}: overwritten by the forward or the backward pass"
         yield Judgement(name, "malformed", message=message)
     if not outcome.saved_intact:
-        message = "a saved tensor was overwritten: a second backward gave another result"
+        message = "a saved tensor was overwritten: the second backward differs"
         yield Judgement("saved", "malformed", message=message)
     result = outcome.result
     got = {**result.gradients, **result.outputs, **result.state}
@@ -238,7 +239,9 @@ def _name_outliers(
 ) -> None:
     """Say in the messages who stands against the rest, which agree among themselves."""
     wrong = [
-        r for rs in judged.values() for r in rs
+        r
+        for rs in judged.values()
+        for r in rs
         if r["tensor"] == tensor and r["verdict"] in ("disagree", "nonfinite")
     ]
     accused = {r["backend"] for r in wrong}

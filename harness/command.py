@@ -44,7 +44,7 @@ class Commands(click.Group):
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="gradwatch")
 def gradwatch() -> None:
-    """Is the gradient right, is it fast, and since when.
+    r"""Is the gradient right, is it fast, and since when.
 
     One operation, said several ways (NumPy by hand, a NumPy graph engine, PyTorch,
     OneFlow), is judged against a wider reference with a tolerance that is derived from

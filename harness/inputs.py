@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -79,7 +79,6 @@ class Regime:
     """How values, cotangents and memory layouts of a case are chosen.
 
     `first_only` leaves the other inputs normal: infinities everywhere say nothing.
-    `scale` of the domain: where an op's domain is bounded, values are scaled into it.
     """
 
     name: str
@@ -122,7 +121,8 @@ class Trial:
     @property
     def name(self) -> str:
         """Such as layer_norm[shifted-3x8-float32]; history is keyed by it."""
-        return case_name(self.problem.op.name, self.regime, self.case, self.problem.dtype)
+        problem = self.problem
+        return case_name(problem.op.name, self.regime, self.case, problem.dtype)
 
 
 def case_name(op: str, regime: str, case: str, dtype: str) -> str:
@@ -206,7 +206,7 @@ def _cotangent(rng: Generator, shape: tuple[int, ...], kind: str) -> Array:
     return np.ones(shape) if kind == "ones" else np.asarray(rng.standard_normal(shape))
 
 
-@lru_cache(maxsize=None)
+@cache
 def output_shapes(op: Op, case: Case) -> tuple[tuple[int, ...] | None, ...]:
     """Shapes of the outputs of a case; None for an integer output, without gradient."""
     leaves = {n: graph.variable(np.ones(s)) for n, s in op.shapes(case).items()}

@@ -150,7 +150,7 @@ def judge_tensors(
     """
     trials = [
         tuple(
-            _judge_tensor(truths[name], array, dtypes.get(name, "another"), dtype, right)
+            _judge_tensor(truths[name], array, dtypes.get(name, ""), dtype, right)
             for name, array in got.items()
         )
         for truths in right.truths.values()
@@ -175,7 +175,7 @@ def _by_convention(
         values = [truths[j.tensor].value for truths in right.truths.values()]
         depends = any(not np.array_equal(values[0], v, equal_nan=True) for v in values)
         if depends and j.verdict in ("agree", "vacuous"):
-            told = f"{j.tensor}: right at a tie, which it breaks by the {name} convention"
+            told = f"{j.tensor}: right at a tie, broken by the {name} convention"
             j = replace(j, verdict="convention", convention=name, message=told)
         settled.append(j)
     return tuple(settled)
@@ -202,7 +202,7 @@ def _structural_fault(truth: Truth, got: Array | None, has: str, wants: str) -> 
         return f"shape {got.shape}, expected {truth.value.shape}"
     integer = truth.value.dtype.kind == "i"
     if not integer and has != wants:
-        return f"dtype {has if has != 'another' else got.dtype}, expected {wants}"
+        return f"dtype {has or got.dtype}, expected {wants}"
     return ""
 
 
@@ -309,7 +309,7 @@ def _precision(arrays: Sequence[Array], dtype: str | None) -> str:
     held = sorted({a.dtype.name for a in arrays})
     if dtype is None:
         if len(held) > 1:
-            raise ValueError(f"inputs of several dtypes ({', '.join(held)}): say dtype=")
+            raise ValueError(f"inputs of several dtypes ({', '.join(held)}): say which")
         (dtype,) = held
     if dtype not in PRECISIONS:
         raise ValueError(f"no precision {dtype!r}; one of {', '.join(PRECISIONS)}")

@@ -8,6 +8,7 @@ precision is no wider than float64, the radius doubles by itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -65,7 +66,7 @@ def limit_for(reduction: int) -> float:
     16 lies above every honest ratio met in calibration (at most 10.2); sqrt(n)/2 admits
     sums added up one by one, whose error grows faster than that of a blocked sum.
     """
-    return 16 + reduction**0.5 / 2
+    return 16 + math.sqrt(reduction) / 2
 
 
 def wider(precision: Precision) -> np.dtype[Any]:

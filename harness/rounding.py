@@ -219,16 +219,17 @@ def _reduction(at: _At) -> Error:
     node = at.node
     assert node.primitive is not None
     add_up = node.primitive.compute
-    error = add_up(at.e[0], **node.attributes)
+    error: Error = add_up(at.e[0], **node.attributes)
     return error + (add_up(at.a, **node.attributes) if _terms(node) > 1 else 0.0)
 
 
 def _matmul(at: _At) -> Error:
     (ea, eb), a, b = at.e, at.a, at.b
-    rounded = a @ b + at.tiny * a.shape[-1] * (at.v > 0)
+    rounded: Error = a @ b + at.tiny * a.shape[-1] * (at.v > 0)
     if not (ea.any() or eb.any()):
         return rounded
-    return a @ eb + ea @ b + at.u * (ea @ eb) + rounded
+    carried: Error = a @ eb + ea @ b + at.u * (ea @ eb)
+    return carried + rounded
 
 
 def _selection(at: _At) -> Error:

@@ -65,7 +65,7 @@ class Node:
         self.inputs = inputs
         self.attributes = attributes or {}
         self._value = value
-        self.dtype = inputs[0].dtype if value is None else value.dtype
+        self.dtype: np.dtype[Any] = inputs[0].dtype if value is None else value.dtype
 
     @property
     def value(self) -> Array:
@@ -77,18 +77,22 @@ class Node:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The value's shape; the value is computed if it must be."""
         return self.value.shape
 
     @property
     def ndim(self) -> int:
+        """The value's number of axes."""
         return self.value.ndim
 
     @property
     def size(self) -> int:
+        """The value's number of elements."""
         return self.value.size
 
     @property
     def T(self) -> Node:  # noqa: N802  # the array API's name
+        """The axes in reverse order."""
         return permute_dims(self, tuple(range(self.ndim))[::-1])
 
     def __getitem__(self, index: Any) -> Node:
@@ -160,9 +164,7 @@ def forward(outputs: Iterable[Node]) -> None:
         for node in topological_order(outputs, stop=lambda n: n._value is not None):
             assert node.primitive is not None
             arrays = (source.value for source in node.inputs)
-            node._value = np.asarray(
-                node.primitive.compute(*arrays, **node.attributes)
-            )
+            node._value = np.asarray(node.primitive.compute(*arrays, **node.attributes))
 
 
 def gradient(
@@ -213,6 +215,7 @@ def _cotangent(output: Node, cotangent: Any) -> Node:
 # Building nodes -----------------------------------------------------------------
 
 PRIMITIVES: dict[str, Primitive] = {}
+Builder = Callable[..., "Node"]
 
 
 def variable(array: Any) -> Node:
@@ -224,7 +227,7 @@ def primitive(
     name: str,
     compute: Callable[..., Any],
     rule: Callable[..., Sequence[Node | None]],
-) -> Callable[..., Node]:
+) -> Builder:
     """Register a primitive and return the function that builds its nodes."""
     defined = PRIMITIVES[name] = Primitive(name, compute, rule)
 
@@ -283,22 +286,26 @@ def _sigmoid(x: Array) -> Array:
     return np.where(x >= 0, 1 / (1 + small), small / (1 + small)).astype(x.dtype)
 
 
+def _exp2(x: Array) -> Array:
+    """Numbers of several precisions (object arrays) have powers, but no exp2."""
+    return np.exp2(x) if x.dtype != object else np.asarray(2.0**x)
+
+
 exp = primitive("exp", np.exp, lambda dy, y, a: (dy * y,))
-exp2 = primitive("exp2", np.exp2, lambda dy, y, a: (dy * (y * _ln2(y)),))
+exp2 = primitive("exp2", _exp2, lambda dy, y, a: (dy * (y * _ln2(y)),))
 log = primitive("log", np.log, lambda dy, y, a: (dy / a,))
 sqrt = primitive("sqrt", np.sqrt, lambda dy, y, a: (dy * 0.5 / y,))
 square = primitive("square", np.square, lambda dy, y, a: (dy * (2.0 * a),))
 sin = primitive("sin", np.sin, lambda dy, y, a: (dy * cos(a),))
-cos = primitive("cos", np.cos, lambda dy, y, a: (-(dy * sin(a)),))
+cos: Builder = primitive("cos", np.cos, lambda dy, y, a: (-(dy * sin(a)),))
 tanh = primitive("tanh", np.tanh, lambda dy, y, a: (dy * (1.0 - y * y),))
-sigmoid = primitive(
-    "sigmoid", _sigmoid, lambda dy, y, a: (dy * (y * (1.0 - y)),)
-)
+sigmoid = primitive("sigmoid", _sigmoid, lambda dy, y, a: (dy * (y * (1.0 - y)),))
 
 
 def _ln2(like: Node) -> Node:
     """ln 2 in the precision of `like`; a node, so that it carries its own rounding."""
-    return log(variable(np.asarray(2, like.dtype)))
+    number = like.dtype.type if like.dtype != object else type(like.value.item(0))
+    return log(variable(number(2)))
 
 
 stop_gradient = primitive("stop_gradient", np.asarray, lambda dy, y, a: (None,))
@@ -324,21 +331,26 @@ def ties(convention: str) -> Iterator[None]:
 def _share(a: Array, b: Array, *, at_tie: float) -> Array:
     """1 where a wins, 0 where b does, `at_tie` where they are equal."""
     share = np.where(a == b, at_tie, np.where(a > b, 1.0, 0.0))
-    return np.where(np.isnan(a + b) & (a != b), np.nan, share).astype(a.dtype)
+    known = (a == a) & (b == b)  # false for nan, in any dtype
+    weight: Array = np.where(known, share, np.nan).astype(a.dtype)
+    return weight
 
 
 def _pick(x: Array, *, axis: int, convention: str) -> Array:
     """Weights of the maxima along an axis, adding up to 1."""
     top = x == np.max(x, axis=axis, keepdims=True)
     if convention == "even":
-        return (top / np.sum(top, axis=axis, keepdims=True)).astype(x.dtype)
-    ordered = top if convention == "first" else np.flip(top, axis)
-    first = ordered & (np.cumsum(ordered, axis=axis) == 1)
-    return (first if convention == "first" else np.flip(first, axis)).astype(x.dtype)
+        weight: Array = top / np.sum(top, axis=axis, keepdims=True)
+    else:
+        ordered = top if convention == "first" else np.flip(top, axis)
+        weight = ordered & (np.cumsum(ordered, axis=axis) == 1)
+        weight = weight if convention == "first" else np.flip(weight, axis)
+    return weight.astype(x.dtype)
 
 
 def _sign(a: Array, *, at_tie: float) -> Array:
-    return np.where(a == 0, at_tie, np.sign(a)).astype(a.dtype)
+    sign: Array = np.where(a == 0, at_tie, np.sign(a))
+    return sign.astype(a.dtype)
 
 
 def _none(dy: Node, y: Node, *inputs: Node, **attributes: Any) -> list[None]:
@@ -364,9 +376,7 @@ def _abs_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
     return (dy * sign(a, at_tie=one_sided[_TIES.get()]),)
 
 
-def _max_rule(
-    dy: Node, y: Node, x: Node, *, axis: int, keepdims: bool
-) -> tuple[Node]:
+def _max_rule(dy: Node, y: Node, x: Node, *, axis: int, keepdims: bool) -> tuple[Node]:
     spread = _spread(dy, x, axis, keepdims)
     return (spread * pick(x, axis=axis, convention=_TIES.get()),)
 
@@ -456,7 +466,7 @@ def matmul(a: Any, b: Any) -> Node:
     product = _matmul(rows, columns)
     if a.ndim > 1 and b.ndim > 1:
         return product
-    shape = product.shape[: -2] + a.shape[-2:-1] + (b.shape[-1:] if b.ndim > 1 else ())
+    shape = product.shape[:-2] + a.shape[-2:-1] + (b.shape[-1:] if b.ndim > 1 else ())
     return reshape(product, shape)
 
 
@@ -505,13 +515,13 @@ take = primitive(
     lambda x, index: x[index],
     lambda dy, y, x, index: (put(dy, index=index, shape=x.shape),),
 )
-put = primitive(
+put: Builder = primitive(
     "put", _put, lambda dy, y, values, index, shape: (take(dy, index=index),)
 )
 
 
 def __getattr__(name: str) -> Any:
-    public = sorted(PRIMITIVES) + ["mean"]
+    public = [*sorted(PRIMITIVES), "mean"]
     near = difflib.get_close_matches(name, public, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(public)}"
     raise AttributeError(f"the graph engine has no {name!r}{hint}")

@@ -16,7 +16,7 @@ from impls.contract import Array, Problem, Result, as_tuple
 class TorchLike:
     """A backend of a framework with torch's tensors, autograd and Function."""
 
-    def __init__(self, F: Any, dialect: str) -> None:  # noqa: N803  # torch's name
+    def __init__(self, F: Any, dialect: str) -> None:
         self.F = F
         self.framework = F.__name__
         self.dialect = dialect
@@ -47,7 +47,7 @@ class TorchLike:
         return as_function(self.F, said, attributes).apply
 
 
-def as_function(F: Any, said: type, attributes: dict[str, Any]) -> Any:  # noqa: N803
+def as_function(F: Any, said: type, attributes: dict[str, Any]) -> Any:
     """Make a plain class with static forward and backward a Function of `F`.
 
     Attributes are bound beforehand: OneFlow's `apply` takes tensors alone.
@@ -62,10 +62,13 @@ def as_function(F: Any, said: type, attributes: dict[str, Any]) -> Any:  # noqa:
 class TorchLikeStep:
     """A problem as tensors of the framework; see `impls.contract.Step`."""
 
-    def __init__(self, F: Any, problem: Problem, call: Any, *, pure: bool) -> None:  # noqa: N803
+    def __init__(self, F: Any, problem: Problem, call: Any, *, pure: bool) -> None:
         self.F, self.problem, self.call, self.pure = F, problem, call, pure
         self.dtype = getattr(F, problem.dtype)
-        self.inputs = {n: self._tensor(a) for n, a in problem.inputs.items()}
+        self.inputs = {
+            n: self._tensor(a.copy() if n in problem.op.state else a)
+            for n, a in problem.inputs.items()
+        }
         self.wanted = [self.inputs[n].requires_grad_() for n in problem.wanted]
         self.cotangents = [
             self._tensor(array)
@@ -128,7 +131,7 @@ class TorchLikeStep:
 class ArrayNames:
     """The array API's names over torch's, as far as formulas use them."""
 
-    def __init__(self, F: Any) -> None:  # noqa: N803
+    def __init__(self, F: Any) -> None:
         self.F = F
 
     def __getattr__(self, name: str) -> Any:

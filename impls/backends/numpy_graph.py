@@ -22,7 +22,9 @@ class Graph(NumpyStep):
         op = self.problem.op
         pairs = [
             (node, dy)
-            for name, node, dy in zip(op.outputs, self.nodes, self.cotangents)
+            for name, node, dy in zip(
+                op.outputs, self.nodes, self.cotangents, strict=False
+            )
             if name not in op.integers
         ]
         inputs = [self.variables[name] for name in self.problem.wanted]
@@ -30,12 +32,12 @@ class Graph(NumpyStep):
         gradients = graph.gradient(nodes, cotangents, inputs)
         graph.forward([node for node in gradients if node is not None])
         values = (None if node is None else node.value for node in gradients)
-        self.gradients = dict(zip(self.problem.wanted, values))
+        self.gradients = dict(zip(self.problem.wanted, values, strict=True))
 
     def state(self) -> dict[str, Array]:
         """The formula is pure: it returns the new state after the outputs."""
         op = self.problem.op
-        return dict(zip(op.state, self.outputs[len(op.outputs) :]))
+        return dict(zip(op.state, self.outputs[len(op.outputs) :], strict=True))
 
 
 backend = NumpyBackend("formula", Graph)

@@ -1,0 +1,146 @@
+"""Options that several commands share, with the checks that name the nearest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import click
+
+from harness.inputs import REGIMES, Trial, trials
+from harness.rounding import PRECISIONS
+from impls.catalogue import backend_names, framework_of, known, load_op, op_names
+from impls.contract import Op
+
+DEVICES = ("cpu", "cuda")
+Command = Callable[..., Any]
+
+
+def checked(kind: str, names: Callable[[], Iterable[str]]) -> Callable[..., Any]:
+    def check(
+        ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        return tuple(known(kind, value, names()) for value in values)
+
+    return check
+
+
+def _several(
+    name: str, kind: str, names: Callable[[], Iterable[str]], text: str
+) -> Callable[[Command], Command]:
+    return click.option(
+        f"--{name}",
+        f"{name}s",
+        multiple=True,
+        metavar=name.upper(),
+        callback=checked(kind, names),
+        help=f"{text} Repeatable.",
+    )
+
+
+op = _several("op", "op", op_names, "Only this op; see `gradwatch list ops`.")
+backend = _several(
+    "backend", "backend", backend_names, "Only this backend; `gradwatch list backends`."
+)
+device = _several("device", "device", lambda: DEVICES, "cpu (the default) or cuda.")
+dtype = _several(
+    "dtype",
+    "dtype",
+    lambda: PRECISIONS,
+    "float32 and float64 by default; also float16 and bfloat16.",
+)
+regime = _several(
+    "regime", "regime", lambda: REGIMES, f"Only these inputs: {', '.join(REGIMES)}."
+)
+case = click.option(
+    "--case",
+    "cases",
+    multiple=True,
+    metavar="CASE",
+    help="Only these cases, with * and ?; see `gradwatch list cases`. Repeatable.",
+)
+pages = click.option(
+    "--ops",
+    "pages",
+    multiple=True,
+    metavar="PAGE.py",
+    type=click.Path(exists=True, dir_okay=False, resolve_path=True),
+    help="An op page that lives outside the project. Repeatable.",
+)
+seed = click.option(
+    "--seed", default=0, show_default=True, help="Seed of all random numbers."
+)
+jobs = click.option(
+    "--jobs",
+    default=os.cpu_count() or 1,
+    show_default="number of cores",
+    type=click.IntRange(min=1),
+    help="Workers that run at the same time.",
+)
+timeout = click.option(
+    "--timeout",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Time for one case on one backend; a hang costs that case alone.",
+)
+json_file = click.option(
+    "--json",
+    "json_file",
+    metavar="F",
+    help="Write the whole document to a file; - for standard output.",
+)
+
+
+def framework_backends(chosen: Sequence[str]) -> tuple[str, ...]:
+    """The chosen backends, or all of them."""
+    return tuple(chosen) or backend_names()
+
+
+def runs_on(backend_name: str, device_name: str) -> bool:
+    """NumPy has no GPU: it is left out of a CUDA run without a word."""
+    return device_name == "cpu" or framework_of(backend_name) != "numpy"
+
+
+def loaded_ops(names: Sequence[str], pages_given: Sequence[str]) -> dict[str, Op]:
+    """Ops by where workers find them: the chosen pages and names, or all names."""
+    wanted = (*names, *pages_given) or op_names()
+    return {source: load_op(source) for source in wanted}
+
+
+def chosen_trials(
+    ops: dict[str, Op],
+    *,
+    regimes: Sequence[str],
+    dtypes: Sequence[str],
+    cases: Sequence[str],
+    seed: int,
+) -> list[Trial]:
+    """The cases that the filters leave over.
+
+    Raises:
+        click.UsageError: none are left.
+    """
+    found = [
+        trial
+        for source, op in ops.items()
+        for trial in trials(
+            op,
+            regimes=regimes or tuple(REGIMES),
+            dtypes=dtypes or ("float32", "float64"),
+            seed=seed,
+            source=source,
+        )
+        if not cases or any(_matches(trial.name, case) for case in cases)
+    ]
+    if not found:
+        raise click.UsageError("no case is left over; see `gradwatch list cases`")
+    return found
+
+
+def _matches(name: str, pattern: str) -> bool:
+    literal = str.maketrans("[]", "()")
+    return fnmatchcase(name.translate(literal), pattern.translate(literal))

@@ -1,0 +1,184 @@
+"""`gradwatch agree`: the agreement suite."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from harness import records as recording
+from harness.agreement import Agreement, Record, agree
+from harness.command import Required
+from harness.commands import _options as options
+from harness.known import as_expected
+from harness.reporting import junit, markdown
+from harness.terminal import SIGNS, output, progress
+from impls.catalogue import backend_names
+
+
+@click.command()
+@options.op
+@options.pages
+@options.backend
+@options.device
+@options.dtype
+@options.regime
+@options.case
+@options.seed
+@options.jobs
+@options.timeout
+@click.option(
+    "--require",
+    multiple=True,
+    metavar="BACKEND",
+    callback=options.checked("backend", backend_names),
+    help="Fail with exit code 3 if this backend cannot run here. Repeatable.",
+)
+@options.json_file
+@click.option("--junit", "junit_file", metavar="F", help="Write JUnit XML, for CI.")
+@click.option("--markdown", "markdown_file", metavar="F", help="Write a summary.")
+def command(
+    ops: tuple[str, ...],
+    pages: tuple[str, ...],
+    backends: tuple[str, ...],
+    devices: tuple[str, ...],
+    dtypes: tuple[str, ...],
+    regimes: tuple[str, ...],
+    cases: tuple[str, ...],
+    seed: int,
+    jobs: int,
+    timeout: float,
+    require: tuple[str, ...],
+    json_file: str | None,
+    junit_file: str | None,
+    markdown_file: str | None,
+) -> int:
+    r"""Judge the gradients of every op on every backend.
+
+    All backends get the same bytes. Each gradient, output and state is held against a
+    reference in a wider type; the tolerance is the rounding radius, derived for each
+    element. Known defects of frameworks are listed and held both ways.
+
+    \b
+    Examples:
+      gradwatch agree --op softmax --dtype float32
+      gradwatch agree --ops my_op.py --backend torch_custom
+      gradwatch agree --case 'layer_norm[shifted-*]' --json -
+    Exit code: 0 all as expected, 1 not, 3 a required backend is missing.
+    """
+    chosen = options.chosen_trials(
+        options.loaded_ops(ops, pages),
+        regimes=regimes,
+        dtypes=dtypes,
+        cases=cases,
+        seed=seed,
+    )
+    started = time.monotonic()
+    with progress("judging") as advance:
+        found = agree(
+            chosen,
+            options.framework_backends(backends),
+            devices=devices or ("cpu",),
+            jobs=jobs,
+            timeout=timeout,
+            progress=advance,
+        )
+    seconds = time.monotonic() - started
+    summary = {**found.summary(), "seconds": round(seconds, 2), "seed": seed}
+    content = recording.document(found.records, summary)
+    if json_file != "-":
+        show(found, seconds)
+    for target, text in ((junit_file, junit), (markdown_file, markdown)):
+        if target:
+            recording.replace_file(Path(target), text(content))
+    if json_file:
+        recording.write(content, json_file)
+    _check_required(found, require)
+    return found.exit_code
+
+
+def _check_required(found: Agreement, required: Sequence[str]) -> None:
+    for backend in required:
+        if backend in found.missing:
+            raise Required(f"{backend} is required, but {found.missing[backend]}")
+
+
+def show(found: Agreement, seconds: float) -> None:
+    """The matrix of ops and backends, then what is not as expected, then the counts."""
+    console = output()
+    if found.records:
+        console.print(_matrix(found.records))
+        console.print(
+            "  ".join(f"{sign} {verdict}" for verdict, (sign, _) in SIGNS.items()),
+            style="dim",
+        )
+    for record in _first_of_each(found.unexpected):
+        sign, colour = SIGNS[record["verdict"]]
+        console.print(
+            f"{sign} {record['case']} {record['backend']} {record['verdict']}: "
+            f"{record['message']}",
+            style=colour,
+            markup=False,
+        )
+    for entry in found.gone:
+        told = f"gone: {entry.op} {entry.backend} {entry.verdict}: {entry.reason}"
+        console.print(told, style="bold red", markup=False)
+    for backend, why in sorted(found.missing.items()):
+        console.print(f"not run: {backend}: {why}", style="yellow", markup=False)
+    console.print(_counts(found, seconds))
+
+
+def _matrix(records: Sequence[Record]) -> Table:
+    """Verdict sign and worst ratio of each op on each backend."""
+    cells: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    for record in records:
+        cells[record["op"], record["backend"]].append(record)
+    backends = sorted({backend for _, backend in cells})
+    table = Table(title="worst error in rounding radii", title_justify="left")
+    table.add_column("op")
+    for backend in backends:
+        table.add_column(backend.replace("_", "\n", 1), justify="right")
+    for op in sorted({op for op, _ in cells}):
+        table.add_row(op, *(_cell(cells.get((op, b), [])) for b in backends))
+    return table
+
+
+def _cell(records: Sequence[Record]) -> str:
+    if not records:
+        return ""
+    bad = [r for r in records if not as_expected(r)]
+    listed = [r for r in records if r["verdict"] == r["expected_verdict"] != "agree"]
+    judged = [r for r in records if r["verdict"] in ("agree", "convention", "vacuous")]
+    chief = (bad or judged or listed or list(records))[0]
+    sign, colour = SIGNS[chief["verdict"] if bad or not judged else "agree"]
+    shown = bad or judged
+    ratio = max((r["ratio"] for r in shown if r["ratio"] == r["ratio"]), default=0.0)
+    known = " [yellow]known[/]" if listed else ""
+    number = f"{ratio:.2g} " if (shown and not bad) or ratio else ""
+    return f"{number}[{colour}]{sign}[/]{known}"
+
+
+def _first_of_each(records: Sequence[Record]) -> list[Record]:
+    """The worst record of each op, backend and verdict."""
+    worst: dict[tuple[str, str, str], Record] = {}
+    for record in records:
+        key = (record["op"], record["backend"], record["verdict"])
+        if key not in worst or record["ratio"] > worst[key]["ratio"]:
+            worst[key] = record
+    return list(worst.values())
+
+
+def _counts(found: Agreement, seconds: float) -> str:
+    summary = found.summary()
+    verdicts = ", ".join(f"{n} {v}" for v, n in sorted(summary["verdicts"].items()))
+    known = sum(r["verdict"] == r["expected_verdict"] != "agree" for r in found.records)
+    told = f"{len(found.records)} tensors in {seconds:.1f} s: {verdicts}"
+    told += f" ({summary['vacuous_share']:.0%} of the judged say nothing)"
+    if known:
+        told += f"; {known} are known defects"
+    told += f"; {len(found.unexpected)} not as expected"
+    return told

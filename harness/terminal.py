@@ -1,0 +1,52 @@
+"""What a person sees: tables on standard output, progress on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+# A verdict is told by its sign as well as by its colour.
+SIGNS = {
+    "agree": ("✓", "green"),
+    "convention": ("≈", "cyan"),
+    "vacuous": ("○", "bright_black"),
+    "unsupported": ("–", "bright_black"),
+    "disagree": ("✗", "bold red"),
+    "nonfinite": ("∞", "bold red"),
+    "malformed": ("!", "bold red"),
+    "error": ("E", "bold red"),
+    "crash": ("†", "bold red"),
+    "timeout": ("⏱", "bold red"),
+}
+
+
+def output() -> Console:
+    """Standard output; a wide table is not folded when it goes to a file."""
+    return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+
+
+def errors() -> Console:
+    """Standard error, for what is no result."""
+    return Console(stderr=True, highlight=False)
+
+
+@contextlib.contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on standard error, if that is a terminal; a call moves it."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=errors(), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
