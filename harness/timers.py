@@ -1,0 +1,148 @@
+"""Two stopwatches, the host's and a device's, and a check that the device is awaited.
+
+A run is anything callable. One that has a `wait` method is waited for inside the clock
+after every call: frameworks that compute behind the caller's back return at once.
+"""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import repeat
+from typing import NamedTuple, Protocol
+
+Run = Callable[[], object]
+NANOSECOND = 1e-9
+MILLISECOND = 1e-3
+
+#: The shortest sample, in seconds: reading the clock costs about 0.1 us, so a sample of
+#: this length is off by at most 0.5 %, and by as much on both sides of a comparison.
+SHORTEST = 20e-6
+
+
+class Reading(NamedTuple):
+    """One sample: seconds a call, and what the kernel did to the process meanwhile."""
+
+    seconds: float
+    faults: int = 0  # minor page faults, all calls together
+    switches: int = 0  # involuntary context switches, likewise
+
+
+class Timer(Protocol):
+    """Times `calls` calls of a run, the device waited for, in seconds a call."""
+
+    @property
+    def now(self) -> Callable[[], int]:
+        """The host's nanoseconds, by which a budget is kept."""
+
+    def __call__(self, run: Run, calls: int) -> Reading:
+        """Call `run` `calls` times and say what a call took."""
+
+
+@dataclass(frozen=True)
+class HostTimer:
+    """Wall time; `now` returns nanoseconds and never runs backwards."""
+
+    now: Callable[[], int] = time.perf_counter_ns
+
+    def __call__(self, run: Run, calls: int) -> Reading:
+        """Seconds a call, each waited for if `run` has a `wait`."""
+        wait = getattr(run, "wait", None)
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        start = self.now()
+        if wait is None:
+            for _ in repeat(None, calls):
+                run()
+        else:
+            for _ in repeat(None, calls):
+                run()
+                wait()
+        stop = self.now()
+        return _reading((stop - start) * NANOSECOND / calls, before)
+
+
+class Event(Protocol):
+    """A mark in a device's queue, as CUDA's: `elapsed_time` is in milliseconds."""
+
+    def record(self) -> object:
+        """Put the mark at the end of the queue."""
+
+    def elapsed_time(self, end: Event, /) -> float:
+        """Milliseconds from this mark to `end`, both of them past."""
+
+
+@dataclass(frozen=True)
+class EventTimer:
+    """Device time between two events around each call, by the API handed in.
+
+    For CUDA under PyTorch: `event=partial(cuda.Event, enable_timing=True)` and
+    `synchronize=cuda.synchronize`. `flush`, called before each call and outside its
+    events, overwrites the L2 cache: give it for cold figures, leave it out for warm
+    ones. A flush also keeps the device busy while the host enqueues the call, without
+    one the launch latency of a short kernel is inside the figure (as in Triton's
+    do_bench). A run's own `wait` is not used: it would put the host between the events.
+    """
+
+    event: Callable[[], Event]
+    synchronize: Callable[[], object]
+    flush: Callable[[], object] | None = None
+    now: Callable[[], int] = time.perf_counter_ns
+
+    def __call__(self, run: Run, calls: int) -> Reading:
+        """Seconds a call by the device's clock, the flushes not counted."""
+        marks = [(self.event(), self.event()) for _ in range(calls)]
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        for start, stop in marks:
+            if self.flush is not None:
+                self.flush()
+            start.record()
+            run()
+            stop.record()
+        self.synchronize()
+        total = sum(start.elapsed_time(stop) for start, stop in marks)
+        return _reading(total * MILLISECOND / calls, before)
+
+
+class NotAwaited(AssertionError):
+    """The clock stopped while the device was still working."""
+
+
+def assert_awaited(
+    run: Run, drain: Run, *, timer: Timer | None = None, calls: int = 10
+) -> None:
+    """Raise `NotAwaited` if work of `run` is still going on when `timer` has stopped.
+
+    `drain` must not return before the device is idle; best is what cannot be forgotten,
+    reading the result back to the host. After `calls` calls were timed, draining is
+    timed, and again with the device idle: the difference is work outside the clock.
+    Rejected is a median over five trials above a tenth of the whole and above the
+    shortest sample, since less than that cannot mislead a comparison of medians.
+    """
+    timer = timer or HostTimer()
+    drain()
+    trials = [_left_over(run, drain, timer, calls) for _ in range(5)]
+    inside, left = (statistics.median(column) for column in zip(*trials, strict=True))
+    if left > max(0.1 * (inside + left), SHORTEST):
+        raise NotAwaited(
+            f"{calls} calls took {inside:.3g} s by the clock and went on for another "
+            f"{left:.3g} s: the run returns before the device is done; wait for it"
+        )
+
+
+def _left_over(run: Run, drain: Run, timer: Timer, calls: int) -> tuple[float, float]:
+    """Seconds inside the clock, and seconds of work that it did not see."""
+    inside = timer(run, calls).seconds * calls
+    start = timer.now()
+    drain()
+    between = timer.now()
+    drain()
+    return inside, (2 * between - start - timer.now()) * NANOSECOND
+
+
+def _reading(seconds: float, before: resource.struct_rusage) -> Reading:
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    faults = after.ru_minflt - before.ru_minflt
+    return Reading(seconds, faults, after.ru_nivcsw - before.ru_nivcsw)
