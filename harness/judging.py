@@ -192,7 +192,7 @@ def _judge_tensor(
         message = f"{truth.tensor}: {fault}"
         return Judgement(truth.tensor, "malformed", limit=right.limit, message=message)
     assert got is not None
-    return _judge_numbers(truth, got.astype(right.wide), right.limit)
+    return _judge_numbers(truth, got.astype(right.wide), right.limit, wants)
 
 
 def _structural_fault(truth: Truth, got: Array | None, has: str, wants: str) -> str:
@@ -206,7 +206,7 @@ def _structural_fault(truth: Truth, got: Array | None, has: str, wants: str) -> 
     return ""
 
 
-def _judge_numbers(truth: Truth, got: Array, limit: float) -> Judgement:
+def _judge_numbers(truth: Truth, got: Array, limit: float, dtype: str) -> Judgement:
     with np.errstate(all="ignore"):
         judged = np.isfinite(truth.value) & np.isfinite(truth.radius)
         lost = judged & ~np.isfinite(got)
@@ -231,7 +231,7 @@ def _judge_numbers(truth: Truth, got: Array, limit: float) -> Judgement:
         expected=float(truth.value[worst]),
         radius=float(truth.radius[worst]),
     )
-    return replace(found, message=_told(found))
+    return replace(found, message=_told(found, dtype))
 
 
 def _informative(truth: Truth, limit: float) -> NDArray[np.bool_]:
@@ -249,20 +249,24 @@ def _verdict(ratios: Array, lost: Array, share: float, limit: float) -> str:
     return "vacuous" if share >= 0.5 else "agree"
 
 
-def _told(j: Judgement) -> str:
+def _told(j: Judgement, dtype: str) -> str:
     """The whole story in one sentence."""
     where = f"{j.tensor}[{', '.join(map(str, j.worst_index))}]"
-    numbers = f"got {j.got:.9g}, expected {j.expected:.9g}"
+    digits = 17 if dtype == "float64" else 9  # what tells two neighbours apart
+    numbers = f"got {j.got:.{digits}g}, expected {j.expected:.{digits}g}"
     if j.verdict == "nonfinite":
         return f"{where}: {numbers}, which is finite"
     if j.verdict == "vacuous":
         return (
-            f"{j.tensor}: rounding may change {j.vacuous:.0%} of the elements by more "
-            f"than a tenth, so that agreement shows nothing"
+            f"{j.tensor}: rounding in {dtype} may change {j.vacuous:.0%} of the elements "
+            "by more than a tenth, so that agreement shows nothing"
         )
+    if j.radius == 0 and j.ratio > 0:
+        return f"{where}: {numbers}, and no rounding is involved"
     return (
-        f"{where}: {numbers}; the error is {j.ratio:.3g} times what one rounding per "
-        f"operation explains ({j.radius:.3g}), the limit is {j.limit:.3g} times"
+        f"{where}: {numbers}; the error is {j.ratio:.3g} times the rounding radius "
+        f"{j.radius:.3g} (what {dtype} arithmetic alone may be off by), and up to "
+        f"{j.limit:.3g} times is allowed"
     )
 
 
