@@ -119,8 +119,9 @@ def _is_constant(array: Array, axis: int) -> bool:
 
 
 def _negative(array: Array) -> Array:
-    backwards = (slice(None, None, -1),) * array.ndim
-    return np.array(array[backwards])[(..., *backwards)]
+    if array.ndim == 0:
+        return _contiguous(array)
+    return np.flip(np.flip(array).copy())
 
 
 LAYOUTS: dict[str, Callable[[Array], Array]] = {
