@@ -6,7 +6,7 @@ the difference of two gradients over the sum of their radii. It tells who stands
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,9 +51,7 @@ class Agreement:
 
     def summary(self) -> dict[str, Any]:
         """Counts by verdict, and what is not as expected."""
-        counts: dict[str, int] = defaultdict(int)
-        for record in self.records:
-            counts[record["verdict"]] += 1
+        counts = Counter(record["verdict"] for record in self.records)
         judged = sum(counts[v] for v in ("agree", "convention", "vacuous", "disagree"))
         return {
             "judged": judged,

@@ -258,8 +258,8 @@ def _told(j: Judgement, dtype: str) -> str:
         return f"{where}: {numbers}, which is finite"
     if j.verdict == "vacuous":
         return (
-            f"{j.tensor}: rounding in {dtype} may change {j.vacuous:.0%} of the elements "
-            "by more than a tenth, so that agreement shows nothing"
+            f"{j.tensor}: rounding in {dtype} may change {j.vacuous:.0%} of the "
+            "elements by more than a tenth, so that agreement shows nothing"
         )
     if j.radius == 0 and j.ratio > 0:
         return f"{where}: {numbers}, and no rounding is involved"
