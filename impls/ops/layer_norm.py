@@ -9,8 +9,6 @@ x (..., normalised shape), weight and bias (normalised shape); means and the bia
 variance are taken over the normalised axes. Ba, Kiros, Hinton, arXiv:1607.06450.
 """
 
-import math
-
 import numpy as np
 
 from impls.contract import Case, Op, Unsupported
@@ -28,9 +26,7 @@ op = Op(
         Case("2x3x4x5-over4x5", **shapes(2, 3, over=(4, 5))),
         Case("6-over6", **shapes(over=(6,))),
     ],
-    sizes=[
-        Case(f"{n}x1024", **shapes(n, over=(1024,))) for n in (4, 64, 256, 1024)
-    ],
+    sizes=[Case(f"{n}x1024", **shapes(n, over=(1024,))) for n in (4, 64, 256, 1024)],
 )
 
 
@@ -44,25 +40,24 @@ def formula(xp, x, weight, bias, *, eps):
 
 @op.implement("manual")
 def manual(x, weight, bias, *, eps):
-    shape, n = x.shape, weight.size
+    n = weight.size
     h = x.reshape(-1, n) - x.reshape(-1, n).mean(axis=1, keepdims=True)
     rstd = 1 / np.sqrt(np.einsum("ri,ri->r", h, h)[:, None] / n + eps)
-    h *= rstd.astype(x.dtype)
+    h *= rstd
     y = h * weight.reshape(n)
     y += bias.reshape(n)
 
     def backward(dy):
         dy = dy.reshape(-1, n)
-        dweight = np.einsum("ri,ri->i", dy, h).reshape(weight.shape)
-        dbias = dy.sum(axis=0).reshape(weight.shape)
+        dweight, dbias = np.einsum("ri,ri->i", dy, h), dy.sum(axis=0)
         dx = dy * weight.reshape(n)
         along_h = np.einsum("ri,ri->r", dx, h)[:, None] / n
         dx -= dx.mean(axis=1, keepdims=True)
         dx -= h * along_h
         dx *= rstd
-        return dx.reshape(shape), dweight, dbias
+        return dx.reshape(x.shape), *(d.reshape(weight.shape) for d in (dweight, dbias))
 
-    return y.reshape(shape), backward
+    return y.reshape(x.shape), backward
 
 
 @op.implement("autograd")
@@ -79,25 +74,23 @@ def autograd_oneflow(F, x, weight, bias, *, eps):
 
 @op.implement("custom")
 class LayerNorm:
+    """The Jacobian of h is symmetric: it takes away the mean and the part along h."""
+
     @staticmethod
     def forward(ctx, x, weight, bias, *, eps):
-        axes = tuple(range(-weight.ndim, 0))
-        centred = x - x.mean(axes, keepdim=True)
-        deviation = ((centred * centred).mean(axes, keepdim=True) + eps).sqrt()
-        ctx.save_for_backward(centred, deviation, weight)
-        return centred / deviation * weight + bias
+        rows = x.reshape(-1, weight.numel())
+        centred = rows - rows.mean(1, keepdim=True)
+        deviation = ((centred * centred).mean(1, keepdim=True) + eps).sqrt()
+        h = centred / deviation
+        ctx.save_for_backward(h, deviation, weight)
+        return h.reshape(x.shape) * weight + bias
 
     @staticmethod
     def backward(ctx, dy, *, eps):
-        """The Jacobian is symmetric: centre dy * weight, remove its part along h."""
-        centred, deviation, weight = ctx.saved_tensors
-        trailing = tuple(range(-weight.ndim, 0))
-        leading = tuple(range(dy.ndim - weight.ndim))
-        h = centred / deviation
-        dh = dy * weight
-        dh = dh - dh.mean(trailing, keepdim=True)
-        n = math.prod(weight.shape)
-        part = (dh * h).sum(trailing, keepdim=True) / n
-        dweight = (dy * h).sum(leading) if leading else dy * h
-        dbias = dy.sum(leading) if leading else dy
-        return (dh - h * part) / deviation, dweight, dbias
+        h, deviation, weight = ctx.saved_tensors
+        rows = dy.reshape(h.shape)
+        dh = (dy * weight).reshape(h.shape)
+        dx = dh - dh.mean(1, keepdim=True) - h * (dh * h).mean(1, keepdim=True)
+        dweight, dbias = (rows * h).sum(0), rows.sum(0)
+        dx = (dx / deviation).reshape(dy.shape)
+        return dx, dweight.reshape(weight.shape), dbias.reshape(weight.shape)

@@ -9,8 +9,6 @@
 x (..., Ci), weight (Co, Ci), bias (Co).
 """
 
-import numpy as np
-
 from impls.contract import Case, Op
 
 
@@ -26,9 +24,7 @@ op = Op(
         Case("2x3x5-4", **shapes(2, 3, inside=5, out=4)),
         Case("1x1-1", **shapes(1, inside=1, out=1)),
     ],
-    sizes=[
-        Case(f"{n}x{n}-{n}", **shapes(n, inside=n, out=n)) for n in (32, 256, 768)
-    ],
+    sizes=[Case(f"{n}x{n}-{n}", **shapes(n, inside=n, out=n)) for n in (32, 256, 768)],
 )
 
 
