@@ -403,7 +403,7 @@ def test_an_interrupt_leaves_nothing_half_made(
     """As Ctrl-C does, to the whole group; the child's death is seen by its pipe."""
     fifo = tmp_path / "installing"
     os.mkfifo(fifo)
-    monkeypatch.setenv("FAKE_INSTALL", f'exec 9> "{fifo}"; echo yes >&9; sleep 60')
+    monkeypatch.setenv("FAKE_INSTALL", f'exec 9> "{fifo}"; echo yes >&9; exec sleep 60')
     process = start(checkout)
     with open(fifo) as installing:
         assert installing.readline() == "yes\n"
