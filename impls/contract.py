@@ -230,6 +230,18 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
+def sum_to(array: Any, shape: Shape) -> Any:
+    """Sum over the axes along which an input of this shape was copied.
+
+    The transpose of broadcasting, and so its gradient; for NumPy's arrays and for
+    tensors alike.
+    """
+    new = array.ndim - len(shape)
+    copied = (i for i, n in enumerate(array.shape) if i < new or n != shape[i - new])
+    axes = tuple(copied)
+    return array.sum(axes).reshape(tuple(shape)) if axes else array
+
+
 def frozen(array: Array) -> Array:
     """A read-only view, so that an accidental write raises where it happens."""
     view = np.asarray(array).view()

@@ -1,0 +1,100 @@
+"""Normalisation of each channel over the batch and all positions.
+
+    h = (x - mean) / sqrt(var + eps)          y = h * weight + bias
+
+    dx = weight / sqrt(var + eps) * (dy - mean(dy) - h * mean(dy * h))
+    dweight = sum(dy * h),   dbias = sum(dy)
+
+x (B, C, ...), all else (C); sums and means are over the n elements of a channel, var is
+biased. In training the running values move by `momentum` towards the mean and the
+unbiased var * n / (n - 1). In evaluation they are the mean and var, constants, so that
+of dx only dy remains. Ioffe and Szegedy, arXiv:1502.03167.
+"""
+
+import numpy as np
+
+from impls.contract import Case, Op
+
+
+def case(*x, training=True):
+    name = "x".join(map(str, x)) + ("" if training else "-evaluation")
+    channels = dict.fromkeys(["weight", "bias", "running_mean", "running_var"], x[1:2])
+    return Case(name, x=x, **channels, eps=1e-5, momentum=0.1, training=training)
+
+
+op = Op(
+    "batch_norm",
+    inputs="x weight bias running_mean running_var",
+    state="running_mean running_var",
+    cases=[case(*x) for x in [(6, 3), (2, 4, 3), (2, 1, 4, 5), (2, 3, 2, 2, 2)]]
+    + [case(2, 4, 3, training=False)],
+    sizes=[case(b, 64, 16, 16) for b in (1, 8, 64)],
+    domain={"running_var": (0.0, np.inf)},
+)
+
+
+@op.implement("formula")
+def formula(xp, x, weight, bias, *state, eps, momentum, training):
+    axes, wide = (0, *range(2, x.ndim)), (1, x.shape[1], *[1] * (x.ndim - 2))
+    mean, var = state
+    if training:
+        n = int(np.prod(x.shape)) // x.shape[1]
+        mean = xp.mean(x, axis=axes)
+        var = xp.mean(xp.square(x - xp.reshape(mean, wide)), axis=axes)
+        towards = zip(state, (mean, var * (n / (n - 1))), strict=True)
+        state = [(1 - momentum) * old + momentum * new for old, new in towards]
+    h = (x - xp.reshape(mean, wide)) / xp.reshape(xp.sqrt(var + eps), wide)
+    return h * xp.reshape(weight, wide) + xp.reshape(bias, wide), *state
+
+
+@op.implement("manual")
+def manual(x, weight, bias, running_mean, running_var, *, eps, momentum, training):
+    """As a projection: dy loses its mean and its part along h; the sums serve twice."""
+    flat, n = x.reshape(*x.shape[:2], -1), x.size // x.shape[1]
+    mean = flat.mean(axis=(0, 2)) if training else running_mean
+    h = flat - mean[:, None]
+    var = np.einsum("bci,bci->c", h, h) / n if training else running_var
+    rstd = 1 / np.sqrt(var + eps)
+    h *= rstd[:, None]
+    if training:
+        running_mean += momentum * (mean - running_mean)
+        running_var += momentum * (var * (n / (n - 1)) - running_var)
+
+    def backward(dy):
+        dy = dy.reshape(h.shape)
+        dweight, dbias = np.einsum("bci,bci->c", dy, h), dy.sum(axis=(0, 2))
+        dx = dy - h * (dweight / n)[:, None] - (dbias / n)[:, None] if training else dy
+        return (dx * (weight * rstd)[:, None]).reshape(x.shape), dweight, dbias
+
+    return (h * weight[:, None] + bias[:, None]).reshape(x.shape), backward
+
+
+@op.implement("autograd")
+def autograd(F, x, weight, bias, *state, eps, momentum, training):
+    return F.nn.functional.batch_norm(x, *state, weight, bias, training, momentum, eps)
+
+
+@op.implement("custom")
+class BatchNorm:
+    """As y = (x - mean) * weight / deviation + bias: by x, by mean, by deviation."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, mean, var, *, eps, momentum, training):
+        x, axes = x.transpose(1, -1), tuple(range(x.ndim - 1))  # channels last
+        if training:
+            n, running_mean, running_var = x.numel() // len(weight), mean, var
+            mean, var = x.mean(axes), (x - x.mean(axes)).square().mean(axes)
+            running_mean.mul_(1 - momentum).add_(momentum * mean)
+            running_var.mul_(1 - momentum).add_(momentum * n / (n - 1) * var)
+        deviation = (var + eps).sqrt()
+        ctx.save_for_backward(x - mean, weight, deviation)
+        return ((x - mean) * (weight / deviation) + bias).transpose(1, -1)
+
+    @staticmethod
+    def backward(ctx, dy, *, eps, momentum, training):
+        centred, weight, deviation = ctx.saved_tensors
+        dy, axes = dy.transpose(1, -1), tuple(range(dy.ndim - 1))
+        dx, dweight = dy * (weight / deviation), (dy * centred).sum(axes) / deviation
+        if training:
+            dx = dx - dx.mean(axes) - centred * (dx * centred).mean(axes) / deviation**2
+        return dx.transpose(1, -1), dweight, dy.sum(axes), None, None

@@ -1,0 +1,64 @@
+"""The matrix product, over any leading axes, which broadcast.
+
+    y[..., i, j] = sum_k a[..., i, k] * b[..., k, j]
+
+    da = dy @ b^T,   db = a^T @ dy          summed over the leading axes copied
+
+a (..., n, k), b (..., k, m), y (..., n, m). For two vectors there is `dot`.
+"""
+
+import numpy as np
+
+from impls.contract import Case, Op, sum_to
+
+op = Op(
+    "matmul",
+    inputs="a b",
+    cases=[
+        Case("5x10-10x3", a=(5, 10), b=(10, 3)),
+        Case("1x1-1x1", a=(1, 1), b=(1, 1)),
+        Case("2x3x4-2x4x5", a=(2, 3, 4), b=(2, 4, 5)),
+        Case("2x3x4-4x5", a=(2, 3, 4), b=(4, 5)),
+        Case("2x1x3x4-5x4x2", a=(2, 1, 3, 4), b=(5, 4, 2)),
+    ],
+    sizes=[Case(f"{n}x{n}-{n}x{n}", a=(n, n), b=(n, n)) for n in (16, 128, 512)],
+)
+
+
+@op.implement("formula")
+def formula(xp, a, b):
+    return xp.matmul(a, b)
+
+
+@op.implement("manual")
+def manual(a, b):
+    """Index by index: da[i, k] = sum_j dy[i, j] * b[k, j], a product with b^T."""
+
+    def backward(dy):
+        da = dy @ np.swapaxes(b, -1, -2)
+        db = np.swapaxes(a, -1, -2) @ dy
+        return sum_to(da, a.shape), sum_to(db, b.shape)
+
+    return a @ b, backward
+
+
+@op.implement("autograd")
+def autograd(F, a, b):
+    return F.matmul(a, b)
+
+
+@op.implement("custom")
+class Matmul:
+    """From y^T = b^T a^T: da^T = b dy^T and db^T = dy^T a."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a.matmul(b)
+
+    @staticmethod
+    def backward(ctx, dy):
+        a, b = ctx.saved_tensors
+        dy = dy.transpose(-1, -2)
+        da, db = b.matmul(dy).transpose(-1, -2), dy.matmul(a).transpose(-1, -2)
+        return sum_to(da, a.shape), sum_to(db, b.shape)
