@@ -92,9 +92,8 @@ class Uv:
             Unavailable: It failed.
         """
         shown = sys.stderr.isatty()
-        command = [self.program, *(() if shown else ("--quiet",))]
         done = subprocess.run(
-            [*command, *map(str, arguments)],
+            [self.program, *map(str, arguments)],
             env=self.variables,
             stdout=subprocess.DEVNULL,
             stderr=None if shown else subprocess.PIPE,
@@ -102,7 +101,7 @@ class Uv:
         )
         if done.returncode:
             what = " ".join(word for word in map(str, arguments[:2]) if word.isalpha())
-            raise Unavailable(f"`uv {what}` failed: {in_one_line(done.stderr)}")
+            raise Unavailable(f"`uv {what}` failed{in_one_line(done.stderr)}")
 
 
 def main_environment(root: Path) -> Environment:
@@ -122,11 +121,16 @@ def tell(line: str) -> None:
 
 
 def in_one_line(message: str | None) -> str:
-    """The first and the last line of a program's complaint: what, and the cause."""
+    """A program's complaint, from its error line on: what, and the last cause.
+
+    "" where there is none to quote, having gone to the terminal.
+    """
     lines = [line.strip() for line in (message or "").splitlines() if line.strip()]
     if not lines:
-        return "its message is above"
-    return lines[0] if len(lines) == 1 else f"{lines[0]} ({lines[-1]})"
+        return ""
+    error = next((line for line in lines if line.startswith("error")), lines[0])
+    quoted = dict.fromkeys((error, lines[-1]))  # once, where they are the same
+    return "".join(f": {line}" for line in quoted)
 
 
 def answer(
@@ -227,18 +231,17 @@ def fetch_python(version: str, uv: Uv) -> str:
         Unavailable: None could be had.
     """
     tell(f"Python {version}: none found on this machine, fetching one")
-    problem = "uv fetched one that does not run"
     try:
         uv("python", "install", version)
-    except Unavailable as error:
-        problem = str(error)
+    except Unavailable as problem:
+        tell(f"Python {version}: {problem}")
     identity.cache_clear()
     found = find_python(version, uv)
     if not found:
         raise Unavailable(
             f"no Python {version} on this machine, and none could be fetched; install "
             f"one (`uv python install {version}`, `pyenv install {version}` or your "
-            f"system's python{version}) and run make again [{problem}]"
+            f"system's python{version}) and run make again"
         )
     return found
 
@@ -316,7 +319,7 @@ def install_uv(own: Path) -> Path:
     command = [*pip, "--target", str(own.parents[1]), UV]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     if done.returncode or not answer([own, "--version"]):
-        raise Unavailable(f"uv: pip failed: {in_one_line(done.stderr)}; {hint}")
+        raise Unavailable(f"pip cannot install uv{in_one_line(done.stderr)}; {hint}")
     return own
 
 

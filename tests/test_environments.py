@@ -18,7 +18,6 @@ SCRIPT = Path(__file__).parents[1] / "scripts" / "environments.py"
 # the given one, and has neither interpreters of its own nor a network.
 FAKE_UV = """#!/bin/sh
 [ "$1" = --version ] && { echo "uv 99.0.0"; exit; }
-[ "$1" = --quiet ] && shift
 echo "$* [$UV_FIND_LINKS]" >> "$FAKE_LOG"
 case "$1 $2" in
 "python find") exit 1 ;;
@@ -215,6 +214,12 @@ def test_with_more_indexes_uv_chooses_among_all_as_pip_does(tmp_path, monkeypatc
     assert variables["UV_INDEX_STRATEGY"] == "unsafe-best-match"
 
 
+def test_of_a_long_complaint_the_error_and_its_last_cause_are_quoted():
+    text = "Resolved 3 packages\nerror: no build\n  cause: a\n  cause: disk full\n"
+    assert environments.in_one_line(text) == ": error: no build: cause: disk full"
+    assert environments.in_one_line(None) == ""
+
+
 # --- making, and not making again ------------------------------------------------
 
 
@@ -325,7 +330,8 @@ def without_oneflow(checkout, machine, capfd):
 
 
 def test_without_python_3_10_oneflow_is_skipped_with_one_line(without_oneflow):
-    (line,) = [line for line in without_oneflow if "OneFlow" in line]
+    *progress, line = without_oneflow
+    assert "Python 3.10: `uv python install` failed: error: no network" in progress
     assert line.startswith("OneFlow is skipped: no Python 3.10 on this machine")
     assert "`uv python install 3.10`" in line
 
