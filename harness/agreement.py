@@ -24,6 +24,10 @@ from impls.catalogue import framework_of
 Record = dict[str, Any]
 
 
+class Required(Exception):
+    """A backend that must run cannot run here; the message says why."""
+
+
 @dataclass
 class Agreement:
     """All that a run of the suite found out.

@@ -12,14 +12,11 @@ from pathlib import Path
 
 import click
 
+from harness.agreement import Required
 from harness.records import Unreadable
 from impls.catalogue import UnknownName, known
 
 _COMMANDS = Path(__file__).parent / "commands"
-
-
-class Required(Exception):
-    """A backend or device that was required is missing; the message says why."""
 
 
 class Commands(click.Group):
@@ -61,7 +58,7 @@ def gradwatch() -> None:
 def main() -> None:
     """Run the command line; turn what users can mend into one line and an exit code."""
     try:
-        code = gradwatch.main(standalone_mode=False)
+        code = gradwatch.main(standalone_mode=False, prog_name="gradwatch")
         sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)

@@ -11,8 +11,7 @@ import click
 from rich.table import Table
 
 from harness import records as recording
-from harness.agreement import Agreement, Record, agree
-from harness.command import Required
+from harness.agreement import Agreement, Record, Required, agree
 from harness.commands import _options as options
 from harness.known import as_expected
 from harness.reporting import junit, markdown

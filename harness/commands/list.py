@@ -25,6 +25,14 @@ _NAMES = {"ops": op_names, "backends": backend_names, "cases": _cases}
 @click.command()
 @click.argument("what", type=click.Choice(sorted(_NAMES)))
 def command(what: str) -> None:
-    """Names of ops, backends or cases, one a line. Imports no framework."""
+    r"""Names of ops, backends or cases, one a line.
+
+    No framework is imported for it. The names are what other commands take.
+
+    \b
+    Examples:
+      gradwatch list ops
+      gradwatch list cases | grep layer_norm
+    """
     for name in _NAMES[what]():
         click.echo(name)
