@@ -105,8 +105,8 @@ class Samples:
 class Comparison:
     """B against A: `ratio` is the time of B over the time of A, so above 1 is slower.
 
-    `noise` is the same figure for A against itself in the same rounds; `verdict` is
-    about B, by `judged`.
+    `noise` is the same figure for either side against itself in the same rounds, where
+    it should be 1; `verdict` is about B, by `judged`.
     """
 
     a: Samples
@@ -125,19 +125,19 @@ def paired(a: Samples, b: Samples, *, same: float = SAME) -> Comparison:
     """Compare two runs that were timed in turn, a pair of samples from each round.
 
     The ratio is the median over rounds of b / a, taken as logarithms so that exchanging
-    the sides inverts it. The noise pairs a's samples of one round with those of the
-    next, forwards and backwards by turns so that a steady drift cancels: its pairs are
-    half as many and further apart, so that it errs on the side of caution.
+    the sides inverts it. For the noise either side is paired with itself, one round
+    with the next, forwards and backwards by turns so that a steady drift cancels. These
+    pairs are as many as the others and further apart: the noise errs on the safe side.
     """
     if a.rounds is not b.rounds:
         raise ValueError("only samples of the same rounds make pairs: interleave them")
     ratio = of_median(np.log(b.seconds) - np.log(a.seconds)).exp()
-    noise = _against_itself(a)
+    noise = of_median(np.concatenate([_against_itself(a), _against_itself(b)])).exp()
     return Comparison(a, b, ratio, noise, judged(ratio, noise, same=same))
 
 
 def judged(ratio: Estimate, noise: Estimate | None, *, same: float = SAME) -> Verdict:
-    """The verdict on B by its ratio to A, and A's ratio to itself where known.
+    """The verdict on B by its ratio to A, and by either's to itself where known.
 
     - "no difference": the whole interval lies within a factor 1 + `same` of 1;
     - "slower" or "faster": the interval excludes 1, and the ratio is further from 1
@@ -156,11 +156,9 @@ def judged(ratio: Estimate, noise: Estimate | None, *, same: float = SAME) -> Ve
     return "not resolved"
 
 
-def _against_itself(samples: Samples) -> Estimate:
-    """The ratio of neighbouring samples of one run; of one sample, unknown noise."""
+def _against_itself(samples: Samples) -> Floats:
+    """Log-ratios of neighbouring samples; of a single one, that it equals itself."""
     logs = np.log(samples.seconds)
-    if logs.size < 2:
-        return Estimate(1.0, 1.0, 1.0, 0, 0.0)
     steps = np.diff(logs)[::2]
     steps[1::2] *= -1
-    return of_median(steps).exp()
+    return steps if steps.size else np.zeros(1)

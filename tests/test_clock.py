@@ -270,7 +270,7 @@ def test_circumstances_that_mislead_are_named(changes, moved, doubt):
 # Two runs
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("neighbour", [1.0, 2.5])
 @pytest.mark.parametrize(
     ("factor", "verdict"), [(1.0, "no difference"), (1.02, "slower"), (0.98, "faster")]
@@ -325,7 +325,7 @@ def test_the_same_seed_draws_the_same_order():
     assert order(1) == order(1) != order(2)
 
 
-def test_noise_is_that_of_a_against_itself():
+def test_noise_is_that_of_either_side_against_itself():
     def noise(seed):
         machine = Machine(seed, noise=0.05)
         a, b = machine.work(1e-3), machine.work(2e-3)
@@ -336,11 +336,11 @@ def test_noise_is_that_of_a_against_itself():
     assert min(one.high - one.low for one in trials) > 0.005
 
 
-def test_noise_has_half_the_pairs_of_the_ratio():
+def test_noise_rests_on_as_many_pairs_as_the_ratio():
     machine = Machine()
     a, b = machine.work(1e-3), machine.work(2e-3)
     found = compare(a, b, budget=0.5, timer=machine.timer)
-    assert found.noise.count == found.ratio.count // 2
+    assert found.noise.count == found.ratio.count // 2 * 2
 
 
 def test_a_steady_drift_is_not_noise():
@@ -367,7 +367,7 @@ QUIET, LOUD = Estimate(1, 0.999, 1.001, 500, 0.95), Estimate(1, 0.97, 1.03, 500,
         (0.998, 1.000, 1.002, QUIET, "no difference"),
         (1.001, 1.002, 1.003, QUIET, "no difference"),  # excludes 1 but is too small
         (0.990, 1.000, 1.010, QUIET, "not resolved"),
-        (1.018, 1.020, 1.022, LOUD, "not resolved"),  # A differs from itself by more
+        (1.018, 1.020, 1.022, LOUD, "not resolved"),  # no more than from itself
         (0.978, 0.980, 0.982, LOUD, "not resolved"),
         (1.018, 1.020, 1.022, None, "slower"),
     ],

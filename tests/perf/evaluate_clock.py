@@ -164,11 +164,10 @@ def main(
     import torch
 
     torch.set_num_threads(1)
-    click.echo(
-        f"torch {torch.__version__}, Python {platform.python_version()}, one thread of "
-        f"{os.cpu_count()} cores, {'one loaded' if neighbour else 'none loaded by us'}, "
-        f"allocator {'pinned' if pinned else 'NOT pinned'}, load {os.getloadavg()[0]:.1f}"
-    )
+    click.echo(f"torch {torch.__version__}, Python {platform.python_version()}")
+    click.echo(f"one thread of {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    click.echo(f"allocator {'pinned' if pinned else 'NOT pinned'}")
+    click.echo(f"another process loads {'one core' if neighbour else 'nothing'}")
     with busy_neighbour() if neighbour else nullcontext():
         click.echo(f"\n{repeats} repeats of {seconds:g} s, layer_norm 256x1024")
         click.echo(f"{'':41} sd       max  within .3%  interval  covers 1")
