@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from impls.contract import Array, Problem, Result, as_tuple
+from impls.contract import Array, Problem, Result, Unsupported, as_tuple
 
 
 class TorchLike:
@@ -78,6 +78,8 @@ class TorchLikeStep:
 
     def _tensor(self, array: Array) -> Any:
         """Keeps strides, and the memory too where dtype and device allow."""
+        if min(array.strides, default=0) < 0:
+            raise Unsupported(f"{self.F.__name__} has no negative strides")
         return self.F.from_numpy(array).to(self.dtype).to(self.problem.device)
 
     def forward(self) -> None:
