@@ -18,7 +18,7 @@ from harness import known
 from harness.inputs import Trial
 from harness.judging import Judgement, judge_tensors
 from harness.reference import Reference, reference
-from harness.sweep import Outcome, Task, sweep
+from harness.sweep import Fleet, Outcome, Task, sweep
 from impls.catalogue import framework_of
 
 Record = dict[str, Any]
@@ -77,6 +77,7 @@ def agree(
     jobs: int = 2,
     timeout: float = 60.0,
     entries: Sequence[known.Known] | None = None,
+    fleet: Fleet | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Agreement:
     """Run trials on backends and judge every tensor that comes back.
@@ -88,6 +89,7 @@ def agree(
         jobs: How many workers run at the same time.
         timeout: Seconds for one case on one backend.
         entries: Known outcomes; by default those of the data file.
+        fleet: Workers of your own, which outlive the call; `jobs` is then theirs.
         progress: Called with the number of cases done and of all.
     """
     listed = known.load() if entries is None else entries
@@ -99,7 +101,12 @@ def agree(
     for trial, task in by_task.values():
         asked[trial.name, task.device] += 1
     waiting: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
-    for done, outcome in enumerate(sweep(tasks, jobs=jobs, timeout=timeout), 1):
+    outcomes = (
+        fleet.run(tasks, timeout=timeout)
+        if fleet
+        else sweep(tasks, jobs=jobs, timeout=timeout)
+    )
+    for done, outcome in enumerate(outcomes, 1):
         trial, task = by_task[outcome.task.id]
         heap = waiting[trial.name, task.device]
         heap.append(outcome)
