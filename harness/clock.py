@@ -38,6 +38,10 @@ STEADY = 0.02
 WINDOW = 10
 WARM_UP = 0.1  # of the budget at most: the rest is for what is kept
 
+#: Seconds from which a sample needs no batch beside a batched one: to read the timer is
+#: 0.01 % of it, so that it no longer matters whether both sides share that out alike.
+LONG = 1e-3
+
 _MOST_CALLS = 1 << 16  # of an empty function take 1 ms, so a batch needs no more
 _YOUNG = 700  # objects: CPython's own threshold for a collection, up to 3.12
 
@@ -66,10 +70,11 @@ def interleave(
 ) -> dict[str, Samples]:
     """Time runs in turn, in random order, for `budget` seconds in all; see `paired`.
 
-    All are called in the same batch: the smallest power of two with which samples of
-    the quickest take `SHORTEST`. The budget, in seconds, includes the warm-up. No round
-    is begun that would overrun it if it took as long as the longest so far; but the
-    first call and one sample of each are always made, and `short` says so.
+    All are called in one batch, the smallest power of two with which samples of the
+    quickest take `SHORTEST`; a run that is so much slower as to last `LONG` with fewer
+    calls makes those. The budget, in seconds, includes the warm-up. No round is begun
+    that would overrun it if it took as long as the longest so far; but the first call
+    and one sample of each are always made, and `short` says so.
     """
     if not runs:
         raise ValueError("nothing to time")
@@ -81,12 +86,14 @@ def interleave(
         begun = timer.now()
         deadline = begun + round(budget / NANOSECOND)
         starts = _started(runs, timer, deadline)
-        calls = max(start.calls for start in starts.values())
-        takes = {name: partial(timer, run, calls) for name, run in runs.items()}
+        calls = _batches(starts)
+        takes = {name: partial(timer, run, calls[name]) for name, run in runs.items()}
         taken = _in_turn(takes, timer.now, deadline, random.Random(seed))
         spent = (timer.now() - begun) * NANOSECOND
-    rounds = Rounds(calls, budget, spent, gc_was_on, load, _stolen(ticks))
-    return {name: _samples(taken[name], starts[name], rounds) for name in runs}
+    rounds = Rounds(budget, spent, gc_was_on, load, _stolen(ticks))
+    return {
+        name: _samples(taken[name], calls[name], starts[name], rounds) for name in runs
+    }
 
 
 @contextmanager
@@ -107,8 +114,9 @@ class _Start:
     """The calls of one run before its first sample."""
 
     first: float  # seconds
-    calls: int  # a sample of this run alone
-    made: int  # calls in all
+    latest: float  # seconds
+    calls: int  # that make a sample of `SHORTEST`
+    made: int  # in all
     steady: bool
 
 
@@ -126,7 +134,8 @@ def _started(runs: Mapping[str, Run], timer: Timer, deadline: int) -> dict[str, 
 
 def _warm(run: Run, timer: Timer, nanoseconds: int, first: float) -> _Start:
     """Double the batch until it is long enough, call until times stop falling."""
-    calls, made, window, before = 1, 1, list[float](), math.inf
+    calls, made, seconds = 1, 1, first
+    window, before = list[float](), math.inf
     until = timer.now() + nanoseconds
     while timer.now() < until:
         seconds = timer(run, calls).seconds
@@ -138,9 +147,18 @@ def _warm(run: Run, timer: Timer, nanoseconds: int, first: float) -> _Start:
         if len(window) == WINDOW:
             median = statistics.median(window)
             if before < math.inf and median >= (1 - STEADY) * before:
-                return _Start(first, calls, made, steady=True)
+                return _Start(first, seconds, calls, made, steady=True)
             window, before = [], median
-    return _Start(first, calls, made, steady=False)
+    return _Start(first, seconds, calls, made, steady=False)
+
+
+def _batches(starts: Mapping[str, _Start]) -> dict[str, int]:
+    """The quickest's batch for all, or what makes `LONG` where that is fewer."""
+    common = max(start.calls for start in starts.values())
+    return {
+        name: max(start.calls, min(common, math.ceil(LONG / start.latest)))
+        for name, start in starts.items()
+    }
 
 
 def _in_turn(
@@ -169,13 +187,17 @@ def _collect_young() -> None:
         gc.collect(1)
 
 
-def _samples(readings: list[Reading], start: _Start, rounds: Rounds) -> Samples:
+def _samples(
+    readings: list[Reading], calls: int, start: _Start, rounds: Rounds
+) -> Samples:
+    """What was read of one run in all rounds, put together."""
     seconds, faults, switches = zip(*readings, strict=True)
     return Samples(
         seconds=np.array(seconds),
+        calls=calls,
         first=start.first,
         warmup=start.made,
-        faults=sum(faults) / (len(faults) * rounds.calls),
+        faults=sum(faults) / (len(faults) * calls),
         switches=sum(switches),
         short=_shortfall(len(readings), start, rounds),
         rounds=rounds,

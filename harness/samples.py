@@ -27,14 +27,13 @@ STOLEN = 0.01
 
 @dataclass(frozen=True, eq=False)
 class Rounds:
-    """What all runs timed in turn share: how they were timed, and beside what.
+    """What all runs timed in turn share: for how long, and beside what.
 
-    `calls` is the batch, the calls in one sample; `warmup` counts samples of each run
-    before the first that is kept; `load` is the one-minute load average at the start,
-    `stolen` the share of the machine's time that its host gave to others.
+    `budget` and `spent` are seconds, the warm-up included; `load` is the one-minute
+    load average at the start, `stolen` the share of the machine's time that its host
+    gave to others.
     """
 
-    calls: int
     budget: float
     spent: float
     gc_was_on: bool
@@ -46,13 +45,14 @@ class Rounds:
 class Samples:
     """What one run took, sample by sample.
 
-    `seconds` holds one value per sample, in the order taken: the mean of its calls.
+    `seconds` holds one value per sample, in the order taken: the mean of its `calls`.
     `first` is the first call in seconds, `warmup` the number of calls before the first
     sample. `faults` are minor page faults per call, `switches` all involuntary context
     switches. `short` says why the budget was too short, or is None.
     """
 
     seconds: Floats
+    calls: int
     first: float
     warmup: int
     faults: float

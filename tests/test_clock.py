@@ -26,7 +26,7 @@ from harness.timers import (
     assert_awaited,
 )
 
-ROUNDS = Rounds(calls=1, budget=1, spent=1, gc_was_on=True, load=0.5, stolen=0)
+ROUNDS = Rounds(budget=1, spent=1, gc_was_on=True, load=0.5, stolen=0)
 
 
 @dataclass
@@ -74,7 +74,14 @@ class Asynchronous:
 
 
 def samples(seconds, rounds=ROUNDS, **changes):
-    fields = {"first": 1.0, "warmup": 1, "faults": 0.0, "switches": 0, "short": None}
+    fields = {
+        "calls": 1,
+        "first": 1.0,
+        "warmup": 1,
+        "faults": 0.0,
+        "switches": 0,
+        "short": None,
+    }
     return Samples(seconds=np.asarray(seconds), rounds=rounds, **fields | changes)
 
 
@@ -85,7 +92,7 @@ def test_a_median_is_what_the_work_costs():
     machine = Machine()
     found = measure(machine.work(3e-4), budget=0.5, timer=machine.timer)
     assert found.median == pytest.approx(3e-4, rel=1e-4)
-    assert found.rounds.calls == 1
+    assert found.calls == 1
 
 
 def test_every_sample_is_kept_and_cannot_be_changed():
@@ -105,8 +112,21 @@ def test_every_sample_is_kept_and_cannot_be_changed():
 def test_the_batch_is_the_smallest_power_of_two_worth_its_timer(cost, calls):
     machine = Machine()
     found = measure(machine.work(cost), budget=0.1, timer=machine.timer)
-    assert found.rounds.calls == calls
+    assert found.calls == calls
     assert found.seconds.min() * calls >= SHORTEST
+
+
+@pytest.mark.parametrize(
+    ("slow", "calls"),
+    [(1.5e-6, 16), (1e-4, 10), (5e-2, 1)],  # a sample lasts 1 ms, or 16 calls
+)
+def test_a_slow_run_does_as_many_calls_as_a_quick_one_or_a_millisecond(slow, calls):
+    machine = Machine()
+    runs = {"quick": machine.work(1.5e-6), "slow": machine.work(slow)}
+    found = interleave(runs, budget=0.4, timer=machine.timer)
+    assert found["quick"].calls == 16
+    assert found["slow"].calls == pytest.approx(calls, abs=1)
+    assert machine.seconds <= 0.4
 
 
 def test_the_first_call_and_the_warm_up_are_apart():
@@ -257,8 +277,8 @@ def test_page_faults_are_counted_per_call():
         ({"faults": 0.4}, 0, None),
         ({"faults": 3.0}, 0, "3 page faults"),
         ({"faults": 3.0}, 4_000_000, None),
-        ({"rounds": Rounds(1, 1, 1, True, load=2.5, stolen=0)}, 0, "load 2.5"),
-        ({"rounds": Rounds(1, 1, 1, True, load=0, stolen=0.03)}, 0, "3% of"),
+        ({"rounds": Rounds(1, 1, True, load=2.5, stolen=0)}, 0, "load 2.5"),
+        ({"rounds": Rounds(1, 1, True, load=0, stolen=0.03)}, 0, "3% of"),
     ],
 )
 def test_circumstances_that_mislead_are_named(changes, moved, doubt):
