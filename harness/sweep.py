@@ -10,6 +10,7 @@ so that a worker need not wait for the next.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -22,7 +23,7 @@ from typing import Any
 from harness import interpreters
 from harness.interpreters import Interpreter
 from harness.tasks import Outcome, Task
-from harness.workers import DYING, STARTING, Died, Event, Worker
+from harness.workers import STARTING, Died, Event, Worker
 from impls.catalogue import backend_names, known, load_op
 from impls.contract import Array, Problem
 
@@ -30,11 +31,17 @@ __all__ = ["Fleet", "Outcome", "Task", "run_one", "sweep"]
 
 TIMEOUT = 60.0  # seconds for one task: a hundred times the longest of ours
 
-#: Tasks under way to a worker: enough to hide the round trip of about 1 ms.
-AHEAD = 32
+#: Work under way to a worker, in seconds and in tasks: many round trips of about 1 ms,
+#: and little that another worker could have taken.
+AHEAD = 0.05
+MOST = 32
 #: Bytes under way beside the first task: what a pipe holds (64 KiB, pipe(7)), less
 #: what a task needs besides its arrays. Writing more blocks while the worker is busy.
 ROOM = 48 << 10
+#: Seconds of work that are worth another worker: it takes that long to import torch.
+WORTH = 2.0
+#: Seconds between two looks at whether another worker is needed.
+LOOK = 1.0
 #: How often a framework's workers may fail to start in a row.
 STARTS = 3
 
@@ -79,6 +86,7 @@ class _Lane:
     since: float  # when it was last heard of, or given work after having none
     facts: Mapping[str, Any] = field(default_factory=dict)
     overdue: bool = False
+    pace: float = 0.0  # seconds for a task, of late
     flying: deque[Task] = field(default_factory=deque)
 
     @property
@@ -96,12 +104,25 @@ class _Lane:
         if not self.flying:
             return True
         under_way = sum(flying.nbytes for flying in self.flying)
-        return len(self.flying) < AHEAD and under_way + task.nbytes <= ROOM
+        most = min(MOST, 1 + int(AHEAD / self.pace)) if self.pace else 1
+        return len(self.flying) < most and under_way + task.nbytes <= ROOM
+
+    def work(self) -> float:
+        """Seconds for a task: as of late, or as long as the present one has taken."""
+        waited = time.monotonic() - self.since if self.flying else 0.0
+        return max(self.pace, waited)
+
+    def answered(self, seconds: float, at: float) -> Task:
+        """Note an answer to the oldest task, which is returned."""
+        if not self.overdue:
+            self.since = at
+        self.pace = (self.pace + seconds) / 2 if self.pace else seconds
+        return self.flying.popleft()
 
     def deadline(self, timeout: float) -> float:
         """When to lose patience, in monotonic seconds."""
         if self.overdue:
-            return self.since + DYING
+            return self.since + LOOK  # its end comes at once, but for strange reasons
         if not self.ready:
             return self.since + STARTING
         return self.since + timeout if self.flying else float("inf")
@@ -194,18 +215,22 @@ class Fleet:
     def _understaffed(self) -> str:
         """The framework that most needs another worker now, or ""."""
         free = len(self._lanes) < self.jobs
-        idle = any(self._is_idle(lane) for lane in self._lanes)
+        if not free and not any(map(self._is_idle, self._lanes)):
+            return ""
+        needs = {
+            name: self._need(name) for name, tasks in self._waiting.items() if tasks
+        }
+        best = max(needs, key=lambda name: needs[name], default="")
+        staffed = any(lane.framework == best for lane in self._lanes)
+        return "" if staffed and not (free and needs[best] >= WORTH) else best
 
-        def need(framework: str) -> float:
-            staff = sum(lane.framework == framework for lane in self._lanes)
-            tasks = len(self._waiting[framework])
-            if not staff:
-                return float(tasks) if free or idle else 0.0
-            # One more costs its start, and the first ones take this many anyway.
-            return tasks / (1 + staff) if free and tasks > AHEAD * staff else 0.0
-
-        best = max(self._waiting, key=need)
-        return best if need(best) else ""
+    def _need(self, framework: str) -> float:
+        """Seconds of work for one more worker; infinite where there is none yet."""
+        staff = [lane for lane in self._lanes if lane.framework == framework]
+        if not staff:
+            return math.inf
+        pace = max(lane.work() for lane in staff)
+        return len(self._waiting[framework]) * pace / (1 + len(staff))
 
     def _is_idle(self, lane: _Lane) -> bool:
         return not lane.flying and not self._waiting.get(lane.framework)
@@ -254,25 +279,34 @@ class Fleet:
         lane = min(self._lanes, key=lambda lane: lane.deadline(timeout), default=None)
         if lane is None:
             return
-        patience = lane.deadline(timeout) - time.monotonic()
         try:
-            event = self._next(patience)
+            event = self._next(lane.deadline(timeout) - time.monotonic())
         except Empty:
-            if lane.overdue:  # killed, and yet its pipe stays open
-                yield from self._ended(lane, timeout)
-            else:
-                lane.overdue, lane.since = True, time.monotonic()
-                lane.worker.interrupt()
+            yield from self._nothing_heard(lane, timeout)
             return
         lane = next((x for x in self._lanes if x.worker is event.worker), None)
         if lane is not None:
             yield from self._heard(lane, event, timeout)
 
     def _next(self, patience: float) -> Event:
-        """Answers that have come are taken however late it is."""
+        """The next event; those that have come are taken however late it is.
+
+        Raises:
+            Empty: There is none.
+        """
         if patience <= 0:
             return self._events.get_nowait()
-        return self._events.get(timeout=min(patience, threading.TIMEOUT_MAX))
+        return self._events.get(timeout=min(patience, LOOK))
+
+    def _nothing_heard(self, lane: _Lane, timeout: float) -> Iterator[Outcome]:
+        """Of any worker; `lane` is the one whose deadline comes first."""
+        if time.monotonic() < lane.deadline(timeout):
+            return
+        if lane.overdue:  # killed, and yet its pipe stays open
+            yield from self._ended(lane, timeout)
+        else:
+            lane.overdue, lane.since = True, time.monotonic()
+            lane.worker.interrupt()
 
     def _heard(self, lane: _Lane, event: Event, timeout: float) -> Iterator[Outcome]:
         if event.reply is None:
@@ -281,9 +315,8 @@ class Fleet:
             lane.facts = event.reply
             yield from self._introduced(lane)
         else:
-            if not lane.overdue:
-                lane.since = event.at
-            yield Outcome.of(lane.flying.popleft(), event.reply, lane.version)
+            task = lane.answered(event.reply["seconds"], event.at)
+            yield Outcome.of(task, event.reply, lane.version)
 
     def _introduced(self, lane: _Lane) -> Iterator[Outcome]:
         """The first answer: what the worker has. Without a backend it is no use."""

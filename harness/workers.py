@@ -28,6 +28,7 @@ from harness.interpreters import ROOT, Interpreter
 
 STARTING = 120.0  # seconds for importing a framework from a cold disk, under load
 DYING = 5.0  # seconds from a kill to the end of the process
+_JOINING = 1.0  # seconds for the thread that listens to a worker to see its end
 _SAYING = 0.2  # seconds for a hung worker to say where it is
 
 _BOOTSTRAP = """
@@ -178,7 +179,7 @@ class Worker:
         if self._process is not None:
             with contextlib.suppress(psutil.Error):
                 self._process.wait(DYING)
-        self._group.terminate(timeout=DYING)
+        self._group.terminate(timeout=_JOINING)
         os.close(self._log)
         Path(self._path).unlink(missing_ok=True)
 

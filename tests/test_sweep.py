@@ -1,0 +1,330 @@
+"""A case that kills, hangs or fouls its worker costs one verdict and nothing else."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from harness.interpreters import interpreter_of
+from harness.sweep import Fleet, run_one, sweep
+from impls.catalogue import UnknownName
+from tests.square import DX, page, task
+
+ROOT = Path(__file__).parent.parent
+PATIENCE = 2.0  # seconds: a hundred times a case of these, for a busy machine
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    with Fleet() as fleet:
+        yield fleet
+
+
+def folder(parent, name):
+    (parent / name).mkdir()
+    return parent / name
+
+
+def among_others(tmp_path, planted, *, before=3, after=40):
+    """The planted page in a queue of clean ones, more than travel at a time."""
+    clean = page(folder(tmp_path, "clean"))
+    bad = page(folder(tmp_path, "bad"), **planted)
+    others = [task(clean, id=f"clean {i}") for i in range(before + after)]
+    return [*others[:before], task(bad, id="bad"), *others[before:]]
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind", "message"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "crash", "killed by SIGSEGV in"),
+        ("ctypes.string_at(0)", "crash", "killed by SIGSEGV in"),
+        ("os.abort()", "crash", "killed by SIGABRT in"),
+        ("os.kill(os.getpid(), signal.SIGFPE)", "crash", "killed by SIGFPE in"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "crash", "killed by SIGKILL"),
+        ("os._exit(3)", "crash", "exited with status 3"),
+        ("while True: pass", "timeout", "no answer in 2 s in"),
+        ("ctypes.PyDLL(None).sleep(1000)", "timeout", "no answer in 2 s in"),
+        ("os.kill(os.getpid(), signal.SIGSTOP)", "timeout", "no answer in 2 s"),
+        ("sys.exit(3)", "error", "SystemExit: 3"),
+        ("raise ValueError('no')", "error", "ValueError: no"),
+        ("raise MemoryError", "error", "MemoryError"),
+        ("raise Unsupported('never')", "unsupported", "never"),
+    ],
+)
+def test_a_planted_end_costs_one_verdict(tmp_path, fleet, statement, kind, message):
+    tasks = among_others(tmp_path, {"backward": statement})
+    outcomes = {o.task.id: o for o in fleet.run(tasks, timeout=PATIENCE)}
+    bad = outcomes.pop("bad")
+    assert (bad.kind, bad.result) == (kind, None)
+    assert bad.message.startswith(message), bad.trace
+    assert len(outcomes) == len(tasks) - 1
+    assert {o.kind for o in outcomes.values()} == {"result"}
+    assert all(
+        o.result.gradients["dx"].tolist() == DX.tolist() for o in outcomes.values()
+    )
+
+
+def test_a_crash_says_where(tmp_path, fleet):
+    tasks = [task(page(tmp_path, backward="\n\nos.abort()"))]
+    (outcome,) = fleet.run(tasks, timeout=PATIENCE)
+    line = (tmp_path / "square.py").read_text().splitlines().index("        os.abort()")
+    assert outcome.message == f"killed by SIGABRT in backward (square.py:{line + 1})"
+    assert "Fatal Python error: Aborted" in outcome.trace
+
+
+NOISE = """
+print("noise", flush=True)
+print("noise", file=sys.stderr)
+os.write(1, b"noise" * 10000)
+os.write(2, b"noise" * 10000)
+sys.stdin.read()
+"""
+
+
+def test_noise_neither_fouls_the_wire_nor_reaches_the_terminal(tmp_path, fleet, capfd):
+    outcomes = list(fleet.run(among_others(tmp_path, {"backward": NOISE})))
+    assert {o.kind for o in outcomes} == {"result"}
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_worker_without_standard_streams_still_answers(tmp_path, fleet):
+    planted = "for fd in (0, 1, 2): os.close(fd)"
+    outcomes = list(fleet.run(among_others(tmp_path, {"forward": planted})))
+    assert [o.kind for o in outcomes].count("result") >= len(outcomes) - 1
+
+
+@pytest.mark.parametrize(("crashes", "others"), [(3, 5), (1, 0), (4, 0)])
+def test_each_crash_costs_one_verdict(tmp_path, crashes, others):
+    bad = page(folder(tmp_path, "bad"), forward="os._exit(1)")
+    clean = page(folder(tmp_path, "clean"))
+    tasks = [task(bad) for _ in range(crashes)] + [task(clean) for _ in range(others)]
+    kinds = [outcome.kind for outcome in sweep(tasks, jobs=2)]
+    assert (kinds.count("crash"), kinds.count("result")) == (crashes, others)
+
+
+def leave_pid(at):
+    """A statement that leaves the worker's pid as a name in the folder `at`."""
+    return f"os.makedirs({str(at)!r} + '/' + str(os.getpid()), exist_ok=True)"
+
+
+def pids(at):
+    return {int(path.name) for path in at.iterdir()}
+
+
+def test_a_worker_killed_from_outside_costs_the_case_it_was_at(tmp_path):
+    at = tmp_path / "pid"
+    slow = page(tmp_path, forward=f"{leave_pid(at)}; time.sleep(0.05)")
+    kinds = []
+    for outcome in sweep(task(slow) for _ in range(20)):
+        if not kinds:
+            os.kill(*pids(at), signal.SIGKILL)
+        kinds.append(outcome.kind)
+    assert (kinds.count("crash"), kinds.count("result")) == (1, 19)
+
+
+def test_a_worker_killed_while_idle_costs_nothing(tmp_path):
+    at = tmp_path / "pid"
+    tasks = [task(page(tmp_path, forward=leave_pid(at)))]
+    with Fleet() as fleet:
+        list(fleet.run(tasks))
+        os.kill(*pids(at), signal.SIGKILL)
+        psutil.Process(*pids(at)).wait(timeout=10)
+        assert [outcome.kind for outcome in fleet.run(tasks * 3)] == ["result"] * 3
+
+
+def test_workers_live_from_one_run_to_the_next(tmp_path):
+    at = tmp_path / "pid"
+    tasks = [task(page(tmp_path, forward=leave_pid(at)))]
+    with Fleet() as fleet:
+        for _ in range(3):
+            list(fleet.run(tasks))
+    (pid,) = pids(at)
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_run_given_up_early_leaves_nothing_for_the_next(tmp_path, fleet):
+    clean = [task(page(tmp_path), id=str(i)) for i in range(100)]
+    first = fleet.run(clean)
+    next(first)
+    first.close()
+    again = [task(clean[0].op, id="again")]
+    assert [outcome.task.id for outcome in fleet.run(again)] == ["again"]
+
+
+def test_a_grandchild_that_holds_the_pipe_does_not_keep_the_sweep(tmp_path, fleet):
+    planted = """
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(6)
+        os._exit(0)
+    os._exit(1)
+    """
+    tasks = among_others(tmp_path, {"forward": textwrap.dedent(planted)}, after=3)
+    kinds = [outcome.kind for outcome in fleet.run(tasks, timeout=1.0)]
+    assert kinds.count("result") == len(tasks) - 1
+
+
+def test_large_arrays_travel_both_ways(tmp_path, fleet):
+    big = np.random.default_rng(0).standard_normal(1 << 20)  # 8 MiB
+    outcome = run_one(page(tmp_path), "numpy_manual", {"x": big}, [big], fleet=fleet)
+    np.testing.assert_array_equal(outcome.result.gradients["dx"], 2 * big * big)
+
+
+def test_a_worker_that_reads_nothing_does_not_block_the_sweep(tmp_path):
+    """Stopped while idle: the pipe fills up, and nobody empties it."""
+    at = tmp_path / "pid"
+    path = page(tmp_path, forward=leave_pid(at))
+    big = np.ones(1 << 20)
+    with Fleet() as fleet:
+        list(fleet.run([task(path)]))
+        os.kill(*pids(at), signal.SIGSTOP)
+        kinds = {"fleet": fleet, "timeout": 1.0}
+        first = run_one(path, "numpy_manual", {"x": big}, [big], **kinds)
+        second = run_one(path, "numpy_manual", {"x": big}, [big], **kinds)
+    assert first.kind in ("timeout", "crash")
+    assert second.kind == "result"
+
+
+def test_a_slow_consumer_does_not_make_tasks_late(tmp_path, fleet):
+    tasks = among_others(tmp_path, {}, after=10)
+    kinds = set()
+    for i, outcome in enumerate(fleet.run(tasks, timeout=0.5)):
+        if i == 1:
+            time.sleep(1.0)
+        kinds.add(outcome.kind)
+    assert kinds == {"result"}
+
+
+def test_an_array_that_cannot_travel_costs_one_verdict(tmp_path, fleet):
+    clean = task(page(tmp_path))
+    odd = task(clean.op)
+    odd.problem.inputs["x"] = np.array([object()])
+    kinds = [outcome.kind for outcome in fleet.run([clean, odd, clean])]
+    assert sorted(kinds) == ["error", "result", "result"]
+
+
+def test_an_unknown_backend_names_the_nearest(tmp_path, fleet):
+    with pytest.raises(UnknownName, match="did you mean 'numpy_manual'"):
+        list(fleet.run([task(page(tmp_path), "numpy_manul")]))
+
+
+@pytest.mark.parametrize("jobs", [0, -1])
+def test_there_is_at_least_one_job(jobs):
+    with pytest.raises(ValueError, match="at least one job"):
+        Fleet(jobs=jobs)
+
+
+def test_no_tasks_have_no_outcomes():
+    assert list(sweep([])) == []
+
+
+def test_a_second_worker_helps_a_first_that_is_slow(tmp_path):
+    """Each of two tasks waits for a sign of the other: one worker cannot do both."""
+    wait = "while not os.path.exists({!r}): time.sleep(0.01)"
+    tasks = []
+    for mine, other in ("ab", "ba"):
+        sign, awaited = str(tmp_path / mine), str(tmp_path / other)
+        planted = f"open({sign!r}, 'w').close()\n{wait.format(awaited)}"
+        tasks.append(task(page(folder(tmp_path, f"page {mine}"), forward=planted)))
+    outcomes = list(sweep(tasks, jobs=2, timeout=20.0))
+    assert {outcome.kind for outcome in outcomes} == {"result"}
+
+
+def test_a_second_worker_is_not_started_for_a_little_work(tmp_path):
+    at = tmp_path / "pid"
+    tasks = [task(page(tmp_path, forward=leave_pid(at)))] * 50
+    assert len(list(sweep(tasks, jobs=2))) == 50
+    assert len(pids(at)) == 1
+
+
+def test_every_framework_here_answers_in_one_sweep():
+    """Two jobs for three frameworks: a worker makes room for the next."""
+    frameworks = ["numpy", "torch", "oneflow"]
+    missing = [f for f in frameworks if interpreter_of(f).why_missing]
+    tasks = [task("square", f"{f}_formula", id=f) for f in frameworks if f != "numpy"]
+    tasks += [task("square", "numpy_graph", id="numpy")]
+    outcomes = {o.task.id: o for o in sweep(tasks, jobs=2)}
+    for framework in frameworks:
+        outcome = outcomes[framework]
+        if framework not in missing:
+            assert outcome.kind == "result", outcome.message
+            assert outcome.result.gradients["dx"].tolist() == DX.tolist()
+            assert outcome.version
+        else:
+            assert outcome.kind == "missing"
+    if missing:
+        pytest.skip(f"not here: {missing}")
+
+
+# Ends of the parent -----------------------------------------------------------------
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {root!r})
+from harness.sweep import sweep
+from tests.square import task
+tasks = [task({clean!r}), *[task({hung!r})] * 3]
+for outcome in sweep(tasks, jobs=2):
+    print("going", flush=True)
+"""
+
+HUNG = ["while True: pass", "ctypes.PyDLL(None).sleep(1000)"]
+
+
+@contextlib.contextmanager
+def sweeping(tmp_path, hung):
+    """A process in the middle of a sweep that hangs, and its workers."""
+    texts = {
+        "root": str(ROOT),
+        "clean": page(folder(tmp_path, "clean")),
+        "hung": page(folder(tmp_path, "hung"), forward=hung),
+    }
+    child = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT.format(**texts)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(folder(tmp_path, "tmp"))},
+        start_new_session=True,
+    )
+    try:
+        assert child.stdout.readline() == "going\n", child.stderr.read()
+        workers = psutil.Process(child.pid).children(recursive=True)
+        assert workers
+        yield child, workers
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+
+
+@pytest.mark.parametrize("hung", HUNG)
+@pytest.mark.parametrize("whole_group", [True, False], ids=["terminal", "kill"])
+def test_ctrl_c_leaves_neither_process_nor_file(tmp_path, hung, whole_group):
+    """A terminal sends SIGINT to the whole group, kill(1) to the one process."""
+    with sweeping(tmp_path, hung) as (child, workers):
+        (os.killpg if whole_group else os.kill)(child.pid, signal.SIGINT)
+        _, errors = child.communicate(timeout=10)
+        gone, left = psutil.wait_procs(workers, timeout=0)
+        assert child.returncode != 0
+        assert (len(gone), left) == (len(workers), [])
+    assert errors.count("Traceback") == 1, errors  # the parent's, not the workers'
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others end when they are idle")
+@pytest.mark.parametrize("hung", HUNG)
+def test_workers_end_with_a_parent_that_is_killed(tmp_path, hung):
+    with sweeping(tmp_path, hung) as (child, workers):
+        child.kill()
+        _, left = psutil.wait_procs(workers, timeout=10)
+        assert left == []
+    assert list((tmp_path / "tmp").iterdir()) == []
