@@ -14,7 +14,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -118,6 +118,11 @@ class _Lane:
             self.since = at
         self.pace = (self.pace + seconds) / 2 if self.pace else seconds
         return self.flying.popleft()
+
+    def expire(self, end: Callable[[], None]) -> None:
+        """End the worker, whose task has taken too long."""
+        self.overdue, self.since = True, time.monotonic()
+        end()
 
     def deadline(self, timeout: float) -> float:
         """When to lose patience, in monotonic seconds."""
@@ -272,7 +277,7 @@ class Fleet:
             if not lane.flying:
                 lane.since = time.monotonic()
             lane.flying.append(task)
-            _send(lane.worker, task, payload, timeout)
+            _send(lane, task, payload, timeout)
 
     def _attend(self, timeout: float) -> Iterator[Outcome]:
         """Wait for the next event or deadline, and do what follows from it."""
@@ -305,8 +310,7 @@ class Fleet:
         if lane.overdue:  # killed, and yet its pipe stays open
             yield from self._ended(lane, timeout)
         else:
-            lane.overdue, lane.since = True, time.monotonic()
-            lane.worker.interrupt()
+            lane.expire(lane.worker.interrupt)
 
     def _heard(self, lane: _Lane, event: Event, timeout: float) -> Iterator[Outcome]:
         if event.reply is None:
@@ -369,14 +373,12 @@ def _by_framework(tasks: Iterable[Task]) -> dict[str, deque[Task]]:
     return waiting
 
 
-def _send(
-    worker: Worker, task: Task, payload: Mapping[str, Any], timeout: float
-) -> None:
+def _send(lane: _Lane, task: Task, payload: Mapping[str, Any], timeout: float) -> None:
     """A task that the pipe does not hold waits for the worker, which may not read."""
-    watch = threading.Timer(timeout, worker.kill)
+    watch = threading.Timer(timeout, lane.expire, [lane.worker.kill])
     if task.nbytes > ROOM:
         watch.start()
     try:
-        worker.send(task.request, payload)
+        lane.worker.send(task.request, payload)
     finally:
         watch.cancel()
