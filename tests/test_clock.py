@@ -507,9 +507,10 @@ def test_a_timer_may_report_what_another_process_measured():
             return reading
 
     runs = {
-        "a": lambda calls: Reading(1e-3, faults=2 * calls),
-        "b": lambda calls: Reading(1.1e-3),
+        "a": lambda calls: Reading(1e-5, faults=2 * calls),
+        "b": lambda calls: Reading(1.1e-5),
     }
-    found = interleave(runs, budget=1, timer=Reported())
+    found = interleave(runs, budget=0.1, timer=Reported())
+    assert found["a"].calls == 2
     assert paired(found["a"], found["b"]).ratio.value == pytest.approx(1.1)
     assert found["a"].faults == 2
