@@ -65,7 +65,8 @@ def interpreter_of(framework: str, root: Path = ROOT) -> Interpreter:
     try:
         return _examined(found, _ask(found.python, framework), root)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return _broken(found, f"{found.shown} does not run ({_last_line(error)})", root)
+        why = f"{found.shown} does not run ({_inside(_reason(error), root)})"
+        return _broken(found, why, root)
 
 
 def broken(interpreter: Interpreter, error: str, root: Path = ROOT) -> Interpreter:
@@ -105,6 +106,9 @@ def _absent(found: Interpreter, root: Path) -> Interpreter:
         mend = f"set it to a Python that has {found.framework}, or unset it"
         return replace(found, why_missing=why, mend=mend)
     environment = found.python.parent.parent.name
+    if found.python.is_symlink():
+        why = f"{found.shown} does not run (the Python it was made from is gone)"
+        return _broken(found, why, root)
     note = root / ".uv" / f"{found.framework}-skipped.json"
     try:  # scripts/environments.py leaves word of what it could not make, and why
         reason = str(json.loads(note.read_text(encoding="utf-8"))["reason"])
@@ -132,7 +136,10 @@ def _ask(python: Path, framework: str) -> dict[str, Any]:
     )
     if done.returncode:
         raise ValueError(done.stderr.strip() or f"exit status {done.returncode}")
-    facts: dict[str, Any] = json.loads(done.stdout)
+    try:  # whatever a site's own start-up files print comes before
+        facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        raise ValueError(f"it answers {done.stdout[:40]!r}") from None
     return facts
 
 
@@ -154,19 +161,19 @@ def _lacking(found: Interpreter, why: str, package: str, root: Path) -> Interpre
     """A package is missing: environments of ours are made anew."""
     if _is_ours(found, root):
         return _broken(found, why, root)
-    mend = f"{found.python} -m pip install {package}"
-    return replace(found, why_missing=why, mend=mend)
+    return replace(found, why_missing=why, mend=f"{_pip(found)} install {package}")
 
 
 def _broken(found: Interpreter, why: str, root: Path) -> Interpreter:
-    mend = (
-        f"install {found.framework} there again, or unset {variable(found.framework)}"
-    )
+    mend = f"{_pip(found)} install --force-reinstall {found.framework}"
     if _is_ours(found, root):
         mend = f"rm -rf {found.python.parent.parent.name} && make environments"
-    elif not os.environ.get(variable(found.framework)):
-        mend = f"{found.python} -m pip install --force-reinstall {found.framework}"
     return replace(found, why_missing=why, mend=mend)
+
+
+def _pip(found: Interpreter) -> str:
+    named = os.environ.get(variable(found.framework))
+    return f"{named or 'python'} -m pip"
 
 
 def _is_ours(found: Interpreter, root: Path) -> bool:
@@ -180,5 +187,9 @@ def _inside(text: str, root: Path) -> str:
     return text.replace(f"{root}{os.sep}", "")
 
 
-def _last_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[-1] if str(error).strip() else repr(error)
+def _reason(error: Exception) -> str:
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"no answer in {error.timeout:g} s"
+    if isinstance(error, OSError):
+        return error.strerror or repr(error)
+    return str(error).splitlines()[-1]

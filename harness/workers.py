@@ -14,7 +14,7 @@ import shlex
 import signal
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -91,7 +91,8 @@ class Worker:
             execnet.RemoteError,
         ) as error:
             self.close()
-            raise Died(f"{interpreter.shown} does not start: {error!r}") from error
+            why = f"{interpreter.shown} runs, but not as a worker ({error!r})"
+            raise Died(why) from error
         except BaseException:
             self.close()
             raise
@@ -184,21 +185,48 @@ class Worker:
         Path(self._path).unlink(missing_ok=True)
 
 
-def probe(interpreter: Interpreter, *, threads: int = 1) -> Mapping[str, Any]:
-    """What a framework's interpreter says of itself; see `harness.worker.probe`.
+def probe(
+    interpreters: Iterable[Interpreter], *, threads: int = 1
+) -> dict[str, Mapping[str, Any]]:
+    """What interpreters say of themselves, by framework; see `harness.worker.probe`.
 
-    Raises:
-        Died: It does not start, or importing the framework kills it or takes for ever.
+    All are asked at the same time. One that dies has "error" for its "kind".
     """
     events: SimpleQueue[Event] = SimpleQueue()
-    with contextlib.closing(Worker(interpreter, events, threads=threads)) as worker:
+    asked: dict[Worker, str] = {}
+    facts: dict[str, Mapping[str, Any]] = {}
+    with contextlib.ExitStack() as workers:
+        for found in interpreters:
+            try:
+                worker = Worker(found, events, threads=threads)
+            except Died as reason:
+                facts[found.framework] = _silent(str(reason))
+            else:
+                asked[workers.enter_context(contextlib.closing(worker))] = (
+                    found.framework
+                )
+        facts.update(_first_answers(asked, events))
+    return facts
+
+
+def _first_answers(
+    asked: Mapping[Worker, str], events: SimpleQueue[Event]
+) -> dict[str, Mapping[str, Any]]:
+    facts: dict[str, Mapping[str, Any]] = {}
+    deadline = time.monotonic() + STARTING
+    while len(facts) < len(asked):
         try:
-            reply = events.get(timeout=STARTING).reply
+            event = events.get(timeout=max(0.0, deadline - time.monotonic()))
         except Empty:
-            raise Died(f"{interpreter.shown}: no answer in {STARTING:g} s") from None
-        if reply is None:
-            raise Died(f"{interpreter.shown}: {worker.end()} while starting")
-        return reply
+            late = _silent(f"no answer in {STARTING:g} s")
+            return {**dict.fromkeys(asked.values(), late), **facts}
+        end = event.reply or _silent(f"{event.worker.end()} while starting")
+        facts.setdefault(asked[event.worker], end)
+    return facts
+
+
+def _silent(message: str) -> Mapping[str, Any]:
+    return {"kind": "error", "message": message}
 
 
 def _spec(interpreter: Interpreter, threads: int) -> str:
