@@ -13,9 +13,10 @@ import numpy as np
 import psutil
 import pytest
 
-from harness.interpreters import interpreter_of
-from harness.sweep import Fleet, run_one, sweep
+from harness.interpreters import interpreter_of, variable
+from harness.sweep import Fleet, Task, run_one, sweep
 from impls.catalogue import UnknownName
+from impls.contract import Op, Problem
 from tests.square import DX, page, task
 
 ROOT = Path(__file__).parent.parent
@@ -242,6 +243,67 @@ def test_a_second_worker_is_not_started_for_a_little_work(tmp_path):
     tasks = [task(page(tmp_path, forward=leave_pid(at)))] * 50
     assert len(list(sweep(tasks, jobs=2))) == 50
     assert len(pids(at)) == 1
+
+
+def with_torch_that(does, tmp_path, monkeypatch):
+    """An interpreter whose torch does this when it is imported."""
+    (folder(tmp_path, "packages") / "torch.py").write_text(does)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"))
+    monkeypatch.setenv(variable("torch"), sys.executable)
+
+
+@pytest.mark.parametrize(
+    ("does", "why"),
+    [
+        ("import os; os.abort()", "killed by SIGABRT while starting"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("import libtorch", "ModuleNotFoundError: No module named 'libtorch'"),
+        ("open('libtorch_cpu.so')", "libtorch_cpu.so"),
+    ],
+)
+def test_a_framework_that_cannot_be_imported_is_missing(
+    tmp_path, monkeypatch, does, why
+):
+    """For all of its tasks, while those of others go on."""
+    with_torch_that(does, tmp_path, monkeypatch)
+    path = page(tmp_path)
+    tasks = [task(path, backend) for backend in ("torch_custom", "numpy_manual")] * 3
+    outcomes = list(sweep(tasks, jobs=2))
+    missing = [o for o in outcomes if o.kind == "missing"]
+    assert [o.kind for o in outcomes].count("result") == 3
+    assert {o.task.backend for o in missing} == {"torch_custom"}
+    assert all(why in o.message and "to mend it" in o.message for o in missing)
+
+
+def test_a_missing_interpreter_is_told_at_once(tmp_path, monkeypatch):
+    monkeypatch.setenv(variable("oneflow"), "/nowhere/python")
+    (outcome,) = sweep([task(page(tmp_path), "oneflow_custom")])
+    assert outcome.kind == "missing"
+    assert "/nowhere/python, which is not there; to mend it" in outcome.message
+
+
+def test_oneflow_that_aborts_on_a_legal_input_costs_one_verdict():
+    """The dot product of two empty vectors is 0, with empty gradients."""
+    found = interpreter_of("oneflow")
+    if found.why_missing:
+        pytest.skip(f"{found.why_missing}; {found.mend}")
+    backends = ["numpy_manual", "oneflow_autograd"]
+    empty, two = np.zeros(0), np.ones(2)
+    tasks = [
+        Task(f"{len(a)}", "dot", backend, Problem(DOT, {"a": a, "b": a}, [np.ones(())]))
+        for backend in backends
+        for a in (two, empty, two)
+    ]
+    kinds = {backend: [] for backend in backends}
+    for outcome in sweep(tasks):
+        kinds[outcome.task.backend].append(outcome.kind)
+        if outcome.kind == "crash":
+            assert outcome.message.startswith("killed by SIGABRT")
+    assert kinds["numpy_manual"] == ["result"] * 3
+    assert sorted(kinds["oneflow_autograd"]) == ["crash", "result", "result"]
+
+
+DOT = Op("dot", inputs="a b")
 
 
 def test_every_framework_here_answers_in_one_sweep():
