@@ -328,25 +328,33 @@ def test_every_framework_here_answers_in_one_sweep():
 # Ends of the parent -----------------------------------------------------------------
 
 SCRIPT = """
-import sys
+import sys, time
 sys.path.insert(0, {root!r})
 from harness.sweep import sweep
 from tests.square import task
-tasks = [task({clean!r}), *[task({hung!r})] * 3]
-for outcome in sweep(tasks, jobs=2):
-    print("going", flush=True)
+
+def run():
+    for outcome in sweep([task({clean!r}), *[task({hung!r})] * 3], jobs=2):
+        print("going", flush=True)
+        {then}
+
+try:
+    run()
+except KeyboardInterrupt:
+    sys.exit(130)
 """
 
 HUNG = ["while True: pass", "ctypes.PyDLL(None).sleep(1000)"]
 
 
 @contextlib.contextmanager
-def sweeping(tmp_path, hung):
-    """A process in the middle of a sweep that hangs, and its workers."""
+def sweeping(tmp_path, hung, then="pass"):
+    """A process that sweeps, and comes to a case that hangs."""
     texts = {
         "root": str(ROOT),
         "clean": page(folder(tmp_path, "clean")),
         "hung": page(folder(tmp_path, "hung"), forward=hung),
+        "then": then,
     }
     child = subprocess.Popen(
         [sys.executable, "-c", SCRIPT.format(**texts)],
@@ -357,35 +365,62 @@ def sweeping(tmp_path, hung):
         start_new_session=True,
     )
     try:
-        assert child.stdout.readline() == "going\n", child.stderr.read()
-        workers = psutil.Process(child.pid).children(recursive=True)
-        assert workers
-        yield child, workers
+        yield child
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.communicate()
 
 
+def of_session(session):
+    """All live processes that a process and its children have started."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(OSError, psutil.Error):
+            alive = process.status() != psutil.STATUS_ZOMBIE
+            if alive and os.getsid(process.pid) == session:
+                found.append(process)
+    return found
+
+
+def interrupted(child, kill):
+    """What it writes to standard error when it is sent SIGINT; it ends in time."""
+    kill(child.pid, signal.SIGINT)
+    _, errors = child.communicate(timeout=10)
+    return errors
+
+
 @pytest.mark.parametrize("hung", HUNG)
-@pytest.mark.parametrize("whole_group", [True, False], ids=["terminal", "kill"])
-def test_ctrl_c_leaves_neither_process_nor_file(tmp_path, hung, whole_group):
+@pytest.mark.parametrize("then", ["pass", "time.sleep(60)"], ids=["waits", "is busy"])
+@pytest.mark.parametrize("kill", [os.killpg, os.kill], ids=["terminal", "kill"])
+def test_ctrl_c_leaves_neither_process_nor_file(tmp_path, hung, then, kill):
     """A terminal sends SIGINT to the whole group, kill(1) to the one process."""
-    with sweeping(tmp_path, hung) as (child, workers):
-        (os.killpg if whole_group else os.kill)(child.pid, signal.SIGINT)
-        _, errors = child.communicate(timeout=10)
-        gone, left = psutil.wait_procs(workers, timeout=0)
+    with sweeping(tmp_path, hung, then) as child:
+        assert child.stdout.readline() == "going\n"
+        assert len(of_session(child.pid)) > 1
+        assert interrupted(child, kill) == ""
+        assert child.returncode == 130
+        assert of_session(child.pid) == []
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("delay", [0.2, 0.4, 0.6, 0.8, 1.0])
+def test_ctrl_c_at_any_moment_of_the_start_leaves_no_process(tmp_path, delay):
+    with sweeping(tmp_path, HUNG[0]) as child:
+        time.sleep(delay)
+        interrupted(child, os.killpg)
         assert child.returncode != 0
-        assert (len(gone), left) == (len(workers), [])
-    assert errors.count("Traceback") == 1, errors  # the parent's, not the workers'
+        assert of_session(child.pid) == []
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="others end when they are idle")
 @pytest.mark.parametrize("hung", HUNG)
 def test_workers_end_with_a_parent_that_is_killed(tmp_path, hung):
-    with sweeping(tmp_path, hung) as (child, workers):
+    with sweeping(tmp_path, hung) as child:
+        assert child.stdout.readline() == "going\n"
+        workers = of_session(child.pid)
         child.kill()
         _, left = psutil.wait_procs(workers, timeout=10)
-        assert left == []
+        assert (left, of_session(child.pid)) == ([], [])
     assert list((tmp_path / "tmp").iterdir()) == []
