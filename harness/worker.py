@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from harness.allocator import pin_malloc
+from harness.detection import examine
 from harness.evaluation import Missing, evaluate, in_short, load_backend
 from impls.catalogue import backend_names, framework_of, known
 from impls.contract import Unsupported
@@ -121,4 +122,5 @@ def _settle() -> None:
 HANDLERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "probe": probe,
     "evaluate": evaluate,
+    "examine": examine,
 }

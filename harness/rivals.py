@@ -1,0 +1,78 @@
+"""The other judges of gradients, called as their users call them.
+
+Users compare with another implementation in the same precision, not with a wider
+reference: here with PyTorch's own gradient. Tolerances are the documented defaults of
+NumPy 2, PyTorch 2 and OneFlow 0.9 (`oneflow.test_utils.automated_test_util`).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+#: Raises where it finds that `got` is not `expected`, given the precision's name.
+Comparison = Callable[[Any, Array, str], None]
+
+
+def _allclose(got: Any, expected: Array, dtype: str, **tolerances: Any) -> None:
+    assert np.allclose(got, expected, **tolerances)
+
+
+def _torch(name: str) -> Callable[..., None]:
+    """A judge of PyTorch's; the framework is imported by the backends' door."""
+
+    def judge(*arguments: Any, **more: Any) -> None:
+        door = importlib.import_module("impls.backends._torch_judges")
+        getattr(door, name)(*arguments, **more)
+
+    return judge
+
+
+COMPARISONS: dict[str, Comparison] = {
+    "numpy.allclose": _allclose,
+    "allclose, atol=1e-5": partial(_allclose, atol=1e-5),
+    "OneFlow autotest": partial(_allclose, rtol=1e-4, atol=1e-5, equal_nan=True),
+    "assert_close": _torch("assert_close"),
+}
+GRADCHECKS: dict[str, Callable[..., None]] = {
+    "gradcheck, slow": partial(_torch("gradcheck"), fast=False),
+    "gradcheck, fast": partial(_torch("gradcheck"), fast=True),
+}
+OF_TORCH = ("assert_close", *GRADCHECKS)  # they need its interpreter
+
+
+def accusers(
+    names: Sequence[str],
+    got: Mapping[str, Array | None],
+    expected: Mapping[str, Array | None],
+    dtype: str,
+) -> tuple[str, ...]:
+    """Those of the named comparisons that reject at least one of the tensors."""
+    return tuple(
+        name
+        for name in names
+        if any(_rejects(COMPARISONS[name], got[t], expected[t], dtype) for t in got)
+    )
+
+
+def gradcheckers(run: Callable[..., Any], inputs: Sequence[Array]) -> tuple[str, ...]:
+    """The gradchecks that reject a NumPy forward and its backward.
+
+    `run` is called like the `manual` dialect; float64 alone.
+    """
+    names = GRADCHECKS.items()
+    return tuple(name for name, check in names if _rejects(check, run, inputs))
+
+
+def _rejects(check: Callable[..., None], *arguments: Any) -> bool:
+    try:
+        check(*arguments)
+    except Exception:  # noqa: BLE001  # a judge may reject by any exception, TypeError too
+        return True
+    return False
