@@ -104,7 +104,7 @@ def test_two_cases_of_one_name_are_an_error():
 
 def test_what_a_framework_lacks_is_declared_with_its_reason():
     op = Op("odd", inputs="x", formula=lambda xp, x: x)
-    op.implement("autograd")(lambda F, x: x)  # noqa: N803
+    op.implement("autograd")(lambda F, x: x)  # noqa: N803  # the framework's F
     op.lacks("autograd", framework="oneflow", reason="OneFlow has no such call")
     assert op.said("autograd", "torch")
     with pytest.raises(Unsupported, match="OneFlow has no such call"):

@@ -68,7 +68,7 @@ def test_what_the_engine_lacks_is_named_with_the_nearest():
     with pytest.raises(AttributeError, match="no 'cosh'; did you mean 'cos'"):
         graph.cosh  # noqa: B018  # looking it up is the point
     with pytest.raises(AttributeError, match="it has abs, add"):
-        graph.zzzz  # noqa: B018
+        graph.zzzz  # noqa: B018  # as above
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "longdouble"])

@@ -71,5 +71,5 @@ class OneFlow(TorchLike):
     def prepare(self, problem: Problem) -> TorchLikeStep:
         """As torch's, with OneFlow's own wait."""
         step = super().prepare(problem)
-        step.wait = oneflow._oneflow_internal.eager.Sync  # type: ignore[method-assign]
+        step.wait = oneflow._oneflow_internal.eager.Sync  # type: ignore[method-assign]  # as meant
         return step

@@ -1,0 +1,56 @@
+"""`gradwatch doctor`: what is here, what is missing, and the command that mends it."""
+
+from __future__ import annotations
+
+import click
+from rich.table import Table
+
+from harness import records
+from harness.commands import _options as options
+from harness.doctor import Finding, examine
+from harness.terminal import errors, output
+
+_SIGNS = {
+    "ok": ("✓", "green"),
+    "warning": ("▲", "yellow"),
+    "missing": ("✗", "red"),
+}
+
+
+@click.command()
+@options.json_file
+def command(json_file: str | None) -> None:
+    r"""Tell what is installed here, what is missing, and how to mend it.
+
+    Looks at the interpreters, the frameworks and their devices, the allocator, and the
+    checkout that results will name. Nothing is changed, and the exit code is 0 whatever
+    is found: `gradwatch agree --require BACKEND` is the check that can fail.
+
+    \b
+    Examples:
+      gradwatch doctor
+      gradwatch doctor --json -
+    """
+    with errors().status("looking around") as status:
+        findings = []
+        for finding in examine():
+            findings.append(finding)
+            status.update(f"looked at {finding.name}")
+    if json_file:
+        rows = [{**vars(f), "state": f.state} for f in findings]
+        counts = {s: sum(f.state == s for f in findings) for s in _SIGNS}
+        records.write(records.document(rows, counts), json_file)
+    if json_file != "-":
+        output().print(_table(findings))
+
+
+def _table(findings: list[Finding]) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 1))
+    for finding in findings:
+        absent = finding.state == "missing" and not finding.mend  # nothing to be done
+        sign, colour = ("–", "dim") if absent else _SIGNS[finding.state]
+        told = "; ".join(part for part in (finding.found, finding.why) if part)
+        if finding.mend:
+            told += f"\n→ {finding.mend}"
+        table.add_row(f"[{colour}]{sign}[/]", finding.name, told)
+    return table
