@@ -6,7 +6,9 @@ An op is said in up to four *dialects*, and a backend speaks one of them:
     manual     manual(*inputs, **attributes): NumPy, returns (outputs, backward)
     autograd   autograd(F, *inputs, **attributes): the framework's own call
     custom     a class with static forward(ctx, *inputs, **attributes) and
-               backward(ctx, *cotangents, **attributes), as in torch.autograd.Function
+               backward(ctx, *cotangents, **attributes), as in torch.autograd.Function;
+               ctx keeps what save_for_backward takes and nothing else, for OneFlow
+               0.9.0 frees attributes of ctx while the backward still needs them
 
 `formula` is pure: it returns the outputs, then the new state. The other dialects
 update state (batch_norm's running values) in place, as the frameworks do; a backend

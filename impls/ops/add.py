@@ -38,13 +38,13 @@ def autograd(F, a, b):
 
 @op.implement("custom")
 class Add:
-    """A linear map: its backward needs the shapes of the inputs, not their values."""
+    """A linear map: its backward asks the inputs for their shapes, not their values."""
 
     @staticmethod
     def forward(ctx, a, b):
-        ctx.shapes = a.shape, b.shape
+        ctx.save_for_backward(a, b)
         return a + b
 
     @staticmethod
     def backward(ctx, dy):
-        return tuple(sum_to(dy, shape) for shape in ctx.shapes)
+        return tuple(sum_to(dy, tensor.shape) for tensor in ctx.saved_tensors)

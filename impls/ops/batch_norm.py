@@ -1,14 +1,12 @@
-"""Normalisation of each channel over the batch and all positions.
+"""Batch normalisation of each channel; Ioffe and Szegedy, arXiv:1502.03167.
 
     h = (x - mean) / sqrt(var + eps)          y = h * weight + bias
-
+    dweight = sum(dy * h)                     dbias = sum(dy)
     dx = weight / sqrt(var + eps) * (dy - mean(dy) - h * mean(dy * h))
-    dweight = sum(dy * h),   dbias = sum(dy)
 
 x (B, C, ...), all else (C); sums and means are over the n elements of a channel, var is
-biased. In training the running values move by `momentum` towards the mean and the
-unbiased var * n / (n - 1). In evaluation they are the mean and var, constants, so that
-of dx only dy remains. Ioffe and Szegedy, arXiv:1502.03167.
+biased. Training moves the running values by `momentum` towards mean and the *unbiased*
+var * n / (n - 1); evaluation uses them, as constants: of dx only dy remains.
 """
 
 import numpy as np
@@ -40,11 +38,13 @@ def formula(xp, x, weight, bias, *state, eps, momentum, training):
     if training:
         n = int(np.prod(x.shape)) // x.shape[1]
         mean = xp.mean(x, axis=axes)
-        var = xp.mean(xp.square(x - xp.reshape(mean, wide)), axis=axes)
+        x = x - xp.reshape(mean, wide)
+        var = xp.mean(xp.square(x), axis=axes)
         towards = zip(state, (mean, var * (n / (n - 1))), strict=True)
         state = [(1 - momentum) * old + momentum * new for old, new in towards]
-    h = (x - xp.reshape(mean, wide)) / xp.reshape(xp.sqrt(var + eps), wide)
-    return h * xp.reshape(weight, wide) + xp.reshape(bias, wide), *state
+    scale = weight / xp.sqrt(var + eps)
+    shift = bias if training else bias - mean * scale  # one affine map, as usual
+    return x * xp.reshape(scale, wide) + xp.reshape(shift, wide), *state
 
 
 @op.implement("manual")

@@ -58,12 +58,11 @@ class MaxWithIndices:
     def forward(ctx, x, *, axis):
         values, indices = x.max(axis)
         ctx.mark_non_differentiable(indices)
-        ctx.save_for_backward(indices.unsqueeze(axis))
-        ctx.shape = x.shape
+        ctx.save_for_backward(x, indices.unsqueeze(axis))
         return values, indices
 
     @staticmethod
     def backward(ctx, dvalues, dindices, *, axis):
-        (places,) = ctx.saved_tensors
-        dx = dvalues.new_zeros(ctx.shape)
+        x, places = ctx.saved_tensors
+        dx = dvalues.new_zeros(x.shape)
         return dx.scatter_(axis, places, dvalues.unsqueeze(axis))
