@@ -34,17 +34,15 @@ op = Op(
 @op.implement("formula")
 def formula(xp, x, weight, bias, *state, eps, momentum, training):
     axes, wide = (0, *range(2, x.ndim)), (1, x.shape[1], *[1] * (x.ndim - 2))
-    mean, var = state
+    mean, var = (xp.mean(x, axis=axes), None) if training else state
+    centred = x - xp.reshape(mean, wide)
     if training:
         n = int(np.prod(x.shape)) // x.shape[1]
-        mean = xp.mean(x, axis=axes)
-        x = x - xp.reshape(mean, wide)
-        var = xp.mean(xp.square(x), axis=axes)
+        var = xp.mean(xp.square(centred), axis=axes)
         towards = zip(state, (mean, var * (n / (n - 1))), strict=True)
         state = [(1 - momentum) * old + momentum * new for old, new in towards]
     scale = weight / xp.sqrt(var + eps)
-    shift = bias if training else bias - mean * scale  # one affine map, as usual
-    return x * xp.reshape(scale, wide) + xp.reshape(shift, wide), *state
+    return centred * xp.reshape(scale, wide) + xp.reshape(bias, wide), *state
 
 
 @op.implement("manual")
