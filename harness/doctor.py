@@ -14,8 +14,7 @@ from typing import Any
 import psutil
 
 from harness.interpreters import ROOT, Interpreter, broken, interpreter_of
-from harness.sweep import import_error
-from harness.workers import probe
+from harness.workers import import_error, probe
 from impls.catalogue import backend_names, framework_of
 
 _PATIENCE = 30  # seconds for git: a large checkout on a cold disk is slow

@@ -23,7 +23,7 @@ from typing import Any
 from harness import interpreters
 from harness.interpreters import Interpreter
 from harness.tasks import Outcome, Task
-from harness.workers import STARTING, Died, Event, Worker
+from harness.workers import STARTING, Died, Event, Worker, import_error
 from impls.catalogue import backend_names, known, load_op
 from impls.contract import Array, Problem
 
@@ -71,8 +71,7 @@ def run_one(
         load_op(op), inputs, cotangents, attributes or {}, dtype=dtype, device=device
     )
     task = Task(op, op, backend, problem)
-    outcomes = fleet.run([task], timeout=timeout) if fleet else sweep([task])
-    (outcome,) = outcomes
+    (outcome,) = (fleet.run if fleet else sweep)([task], timeout=timeout)
     return outcome
 
 
@@ -175,7 +174,10 @@ class Fleet:
 
         Raises:
             impls.catalogue.UnknownName: A task names no backend.
+            RuntimeError: Another run of this fleet has not come to its end.
         """
+        if self._waiting:
+            raise RuntimeError("the fleet is busy with another run: finish that first")
         self._waiting = _by_framework(tasks)
         try:
             yield from self._without_interpreter()
@@ -187,6 +189,7 @@ class Fleet:
         finally:
             for lane in [lane for lane in self._lanes if lane.flying]:
                 self._drop(lane)  # the caller gave up: nobody wants its answers
+            self._waiting = {}
 
     def _without_interpreter(self) -> Iterator[Outcome]:
         for framework in self._waiting:
@@ -271,7 +274,7 @@ class Fleet:
             task = waiting.popleft()
             try:
                 payload = task.payload()
-            except (TypeError, LookupError) as error:
+            except (TypeError, ValueError, LookupError) as error:
                 yield Outcome(task, "error", message=str(error))
                 continue
             if not lane.flying:
@@ -337,31 +340,20 @@ class Fleet:
         """A worker is gone: blame the task it was at, give the others back."""
         end, where = lane.worker.end(), lane.worker.where()
         trace = lane.worker.tail()
+        blamed = lane.flying.popleft() if lane.flying else None
+        self._waiting.get(lane.framework, deque()).extendleft(reversed(lane.flying))
+        self._drop(lane)
         if not lane.ready:
-            self._drop(lane)
             yield from self._failed_to_start(lane.framework, f"{end} while starting")
-            return
-        if lane.flying:
-            task, kind = lane.flying.popleft(), "timeout" if lane.overdue else "crash"
-            what = f"no answer in {timeout:g} s" if lane.overdue else end
+        elif blamed is not None:
+            late = f"no answer in {timeout:g} s" if lane.overdue else ""
             yield Outcome(
-                task,
-                kind,
-                message=f"{what} {where}".strip(),
+                blamed,
+                "timeout" if late else "crash",
+                message=f"{late or end} {where}".strip(),
                 trace=trace,
                 version=lane.version,
             )
-        self._waiting[lane.framework].extendleft(reversed(lane.flying))
-        lane.flying.clear()
-        self._drop(lane)
-
-
-def import_error(facts: Mapping[str, Any]) -> str:
-    """Why none of a framework's backends can be imported; "" where one can."""
-    if facts["kind"] != "result":
-        return str(facts["message"])
-    errors = [backend["error"] for backend in facts["backends"].values()]
-    return str(errors[0]) if errors and all(errors) else ""
 
 
 def _by_framework(tasks: Iterable[Task]) -> dict[str, deque[Task]]:

@@ -13,6 +13,8 @@ from impls.contract import Problem, Result
 if TYPE_CHECKING:
     from harness.inputs import Trial
 
+LARGEST = 2_000_000_000  # bytes: execnet's lengths are signed integers of 32 bits
+
 
 @dataclass(frozen=True)
 class Task:
@@ -65,7 +67,10 @@ class Task:
 
         Raises:
             TypeError: An array or an attribute is of a type that cannot travel.
+            ValueError: The arrays are too large to travel.
         """
+        if self.nbytes > LARGEST:
+            raise ValueError(f"{self.nbytes} bytes of arrays: {LARGEST} can travel")
         problem = self.problem
         return {
             "op": self.op,

@@ -41,8 +41,8 @@ def serve(channel: Any) -> None:
         reply = answer(request)
         try:
             channel.send(reply)
-        except Exception as error:  # noqa: BLE001  # an answer of a type unknown to execnet
-            channel.send(_failure("error", error))
+        except Exception as error:  # noqa: BLE001  # of a type or size execnet cannot send
+            channel.send({**_failure("error", error), "seconds": reply["seconds"]})
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:

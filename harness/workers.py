@@ -209,6 +209,14 @@ def probe(
     return facts
 
 
+def import_error(facts: Mapping[str, Any]) -> str:
+    """Why none of a framework's backends can be imported; "" where one can."""
+    if facts["kind"] != "result":
+        return str(facts["message"])
+    errors = [backend["error"] for backend in facts["backends"].values()]
+    return str(errors[0]) if errors and all(errors) else ""
+
+
 def _first_answers(
     asked: Mapping[Worker, str], events: SimpleQueue[Event]
 ) -> dict[str, Mapping[str, Any]]:

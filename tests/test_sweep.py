@@ -160,6 +160,15 @@ def test_a_run_given_up_early_leaves_nothing_for_the_next(tmp_path, fleet):
     assert [outcome.task.id for outcome in fleet.run(again)] == ["again"]
 
 
+def test_a_fleet_does_one_run_at_a_time(tmp_path, fleet):
+    clean = [task(page(tmp_path))] * 2
+    first = fleet.run(clean)
+    next(first)
+    with pytest.raises(RuntimeError, match="busy with another run"):
+        next(fleet.run(clean))
+    assert next(first).kind == "result"
+
+
 def test_a_grandchild_that_holds_the_pipe_does_not_keep_the_sweep(tmp_path, fleet):
     planted = """
     if os.fork() == 0:
@@ -203,10 +212,15 @@ def test_a_slow_consumer_does_not_make_tasks_late(tmp_path, fleet):
     assert kinds == {"result"}
 
 
-def test_an_array_that_cannot_travel_costs_one_verdict(tmp_path, fleet):
+@pytest.mark.parametrize(
+    "array",
+    [np.array([object()]), np.broadcast_to(0.0, (1 << 30,))],
+    ids=["of objects", "of 8 GiB"],
+)
+def test_an_array_that_cannot_travel_costs_one_verdict(tmp_path, fleet, array):
     clean = task(page(tmp_path))
     odd = task(clean.op)
-    odd.problem.inputs["x"] = np.array([object()])
+    odd.problem.inputs["x"] = array
     kinds = [outcome.kind for outcome in fleet.run([clean, odd, clean])]
     assert sorted(kinds) == ["error", "result", "result"]
 
