@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.wire import Packed, pack, unpack
+from harness.wire import Packed, legible, pack, unpack
 from impls import catalogue
 from impls.contract import Array, Backend, Op, Problem, Result, Step
 
@@ -129,7 +129,7 @@ def load_backend(name: str) -> Backend:
 
 def in_short(error: BaseException) -> str:
     """An exception in one line: its class and the first line of what it says."""
-    lines = str(error).strip().splitlines()
+    lines = legible(str(error)).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 

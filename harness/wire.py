@@ -7,6 +7,7 @@ made where the array arrives; what travels is always contiguous.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from impls.contract import Array
 #: dtype (NumPy's, with its byte order), shape, layout, bytes in C order.
 Packed = tuple[str, tuple[int, ...], str, bytes]
 
+_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _KINDS = "biufc"  # booleans, integers, reals, complex: what every NumPy has
 
 
@@ -60,6 +62,11 @@ def plain(value: Any) -> Any:
     if value is None or type(value) in (bool, int, float, complex, str, bytes):
         return value
     raise TypeError(f"an attribute cannot travel: {value!r} is a {type(value)}")
+
+
+def legible(text: str) -> str:
+    """A framework's text without colours and control characters: XML holds neither."""
+    return "".join(c for c in _COLOURS.sub("", text) if c.isprintable() or c in "\n\t")
 
 
 def lay_out(array: Array, layout: str) -> Array:

@@ -25,6 +25,7 @@ import numpy as np
 from harness.allocator import pin_malloc
 from harness.detection import examine
 from harness.evaluation import Missing, evaluate, in_short, load_backend
+from harness.wire import legible
 from impls.catalogue import backend_names, framework_of, known
 from impls.contract import Unsupported
 
@@ -103,7 +104,7 @@ def _failure(kind: str, error: BaseException, message: str = "") -> dict[str, An
     return {
         "kind": kind,
         "message": message or in_short(error),
-        "trace": "".join(trace),
+        "trace": legible("".join(trace)),
     }
 
 

@@ -25,6 +25,7 @@ import psutil
 
 from harness.allocator import MALLOC_ENVIRONMENT
 from harness.interpreters import ROOT, Interpreter
+from harness.wire import legible
 
 STARTING = 120.0  # seconds for importing a framework from a cold disk, under load
 DYING = 5.0  # seconds from a kill to the end of the process
@@ -172,7 +173,7 @@ class Worker:
     def tail(self) -> str:
         """The end of its standard error."""
         start = max(0, os.fstat(self._log).st_size - _TAIL)
-        return os.pread(self._log, _TAIL, start).decode(errors="replace")
+        return legible(os.pread(self._log, _TAIL, start).decode(errors="replace"))
 
     def close(self) -> None:
         """End it; nothing of it is left."""

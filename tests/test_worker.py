@@ -58,6 +58,21 @@ def test_the_probe_of_one_broken_backend_tells_of_the_others(monkeypatch):
     assert "no attribute 'float_'" in backends["numpy_manual"]["error"]
 
 
+COLOURED = "\x1b[1m\x1b[38;2;255;000;000mError\x1b[0m: no\x00\x07 kernel"
+
+
+def test_colours_and_control_characters_do_not_come_through(monkeypatch):
+    """OneFlow's messages have them, and XML cannot."""
+
+    def fail(request):
+        raise RuntimeError(COLOURED)
+
+    monkeypatch.setitem(worker.HANDLERS, "fail", fail)
+    reply = answer({"request": "fail"})
+    assert reply["message"] == "RuntimeError: Error: no kernel"
+    assert reply["trace"].endswith("RuntimeError: Error: no kernel\n")
+
+
 @pytest.mark.parametrize("text", ["a\nb", "", "x"])
 def test_an_error_is_told_in_one_line(monkeypatch, text):
     def fail(request):
