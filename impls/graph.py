@@ -91,7 +91,7 @@ class Node:
         return self.value.size
 
     @property
-    def T(self) -> Node:  # noqa: N802  # the array API's name
+    def T(self) -> Node:  # noqa: N802  # the array API calls it so
         """The axes in reverse order."""
         return permute_dims(self, tuple(range(self.ndim))[::-1])
 
