@@ -117,12 +117,12 @@ class Worker:
     @property
     def alive(self) -> bool:
         """Whether the process is there and can answer."""
-        process = self._process
-        return (
-            process is not None
-            and process.is_running()
-            and process.status() != psutil.STATUS_ZOMBIE
-        )
+        if self._process is None:
+            return False
+        try:
+            return bool(self._process.status() != psutil.STATUS_ZOMBIE)
+        except psutil.NoSuchProcess:
+            return False
 
     def kill(self) -> None:
         """Kill it and all that it started."""
@@ -136,12 +136,13 @@ class Worker:
 
     def interrupt(self) -> None:
         """Kill it, after it has said where it is."""
-        if self._process is not None and self.alive:
-            before = os.fstat(self._log).st_size
-            self._process.send_signal(signal.SIGUSR1)  # see worker._settle
-            deadline = time.monotonic() + _SAYING
-            while time.monotonic() < deadline and os.fstat(self._log).st_size == before:
-                time.sleep(0.005)
+        before = os.fstat(self._log).st_size
+        deadline = time.monotonic() + _SAYING
+        if self._process is not None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._process.send_signal(signal.SIGUSR1)  # see worker._settle
+        while time.monotonic() < deadline and os.fstat(self._log).st_size == before:
+            time.sleep(0.005)
         self.kill()
 
     def end(self) -> str:
@@ -160,7 +161,8 @@ class Worker:
             return "ended"
         if code >= 0:
             return f"exited with status {int(code)}"
-        return f"killed by {signal.Signals(-code).name}"
+        known = {number.value: number.name for number in signal.Signals}
+        return f"killed by {known.get(-code, f'signal {-code}')}"
 
     def where(self) -> str:
         """The frame that it was last seen in, such as "in forward (dot.py:20)"."""

@@ -50,6 +50,7 @@ def among_others(tmp_path, planted, *, before=3, after=40):
         ("os.abort()", "crash", "killed by SIGABRT in"),
         ("os.kill(os.getpid(), signal.SIGFPE)", "crash", "killed by SIGFPE in"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "crash", "killed by SIGKILL"),
+        ("os.kill(os.getpid(), 40)", "crash", "killed by signal 40"),
         ("os._exit(3)", "crash", "exited with status 3"),
         ("while True: pass", "timeout", "no answer in 2 s in"),
         ("ctypes.PyDLL(None).sleep(1000)", "timeout", "no answer in 2 s in"),
