@@ -1,6 +1,6 @@
 # The targets; each line that begins with "name: ... ##" is its own help.
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types environments oneflow clean
+.PHONY: help run test lint types environments oneflow bench bench-sizes history pages version clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -25,6 +25,24 @@ environments:  ## make .venv and .venv-oneflow, where something has changed
 
 oneflow:  ## try OneFlow's environment again where it was skipped, or fail
 	@python3 scripts/environments.py --require-oneflow
+
+bench: environments  ## measure HEAD for the history: the quick set
+	.venv/bin/asv run 'HEAD^!'
+
+bench-sizes: environments  ## measure HEAD for the history: all sizes, two precisions
+	.venv/bin/asv run --bench '^bench_sizes[.]' 'HEAD^!'
+
+# What is recorded is not measured again, so that an interrupted run is taken up.
+N = 12
+history: environments  ## measure the last N commits (N=12), or RANGE=TAGS
+	@$(if $(RANGE),true,git rev-list --first-parent --max-count=$(N) HEAD) \
+	| .venv/bin/asv run --skip-existing $(or $(RANGE),HASHFILE:-)
+
+pages: environments  ## asv's pages of the history, in .asv/html
+	.venv/bin/asv publish
+
+version: environments  ## measure other versions too: WITH="numpy==1.26.4"
+	@.venv/bin/python -m harness.versions $(WITH) $(if $(PYTHON),--python $(PYTHON))
 
 clean:  ## remove the environments, caches and build leftovers; results stay
 	rm -rf .venv .venv.new .venv.old .venv-oneflow .venv-oneflow.new .venv-oneflow.old

@@ -1,0 +1,10 @@
+"""What `asv run` measures of a commit; see harness/measurement.py for how.
+
+asv imports this package from the working tree, whatever commit it measures. That holds
+for the harness too: the instrument must not change along the history.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

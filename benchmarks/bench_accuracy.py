@@ -1,0 +1,45 @@
+"""How far from the truth each gradient is: accuracy has a history as well."""
+
+from collections import defaultdict
+
+from benchmarks.recorded import OPS, Found, Recorded, each_op, recorded
+from harness.inputs import trials
+from harness.measurement import Figures
+
+DTYPES = ["float32", "float64"]
+
+
+def setup_cache() -> Found:
+    """Judge all cases of all pages, and fold each op's into its worst."""
+    asked = [
+        trial
+        for op in OPS.values()
+        for trial in trials(op, regimes=["normal"], dtypes=DTYPES)
+    ]
+    folded = defaultdict(list)
+    for (op, _, *others), figures in recorded(asked, processes=0, seconds=0).items():
+        folded[(op, *others)].append(figures)
+    return {key: _worst(several) for key, several in folded.items()}
+
+
+setup_cache.timeout = 900
+
+
+def _worst(several: list[Figures]) -> Figures:
+    """The largest ratio; none where a case has none but was not refused as a whole."""
+    ratios = [figures.ratio for figures in several if figures.ratio is not None]
+    why = "; ".join(figures.why for figures in several if figures.why)
+    return Figures(why=why, ratio=max(ratios, default=None))
+
+
+class _Accuracy(Recorded):
+    """The judge's figure for an op."""
+
+    def track_gradient_ratio(self, found, *parameters):
+        """The worst error of a gradient over its rounding radius, in all cases."""
+        return self.known(self.figures.ratio, "no ratio is a number")
+
+    track_gradient_ratio.unit = "radii"
+
+
+globals().update(each_op(_Accuracy, ["dtype"], lambda op: (DTYPES,)))

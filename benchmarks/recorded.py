@@ -1,0 +1,117 @@
+"""Benchmarks that give asv what was measured beforehand, all together.
+
+asv starts a process for each combination of parameters. For 20 ops on 8 backends that
+would be an hour of importing frameworks, and times to be compared taken minutes apart.
+So `setup_cache` measures once for a commit and an environment, in turn; a benchmark
+looks up its figure. Where it is a time, asv's own sampling reads a clock that runs by
+what was recorded, so that median and interval are asv's, of real samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple
+from typing import Any, NoReturn
+
+from harness.inputs import REGIMES, Trial, trial
+from harness.measurement import Figures, Stand, measure
+from impls.catalogue import backend_names, load_op, op_names
+from impls.contract import Op
+
+# From files alone: asv passes combinations by number, so no list may depend on what an
+# environment can import.
+OPS = {name: load_op(name) for name in op_names()}
+BACKENDS = list(backend_names())
+DEVICES = ["cpu", "cuda"]
+
+#: The parameters of a benchmark, and the figures found for them, op first.
+Found = Mapping[tuple[str, ...], Figures]
+
+
+def middle(op: Op) -> str:
+    """The size in the middle: large enough to be work, small enough to be quick."""
+    sizes = tuple(op.sizes)
+    return sizes[len(sizes) // 2]
+
+
+def sized(op: Op, size: str, dtype: str) -> Trial:
+    """A size of an op, with ordinary numbers."""
+    return trial(op, op.sizes[size], REGIMES["normal"], dtype)
+
+
+def recorded(trials: Iterable[Trial], *, processes: int, seconds: float) -> Found:
+    """Figures by op, size, dtype, device and backend; see `harness.measurement`."""
+    found = measure(
+        trials,
+        BACKENDS,
+        DEVICES,
+        Stand.here(),
+        processes=processes,
+        seconds=seconds,
+    )
+    return {astuple(point): figures for point, figures in found.items()}
+
+
+class Recorded:
+    """What the benchmarks of one op share; `each_op` makes a class for every op."""
+
+    op = ""
+    version = "1"  # raise it when figures are no longer comparable with earlier ones
+    timeout = 60  # seconds to look a figure up
+    rounds, number, warmup_time = 1, 1, 0  # one reading of the clock is one sample
+
+    def setup(self, found: Found, *parameters: str) -> None:
+        """Take the figures of these parameters; asv calls it before each sample."""
+        figures = found.get((self.op, *parameters))
+        if figures is None:
+            raise NotImplementedError(f"{parameters[-1]} is not of this environment")
+        if not hasattr(self, "figures"):
+            self.figures, self.now = figures, 0.0
+            self.taken = {"forward": iter(figures.forward)}
+            self.taken["backward"] = iter(figures.backward)
+            self.repeat = max(1, len(figures.forward))
+
+    def timer(self) -> float:
+        """Seconds by the clock that runs by what was recorded."""
+        return self.now
+
+    def pass_by(self, phase: str) -> None:
+        """Let the next sample of a phase pass on that clock."""
+        if not self.figures.forward:
+            skip(self.figures.why)
+        self.now += next(self.taken[phase])
+
+    def known(self, figure: float | None, otherwise: str) -> float:
+        """A figure, or n/a where there is none."""
+        if figure is None:
+            skip(self.figures.why or otherwise)
+        return figure
+
+
+def skip(why: str) -> NoReturn:
+    """Make this combination n/a; asv tells why with --show-stderr."""
+    # Only asv calls it: the suite can be imported where asv is not.
+    from asv_runner.benchmarks.mark import SkipNotImplemented
+
+    print(f"n/a: {why}")  # noqa: T201  # asv keeps what a benchmark prints
+    raise SkipNotImplemented(why)
+
+
+def each_op(
+    base: type[Recorded],
+    names: Sequence[str],
+    values: Callable[[Op], Sequence[Sequence[str]]],
+) -> dict[str, type[Any]]:
+    """A class for each op, with the parameters that it has."""
+    return {
+        name: type(
+            name,
+            (base,),
+            {
+                "op": name,
+                "param_names": [*names, "device", "backend"],
+                "params": [*map(list, values(op)), DEVICES, BACKENDS],
+            },
+        )
+        for name, op in OPS.items()
+    }
