@@ -103,7 +103,7 @@ def _in_turn(
 
 
 def timer_of(step: Step, *, cold: bool = True) -> Timer:
-    """The host's clock; for a GPU its own, the L2 flushed before each call if `cold`."""
+    """The host's clock; a GPU's own, its L2 flushed before each call if `cold`."""
     problem = getattr(step, "problem", None)
     if problem is None or problem.device == "cpu":
         return HostTimer()
