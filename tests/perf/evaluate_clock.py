@@ -20,7 +20,7 @@ import click
 import numpy as np
 
 from harness.allocator import pin_malloc
-from harness.clock import compare, interleave
+from harness.clock import compare
 from harness.memory import page_aligned
 
 NEIGHBOUR = """
@@ -128,10 +128,10 @@ def calibrated(step: Step, share: float, seconds: float) -> int:
         for _ in repeat(None, passes):
             pass
 
-    times = interleave({"step": step, "loop": loop}, budget=seconds)
-    step_time, loop_time = times["step"].median, times["loop"].median
-    click.echo(f"backward 512x1024: {step_time * 1e6:.0f} us")
-    return round(share * step_time / loop_time * passes)
+    step()
+    found = compare(loop, step, budget=seconds)
+    click.echo(f"backward 512x1024: {found.b.median * 1e6:.0f} us")
+    return round(share * found.ratio.value * passes)
 
 
 def report(name: str, rows: np.ndarray) -> None:
