@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from harness import stopwatch
 from harness.allocator import pin_malloc
 from harness.detection import examine
 from harness.evaluation import Missing, evaluate, in_short, load_backend
@@ -124,4 +125,8 @@ HANDLERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "probe": probe,
     "evaluate": evaluate,
     "examine": examine,
+    "prepare": stopwatch.prepare,
+    "sample": stopwatch.sample,
+    "compare": stopwatch.compare,
+    "release": stopwatch.release,
 }

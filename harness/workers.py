@@ -35,12 +35,15 @@ _SAYING = 0.2  # seconds for a hung worker to say where it is
 _BOOTSTRAP = """
 import os, sys
 channel.send(os.getpid())
-root, path = channel.receive()
+root, measured, path = channel.receive()
 log = os.open(path, os.O_WRONLY | os.O_APPEND)
 os.unlink(path)
 os.dup2(log, 2)
 os.close(log)
 sys.path[:] = [root, *filter(None, sys.path)]  # not the folder that it was started in
+sys.path.insert(0, measured)
+import impls  # another commit's, where one is measured, before harness brings in ours
+sys.path.remove(measured)
 from harness.worker import serve
 serve(channel)
 """
@@ -70,19 +73,25 @@ class Worker:
     """A process that answers the requests of `harness.worker` in their order.
 
     Its first answer is that of `probe`. Linux ends it with the *thread* that made it.
+    `measured` is the checkout whose `impls` it runs; all else is this one's.
 
     Raises:
         Died: It did not start.
     """
 
     def __init__(
-        self, interpreter: Interpreter, events: SimpleQueue[Event], *, threads: int = 1
+        self,
+        interpreter: Interpreter,
+        events: SimpleQueue[Event],
+        *,
+        threads: int = 1,
+        measured: Path = ROOT,
     ) -> None:
         self._log, self._path = tempfile.mkstemp(prefix="gradwatch-")
         self._group = execnet.Group()
         self._process: psutil.Process | None = None
         try:
-            self._start(_spec(interpreter, threads))
+            self._start(_spec(interpreter, threads), measured)
             self.send("probe", {"framework": interpreter.framework})
         except (
             OSError,
@@ -102,12 +111,12 @@ class Worker:
             endmarker=None,
         )
 
-    def _start(self, spec: str) -> None:
+    def _start(self, spec: str, measured: Path) -> None:
         with _sigint_blocked():
             gateway = self._group.makegateway(spec)
         self._channel = gateway.remote_exec(_BOOTSTRAP)
         self._process = psutil.Process(self._channel.receive(timeout=STARTING))
-        self._channel.send((str(ROOT), self._path))
+        self._channel.send((str(ROOT), str(measured), self._path))
 
     def send(self, request: str, payload: Mapping[str, Any]) -> None:
         """Ask for something; a dead worker's end is an event, not an error here."""

@@ -12,7 +12,7 @@ import click
 from harness.inputs import REGIMES, Trial, trials
 from harness.rounding import PRECISIONS
 from impls.catalogue import backend_names, framework_of, known, load_op, op_names
-from impls.contract import Op
+from impls.contract import Case, Op
 
 DEVICES = ("cpu", "cuda")
 Command = Callable[..., Any]
@@ -68,6 +68,13 @@ pages = click.option(
     metavar="PAGE.py",
     type=click.Path(exists=True, dir_okay=False, resolve_path=True),
     help="An op page that lives outside the project. Repeatable.",
+)
+size = click.option(
+    "--size",
+    "sizes",
+    multiple=True,
+    metavar="SIZE",
+    help="Only this size of an op, or small, middle, large. Repeatable.",
 )
 seed = click.option(
     "--seed", default=0, show_default=True, help="Seed of all random numbers."
@@ -144,3 +151,14 @@ def chosen_trials(
 def _matches(name: str, pattern: str) -> bool:
     literal = str.maketrans("[]", "()")
     return fnmatchcase(name.translate(literal), pattern.translate(literal))
+
+
+def sizes_of(op: Op, wanted: Sequence[str]) -> list[Case]:
+    """The chosen sizes of an op: by name, or by rank."""
+    all_sizes = list(op.sizes.values())
+    if not wanted or not all_sizes:
+        return all_sizes
+    last = len(all_sizes) - 1
+    ranked = {"small": 0, "middle": last // 2 + last % 2, "large": last}
+    named = {ranked[name] for name in wanted if name in ranked}
+    return [c for i, c in enumerate(all_sizes) if c.name in wanted or i in named]

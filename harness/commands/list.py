@@ -11,10 +11,10 @@ from impls.catalogue import backend_names, load_op, op_names
 def _cases() -> list[str]:
     ops = [load_op(name) for name in op_names()]
     return [
-        case_name(op.name, regime, case, dtype)
+        case_name(op.name, name, case.name, dtype)
         for op in ops
-        for case in op.cases
-        for regime in REGIMES
+        for name, regime in REGIMES.items()
+        for case in regime.cases(op)
         for dtype in ("float32", "float64")
     ]
 

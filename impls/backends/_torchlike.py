@@ -5,6 +5,7 @@ A backend file passes its framework in, already imported: TorchLike(torch, "auto
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,9 @@ class TorchLike:
         self.F = F
         self.framework = F.__name__
         self.dialect = dialect
+        # PyTorch says None of an input without a gradient; OneFlow 0.9.0 cannot.
+        known = inspect.signature(F.autograd.grad).parameters
+        self.unused = {"allow_unused": True} if "allow_unused" in known else {}
 
     def version(self) -> str:
         """The framework's version."""
@@ -35,7 +39,7 @@ class TorchLike:
         """Tensors on the device, and the op's dialect bound to its attributes."""
         said = problem.op.said(self.dialect, self.framework)
         call = getattr(self, f"_{self.dialect}")(said, dict(problem.attributes))
-        return TorchLikeStep(self.F, problem, call, pure=self.dialect == "formula")
+        return TorchLikeStep(self, problem, call)
 
     def _autograd(self, said: Any, attributes: dict[str, Any]) -> Any:
         return partial(said, self.F, **attributes)
@@ -62,9 +66,11 @@ def as_function(F: Any, said: type, attributes: dict[str, Any]) -> Any:
 class TorchLikeStep:
     """A problem as tensors of the framework; see `impls.contract.Step`."""
 
-    def __init__(self, F: Any, problem: Problem, call: Any, *, pure: bool) -> None:
-        self.F, self.problem, self.call, self.pure = F, problem, call, pure
-        self.dtype = getattr(F, problem.dtype)
+    def __init__(self, backend: TorchLike, problem: Problem, call: Any) -> None:
+        self.F, self.unused = backend.F, backend.unused
+        self.problem, self.call = problem, call
+        self.pure = backend.dialect == "formula"
+        self.dtype = getattr(self.F, problem.dtype)
         self.inputs = {
             n: self._tensor(a.copy() if n in problem.op.state else a)
             for n, a in problem.inputs.items()
@@ -95,7 +101,7 @@ class TorchLikeStep:
         integers = self.problem.op.integers
         floating = [y for name, y in self.outputs.items() if name not in integers]
         self.gradients = self.F.autograd.grad(
-            floating, self.wanted, self.cotangents, retain_graph=True
+            floating, self.wanted, self.cotangents, retain_graph=True, **self.unused
         )
 
     def wait(self) -> None:

@@ -1,0 +1,189 @@
+"""`gradwatch compare A B`: two backends, or two commits, measured in turn."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from harness import records as recording
+from harness.commands import _options as options
+from harness.inputs import REGIMES, trial
+from harness.interpreters import ROOT
+from harness.terminal import output, progress
+from harness.timing import PAIRS, PHASES, Plan, Record, Side, compare_sides
+from impls.catalogue import backend_names, known
+
+_COLOURS = {"slower": "red", "faster": "green", "no difference": "dim"}
+
+
+@click.command()
+@click.argument("a")
+@click.argument("b")
+@options.op
+@options.pages
+@options.backend
+@click.option("--device", default="cpu", type=click.Choice(options.DEVICES))
+@options.dtype
+@options.size
+@click.option(
+    "--phase",
+    default="both",
+    show_default=True,
+    type=click.Choice(["forward", "backward", "both"]),
+)
+@click.option(
+    "--budget",
+    default=2.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="For each row of the table, all pairs of processes together.",
+)
+@click.option(
+    "--pairs",
+    default=PAIRS,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Pairs of fresh processes, where A and B cannot share one.",
+)
+@click.option("--threads", default=1, show_default=True, help="Of each framework.")
+@options.seed
+@options.json_file
+def command(
+    a: str,
+    b: str,
+    ops: tuple[str, ...],
+    pages: tuple[str, ...],
+    backends: tuple[str, ...],
+    device: str,
+    dtypes: tuple[str, ...],
+    sizes: tuple[str, ...],
+    phase: str,
+    budget: float,
+    pairs: int,
+    threads: int,
+    seed: int,
+    json_file: str | None,
+) -> int:
+    r"""Compare two backends, or two commits, in turn in one run: B against A.
+
+    The ratio is the time of B over that of A, above 1 where B is slower, with a 95 %
+    interval and beside it the noise of either side against itself. Backends of one
+    framework share a process; others, and commits, are measured in several pairs of
+    fresh processes. A commit is checked out into a folder of its own for the time.
+
+    \b
+    Examples:
+      gradwatch compare torch_autograd torch_custom --op layer_norm --size 256x1024
+      gradwatch compare main~3 main --op softmax --backend numpy_manual
+      gradwatch compare torch_autograd torch_autograd --op square   the noise floor
+    Verdicts: faster, slower, no difference, not resolved.
+    """
+    rows: list[Record] = []
+    with _sides(a, b, backends) as sides:
+        plans = [
+            (one, other, Plan(t, f, budget, pairs, device, threads, seed))
+            for source, op in options.loaded_ops(ops, pages).items()
+            for case in options.sizes_of(op, sizes)
+            for dtype in dtypes or ("float32",)
+            for t in [trial(op, case, REGIMES["normal"], dtype, seed, source)]
+            for f in (PHASES if phase == "both" else (phase,))
+            for one, other in sides
+        ]
+        with progress("comparing") as advance:
+            for done, (one, other, plan) in enumerate(plans, 1):
+                rows.append(compare_sides(one, other, plan))
+                advance(done, len(plans))
+    if json_file:
+        verdicts = [row["verdict"] for row in rows]
+        counts = {verdict: verdicts.count(verdict) for verdict in set(verdicts)}
+        recording.write(recording.document(rows, counts), json_file)
+    if json_file != "-":
+        output().print(_table(a, b, rows))
+    return 0
+
+
+@contextlib.contextmanager
+def _sides(
+    a: str, b: str, backends: Sequence[str]
+) -> Iterator[list[tuple[Side, Side]]]:
+    """Pairs to compare: of two backends one, of two commits one for each backend."""
+    if {a, b} & set(backend_names()):
+        for name in (a, b):
+            known("backend", name, backend_names())
+        yield [(Side(a, a), Side(b, b))]
+        return
+    commits = {name: _commit(name) for name in (a, b)}
+    with contextlib.ExitStack() as stack:
+        trees = {
+            commit: stack.enter_context(checked_out(commit))
+            for commit in dict.fromkeys(commits.values())
+        }
+        if commits[a] == commits[b]:  # the noise floor of two checkouts
+            again = stack.enter_context(checked_out(commits[b]))
+        else:
+            again = trees[commits[b]]
+        yield [
+            (Side(a, name, trees[commits[a]]), Side(b, name, again))
+            for name in options.framework_backends(backends)
+        ]
+
+
+def _commit(name: str) -> str:
+    """The hash of a commit.
+
+    Raises:
+        UnknownName: the name is neither a commit's nor a backend's.
+    """
+    try:
+        return _git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+    except subprocess.CalledProcessError:
+        return known("backend or commit", name, backend_names())
+
+
+@contextlib.contextmanager
+def checked_out(commit: str) -> Iterator[Path]:
+    """A folder with the files of a commit; gone at the end."""
+    with tempfile.TemporaryDirectory(prefix="gradwatch-") as folder:
+        tree = Path(folder, "tree")
+        _git("worktree", "add", "--quiet", "--detach", str(tree), commit)
+        try:
+            yield tree
+        finally:
+            _git("worktree", "remove", "--force", str(tree))
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(ROOT), *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def _table(a: str, b: str, rows: Sequence[Record]) -> Table:
+    table = Table(title=f"{b} against {a}: time ratio", title_justify="left")
+    for heading in ("op", "size", "phase", "backend"):
+        table.add_column(heading)
+    for heading in ("ratio", "95 % interval", "noise", "µs A", "µs B"):
+        table.add_column(heading, justify="right")
+    table.add_column("verdict")
+    for row in rows:
+        verdict = f"[{_COLOURS.get(row['verdict'], 'yellow')}]{row['verdict']}[/]"
+        table.add_row(
+            *(row["op"], row["case"], row["phase"], row["backend"]),
+            f"{row['ratio']:.4f}",
+            f"{row['low']:.4f} to {row['high']:.4f}",
+            f"{row['noise_low']:.4f} to {row['noise_high']:.4f}",
+            *(f"{row[side] * 1e6:.4g}" for side in ("a_seconds", "b_seconds")),
+            verdict + (f" ({row['short']})" if row["short"] else ""),
+        )
+    return table

@@ -1,0 +1,126 @@
+"""The worker's part of timing: steps made ready once, then sampled when asked.
+
+The clock runs in the main process (harness/timing.py) and asks for one sample at a
+time, so that implementations in several interpreters are timed in turn, call by call.
+Two runs in one process are compared without asking back: `compare`.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from harness.clock import compare as compare_runs
+from harness.evaluation import load_backend, problem_of
+from harness.samples import Comparison
+from harness.testbench import Phase, aligned, peak_bytes
+from harness.timers import EventTimer, HostTimer, Timer
+from impls.contract import Step
+
+Request = Mapping[str, Any]
+
+FLUSHED = 256 << 20  # bytes: five times the L2 of an H100 or H200 (50 MB)
+
+_ready: dict[str, Step] = {}
+
+
+def prepare(request: Request) -> dict[str, Any]:
+    """Make the steps of some backends ready; all of them share the same arrays.
+
+    Replies with the seconds of the first forward and backward of each, its peak memory
+    in bytes (None where the kernel cannot say), and from here on the garbage collector
+    is off.
+    """
+    release(request)
+    problem = aligned(problem_of(request))
+    first, peaks = {}, {}
+    for key, backend in request["options"]["steps"].items():
+        step = load_backend(backend).prepare(problem)
+        begun = time.perf_counter()
+        step.forward()
+        step.wait()
+        step.backward()
+        step.wait()
+        first[key] = time.perf_counter() - begun
+        peaks[key] = _peak(step, problem.device)
+        _ready[key] = step
+    gc.collect()
+    gc.disable()
+    return {"first": first, "peak": peaks}
+
+
+def sample(request: Request) -> dict[str, Any]:
+    """One sample of one phase of one step: seconds a call, page faults, switches."""
+    step = _ready[request["step"]]
+    timer = _timer(step, request.get("cold", True))
+    taken = timer(Phase(step, request["phase"]), request["calls"])
+    return {"reading": list(taken)}
+
+
+def compare(request: Request) -> dict[str, Any]:
+    """Two steps in turn, in this process: log-ratio, noise and medians."""
+    a, b = (Phase(_ready[key], request["phase"]) for key in ("a", "b"))
+    timer = _timer(_ready["a"], cold=True)
+    gc.enable()  # the clock holds it itself
+    return {
+        "comparison": told(compare_runs(a, b, budget=request["budget"], timer=timer))
+    }
+
+
+def release(request: Request) -> dict[str, Any]:
+    """Drop all steps, and collect garbage again."""
+    _ready.clear()
+    gc.enable()
+    gc.collect()
+    return {}
+
+
+def told(found: Comparison) -> dict[str, Any]:
+    """A comparison in builtin types."""
+    return {
+        "ratio": [found.ratio.value, found.ratio.low, found.ratio.high],
+        "noise": [found.noise.value, found.noise.low, found.noise.high],
+        "rounds": found.ratio.count,
+        "level": found.ratio.level,
+        "verdict": found.verdict,
+        "medians": [found.a.median, found.b.median],
+        "calls": found.a.calls,
+        "faults": [found.a.faults, found.b.faults],
+        "short": found.short or "",
+    }
+
+
+def _timer(step: Step, cold: bool) -> Timer:
+    """The host's clock, or the device's events with the L2 flushed before each call."""
+    problem = getattr(step, "problem", None)
+    if problem is None or problem.device == "cpu":
+        return HostTimer()
+    return _event_timer(step.F, cold)  # type: ignore[attr-defined]  # a framework's step
+
+
+def _event_timer(F: Any, cold: bool) -> EventTimer:  # noqa: N803  # the framework
+    flush = _flusher(F) if cold else None
+    event = partial(F.cuda.Event, enable_timing=True)
+    return EventTimer(event, F.cuda.synchronize, flush)
+
+
+def _flusher(F: Any) -> Any:  # noqa: N803  # the framework
+    return F.zeros(FLUSHED, dtype=F.int8, device="cuda").zero_
+
+
+def _peak(step: Step, device: str) -> int | None:
+    """On a GPU by the allocator's statistics, elsewhere by the kernel's pages."""
+    if device == "cpu":
+        return peak_bytes(step)
+    cuda = step.F.cuda  # type: ignore[attr-defined]  # a framework's step
+    if not hasattr(cuda, "reset_peak_memory_stats"):
+        return None
+    cuda.synchronize()
+    before = cuda.memory_allocated()
+    cuda.reset_peak_memory_stats()
+    step.backward()
+    cuda.synchronize()
+    return int(cuda.max_memory_allocated() - before)

@@ -1,0 +1,71 @@
+"""What an op has to do at least: bytes to move, floating-point operations to make.
+
+Counted from the formula's graph, so that no page has to say it. Bytes are those that
+any implementation must move: what goes in and what comes out, once each. Operations are
+those of the formula as it is written, one for each element of each primitive, two for
+each term of a matrix product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from impls import graph
+from impls.contract import Problem, as_tuple
+
+_FREE = {"reshape", "permute_dims", "broadcast_to", "stop_gradient", "take", "put"}
+
+
+@dataclass(frozen=True)
+class Work:
+    """Of one phase: bytes in and out, those that come out, operations."""
+
+    bytes: int
+    out: int
+    flops: int
+
+
+def work(problem: Problem) -> dict[str, Work]:
+    """The least work of forward and of backward, saved tensors not counted."""
+    op = problem.op
+    leaves = {n: graph.variable(a) for n, a in problem.inputs.items()}
+    said = op.said("formula")
+    results = as_tuple(said(graph, *problem.arguments(leaves), **problem.attributes))
+    named = dict(zip(op.outputs, results, strict=False))
+    pairs = [
+        (named[n], np.ones(named[n].shape) if dy is None else dy)
+        for n, dy in zip(op.outputs, problem.cotangents, strict=True)
+        if n not in op.integers
+    ]
+    wanted = [leaves[n] for n in problem.wanted]
+    found = graph.gradient([y for y, _ in pairs], [dy for _, dy in pairs], wanted)
+    gradients = [node for node in found if node is not None]
+    forward = set(graph.topological_order(results))
+    backward = set(graph.topological_order(gradients)) - forward
+    inputs, made, given = map(_bytes, (leaves.values(), results, gradients))
+    cotangents = sum(y.value.nbytes for y, _ in pairs)
+    return {
+        "forward": Work(inputs + made, made, _flops(forward)),
+        "backward": Work(inputs + cotangents + given, given, _flops(backward)),
+    }
+
+
+def _bytes(nodes: Iterable[graph.Node]) -> int:
+    return sum(node.value.nbytes for node in nodes)
+
+
+def _flops(nodes: Iterable[graph.Node]) -> int:
+    return sum(_flops_of(node) for node in nodes)
+
+
+def _flops_of(node: graph.Node) -> int:
+    if node.primitive is None or node.primitive.name in _FREE:
+        return 0
+    if node.primitive.name == "matmul":
+        return 2 * node.size * node.inputs[0].shape[-1]
+    if node.primitive.name in ("sum", "sum_to", "max", "argmax", "pick"):
+        return node.inputs[0].size
+    return node.size
