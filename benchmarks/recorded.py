@@ -9,6 +9,7 @@ what was recorded, so that median and interval are asv's, of real samples.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple
 from typing import Any, NoReturn
@@ -40,9 +41,13 @@ def sized(op: Op, size: str, dtype: str) -> Trial:
 
 
 def recorded(trials: Iterable[Trial], *, processes: int, seconds: float) -> Found:
-    """Figures by op, size, dtype, device and backend; see `harness.measurement`."""
+    """Figures by op, size, dtype, device and backend; see `harness.measurement`.
+
+    Of those ops only that the environment variable ASV_OPS names, if it does.
+    """
+    chosen = os.environ.get("ASV_OPS", " ".join(OPS)).split()
     found = measure(
-        trials,
+        [trial for trial in trials if trial.op in chosen],
         BACKENDS,
         DEVICES,
         Stand.here(),
