@@ -1,0 +1,66 @@
+"""`gradwatch report`: the dashboard."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+
+import click
+
+from harness.records import ROOT
+
+
+@click.command()
+@click.option(
+    "--results",
+    default=ROOT / "results",
+    show_default="results",
+    metavar="FOLDER",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="What to show.",
+)
+@click.option(
+    "--output",
+    default=ROOT / "html",
+    show_default="html",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the site is written; a former one is replaced.",
+)
+@click.option(
+    "--pictures",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Draw the README's pictures there, instead of a site.",
+)
+@click.option("--open", "opened", is_flag=True, help="Show it in the browser.")
+def command(results: Path, output: Path, pictures: Path | None, opened: bool) -> int:
+    r"""Write the dashboard: is it right, is it fast, since when.
+
+    A static site of results/latest (what this checkout ran last), results/recorded,
+    results/asv (the history) and results/findings. It opens from a file and asks the
+    network for nothing. Results of two machines are never put together.
+
+    \b
+    Examples:
+      gradwatch agree --json results/latest/agree.json && gradwatch report --open
+      gradwatch report --pictures docs
+    """
+    # Charts take a second to import: not before the call is known to be right.
+    from harness import pictures as drawing
+    from harness.dashboard.site import NotASite, write_site
+
+    if pictures is not None:
+        for file in drawing.draw(results, pictures):
+            click.echo(file)
+        return 0
+    try:
+        site = write_site(results.resolve(), output.resolve())
+    except NotASite as error:
+        raise click.UsageError(str(error)) from None
+    for trouble in site.troubles:
+        click.echo(f"not shown: {trouble.file}: {trouble.why}", err=True)
+    click.echo(f"The page is {site.index}")
+    if opened:
+        webbrowser.open(site.index.as_uri())
+    return 0

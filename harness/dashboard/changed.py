@@ -1,0 +1,51 @@
+"""Verdicts that differ between two commits on the same machine."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from harness.dashboard.matrix import Cell, matrix
+from harness.dashboard.sources import Source
+from harness.dashboard.standing import Standing, gathered
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A cell that was one thing and is another."""
+
+    before: Cell
+    after: Cell
+
+
+def base_of(here: Standing, among: Collection[str] | None = None) -> Source | None:
+    """The newest judged document of another commit than the newest one's.
+
+    `among` restricts it to these commits, such as those of releases.
+    """
+    head = here.newest("agree")
+    for source in here.sources:
+        if source.kind != "agree" or head is None or source.commit == head.commit:
+            continue
+        if among is None or source.commit in among:
+            return source
+    return None
+
+
+def changed(here: Standing, base: Source) -> tuple[Changed, ...]:
+    """Cells whose verdict or whose number of unexpected tensors differs from a base."""
+    then = matrix(gathered(here.machine, [base], []))
+    now = matrix(here)
+    pairs = (
+        Changed(then[op][runner], cell)
+        for op, row in now.items()
+        for runner, cell in row.items()
+        if op in then and runner in then[op]
+    )
+    return tuple(
+        pair
+        for pair in pairs
+        if pair.before.verdict not in ("none", "missing")
+        and (pair.before.verdict, pair.before.unexpected)
+        != (pair.after.verdict, pair.after.unexpected)
+    )

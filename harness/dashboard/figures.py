@@ -1,0 +1,264 @@
+"""Charts: frames that Bokeh makes once, and the points that fill them on each page.
+
+A frame is an empty chart. The page's script (static/charts.js) clones it, fills its two
+sources and sets ranges and colours. Points name their runner; colour, marker and dash
+of a runner come from one table, so that the page's own legend, which the keyboard
+reaches, can leave some out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bokeh.core.types import ID
+from bokeh.embed import json_item
+from bokeh.models import (
+    ColumnDataSource,
+    CustomJSTickFormatter,
+    FixedTicker,
+    HoverTool,
+    Range1d,
+    Span,
+    TapTool,
+)
+from bokeh.plotting import figure
+
+from harness.dashboard.matrix import ratio_of, short
+from harness.dashboard.sources import Record
+
+Chart = dict[str, Any]
+
+# The agreement chart shows ratio over limit between these; what lies beyond is drawn
+# on the edge: exact results have ratio 0, and a gradient of nan an infinite one.
+LEAST, MOST = 1e-4, 1e4
+
+LIMIT = "#d4351c"  # 3:1 and more on both backgrounds
+
+#: Columns of the points of every chart.
+POINTS = ("x", "y", "low", "high", "runner", "what", "told")
+
+# 0.01, 10⁵: the numbers that a logarithmic axis needs
+_POWERS = """
+    const p = Math.round(Math.log10(tick))
+    if (Math.abs(tick / 10 ** p - 1) > 1e-6 || (p >= -2 && p <= 3)) {
+      return String(+tick.toPrecision(2))
+    }
+    return "10" + String(p).replace("-", "⁻").replace(/\\d/g, d => "⁰¹²³⁴⁵⁶⁷⁸⁹"[d])
+"""
+_UNITS = "return gradwatch.told(tick, gradwatch.unit)"
+
+
+def frames(regimes: Sequence[str]) -> dict[str, Chart]:
+    """The empty charts of a site, by name; `regimes` are the agreement chart's."""
+    return {
+        "agreement": _item(_agreement(regimes)),
+        "times": _item(_times()),
+        "history": _item(_history()),
+        "ratios": _item(_ratios()),
+    }
+
+
+def _figure(**options: Any) -> tuple[Any, ColumnDataSource]:
+    """A chart of lines under points with intervals, and the source of the points."""
+    plot = figure(
+        sizing_mode="stretch_width",
+        toolbar_location="above",
+        tools="pan,box_zoom,wheel_zoom,reset",
+        active_scroll=None,
+        background_fill_alpha=0,
+        border_fill_alpha=0,
+        outline_line_alpha=0,
+        x_range=options.pop("x_range", Range1d(1, 10)),
+        y_range=Range1d(1, 10),
+        y_axis_type="log",
+        **options,
+    )
+    plot.toolbar.logo = None
+    lines = ColumnDataSource(
+        {name: [] for name in ("xs", "ys", "colour", "dash")}, name="lines"
+    )
+    plot.multi_line(
+        "xs",
+        "ys",
+        source=lines,
+        line_color="colour",
+        line_dash={"field": "dash"},
+        line_width=1.75,
+    )
+    columns = (*POINTS, "colour", "marker", "size")
+    points = ColumnDataSource({name: [] for name in columns}, name="points")
+    plot.segment("x", "low", "x", "high", source=points, line_color="colour")
+    return plot, points
+
+
+def _dots(plot: Any, points: ColumnDataSource, *, alpha: float = 1.0) -> None:
+    """Draw the points, and tell of them under the pointer."""
+    drawn = plot.scatter(
+        "x",
+        "y",
+        source=points,
+        marker={"field": "marker"},
+        size="size",
+        color="colour",
+        fill_alpha=alpha,
+    )
+    told = [("", "@runner"), ("", "@what"), ("", "@told")]
+    plot.add_tools(HoverTool(tooltips=told, renderers=[drawn]))
+
+
+def _item(plot: Any) -> Chart:
+    """What `Bokeh.embed.embed_item` takes."""
+    return dict(json_item(plot, ID("chart")))
+
+
+def _agreement(regimes: Sequence[str]) -> Any:
+    plot, points = _figure(
+        height=340,
+        x_range=Range1d(-0.5, max(len(regimes), 1) - 0.5),
+        y_axis_label="error ÷ what is allowed",
+    )
+    _dots(plot, points, alpha=0.5)
+    plot.add_layout(
+        Span(location=1, dimension="width", line_color=LIMIT, line_dash="dashed")
+    )
+    plot.xaxis.ticker = FixedTicker(ticks=list(range(len(regimes))))
+    plot.xaxis.major_label_overrides = dict(enumerate(regimes))
+    plot.xaxis.major_label_orientation = math.pi / 4
+    plot.xgrid.visible = False
+    plot.yaxis.formatter = CustomJSTickFormatter(code=_POWERS)
+    return plot
+
+
+def _times() -> Any:
+    plot, points = _figure(
+        height=300, x_axis_type="log", x_axis_label="bytes moved, at least"
+    )
+    _dots(plot, points)
+    plot.xaxis.formatter = CustomJSTickFormatter(code=_POWERS)
+    plot.yaxis.formatter = CustomJSTickFormatter(code=_UNITS)
+    return plot
+
+
+def _history() -> Any:
+    plot, points = _figure(height=380, x_axis_label="commit, oldest first")
+    steps = ColumnDataSource({"x": [], "y": [], "colour": []}, name="steps")
+    ring = {"size": 16, "fill_alpha": 0, "line_width": 2.5}
+    plot.scatter("x", "y", source=steps, line_color="colour", **ring)
+    _dots(plot, points)
+    plot.add_tools(TapTool())
+    plot.yaxis.formatter = CustomJSTickFormatter(code=_UNITS)
+    return plot
+
+
+def _ratios() -> Any:
+    plot, points = _figure(
+        height=320,
+        x_axis_label="comparisons, in order of their ratio",
+        y_axis_label="B ÷ A",
+    )
+    _dots(plot, points)
+    plot.add_layout(Span(location=1, dimension="width", line_dash="dashed"))
+    plot.yaxis.formatter = CustomJSTickFormatter(code=_POWERS)
+    return plot
+
+
+# Points -------------------------------------------------------------------------
+
+
+def agreement(
+    judged: Mapping[str, Sequence[Record]], dtype: str, regimes: Sequence[str]
+) -> Chart | None:
+    """Each tensor's ratio over its limit, by regime; above 1 is wrong.
+
+    Args:
+        judged: Records of one op by runner.
+        dtype: Only records of this one; None is returned where there are none.
+        regimes: Those of the frame, in its order.
+    """
+    places = {regime: place for place, regime in enumerate(regimes)}
+    rows = []
+    for place, (runner, records) in enumerate(judged.items()):
+        offset = 0.8 * ((place + 0.5) / len(judged) - 0.5)
+        for r in records:
+            share = _share(r)
+            if r["dtype"] == dtype and share is not None:
+                x = round(places[r["regime"]] + offset, 3)
+                what = f"{r['tensor']} of {_within(r['case'])}"
+                told = f"{r['verdict']}, ratio {short(ratio_of(r))}"
+                rows.append((x, share, None, None, runner, what, told))
+    if not rows:
+        return None
+    top = max(3.0, *(row[1] for row in rows))  # there is room for the limit itself
+    return {
+        "frame": "agreement",
+        "points": _columns(rows),
+        "y": [LEAST / 2, 2 * top],
+        "size": 6,
+    }
+
+
+def _share(record: Record) -> float | None:
+    """Ratio over limit, on or between the edges of the chart."""
+    ratio = ratio_of(record)
+    if ratio is None:
+        return None
+    share = ratio / (record["limit"] or math.inf)
+    return MOST if math.isnan(share) else float(f"{min(max(share, LEAST), MOST):.3g}")
+
+
+def _columns(rows: Sequence[tuple[Any, ...]]) -> dict[str, list[Any]]:
+    return dict(zip(POINTS, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def _within(case: str) -> str:
+    """A case without its op: layer_norm[normal-3x8-float32] says normal-3x8-float32."""
+    return case.partition("[")[2].rstrip("]") or case
+
+
+def times(
+    timed: Mapping[str, Sequence[Record]],
+    dtype: str,
+    phase: str,
+    bandwidth: float | None,
+) -> Chart | None:
+    """Seconds by bytes moved, with intervals and the memory's limit.
+
+    Args:
+        timed: Records of one op by runner.
+        dtype, phase: Only records of these; None is returned where there are none.
+        bandwidth: Bytes a second that a copy moves on that machine, if known.
+    """
+    rows = [
+        (r["bytes"], r["seconds"], r["low"], r["high"], runner, r["case"], _told(r))
+        for runner, records in timed.items()
+        for r in sorted(records, key=_bytes)
+        if (r["dtype"], r["phase"]) == (dtype, phase) and _bytes(r) > 0
+    ]
+    if not rows:
+        return None
+    points = _columns(rows)
+    ends = min(points["x"]), max(points["x"])
+    limit = [[end, end / bandwidth] for end in ends] if bandwidth else None
+    return {"frame": "times", "points": points, "limit": limit, "joined": True}
+
+
+def _bytes(record: Record) -> float:
+    moved = record.get("bytes")
+    return float(moved) if isinstance(moved, (int, float)) else 0.0
+
+
+def _told(record: Record) -> str:
+    low, high = clock(record["low"]), clock(record["high"])
+    return f"{clock(record['seconds'])} ({low} to {high})"
+
+
+def clock(seconds: float | None) -> str:
+    """Three digits in a fitting unit: 12.3 µs."""
+    if seconds is None:
+        return ""
+    for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"

@@ -1,0 +1,214 @@
+"""One cell for each op and backend: verdict, worst ratio, speed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from harness import known
+from harness.dashboard.sources import Record
+from harness.dashboard.standing import Standing
+from harness.judging import PASSING, VERDICTS
+from harness.terminal import SIGNS
+
+# Verdicts that a ratio stands behind; a crash has none.
+COMPARED = ("agree", "convention", "vacuous", "disagree", "nonfinite")
+
+# A bar spans these ratios, on a log scale: float64 results seldom differ from the
+# reference by less than a hundredth of a radius, and limits are about 17.
+FAINTEST, STRONGEST = 1e-2, 1e3
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is known of an op on a backend.
+
+    `verdict` is one of the judge's, or "missing" (the backend could not be asked),
+    "none" (nothing has been judged). `defect` says the reason of a known defect.
+    `speed` is its time over that of the fastest right backend.
+    """
+
+    op: str
+    runner: str
+    verdict: str
+    sign: str
+    ratio: float | None = None
+    limit: float | None = None
+    tensors: int = 0
+    unexpected: int = 0
+    defect: str = ""
+    message: str = ""
+    case: str = ""
+    speed: float | None = None
+    untimed: str = ""
+    older: str = ""
+
+    @property
+    def wrong(self) -> bool:
+        """Whether something here is neither right nor announced."""
+        return self.unexpected > 0
+
+    @property
+    def length(self) -> float:
+        """Of the bar of the worst ratio, 0 to 1."""
+        return bar_length(self.ratio)
+
+    @property
+    def told(self) -> str:
+        """The cell in words."""
+        parts = [f"{self.op} on {self.runner}: {self.verdict}"]
+        if self.defect:
+            parts.append(f"known defect: {self.defect}")
+        if self.ratio is not None:
+            parts.append(f"worst error {short(self.ratio)} rounding radii")
+        if self.limit:
+            parts[-1] += f" of {short(self.limit)} allowed"
+        if self.unexpected:
+            parts.append(f"{self.unexpected} of {self.tensors} tensors not as expected")
+        if self.speed:
+            parts.append(f"takes {short(self.speed)} times as long as the fastest")
+        if self.untimed:
+            parts.append(self.untimed)
+        if self.older:
+            parts.append(self.older)
+        return "; ".join(parts)
+
+
+def short(value: float | None) -> str:
+    """Two digits: 1.6, 17, 5.4e8, ∞."""
+    if value is None:
+        return ""
+    if math.isinf(value):
+        return "∞"
+    if 0.01 <= abs(value) < 100 or value == 0:
+        return f"{value:.2g}"
+    digits, exponent = f"{value:.1e}".split("e")
+    return f"{value:.0f}" if 100 <= value < 1e4 else f"{digits}e{int(exponent)}"
+
+
+def bar_length(ratio: float | None) -> float:
+    """Where a ratio stands between FAINTEST and STRONGEST, on a log scale."""
+    if not ratio or ratio <= FAINTEST:
+        return 0.0
+    span = math.log(STRONGEST / FAINTEST)
+    return min(1.0, math.log(ratio / FAINTEST) / span)
+
+
+def ratio_of(record: Mapping[str, Any]) -> float | None:
+    """A record's ratio; a missing one where numbers were compared is infinite."""
+    if record["verdict"] not in COMPARED:
+        return None
+    ratio = record["ratio"]
+    return math.inf if ratio is None else float(ratio)
+
+
+def matrix(here: Standing) -> dict[str, dict[str, Cell]]:
+    """All cells, by op and then by runner."""
+    entries = known.load()
+    head = here.newest("agree")
+    cells: dict[str, dict[str, Cell]] = {}
+    for op in here.ops:
+        row = {}
+        for runner in here.runners:
+            records = here.judged.get((op, runner), [])
+            older = _older(here, (op, runner), head.commit if head else "")
+            row[runner] = _cell(op, runner, records, here, entries, older)
+        cells[op] = _with_speed(row, here)
+    return cells
+
+
+def _older(here: Standing, place: tuple[str, str], commit: str) -> str:
+    source = here.origin["agree"].get(place)
+    if source is None or source.commit == commit:
+        return ""
+    return f"as of the older commit {source.commit[:8]}"
+
+
+def _cell(
+    op: str,
+    runner: str,
+    records: Sequence[Record],
+    here: Standing,
+    entries: Sequence[known.Known],
+    older: str,
+) -> Cell:
+    if not records:
+        if runner in here.missing:
+            return Cell(op, runner, "missing", "?", message=here.missing[runner])
+        return Cell(op, runner, "none", "·", message="nothing has been judged")
+    wrong = [r for r in records if not known.as_expected(r)]
+    listed = [r for r in records if r["verdict"] == r["expected_verdict"] != "agree"]
+    chief = _worst(wrong or listed or records)
+    verdict = chief["verdict"]
+    if not wrong and not listed:
+        verdict = _right(records)
+    defect = next((e.reason for e in entries if listed and e.covers(chief)), "")
+    return Cell(
+        op,
+        runner,
+        verdict,
+        SIGNS[verdict][0],
+        ratio=ratio_of(chief),
+        limit=chief["limit"],
+        tensors=len(records),
+        unexpected=len(wrong),
+        defect=("" if wrong else defect or ("listed" if listed else "")),
+        message=chief["message"],
+        case=chief["case"],
+        older=older,
+    )
+
+
+def _worst(records: Sequence[Record]) -> Record:
+    """The worst verdict that fails, or else the largest ratio."""
+
+    def badness(record: Record) -> tuple[int, float]:
+        verdict = record["verdict"]
+        rank = 0 if verdict in PASSING else VERDICTS.index(verdict)
+        return rank, ratio_of(record) or 0.0
+
+    return max(records, key=badness)
+
+
+def _right(records: Sequence[Record]) -> str:
+    """What to call a cell in which all is as expected."""
+    verdicts = {r["verdict"] for r in records}
+    if verdicts == {"unsupported"}:
+        return "unsupported"
+    return "vacuous" if verdicts <= {"vacuous", "unsupported"} else "agree"
+
+
+# Speed --------------------------------------------------------------------------
+
+
+def _with_speed(row: dict[str, Cell], here: Standing) -> dict[str, Cell]:
+    """Add to each cell its time relative to the fastest right backend's.
+
+    The geometric mean, over sizes, precisions and both passes that it was timed in, of
+    its time over the shortest time of a right backend on the same device.
+    """
+    times = {
+        runner: {_key(r): r["seconds"] for r in here.timed.get((cell.op, runner), [])}
+        for runner, cell in row.items()
+    }
+    best: dict[tuple[str, ...], float] = {}
+    for runner, cell in row.items():
+        if not cell.wrong and not cell.defect:
+            for key, seconds in times[runner].items():
+                best[key] = min(seconds, best.get(key, math.inf))
+    timed = {}
+    for runner, cell in row.items():
+        logs = [math.log(s / best[k]) for k, s in times[runner].items() if k in best]
+        if cell.wrong and times[runner]:
+            cell = replace(cell, untimed="no time is shown for a wrong gradient")
+        elif logs:
+            cell = replace(cell, speed=math.exp(fmean(logs)))
+        timed[runner] = cell
+    return timed
+
+
+def _key(record: Record) -> tuple[str, ...]:
+    return tuple(record[name] for name in ("case", "device", "dtype", "phase"))

@@ -1,0 +1,237 @@
+"""Values over commits, aligned with one list of commits, and where they change."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness import history as recorded
+from harness.changes import Change, find_changes
+from harness.dashboard.sources import Trouble
+from harness.dashboard.standing import runner_of
+from harness.records import Unreadable
+
+Values = tuple[float | None, ...]
+
+# Names of metrics for a reader; of others the underscores are dropped.
+METRICS = {
+    "time_forward": "forward pass",
+    "time_backward": "backward pass",
+    "track_gradient_ratio": "worst ratio of a gradient",
+    "track_first_call": "first call",
+    "track_peak_memory": "peak memory",
+}
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit; `date` is ISO 8601, `tag` the release that it is, if any."""
+
+    hash: str
+    date: str
+    subject: str = ""
+    tag: str = ""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One value a commit, None where there is none; `low` and `high` an interval.
+
+    `line` is the runner, with the environment's versions where it runs in several.
+    `view` says which series belong in one chart: metric, size, dtype and suite.
+    """
+
+    op: str
+    runner: str
+    line: str
+    metric: str
+    unit: str
+    view: str
+    values: Values
+    low: Values
+    high: Values
+    changes: tuple[Change, ...]
+    failed: int  # commits at which the benchmark failed
+
+
+@dataclass(frozen=True)
+class History:
+    """All series of one machine, and the commits that they are over, oldest first."""
+
+    commits: tuple[Commit, ...] = ()
+    series: tuple[Series, ...] = ()
+    by_op: dict[str, list[Series]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for series in self.series:
+            self.by_op.setdefault(series.op, []).append(series)
+
+    @property
+    def release(self) -> int | None:
+        """The place of the newest release before the newest commit."""
+        tagged = [i for i, c in enumerate(self.commits[:-1]) if c.tag]
+        return tagged[-1] if tagged else None
+
+
+@dataclass(frozen=True)
+class Move:
+    """A series that has changed its level, and the commit from which on."""
+
+    series: Series
+    change: Change
+    commit: Commit
+
+
+def moves(history: History, since: int = 0) -> tuple[Move, ...]:
+    """The changes of level after the commit at a place, the largest first.
+
+    Only what `find_changes` holds to be one: two single values always differ.
+    """
+    found = [
+        Move(series, change, history.commits[change.index])
+        for series in history.series
+        for change in series.changes
+        if change.index > since
+    ]
+    return tuple(sorted(found, key=lambda m: -abs(m.change.relative_change)))
+
+
+# Reading ------------------------------------------------------------------------
+
+
+def read_histories(
+    folder: Path, known: Mapping[str, Commit]
+) -> tuple[dict[str, History], list[Trouble]]:
+    """The history of each machine below asv's results folder, and what is not read.
+
+    Args:
+        folder: results/asv.
+        known: Commits of the checkout by hash, oldest first.
+    """
+    order = list(known)
+    try:
+        found, troubles = recorded.read(folder, order), []
+    except Unreadable:
+        found, troubles = _read_sound(folder, order)
+    by_machine: dict[str, list[recorded.Series]] = defaultdict(list)
+    for series in found:
+        by_machine[series.machine].append(series)
+    return {m: _history(several, known) for m, several in by_machine.items()}, troubles
+
+
+def _read_sound(
+    folder: Path, order: Sequence[str]
+) -> tuple[tuple[recorded.Series, ...], list[Trouble]]:
+    """Read what is left when each file that cannot be read by itself is left out."""
+    sound, troubles = [], []
+    for file in sorted(folder.glob("*/*.json")):
+        if file.name == "machine.json":
+            continue
+        try:
+            _read_only(folder, [file], order)
+            sound.append(file)
+        except Unreadable as error:
+            troubles.append(Trouble(_name(file), _without_paths(error, file)))
+    try:
+        return _read_only(folder, sound, order), troubles
+    except Unreadable as error:
+        troubles.append(Trouble("asv", _without_paths(error, folder)))
+        return (), troubles
+
+
+def _read_only(
+    folder: Path, files: Iterable[Path], order: Sequence[str]
+) -> tuple[recorded.Series, ...]:
+    """Read some files of a results folder as if it held no others."""
+    with tempfile.TemporaryDirectory(prefix="gradwatch-") as name:
+        view = Path(name)
+        for file in files:
+            (view / file.parent.name).mkdir(exist_ok=True)
+            machine = view / file.parent.name / "machine.json"
+            if not machine.is_symlink():
+                machine.symlink_to(file.with_name("machine.json").resolve())
+            (view / file.parent.name / file.name).symlink_to(file.resolve())
+        (view / "benchmarks.json").symlink_to((folder / "benchmarks.json").resolve())
+        return recorded.read(view, order)
+
+
+def _name(file: Path) -> str:
+    return f"asv/{file.parent.name}/{file.name}"
+
+
+def _without_paths(error: Unreadable, file: Path) -> str:
+    """The message after the path that it begins with."""
+    return str(error).partition(": ")[2] or str(error)
+
+
+# Aligning -----------------------------------------------------------------------
+
+
+def _history(
+    several: Sequence[recorded.Series], known: Mapping[str, Commit]
+) -> History:
+    dates = {e.commit: e.date.isoformat() for s in several for e in s.entries}
+    rank = {name: i for i, name in enumerate(known)}
+    names = sorted(dates, key=lambda name: (rank.get(name, -1), dates[name]))
+    place = {name: i for i, name in enumerate(names)}
+    commits = tuple(known.get(name, Commit(name, dates[name])) for name in names)
+    lines = _lines(several)
+    aligned = (_aligned(s, place, lines[id(s)]) for s in several)
+    return History(commits, tuple(s for s in aligned if s is not None))
+
+
+def _lines(several: Sequence[recorded.Series]) -> dict[int, str]:
+    """Names of lines: with the environment where one runner was run in several."""
+    environments: dict[str, set[str]] = defaultdict(set)
+    for series in several:
+        environments[_runner(series)].add(series.environment)
+    names = {}
+    for series in several:
+        runner = _runner(series)
+        alone = len(environments[runner]) == 1
+        versions = ", ".join(f"{k} {v}" for k, v in sorted(series.versions.items()))
+        names[id(series)] = runner if alone else f"{runner} ({versions})"
+    return names
+
+
+def _runner(series: recorded.Series) -> str:
+    said = {"backend": "unnamed", "device": "cpu", **series.parameters}
+    return runner_of(said)
+
+
+def _aligned(
+    series: recorded.Series, place: Mapping[str, int], line: str
+) -> Series | None:
+    """A series with a value or a failure somewhere; one that is n/a throughout is none."""
+    columns: list[list[float | None]] = [[None] * len(place) for _ in range(3)]
+    for entry in series.entries:
+        for column, value in zip(
+            columns, (entry.value, entry.low, entry.high), strict=True
+        ):
+            if value is not None and math.isfinite(value):
+                column[place[entry.commit]] = value
+    failed = sum(entry.state == "failed" for entry in series.entries)
+    if not series.measured and not failed:
+        return None
+    values, low, high = map(tuple, columns)
+    parts = (series.parameters.get(name, "") for name in ("size", "dtype"))
+    suite = series.suite.removeprefix("bench_")
+    metric = METRICS.get(series.metric, series.metric.replace("_", " "))
+    view = ", ".join(filter(None, (metric, *parts, f"{suite} set")))
+    return Series(
+        series.op,
+        _runner(series),
+        line,
+        metric,
+        series.unit,
+        view,
+        values,
+        low,
+        high,
+        find_changes(values),
+        failed,
+    )

@@ -1,0 +1,173 @@
+"""The whole site: every machine's pages, the charting library, and asv's own site."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import bokeh
+
+from harness.dashboard import figures
+from harness.dashboard.asv_site import publish_asv
+from harness.dashboard.commits import commits
+from harness.dashboard.comparisons import at_commit, comparisons, figures_of
+from harness.dashboard.matrix import matrix
+from harness.dashboard.op_page import charts, history_data, op_page
+from harness.dashboard.overview import overview
+from harness.dashboard.series import Commit, History, moves, read_histories
+from harness.dashboard.sources import Results, Trouble, read_results
+from harness.dashboard.standing import Standing, standing
+from harness.dashboard.styles import styles
+from harness.dashboard.writer import Writer, anchor
+from harness.records import ROOT, machine_name
+
+# Whoever replaces a folder by a new site must know that it was one.
+MARK = ".gradwatch-site"
+_STATIC = Path(__file__).parent / "static"
+_BOKEH = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
+
+
+class NotASite(Exception):
+    """The output folder holds something else, which would be lost."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """What was written: the first page, and what could not be shown."""
+
+    index: Path
+    troubles: tuple[Trouble, ...]
+
+
+def write_site(folder: Path, output: Path) -> Site:
+    """Write the dashboard of a results folder, in place of a former one.
+
+    Raises:
+        NotASite: `output` exists and is no dashboard; nothing was touched.
+        OSError: it cannot be written; the former one stands.
+    """
+    _check_replaceable(output)
+    known = commits(ROOT)
+    results = read_results(folder)
+    histories, troubles = read_histories(folder / "asv", known)
+    results.troubles.extend(troubles)
+    fresh = output.with_name(f".{output.name}.partial")
+    shutil.rmtree(fresh, ignore_errors=True)
+    try:
+        _write_all(results, histories, known, fresh, folder)
+        _replace(output, fresh)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return Site(output / "index.html", tuple(results.troubles))
+
+
+def _check_replaceable(output: Path) -> None:
+    if not output.exists() or (output / MARK).exists():
+        return
+    if not output.is_dir() or any(output.iterdir()):
+        raise NotASite(f"{output} is no dashboard; name an empty or a new folder")
+
+
+def _replace(output: Path, fresh: Path) -> None:
+    """Put the new site in place of the old one, which is there until then."""
+    old = output.with_name(f".{output.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if output.exists():
+        output.rename(old)
+    fresh.rename(output)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _write_all(
+    results: Results,
+    histories: Mapping[str, History],
+    known: Mapping[str, Commit],
+    site: Path,
+    folder: Path,
+) -> None:
+    shutil.copytree(_STATIC, site / "static")
+    shutil.copy(_BOKEH, site / "static")
+    (site / MARK).touch()
+    asv = publish_asv(folder / "asv", site / "asv")
+    machines = list(dict.fromkeys((*results.machines, *histories))) or [machine_name()]
+    places = {m: f"machine/{anchor(m)}/" if i else "" for i, m in enumerate(machines)}
+    for machine, place in places.items():
+        here = standing(results, machine)
+        shared = {
+            "machine": machine,
+            "machines": places,
+            "troubles": results.troubles,
+            "asv": asv,
+            "banner": _banner(here),
+            "history": histories.get(machine, History()),
+            "styles": styles(here.runners),
+        }
+        _write_machine(Writer(site, place, shared), here, known)
+
+
+def _banner(here: Standing) -> list[dict[str, Any]]:
+    """What the data are of: the newest document of each kind."""
+    titles = {"agree": "Verdicts", "time": "Times"}
+    return [
+        {"title": title, "source": here.newest(kind)} for kind, title in titles.items()
+    ]
+
+
+def _write_machine(
+    writer: Writer, here: Standing, known: Mapping[str, Commit]
+) -> None:
+    history: History = writer.shared["history"]
+    looks = writer.shared["styles"]
+    cells = matrix(here)
+    writer.data("frames.js", "frames", figures.frames(here.regimes))
+    context = overview(here, cells, history, known)
+    writer.page("index.html", "overview.html.j2", sources=here.sources, **context)
+    for op, row in cells.items():
+        _write_op(writer, op_page(op, row, here, history), here, looks)
+    _write_comparison(writer, here, history)
+    _write_commits(writer, history)
+
+
+def _write_op(writer: Writer, page: dict[str, Any], here: Standing, looks: Any) -> None:
+    op, series = anchor(page["op"]), page["series"]
+    looks = {**styles([s.runner for s in series]), **looks}
+    lines = {s.line: looks[s.runner] for s in series}
+    drawn = charts(page, here.regimes, here.bandwidth())
+    if series:
+        writer.data(f"op/{op}.history.js", "history", history_data(series))
+    writer.data(f"op/{op}.charts.js", "charts", drawn)
+    context = {"drawn": drawn, "line_styles": lines, "bandwidth": here.bandwidth()}
+    writer.page(f"op/{op}.html", "op.html.j2", **context, **page)
+
+
+def _write_comparison(writer: Writer, here: Standing, history: History) -> None:
+    writer.data("compare.data.js", "compare", {**comparisons(here), **_at(history)})
+    for place, commit in enumerate(history.commits):
+        name = f"commit/{commit.hash[:12]}.js"
+        writer.data(name, commit.hash[:12], at_commit(history, place))
+    runners = sorted({runner for _, runner in here.timed})
+    writer.page("compare.html", "compare.html.j2", runners=runners)
+
+
+def _at(history: History) -> dict[str, Any]:
+    commits = [[c.hash[:12], c.subject, c.tag] for c in history.commits]
+    return {"figures": figures_of(history), "commits": commits}
+
+
+def _write_commits(writer: Writer, history: History) -> None:
+    by_commit: dict[str, list[Any]] = {}
+    for move in moves(history, -1):
+        by_commit.setdefault(move.commit.hash, []).append(move)
+    names = [[c.hash[:12], c.subject] for c in history.commits]
+    writer.data("commits.data.js", "commits", names)
+    writer.page("commits.html", "commits.html.j2", by_commit=by_commit)
+
+
+def sizes(site: Path) -> Iterable[tuple[str, int]]:
+    """Files of a site and their bytes."""
+    for file in sorted(site.rglob("*")):
+        if file.is_file():
+            yield file.relative_to(site).as_posix(), file.stat().st_size

@@ -1,0 +1,84 @@
+// What every page needs: the scheme, and tables that can be sorted.
+"use strict"
+
+const gradwatch = {data: {}}
+
+const darkWanted = matchMedia("(prefers-color-scheme: dark)")
+
+gradwatch.dark = () => {
+  const chosen = document.documentElement.dataset.theme
+  return chosen ? chosen === "dark" : darkWanted.matches
+}
+
+// A page opened from a file may be refused a store; then the choice lasts for the page.
+const remembered = (choice) => {
+  try {
+    if (choice !== undefined) localStorage.setItem("gradwatch-theme", choice)
+    return localStorage.getItem("gradwatch-theme")
+  } catch {
+    return null
+  }
+}
+
+const chosen = remembered()
+if (chosen === "dark" || chosen === "light") document.documentElement.dataset.theme = chosen
+
+gradwatch.setUpTheme = () => {
+  const button = document.getElementById("theme")
+  const show = () => button.setAttribute("aria-pressed", gradwatch.dark())
+  const tell = () => {
+    show()
+    document.dispatchEvent(new Event("gradwatch-theme"))
+  }
+  button.hidden = false
+  button.addEventListener("click", () => {
+    const next = gradwatch.dark() ? "light" : "dark"
+    document.documentElement.dataset.theme = next
+    remembered(next)
+    tell()
+  })
+  darkWanted.addEventListener("change", tell)
+  show()
+}
+
+// Numbers sort as numbers; what is marked data-value sorts by that.
+const keyOf = (row, column) => {
+  const cell = row.cells[column]
+  const said = cell.dataset.value ?? cell.textContent.trim()
+  const number = said === "" ? NaN : Number(said.split(/[\s×]/)[0])
+  return {said, number}
+}
+
+const compare = (a, b) => {
+  if (!Number.isNaN(a.number) && !Number.isNaN(b.number)) return a.number - b.number
+  if (Number.isNaN(a.number) !== Number.isNaN(b.number)) return Number.isNaN(a.number) ? 1 : -1
+  return a.said.localeCompare(b.said)
+}
+
+gradwatch.sort = (table, column, descending) => {
+  const body = table.tBodies[0]
+  const rows = [...body.rows].map(row => ({row, key: keyOf(row, column)}))
+  rows.sort((a, b) => (descending ? compare(b.key, a.key) : compare(a.key, b.key)))
+  body.append(...rows.map(({row}) => row))
+}
+
+gradwatch.setUpSorting = (table) => {
+  const heads = [...table.tHead.rows[0].cells]
+  heads.forEach((head, column) => {
+    const button = document.createElement("button")
+    button.type = "button"
+    button.append(...head.childNodes)
+    head.append(button)
+    button.addEventListener("click", () => {
+      const descending = head.getAttribute("aria-sort") === "ascending"
+      for (const other of heads) other.removeAttribute("aria-sort")
+      head.setAttribute("aria-sort", descending ? "descending" : "ascending")
+      gradwatch.sort(table, column, descending)
+    })
+  })
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  gradwatch.setUpTheme()
+  document.querySelectorAll("table.sortable").forEach(gradwatch.setUpSorting)
+})

@@ -1,0 +1,107 @@
+"""Templates filled in, and data as scripts, in the folder of one machine."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from harness import records
+from harness.dashboard.dialects import highlighted
+from harness.dashboard.figures import clock
+from harness.dashboard.matrix import bar_length, ratio_of, short
+from harness.terminal import SIGNS
+
+
+@dataclass
+class Writer:
+    """Writes the pages of one machine.
+
+    `folder` is its place in the site, "" or such as "machine/cpu-2core/"; `shared` is
+    what every template is given.
+    """
+
+    site: Path
+    folder: str
+    shared: dict[str, Any] = field(default_factory=dict)
+
+    def page(self, name: str, template: str, **context: Any) -> None:
+        """Write a page from a template.
+
+        Templates find `up`, the way to the site's root, `home`, that to the machine's
+        first page, and `here`, the page's own name.
+        """
+        place = f"{self.folder}{name}"
+        filled = (
+            _templates()
+            .get_template(template)
+            .render(
+                **self.shared,
+                **context,
+                up="../" * place.count("/"),
+                home="../" * name.count("/"),
+                here=name,
+            )
+        )
+        self._write(place, filled)
+
+    def data(self, name: str, key: str, content: Any) -> None:
+        """Write data as a script: a page opened from a file may not read another."""
+        options: dict[str, Any] = {"separators": (",", ":"), "ensure_ascii": False}
+        text = json.dumps(records.strict(content), **options)
+        self._write(f"{self.folder}{name}", f"gradwatch.data[{key!r}] = {text}\n")
+
+    def _write(self, place: str, text: str) -> None:
+        file = self.site / place
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+
+@cache
+def _templates() -> Environment:
+    found = Environment(
+        loader=PackageLoader("harness.dashboard"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters.update(short=short, clock=clock, day=_day, percent=_percent)
+    found.filters.update(code=_code, python=highlighted, bar=bar_length, anchor=anchor)
+    found.globals.update(signs=SIGNS, ratio_of=ratio_of)
+    return found
+
+
+def anchor(name: str) -> str:
+    """A name as a part of an address and as an id."""
+    return "".join(c if c.isalnum() or c in "-_" else "-" for c in name)
+
+
+def _code(text: str) -> Markup:
+    """What stands between backticks as code."""
+    parts = text.split("`")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if i % 2 else part
+        for i, part in enumerate(parts)
+    )
+
+
+def _day(date: str) -> str:
+    """2026-11-21 08:49 UTC, of an ISO date; what is none is shown as it is."""
+    try:
+        moment = datetime.datetime.fromisoformat(date)
+    except ValueError:
+        return date or "unknown date"
+    if moment.tzinfo is None:
+        return f"{moment:%Y-%m-%d %H:%M}"
+    return f"{moment.astimezone(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:+.1f} %".replace("-", "−")
