@@ -80,9 +80,11 @@ def run(backend: Backend, request: Request) -> Run:
     """Forward and backward once, on fresh arrays in the layouts asked for."""
     problem = problem_of(request)
     step = backend.prepare(problem)
-    step.forward()
-    step.backward()
-    step.wait()
+    try:
+        step.forward()
+        step.backward()
+    finally:
+        step.wait()  # OneFlow works later: what kills it must do so at its own task
     return Run(step, *_given(problem, request), _read(step))
 
 

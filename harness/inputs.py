@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness import variation
 from harness.rounding import PRECISIONS, Precision
 from impls import graph
 from impls.contract import Case, Op, Problem, as_tuple
@@ -74,19 +75,45 @@ def _infnan(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Arr
     return values.reshape(shape)
 
 
+def _repeated(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Array:
+    """Nothing changes along the first axis longer than 1: its stride can be 0."""
+    kept = list(shape)
+    longer = [axis for axis, length in enumerate(shape) if length > 1]
+    for axis in longer[:1]:
+        kept[axis] = 1
+    return np.broadcast_to(_normal(rng, tuple(kept), precision), shape).copy()
+
+
+def _listed(op: Op) -> Iterable[Case]:
+    return op.cases.values()
+
+
 @dataclass(frozen=True)
 class Regime:
-    """How values, cotangents and memory layouts of a case are chosen.
+    """How shapes, values, cotangents and memory layouts are chosen.
 
-    `first_only` leaves the other inputs normal: infinities everywhere say nothing.
+    `shapes` are by default the cases of the page. Where `axes` is set, only cases with
+    an input of that many axes are run: with fewer, the layout is that of C order.
+    `dtypes` are all by default. `first_only` leaves the other inputs normal: infinities
+    everywhere say nothing.
     """
 
     name: str
     values: Values = _normal
+    shapes: Callable[[Op], Iterable[Case]] = _listed
     cotangent: str = "random"
     layout: str = "contiguous"
     cotangent_layout: str = "contiguous"
+    axes: int = 0
+    dtypes: tuple[str, ...] = tuple(PRECISIONS)
     first_only: bool = False
+
+    def cases(self, op: Op) -> Iterator[Case]:
+        """The cases of an op that this regime runs; its formula takes them all."""
+        for case in self.shapes(op):
+            axes = max(map(len, op.shapes(case).values()))
+            if axes >= self.axes and (self.shapes is _listed or admits(op, case)):
+                yield case
 
 
 _ALL = (
@@ -103,6 +130,13 @@ _ALL = (
     Regime("dy_ones", cotangent="ones"),
     Regime("dy_transposed", cotangent_layout="permuted"),
     Regime("dy_expanded", cotangent="ones", cotangent_layout="expanded"),
+    Regime("permuted", layout="permuted", axes=2),
+    Regime("sliced", layout="sliced", axes=1),
+    Regime("expanded", _repeated, layout="expanded", axes=1),
+    Regime("negative", layout="negative", axes=1),
+    # Once: OneFlow dies of many, and what sizes are served is no matter of precision.
+    Regime("empty", shapes=variation.empty, dtypes=("float32",)),
+    Regime("single", shapes=variation.single),
 )
 REGIMES = {regime.name: regime for regime in _ALL}
 
@@ -142,10 +176,12 @@ def trials(
 
     `source` is where workers find the op: its name, or the path of its page.
     """
-    for case in op.cases.values():
-        for regime in regimes:
+    dtypes = tuple(dtypes)
+    for regime in map(REGIMES.__getitem__, regimes):
+        for case in regime.cases(op):
             for dtype in dtypes:
-                yield trial(op, case, REGIMES[regime], dtype, seed, source)
+                if dtype in regime.dtypes:
+                    yield trial(op, case, regime, dtype, seed, source)
 
 
 def trial(
@@ -204,6 +240,15 @@ def _into(values: Array, domain: tuple[float, float] | None) -> Array:
 def _cotangent(rng: Generator, shape: tuple[int, ...], kind: str) -> Array:
     """Random and signed unless told: ones hide wrong backwards of softmax and norms."""
     return np.ones(shape) if kind == "ones" else np.asarray(rng.standard_normal(shape))
+
+
+def admits(op: Op, case: Case) -> bool:
+    """Whether the op's formula takes shapes that its page does not list."""
+    try:
+        output_shapes(op, case)
+    except (ValueError, IndexError, ZeroDivisionError):  # as NumPy and Python refuse
+        return False
+    return True
 
 
 @cache

@@ -59,6 +59,8 @@ class Op:
         integers: Those outputs that are integers and have no gradient.
         cases: What the agreement suite runs.
         sizes: What the timer runs, smallest first.
+        odd: Legal shapes that kill some framework: the fuzzer tries them, the suite
+            does not, to which a dead worker is a matter of seconds.
         domain: Open interval of each input's values, where it is not all reals.
         formula: The formula dialect, for an op of your own that needs no page.
     """
@@ -73,6 +75,7 @@ class Op:
         integers: str = "",
         cases: Sequence[Case] = (),
         sizes: Sequence[Case] = (),
+        odd: Sequence[Case] = (),
         domain: Mapping[str, tuple[float, float]] | None = None,
         formula: Callable[..., Any] | None = None,
     ) -> None:
@@ -83,6 +86,7 @@ class Op:
         self.integers = tuple(integers.split())
         self.cases = _by_name(name, cases)
         self.sizes = _by_name(name, sizes)
+        self.odd = _by_name(name, odd)
         self.domain = dict(domain or {})
         self._said: dict[tuple[str, str], Any] = {}
         if formula is not None:

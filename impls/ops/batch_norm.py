@@ -48,7 +48,8 @@ def formula(xp, x, weight, bias, *state, eps, momentum, training):
 @op.implement("manual")
 def manual(x, weight, bias, running_mean, running_var, *, eps, momentum, training):
     """As a projection: dy loses its mean and its part along h; the sums serve twice."""
-    flat, n = x.reshape(*x.shape[:2], -1), x.size // x.shape[1]
+    flat = x.reshape(*x.shape[:2], np.prod(x.shape[2:], dtype=int))
+    n = x.size // x.shape[1]
     mean = flat.mean(axis=(0, 2)) if training else running_mean
     h = flat - mean[:, None]
     var = np.einsum("bci,bci->c", h, h) / n if training else running_var

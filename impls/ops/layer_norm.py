@@ -40,15 +40,15 @@ def formula(xp, x, weight, bias, *, eps):
 
 @op.implement("manual")
 def manual(x, weight, bias, *, eps):
-    n = weight.size
-    h = x.reshape(-1, n) - x.reshape(-1, n).mean(axis=1, keepdims=True)
+    n, rows = weight.size, np.prod(x.shape[: x.ndim - weight.ndim], dtype=int)
+    h = x.reshape(rows, n) - x.reshape(rows, n).mean(axis=1, keepdims=True)
     rstd = 1 / np.sqrt(np.einsum("ri,ri->r", h, h)[:, None] / n + eps)
     h *= rstd
     y = h * weight.reshape(n)
     y += bias.reshape(n)
 
     def backward(dy):
-        dy = dy.reshape(-1, n)
+        dy = dy.reshape(rows, n)
         dweight, dbias = np.einsum("ri,ri->i", dy, h), dy.sum(axis=0)
         dx = dy * weight.reshape(n)
         along_h = np.einsum("ri,ri->r", dx, h)[:, None] / n
@@ -78,7 +78,7 @@ class LayerNorm:
 
     @staticmethod
     def forward(ctx, x, weight, bias, *, eps):
-        rows = x.reshape(-1, weight.numel())
+        rows = x.unsqueeze(0).flatten(0, -1 - weight.ndim).flatten(1)
         centred = rows - rows.mean(1, keepdim=True)
         deviation = ((centred * centred).mean(1, keepdim=True) + eps).sqrt()
         h = centred / deviation

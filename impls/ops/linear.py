@@ -9,6 +9,8 @@
 x (..., Ci), weight (Co, Ci), bias (Co).
 """
 
+import numpy as np
+
 from impls.contract import Case, Op
 
 
@@ -23,6 +25,7 @@ op = Op(
         Case("4x5-3", **shapes(4, inside=5, out=3)),
         Case("2x3x5-4", **shapes(2, 3, inside=5, out=4)),
         Case("1x1-1", **shapes(1, inside=1, out=1)),
+        Case("5-3", **shapes(inside=5, out=3)),
     ],
     sizes=[Case(f"{n}x{n}-{n}", **shapes(n, inside=n, out=n)) for n in (32, 256, 768)],
 )
@@ -39,8 +42,9 @@ def manual(x, weight, bias):
     y += bias
 
     def backward(dy):
-        rows, cotangents = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
-        return dy @ weight, cotangents.T @ rows, cotangents.sum(axis=0)
+        leading = tuple(range(x.ndim - 1))
+        dweight = np.tensordot(dy, x, axes=(leading, leading))
+        return dy @ weight, dweight, dy.sum(axis=leading)
 
     return y, backward
 
@@ -60,5 +64,5 @@ class Linear:
     @staticmethod
     def backward(ctx, dy):
         x, weight = ctx.saved_tensors
-        rows, out = x.reshape(-1, weight.shape[1]), dy.reshape(-1, weight.shape[0])
+        rows, out = (t.unsqueeze(0).flatten(0, -2) for t in (x, dy))
         return dy.matmul(weight), out.T.matmul(rows), out.sum(0)

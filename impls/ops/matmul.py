@@ -4,7 +4,8 @@
 
     da = dy @ b^T,   db = a^T @ dy          summed over the leading axes copied
 
-a (..., n, k), b (..., k, m), y (..., n, m). For two vectors there is `dot`.
+a (..., n, k), b (..., k, m), y (..., n, m). A vector a (k) is a row, b (k) a column,
+and y lacks that axis.
 """
 
 import numpy as np
@@ -20,6 +21,12 @@ op = Op(
         Case("2x3x4-2x4x5", a=(2, 3, 4), b=(2, 4, 5)),
         Case("2x3x4-4x5", a=(2, 3, 4), b=(4, 5)),
         Case("2x1x3x4-5x4x2", a=(2, 1, 3, 4), b=(5, 4, 2)),
+        Case("4-4x5", a=(4,), b=(4, 5)),
+        Case("3x4-4", a=(3, 4), b=(4,)),
+    ],
+    odd=[
+        Case("4-2x4x5", a=(4,), b=(2, 4, 5)),
+        Case("2x3x4-4", a=(2, 3, 4), b=(4,)),
     ],
     sizes=[Case(f"{n}x{n}-{n}x{n}", a=(n, n), b=(n, n)) for n in (16, 128, 512)],
 )
@@ -33,11 +40,14 @@ def formula(xp, a, b):
 @op.implement("manual")
 def manual(a, b):
     """Index by index: da[i, k] = sum_j dy[i, j] * b[k, j], a product with b^T."""
+    rows, columns = np.atleast_2d(a), b[:, None] if b.ndim == 1 else b
+    y = rows @ columns
 
     def backward(dy):
-        da = dy @ np.swapaxes(b, -1, -2)
-        db = np.swapaxes(a, -1, -2) @ dy
-        return sum_to(da, a.shape), sum_to(db, b.shape)
+        dy = dy.reshape(y.shape)
+        da = sum_to(dy @ np.swapaxes(columns, -1, -2), rows.shape)
+        db = sum_to(np.swapaxes(rows, -1, -2) @ dy, columns.shape)
+        return da.reshape(a.shape), db.reshape(b.shape)
 
     return a @ b, backward
 
@@ -59,6 +69,12 @@ class Matmul:
     @staticmethod
     def backward(ctx, dy):
         a, b = ctx.saved_tensors
+        rows, columns = a, b
+        if b.ndim == 1:
+            columns, dy = b.unsqueeze(1), dy.unsqueeze(-1)
+        if a.ndim == 1:
+            rows, dy = a.unsqueeze(0), dy.unsqueeze(-2)
         dy = dy.transpose(-1, -2)
-        da, db = b.matmul(dy).transpose(-1, -2), dy.matmul(a).transpose(-1, -2)
-        return sum_to(da, a.shape), sum_to(db, b.shape)
+        da, db = columns.matmul(dy).transpose(-1, -2), dy.matmul(rows).transpose(-1, -2)
+        da, db = sum_to(da, rows.shape), sum_to(db, columns.shape)
+        return da.reshape(a.shape), db.reshape(b.shape)

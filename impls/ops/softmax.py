@@ -17,6 +17,7 @@ op = Op(
         Case("4x5", x=(4, 5), axis=-1),
         Case("5x4-axis0", x=(5, 4), axis=0),
         Case("2x3x4-axis1", x=(2, 3, 4), axis=1),
+        Case("6", x=(6,), axis=0),
     ],
     sizes=[Case(f"{n}x1024", x=(n, 1024), axis=-1) for n in (4, 64, 1024)],
 )

@@ -1,0 +1,53 @@
+"""Other shapes than those of a page's cases: equal lengths of a case vary together.
+
+That 5 stands twice in linear's x=(4, 5), weight=(3, 5), bias=(3,) is the rule that its
+shapes obey, and any lengths that keep it are as good. A length of 1 stays: it is there
+to be broadcast. An op that shows one shape in all its cases and sizes (neuron) has no
+other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from impls.contract import Case, Op, Shape
+
+
+def lengths(op: Op, case: Case) -> tuple[int, ...]:
+    """The lengths of a case that may vary, in the order in which they appear."""
+    everywhere = (*op.cases.values(), *op.sizes.values())
+    if len({tuple(op.shapes(c).values()) for c in everywhere}) < 2:
+        return ()
+    found = (n for shape in op.shapes(case).values() for n in shape if n != 1)
+    return tuple(dict.fromkeys(found))
+
+
+def resized(op: Op, case: Case, change: Mapping[int, int]) -> Case:
+    """The case with some lengths changed, named after its shapes."""
+    shapes = {
+        name: tuple(change.get(n, n) for n in shape)
+        for name, shape in op.shapes(case).items()
+    }
+    return Case(name_of(shapes.values()), **{**case.fields, **shapes})
+
+
+def name_of(shapes: Iterable[Shape]) -> str:
+    """Such as 4x5-3x5-3; a scalar is called so."""
+    return "-".join("x".join(map(str, s)) or "scalar" for s in shapes)
+
+
+def empty(op: Op) -> Iterator[Case]:
+    """The first length is 0, in the case that has most of them."""
+    richest = max(op.cases.values(), key=lambda case: len(lengths(op, case)))
+    for length in lengths(op, richest)[:1]:
+        yield resized(op, richest, {length: 0})
+
+
+def single(op: Op) -> Iterator[Case]:
+    """Every length is 1: one case for each number of axes."""
+    ones: dict[str, Case] = {}
+    for case in op.cases.values():
+        changed = resized(op, case, dict.fromkeys(lengths(op, case), 1))
+        if lengths(op, case):
+            ones.setdefault(changed.name, changed)
+    yield from ones.values()
