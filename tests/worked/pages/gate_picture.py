@@ -32,7 +32,7 @@ def manual(x, y, z, w):
 
 
 @op.implement("autograd")
-def autograd(F, x, y, z, w):  # noqa: N803
+def autograd(F, x, y, z, w):  # noqa: N803  # as on every page
     return 2 * (x * y + F.maximum(z, w))
 
 
