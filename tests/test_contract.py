@@ -4,10 +4,12 @@ tests/behaviours.py is run on PyTorch 2.13 and on OneFlow 0.9.0. Where they diff
 test states both sides, so that a new version of either is noticed.
 """
 
+import numpy as np
 import pytest
 
 from harness.inputs import REGIMES, trial
 from impls.catalogue import load_op, op_names
+from impls.contract import sum_to
 from tests.frameworks import FRAMEWORKS, observed
 
 # Our pages ----------------------------------------------------------------------------
@@ -49,6 +51,24 @@ def test_a_page_gives_one_gradient_for_each_input_and_keeps_nothing_on_ctx(name)
 def test_a_function_that_keeps_something_else_on_ctx_is_noticed():
     with pytest.raises(AttributeError):
         Context().shape = (2, 3)
+
+
+@pytest.mark.parametrize(
+    "shape", [(), (1,), (4,), (3, 1), (1, 4), (3, 4), (2, 3, 4), (1, 1, 1)]
+)
+def test_sum_to_is_the_transpose_of_broadcasting(shape):
+    """<broadcast(a), dy> = <a, sum_to(dy)> for all a and dy, in small integers."""
+    rng = np.random.default_rng(3)
+    a, dy = rng.integers(-9, 10, shape), rng.integers(-9, 10, (2, 3, 4))
+    summed = sum_to(dy, shape)
+    assert summed.shape == shape
+    assert np.sum(np.broadcast_to(a, dy.shape) * dy) == np.sum(a * summed)
+
+
+def test_sum_to_leaves_alone_what_was_not_copied():
+    dy = np.ones((2, 3))
+    assert sum_to(dy, (2, 3)) is dy
+    assert sum_to(np.ones((0, 3)), (1, 3)).tolist() == [[0, 0, 0]]
 
 
 # Where the frameworks agree -----------------------------------------------------------
