@@ -112,12 +112,23 @@ def _bench(problem: Problem, backend: str, options: Mapping[str, Any]) -> _Bench
     return _Bench(
         problem,
         reference(problem),
-        _tensors(_ran(catalogue.load_backend(other).prepare(problem))),
+        _tensors(_ran(catalogue.load_backend(other).prepare(_contiguous(problem)))),
         tuple(n for n in rivals.COMPARISONS if torch or n not in rivals.OF_TORCH),
         gradcheck=options["gradcheck"]
         and torch
         and small
         and problem.dtype == "float64",
+    )
+
+
+def _contiguous(problem: Problem) -> Problem:
+    """The same problem in a memory layout that every framework takes."""
+    return replace(
+        problem,
+        inputs={n: np.array(a, order="C") for n, a in problem.inputs.items()},
+        cotangents=[
+            None if a is None else np.array(a, order="C") for a in problem.cotangents
+        ],
     )
 
 

@@ -1,0 +1,149 @@
+"""`gradwatch selftest`: the judge on trial, beside every other judge."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from harness import known, scoring
+from harness import records as recording
+from harness.commands import _options as options
+from harness.pictures import detection_picture
+from harness.scoring import JUDGES, Score
+from harness.selftest import FULL, QUICK, try_judges
+from harness.terminal import output, progress
+
+MISSES_SHOWN = 8  # the rest stand in the JSON
+
+
+@click.command()
+@options.op
+@click.option("--quick", is_flag=True, help="One case of each op, no gradcheck.")
+@options.seed
+@options.jobs
+@options.json_file
+@click.option(
+    "--picture",
+    metavar="F.svg",
+    type=click.Path(dir_okay=False),
+    help="Draw what each judge catches and falsely accuses; .svg or .png.",
+)
+def command(
+    ops: tuple[str, ...],
+    quick: bool,
+    seed: int,
+    jobs: int,
+    json_file: str | None,
+    picture: str | None,
+) -> int:
+    r"""Plant every known wrong backward; report who catches it.
+
+    The judge stands beside numpy.allclose, assert_close, OneFlow's tolerances and
+    gradcheck: what share of the planted errors each of them catches, by the size of the
+    error, and what share of right gradients each accuses.
+
+    \b
+    Examples:
+      gradwatch selftest --quick
+      gradwatch selftest --picture detection.svg --json selftest.json
+    Exit code: 0 if the judge meets what is required of it, else 1.
+    """
+    started = time.monotonic()
+    with progress("trying the judges") as advance:
+        extent = QUICK if quick or ops else FULL
+        score = try_judges(extent, ops=ops, seed=seed, jobs=jobs, progress=advance)
+    seconds = time.monotonic() - started
+    summary = summarise(score, extent.tensors, seconds=round(seconds, 1), seed=seed)
+    if json_file != "-":
+        show(score, summary)
+    if picture:
+        detection_picture(summary, Path(picture))
+    if json_file:
+        content = recording.document(scoring.records(score), summary)
+        recording.write(content, json_file)
+    return 0 if all(found["met"] for found in summary["requirements"]) else 1
+
+
+def summarise(score: Score, tensors: int, **more: Any) -> dict[str, Any]:
+    """What a selftest found, as it stands in the document."""
+    entries = known.load()
+    required = scoring.requirements(score, entries, tensors=tensors)
+    return {
+        "planted": len({(t.op, run.mistake) for t, run in score.runs}),
+        "ops": len({t.op for t, _ in score.runs}),
+        "runs": len(score.runs),
+        "counted": len(score.counted),
+        "detection": scoring.detection(score),
+        "false_alarms": scoring.accusations(score, entries),
+        "accused": [
+            {"case": t.name, "backend": a.backend, "tensor": a.tensor, "ratio": a.ratio}
+            for t, a in score.false_alarms(entries)
+        ],
+        "requirements": [
+            {"required": told, "found": found, "met": met}
+            for told, found, met in required
+        ],
+        "missing": score.missing,
+        **more,
+    }
+
+
+def show(score: Score, summary: dict[str, Any]) -> None:
+    """Caught and falsely accused shares, what is required, and what was missed."""
+    console = output()
+    caught = [
+        (r["dtype"], r["effect"], r["runs"], r["caught"]) for r in summary["detection"]
+    ]
+    console.print(_table("planted errors caught, %", "effect", "runs", caught))
+    accused = [
+        (r["dtype"], "right", r["tensors"], r["accused"])
+        for r in summary["false_alarms"]
+    ]
+    console.print(_table("right tensors accused, %", "", "tensors", accused))
+    for found in summary["requirements"]:
+        sign, colour = ("✓", "green") if found["met"] else ("✗", "bold red")
+        told = f"{sign} {found['required']}: {found['found']}"
+        console.print(told, style=colour, markup=False)
+    for record in summary["accused"][:MISSES_SHOWN]:
+        told = f"accused: {record['case']} {record['backend']} {record['tensor']}"
+        console.print(f"{told}, ratio {record['ratio']:.3g}", style="red", markup=False)
+    for trial, run in sorted(score.missed, key=lambda m: -m[1].effect)[:MISSES_SHOWN]:
+        told = f"missed: {trial.name} {run.mistake}, effect {run.effect:.2g}"
+        console.print(f"{told}: {scoring.why_missed(run)}", style="dim", markup=False)
+    for backend, why in sorted(score.missing.items()):
+        console.print(f"not run: {backend}: {why}", style="yellow", markup=False)
+    console.print(
+        f"{summary['planted']} planted errors over {summary['ops']} ops: "
+        f"{summary['runs']} runs, of which {summary['counted']} could show in their "
+        f"precision and {len(score.missed)} were missed; {summary['seconds']} s"
+    )
+
+
+def _table(
+    title: str,
+    what: str,
+    count: str,
+    rows: Sequence[tuple[str, str, int, dict[str, float]]],
+) -> Table:
+    table = Table(title=title, title_justify="left")
+    for name in ("precision", what):
+        table.add_column(name)
+    for name in (count, *JUDGES):
+        table.add_column(name.replace(", ", "\n"), justify="right")
+    for dtype, effect, number, shares in rows:
+        cells = (_per_cent(shares.get(judge)) for judge in JUDGES)
+        table.add_row(dtype, effect, str(number), *cells)
+    return table
+
+
+def _per_cent(share: float | None) -> str:
+    """One decimal, and never 100.0 for a share that is not all, nor 0.0 for some."""
+    if share is None:
+        return ""
+    cut = max(min(share * 100, 99.9), 0.1) if 0 < share < 1 else share * 100
+    return f"{cut:.1f}"
