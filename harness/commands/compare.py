@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import click
 from rich.table import Table
 
 from harness import records as recording
+from harness.checkouts import NoCommit, checked_out, commit_of
 from harness.commands import _options as options
 from harness.inputs import REGIMES, trial
-from harness.interpreters import ROOT
 from harness.terminal import output, progress
 from harness.timing import PAIRS, PHASES, Plan, Record, Side, compare_sides
 from impls.catalogue import backend_names, known
@@ -142,31 +139,9 @@ def _commit(name: str) -> str:
         UnknownName: the name is neither a commit's nor a backend's.
     """
     try:
-        return _git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
-    except subprocess.CalledProcessError:
+        return commit_of(name)
+    except NoCommit:
         return known("backend or commit", name, backend_names())
-
-
-@contextlib.contextmanager
-def checked_out(commit: str) -> Iterator[Path]:
-    """A folder with the files of a commit; gone at the end."""
-    with tempfile.TemporaryDirectory(prefix="gradwatch-") as folder:
-        tree = Path(folder, "tree")
-        _git("worktree", "add", "--quiet", "--detach", str(tree), commit)
-        try:
-            yield tree
-        finally:
-            _git("worktree", "remove", "--force", str(tree))
-
-
-def _git(*arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(ROOT), *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.strip()
 
 
 def _table(a: str, b: str, rows: Sequence[Record]) -> Table:

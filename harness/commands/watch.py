@@ -1,0 +1,251 @@
+"""`gradwatch watch`: what moved in the history, and at which commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from harness import checkouts, confirming, history, records
+from harness.bisecting import Bisection, bisect
+from harness.checkouts import NoCommit
+from harness.commands import _options as options
+from harness.confirming import NotComparable, Ratio, comparing
+from harness.history import ROOT, Series
+from harness.notifying import NotSent, is_address, notify
+from harness.survey import Survey, candidates, survey
+from harness.terminal import errors, output
+from harness.watching import Alert, named, repro, series_name
+from impls.catalogue import known
+
+_SHOWN = 6  # series of one commit: the page must not scroll for one change
+
+
+@click.command()
+@click.option(
+    "--results",
+    default=ROOT / "results",
+    show_default="results",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the history is, in its folder asv.",
+)
+@click.option(
+    "--since",
+    default="",
+    metavar="COMMIT",
+    show_default="the newest release",
+    help="Changes up to it are accepted, and creep is counted from it.",
+)
+@click.option(
+    "--confirm",
+    is_flag=True,
+    help="Measure both commits of whatever got worse, side by side.",
+)
+@click.option(
+    "--bisect",
+    "bisected",
+    nargs=2,
+    metavar="SERIES A..B",
+    help="Find the commit after A, up to B, that changed a series.",
+)
+@click.option(
+    "--budget",
+    default=confirming.BUDGET,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Of samples, for each comparison of two commits.",
+)
+@click.option("--all", "everything", is_flag=True, help="Show what is accepted too.")
+@options.json_file
+@click.option(
+    "--notify",
+    "target",
+    metavar="FILE|URL",
+    help="Hand the JSON on, by POST, if there is anything worse.",
+)
+def command(
+    results: Path,
+    since: str,
+    confirm: bool,
+    bisected: tuple[str, str] | None,
+    budget: float,
+    everything: bool,
+    json_file: str | None,
+    target: str | None,
+) -> int:
+    r"""Find every lasting step and slow drift in the history: speed, memory, accuracy.
+
+    A change is suspected until some eight runs stand behind it, or until --confirm has
+    compared both commits. What is confirmed and worse than at the newest release fails
+    the run; so does what has crept beyond its budget (asv.conf.json,
+    regressions_thresholds) without a step. What is better is told and never fails.
+
+    \b
+    Examples:
+      gradwatch watch --confirm
+      gradwatch watch --since v0.1.0 --json -
+      gradwatch watch --bisect softmax/backward/numpy_manual v0.1.0..HEAD
+    Exit code: 0 nothing confirmed is worse, 1 something is.
+    """
+    try:
+        if target:
+            is_address(target)
+        if bisected:
+            return _bisect(results, *bisected, budget, json_file)
+        found = survey(results, since=since, confirming=confirm, budget=budget)
+    except (NoCommit, NotComparable, NotSent) as error:
+        raise click.UsageError(str(error)) from None
+    content = found.document()
+    if json_file:
+        records.write(content, json_file)
+    if json_file != "-":
+        _show(found, everything)
+    if target and any(alert.worse and _told(alert) for alert in found.alerts):
+        _hand_on(target, {"text": headline(found), **content})
+    return 1 if found.failing else 0
+
+
+def _hand_on(target: str, content: dict[str, object]) -> None:
+    """That a server does not answer must not hide what was found."""
+    try:
+        notify(target, content)
+    except NotSent as error:
+        errors().print(f"not handed on: {error}", style="yellow", markup=False)
+
+
+def _told(alert: Alert) -> bool:
+    return alert.state in ("confirmed", "suspected")
+
+
+def headline(found: Survey) -> str:
+    """One line: the worst that fails, else how much is quiet."""
+    if not found.failing:
+        suspected = sum(a.worse and a.state == "suspected" for a in found.alerts)
+        quiet = f"{found.series} series watched, nothing confirmed is worse"
+        return quiet + (f", {suspected} suspected" if suspected else "")
+    worst = found.failing[0]
+    more = len(found.failing) - 1
+    told = f"{series_name(worst.series)} {_size(worst)} since {worst.commit[:10]}"
+    return told + (f" and {more} more" if more else "")
+
+
+# Showing ------------------------------------------------------------------------
+
+
+def _show(found: Survey, everything: bool) -> None:
+    """By commit, the worst first."""
+    console = output()
+    for warning in found.warnings:
+        errors().print(warning, style="yellow", markup=False)
+    shown = [a for a in found.alerts if everything or a.state != "accepted"]
+    order = list(dict.fromkeys(alert.commit for alert in shown))
+    shown.sort(key=lambda alert: order.index(alert.commit))
+    for commit, several in groupby(shown, key=lambda alert: alert.commit):
+        _show_commit(console, commit, list(several))
+    if not found.series:
+        console.print("no history yet: `make bench` records this commit")
+    else:
+        console.print(headline(found), markup=False)
+
+
+def _show_commit(console: Console, commit: str, alerts: Sequence[Alert]) -> None:
+    first = alerts[0]
+    named_as = commit[:10]
+    if first.candidates > 1:
+        span = f"{first.good[:10]}..{commit[:10]}"
+        named_as = f"{span} ({first.candidates} commits)"
+    console.print(f"[bold]{named_as}[/] {escape(checkouts.subject(commit))}")
+    for alert in alerts[:_SHOWN]:
+        colour = _colour(alert)
+        name = escape(series_name(alert.series))
+        state = f"{alert.state}: {alert.why}" if alert.why else alert.state
+        console.print(f"  [{colour}]{_size(alert):>10}[/]  {name}", soft_wrap=True)
+        console.print(
+            f"              {alert.kind}, {alert.low:+.1%} to {alert.high:+.1%},"
+            f" confidence {alert.confidence:.0%}, {escape(state)}",
+            style="dim",
+            soft_wrap=True,
+        )
+    if len(alerts) > _SHOWN:
+        console.print(f"  and {len(alerts) - _SHOWN} more series (--json has them)")
+    console.print(f"  [dim]→ {escape(repro(first))}[/]", soft_wrap=True)
+
+
+def _colour(alert: Alert) -> str:
+    if not alert.worse:
+        return "green"
+    return {"confirmed": "bold red", "suspected": "yellow"}.get(alert.state, "dim")
+
+
+def _size(alert: Alert) -> str:
+    return f"{alert.relative_change:+.1%}"
+
+
+# Bisecting ----------------------------------------------------------------------
+
+
+def _bisect(
+    results: Path, name: str, span: str, budget: float, json_file: str | None
+) -> int:
+    series = _one_series(history.read(results / "asv"), name)
+    good, commits = candidates(series, span)
+    if not commits:
+        raise NotComparable(f"no commit in {span} changes what {series.op} runs")
+    with comparing(ROOT, budget) as compare:
+
+        def against(commit: str, pairs: int) -> Ratio:
+            with errors().status(f"comparing {commit[:10]} with {good[:10]}"):
+                return compare(series, good, commit, pairs)
+
+        found = bisect(commits, against)
+    rows = [
+        {"commit": c, "ratio": r.value, "low": r.low, "high": r.high}
+        for c, r in found.asked
+    ]
+    if json_file:
+        told = {"series": series_name(series), "good": good, "commit": found.commit}
+        summary = {**told, "skipped": found.skipped, "unsure": found.unsure}
+        records.write(records.document(rows, summary), json_file)
+    if json_file != "-":
+        _show_bisection(found, good, len(commits))
+    return 0
+
+
+def _one_series(series: Sequence[Series], name: str) -> Series:
+    """The series called that; of several environments the newest measured.
+
+    Raises:
+        impls.catalogue.UnknownName: None, or more than one; the nearest are named.
+    """
+    fitting = named(series, name)
+    names = sorted({series_name(one) for one in fitting})
+    if len(names) > 1:
+        told = "\n  ".join(names[:_SHOWN])
+        raise NotComparable(f"{name} may be any of\n  {told}")
+    if not series:
+        raise NotComparable("no history yet: `make bench` records this commit")
+    if not names:
+        known("series", name, sorted({series_name(one) for one in series}))
+    return max(fitting, key=lambda one: max(e.date for e in one.entries))
+
+
+def _show_bisection(found: Bisection, good: str, count: int) -> None:
+    console = output()
+    for commit, ratio in found.asked:
+        interval = f"{ratio.low:.3f} to {ratio.high:.3f}"
+        unsure = ", not resolved" if commit in found.unsure else ""
+        console.print(f"  {commit[:10]} {ratio.value:.3f} ({interval}){unsure}")
+    told = f"{len(found.asked)} comparisons of {count} candidates with {good[:10]}"
+    if not found.commit:
+        console.print(f"{told}: the last does not differ from it")
+        return
+    subject = escape(checkouts.subject(found.commit))
+    console.print(f"{told}: [bold]{found.commit[:10]}[/] {subject}")
+    for commit in found.skipped:
+        console.print(f"  or {commit[:10]}, which could not be measured")
