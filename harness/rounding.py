@@ -239,12 +239,23 @@ def _selection(at: _At) -> Error:
     return np.where((blur > 0) & (np.abs(a - b) <= blur), np.inf, 0.0)
 
 
-def _pick(at: _At) -> Error:
+def _contested(at: _At) -> NDArray[np.bool_]:
+    """Elements that rounding could make, or unmake, the largest along the axis."""
     x, axis = at.node.inputs[0].value, at.node.attributes["axis"]
     blur = at.u * at.e[0]
     reach = np.max(x - blur, axis=axis, keepdims=True) - blur
     contenders = np.sum(x >= reach, axis=axis, keepdims=True)
-    return np.where((blur > 0) & (x >= reach) & (contenders > 1), np.inf, 0.0)
+    contested: NDArray[np.bool_] = (blur > 0) & (x >= reach) & (contenders > 1)
+    return contested
+
+
+def _pick(at: _At) -> Error:
+    return np.where(_contested(at), np.inf, 0.0)
+
+
+def _argmax(at: _At) -> Error:
+    contested = _contested(at).any(axis=at.node.attributes["axis"])
+    return np.where(contested, np.inf, 0.0)
 
 
 def _sign(at: _At) -> Error:
@@ -289,7 +300,7 @@ ERROR: dict[str, Callable[[_At], Error]] = {
     "share": _selection,
     "pick": _pick,
     "sign": _sign,
-    "argmax": _exact,
+    "argmax": _argmax,
     "stop_gradient": _exact,
     "reshape": _copied,
     "permute_dims": _copied,

@@ -102,6 +102,13 @@ def test_a_choice_that_rounding_could_turn_around_has_an_infinite_radius():
     assert list(np.isinf(errors)) == [True, False]
 
 
+def test_an_index_that_rounding_could_change_has_an_infinite_radius():
+    x = graph.variable(np.array([[1.0, 1.0 + 1e-9], [1.0, 2.0]]))
+    index = graph.argmax(4.3 * x, axis=1)
+    errors = running_errors([index], PRECISIONS["float32"])[index]
+    assert list(np.isinf(errors)) == [True, False]
+
+
 def test_zero_times_anything_is_exactly_zero():
     weight = graph.variable(np.array([0.0, 1.0]))
     y = weight * graph.exp(graph.variable(np.array([1.0, 1.0])))
