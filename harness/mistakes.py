@@ -100,7 +100,7 @@ EDITS: dict[str, list[Edit]] = {
         (
             "db comes out transposed",
             "np.swapaxes(rows, -1, -2) @ dy,",
-            "(np.swapaxes(dy, -1, -2) @ rows).reshape(*dy.shape[:-2], -1, dy.shape[-1]),",
+            "(dy.swapaxes(-1, -2) @ rows).reshape(*y.shape[:-2], -1, y.shape[-1]),",
         ),
         (
             "the last column of dy is dropped",

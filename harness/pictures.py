@@ -12,8 +12,8 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from harness.dashboard.matrix import Cell, matrix, short
 from harness.dashboard.sources import Source, read_results
@@ -23,7 +23,7 @@ from harness.dashboard.styles import styles
 _MARKERS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D"}
 _MARKERS |= {"inverted_triangle": "v", "hex": "h"}
 _GOOD, _BAD, _KNOWN, _NOTHING = "#d9efdf", "#f7cfcb", "#fbe6bd", "#eef1f4"
-_STYLE: dict[str, dict[str, Any]] = {
+_STYLE = {
     "svg.fonttype": "none",  # text stays text: it can be searched and read aloud
     "svg.hashsalt": "gradwatch",  # the same names of parts in every drawing
     "font.family": "sans-serif",
@@ -63,13 +63,13 @@ def _save(drawn: Figure, source: Source, file: Path) -> Path:
     told = f"{source.machine}, commit {source.commit[:8]}{changed}, {source.date[:10]}"
     drawn.text(0.01, 0.004, told, fontsize=7, color="#5a6672")
     # No date in the file itself: it would change with every drawing.
-    FigureCanvasSVG(drawn).print_svg(str(file), metadata={"Date": None})
+    drawn.savefig(file, format="svg", metadata={"Date": None})
     return file
 
 
 def _canvas(ops: Mapping[str, Any], title: str) -> tuple[Figure, Axes]:
-    drawn = Figure(figsize=(8.6, 0.9 + 0.27 * len(ops)), layout="constrained")
-    drawn.get_layout_engine().set(rect=(0, 0.03, 1, 0.97))  # type: ignore[union-attr]
+    below = ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97))  # room for the source
+    drawn = Figure(figsize=(8.6, 0.9 + 0.27 * len(ops)), layout=below)
     axes = drawn.subplots()
     axes.set_title(title, loc="left", fontsize=10)
     axes.set_yticks(range(len(ops)), list(ops))

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from harness import known, scoring
 from harness import records as recording
+from harness.charts import chart_detection
 from harness.commands import _options as options
-from harness.pictures import detection_picture
 from harness.scoring import JUDGES, Score
 from harness.selftest import FULL, QUICK, try_judges
 from harness.terminal import output, progress
@@ -62,7 +62,7 @@ def command(
     if json_file != "-":
         show(score, summary)
     if picture:
-        detection_picture(summary, Path(picture))
+        chart_detection(summary, Path(picture))
     if json_file:
         content = recording.document(scoring.records(score), summary)
         recording.write(content, json_file)
