@@ -115,17 +115,17 @@ def _traits(about: Record) -> dict[str, str]:
     }
 
 
-def _versions(about: Record, timed: Iterable[Record]) -> dict[str, str]:
+def _versions(about: Record, timed: Sequence[Record]) -> dict[str, str]:
     """Versions of all frameworks that were timed."""
     versions = {name: str(v) for name, v in about.get("versions", {}).items() if v}
+    if not timed:
+        raise Refused("it holds no times")
     for record in timed:
         framework = framework_of(record["backend"])
         version = record.get("framework_version") or versions.get(framework)
         if not version:
             raise Refused(f"it does not say which version of {framework} was timed")
         versions[framework] = str(version)
-    if not versions:
-        raise Refused("it holds no times")
     return dict(sorted(versions.items()))
 
 
@@ -174,7 +174,9 @@ def _add(
             f"{name} is not a benchmark; after a change of ops run"
             " `asv run --bench just-discover`"
         )
-    params = _all_values(benchmark["params"], several)
+    earlier = [*result.get_all_result_keys()]
+    before = result.get_result_params(name) if name in earlier else benchmark["params"]
+    params = _all_values(benchmark["params"], before, [*zip(*several, strict=True)])
     points = list(itertools.product(*params))
     taken = [_taken(several.get(point)) for point in points]
     result.add_result(
@@ -185,12 +187,10 @@ def _add(
     )
 
 
-def _all_values(
-    params: Sequence[Sequence[str]], points: Iterable[Sequence[str]]
-) -> list[list[str]]:
-    """The benchmark's own values, then those that only the document has."""
-    columns = zip(*points, strict=True)
-    return [[*dict.fromkeys((*p, *c))] for p, c in zip(params, columns, strict=True)]
+def _all_values(*params: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The benchmark's own values of each parameter, then those that others add."""
+    columns = zip(*params, strict=True)
+    return [[*dict.fromkeys(itertools.chain(*column))] for column in columns]
 
 
 def _taken(record: Record | None) -> tuple[Any, Any, Any]:
