@@ -17,6 +17,7 @@ import contextlib
 import fcntl
 import io
 import os
+import platform
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -73,7 +74,7 @@ def refuse_quick(arguments: Sequence[str]) -> None:
 
 def _name_machine() -> None:
     """Answer asv's questions about the machine; keep them here, not in the home."""
-    traits = asv.machine.Machine.get_defaults()
+    traits = _traits()
     try:
         traits["machine"] = history.machine_for(ROOT / "results" / "asv", traits)
     except history.OtherMachine as error:
@@ -83,6 +84,14 @@ def _name_machine() -> None:
     asv.machine.Machine.hardcoded_machine_name = traits["machine"]
     STATE.mkdir(exist_ok=True)
     asv.machine.MachineCollection.save(traits["machine"], traits)
+
+
+def _traits() -> dict[str, str]:
+    """As asv tells them, but for what would change in one machine and part a series."""
+    traits: dict[str, str] = asv.machine.Machine.get_defaults()
+    traits["os"] = platform.system()
+    traits["ram"] = f"{round(int(traits['ram']) / 2**30)} GiB"
+    return traits
 
 
 def _choose_by_default() -> None:
