@@ -70,10 +70,17 @@ def rules(file: Path = ROOT / "asv.conf.json") -> Rules:
             content.get("regressions_first_commits", {}),
         )
         for key in (*found.thresholds, *found.first_commits):
-            re.compile(key)
-    except (OSError, UserError, ValueError, re.error) as error:
+            _compiled(key)
+    except (OSError, UserError, ValueError) as error:
         raise Unreadable(f"{file.name}: {error}") from None
     return found
+
+
+def _compiled(pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is no regular expression ({error})") from None
 
 
 def asv_name(series: Series) -> str:
