@@ -10,13 +10,21 @@ import click
 from harness.records import ROOT
 
 
+def _there(ctx: click.Context, parameter: click.Parameter, folder: Path) -> Path:
+    """The folder; a fresh clone's may be absent, one that is named may not."""
+    if not folder.is_dir() and folder != ROOT / "results":
+        raise click.BadParameter(f"no folder {folder}")
+    return folder
+
+
 @click.command()
 @click.option(
     "--results",
     default=ROOT / "results",
     show_default="results",
     metavar="FOLDER",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path),
+    callback=_there,
     help="What to show.",
 )
 @click.option(
@@ -47,11 +55,15 @@ def command(results: Path, output: Path, pictures: Path | None, opened: bool) ->
       gradwatch report --pictures docs
     """
     # Charts take a second to import: not before the call is known to be right.
-    from harness import pictures as drawing
     from harness.dashboard.site import NotASite, write_site
+    from harness.pictures import NothingToDraw, draw
 
     if pictures is not None:
-        for file in drawing.draw(results, pictures):
+        try:
+            drawn = draw(results, pictures)
+        except NothingToDraw as error:
+            raise click.UsageError(str(error)) from None
+        for file in drawn:
             click.echo(file)
         return 0
     try:

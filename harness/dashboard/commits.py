@@ -23,7 +23,9 @@ def _tags(root: Path) -> dict[str, str]:
     """Names of tags by the commit that they mark."""
     told = "%(objectname) %(*objectname) %(refname:short)"
     found = {}
-    for line in _git(root, "for-each-ref", "refs/tags", f"--format={told}").splitlines():
+    for line in _git(
+        root, "for-each-ref", "refs/tags", f"--format={told}"
+    ).splitlines():
         *objects, name = line.split()
         found[objects[-1]] = name  # of an annotated tag the second is the commit
     return found

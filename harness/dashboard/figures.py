@@ -20,9 +20,9 @@ from bokeh.models import (
     FixedTicker,
     HoverTool,
     Range1d,
-    Span,
     TapTool,
 )
+from bokeh.models.annotations import Span
 from bokeh.plotting import figure
 
 from harness.dashboard.matrix import ratio_of, short
@@ -43,7 +43,7 @@ POINTS = ("x", "y", "low", "high", "runner", "what", "told")
 _POWERS = """
     const p = Math.round(Math.log10(tick))
     if (Math.abs(tick / 10 ** p - 1) > 1e-6 || (p >= -2 && p <= 3)) {
-      return String(+tick.toPrecision(2))
+      return String(+tick.toPrecision(3))
     }
     return "10" + String(p).replace("-", "⁻").replace(/\\d/g, d => "⁰¹²³⁴⁵⁶⁷⁸⁹"[d])
 """
@@ -70,8 +70,8 @@ def _figure(**options: Any) -> tuple[Any, ColumnDataSource]:
         background_fill_alpha=0,
         border_fill_alpha=0,
         outline_line_alpha=0,
-        x_range=options.pop("x_range", Range1d(1, 10)),
-        y_range=Range1d(1, 10),
+        x_range=options.pop("x_range", Range1d(start=1, end=10)),
+        y_range=Range1d(start=1, end=10),
         y_axis_type="log",
         **options,
     )
@@ -116,7 +116,7 @@ def _item(plot: Any) -> Chart:
 def _agreement(regimes: Sequence[str]) -> Any:
     plot, points = _figure(
         height=340,
-        x_range=Range1d(-0.5, max(len(regimes), 1) - 0.5),
+        x_range=Range1d(start=-0.5, end=max(len(regimes), 1) - 0.5),
         y_axis_label="error ÷ what is allowed",
     )
     _dots(plot, points, alpha=0.5)

@@ -17,8 +17,11 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 _GREEK = {"eps": "ε", "sigma": "σ", "mu": "μ", "gamma": "γ", "beta": "β", "pi": "π"}
+_TRANSPOSED, _PRIME = "\u22a4", "\u2032"
 _BIG = {"sum": "∑", "prod": "∏"}
 _SIGNS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "−", ast.Mult: "·"}
+# The d of a gradient, before one letter or the name of a tensor; the name; its index.
+_NAME = re.compile(r"(d(?=[a-z]\d*$|weight|bias|values|loss))?(\D+?)_?(\d*)")
 _LOOSE, _TIGHT, _POWER, _ATOM = range(4)  # how strongly a term holds together
 
 
@@ -96,7 +99,7 @@ def _term(node: ast.expr) -> tuple[Markup, int]:
     if isinstance(node, ast.Subscript):
         return _tag("msub", _set(node.value, _ATOM), _listed(node.slice)), _ATOM
     if isinstance(node, ast.Attribute):
-        return _tag("msup", _set(node.value, _ATOM), _identifier("⊤")), _ATOM
+        return _tag("msup", _set(node.value, _ATOM), _identifier(_TRANSPOSED)), _ATOM
     if isinstance(node, (ast.List, ast.Tuple)):
         inner = _listed(node)
         return _fenced(inner, "[]") if isinstance(node, ast.List) else inner, _ATOM
@@ -148,7 +151,7 @@ def _listed(node: ast.expr) -> Markup:
 def name(word: str) -> Markup:
     """A name: dx as d and x, x1 with an index, eps as ε, s' with its prime."""
     bare, prime = word.removesuffix("_prime"), word.endswith("_prime")
-    match = re.fullmatch(r"(d(?=[a-z]\d*$|weight|bias|values|loss))?(\D+?)_?(\d*)", bare)
+    match = _NAME.fullmatch(bare)
     if match is None:
         return _identifier(bare)
     d, stem, index = match.groups()
@@ -156,7 +159,7 @@ def name(word: str) -> Markup:
     if index:
         shown = _tag("msub", shown, Markup("<mn>{}</mn>").format(index))
     if prime:
-        shown = _tag("msup", shown, _operator("′"))
+        shown = _tag("msup", shown, _operator(_PRIME))
     if d:
         upright = Markup('<mi mathvariant="normal">d</mi>')
         return _tag("mrow", upright, shown)
@@ -172,7 +175,7 @@ def _operator(text: str) -> Markup:
 
 
 def _fenced(inner: Markup, marks: str = "()") -> Markup:
-    """Marks that grow around what is tall; around a mere g or y some fonts overdo it."""
+    """Marks that grow around what is tall; around a mere g some fonts overdo it."""
     tall = any(f"<{tag}" in inner for tag in ("mfrac", "munder", "msqrt"))
     sign = Markup('<mo stretchy="{}">{}</mo>')
     left, right = (sign.format("true" if tall else "false", mark) for mark in marks)

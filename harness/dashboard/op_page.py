@@ -73,7 +73,7 @@ def _shown(finding: Finding) -> dict[str, Any]:
     return {
         "id": finding.id,
         "about": finding.about,
-        "text": Markup(text),  # noqa: S704  # HTML in it is escaped: {"html": False}
+        "text": Markup(text),  # HTML in it is escaped: {"html": False}
         "repro": highlighted(finding.repro) if finding.repro else "",
     }
 
@@ -90,7 +90,7 @@ def _pair_matrix(pairs: Mapping[str, Mapping[str, float | None]]) -> dict[str, A
 
 
 def _agreement_tables(judged: Mapping[str, Sequence[Record]]) -> list[dict[str, Any]]:
-    """For each dtype the worst of every regime and runner: a table behind each chart."""
+    """For each dtype the worst by regime and runner: the table behind each chart."""
     dtypes = sorted({r["dtype"] for several in judged.values() for r in several})
     return [_agreement_table(judged, dtype) for dtype in dtypes]
 

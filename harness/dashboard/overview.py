@@ -99,7 +99,7 @@ def _versions(records: Sequence[Record]) -> list[tuple[str, str]]:
 def _changes(
     here: Standing, history: History, known: Mapping[str, Commit]
 ) -> list[dict[str, Any]]:
-    """What is different since the last commit that was run, and since the last release."""
+    """What is different since the last commit that was run, and the last release."""
     releases = {name for name, commit in known.items() if commit.tag}
     place = history.release
     last = len(history.commits) - 2

@@ -114,7 +114,7 @@ def read_histories(
     """
     order = list(known)
     try:
-        found, troubles = recorded.read(folder, order), []
+        found, troubles = recorded.read(folder, order), list[Trouble]()
     except Unreadable:
         found, troubles = _read_sound(folder, order)
     by_machine: dict[str, list[recorded.Series]] = defaultdict(list)
@@ -206,7 +206,7 @@ def _runner(series: recorded.Series) -> str:
 def _aligned(
     series: recorded.Series, place: Mapping[str, int], line: str
 ) -> Series | None:
-    """A series with a value or a failure somewhere; one that is n/a throughout is none."""
+    """A series with a value or a failure; one that is n/a throughout is none."""
     columns: list[list[float | None]] = [[None] * len(place) for _ in range(3)]
     for entry in series.entries:
         for column, value in zip(
@@ -232,6 +232,6 @@ def _aligned(
         values,
         low,
         high,
-        find_changes(values),
+        find_changes([math.nan if v is None else v for v in values]),
         failed,
     )

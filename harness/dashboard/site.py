@@ -116,9 +116,7 @@ def _banner(here: Standing) -> list[dict[str, Any]]:
     ]
 
 
-def _write_machine(
-    writer: Writer, here: Standing, known: Mapping[str, Commit]
-) -> None:
+def _write_machine(writer: Writer, here: Standing, known: Mapping[str, Commit]) -> None:
     history: History = writer.shared["history"]
     looks = writer.shared["styles"]
     cells = matrix(here)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,10 +116,10 @@ def read_results(folder: Path) -> Results:
     files += sorted((folder / "recorded").glob("*/*.json"))
     for file in files:
         name = file.relative_to(folder).as_posix()
-        _attempt(found, name, lambda f=file, n=name: _read_source(found, f, n))
+        _attempt(found, name, partial(_read_source, found, file, name))
     for file in sorted((folder / "findings").glob("*/")):
         name = file.relative_to(folder).as_posix()
-        _attempt(found, name, lambda f=file: found.findings.append(_finding(f)))
+        _attempt(found, name, partial(_read_finding, found, file))
     return found
 
 
@@ -140,7 +141,9 @@ def _read_source(found: Results, file: Path, name: str) -> None:
     content = records.strict(records.read(file))
     environment, listed = content.get("environment"), content.get("records")
     if not isinstance(environment, dict) or not isinstance(listed, list):
-        raise records.Unreadable(f"{name}: it lacks an environment or a list of records")
+        raise records.Unreadable(
+            f"{name}: it lacks an environment or a list of records"
+        )
     kind = _kind(listed, file.stem)
     sound = []
     faults: dict[str, int] = {}
@@ -191,7 +194,7 @@ def _faults(record: Any, kind: str) -> Iterator[str]:
         yield "a time is not positive"
 
 
-def _finding(folder: Path) -> Finding:
+def _read_finding(found: Results, folder: Path) -> None:
     try:
         about = json.loads((folder / "finding.json").read_text(encoding="utf-8"))
     except (UnicodeDecodeError, ValueError) as error:
@@ -200,7 +203,8 @@ def _finding(folder: Path) -> Finding:
     if not isinstance(about, dict) or not isinstance(about.get("op"), str):
         raise records.Unreadable(f"{folder.name}: finding.json names no op")
     text, repro = (_optional(folder / name) for name in ("finding.md", "repro.py"))
-    return Finding(folder.name, about["op"], records.strict(about), text, repro)
+    made = Finding(folder.name, about["op"], records.strict(about), text, repro)
+    found.findings.append(made)
 
 
 def _optional(file: Path) -> str:

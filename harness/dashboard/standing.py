@@ -63,7 +63,9 @@ class Standing:
         """Backends that the newest run of the suite could not ask, and why."""
         source = self.newest("agree")
         told = source.summary.get("missing") if source else {}
-        return {str(k): str(v) for k, v in told.items()} if isinstance(told, dict) else {}
+        return (
+            {str(k): str(v) for k, v in told.items()} if isinstance(told, dict) else {}
+        )
 
     def pairs(self, op: str) -> dict[str, dict[str, float | None]]:
         """The newest matrix of pairs of an op; None is an infinite ratio."""

@@ -1,7 +1,7 @@
 """How a backend looks in every chart: hue by framework, shape by what tells it apart.
 
 Colours are computed, not picked: each is as light as it takes to stand out by 3:1 (WCAG
-2.2, 1.4.11) from both the light and the dark background, so that one colour serves both.
+2.2, 1.4.11) from the light and from the dark background: one colour serves both.
 """
 
 from __future__ import annotations

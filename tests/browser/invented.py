@@ -34,8 +34,14 @@ def environment(number: int, machine: str = MACHINE) -> dict[str, Any]:
     """Of a run at a commit."""
     day = f"2026-10-{1 + number // 24:02d}T{number % 24:02d}:00:00+00:00"
     return {
-        **{"machine": machine, "cpu": "Invented 9000", "cores": 8, "system": "Linux"},
-        **{"python": "3.11.9", "commit": commit(number), "dirty": False, "date": day},
+        "machine": machine,
+        "cpu": "Invented 9000",
+        "cores": 8,
+        "system": "Linux",
+        "python": "3.11.9",
+        "commit": commit(number),
+        "dirty": False,
+        "date": day,
     }
 
 
@@ -49,10 +55,20 @@ def agree_record(op: str, backend: str, **fields: Any) -> dict[str, Any]:
         "backend": backend,
         "framework": framework_of(backend),
         "framework_version": VERSIONS.get(framework_of(backend), "1.0"),
-        **{"device": "cpu", "dtype": dtype, "tensor": "dx", "verdict": "agree"},
-        **{"expected_verdict": "agree", "ratio": 1.5, "limit": 17.0, "radius": 1e-8},
-        **{"got": 1.0, "expected": 1.0, "worst_index": [0], "vacuous": 0.0},
-        **{"convention": "", "message": "dx[0]: close enough"},
+        "device": "cpu",
+        "dtype": dtype,
+        "tensor": "dx",
+        "verdict": "agree",
+        "expected_verdict": "agree",
+        "ratio": 1.5,
+        "limit": 17.0,
+        "radius": 1e-8,
+        "got": 1.0,
+        "expected": 1.0,
+        "worst_index": [0],
+        "vacuous": 0.0,
+        "convention": "",
+        "message": "dx[0]: close enough",
         **fields,
     }
 
@@ -61,11 +77,21 @@ def time_record(op: str, backend: str, **fields: Any) -> dict[str, Any]:
     """A record of `gradwatch time`."""
     seconds = fields.get("seconds", 1e-5)
     return {
-        **{"op": op, "case": "65536", "backend": backend, "device": "cpu"},
-        **{"framework": framework_of(backend), "dtype": "float32", "phase": "backward"},
-        **{"seconds": seconds, "low": 0.99 * seconds, "high": 1.02 * seconds},
-        **{"samples": [seconds] * 9, "taken": 900, "bytes": 512 << 10, "flops": 65536},
-        **{"doubts": []},
+        "op": op,
+        "case": "65536",
+        "backend": backend,
+        "device": "cpu",
+        "framework": framework_of(backend),
+        "dtype": "float32",
+        "phase": "backward",
+        "seconds": seconds,
+        "low": 0.99 * seconds,
+        "high": 1.02 * seconds,
+        "samples": [seconds] * 9,
+        "taken": 900,
+        "bytes": 512 << 10,
+        "flops": 65536,
+        "doubts": [],
         **fields,
     }
 
@@ -117,21 +143,33 @@ def write_time(folder: Path, number: int) -> None:
     file = folder / "latest" / "time.json"
     write_document(file, made, environment(number), copy_bandwidth=9.5e9, untimed={})
     ratio = {
-        **{"a": "torch_autograd", "b": "torch_custom", "op": "softmax"},
-        **{"case": "65536", "backend": "", "device": "cpu", "dtype": "float32"},
-        **{"phase": "backward", "ratio": 1.31, "low": 1.28, "high": 1.34},
-        **{"verdict": "slower", "pairs": 1, "a_seconds": 1e-4, "b_seconds": 1.31e-4},
+        "a": "torch_autograd",
+        "b": "torch_custom",
+        "op": "softmax",
+        "case": "65536",
+        "backend": "",
+        "device": "cpu",
+        "dtype": "float32",
+        "phase": "backward",
+        "ratio": 1.31,
+        "low": 1.28,
+        "high": 1.34,
+        "verdict": "slower",
+        "pairs": 1,
+        "a_seconds": 1e-4,
+        "b_seconds": 1.31e-4,
     }
     write_document(folder / "latest" / "compare.json", [ratio], environment(number))
 
 
 def write_history(folder: Path, commits: int, machine: str = MACHINE) -> None:
-    """As asv keeps it: a file a commit, with times and the worst ratio of everything."""
+    """As asv keeps it: a file a commit, with times and worst ratios."""
     place = folder / "asv" / machine
     place.mkdir(parents=True)
     about = {"machine": machine, "arch": "x86_64", "cpu": "Invented", "num_cpu": "8"}
     _dump(place / "machine.json", {**about, "version": 1})
-    _dump(folder / "asv" / "benchmarks.json", {**_benchmarks(), "version": 2})
+    listed = folder / "asv" / "benchmarks.json"
+    _dump(listed, {**_benchmarks(), "version": 2})
     for number in range(commits):
         name = f"{commit(number)[:8]}-prebuilt-py3.11.json"
         _dump(place / name, _result(number, machine))
@@ -142,7 +180,9 @@ def write_finding(folder: Path, op: str = "softmax") -> None:
     place = folder / "findings" / f"{op}-0001"
     place.mkdir(parents=True)
     _dump(place / "finding.json", {"op": op, "backend": "oneflow_autograd"})
-    (place / "finding.md").write_text("The gradient is **wrong**. <script>bad()</script>")
+    (place / "finding.md").write_text(
+        "The gradient is **wrong**. <script>bad()</script>"
+    )
     (place / "repro.py").write_text("import numpy as np\nprint(np.ones(3))\n")
 
 
@@ -159,8 +199,12 @@ _METRICS = {
 def _benchmarks() -> dict[str, Any]:
     return {
         f"{suite}.{op}.{metric}": {
-            **{"name": f"{suite}.{op}.{metric}", "unit": unit, "params": _params(suite)},
-            "param_names": ["size", "dtype", "device", "backend"][-len(_params(suite)) :],
+            "name": f"{suite}.{op}.{metric}",
+            "unit": unit,
+            "params": _params(suite),
+            "param_names": ["size", "dtype", "device", "backend"][
+                -len(_params(suite)) :
+            ],
         }
         for suite, metrics in _METRICS.items()
         for metric, unit in metrics.items()
@@ -186,10 +230,15 @@ def _result(number: int, machine: str) -> dict[str, Any]:
         low, high = ([f * v for v in values] for f in (0.985, 1.015))
         results[name] = [values, about["params"], low, high, [200] * len(values)]
     return {
-        **{"commit_hash": commit(number), "env_name": "prebuilt-py3.11"},
-        **{"date": (BEGAN + 7200 * number) * 1000, "params": {"machine": machine}},
-        **{"requirements": {"numpy": "2.4.6"}, "python": "3.11", "version": 2},
-        **{"result_columns": columns, "results": results},
+        "commit_hash": commit(number),
+        "env_name": "prebuilt-py3.11",
+        "date": (BEGAN + 7200 * number) * 1000,
+        "params": {"machine": machine},
+        "requirements": {"numpy": "2.4.6"},
+        "python": "3.11",
+        "version": 2,
+        "result_columns": columns,
+        "results": results,
     }
 
 

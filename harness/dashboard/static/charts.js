@@ -106,9 +106,11 @@
 
   // Colours and legends ---------------------------------------------------------------
   const dress = (name) => {
+    const narrow = innerWidth < 700
     const [text, line] = [role("--text"), role("--line")]
     for (const model of models(name)) {
       if (model.type.endsWith("Axis")) {
+        if (narrow && model.major_label_orientation > 0) model.major_label_orientation = "vertical"
         model.setv({
           major_label_text_color: text, axis_label_text_color: text,
           axis_line_color: line, major_tick_line_color: line, minor_tick_line_color: null,

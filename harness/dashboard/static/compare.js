@@ -7,7 +7,8 @@
   const body = document.querySelector("#ratios tbody")
   const told = document.getElementById("told")
   const chart = document.querySelector(".chart")
-  const MOST = 2000 // rows; a longer table is slow to lay out, and nobody reads it
+  const FIRST = 100 // rows shown at once: more are slow to lay out
+  const more = document.getElementById("more")
 
   const key = (...parts) => parts.join("\u001f")
 
@@ -112,25 +113,34 @@
     gradwatch.fill("ratios", {frame: "ratios", points, colours: sorted.map(r => colours[kind(r)])})
   }
 
+  // All rows are put in order, not only those in the table.
+  const columns = ["op", "what", "a", "b", "value", "low", "verdict"]
+  const order = (rows, column, descending) => {
+    const key = columns[column]
+    rows.sort((x, y) => (typeof x[key] === "string" ? x[key].localeCompare(y[key]) : x[key] - y[key]))
+    if (descending) rows.reverse()
+  }
+
   const geometricMean = (rows) =>
     Math.exp(rows.reduce((sum, r) => sum + Math.log(r.value), 0) / rows.length)
 
   let rows = []
+  let all = false
 
   const show = () => {
     const words = form.filter.value.toLowerCase().split(/\s+/).filter(Boolean)
     const matches = (r) => words.every(w => `${r.op} ${r.what} ${r.verdict}`.toLowerCase().includes(w))
     const kept = rows.filter(r => matches(r) && (!form.clear.checked || /faster|slower/.test(r.verdict)))
-    body.replaceChildren(...kept.slice(0, MOST).map(rowOf))
     const sorted = document.querySelector("#ratios th[aria-sort]")
-    if (sorted) {
-      gradwatch.sort(body.parentElement, sorted.cellIndex, sorted.getAttribute("aria-sort") === "descending")
-    }
+    if (sorted) order(kept, sorted.cellIndex, sorted.getAttribute("aria-sort") === "descending")
+    body.replaceChildren(...kept.slice(0, all ? kept.length : FIRST).map(rowOf))
+    more.hidden = all || kept.length <= FIRST
+    more.textContent = `Show all ${kept.length} rows`
     picture(kept)
     const count = (word) => kept.filter(r => r.verdict.includes(word)).length
     told.textContent = kept.length
       ? `${kept.length} of ${rows.length} comparisons: B is slower in ${count("slower")}, faster in ${count("faster")}; ` +
-        `geometric mean ${three(geometricMean(kept))}×.` + (kept.length > MOST ? ` The table has the first ${MOST}.` : "")
+        `geometric mean ${three(geometricMean(kept))}×.`
       : rows.length ? "No comparison is left: change the filter." : "A and B have no figure in common."
   }
 
@@ -182,6 +192,8 @@
     compute()
     keep()
   })
+  document.querySelector("#ratios thead").addEventListener("click", show)
+  more.addEventListener("click", () => { all = true; show() })
   chart.addEventListener("drawn", show)
 
   const asked = new URLSearchParams(location.search)

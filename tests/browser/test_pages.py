@@ -1,0 +1,206 @@
+"""The dashboard in a real browser: offline, from files, by keyboard, on a phone."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium.webdriver import Chrome, Keys
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
+
+from harness.inputs import REGIMES
+from impls.catalogue import backend_names, op_names
+from tests.browser import invented
+
+pytestmark = pytest.mark.browser
+
+PAGES = ("index.html", "op/softmax.html", "compare.html", "commits.html")
+PATIENCE = 30  # seconds: a busy machine draws slowly
+
+
+def visit(
+    browser: Chrome, page: Path, query: str = "", *, width: int = 1280, scheme: str = ""
+) -> None:
+    """Open a page at a width and in a colour scheme, and have all its charts drawn."""
+    browser.get("about:blank")
+    for log in ("browser", "performance"):
+        browser.get_log(log)  # what it holds is forgotten
+    features = [{"name": "prefers-color-scheme", "value": scheme or "light"}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get(page.as_uri() + query)
+    for chart in browser.find_elements(By.CLASS_NAME, "chart"):
+        browser.execute_script("arguments[0].scrollIntoView()", chart)
+        until(browser, lambda c=chart: c.get_attribute("data-drawn"))
+
+
+def until(browser: Chrome, holds: Any) -> Any:
+    """Wait for something to hold."""
+    return WebDriverWait(browser, PATIENCE).until(lambda _: holds())
+
+
+def points(browser: Chrome, chart: str) -> dict[str, list[Any]]:
+    """What a chart shows, by column."""
+    script = "return gradwatch.source(arguments[0], 'points').data"
+    columns: dict[str, list[Any]] = browser.execute_script(script, chart)
+    return columns
+
+
+def column(browser: Chrome, number: int) -> list[str]:
+    """The cells of a column of the table of ratios."""
+    path = f"#ratios tbody td:nth-child({number})"
+    return [cell.text for cell in browser.find_elements(By.CSS_SELECTOR, path)]
+
+
+def focus_by_tab(browser: Chrome, wanted: WebElement) -> None:
+    """Reach an element as the keyboard does."""
+    browser.execute_script("arguments[0].ownerDocument.activeElement.blur()", wanted)
+    for _ in range(80):
+        if browser.switch_to.active_element == wanted:
+            return
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+    raise AssertionError(f"the tab key does not reach {wanted.text}")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_nothing_leaves_the_machine_and_the_console_is_silent(
+    chromium: Chrome, site: Path, page: str
+) -> None:
+    visit(chromium, site / page)
+    told = [entry for entry in chromium.get_log("browser") if entry["level"] != "INFO"]
+    assert not told
+    events = [
+        json.loads(e["message"])["message"] for e in chromium.get_log("performance")
+    ]
+    asked = [
+        event["params"]["request"]["url"]
+        for event in events
+        if event["method"] == "Network.requestWillBeSent"
+    ]
+    assert asked, "the log of requests works: the page itself is in it"
+    assert all(url.startswith(("file:", "data:", "about:")) for url in asked)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("page", PAGES)
+def test_no_page_is_wider_than_the_window(
+    chromium: Chrome, site: Path, page: str, width: int
+) -> None:
+    visit(chromium, site / page, width=width)
+    script = "return document.documentElement.scrollWidth"
+    assert chromium.execute_script(script) <= width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("page", PAGES)
+def test_axe_finds_no_serious_violation(
+    chromium: Chrome, site: Path, page: str, scheme: str
+) -> None:
+    visit(chromium, site / page, scheme=scheme)
+    for closed in chromium.find_elements(By.TAG_NAME, "details"):
+        chromium.execute_script("arguments[0].open = true", closed)
+    axe = (files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
+    chromium.execute_script(axe)
+    found = chromium.execute_async_script("axe.run().then(arguments[0])")
+    assert found["passes"], "axe has run"
+    serious = [
+        (violation["id"], [node["html"][:120] for node in violation["nodes"][:3]])
+        for violation in found["violations"]
+        if violation["impact"] in ("serious", "critical")
+    ]
+    assert not serious
+
+
+def test_every_judged_tensor_is_a_point(chromium: Chrome, site: Path) -> None:
+    visit(chromium, site / "op" / "add.html")
+    shown = points(chromium, "agreement-float32")
+    assert len(shown["x"]) == len(REGIMES) * len(backend_names())
+
+
+def test_the_legend_hides_a_backend_by_keyboard(chromium: Chrome, site: Path) -> None:
+    visit(chromium, site / "op" / "add.html")
+    assert "torch_custom" in points(chromium, "agreement-float64")["runner"]
+    path = '.legend[data-for="agreement"] input[value="torch_custom"]'
+    box = chromium.find_element(By.CSS_SELECTOR, path)
+    focus_by_tab(chromium, box)
+    box.send_keys(Keys.SPACE)
+    assert "torch_custom" not in points(chromium, "agreement-float64")["runner"]
+
+
+def test_the_history_rings_the_planted_step(chromium: Chrome, site: Path) -> None:
+    op, backend = invented.PLANTED
+    visit(chromium, site / "op" / f"{op}.html")
+    script = "return gradwatch.source('history', 'steps').data"
+    until(chromium, lambda: chromium.execute_script(script)["x"])
+    assert chromium.execute_script(script)["x"] == [invented.STEP]
+    commit = invented.commit(invented.STEP)[:8]
+    rows = chromium.find_elements(By.CSS_SELECTOR, "#history ~ .scroll tr")
+    assert any(backend in row.text and commit in row.text for row in rows)
+
+
+def test_ratios_are_sorted_by_keyboard(chromium: Chrome, site: Path) -> None:
+    visit(chromium, site / "compare.html", "?a=numpy_graph&b=numpy_manual")
+    head = chromium.find_element(By.CSS_SELECTOR, "#ratios th:nth-child(5) button")
+    focus_by_tab(chromium, head)
+    for order, factor in (("ascending", 1), ("descending", -1)):
+        head.send_keys(Keys.ENTER)
+        row = chromium.find_element(By.CSS_SELECTOR, "#ratios th:nth-child(5)")
+        assert row.get_attribute("aria-sort") == order
+        ratios = [factor * float(text.rstrip("×")) for text in column(chromium, 5)]
+        assert len(ratios) > 1
+        assert ratios == sorted(ratios)
+
+
+def test_ratios_are_filtered_by_keyboard(chromium: Chrome, site: Path) -> None:
+    visit(chromium, site / "compare.html")
+    box = chromium.find_element(By.NAME, "filter")
+    focus_by_tab(chromium, box)
+    box.send_keys("softmax backward")
+    until(chromium, lambda: len(column(chromium, 1)) < 10)
+    assert set(column(chromium, 1)) == {"softmax", "log_softmax"}
+    assert len(points(chromium, "ratios")["x"]) == len(column(chromium, 1))
+
+
+def test_a_ratio_measured_in_turn_is_preferred(chromium: Chrome, site: Path) -> None:
+    query = "?a=torch_custom&b=torch_autograd&filter=softmax+65536+backward+turn"
+    visit(chromium, site / "compare.html", query)
+    assert column(chromium, 5) == ["0.763×"], "1 / 1.31: asked the other way round"
+    assert column(chromium, 7) == ["B faster, in turn"]
+
+
+def test_two_commits_are_compared(chromium: Chrome, site: Path) -> None:
+    a, b = (invented.commit(n)[:12] for n in (invented.STEP - 1, invented.STEP))
+    query = f"?mode=commits&a={a}&b={b}&clear=1&filter=softmax+torch_custom+backward"
+    visit(chromium, site / "compare.html", query)
+    assert until(chromium, lambda: column(chromium, 1))[0] == "softmax"
+    (ratio,) = (float(text.rstrip("×")) for text in column(chromium, 5))
+    assert ratio == pytest.approx(1.4, rel=0.05), "the noise of either is 1 %"
+
+
+def test_the_scheme_is_chosen_and_remembered(chromium: Chrome, site: Path) -> None:
+    visit(chromium, site / "index.html", scheme="light")
+    background = "return getComputedStyle(document.body).backgroundColor"
+    light = chromium.execute_script(background)
+    chromium.find_element(By.ID, "theme").send_keys(Keys.ENTER)
+    dark = chromium.execute_script(background)
+    assert dark != light
+    visit(chromium, site / "compare.html", scheme="light")
+    assert chromium.execute_script(background) == dark
+    chromium.find_element(By.ID, "theme").send_keys(Keys.ENTER)
+    assert chromium.execute_script(background) == light
+
+
+def test_the_matrix_says_its_verdicts_without_colour(
+    chromium: Chrome, site: Path
+) -> None:
+    visit(chromium, site / "index.html")
+    rows = chromium.find_elements(By.CSS_SELECTOR, ".matrix tbody tr")
+    assert len(rows) == len(op_names())
+    (wrong,) = chromium.find_elements(By.CSS_SELECTOR, ".matrix td.wrong")
+    assert wrong.text.split()[0] == "✗"
