@@ -42,10 +42,10 @@ pages: environments  ## asv's pages of the history, in .asv/html
 	.venv/bin/asv publish
 
 version: environments  ## measure other versions too: WITH="numpy==1.26.4"
-	@.venv/bin/python -m harness.versions $(WITH) $(if $(PYTHON),--python $(PYTHON))
+	@.venv/bin/python -m harness.versions $(patsubst %,'%',$(WITH)) $(if $(PYTHON),--python $(PYTHON))
 
 clean:  ## remove the environments, caches and build leftovers; results stay
-	rm -rf .venv .venv.new .venv.old .venv-oneflow .venv-oneflow.new .venv-oneflow.old
+	rm -rf .venv .venv.new .venv.old .venv-*
 	rm -rf .uv .asv .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
 	rm -rf build dist gradwatch.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
