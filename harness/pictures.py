@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -50,7 +50,7 @@ def draw(results: Path, folder: Path) -> list[Path]:
     cells = {op: row for op, row in matrix(here).items() if op in judged}
     folder.mkdir(parents=True, exist_ok=True)
     drawn = []
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(cast(Any, _STYLE)):
         if source := here.newest("agree"):
             drawn.append(_save(_agreement(cells), source, folder / "agreement.svg"))
         if source := here.newest("time"):

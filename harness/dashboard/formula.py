@@ -9,7 +9,6 @@ since 2023 draws by itself, needs no script and no font from elsewhere.
 from __future__ import annotations
 
 import ast
-import inspect
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -35,7 +34,8 @@ class Paragraph:
 
 def paragraphs(docstring: str) -> tuple[Paragraph, ...]:
     """The docstring after its first line, in order."""
-    blocks = re.split(r"\n\s*\n", inspect.cleandoc(docstring))[1:]
+    # A page's docstring begins at the margin: an indented line is meant so.
+    blocks = re.split(r"\n\s*\n", docstring.rstrip())[1:]
     return tuple(_paragraph(block) for block in blocks)
 
 

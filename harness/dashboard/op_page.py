@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from markdown_it import MarkdownIt
@@ -56,10 +57,11 @@ def op_page(
     }
 
 
+@cache
 def _source(op: str) -> dict[str, Any]:
     """Title, formulas and dialects of a page of the catalogue."""
     module = importlib.import_module(f"impls.ops.{op}")
-    source, told = inspect.getsource(module), inspect.getdoc(module) or ""
+    source, told = inspect.getsource(module), module.__doc__ or ""
     return {
         "title": told.partition("\n")[0],
         "paragraphs": paragraphs(told),
