@@ -1,6 +1,6 @@
 # The targets; each line that begins with "name: ... ##" is its own help.
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types environments oneflow bench bench-sizes history pages version clean
+.PHONY: help run test lint types environments oneflow bench bench-sizes history pages report pictures version clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -8,7 +8,8 @@ help:  ## print this list
 run: environments  ## the main job: a tour of the project, then every gradient judged
 	@.venv/bin/gradwatch doctor
 	@.venv/bin/python -m harness.tour
-	@.venv/bin/gradwatch agree
+	@.venv/bin/gradwatch agree --json results/latest/agree.json; code=$$?; \
+	.venv/bin/gradwatch report; exit $$code
 
 test: environments lint types  ## lint, types and the test suite
 	.venv/bin/python -m pytest -n auto
@@ -40,6 +41,12 @@ history: environments  ## measure the last N commits (N=12), or RANGE=TAGS
 
 pages: environments  ## asv's pages of the history, in .asv/html
 	.venv/bin/asv publish
+
+report: environments  ## the dashboard, in html: of what this checkout ran and recorded
+	@.venv/bin/gradwatch report
+
+pictures: environments  ## the README's pictures, in docs
+	@.venv/bin/gradwatch report --pictures docs
 
 version: environments  ## measure other versions too: WITH="numpy==1.26.4"
 	@.venv/bin/python -m harness.versions $(patsubst %,'%',$(WITH)) $(if $(PYTHON),--python $(PYTHON))
