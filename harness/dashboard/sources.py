@@ -117,7 +117,7 @@ def read_results(folder: Path) -> Results:
     for file in files:
         name = file.relative_to(folder).as_posix()
         _attempt(found, name, partial(_read_source, found, file, name))
-    for file in sorted((folder / "findings").glob("*/")):
+    for file in sorted((folder / "findings").glob("[!.]*/")):
         name = file.relative_to(folder).as_posix()
         _attempt(found, name, partial(_read_finding, found, file))
     return found
