@@ -14,8 +14,8 @@ from harness.interpreters import ROOT
 #: What a commit is measured by: a step is a step of these files.
 IMPLEMENTATIONS = "impls"
 
-#: Where results are written: they are no change of the code.
-RESULTS = "results"
+#: What a measurement depends on: changes elsewhere, results among them, are none of it.
+CODE = (IMPLEMENTATIONS, "harness", "benchmarks", "requirements", "asv.conf.json")
 
 
 class NoCommit(Exception):
@@ -127,14 +127,14 @@ def is_shallow(root: Path = ROOT) -> bool:
 
 
 def changed_files(root: Path = ROOT) -> list[str]:
-    """Files that differ from the commit, or that it has not; results are no matter."""
+    """Files that a measurement depends on and that are not as in the commit."""
     options = ("--porcelain", "-z", "--no-renames", "--untracked-files=all")
-    told = git("status", *options, "--", ".", f":(exclude){RESULTS}", root=root)
+    told = git("status", *options, "--", *CODE, root=root)
     return [entry[3:] for entry in told.split("\0") if entry]
 
 
 def fingerprint(root: Path = ROOT) -> str:
-    """One word for the state of the files: the commit, and what differs from it."""
+    """One word for the state of those files: the commit, and what differs from it."""
     commit = git("rev-parse", "HEAD", root=root)
     files = changed_files(root)
     if not files:

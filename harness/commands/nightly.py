@@ -1,0 +1,135 @@
+"""`gradwatch nightly`: all of it, for CI."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+
+from harness import nightly
+from harness.checkouts import NoCommit
+from harness.commands import _options as options
+from harness.interpreters import ROOT
+from harness.journal import Busy, Journal, alone
+from harness.nightly import Done, Night, key_of, problems_of
+from harness.parts import PARTS
+from harness.terminal import errors, output
+from impls.catalogue import backend_names, op_names
+
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
+_SIGNS = {"passed": "✓", "failed": "✗", "broken": "✗", "skipped": "–"}
+
+
+def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", value)
+    if found is None or not float(found[1]):
+        raise click.BadParameter(f"{value!r} is no time such as 90s, 10m or 1h")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+@click.command()
+@click.option(
+    "--budget",
+    default="30m",
+    show_default=True,
+    metavar="TIME",
+    callback=_seconds,
+    help="A quarter of it for the fuzzer, a quarter for comparing commits.",
+)
+@click.option(
+    "--output",
+    "folder",
+    default=ROOT / "nightly",
+    show_default="nightly",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where everything is written but the history.",
+)
+@click.option(
+    "--previous",
+    metavar="F",
+    type=click.Path(dir_okay=False, path_type=Path),
+    show_default="nightly.json in the output folder",
+    help="The document of the night before: what is not in it is new.",
+)
+@options.op
+@options.backend
+@click.option(
+    "--part",
+    "parts",
+    multiple=True,
+    metavar="PART",
+    callback=options.checked("part", lambda: PARTS),
+    help=f"Only this: {', '.join(PARTS)}. Repeatable.",
+)
+@click.option(
+    "--require",
+    multiple=True,
+    metavar="BACKEND",
+    callback=options.checked("backend", backend_names),
+    help="End with exit code 3 if this backend cannot run here. Repeatable.",
+)
+@click.option("--fresh", is_flag=True, help="Begin anew, whatever is done already.")
+@options.seed
+@options.jobs
+def command(
+    budget: float,
+    folder: Path,
+    previous: Path | None,
+    ops: tuple[str, ...],
+    backends: tuple[str, ...],
+    parts: tuple[str, ...],
+    require: tuple[str, ...],
+    fresh: bool,
+    seed: int,
+    jobs: int,
+) -> int:
+    r"""Judge, plant, fuzz, time, watch and report; then one summary and one exit code.
+
+    A part that fails keeps no other back. The output folder gets summary.md, whose
+    first line says what is new and wrong, junit.xml, nightly.json and dashboard/; the
+    times go into the history in results/asv. A run that was killed is taken up again by
+    the same call, as long as the files are the same.
+
+    \b
+    Examples:
+      gradwatch nightly --budget 10m
+      gradwatch nightly --op softmax --part agree --part time
+    Exit code: 0 all as expected, 1 not, 3 a required backend is missing.
+    """
+    chosen = {name: part for name, part in PARTS.items() if not parts or name in parts}
+    ops = ops or op_names()
+    backends = options.framework_backends(backends)
+    what = {"ops": ops, "backends": backends, "seed": seed, "parts": list(chosen)}
+    try:
+        with alone(ROOT / ".asv" / "nightly.lock", "gradwatch nightly"):
+            before = problems_of(previous or folder / "nightly.json")
+            journal = Journal(folder / "parts", key_of(what), fresh=fresh)
+            if journal.resumed:
+                _say(f"taken up again: {journal.resumed} pieces are there")
+            night = Night(
+                folder,
+                journal,
+                budget,
+                ops,
+                backends,
+                require=require,
+                seed=seed,
+                jobs=jobs,
+            )
+            found = nightly.report(nightly.run(night, chosen, _show), before)
+            nightly.write(found, night)
+            journal.finish()
+    except (Busy, NoCommit) as error:
+        raise click.UsageError(str(error)) from None
+    output().print((folder / "summary.md").read_text().splitlines()[0], markup=False)
+    return found.exit_code
+
+
+def _show(done: Done) -> None:
+    _say(f"{_SIGNS[done.state]} {done.name}: {done.told} ({done.seconds:.0f} s)")
+
+
+def _say(told: str) -> None:
+    errors().print(told, markup=False, soft_wrap=True)

@@ -1,0 +1,302 @@
+"""The parts of a night, by name, in the order in which they are done."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from harness import checkouts, history, known, records
+from harness.agreement import Agreement, agree
+from harness.inputs import REGIMES, trials
+from harness.journal import Document, guarded
+from harness.known import as_expected
+from harness.nightly import Night, Part, Problem, Result
+from harness.survey import survey, this_machine
+from harness.sweep import Fleet
+from harness.watching import series_name
+from impls.catalogue import load_op
+
+DTYPES = ("float32", "float64")  # those of `gradwatch agree`
+PATIENCE = 2 * 3600.0  # seconds for a part in a process of its own: many times its need
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+# Agreement ----------------------------------------------------------------------
+
+
+def agreement(night: Night) -> Result:
+    """Judge every op on every backend in all regimes; each op is a piece."""
+    with Fleet(jobs=night.jobs) as fleet:
+        pieces = [
+            night.journal.once(f"agree-{op}", partial(_judged, night, op, fleet))
+            for op in night.ops
+        ]
+    found = _together(pieces)
+    content = records.document(found.records, found.summary())
+    records.write(content, night.journal.path("agree"))
+    summary = found.summary()
+    told = f"{summary['judged']:,} tensors judged, {summary['unexpected']} unexpected"
+    missing = [f"{backend}: {why}" for backend, why in sorted(found.missing.items())]
+    problems = [*_unexpected(found), *_gone(found)]
+    lacking = [
+        f"{b} is required, but {found.missing[b]}"
+        for b in night.require
+        if b in found.missing
+    ]
+    return Result(told, problems, notes=missing, required="; ".join(lacking))
+
+
+def _judged(night: Night, op: str, fleet: Fleet) -> Document:
+    chosen = trials(
+        load_op(op), regimes=tuple(REGIMES), dtypes=DTYPES, seed=night.seed, source=op
+    )
+    found = agree(chosen, night.backends, fleet=fleet)
+    return records.document(found.records, found.summary())
+
+
+def _together(pieces: Sequence[Document]) -> Agreement:
+    """The pieces as one run; that a known defect has gone is a matter of all."""
+    found = Agreement()
+    for piece in pieces:
+        summary = piece["summary"]
+        found.records += piece["records"]
+        found.pairs |= summary["pairs"]
+        found.missing |= summary["missing"]
+        found.unrepeatable += summary["unrepeatable"]
+    found.gone = known.gone(found.records, known.load())
+    return found
+
+
+def _unexpected(found: Agreement) -> list[Problem]:
+    """One for each op and backend: its worst tensor."""
+    worst: dict[tuple[str, str], dict[str, Any]] = {}
+    for record in found.unexpected:
+        place = (record["op"], record["backend"])
+        if place not in worst or _ratio(record) > _ratio(worst[place]):
+            worst[place] = record
+    count = Counter((r["op"], r["backend"]) for r in found.unexpected)
+    return [
+        Problem(
+            "agree",
+            *place,
+            f"{record['tensor']} {record['verdict']}",
+            f"{record['case']}: {record['message']} ({count[place]} tensors)",
+        )
+        for place, record in worst.items()
+    ]
+
+
+def _ratio(record: dict[str, Any]) -> float:
+    """A ratio that is no finite number is null in a document, and worst of all."""
+    ratio = record["ratio"]
+    return float("inf") if ratio is None else float(ratio)
+
+
+def _gone(found: Agreement) -> list[Problem]:
+    return [
+        Problem("agree", k.op, k.backend, f"{k.tensor} known defect is gone", k.reason)
+        for k in found.gone
+    ]
+
+
+# Times --------------------------------------------------------------------------
+
+
+def times(night: Night) -> Result:
+    """Measure the commit for the history, with asv; not where files are changed."""
+    changed = checkouts.changed_files(night.root)
+    if changed:
+        some = ", ".join(changed[:3])
+        why = f"{len(changed)} files differ from the commit ({some})"
+        return Result("", skipped=f"{why}: nothing goes into the history")
+    folder = night.results / "asv"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{folder.name}: the results folder cannot be written")
+    commit = checkouts.commit_of("HEAD", night.root)
+    ops = "|".join(night.ops)
+    call = ["-m", "asv", "run", "--skip-existing", "--show-stderr"]
+    call += ["--bench", rf"^bench_(speed|accuracy)[.]({ops})[.]", "HEAD^!"]
+    safe = night.folder / "parts" / "asv-copies"
+    with guarded(lambda: _written(folder, commit), safe):
+        code, tail = child(night, "time", call)
+    found = [
+        entry
+        for series in history.read(folder, history.commits(night.root))
+        if series.machine == this_machine(night.results)
+        for entry in series.entries
+        if entry.commit == commit
+    ]
+    states = Counter(entry.state for entry in found)
+    told = f"{states['measured']} figures of {commit[:10]}, {states['failed']} failed"
+    problems = []
+    if code or not states["measured"]:
+        told_why = tail or "nothing was measured"
+        problems = [Problem("time", "", "", "asv run", told_why)]
+    return Result(told, problems)
+
+
+def _written(folder: Path, commit: str) -> list[Path]:
+    """What asv may write while it measures a commit."""
+    own = folder.glob(f"*/{commit[:8]}-*.json")
+    return [*own, *folder.glob("*/machine.json"), *folder.glob("benchmarks.json")]
+
+
+# The history --------------------------------------------------------------------
+
+
+def watch(night: Night) -> Result:
+    """Look the history over; what got worse is compared again while there is time."""
+    end = time.monotonic() + night.share
+    found = survey(
+        night.results,
+        confirming=True,
+        enough=lambda: time.monotonic() > end,
+        root=night.root,
+    )
+    records.write(found.document(), night.journal.path("watch"))
+    problems = [
+        Problem(
+            "watch",
+            alert.series.op,
+            alert.series.parameters.get("backend", ""),
+            f"{alert.series.metric} {alert.kind} at {alert.commit[:10]}",
+            f"{series_name(alert.series)} {alert.relative_change:+.1%}"
+            f" ({alert.low:+.1%} to {alert.high:+.1%}), {alert.why};"
+            f" {checkouts.subject(alert.commit, night.root)}",
+        )
+        for alert in found.failing
+    ]
+    states = Counter(a.state for a in found.alerts if a.worse)
+    better = sum(not a.worse and a.state != "accepted" for a in found.alerts)
+    told = f"{found.series} series, {len(found.failing)} worse"
+    told += f", {states['suspected']} suspected, {better} better"
+    return Result(told, problems, notes=found.warnings)
+
+
+# Other commands -----------------------------------------------------------------
+
+
+def selftest(night: Night) -> Result:
+    """Plant wrong backwards and see that the judge rejects them."""
+    options = ["--quick", "--jobs", str(night.jobs), "--seed", str(night.seed)]
+    return _command(night, "selftest", [*options, *_ops(night)])
+
+
+def fuzz(night: Night) -> Result:
+    """Look for disagreements on purpose, for a share of the budget."""
+    options = ["--budget", f"{night.share:.0f}", "--seed", str(night.seed)]
+    return _command(night, "fuzz", [*options, *_ops(night)])
+
+
+def dashboard(night: Night) -> Result:
+    """Write the pages, from the history and tonight's verdicts."""
+    target = night.folder / "dashboard"
+    view = _view(night)
+    call = ["-m", "harness.command", "report"]
+    call += ["--results", str(view), "--output", str(target)]
+    code, tail = child(night, "report", call)
+    if code:
+        problem = Problem("report", "", "", f"exit code {code}", tail)
+        return Result("no dashboard", [problem])
+    return Result(f"{target.name}/index.html")
+
+
+def _view(night: Night) -> Path:
+    """The results folder with tonight's verdicts as the latest."""
+    view = night.journal.folder / "view"
+    (view / "latest").mkdir(parents=True, exist_ok=True)
+    for name in ("asv", "recorded", "findings"):
+        link = view / name
+        link.unlink(missing_ok=True)
+        if (night.results / name).exists():
+            link.symlink_to((night.results / name).resolve())
+    judged = night.journal.path("agree")
+    if judged.exists():
+        (view / "latest" / "agree.json").write_bytes(judged.read_bytes())
+    return view
+
+
+def _ops(night: Night) -> list[str]:
+    return [word for op in night.ops for word in ("--op", op)]
+
+
+def _command(night: Night, name: str, options: Sequence[str]) -> Result:
+    """A command of ours in a process of its own, and what its exit code says."""
+    if importlib.util.find_spec(f"harness.commands.{name}") is None:
+        return Result("", skipped=f"there is no `gradwatch {name}`")
+    file = night.journal.path(name)
+    call = ["-m", "harness.command", name, *options, "--json", str(file)]
+    code, tail = child(night, name, call)
+    if code == 0:
+        return Result("all as expected")
+    return Result(f"exit code {code}", _told_by(name, file, code, tail))
+
+
+def _told_by(name: str, file: Path, code: int, tail: str) -> list[Problem]:
+    """Problems from the records of a document, or else from the last line said."""
+    listed = records.read(file)["records"] if file.exists() else []
+    accused = [
+        record
+        for record in listed
+        if {"op", "backend", "verdict", "expected_verdict"} <= set(record)
+        and not as_expected(record)
+    ]
+    if not accused:
+        return [Problem(name, "", "", f"exit code {code}", tail)]
+    return [
+        Problem(
+            name,
+            record["op"],
+            record["backend"],
+            f"{record.get('tensor', '')} {record['verdict']}".strip(),
+            str(record.get("message", "")),
+        )
+        for record in accused
+    ]
+
+
+def child(night: Night, name: str, call: Sequence[str]) -> tuple[int, str]:
+    """Run Python in a process that dies with this one; its code and last line.
+
+    All that it says goes to parts/<name>.log.
+    """
+    log = night.journal.folder / f"{name}.log"
+    with log.open("w", encoding="utf-8") as said:
+        done = subprocess.run(
+            [sys.executable, *call],
+            cwd=night.root,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            timeout=PATIENCE,
+            preexec_fn=_die_with_parent,
+        )
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return done.returncode, lines[-1][:300] if lines else ""
+
+
+def _die_with_parent() -> None:
+    """Or else a killed night would go on measuring beside the next one."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+PARTS: dict[str, Part] = {
+    "agree": agreement,
+    "selftest": selftest,
+    "fuzz": fuzz,
+    "time": times,
+    "watch": watch,
+    "report": dashboard,
+}
