@@ -337,15 +337,17 @@ def _share(a: Array, b: Array, *, at_tie: float) -> Array:
 
 
 def _pick(x: Array, *, axis: int, convention: str) -> Array:
-    """Weights of the maxima along an axis, adding up to 1."""
-    top = x == np.max(x, axis=axis, keepdims=True)
+    """Weights of the maxima along an axis, adding up to 1; nan where one is nan."""
+    largest = np.max(x, axis=axis, keepdims=True)
+    top = x == largest
     if convention == "even":
         weight: Array = top / np.sum(top, axis=axis, keepdims=True)
     else:
         ordered = top if convention == "first" else np.flip(top, axis)
         weight = ordered & (np.cumsum(ordered, axis=axis) == 1)
         weight = weight if convention == "first" else np.flip(weight, axis)
-    return weight.astype(x.dtype)
+    known: Array = np.where(largest == largest, weight, np.nan)
+    return known.astype(x.dtype)
 
 
 def _sign(a: Array, *, at_tie: float) -> Array:
