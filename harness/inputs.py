@@ -8,7 +8,7 @@ the seed of its numbers: adding or removing another case changes nothing in it.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -195,32 +195,45 @@ def trial(
     """One case with its numbers, exactly representable in `dtype`."""
     name = case_name(op.name, regime.name, case.name, dtype)
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
-    precision = PRECISIONS[dtype]
-    held = "float32" if dtype == "bfloat16" else dtype
-
-    def exact(values: Array) -> Array:
-        with np.errstate(over="ignore"):
-            return precision.round(np.asarray(values)).astype(held)
-
-    inputs = {}
+    values = {}
     for i, (tensor, shape) in enumerate(op.shapes(case).items()):
         draw = _normal if regime.first_only and i else regime.values
-        values = draw(rng, shape, precision)
-        inputs[tensor] = exact(_into(values, op.domain.get(tensor)))
+        values[tensor] = draw(rng, shape, PRECISIONS[dtype])
     cotangents = [
-        None if shape is None else exact(_cotangent(rng, shape, regime.cotangent))
+        None if shape is None else _cotangent(rng, shape, regime.cotangent)
         for shape in output_shapes(op, case)
     ]
-    problem = Problem(
-        op, inputs, cotangents, op.attributes(case), op.aliases(case), dtype
-    )
     return Trial(
         source or op.name,
         case.name,
         regime.name,
-        problem,
+        problem_with(op, case, values, cotangents, dtype),
         regime.layout,
         regime.cotangent_layout,
+    )
+
+
+def problem_with(
+    op: Op,
+    case: Case,
+    values: Mapping[str, Array],
+    cotangents: Sequence[Array | None],
+    dtype: str,
+) -> Problem:
+    """A case with these numbers, brought into the domain and rounded to `dtype`."""
+    held = "float32" if dtype == "bfloat16" else dtype
+
+    def exact(array: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return PRECISIONS[dtype].round(np.asarray(array)).astype(held)
+
+    return Problem(
+        op,
+        {name: exact(_into(a, op.domain.get(name))) for name, a in values.items()},
+        [None if a is None else exact(a) for a in cotangents],
+        op.attributes(case),
+        op.aliases(case),
+        dtype,
     )
 
 
@@ -242,11 +255,15 @@ def _cotangent(rng: Generator, shape: tuple[int, ...], kind: str) -> Array:
     return np.ones(shape) if kind == "ones" else np.asarray(rng.standard_normal(shape))
 
 
+#: How NumPy and Python refuse shapes.
+REFUSALS = (ValueError, IndexError, ZeroDivisionError)
+
+
 def admits(op: Op, case: Case) -> bool:
     """Whether the op's formula takes shapes that its page does not list."""
     try:
         output_shapes(op, case)
-    except (ValueError, IndexError, ZeroDivisionError):  # as NumPy and Python refuse
+    except REFUSALS:
         return False
     return True
 

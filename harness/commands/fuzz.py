@@ -1,0 +1,102 @@
+"""`gradwatch fuzz`: look for trouble on purpose, shrink it, write it up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from harness import publication, records
+from harness.commands import _options as options
+from harness.findings import Finding
+from harness.fuzzing import Hunt
+from harness.sweep import Fleet
+from harness.terminal import errors, output, progress
+from impls.catalogue import framework_of
+
+
+@click.command()
+@options.op
+@options.pages
+@options.backend
+@click.option(
+    "--budget",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="How long to look and shrink.",
+)
+@options.seed
+@click.option(
+    "--folder",
+    default=str(publication.FOLDER),
+    show_default="results/findings",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where findings are written, a folder each.",
+)
+@click.option("--replay", is_flag=True, help="Only run the scripts of what was found.")
+@options.json_file
+def command(
+    ops: tuple[str, ...],
+    pages: tuple[str, ...],
+    backends: tuple[str, ...],
+    budget: float,
+    seed: int,
+    folder: Path,
+    replay: bool,
+    json_file: str | None,
+) -> int:
+    r"""Search for inputs on which a backend goes wrong, and shrink them.
+
+    Shapes, values, memory layouts and attributes are drawn from what the op's page
+    shows. Each finding is written at once, as a folder with the facts, a paragraph to
+    be filed and a script that runs by itself, and again when it has been shrunk.
+
+    \b
+    Examples:
+      gradwatch fuzz --op batch_norm --backend oneflow_autograd --budget 30
+      gradwatch fuzz --ops my_op.py --seed 7
+      gradwatch fuzz --replay              what still holds of what was found
+    Exit code: 0; with --replay 1 if something found has gone.
+    """
+    if replay:
+        return _replay(folder)
+    asked = options.framework_backends(backends)
+    frameworks = {framework_of(name) for name in asked}
+    found: dict[str, Finding] = {}
+    with Fleet(jobs=len(frameworks)) as fleet, progress("looking") as advance:
+        hunt = Hunt(asked, fleet, seed)
+        try:
+            for finding in hunt.run(options.loaded_ops(ops, pages), budget, advance):
+                publication.save(finding, folder)
+                if finding.site.id not in found:
+                    errors().print(publication.headline(finding), markup=False)
+                found[finding.site.id] = finding
+        except KeyboardInterrupt:
+            errors().print(f"interrupted; {len(found)} findings are kept")
+    summary = {"tried": hunt.tried, "findings": len(found), "seed": seed}
+    if json_file != "-":
+        _show(found, hunt.tried)
+    if json_file:
+        facts = [publication.facts(finding) for finding in found.values()]
+        records.write(records.document(facts, summary), json_file)
+    return 0
+
+
+def _show(found: dict[str, Finding], tried: int) -> None:
+    console = output()
+    for name, finding in sorted(found.items()):
+        shapes = ", ".join(f"{n} {tuple(s)}" for n, s in finding.shapes.items())
+        console.print(f"{name}: {shapes}", markup=False)
+    console.print(f"{len(found)} findings in {tried} trials")
+
+
+def _replay(folder: Path) -> int:
+    states = []
+    for finding in publication.load(folder):
+        state, told = publication.replay(finding, folder)
+        output().print(f"{state:8} {finding.site.id}: {told}", markup=False)
+        states.append(state)
+    output().print(", ".join(f"{states.count(s)} {s}" for s in sorted(set(states))))
+    return 1 if "gone" in states else 0
