@@ -39,10 +39,14 @@ class NothingToDraw(Exception):
 def draw(results: Path, folder: Path) -> list[Path]:
     """Draw agreement.svg, and times.svg where there are times; return what was drawn.
 
+    What was recorded comes first: a README shows what was committed, not the last run.
+
     Raises:
         NothingToDraw: no verdicts have been recorded.
     """
     found = read_results(results)
+    recorded = [s for s in found.sources if s.file.startswith("recorded/")]
+    found.sources = recorded or found.sources
     if not found.machines:
         raise NothingToDraw(f"no results in {results}: gradwatch agree makes some")
     here = standing(found, found.machines[0])

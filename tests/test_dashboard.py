@@ -143,6 +143,37 @@ def test_speed_is_relative_to_the_fastest_right_backend(results: Path) -> None:
     assert row["torch_custom"].speed is None
 
 
+def test_what_was_not_timed_is_told_with_its_reason(results: Path) -> None:
+    judged(results, agree_record("add", "numpy_graph"))
+    left_out = {"add 65536 float32 torch_custom": "crash: killed by SIGSEGV"}
+    left_out["mul 65536 float32 torch_custom"] = "error: of another op"
+    file = results / "latest" / "time.json"
+    times = [time_record("add", "numpy_graph")]
+    invented.write_document(file, times, environment(1), untimed=left_out)
+    text = said(written(results), "op/add.html")
+    assert "65536 float32 torch_custom: crash: killed by SIGSEGV" in text
+    assert "of another op" not in text
+
+
+def test_the_judge_on_trial_is_shown(results: Path) -> None:
+    shares = {"judge": 1.0, "allclose": 0.625}
+    summary = {
+        "detection": [
+            {"dtype": "float64", "effect": "over 1", "runs": 8, "caught": shares}
+        ],
+        "false_alarms": [{"dtype": "float64", "tensors": 9, "accused": {"judge": 0}}],
+        "requirements": [
+            {"required": "no false alarm", "found": "0 of 9", "met": True}
+        ],
+    }
+    planted = {"record": "planted", "op": "add", "mistake": "sign", "dtype": "float64"}
+    file = results / "latest" / "selftest.json"
+    invented.write_document(file, [planted], environment(1), **summary)
+    text = said(written(results))
+    assert "✓ no false alarm: 0 of 9" in text
+    assert "float64over 18100.0 %62.5 %" in text
+
+
 def test_a_known_defect_is_marked_as_known(results: Path) -> None:
     defect = agree_record(
         "add", "oneflow_custom", verdict="crash", expected_verdict="crash"
@@ -310,6 +341,14 @@ def test_a_damaged_finding_is_named(results: Path) -> None:
     told = [f"{t.file}: {t.why}" for t in read_results(results).troubles]
     assert len(told) == 1
     assert told[0].startswith("findings/softmax-0001: finding.json: not readable")
+
+
+def test_a_document_may_say_little_of_where_it_was_made(results: Path) -> None:
+    file = results / "latest" / "agree.json"
+    about = {"date": "yesterday", "machine": None}
+    invented.write_document(file, [agree_record("add", "numpy_graph")], about)
+    text = said(written(results))
+    assert "unnamed Verdicts: yesterday, unknown commit" in text
 
 
 # Writing -----------------------------------------------------------------------------
@@ -501,6 +540,13 @@ def test_pictures_name_their_source_and_do_not_change_by_themselves(
         drawn = (first / name).read_text()
         assert f"{MACHINE}, commit {invented.commit(5)[:8]}" in drawn
         assert drawn == (again / name).read_text()
+
+
+def test_pictures_prefer_what_was_recorded(results: Path, tmp_path: Path) -> None:
+    invented.write_agree(results, 5)
+    invented.write_agree(results, 3, f"recorded/{MACHINE}/agree.json")
+    (drawn,) = pictures.draw(results, tmp_path / "docs")
+    assert f"commit {invented.commit(3)[:8]}" in drawn.read_text()
 
 
 def test_no_results_are_no_picture(results: Path) -> None:

@@ -76,6 +76,7 @@ def _figure(**options: Any) -> tuple[Any, ColumnDataSource]:
         **options,
     )
     plot.toolbar.logo = None
+    plot.yaxis.ticker.desired_num_ticks = 5  # more overlap within one decade
     lines = ColumnDataSource(
         {name: [] for name in ("xs", "ys", "colour", "dash")}, name="lines"
     )

@@ -47,6 +47,10 @@ def op_page(
         "pairs": _pair_matrix(here.pairs(op)),
         "faults": faults([r for r in records if not as_expected(r)]),
         "times": [r for several in timed.values() for r in several],
+        "untimed": here.untimed(op),
+        "threads": sorted(
+            {r["threads"] for rs in timed.values() for r in rs if "threads" in r}
+        ),
         "hidden": [c for r, c in row.items() if c.wrong and (op, r) in here.timed],
         "steps": [(s, c) for s in history.by_op.get(op, []) for c in s.changes],
         "series": history.by_op.get(op, []),

@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.dashboard.changed import base_of, changed
 from harness.dashboard.matrix import Cell, ratio_of
+from harness.dashboard.selftest import selftest
 from harness.dashboard.series import Commit, History, moves
 from harness.dashboard.sources import Record
 from harness.dashboard.standing import Standing, runner_of
@@ -59,7 +60,7 @@ def overview(
         "changes": _changes(here, history, known),
         "moves": moves(history)[:MOST_MOVES],
         "versions": _versions(records),
-        "selftest": here.newest("selftest"),
+        "selftest": selftest(here.newest("selftest")),
     }
 
 

@@ -79,6 +79,17 @@ class Standing:
                 return matrix if sound else {}
         return {}
 
+    def untimed(self, op: str) -> dict[str, str]:
+        """What of an op the newest timed run left out, and why."""
+        source = self.newest("time")
+        told = source.summary.get("untimed") if source else {}
+        told = told if isinstance(told, dict) else {}
+        return {
+            str(what).partition(" ")[2]: str(why)
+            for what, why in told.items()
+            if str(what).partition(" ")[0] == op
+        }
+
     def bandwidth(self) -> float | None:
         """Bytes a second that a copy moves here, where a timed run has measured it."""
         for source in self.sources:

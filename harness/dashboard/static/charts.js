@@ -78,7 +78,7 @@
     if (!sound.length) return logarithmic ? [0.1, 10] : [0, 1]
     const [low, high] = sound.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity])
     if (!logarithmic) return [low - 0.02 * (high - low) - 0.5, high + 0.02 * (high - low) + 0.5]
-    const margin = Math.max((high / low) ** 0.06, 1.05)
+    const margin = high / low < 2 ? 1.6 : (high / low) ** 0.06 // decades need room
     return [low / margin, high * margin]
   }
 

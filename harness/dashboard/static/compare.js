@@ -88,15 +88,15 @@
     link.href = `op/${row.op.replace(/[^\p{L}\p{N}_-]/gu, "-")}.html`
     link.textContent = row.op
     const interval = row.low == null ? "" : `${three(row.low)} to ${three(row.high)}`
-    const cells = [link, row.what, gradwatch.told(row.a, row.unit), gradwatch.told(row.b, row.unit),
-      `${three(row.value)}×`, interval, row.verdict]
-    const values = [null, null, row.a, row.b, row.value, row.low, null]
+    const cells = [link, row.what, `${three(row.value)}×`, interval, row.verdict,
+      gradwatch.told(row.a, row.unit), gradwatch.told(row.b, row.unit)]
+    const values = [null, null, row.value, row.low, null, row.a, row.b]
     cells.forEach((content, i) => {
       const cell = made.insertCell()
       cell.append(content)
       if (values[i] != null) cell.dataset.value = values[i]
     })
-    made.cells[6].className = kind(row)
+    made.cells[4].className = kind(row)
     return made
   }
 
@@ -114,7 +114,7 @@
   }
 
   // All rows are put in order, not only those in the table.
-  const columns = ["op", "what", "a", "b", "value", "low", "verdict"]
+  const columns = ["op", "what", "value", "low", "verdict", "a", "b"]
   const order = (rows, column, descending) => {
     const key = columns[column]
     rows.sort((x, y) => (typeof x[key] === "string" ? x[key].localeCompare(y[key]) : x[key] - y[key]))
