@@ -21,6 +21,8 @@ from asv_runner.discovery import disc_benchmarks
 from harness import asv_prebuilt, history
 from harness.inputs import REGIMES, trial
 from harness.measurement import KEPT, Figures, NotMeasured, Point, Stand, measure
+from harness.testbench import Warm
+from harness.timers import Reading
 from harness.versions import WrongCall, environment_with, parsed
 from impls.catalogue import backend_names, load_op, op_names
 
@@ -295,6 +297,40 @@ def test_backends_of_other_frameworks_are_passed_over():
         seconds=0,
     )
     assert list(figures) == [Point("square", "1024", "float32", "cpu", "numpy_manual")]
+
+
+def test_a_sample_is_taken_after_a_call_that_is_not_timed():
+    told = []
+
+    class Run:
+        def __call__(self):
+            told.append("call")
+
+        def wait(self):
+            told.append("wait")
+
+    def timer(run, calls):
+        told.append(f"sample of {calls}")
+        return Reading(1.0)
+
+    assert Warm(timer)(Run(), 3) == Reading(1.0)
+    assert told == ["call", "wait", "sample of 3"]
+
+
+def test_only_the_ops_that_were_chosen_are_measured(monkeypatch):
+    monkeypatch.setenv("ASV_OPS", "square exp2")
+    monkeypatch.setenv("ASV_FRAMEWORKS", "numpy")
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks import bench_accuracy
+
+    figures = bench_accuracy.setup_cache()
+    assert set(figures) == {
+        (op, dtype, "cpu", backend)
+        for op in ("square", "exp2")
+        for dtype in ("float32", "float64")
+        for backend in ("numpy_manual", "numpy_graph")
+    }
+    assert all(0 <= f.ratio < 16 for f in figures.values())
 
 
 # --- settings --------------------------------------------------------------------
