@@ -62,7 +62,7 @@ def manual(x, weight, bias, running_mean, running_var, *, eps, momentum, trainin
     def backward(dy):
         dy = dy.reshape(h.shape)
         dweight, dbias = np.einsum("bci,bci->c", dy, h), dy.sum(axis=(0, 2))
-        dx = dy - h * (dweight / n)[:, None] - (dbias / n)[:, None] if training else dy
+        dx = h * (dweight / -n)[:, None] - (dbias / n)[:, None] + dy if training else dy
         return (dx * (weight * rstd)[:, None]).reshape(x.shape), dweight, dbias
 
     return (h * weight[:, None] + bias[:, None]).reshape(x.shape), backward

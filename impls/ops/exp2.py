@@ -28,15 +28,10 @@ def formula(xp, x):
 
 @op.implement("manual")
 def manual(x):
+    """Saves the slope: of the backward one product is left."""
     y = np.exp2(x)
-    ln2 = y.dtype.type(math.log(2))
-
-    def backward(dy):
-        dx = dy * y
-        dx *= ln2
-        return (dx,)
-
-    return y, backward
+    slope = y * y.dtype.type(math.log(2))
+    return y, lambda dy: (dy * slope,)
 
 
 @op.implement("autograd")

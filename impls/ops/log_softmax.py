@@ -32,14 +32,16 @@ def formula(xp, x, *, axis):
 
 @op.implement("manual")
 def manual(x, *, axis):
-    """From the result: the derivative of log(sum(exp(x))) is exp(y)."""
+    """The derivative of log(sum(exp(x))) is softmax, which the forward passes by."""
     y = x - x.max(axis=axis, keepdims=True)
-    y -= np.log(np.exp(y).sum(axis=axis, keepdims=True))
+    softmax = np.exp(y)
+    total = softmax.sum(axis=axis, keepdims=True)
+    softmax /= total
+    y -= np.log(total)
 
     def backward(dy):
-        dx = np.exp(y)
-        dx *= dy.sum(axis=axis, keepdims=True)
-        np.subtract(dy, dx, out=dx)
+        dx = softmax * -dy.sum(axis=axis, keepdims=True)
+        dx += dy
         return (dx,)
 
     return y, backward

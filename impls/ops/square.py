@@ -29,15 +29,9 @@ def formula(xp, x):
 
 @op.implement("manual")
 def manual(x):
-    """The product rule on x * x: each of the two uses of x passes back dy * x."""
-    y = np.square(x)
-
-    def backward(dy):
-        dx = dy * x
-        dx += dx
-        return (dx,)
-
-    return y, backward
+    """The product rule on x * x: each of the two uses of x has the slope x."""
+    slope = x + x
+    return np.square(x), lambda dy: (dy * slope,)
 
 
 @op.implement("autograd")
