@@ -19,7 +19,7 @@ from harness import checkouts, history, known, records
 from harness.agreement import Agreement, agree
 from harness.inputs import REGIMES, trials
 from harness.journal import Document, guarded
-from harness.known import as_expected
+from harness.judging import PASSING
 from harness.nightly import Night, Part, Problem, Result
 from harness.survey import survey, this_machine
 from harness.sweep import Fleet
@@ -190,13 +190,54 @@ def watch(night: Night) -> Result:
 def selftest(night: Night) -> Result:
     """Plant wrong backwards and see that the judge rejects them."""
     options = ["--quick", "--jobs", str(night.jobs), "--seed", str(night.seed)]
-    return _command(night, "selftest", [*options, *_ops(night)])
+    result = _command(night, "selftest", [*options, *_ops(night)])
+    file = night.journal.path("selftest")
+    if result.skipped or not file.exists():
+        return result
+    found = records.read(file)["summary"]
+    unmet = [
+        Problem("selftest", "", "", one["required"], str(one["found"]))
+        for one in found["requirements"]
+        if not one["met"]
+    ]
+    told = f"{found['planted']} planted errors in {found['runs']} runs"
+    return Result(told, unmet or result.problems)
 
 
 def fuzz(night: Night) -> Result:
-    """Look for disagreements on purpose, for a share of the budget."""
+    """Look for disagreements on purpose, for a share of the budget.
+
+    What it finds is written to findings/ in the output folder; not as expected is what
+    is neither recorded in results/findings nor a known outcome.
+    """
+    folder = night.folder / "findings"
     options = ["--budget", f"{night.share:.0f}", "--seed", str(night.seed)]
-    return _command(night, "fuzz", [*options, *_ops(night)])
+    options += ["--folder", str(folder), *_ops(night), *_backends(night)]
+    result = _command(night, "fuzz", options)
+    if result.skipped or result.problems:
+        return result
+    found = records.read(night.journal.path("fuzz"))
+    listed = known.load()
+    fresh = [
+        finding
+        for finding in found["records"]
+        if finding["verdict"] not in PASSING
+        and not (night.results / "findings" / finding["id"]).exists()
+        and known.expected_verdict(finding["record"], listed) != finding["verdict"]
+    ]
+    told = f"{found['summary']['tried']} trials, {len(fresh)} of"
+    told += f" {len(found['records'])} findings are new"
+    return Result(told, [_new_finding(finding) for finding in fresh])
+
+
+def _new_finding(finding: Document) -> Problem:
+    return Problem(
+        "fuzz",
+        finding["op"],
+        finding["backend"],
+        f"{finding['record']['tensor']} {finding['verdict']} ({finding['place']})",
+        f"findings/{finding['id']}/repro.py: {finding['record']['message']}",
+    )
 
 
 def dashboard(night: Night) -> Result:
@@ -231,6 +272,10 @@ def _ops(night: Night) -> list[str]:
     return [word for op in night.ops for word in ("--op", op)]
 
 
+def _backends(night: Night) -> list[str]:
+    return [word for name in night.backends for word in ("--backend", name)]
+
+
 def _command(night: Night, name: str, options: Sequence[str]) -> Result:
     """A command of ours in a process of its own, and what its exit code says."""
     if importlib.util.find_spec(f"harness.commands.{name}") is None:
@@ -240,30 +285,8 @@ def _command(night: Night, name: str, options: Sequence[str]) -> Result:
     code, tail = child(night, name, call)
     if code == 0:
         return Result("all as expected")
-    return Result(f"exit code {code}", _told_by(name, file, code, tail))
-
-
-def _told_by(name: str, file: Path, code: int, tail: str) -> list[Problem]:
-    """Problems from the records of a document, or else from the last line said."""
-    listed = records.read(file)["records"] if file.exists() else []
-    accused = [
-        record
-        for record in listed
-        if {"op", "backend", "verdict", "expected_verdict"} <= set(record)
-        and not as_expected(record)
-    ]
-    if not accused:
-        return [Problem(name, "", "", f"exit code {code}", tail)]
-    return [
-        Problem(
-            name,
-            record["op"],
-            record["backend"],
-            f"{record.get('tensor', '')} {record['verdict']}".strip(),
-            str(record.get("message", "")),
-        )
-        for record in accused
-    ]
+    told = f"exit code {code}"
+    return Result(told, [Problem(name, "", "", told, tail)])
 
 
 def child(night: Night, name: str, call: Sequence[str]) -> tuple[int, str]:

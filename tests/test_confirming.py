@@ -209,15 +209,18 @@ def test_nothing_to_choose_from_is_an_error():
         bisect([], lambda commit, pairs: about(1.0))
 
 
-SLOW = """
-    y = np.square(x)
-
+SLOW = """@op.implement("manual")
+def manual(x):
     def backward(dy):
         for _ in range(5):
-            dx = dy * x
-        dx += dx
+            dx = 2 * x * dy
         return (dx,)
+
+    return x * x, backward
+
+
 """
+QUICK = SLOW.replace("range(5)", "range(1)")
 
 
 @pytest.mark.slow
@@ -229,16 +232,13 @@ def test_a_slowdown_planted_in_a_real_page_is_found_by_measuring(tmp_path):
         ignore=shutil.ignore_patterns("__pycache__"),
     )
     page = tmp_path / "impls" / "ops" / "square.py"
-    quick = page.read_text()
-    start, end = (
-        quick.index("    y = np.square(x)"),
-        quick.index("\n    return y, back"),
-    )
-    slow = quick[:start] + SLOW.lstrip("\n") + quick[end:]
+    text = page.read_text()
+    start, end = text.index('@op.implement("manual")'), text.index('@op.implement("aut')
     git(tmp_path, "init", "-q")
     commits = []
     for i in range(7):
-        page.write_text((slow if i >= 3 else quick) + f"\n# {i}\n")
+        manual = SLOW if i >= 3 else QUICK
+        page.write_text(f"{text[:start]}{manual}{text[end:]}\n# {i}\n")
         git(tmp_path, "add", "impls")
         git(tmp_path, "commit", "-q", "-m", str(i))
         commits.append(git(tmp_path, "rev-parse", "HEAD"))
