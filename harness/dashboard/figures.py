@@ -19,6 +19,7 @@ from bokeh.models import (
     CustomJSTickFormatter,
     FixedTicker,
     HoverTool,
+    LogTicker,
     Range1d,
     TapTool,
 )
@@ -47,6 +48,7 @@ _POWERS = """
     }
     return "10" + String(p).replace("-", "⁻").replace(/\\d/g, d => "⁰¹²³⁴⁵⁶⁷⁸⁹"[d])
 """
+_BYTES = "return gradwatch.told(tick, 'bytes')"
 _UNITS = "return gradwatch.told(tick, gradwatch.unit)"
 
 
@@ -76,7 +78,7 @@ def _figure(**options: Any) -> tuple[Any, ColumnDataSource]:
         **options,
     )
     plot.toolbar.logo = None
-    plot.yaxis.ticker.desired_num_ticks = 5  # more overlap within one decade
+    plot.yaxis.ticker = LogTicker(desired_num_ticks=5)  # more overlap in one decade
     lines = ColumnDataSource(
         {name: [] for name in ("xs", "ys", "colour", "dash")}, name="lines"
     )
@@ -137,7 +139,8 @@ def _times() -> Any:
         height=300, x_axis_type="log", x_axis_label="bytes moved, at least"
     )
     _dots(plot, points)
-    plot.xaxis.formatter = CustomJSTickFormatter(code=_POWERS)
+    plot.xaxis.ticker = LogTicker(desired_num_ticks=5)
+    plot.xaxis.formatter = CustomJSTickFormatter(code=_BYTES)
     plot.yaxis.formatter = CustomJSTickFormatter(code=_UNITS)
     return plot
 

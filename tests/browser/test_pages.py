@@ -11,7 +11,7 @@ import pytest
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.ui import WebDriverWait
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from harness.inputs import REGIMES
 from impls.catalogue import backend_names, op_names
@@ -181,6 +181,18 @@ def test_the_history_rings_the_planted_step(chromium: Chrome, site: Path) -> Non
     commit = invented.commit(invented.STEP)[:8]
     rows = chromium.find_elements(By.CSS_SELECTOR, "#history ~ .scroll tr")
     assert any(backend in row.text and commit in row.text for row in rows)
+
+
+def test_an_exact_result_is_drawn_though_the_axis_is_logarithmic(
+    chromium: Chrome, site: Path
+) -> None:
+    visit(chromium, site / "op" / "add.html")
+    select = Select(until(chromium, lambda: chromium.find_element(By.ID, "view")))
+    (accuracy,) = (o.text for o in select.options if o.text.startswith("worst ratio"))
+    select.select_by_visible_text(accuracy)
+    shown = points(chromium, "history")
+    assert len(shown["x"]) == 200 * len(backend_names())
+    assert {text.split()[0] for text in shown["told"]} == {"0"}
 
 
 def test_ratios_are_sorted_by_keyboard(chromium: Chrome, site: Path) -> None:

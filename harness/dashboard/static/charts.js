@@ -20,7 +20,10 @@
   const role = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim()
   gradwatch.role = role
 
-  const units = {seconds: [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]]}
+  const units = {
+    seconds: [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]],
+    bytes: [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]],
+  }
   gradwatch.unit = "seconds"
   gradwatch.told = (value, unit) => {
     if (value == null) return ""

@@ -7,12 +7,19 @@
   const select = document.getElementById("view")
   const commit = (i) => gradwatch.data.commits[i].join(" ")
 
+  // A ratio may be 0, which no logarithmic axis has: it is drawn below all others.
+  const zeroOf = (series) => {
+    const positive = series.flatMap(s => s.values).filter(v => v > 0)
+    return positive.length ? Math.min(...positive) / 2 : 1
+  }
+
   const pointsOf = (series) => {
     const points = {x: [], y: [], low: [], high: [], runner: [], what: [], told: []}
+    const zero = zeroOf(series)
     for (const {line, unit, values, low, high} of series) {
       values.forEach((value, i) => {
-        if (!(value > 0)) return
-        const row = {x: i, y: value, low: low[i], high: high[i], runner: line,
+        if (value === null) return
+        const row = {x: i, y: value || zero, low: low[i] || null, high: high[i] || null, runner: line,
           what: commit(i), told: gradwatch.told(value, unit)}
         for (const [key, cell] of Object.entries(row)) points[key].push(cell)
       })
@@ -25,7 +32,7 @@
     for (const {values, steps} of series) {
       for (const [index, worse] of steps) {
         rings.x.push(index)
-        rings.y.push(values[index])
+        rings.y.push(values[index] || zeroOf(series))
         rings.colour.push(gradwatch.role(worse ? "--bad" : "--good"))
       }
     }
