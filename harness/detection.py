@@ -13,13 +13,13 @@ right one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness import rivals
+from harness import planting, rivals
 from harness.evaluation import problem_of
 from harness.judging import Judgement, judge_tensors
 from harness.planting import Manual, planted
@@ -31,7 +31,7 @@ from impls.contract import Array, Problem, Result, Unsupported
 
 JUDGE = "gradwatch"
 WIDE = "longdouble"
-GRADCHECK_ELEMENTS = 64  # users keep its inputs small: its cost grows as their square
+GRADCHECK_ELEMENTS = 48  # users keep its inputs small: its cost grows as their square
 
 Tensors = Mapping[str, Array | None]
 Names = tuple[str, ...]
@@ -78,11 +78,11 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
     options = request["options"]
     with np.errstate(all="ignore"):
         bench = _bench(problem_of(request), request["backend"], options)
-        alarms = [*_alarms(bench, options["backends"])]
+        alarms = [*_alarms(bench, options)]
         runs = [*_runs(bench)] if options["planted"] else []
     return {
-        "alarms": [astuple(alarm) for alarm in alarms],
-        "runs": [astuple(run) for run in runs],
+        "alarms": [tuple(vars(alarm).values()) for alarm in alarms],
+        "runs": [tuple(vars(run).values()) for run in runs],
     }
 
 
@@ -107,18 +107,22 @@ class _Bench:
 
 def _bench(problem: Problem, backend: str, options: Mapping[str, Any]) -> _Bench:
     torch = catalogue.framework_of(backend) == "torch"
-    other = backend if torch else "numpy_manual"
     small = sum(a.size for a in problem.inputs.values()) <= GRADCHECK_ELEMENTS
+    checkable = torch and small and problem.dtype == "float64"
     return _Bench(
         problem,
         reference(problem),
-        _tensors(_ran(catalogue.load_backend(other).prepare(_contiguous(problem)))),
+        _tensors(_other(problem, backend)),
         tuple(n for n in rivals.COMPARISONS if torch or n not in rivals.OF_TORCH),
-        gradcheck=options["gradcheck"]
-        and torch
-        and small
-        and problem.dtype == "float64",
+        options["gradcheck"] and checkable,
     )
+
+
+def _other(problem: Problem, backend: str) -> Result:
+    """What the rivals compare with: PyTorch's gradient, or else the textbook's."""
+    if catalogue.framework_of(backend) == "torch":
+        return _ran(catalogue.load_backend(backend).prepare(_contiguous(problem)))
+    return _result(problem, planting.right(problem.op))
 
 
 def _contiguous(problem: Problem) -> Problem:
@@ -135,14 +139,10 @@ def _contiguous(problem: Problem) -> Problem:
 # Right gradients ------------------------------------------------------------------
 
 
-def _alarms(bench: _Bench, backends: Sequence[str]) -> Iterator[Alarm]:
+def _alarms(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Alarm]:
     problem = bench.problem
-    for name in backends:
-        backend = catalogue.load_backend(name)
-        try:
-            result = _ran(backend.prepare(problem))
-        except (Unsupported, RuntimeError, TypeError):
-            continue  # `gradwatch agree` is there to tell why
+    textbook = planting.right(problem.op)
+    for name, version, result in _right(problem, options):
         tensors = _tensors(result)
         for j in _judged(bench.right, result, problem.dtype):
             accused: Names = () if j.passes else (JUDGE,)
@@ -151,12 +151,26 @@ def _alarms(bench: _Bench, backends: Sequence[str]) -> Iterator[Alarm]:
                 bench.comparisons, one, bench.expected, problem.dtype
             )
             asked = (JUDGE, *bench.comparisons)
-            told = (backend.version(), j.tensor, j.ratio, j.limit)
-            yield Alarm(name, *told, accused, asked)
+            yield Alarm(name, version, j.tensor, j.ratio, j.limit, accused, asked)
     if bench.gradcheck:
-        accused = _gradchecked(problem, problem.op.said("manual", "numpy"))
-        numbers = (np.__version__, "all", 0.0, 0.0)
-        yield Alarm("numpy_manual", *numbers, accused, tuple(rivals.GRADCHECKS))
+        asked = tuple(rivals.GRADCHECKS)
+        accused = _gradchecked(problem, textbook)
+        yield Alarm("textbook", np.__version__, "all", 0.0, 0.0, accused, asked)
+
+
+def _right(
+    problem: Problem, options: Mapping[str, Any]
+) -> Iterator[tuple[str, str, Result]]:
+    """Backend, version and result of each right backward, the textbook's included."""
+    for name in options["backends"]:
+        backend = catalogue.load_backend(name)
+        try:
+            yield name, backend.version(), _ran(backend.prepare(problem))
+        except (Unsupported, RuntimeError, TypeError):
+            continue  # `gradwatch agree` is there to tell why
+    if options["planted"]:
+        result = _result(problem, planting.right(problem.op))
+        yield "textbook", np.__version__, result
 
 
 def _ran(step: Any) -> Result:
@@ -180,7 +194,7 @@ def _judged(right: Reference, result: Result, dtype: str) -> tuple[Judgement, ..
 
 def _runs(bench: _Bench) -> Iterator[Run]:
     problem = bench.problem
-    manual = problem.op.said("manual", "numpy")
+    manual = planting.right(problem.op)
     right = _result(problem, manual)
     wide = _tensors(_result(replace(problem, dtype=WIDE), manual))
     judged = _judged(bench.right, right, problem.dtype)
@@ -311,7 +325,7 @@ def _gradchecked(problem: Problem, manual: Manual) -> Names:
         return step
 
     def run(*arrays: Array) -> tuple[list[Array], Callable[..., list[Array | None]]]:
-        right = ready(problem.op.said("manual", "numpy"), arrays)
+        right = ready(planting.right(problem.op), arrays)
         suspect = ready(manual, arrays)
         return right.outputs, lambda *dys: _swept(suspect, dys)
 

@@ -1,8 +1,8 @@
-"""Mistakes that people make in backwards, as edits of the pages' hand-written ones.
+"""Mistakes that people make in backwards, as edits of the textbook's.
 
-`EDITS[op]` lists (what is wrong, a fragment of the page's `manual`, what stands there
-instead). A fragment occurs exactly once. Beside the page's own names a replacement may
-use `first_to` (the first of the copies where `sum_to` sums them), `single` and `half`
+`EDITS[op]` lists (what is wrong, a fragment of harness/textbook.py, what stands there
+instead). A fragment occurs exactly once in its function. A replacement may also use
+`first_to` (the first of the copies where `sum_to` sums them), `single` and `half`
 (through float32 and float16).
 
 Where they come from: the errors of the notes that the project grew out of, reports of
@@ -57,7 +57,7 @@ EDITS: dict[str, list[Edit]] = {
         ("both inputs get half of it", "a > b, a >= b", "a == a, a != a"),
         ("a wins if it is larger in size", "a > b, a >=", "abs(a) > abs(b), abs(a) >="),
         ("a tie gives both all of it", "dy - da", "dy * (b >= a)"),
-        ("a tie gives nothing", "a > b, a >= b", "a > b, a > b"),
+        ("a tie loses half of it", "dy - da", "dy * (a < b)"),
         (
             "inputs within a thousandth are taken for a tie",
             "a > b, a >= b",
@@ -179,7 +179,7 @@ EDITS: dict[str, list[Edit]] = {
         ("dq forgets c", "sum_to(dy * c, q", "sum_to(dy, q"),
         ("b gets nothing", "sum_to(dq, b", "sum_to(0 * dq, b"),
         ("db has the sign of a difference", "sum_to(dq, b", "sum_to(-dq, b"),
-        ("da takes the first of the copies", "sum_to(dq, a", "first_to(dq, a"),
+        ("db takes the first of the copies", "sum_to(dq, b", "first_to(dq, b"),
         ("dc takes the first of the copies", "sum_to(dy * q", "first_to(dy * q"),
         ("dq takes the first of the copies", "sum_to(dy * c", "first_to(dy * c"),
         ("db is not summed over the copies", "sum_to(dq, b.shape)", "dq"),

@@ -1,9 +1,9 @@
 """Known-wrong backwards: right ones with one mistake planted in each.
 
-A page's hand-written backward (its `manual` dialect) is spoilt in one of two ways: an
-edit of its text, listed in harness/mistakes.py, or a change to what goes in or comes
-out of it, which every op can suffer (`ANYWHERE`). Either gives a function that is
-called like `manual` and computes in the precision of its arrays, as a real one would.
+A textbook backward (harness/textbook.py) is spoilt in one of two ways: an edit of its
+text, listed in harness/mistakes.py, or a change to what goes in or comes out of it,
+which every op can suffer (`ANYWHERE`). Either gives a function that is called like an
+op's `manual` dialect and computes in the precision of its arrays, as a real one would.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness import textbook
 from harness.mistakes import EDITS
 from impls.contract import Op, Shape
 
@@ -46,9 +47,15 @@ def planted(op: Op) -> tuple[Planted, ...]:
     """All wrong backwards of an op: its own edits, then those that every op can suffer.
 
     Raises:
-        ValueError: an edit's fragment does not occur exactly once on the op's page.
+        ValueError: an edit's fragment does not occur exactly once in the textbook's.
     """
-    return _planted(op.name, op.said("manual", "numpy"))
+    return _planted(op.name, right(op))
+
+
+def right(op: Op) -> Manual:
+    """The backward that errors are planted in; a new op's is that of its page."""
+    manual: Manual = getattr(textbook, op.name, None) or op.said("manual", "numpy")
+    return manual
 
 
 @functools.cache
@@ -75,8 +82,8 @@ def edited(manual: Manual, before: str, after: str) -> Manual:
     text = _body(manual)
     if text.count(before) != 1:
         raise ValueError(
-            f"{manual.__module__}: {before!r} occurs {text.count(before)} times in "
-            "`manual`; an edit in harness/mistakes.py needs another fragment"
+            f"{before!r} occurs {text.count(before)} times in {manual.__module__}."
+            f"{manual.__name__}: the edit needs another fragment"
         )
     names = {**_AT_HAND, **getattr(manual, "__globals__", {})}
     exec(compile(text.replace(before, after), manual.__module__, "exec"), names)

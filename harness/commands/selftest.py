@@ -58,7 +58,8 @@ def command(
         extent = QUICK if quick or ops else FULL
         score = try_judges(extent, ops=ops, seed=seed, jobs=jobs, progress=advance)
     seconds = time.monotonic() - started
-    summary = summarise(score, extent.tensors, seconds=round(seconds, 1), seed=seed)
+    least = 1 if ops else extent.tensors
+    summary = summarise(score, least, seconds=round(seconds, 1), seed=seed)
     if json_file != "-":
         show(score, summary)
     if picture:
