@@ -91,9 +91,12 @@ def running_errors(outputs: Iterable[Node], precision: Precision) -> dict[Node, 
     (4.3, an eps of 1e-5) counts one rounding.
     """
     errors: dict[Node, Error] = {}
+    sizes: dict[Node, Error] = {}
     with np.errstate(all="ignore"):
         for node in topological_order(outputs):
-            errors[node] = _error(node, errors, precision)
+            size = np.asarray(node.value.astype(np.float64))
+            sizes[node] = np.abs(size, out=size)
+            errors[node] = _error(node, sizes, errors, precision)
     return errors
 
 
@@ -112,39 +115,42 @@ def _terms(node: Node) -> int:
     return 1
 
 
-def _error(node: Node, errors: dict[Node, Error], precision: Precision) -> Error:
-    value = np.abs(node.value).astype(np.float64)
+def _error(
+    node: Node,
+    sizes: dict[Node, Error],
+    errors: dict[Node, Error],
+    precision: Precision,
+) -> Error:
     if node.primitive is None:
         exact = precision.round(node.value) == node.value
-        return np.where(exact, 0.0, value)
-    at = _At(node, value, [errors[source] for source in node.inputs], precision)
+        return np.where(exact, 0.0, sizes[node])
+    at = _At(node, sizes, errors, precision)
     error = np.asarray(ERROR[node.primitive.name](at), dtype=np.float64)
-    overflows = ~(value + precision.roundoff * error <= precision.largest)
-    return np.where(overflows | np.isnan(error), np.inf, error)
+    sound = at.v + at.u * error <= precision.largest  # false for nan
+    return error if sound.all() else np.where(sound, error, np.inf)
 
 
 class _At:
-    """What a rule sees: magnitudes of the inputs, their E, and the node's own |v|."""
+    """What a rule sees: magnitudes a, b of the inputs, their E, the node's own |v|."""
 
     def __init__(
-        self, node: Node, value: Error, errors: list[Error], precision: Precision
+        self,
+        node: Node,
+        sizes: dict[Node, Error],
+        errors: dict[Node, Error],
+        precision: Precision,
     ) -> None:
-        self.node, self.v, self.e = node, value, errors
+        self.node, self.v = node, sizes[node]
+        self.a, self.b = sizes[node.inputs[0]], sizes[node.inputs[-1]]
+        self.e = [errors[source] for source in node.inputs]
         self.u = precision.roundoff
         self.tiny = precision.smallest / precision.roundoff
 
     @property
-    def a(self) -> Error:
-        return np.abs(self.node.inputs[0].value).astype(np.float64)
-
-    @property
-    def b(self) -> Error:
-        return np.abs(self.node.inputs[1].value).astype(np.float64)
-
-    @property
     def underflow(self) -> Error:
         """A result that is not exactly zero may be flushed to it."""
-        return np.where((self.a != 0) & (self.b != 0), self.tiny, 0.0)
+        nonzero: Error = (self.a != 0) & (self.b != 0)
+        return nonzero * self.tiny
 
 
 def _sum(at: _At) -> Error:
@@ -153,6 +159,13 @@ def _sum(at: _At) -> Error:
 
 def _product(at: _At) -> Error:
     (ea, eb), a, b = at.e, at.a, at.b
+    error: Error = b * ea
+    error += at.v
+    error += at.underflow
+    if eb.any():
+        error += (a + at.u * ea) * eb
+    if np.isfinite(error).all():
+        return error
     # An exact zero times something unbounded is still zero, not nan.
     cross = np.where(b == 0, 0, b * ea) + np.where(a == 0, 0, a * eb)
     return cross + at.u * _times(ea, eb) + at.v + at.underflow
@@ -164,8 +177,12 @@ def _times(a: Error, b: Error) -> Error:
 
 def _quotient(at: _At) -> Error:
     left = at.b - at.u * at.e[1]
-    error = (at.e[0] + at.v * at.e[1]) / left + at.v + at.underflow
-    return np.where(left > 0, error, np.inf)
+    error: Error = at.v * at.e[1]
+    error += at.e[0]
+    error /= left
+    error += at.v
+    error += at.underflow
+    return error if (left > 0).all() else np.where(left > 0, error, np.inf)
 
 
 def _exp(at: _At) -> Error:
