@@ -28,8 +28,8 @@ Draw = Any  # Hypothesis' own type of it is private
 LONGEST = 4  # enough for all axes of a matrix product to differ
 MOST = 256  # elements of an input: more take longer to shrink and show no more
 
-CENTRES = (0.0, 1.0, 100.0, 1e4)
-SCALES = (1.0, 1e-3, 1e-6, 1e3)
+CENTRES = (0.0, 100.0, 1e4)
+SCALES = (1.0, 1e-3, 1e3)
 SPECIAL = (-0.0, np.inf, -np.inf, np.nan)
 VALUES = tuple(dict.fromkeys(regime.values for regime in REGIMES.values()))
 

@@ -36,7 +36,6 @@ BATCH = 16  # trials: half a second, most of it OneFlow's
 RISKY = 4  # trials that may kill, one at a time: a new worker takes seconds
 PLAIN = 3  # batches of each op between two risky ones
 TIMEOUT = 20.0  # seconds for a trial: thousands of times what one takes
-SEARCHING = 0.5  # share of the time left that goes to looking, before shrinking
 SHRINKING = 20.0  # seconds at most for one finding
 DYING = 5  # deaths in shrinking one finding: each costs a new worker
 
@@ -120,28 +119,29 @@ class Hunt:
         """
         start = time.monotonic()
         end = start + budget
-        batches = self._batches(ops)
-        while time.monotonic() < end:
+        for turn in itertools.count():
             waiting: list[Suspect] = []
-            stop = time.monotonic() + SEARCHING * (end - time.monotonic())
-            while time.monotonic() < (stop if waiting else end):
-                for suspect in self.look(next(batches)):
+            for batch in self._batches(ops, turn):
+                if time.monotonic() > end:
+                    break
+                for suspect in self.look(batch):
                     waiting.append(suspect)
                     yield self.finding(suspect)
                 progress(int(time.monotonic() - start), int(budget))
             waiting.sort(key=lambda suspect: suspect.site.verdict in DEATHS)
             for left, suspect in zip(range(len(waiting), 0, -1), waiting, strict=True):
-                share = max(end - time.monotonic(), 0.0) / left * 2  # most need less
-                small = self.shrink(suspect, time.monotonic() + min(share, SHRINKING))
-                yield self.finding(small, everywhere=True)
+                now = time.monotonic()
+                share = min(max(end - now, 0.0) / left, SHRINKING)
+                yield self.finding(self.shrink(suspect, now + share), everywhere=True)
                 progress(int(time.monotonic() - start), int(budget))
+            if time.monotonic() > end:
+                return
 
-    def _batches(self, ops: Mapping[str, Op]) -> Iterator[Batch]:
-        """All ops in turn, for ever."""
-        for turn in itertools.count():
-            risky = turn % (PLAIN + 1) == 1
-            for source, op in ops.items():
-                yield Batch(op, source, self.seed * 100_003 + turn, risky)
+    def _batches(self, ops: Mapping[str, Op], turn: int) -> Iterator[Batch]:
+        """One of each op."""
+        risky = turn % (PLAIN + 1) == 1
+        for source, op in ops.items():
+            yield Batch(op, source, self.seed * 100_003 + turn, risky)
 
     # --- looking ------------------------------------------------------------------
 

@@ -94,8 +94,7 @@ def replay(finding: Finding, folder: Path = FOLDER) -> tuple[str, str]:
 def headline(finding: Finding) -> str:
     """Such as "OneFlow 0.9.0: batch_norm gives a wrong y in float32"."""
     record = finding.record
-    who = NAMES.get(record["framework"], record["framework"])
-    who += f" {record['framework_version']}"
+    who = f"{NAMES[record['framework']]} {record['framework_version']}"
     op, tensor, dtype = finding.site.op, record["tensor"], record["dtype"]
     what = {
         "crash": f"{op} kills the process",
@@ -117,8 +116,8 @@ def paragraph(finding: Finding) -> str:
     lines += [f"- {line}" for line in _told(finding)]
     lines += [
         "",
-        f"`python results/findings/{finding.site.id}/repro.py` needs only NumPy and {who};"
-        " it exits 1 while this holds, 0 when it has gone.",
+        f"`python results/findings/{finding.site.id}/repro.py` needs only NumPy and "
+        f"{who}; it exits 1 while this holds, 0 when it has gone.",
     ]
     return "\n".join(lines)
 
