@@ -88,8 +88,11 @@ def _foot(environment: Mapping[str, Any]) -> str:
 def compared(document: Mapping[str, Any]) -> str:
     """The rows of a `gradwatch compare`, those that differ first."""
     rows = sorted(document["records"], key=lambda r: (_quiet(r), -abs(r["ratio"] - 1)))
+    failed = [f"- not compared: {_cell(why)}" for why in _failed(document)]
     if not rows:
-        return "Nothing was compared.\n"
+        return "\n".join(
+            ["No implementation differs that could be compared.", *failed, ""]
+        )
     counts: dict[str, int] = defaultdict(int)
     for row in rows:
         counts[row["verdict"]] += 1
@@ -103,7 +106,12 @@ def compared(document: Mapping[str, Any]) -> str:
         for r in rows[: 3 * SHOWN]
     ]
     left = len(rows) - 3 * SHOWN
-    return "\n".join([*lines, *([f"\nand {left} more"] if left > 0 else [])]) + "\n"
+    lines += ["", f"and {left} more"] if left > 0 else []
+    return "\n".join([*lines, *([""] if failed else []), *failed]) + "\n"
+
+
+def _failed(document: Mapping[str, Any]) -> list[str]:
+    return list(document["summary"].get("failed", []))[:SHOWN]
 
 
 def _quiet(row: Mapping[str, Any]) -> bool:

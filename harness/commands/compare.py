@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import click
 from rich.table import Table
 
 from harness import records as recording
+from harness.affected import Pair, affected, spread
 from harness.checkouts import NoCommit, checked_out, commit_of
 from harness.commands import _options as options
 from harness.inputs import REGIMES, trial
-from harness.terminal import output, progress
+from harness.summary import compared
+from harness.terminal import errors, output, progress
 from harness.timing import PAIRS, PHASES, Plan, Record, Side, compare_sides
+from harness.workers import Died
 from impls.catalogue import backend_names, known
 
 _COLOURS = {"slower": "red", "faster": "green", "no difference": "dim"}
@@ -51,7 +55,15 @@ _COLOURS = {"slower": "red", "faster": "green", "no difference": "dim"}
 )
 @click.option("--threads", default=1, show_default=True, help="Of each framework.")
 @options.seed
+@click.option(
+    "--affected",
+    "most",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Of two commits: only what runs other files, at most N ops and backends.",
+)
 @options.json_file
+@click.option("--markdown", "markdown_file", metavar="F", help="Write a summary.")
 def command(
     a: str,
     b: str,
@@ -66,7 +78,9 @@ def command(
     pairs: int,
     threads: int,
     seed: int,
+    most: int | None,
     json_file: str | None,
+    markdown_file: str | None,
 ) -> int:
     r"""Compare two backends, or two commits, in turn in one run: B against A.
 
@@ -80,10 +94,13 @@ def command(
       gradwatch compare torch_autograd torch_custom --op layer_norm --size 256x1024
       gradwatch compare main~3 main --op softmax --backend numpy_manual
       gradwatch compare torch_autograd torch_autograd --op square   the noise floor
+      gradwatch compare origin/main HEAD --affected 24 --markdown comparison.md
     Verdicts: faster, slower, no difference, not resolved.
     """
     rows: list[Record] = []
+    failed: list[str] = []
     with _sides(a, b, backends) as sides:
+        chosen = None if most is None else _affected(a, b, most)
         plans = [
             (one, other, Plan(t, f, budget, pairs, device, threads, seed))
             for source, op in options.loaded_ops(ops, pages).items()
@@ -92,18 +109,34 @@ def command(
             for t in [trial(op, case, REGIMES["normal"], dtype, seed, source)]
             for f in (PHASES if phase == "both" else (phase,))
             for one, other in sides
+            if chosen is None or (op.name, one.backend) in chosen
         ]
         with progress("comparing") as advance:
             for done, (one, other, plan) in enumerate(plans, 1):
-                rows.append(compare_sides(one, other, plan))
+                try:
+                    rows.append(compare_sides(one, other, plan))
+                except Died as reason:
+                    failed.append(f"{plan.trial.name} {one.backend}: {reason}")
                 advance(done, len(plans))
+    verdicts = [row["verdict"] for row in rows]
+    counts = {verdict: verdicts.count(verdict) for verdict in set(verdicts)}
+    content = recording.document(rows, {**counts, "failed": failed})
     if json_file:
-        verdicts = [row["verdict"] for row in rows]
-        counts = {verdict: verdicts.count(verdict) for verdict in set(verdicts)}
-        recording.write(recording.document(rows, counts), json_file)
+        recording.write(content, json_file)
+    if markdown_file:
+        recording.replace_file(Path(markdown_file), compared(content))
     if json_file != "-":
         output().print(_table(a, b, rows))
-    return 0
+    for why in failed:
+        errors().print(f"not compared: {why}", style="yellow", markup=False)
+    return 1 if failed and not rows else 0
+
+
+def _affected(a: str, b: str, most: int) -> list[Pair]:
+    try:
+        return spread(affected(a, b), most)
+    except NoCommit as error:
+        raise click.UsageError(f"--affected is of two commits: {error}") from None
 
 
 @contextlib.contextmanager
