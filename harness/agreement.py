@@ -160,7 +160,7 @@ def _settle(
 def _judgements(right: Reference, outcome: Outcome) -> Iterator[Judgement]:
     """Verdicts on all tensors of a result, or the one of a run that gave none."""
     if outcome.result is None:
-        yield Judgement("all", outcome.kind, right.limit, message=outcome.message)
+        yield Judgement("all", outcome.kind, message=outcome.message)
         return
     for name in outcome.mutated:
         message = f"{name}: overwritten by the forward or the backward pass"

@@ -7,6 +7,7 @@ that an interrupted run or a full disk leaves the old one as it was.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -47,7 +48,7 @@ def surroundings() -> dict[str, Any]:
     commit, dirty = _commit()
     return {
         "machine": machine_name(),
-        "cpu": platform.processor() or platform.machine(),
+        "cpu": _processor(),
         "cores": os.cpu_count() or 1,
         "system": platform.system(),
         "python": platform.python_version(),
@@ -55,6 +56,15 @@ def surroundings() -> dict[str, Any]:
         "dirty": dirty,
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat("T", "seconds"),
     }
+
+
+def _processor() -> str:
+    """The model, where Linux tells it, else the architecture."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
 
 
 def machine_name() -> str:
