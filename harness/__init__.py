@@ -1,9 +1,11 @@
 """Judging gradients and times: is it right, is it fast, since when.
 
 For a gradient of your own: `judge` says what is wrong with it, `assert_agrees` raises
-if anything is. Neither imports a framework; both take NumPy arrays.
+if anything is. For a series of your own, night by night: `find_changes` finds steps and
+slow drift. None of them imports a framework; all take NumPy arrays.
 """
 
+from harness.changes import Change, find_changes
 from harness.judging import Judgement, assert_agrees, judge
 
-__all__ = ["Judgement", "assert_agrees", "judge"]
+__all__ = ["Change", "Judgement", "assert_agrees", "find_changes", "judge"]
