@@ -504,15 +504,16 @@ def run_asv(clone, *arguments):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=600,
     )
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # a dozen processes that import a framework, beside others
 def test_a_run_in_a_fresh_clone_measures_both_frameworks_and_is_published(clone):
     if not (ROOT / ".venv-oneflow" / "bin" / "python").exists():
         pytest.skip("OneFlow's environment is not there")
-    chosen = ("--bench", r"bench_(speed|accuracy)[.]square[.]")
+    chosen = ("--bench", r"bench_speed[.]square[.]")
     first = run_asv(clone, "run", *chosen, "HEAD^!")
     assert first.returncode == 0, first.stdout + first.stderr
     series = history.read(clone / "results" / "asv", history.commits(clone))
