@@ -18,7 +18,7 @@ DEATHS = ("crash", "timeout")
 class Site:
     """What makes two findings the same one.
 
-    `place` is the pass that goes wrong first, the dtype where rounding is involved,
+    `place` is what goes wrong first (forward, backward, state), the dtype where rounding is involved,
     and the flags that are set, such as "forward-float32-training"; for a convention
     it is the name of that.
     """
@@ -85,8 +85,7 @@ def sites(
 ) -> dict[Site, Record]:
     """What goes wrong in one trial: a site for each backend, with its worst record.
 
-    If outputs are wrong, gradients are too as a matter of course: the site is the
-    forward pass.
+    If outputs are wrong, the rest is too as a matter of course: they come first.
     """
     by_backend: dict[str, list[Record]] = {}
     for record in records:
@@ -94,9 +93,9 @@ def sites(
     found = {}
     for backend, own in by_backend.items():
         wrong = [r for r in own if r["verdict"] not in PASSING]
-        first = [r for r in wrong if r["tensor"] in op.outputs + op.state] or wrong
-        if first:
-            worst = max(first, key=_badness)
+        first = [r for r in wrong if _pass(op, r) == "forward"]
+        if wrong:
+            worst = max(first or wrong, key=_badness)
             place = _place(op, worst) + flags(attributes)
             found[Site(op.name, backend, worst["verdict"], place)] = worst
     return found | _conventions(op, by_backend)
@@ -111,9 +110,15 @@ def _badness(record: Record) -> tuple[bool, float]:
 def _place(op: Op, record: Record) -> str:
     if record["tensor"] == "all":
         return "run"
-    place = "forward" if record["tensor"] in op.outputs + op.state else "backward"
     rounds = record["verdict"] == "nonfinite" or record["radius"] > 0
-    return f"{place}-{record['dtype']}" if rounds else place
+    return _pass(op, record) + (f"-{record['dtype']}" if rounds else "")
+
+
+def _pass(op: Op, record: Record) -> str:
+    """Where a tensor comes from."""
+    if record["tensor"] in op.outputs:
+        return "forward"
+    return "state" if record["tensor"] in op.state else "backward"
 
 
 def _conventions(

@@ -272,13 +272,14 @@ class Hunt:
                 everything = {**result.gradients, **result.outputs, **result.state}
                 array = everything.get(record["tensor"])
                 told = _shown(array, record["worst_index"])
+                told = "runs" if record["tensor"] == "all" else told
             values[outcome.task.backend] = told
         return values
 
 
 def _plain(message: str) -> str:
-    """Without the colours that OneFlow's messages bring."""
-    return re.sub(r"\x1b\[[0-9;]*m", "", message)
+    """Without the colours of OneFlow's messages, and our own place in the code."""
+    return re.sub(r"\x1b\[[0-9;]*m| in \w+ \(evaluation.py:\d+\)", "", message)
 
 
 def _shown(array: Any, index: Sequence[int]) -> str:

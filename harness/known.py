@@ -67,8 +67,13 @@ def load(path: Path = FILE) -> tuple[Known, ...]:
 
 
 def expected_verdict(record: Mapping[str, Any], known: Iterable[Known]) -> str:
-    """What is expected of a record: the verdict of an entry, or else `agree`."""
-    return next((k.verdict for k in known if k.covers(record)), "agree")
+    """What is expected of a record: the verdict of an entry, or else `agree`.
+
+    Of several entries it is the one that announces the record's own verdict.
+    """
+    announced = [k.verdict for k in known if k.covers(record)]
+    verdict: str = record["verdict"]
+    return verdict if verdict in announced else next(iter(announced), "agree")
 
 
 def as_expected(record: Mapping[str, Any]) -> bool:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from harness import publication, records
+from harness import findings_page, publication, records
+from harness.announcement import Unconfirmed, announced
 from harness.commands import _options as options
 from harness.findings import Finding
 from harness.fuzzing import Hunt
+from harness.known import FILE
 from harness.sweep import Fleet
 from harness.terminal import errors, output, progress
 from impls.catalogue import framework_of
@@ -36,6 +39,19 @@ from impls.catalogue import framework_of
     help="Where findings are written, a folder each.",
 )
 @click.option("--replay", is_flag=True, help="Only run the scripts of what was found.")
+@click.option(
+    "--page",
+    metavar="F.md",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Only write a page of what was found.",
+)
+@click.option(
+    "--known",
+    multiple=True,
+    metavar="AGREE.json",
+    help="Only write known_outcomes.json, from documents of `gradwatch agree` with"
+    " several seeds; each defect in them must have been found. Repeatable.",
+)
 @options.json_file
 def command(
     ops: tuple[str, ...],
@@ -45,6 +61,8 @@ def command(
     seed: int,
     folder: Path,
     replay: bool,
+    page: Path | None,
+    known: tuple[str, ...],
     json_file: str | None,
 ) -> int:
     r"""Search for inputs on which a backend goes wrong, and shrink them.
@@ -58,10 +76,12 @@ def command(
       gradwatch fuzz --op batch_norm --backend oneflow_autograd --budget 30
       gradwatch fuzz --ops my_op.py --seed 7
       gradwatch fuzz --replay              what still holds of what was found
-    Exit code: 0; with --replay 1 if something found has gone.
+    Exit code: 0; 1 if what was found has gone (--replay) or is not all (--known).
     """
     if replay:
         return _replay(folder)
+    if page or known:
+        return _write(folder, page, known)
     asked = options.framework_backends(backends)
     frameworks = {framework_of(name) for name in asked}
     found: dict[str, Finding] = {}
@@ -81,6 +101,21 @@ def command(
     if json_file:
         facts = [publication.facts(finding) for finding in found.values()]
         records.write(records.document(facts, summary), json_file)
+    return 0
+
+
+def _write(folder: Path, page: Path | None, known: Sequence[str]) -> int:
+    findings = publication.load(folder)
+    if page:
+        records.replace_file(page, findings_page.page(findings))
+    if known:
+        runs = [records.read(name)["records"] for name in known]
+        try:
+            entries = announced(runs, findings)
+        except Unconfirmed as error:
+            errors().print(str(error), markup=False)
+            return 1
+        records.write(entries, FILE)
     return 0
 
 
