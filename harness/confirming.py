@@ -130,7 +130,8 @@ def _figure(series: Series, stand: Stand) -> float:
     figures = [_value(series, one) for one in found.values()]
     known = [figure for figure in figures if figure is not None]
     if not known:
-        raise NotComparable("; ".join(sorted({one.why for one in found.values()})))
+        told = "; ".join(sorted({one.why for one in found.values()} - {""}))
+        raise NotComparable(told or f"{series.metric} cannot be seen here")
     return max(known)
 
 
