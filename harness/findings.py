@@ -18,9 +18,9 @@ DEATHS = ("crash", "timeout")
 class Site:
     """What makes two findings the same one.
 
-    `place` is what goes wrong first (forward, backward, state), the dtype where rounding is involved,
-    and the flags that are set, such as "forward-float32-training"; for a convention
-    it is the name of that.
+    `place` is what goes wrong first (forward, backward, state), the dtype where
+    rounding is involved, and the flags that are set: "forward-float32-training". For
+    a convention it is the name of that.
     """
 
     op: str

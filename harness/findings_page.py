@@ -14,15 +14,15 @@ _RESULTS = "../results/findings"  # as seen from docs
 
 _OPENING = """# Findings
 
-Defects of PyTorch and OneFlow within our ops, and where they differ by convention only.
-`gradwatch fuzz` found each, shrank it to the input below and wrote the script that shows
-it; nothing on this page is typed in. *Exact* is the value in a wider type; a *rounding
-radius* is what arithmetic in the precision under test may move it by, and up to about 17
-of them are rounding.
+Defects of PyTorch and OneFlow within our ops, and where they differ by convention.
+`gradwatch fuzz` found each, shrank it to the input below and wrote the script that
+shows it; nothing on this page is typed in. *Exact* is the value in a wider type; a
+*rounding radius* is what arithmetic in the precision under test may move it by, and
+up to about 17 of them are rounding.
 
-To check one, run its `repro.py` where NumPy and the framework are: it exits 1 while the
-defect is there, 0 when it has gone. To check all, `gradwatch fuzz --replay`. To make this
-page anew, `make findings`.
+To check one, run its `repro.py` where NumPy and the framework are: it exits 1 while
+the defect is there, 0 when it has gone. To check all, `gradwatch fuzz --replay`. To
+make this page anew, `make findings`.
 """
 
 

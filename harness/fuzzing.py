@@ -32,11 +32,11 @@ from harness.tasks import Task
 from impls.catalogue import framework_of
 from impls.contract import Op
 
-BATCH = 16  # trials: half a second, most of it OneFlow's
+BATCH = 24  # trials: a second, most of it OneFlow's
 RISKY = 4  # trials that may kill, one at a time: a new worker takes seconds
 PLAIN = 3  # batches of each op between two risky ones
 TIMEOUT = 20.0  # seconds for a trial: thousands of times what one takes
-SHRINKING = 20.0  # seconds at most for one finding
+SHRINKING = 15.0  # seconds at most for one finding
 DYING = 5  # deaths in shrinking one finding: each costs a new worker
 
 _SETTINGS = hypothesis.settings(

@@ -34,10 +34,10 @@ op = Op(
 @op.implement("formula")
 def formula(xp, x, weight, bias, *state, eps, momentum, training):
     axes, wide = (0, *range(2, x.ndim)), (1, x.shape[1], *[1] * (x.ndim - 2))
+    n = int(np.prod(x.shape)) // x.shape[1]  # no channel is no input
     mean, var = (xp.mean(x, axis=axes), None) if training else state
     centred = x - xp.reshape(mean, wide)
     if training:
-        n = int(np.prod(x.shape)) // x.shape[1]
         var = xp.mean(xp.square(centred), axis=axes)
         towards = zip(state, (mean, var * (n / (n - 1))), strict=True)
         state = [(1 - momentum) * old + momentum * new for old, new in towards]
