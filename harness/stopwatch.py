@@ -10,19 +10,15 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from harness.clock import compare as compare_runs
 from harness.evaluation import load_backend, problem_of
 from harness.samples import Comparison
-from harness.testbench import Phase, aligned, peak_bytes
-from harness.timers import EventTimer, HostTimer, Timer
+from harness.testbench import Phase, Warm, aligned, peak_bytes, timer_of
 from impls.contract import Step
 
 Request = Mapping[str, Any]
-
-FLUSHED = 256 << 20  # bytes: five times the L2 of an H100 or H200 (50 MB)
 
 _ready: dict[str, Step] = {}
 
@@ -53,9 +49,12 @@ def prepare(request: Request) -> dict[str, Any]:
 
 
 def sample(request: Request) -> dict[str, Any]:
-    """One sample of one phase of one step: seconds a call, page faults, switches."""
+    """One sample of one phase of one step: seconds a call, page faults, switches.
+
+    After a call that is not timed: the others have had the caches since the last one.
+    """
     step = _ready[request["step"]]
-    timer = _timer(step, request.get("cold", True))
+    timer = Warm(timer_of(step, cold=request.get("cold", True)))
     taken = timer(Phase(step, request["phase"]), request["calls"])
     return {"reading": list(taken)}
 
@@ -63,7 +62,7 @@ def sample(request: Request) -> dict[str, Any]:
 def compare(request: Request) -> dict[str, Any]:
     """Two steps in turn, in this process: log-ratio, noise and medians."""
     a, b = (Phase(_ready[key], request["phase"]) for key in ("a", "b"))
-    timer = _timer(_ready["a"], cold=True)
+    timer = timer_of(_ready["a"])
     gc.enable()  # the clock holds it itself
     return {
         "comparison": told(compare_runs(a, b, budget=request["budget"], timer=timer))
@@ -91,24 +90,6 @@ def told(found: Comparison) -> dict[str, Any]:
         "faults": [found.a.faults, found.b.faults],
         "short": found.short or "",
     }
-
-
-def _timer(step: Step, cold: bool) -> Timer:
-    """The host's clock, or the device's events with the L2 flushed before each call."""
-    problem = getattr(step, "problem", None)
-    if problem is None or problem.device == "cpu":
-        return HostTimer()
-    return _event_timer(step.F, cold)  # type: ignore[attr-defined]  # a framework's step
-
-
-def _event_timer(F: Any, cold: bool) -> EventTimer:  # noqa: N803  # the framework
-    flush = _flusher(F) if cold else None
-    event = partial(F.cuda.Event, enable_timing=True)
-    return EventTimer(event, F.cuda.synchronize, flush)
-
-
-def _flusher(F: Any) -> Any:  # noqa: N803  # the framework
-    return F.zeros(FLUSHED, dtype=F.int8, device="cuda").zero_
 
 
 def _peak(step: Step, device: str) -> int | None:
