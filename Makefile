@@ -1,6 +1,6 @@
 # The targets; each line that begins with "name: ... ##" is its own help.
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types environments oneflow bench bench-sizes history pages report pictures version clean
+.PHONY: help run test lint types findings environments oneflow bench bench-sizes history pages report pictures version clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -20,6 +20,10 @@ lint: environments  ## ruff: rules and format
 
 types: environments  ## mypy --strict
 	.venv/bin/mypy
+
+findings: environments  ## look for defects for ten minutes, then write docs/findings.md
+	.venv/bin/gradwatch fuzz --budget 600
+	.venv/bin/gradwatch fuzz --page docs/findings.md
 
 environments:  ## make .venv and .venv-oneflow, where something has changed
 	@python3 scripts/environments.py
