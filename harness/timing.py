@@ -24,8 +24,10 @@ from harness.clock import interleave
 from harness.inputs import Trial
 from harness.interpreters import ROOT, interpreter_of
 from harness.interval import FEWEST, Estimate, resampled
+from harness.judging import judge_tensors
+from harness.reference import reference
 from harness.samples import Comparison, Samples, judged, paired
-from harness.tasks import Task
+from harness.tasks import Outcome, Task
 from harness.timers import Reading, Run
 from harness.work import Work, work
 from harness.workers import STARTING, Died, Event, Worker, import_error
@@ -39,11 +41,20 @@ PAIRS = 10  # process pairs by default: 4.5 to 10 % turn into 3 % (timing.md, se
 Record = dict[str, Any]
 
 
+class Absent(Died):
+    """A framework or a device that is not here."""
+
+
+class WrongGradient(Died):
+    """A side that does not agree with the reference: it is not timed."""
+
+
 class Line:
     """A worker that is asked one thing at a time.
 
     Raises:
         Died: it cannot be started, or a question was its end.
+        Absent: its interpreter or framework is not here.
     """
 
     def __init__(
@@ -51,7 +62,7 @@ class Line:
     ) -> None:
         interpreter = interpreter_of(framework)
         if interpreter.why_missing:
-            raise Died(f"{interpreter.why_missing}; to mend it: {interpreter.mend}")
+            raise Absent(f"{interpreter.why_missing}; to mend it: {interpreter.mend}")
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._worker = Worker(
             interpreter, self._events, threads=threads, measured=measured
@@ -59,14 +70,15 @@ class Line:
         self.facts = self._answer(STARTING)
         if why := import_error(self.facts):
             self.close()
-            raise Died(why)
+            raise Absent(why)
 
     def ask(self, request: str, **payload: Any) -> Mapping[str, Any]:
         """Its answer to a request; an error there is an error here."""
         self._worker.send(request, payload)
         reply = self._answer(PATIENCE + payload.get("budget", 0.0))
         if reply["kind"] != "result":
-            raise Died(str(reply["message"]))
+            kind = Absent if reply["kind"] == "missing" else Died
+            raise kind(str(reply["message"]))
         return reply
 
     def _answer(self, seconds: float) -> Mapping[str, Any]:
@@ -270,6 +282,11 @@ def compare_sides(a: Side, b: Side, plan: Plan) -> Record:
     In one process where both can live in one, which is the sharpest. Otherwise in
     several pairs of fresh processes, because each process has a bias of its own that
     no number of calls in it can show; which side starts first is drawn.
+
+    Raises:
+        WrongGradient: a side does not agree; it is judged before anything is timed.
+        Absent: a framework or the device is not here.
+        Died: a worker was lost, or the op failed.
     """
     together = a.framework == b.framework and a.measured == b.measured
     started = time.monotonic()
@@ -288,8 +305,25 @@ def compare_sides(a: Side, b: Side, plan: Plan) -> Record:
     }
 
 
+def _check(line: Line, side: Side, plan: Plan) -> None:
+    """Raise WrongGradient unless all that a side computes agrees."""
+    task = Task.of(plan.trial, side.backend, plan.device)
+    reply = line.ask(task.request, **task.payload())
+    result = Outcome.of(task, reply, "").result
+    assert result is not None  # a reply of another kind is an error in `ask`
+    got = {**result.gradients, **result.outputs, **result.state}
+    verdicts = judge_tensors(
+        reference(plan.trial.problem), got, result.dtypes, dtype=task.problem.dtype
+    )
+    wrong = [f"{j.verdict}: {j.message}" for j in verdicts if not j.passes]
+    if wrong:
+        raise WrongGradient(f"{side.backend} of {side.name} is wrong: {wrong[0]}")
+
+
 def _in_one_process(a: Side, b: Side, plan: Plan) -> Record:
     with contextlib.closing(Line(a.framework, threads=plan.threads)) as line:
+        for side in dict.fromkeys((a, b)):
+            _check(line, side, plan)
         steps = {"a": a.backend, "b": b.backend}
         _prepare(line, plan.trial, steps, plan.device)
         asked = {"a": "a", "b": "b", "phase": plan.phase, "budget": plan.budget}
@@ -301,7 +335,7 @@ def _in_one_process(a: Side, b: Side, plan: Plan) -> Record:
 
 def _in_pairs(a: Side, b: Side, plan: Plan) -> Record:
     order = random.Random(plan.seed)
-    found = [_one_pair(a, b, plan, order) for _ in range(plan.pairs)]
+    found = [_one_pair(a, b, plan, order, i == 0) for i in range(plan.pairs)]
     noises = [pair.noise for pair in found]
     worst = max(noises, key=lambda noise: max(noise.high, 1 / noise.low))
     medians = [
@@ -318,7 +352,9 @@ def _in_pairs(a: Side, b: Side, plan: Plan) -> Record:
     )
 
 
-def _one_pair(a: Side, b: Side, plan: Plan, order: random.Random) -> Comparison:
+def _one_pair(
+    a: Side, b: Side, plan: Plan, order: random.Random, judging: bool
+) -> Comparison:
     """Two fresh processes, started in a drawn order, then timed in turn."""
     sides = [("a", a), ("b", b)]
     order.shuffle(sides)
@@ -327,6 +363,8 @@ def _one_pair(a: Side, b: Side, plan: Plan, order: random.Random) -> Comparison:
         for name, side in sides:
             line = Line(side.framework, threads=plan.threads, measured=side.measured)
             stack.enter_context(contextlib.closing(line))
+            if judging:
+                _check(line, side, plan)
             _prepare(line, plan.trial, {name: side.backend}, plan.device)
             runs[name] = Remote(line, name, plan.phase)
         both = interleave(

@@ -3,9 +3,13 @@
 import contextlib
 import json
 import math
+import os
+import signal
 import subprocess
 import sys
+import time
 
+import psutil
 import pytest
 
 from harness.inputs import REGIMES, trial
@@ -164,3 +168,66 @@ def test_two_checkouts_of_one_commit_are_compared_and_cleaned_up():
     assert (record["a"], record["b"], record["pairs"]) == ("HEAD", "HEAD", 2)
     trees = subprocess.run(["git", "worktree", "list"], capture_output=True, text=True)
     assert "gradwatch-" not in trees.stdout
+
+
+@pytest.mark.parametrize(
+    "call", [("time",), ("compare", "numpy_manual", "numpy_graph")], ids=" ".join
+)
+def test_a_device_that_is_missing_for_all_that_is_asked_for_is_exit_3(call, tmp_path):
+    file = tmp_path / "nothing.json"
+    done = gradwatch(
+        *(*call, "--op", "square", "--size", "small", "--device", "cuda"),
+        *(("--backend", "numpy_manual") if call == ("time",) else ()),
+        *("--json", file),
+    )
+    assert done.returncode == 3
+    assert "nothing could be" in done.stderr
+    assert json.loads(file.read_text())["records"] == []
+
+
+def test_a_wrong_gradient_is_not_compared(tmp_path):
+    page = plant(tmp_path, "(3 * x**2 * dy,)", "(3 * x * dy,)")
+    done = gradwatch(
+        *("compare", "numpy_graph", "numpy_manual", "--ops", page),
+        *("--phase", "forward", "--budget", "0.2", "--json", "-"),
+    )
+    assert done.returncode == 1
+    document = json.loads(done.stdout)
+    assert document["records"] == []
+    assert "numpy_manual is wrong: disagree: dx[" in document["summary"]["failed"][0]
+
+
+def test_a_size_that_no_op_has_is_not_compared():
+    done = gradwatch("compare", *NUMPY, "--op", "square", "--size", "1023")
+    assert done.returncode == 2
+    assert "1024" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "call",
+    [("time", "--budget", "60"), ("compare", "HEAD", "HEAD", "--budget", "60")],
+    ids=lambda call: call[0],
+)
+def test_an_interrupt_in_the_middle_leaves_no_process_and_no_checkout(call, tmp_path):
+    filters = ("--op", "square", "--size", "small", "--backend", "numpy_manual")
+    command = (sys.executable, "-m", "harness.command", *call, *filters)
+    running = subprocess.Popen(
+        [*command, "--json", str(tmp_path / "half.json")],
+        stderr=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        start_new_session=True,
+    )
+    started: list[psutil.Process] = []
+    while running.poll() is None and not started:
+        time.sleep(0.05)
+        started = psutil.Process(running.pid).children(recursive=True)
+    time.sleep(3)  # into the judging or the timing, which last a minute
+    started += psutil.Process(running.pid).children(recursive=True)
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal's Ctrl-C
+    _, told = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert told.strip() == b"gradwatch: interrupted"
+    assert not any(process.is_running() for process in started)
+    assert list(tmp_path.iterdir()) == []
+    trees = subprocess.run(["git", "worktree", "list"], capture_output=True, text=True)
+    assert str(tmp_path) not in trees.stdout

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from harness.inputs import REGIMES, Trial, trials
+from harness.inputs import REGIMES, Trial, trial, trials
 from harness.rounding import PRECISIONS
 from impls.catalogue import backend_names, framework_of, known, load_op, op_names
 from impls.contract import Case, Op
@@ -162,3 +162,25 @@ def sizes_of(op: Op, wanted: Sequence[str]) -> list[Case]:
     ranked = {"small": 0, "middle": last // 2 + last % 2, "large": last}
     named = {ranked[name] for name in wanted if name in ranked}
     return [c for i, c in enumerate(all_sizes) if c.name in wanted or i in named]
+
+
+def sized_trials(
+    ops: dict[str, Op], *, sizes: Sequence[str], dtypes: Sequence[str], seed: int
+) -> list[Trial]:
+    """The chosen sizes of ops, with ordinary numbers.
+
+    Raises:
+        click.UsageError: none of the ops has such a size.
+    """
+    found = [
+        trial(op, case, REGIMES["normal"], dtype, seed, source)
+        for source, op in ops.items()
+        for case in sizes_of(op, sizes)
+        for dtype in dtypes or ("float32",)
+    ]
+    if not found:
+        told = ", ".join(
+            dict.fromkeys(size for op in ops.values() for size in op.sizes)
+        )
+        raise click.UsageError(f"no size is called that; small, middle, large, {told}")
+    return found

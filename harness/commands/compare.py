@@ -11,12 +11,20 @@ from rich.table import Table
 
 from harness import records as recording
 from harness.affected import Pair, affected, spread
+from harness.agreement import Required
 from harness.checkouts import NoCommit, checked_out, commit_of
 from harness.commands import _options as options
-from harness.inputs import REGIMES, trial
 from harness.summary import compared
 from harness.terminal import errors, output, progress
-from harness.timing import PAIRS, PHASES, Plan, Record, Side, compare_sides
+from harness.timing import (
+    PAIRS,
+    PHASES,
+    Absent,
+    Plan,
+    Record,
+    Side,
+    compare_sides,
+)
 from harness.workers import Died
 from impls.catalogue import backend_names, known
 
@@ -87,7 +95,8 @@ def command(
     The ratio is the time of B over that of A, above 1 where B is slower, with a 95 %
     interval and beside it the noise of either side against itself. Backends of one
     framework share a process; others, and commits, are measured in several pairs of
-    fresh processes. A commit is checked out into a folder of its own for the time.
+    fresh processes. A commit is checked out into a folder of its own for the time. A
+    side whose gradient is wrong is not timed.
 
     \b
     Examples:
@@ -99,36 +108,41 @@ def command(
     """
     rows: list[Record] = []
     failed: list[str] = []
+    absent: list[str] = []
+    trials = options.sized_trials(
+        options.loaded_ops(ops, pages), sizes=sizes, dtypes=dtypes, seed=seed
+    )
     with _sides(a, b, backends) as sides:
         chosen = None if most is None else _affected(a, b, most)
         plans = [
             (one, other, Plan(t, f, budget, pairs, device, threads, seed))
-            for source, op in options.loaded_ops(ops, pages).items()
-            for case in options.sizes_of(op, sizes)
-            for dtype in dtypes or ("float32",)
-            for t in [trial(op, case, REGIMES["normal"], dtype, seed, source)]
+            for t in trials
             for f in (PHASES if phase == "both" else (phase,))
             for one, other in sides
-            if chosen is None or (op.name, one.backend) in chosen
+            if chosen is None or (t.problem.op.name, one.backend) in chosen
         ]
         with progress("comparing") as advance:
             for done, (one, other, plan) in enumerate(plans, 1):
                 try:
                     rows.append(compare_sides(one, other, plan))
                 except Died as reason:
-                    failed.append(f"{plan.trial.name} {one.backend}: {reason}")
+                    told = f"{plan.trial.name} {plan.phase} {one.backend}: {reason}"
+                    (absent if isinstance(reason, Absent) else failed).append(told)
                 advance(done, len(plans))
     verdicts = [row["verdict"] for row in rows]
     counts = {verdict: verdicts.count(verdict) for verdict in set(verdicts)}
-    content = recording.document(rows, {**counts, "failed": failed})
+    content = recording.document(rows, {**counts, "failed": failed + absent})
     if json_file:
         recording.write(content, json_file)
     if markdown_file:
         recording.replace_file(Path(markdown_file), compared(content))
-    if json_file != "-":
+    if json_file != "-" and rows:
         output().print(_table(a, b, rows))
-    for why in failed:
-        errors().print(f"not compared: {why}", style="yellow", markup=False)
+    for why in failed + absent:
+        line = f"not compared: {why}"
+        errors().print(line, style="yellow", markup=False, soft_wrap=True)
+    if absent and not rows and not failed:
+        raise Required("nothing could be compared")
     return 1 if failed and not rows else 0
 
 

@@ -9,14 +9,15 @@ import click
 from rich.table import Table
 
 from harness import records as recording
-from harness.agreement import agree
+from harness.agreement import Required, agree
 from harness.commands import _options as options
-from harness.inputs import REGIMES, Trial, trial
+from harness.inputs import Trial
 from harness.known import as_expected
 from harness.memory import copy_bandwidth
-from harness.sweep import Fleet
 from harness.terminal import errors, output, progress
 from harness.timing import Record, lines, time_trial
+
+Reasons = dict[str, str]  # by backend
 
 
 @click.command()
@@ -54,7 +55,8 @@ def command(
     Backends are timed in turn, call by call, in a drawn order, each in its own
     interpreter, with equal thread counts; the first call is apart. The figure is the
     median with a 95 % interval; the samples are in the JSON. What disagrees is not
-    timed, and it is told why.
+    timed, and it is told why. Exit code: 3 where the device, or all that was asked
+    for, is missing.
 
     \b
     Examples:
@@ -62,72 +64,81 @@ def command(
       gradwatch time --size middle --json results/latest/time.json
       gradwatch time --device cuda --backend torch_autograd --backend torch_custom
     """
-    found = options.loaded_ops(ops, pages)
-    chosen = [
-        trial(op, case, REGIMES["normal"], dtype, seed, source)
-        for source, op in found.items()
-        for case in options.sizes_of(op, sizes)
-        for dtype in dtypes or ("float32",)
-    ]
-    if not chosen:
-        told = ", ".join(size for op in found.values() for size in op.sizes)
-        raise click.UsageError(f"no size is called that; small, middle, large, {told}")
+    chosen = options.sized_trials(
+        options.loaded_ops(ops, pages), sizes=sizes, dtypes=dtypes, seed=seed
+    )
     names = options.framework_backends(backends)
     rows: list[Record] = []
     untimed: dict[str, str] = {}
+    absent: list[str] = []
     for device in devices or ("cpu",):
-        usable = [name for name in names if options.runs_on(name, device)]
-        measured, why = _timed(chosen, usable, device, budget, threads, seed)
-        rows += measured
+        timed, why, missing = _on(device, chosen, names, budget, threads, seed)
+        rows += timed
         untimed |= why
+        absent += missing
     bandwidth = copy_bandwidth() if "cpu" in (devices or ("cpu",)) else None
     summary = {"timed": len(rows), "untimed": untimed, "copy_bandwidth": bandwidth}
     if json_file:
         recording.write(recording.document(rows, summary), json_file)
     if json_file != "-":
         _show(rows, untimed, bandwidth)
+    if absent and not rows:
+        raise Required(f"nothing could be timed: {absent[0]}")
     return 0
 
 
-def _timed(
-    chosen: Sequence[Trial],
-    backends: Sequence[str],
+def _on(
     device: str,
+    trials: Sequence[Trial],
+    names: Sequence[str],
     budget: float,
     threads: int,
     seed: int,
-) -> tuple[list[Record], dict[str, str]]:
+) -> tuple[list[Record], dict[str, str], list[str]]:
+    """Records, what has none and why, and why backends are missing."""
+    usable = [name for name in names if options.runs_on(name, device)]
+    if not usable:
+        return [], {}, [f"none of these runs on {device}"]
+    missing, wrong = _judged(trials, usable, device)
     rows: list[Record] = []
     untimed: dict[str, str] = {}
-    with (
-        Fleet(jobs=os.cpu_count() or 1) as fleet,
-        lines(threads) as line,
-        progress("timing") as advance,
-    ):
-        for done, one in enumerate(chosen, 1):
-            wrong = _not_to_be_timed(one, backends, device, fleet)
-            right = [name for name in backends if name not in wrong]
+    with lines(threads) as line, progress("timing") as advance:
+        for done, one in enumerate(trials, 1):
+            reasons = missing | wrong[one.name]
+            right = [name for name in usable if name not in reasons]
             timed, why = time_trial(
                 one, right, line, device=device, budget=budget, seed=seed
             )
             rows += timed
             label = f"{one.problem.op.name} {one.case} {one.problem.dtype}"
-            untimed |= {f"{label} {b}": w for b, w in (wrong | why).items()}
-            advance(done, len(chosen))
-    return rows, untimed
+            untimed |= {f"{label} {b}": told for b, told in (reasons | why).items()}
+            advance(done, len(trials))
+    return rows, untimed, list(missing.values())
 
 
-def _not_to_be_timed(
-    one: Trial, backends: Sequence[str], device: str, fleet: Fleet
-) -> dict[str, str]:
-    """Backends without a right gradient here, and why."""
-    judged = agree([one], backends, devices=(device,), entries=(), fleet=fleet)
-    wrong = dict(judged.missing)
+def _judged(
+    trials: Sequence[Trial], backends: Sequence[str], device: str
+) -> tuple[Reasons, dict[str, Reasons]]:
+    """Why backends are not here, and which have no right gradient of a trial, and why.
+
+    All of it before anything is timed: workers are started once, and none is left to
+    disturb the clock.
+    """
+    wrong: dict[str, Reasons] = {one.name: {} for one in trials}
+    with progress("judging") as advance:
+        judged = agree(
+            trials,
+            backends,
+            devices=(device,),
+            jobs=os.cpu_count() or 1,
+            entries=(),
+            progress=advance,
+        )
     for record in judged.records:
         if not as_expected(record) or record["verdict"] == "unsupported":
             told = f"{record['verdict']}: {record['message']}"
-            wrong.setdefault(record["backend"], told)
-    return wrong
+            wrong[record["case"]].setdefault(record["backend"], told)
+    return judged.missing, wrong
 
 
 def _show(
@@ -141,8 +152,13 @@ def _show(
         doubts.append("others were busy on this machine")
     for doubt in doubts[:5]:
         console.print(f"doubtful: {doubt}", style="yellow", markup=False)
+    alike: dict[tuple[str, str], list[str]] = {}
     for what, why in untimed.items():
-        errors().print(f"not timed: {what}: {why}", style="yellow", markup=False)
+        alike.setdefault((what.rpartition(" ")[2], why), []).append(what)
+    for (backend, why), (what, *more) in alike.items():
+        told = f"{what} and {len(more)} more of {backend}" if more else what
+        line = f"not timed: {told}: {why}"
+        errors().print(line, style="yellow", markup=False, soft_wrap=True)
 
 
 def _table(rows: Sequence[Record], bandwidth: float | None) -> Table:
