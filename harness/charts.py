@@ -27,7 +27,7 @@ _LINES: dict[str, dict[str, Any]] = {
         JUDGES, _COLOURS, "osDv^<>", _DASHES, strict=True
     )
 }
-_SETTINGS: Any = {"font.size": 9, "svg.hashsalt": "gradwatch", "svg.fonttype": "none"}
+SETTINGS: Any = {"font.size": 9, "svg.hashsalt": "gradwatch", "svg.fonttype": "none"}
 _SHOWN = ("float64", "float32")
 
 
@@ -38,7 +38,7 @@ def chart_detection(summary: Mapping[str, Any], target: Path) -> None:
         OSError: the file cannot be written.
         ValueError: its suffix is no format that matplotlib knows.
     """
-    with mpl.rc_context(_SETTINGS):
+    with mpl.rc_context(SETTINGS):
         figure = Figure(figsize=(10.5, 4), layout="constrained")
         left, middle, right = figure.subplots(1, 3, width_ratios=(5, 3.4, 3))
         for ax, dtype in zip((left, middle), _SHOWN, strict=True):

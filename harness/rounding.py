@@ -147,14 +147,18 @@ class _At:
         self.tiny = precision.smallest / precision.roundoff
 
     @property
-    def underflow(self) -> Error:
+    def underflow(self) -> Error | float:
         """A result that is not exactly zero may be flushed to it."""
+        if self.v.all():
+            return self.tiny
         nonzero: Error = (self.a != 0) & (self.b != 0)
         return nonzero * self.tiny
 
 
 def _sum(at: _At) -> Error:
-    return at.e[0] + at.e[1] + at.v
+    error: Error = at.e[0] + at.e[1]
+    error += at.v
+    return error
 
 
 def _product(at: _At) -> Error:

@@ -42,6 +42,10 @@ class Requirement:
     up_to: float
     share: float
 
+    def speaks_of(self, run: Run) -> bool:
+        """Whether a run's effect is within the bounds."""
+        return run.kind == "number" and self.above < run.effect <= self.up_to
+
     def __str__(self) -> str:
         bounds = f"effect over {self.above:g}"
         if self.up_to < math.inf:
@@ -84,7 +88,7 @@ class Score:
     def false_alarms(self, entries: Sequence[known.Known]) -> list[tuple[Trial, Alarm]]:
         """Right tensors that the judge rejects, listed framework defects apart."""
         found = [(t, a) for t, a in self.alarms if JUDGE in a.accused_by]
-        return [(t, a) for t, a in found if not _listed(t, a, entries)]
+        return [(t, a) for t, a in found if not listed(t, a, entries)]
 
 
 def matters(trial: Trial, run: Run) -> bool:
@@ -94,7 +98,8 @@ def matters(trial: Trial, run: Run) -> bool:
     return run.kind == "structure"
 
 
-def _listed(trial: Trial, alarm: Alarm, entries: Sequence[known.Known]) -> bool:
+def listed(trial: Trial, alarm: Alarm, entries: Sequence[known.Known]) -> bool:
+    """Whether a rejected tensor is a framework defect that an entry announces."""
     record = {
         "op": trial.problem.op.name,
         "case": trial.name,
@@ -154,7 +159,7 @@ def accusations(score: Score, entries: Sequence[known.Known]) -> list[dict[str, 
     asked: Counter[tuple[str, str]] = Counter()
     caught: Counter[tuple[str, str]] = Counter()
     for trial, alarm in score.alarms:
-        if _listed(trial, alarm, entries):
+        if listed(trial, alarm, entries):
             continue
         asked.update((trial.problem.dtype, judge) for judge in alarm.asked)
         caught.update((trial.problem.dtype, judge) for judge in alarm.accused_by)
@@ -192,9 +197,7 @@ def requirements(
         runs = [
             run
             for trial, run in score.counted
-            if trial.problem.dtype == wanted.dtype
-            and run.kind == "number"
-            and wanted.above < run.effect <= wanted.up_to
+            if trial.problem.dtype == wanted.dtype and wanted.speaks_of(run)
         ]
         yield (*_met(runs, str(wanted), wanted.share),)
     false = score.false_alarms(entries)

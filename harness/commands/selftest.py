@@ -137,12 +137,12 @@ def _table(
     for name in (count, *JUDGES):
         table.add_column(name.replace(", ", "\n"), justify="right")
     for dtype, effect, number, shares in rows:
-        cells = (_per_cent(shares.get(judge)) for judge in JUDGES)
+        cells = (per_cent(shares.get(judge)) for judge in JUDGES)
         table.add_row(dtype, effect, str(number), *cells)
     return table
 
 
-def _per_cent(share: float | None) -> str:
+def per_cent(share: float | None) -> str:
     """One decimal, and never 100.0 for a share that is not all, nor 0.0 for some."""
     if share is None:
         return ""

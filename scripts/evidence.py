@@ -1,0 +1,151 @@
+"""Make the figures of docs/selftest.md again: detection, calibration, cost.
+
+    python scripts/evidence.py
+
+The parts between <!-- name --> and <!-- /name --> are replaced, the text around them is
+a person's. Detection: all ops, seed 0. Calibration: the constant is chosen on every
+other op of that run, and confirmed on the others with seed 1. It takes some minutes on
+two cores, and wants an idle machine for the costs.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness import known
+from harness.calibration import CURVES, SHIPPED, Excess, chart_calibration, excess
+from harness.charts import chart_detection
+from harness.commands.selftest import per_cent, summarise
+from harness.records import machine_name, replace_file
+from harness.scoring import JUDGES, Score
+from harness.selftest import FULL, try_judges
+from impls import catalogue
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "selftest.md"
+
+
+def main() -> None:
+    """Run everything, then rewrite the page and its two charts."""
+    entries = known.load()
+    started = time.monotonic()
+    found = try_judges(FULL)
+    seconds = round(time.monotonic() - started, 1)
+    summary = summarise(found, FULL.tensors, seconds=seconds)
+    names = catalogue.op_names()
+    others = try_judges(FULL, ops=names[1::2], seed=1)
+    chosen, confirmed = excess(_of(found, names[::2]), entries), excess(others, entries)
+    chart_detection(summary, PAGE.with_name("detection.svg"))
+    chart_calibration(chosen, confirmed, PAGE.with_name("calibration.svg"))
+    parts = {
+        "detection": detection(summary),
+        "calibration": calibration(chosen, confirmed),
+        "cost": cost(),
+    }
+    text = PAGE.read_text(encoding="utf-8")
+    for name, part in parts.items():
+        text = replaced(text, name, f"{part}\n\n{_signed(name)}")
+    replace_file(PAGE, text)
+
+
+def replaced(text: str, name: str, part: str) -> str:
+    """The page with the part between the marks of that name replaced.
+
+    Raises:
+        ValueError: the page has no such marks.
+    """
+    marks = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.S)
+    if not marks.search(text):
+        raise ValueError(f"no <!-- {name} --> in the page")
+    return marks.sub(lambda match: f"{match[1]}\n{part}\n\n{match[2]}", text)
+
+
+def _signed(name: str) -> str:
+    """Machine, date and command of a part."""
+    today = datetime.date.today().isoformat()
+    return f"`{machine_name()}`, {today}, `python scripts/evidence.py`: {name}."
+
+
+def _of(score: Score, ops: Sequence[str]) -> Score:
+    return Score(
+        [(trial, run) for trial, run in score.runs if trial.op in ops],
+        [(trial, alarm) for trial, alarm in score.alarms if trial.op in ops],
+    )
+
+
+# Parts --------------------------------------------------------------------------
+
+
+def detection(summary: dict[str, Any]) -> str:
+    """Caught and falsely accused shares of all judges, and what is required."""
+    head = ["precision", "effect", "runs", *JUDGES]
+    caught = [
+        [r["dtype"], r["effect"], r["runs"], *_shares(r["caught"])]
+        for r in summary["detection"]
+    ]
+    accused = [
+        [r["dtype"], "right tensors", r["tensors"], *_shares(r["accused"])]
+        for r in summary["false_alarms"]
+    ]
+    required = [
+        f"- {r['required']}: {r['found']}{'' if r['met'] else ' (not met)'}"
+        for r in summary["requirements"]
+    ]
+    told = (
+        f"{summary['planted']} planted errors over {summary['ops']} ops, "
+        f"{summary['runs']} runs of which {summary['counted']} count; "
+        f"{summary['seconds']} s."
+    )
+    blocks = (
+        *("Caught, in per cent:", _table(head, caught)),
+        *("Right tensors accused, in per cent:", _table(head, accused)),
+        *("What is required of the judge:", "\n".join(required), told),
+    )
+    return "\n\n".join(blocks)
+
+
+def calibration(chosen: Excess, confirmed: Excess) -> str:
+    """Largest honest ratio and what is caught at some constants, on both sets."""
+    constants = [SHIPPED / 4, SHIPPED / 2, SHIPPED, SHIPPED * 2, SHIPPED * 16]
+    head = ["set", "right tensors", "largest c that accuses one", "planted errors"]
+    rows = []
+    for name, found in (("chosen on", chosen), ("confirmed on", confirmed)):
+        for i, wanted in enumerate(CURVES):
+            shares = [_share((found.wrong[i] > c).mean()) for c in constants]
+            what = str(wanted).partition(":")[0]
+            largest = f"{found.largest_right:.1f}"
+            rows.append([name, found.right.size, largest, what, *shares])
+    return _table([*head, *(f"caught at c = {c:g}, %" for c in constants)], rows)
+
+
+def cost() -> str:
+    """What tests/perf/evaluate_judgement.py prints: a table."""
+    script = ROOT / "tests" / "perf" / "evaluate_judgement.py"
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def _shares(shares: dict[str, float]) -> list[str]:
+    return [per_cent(shares.get(judge)) for judge in JUDGES]
+
+
+def _share(share: float) -> str:
+    return per_cent(float(share))
+
+
+def _table(head: Sequence[Any], rows: Sequence[Sequence[Any]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+if __name__ == "__main__":
+    main()
