@@ -74,11 +74,9 @@ def cases(draw: Draw, op: Op, listed: Iterable[Case], empty: bool = False) -> Ca
     """One of the listed cases, with other lengths and attributes."""
     case = draw(st.sampled_from(tuple(listed)))
     lengths = st.integers(0 if empty else 1, LONGEST)
-    equal = draw(st.none() | lengths)  # a square hides, and shows, what is transposed
-    change = {
-        n: draw(lengths) if equal is None else equal
-        for n in variation.lengths(op, case)
-    }
+    change = {n: draw(lengths) for n in variation.lengths(op, case)}
+    if draw(st.booleans()):  # a square hides, and shows, what is transposed
+        change = dict.fromkeys(change, next(iter(change.values()), 1))
     case = variation.resized(op, case, change)
     sizes = [int(np.prod(shape)) for shape in op.shapes(case).values()]
     assume(max(sizes) <= MOST and (0 in sizes) == empty)
