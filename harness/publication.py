@@ -26,7 +26,13 @@ NAMES = {"torch": "PyTorch", "oneflow": "OneFlow", "numpy": "gradwatch with NumP
 
 
 def save(finding: Finding, folder: Path = FOLDER) -> Path:
-    """Write a finding's folder, whole or not at all; an older one of its site goes."""
+    """Write a finding's folder, whole or not at all.
+
+    One of the same site goes, unless it is smaller.
+    """
+    target = folder / finding.site.id
+    if target.exists() and _read(target / "finding.json").elements < finding.elements:
+        return target
     folder.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(dir=folder, prefix=f".{finding.site.id}."))
     try:
@@ -34,7 +40,6 @@ def save(finding: Finding, folder: Path = FOLDER) -> Path:
         (new / "finding.md").write_text(paragraph(finding) + "\n")
         (new / "repro.py").write_text(finding.repro)
         new.chmod(0o755)
-        target = folder / finding.site.id
         if target.exists():
             target.rename(new.with_suffix(".old"))
         new.rename(target)

@@ -191,6 +191,14 @@ def test_a_finding_of_the_same_site_replaces_the_old_one(tie, tmp_path):
     assert read.seed == 7
 
 
+def test_a_smaller_finding_of_the_same_site_stays(tie, tmp_path):
+    finding, _ = tie
+    publication.save(finding, tmp_path)
+    publication.save(replace(finding, shapes={"a": (9,)}), tmp_path)
+    (read,) = publication.load(tmp_path)
+    assert read.elements == finding.elements < 9
+
+
 def test_a_finding_cut_short_is_named(tie, tmp_path):
     finding, _ = tie
     folder = publication.save(finding, tmp_path)
