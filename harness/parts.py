@@ -125,7 +125,7 @@ def times(night: Night) -> Result:
         raise PermissionError(f"{folder.name}: the results folder cannot be written")
     commit = checkouts.commit_of("HEAD", night.root)
     ops = "|".join(night.ops)
-    call = ["-m", "asv", "run", "--skip-existing", "--show-stderr"]
+    call = ["-m", "asv", "run", "--skip-existing"]
     call += ["--bench", rf"^bench_(speed|accuracy)[.]({ops})[.]", "HEAD^!"]
     safe = night.folder / "parts" / "asv-copies"
     with guarded(lambda: _written(folder, commit), safe):

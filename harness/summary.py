@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SHOWN = 10
 LONGEST = 300  # characters of one problem
 
-_SIGNS = {"passed": "✅", "failed": "❌", "broken": "❌", "skipped": "⚪"}
+_SIGNS = {"passed": "✓", "failed": "✗", "broken": "✗", "skipped": "–"}
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -37,7 +37,7 @@ def markdown(report: Report) -> str:
             lines += [f"**{title}: {len(problems)}**", "", *_listed(problems), ""]
     lines += ["| part | result | seconds |", "|---|---|--:|"]
     lines += [
-        f"| {d.name} | {_SIGNS[d.state]} {_cell(d.told)} | {d.seconds:.0f} |"
+        f"| {d.name} | {_SIGNS[d.state]} {d.state}: {_cell(d.told)} | {d.seconds:.0f} |"
         for d in report.parts
     ]
     notes = [f"- {_cell(note)}" for done in report.parts for note in done.notes]
