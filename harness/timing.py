@@ -24,7 +24,7 @@ from harness.clock import interleave
 from harness.inputs import Trial
 from harness.interpreters import ROOT, interpreter_of
 from harness.interval import FEWEST, Estimate, resampled
-from harness.judging import judge_tensors
+from harness.judging import Judgement, judge_tensors
 from harness.reference import reference
 from harness.samples import Comparison, Samples, judged, paired
 from harness.tasks import Outcome, Task
@@ -308,16 +308,19 @@ def compare_sides(a: Side, b: Side, plan: Plan) -> Record:
 def _check(line: Line, side: Side, plan: Plan) -> None:
     """Raise WrongGradient unless all that a side computes agrees."""
     task = Task.of(plan.trial, side.backend, plan.device)
-    reply = line.ask(task.request, **task.payload())
-    result = Outcome.of(task, reply, "").result
-    assert result is not None  # a reply of another kind is an error in `ask`
-    got = {**result.gradients, **result.outputs, **result.state}
-    verdicts = judge_tensors(
-        reference(plan.trial.problem), got, result.dtypes, dtype=task.problem.dtype
-    )
+    verdicts = judged_reply(task, line.ask(task.request, **task.payload()))
     wrong = [f"{j.verdict}: {j.message}" for j in verdicts if not j.passes]
     if wrong:
         raise WrongGradient(f"{side.backend} of {side.name} is wrong: {wrong[0]}")
+
+
+def judged_reply(task: Task, reply: Mapping[str, Any]) -> tuple[Judgement, ...]:
+    """Verdicts on all tensors that `harness.evaluation.evaluate` returned."""
+    result = Outcome.of(task, {"kind": "result", "seconds": 0.0, **reply}, "").result
+    assert result is not None  # the reply is a result: other kinds have raised
+    got = {**result.gradients, **result.outputs, **result.state}
+    problem = task.problem
+    return judge_tensors(reference(problem), got, result.dtypes, dtype=problem.dtype)
 
 
 def _in_one_process(a: Side, b: Side, plan: Plan) -> Record:

@@ -1,0 +1,65 @@
+"""What benchmarks share: options, one page of memory for all, and who is absent."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from harness.allocator import pin_malloc
+from harness.commands._options import DEVICES, sizes_of
+from harness.interpreters import interpreter_of
+from impls.catalogue import backend_names, framework_of, load_op, op_names
+
+PINNED = pin_malloc()  # before a framework is imported
+
+#: Seconds for one benchmark, unless --benchmark-max-time says otherwise: with 20 ops,
+#: five backends and two phases the whole suite takes about a minute.
+SHORT = 0.1
+
+FRAMEWORKS = tuple(dict.fromkeys(map(framework_of, backend_names())))
+HERE = tuple(
+    name
+    for name in FRAMEWORKS
+    if interpreter_of(name).python == interpreter_of("numpy").python
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    options = parser.getgroup("gradwatch")
+    options.addoption("--every-size", action="store_true", help="not the middle alone")
+    options.addoption("--device", default="cpu", choices=DEVICES)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before pytest-benchmark reads its options."""
+    given = config.invocation_params.args
+    if not any(str(word).startswith("--benchmark-max-time") for word in given):
+        config.option.benchmark_max_time = SHORT
+    config.option.benchmark_disable_gc = True
+
+
+def pytest_report_header() -> list[str]:
+    threads = os.environ.get("OMP_NUM_THREADS")
+    absent = [name for name in FRAMEWORKS if name not in HERE]
+    lines = [] if PINNED else ["the allocator is not pinned: times vary by process"]
+    if threads != "1":
+        lines.append("OMP_NUM_THREADS=1 makes NumPy's BLAS use one thread, as PyTorch")
+    if absent:
+        told = ", ".join(absent)
+        lines.append(f"not in this interpreter: {told}; see `gradwatch time`")
+    return lines
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every op at one size, every backend that this interpreter runs."""
+    sizes = () if metafunc.config.getoption("every_size") else ("middle",)
+    cases = [
+        pytest.param(name, case.name, id=f"{name}-{case.name}")
+        for name in op_names()
+        for case in sizes_of(load_op(name), sizes)
+    ]
+    backends = [name for name in backend_names() if framework_of(name) in HERE]
+    metafunc.parametrize(("op", "size"), cases)
+    metafunc.parametrize("phase", ("forward", "backward"))
+    metafunc.parametrize("backend", backends)

@@ -1,0 +1,110 @@
+"""Forward and backward of every op, for use while one works on it.
+
+    pytest tests/perf --benchmark-only -k "softmax and backward"
+
+A gradient is judged before it is timed, in the same process; one that does not agree is
+not timed. Every call is waited for inside the clock. Backends run one after the other
+here, so a busy machine may slow one of them alone: `gradwatch compare` times in turn.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, lru_cache
+from typing import Any
+
+import pytest
+
+from harness.evaluation import Missing, evaluate
+from harness.inputs import REGIMES, Trial, trial
+from harness.memory import page_aligned
+from harness.tasks import Task
+from harness.timing import judged_reply
+from harness.work import work
+from impls.catalogue import load_backend, load_op
+from impls.contract import Problem, Step, Unsupported
+
+DTYPE = "float32"
+
+
+@lru_cache(maxsize=1)  # one op after the other, and the largest take many megabytes
+def drawn(op: str, size: str) -> Trial:
+    page = load_op(op)
+    found = trial(page, page.sizes[size], REGIMES["normal"], DTYPE)
+    return replace(found, problem=aligned(found.problem))
+
+
+def aligned(problem: Problem) -> Problem:
+    """Each array begins on a page, and all backends share them."""
+    inputs = {name: page_aligned(array) for name, array in problem.inputs.items()}
+    dys = [None if dy is None else page_aligned(dy) for dy in problem.cotangents]
+    return replace(problem, inputs=inputs, cotangents=dys)
+
+
+@cache
+def judged(op: str, size: str, backend: str, device: str) -> tuple[str, float | None]:
+    """Why it is not to be timed, or ""; and the worst ratio of error to rounding."""
+    task = Task.of(drawn(op, size), backend, device)
+    try:
+        verdicts = judged_reply(task, evaluate(task.payload()))
+    except (Missing, Unsupported) as reason:
+        return f"{type(reason).__name__.lower()}: {reason}", None
+    except Exception as error:  # noqa: BLE001  # whatever an op or a framework raises
+        return f"error: {error!r}", None
+    wrong = [f"{j.verdict}: {j.message}" for j in verdicts if not j.passes]
+    ratios = [j.ratio for j in verdicts if math.isfinite(j.ratio)]
+    return "; ".join(wrong), max(ratios, default=None)
+
+
+def ready(op: str, size: str, backend: str, device: str) -> Step:
+    """A step whose first calls are made."""
+    problem = replace(drawn(op, size).problem, device=device)
+    step = load_backend(backend).prepare(problem)
+    for run in (step.forward, step.backward):
+        run()
+        step.wait()
+    return step
+
+
+def waited(step: Step, phase: str) -> Callable[[], None]:
+    run, wait = getattr(step, phase), step.wait
+
+    def call() -> None:
+        run()
+        wait()
+
+    return call
+
+
+def test_speed(
+    benchmark: Any,
+    request: pytest.FixtureRequest,
+    op: str,
+    size: str,
+    phase: str,
+    backend: str,
+) -> None:
+    device = request.config.getoption("device")
+    why, ratio = judged(op, size, backend, device)
+    if why:
+        pytest.skip(f"not timed: {why}")
+    least = work(drawn(op, size).problem)[phase]
+    benchmark.group = f"{op} {size} {phase}"
+    benchmark.extra_info.update(
+        op=op,
+        size=size,
+        dtype=DTYPE,
+        phase=phase,
+        backend=backend,
+        framework_version=load_backend(backend).version(),
+        device=device,
+        threads=os.environ.get("OMP_NUM_THREADS"),
+        ratio=ratio,
+        bytes=least.bytes,
+        flops=least.flops,
+    )
+    benchmark(waited(ready(op, size, backend, device), phase))
+    assert benchmark.disabled or benchmark.stats.stats.min > 0
