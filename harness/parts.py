@@ -257,14 +257,12 @@ def _view(night: Night) -> Path:
     """The results folder with tonight's verdicts as the latest."""
     view = night.journal.folder / "view"
     (view / "latest").mkdir(parents=True, exist_ok=True)
-    for name in ("asv", "recorded", "findings"):
-        link = view / name
-        link.unlink(missing_ok=True)
-        if (night.results / name).exists():
-            link.symlink_to((night.results / name).resolve())
-    judged = night.journal.path("agree")
-    if judged.exists():
-        (view / "latest" / "agree.json").write_bytes(judged.read_bytes())
+    shown = {name: night.results / name for name in ("asv", "recorded", "findings")}
+    shown["latest/agree.json"] = night.journal.path("agree")
+    for name, there in shown.items():
+        (view / name).unlink(missing_ok=True)
+        if there.exists():
+            (view / name).symlink_to(there.resolve())
     return view
 
 
