@@ -63,6 +63,7 @@ class Alarm:
     backend: str
     version: str
     tensor: str
+    verdict: str
     ratio: float
     limit: float
     accused_by: Names
@@ -151,11 +152,13 @@ def _alarms(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Alarm]:
                 bench.comparisons, one, bench.expected, problem.dtype
             )
             asked = (JUDGE, *bench.comparisons)
-            yield Alarm(name, version, j.tensor, j.ratio, j.limit, accused, asked)
+            judged = (j.tensor, j.verdict, j.ratio, j.limit)
+            yield Alarm(name, version, *judged, accused, asked)
     if bench.gradcheck:
         asked = tuple(rivals.GRADCHECKS)
         accused = _gradchecked(problem, textbook)
-        yield Alarm("textbook", np.__version__, "all", 0.0, 0.0, accused, asked)
+        nothing = ("all", "", 0.0, 0.0)  # gradcheck looks at all gradients at once
+        yield Alarm("textbook", np.__version__, *nothing, accused, asked)
 
 
 def _right(

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from harness import judging, rivals, rounding, scoring, textbook
+from harness import calibration, judging, rivals, rounding, scoring, textbook
 from harness import reference as reference_module
 from harness.charts import chart_detection
 from harness.command import gradwatch
 from harness.commands.selftest import summarise
-from harness.detection import examine, read
+from harness.detection import JUDGE, examine, read
 from harness.inputs import trials
 from harness.mistakes import EDITS
 from harness.planting import ANYWHERE, edited, planted
@@ -179,6 +179,26 @@ def test_without_pytorch_its_judges_are_not_asked():
     score = tried(["mul"], ["normal"], ["float64"], cases=1, gradcheck=True)
     asked = {judge for _, run in score.runs for judge in run.asked}
     assert asked.isdisjoint(rivals.OF_TORCH)
+
+
+# Calibration --------------------------------------------------------------------
+
+
+def test_at_the_shipped_constant_the_curves_are_what_the_judge_said(checked):
+    found = calibration.excess(checked, ())
+    (caught,) = found.caught(np.array([calibration.SHIPPED]))[0]
+    wanted = calibration.CURVES[0]
+    said = [JUDGE in r.accused_by for _, r in checked.counted if wanted.speaks_of(r)]
+    assert caught == np.mean(said)
+    assert found.accused(np.array([calibration.SHIPPED])) == 0
+    assert found.accused(np.array([found.right.min() - 1])) == 1
+
+
+def test_the_calibration_is_charted_for_both_sets(tmp_path, checked):
+    found = calibration.excess(checked, ())
+    target = tmp_path / "calibration.svg"
+    calibration.chart_calibration(found, found, target)
+    assert "constant c" in target.read_text()
 
 
 # The command --------------------------------------------------------------------
