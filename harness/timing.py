@@ -182,9 +182,10 @@ def time_trial(
     if not ready:
         return [], untimed
     runs = {
-        f"{name} {phase}": Remote(place, name, phase)
+        f"{name} {phase}{state}": Remote(place, name, phase, cold=not state)
         for name, (place, _) in ready.items()
         for phase in PHASES
+        for state in (("",) if device == "cpu" else ("", " warm"))
     }
     samples = interleave(runs, budget=budget, timer=RemoteTimer(), seed=seed)
     least = work(trial.problem)
@@ -193,6 +194,7 @@ def time_trial(
             **_place(trial, name, device, line_of[0].facts),
             "phase": phase,
             **_figures(samples[f"{name} {phase}"], least[phase].bytes),
+            "warm_seconds": _median(samples.get(f"{name} {phase} warm")),
             "first": line_of[1]["first"][name],
             "peak_bytes": _seen(line_of[1]["peak"][name], least["backward"]),
             "bytes": least[phase].bytes,
@@ -202,6 +204,11 @@ def time_trial(
         for phase in PHASES
     ]
     return records, untimed
+
+
+def _median(samples: Samples | None) -> float | None:
+    """On a GPU with what the last call left in the L2; elsewhere no figure."""
+    return samples.median if samples else None
 
 
 def _seen(peak: int | None, backward: Work) -> int | None:
