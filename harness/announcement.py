@@ -101,6 +101,7 @@ def _confirming(record: Record, findings: Sequence[Finding]) -> list[Finding]:
         alike,
         key=lambda f: (
             ("-not-" in f.site.place) == training,
+            ("-empty" in f.site.place) != ("[empty-" in record["case"]),
             f.record["dtype"] != record["dtype"],
             f.site.verdict != record["verdict"],
             f.site.id,

@@ -30,6 +30,7 @@ MOST = 256  # elements of an input: more take longer to shrink and show no more
 
 CENTRES = (0.0, 100.0, 1e4)
 SCALES = (1.0, 1e-3, 1e3)
+DIGITS = (1, 3, 17)  # few can be read, all are needed to be near 1e4
 SPECIAL = (-0.0, np.inf, -np.inf, np.nan)
 VALUES = tuple(dict.fromkeys(regime.values for regime in REGIMES.values()))
 
@@ -132,14 +133,21 @@ def _kinds() -> st.SearchStrategy[Any]:
 def _array(draw: Draw, shape: Shape, kind: Any, dtype: str) -> Array:
     if not isinstance(kind, tuple):
         rng = np.random.default_rng(draw(st.integers(0, 2**16)))
-        return np.asarray(kind(rng, shape, PRECISIONS[dtype]))
+        values: Array = np.asarray(kind(rng, shape, PRECISIONS[dtype]))
+        return _rounded(values, draw(st.sampled_from(DIGITS)))
     centre, scale = kind
-    values: Array = centre + scale * draw(_integers(shape, 4))
+    values = centre + scale * draw(_integers(shape, 4))
     places = st.integers(0, max(values.size - 1, 0))
     few = st.lists(st.tuples(places, st.sampled_from(SPECIAL)), max_size=2)
     for place, special in draw(st.just([]) | st.just([]) | few) if values.size else ():
         values.flat[place] = special
     return values
+
+
+def _rounded(values: Array, digits: int) -> Array:
+    """To so many significant decimal digits."""
+    told = [float(f"{value:.{digits - 1}e}") for value in values.flat]
+    return np.reshape(told, values.shape)
 
 
 def _integers(shape: Shape, largest: int) -> st.SearchStrategy[Array]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.agreement import Record
 from harness.judging import PASSING
-from impls.contract import Op
+from impls.contract import Op, Problem
 
 DEATHS = ("crash", "timeout")
 
@@ -70,23 +70,24 @@ class Finding:
         return max(sizes[1:], default=0)
 
 
-def flags(attributes: Mapping[str, Any]) -> str:
-    """What is switched on or off, as part of a place."""
-    told = (
-        f"-{name}" if value else f"-not-{name}"
-        for name, value in sorted(attributes.items())
+def flags(problem: Problem) -> str:
+    """What is switched on or off, and whether an input is empty; part of a place."""
+    told = [
+        name if value else f"not-{name}"
+        for name, value in sorted(problem.attributes.items())
         if isinstance(value, bool)
-    )
-    return "".join(told)
+    ]
+    if any(array.size == 0 for array in problem.inputs.values()):
+        told.append("empty")
+    return "".join(f"-{flag}" for flag in told)
 
 
-def sites(
-    op: Op, records: Iterable[Record], attributes: Mapping[str, Any]
-) -> dict[Site, Record]:
+def sites(problem: Problem, records: Iterable[Record]) -> dict[Site, Record]:
     """What goes wrong in one trial: a site for each backend, with its worst record.
 
     If outputs are wrong, the rest is too as a matter of course: they come first.
     """
+    op = problem.op
     by_backend: dict[str, list[Record]] = {}
     for record in records:
         by_backend.setdefault(record["backend"], []).append(record)
@@ -96,7 +97,7 @@ def sites(
         first = [r for r in wrong if _pass(op, r) == "forward"]
         if wrong:
             worst = max(first or wrong, key=_badness)
-            place = _place(op, worst) + flags(attributes)
+            place = _place(op, worst) + flags(problem)
             found[Site(op.name, backend, worst["verdict"], place)] = worst
     return found | _conventions(op, by_backend)
 

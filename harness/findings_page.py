@@ -54,7 +54,8 @@ def _defect(finding: Finding) -> Defect:
     """Findings of one framework's op that differ in dtype or backend are one defect."""
     site = finding.site
     numeric = site.verdict in ("disagree", "nonfinite")
-    flags = site.place.partition("-not-")[2] if "-not-" in site.place else ""
+    common = ("forward", "backward", "state", "run", finding.record["dtype"])
+    flags = "-".join(w for w in site.place.split("-") if w not in common)
     kind = "wrong" if numeric else site.verdict
     return finding.record["framework"], site.op, kind, flags
 

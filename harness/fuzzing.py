@@ -175,10 +175,7 @@ class Hunt:
             )
             for trial in group:
                 records = [r for r in found.records if r["case"] == trial.name]
-                problem = trial.problem
-                for site, record in sites(
-                    problem.op, records, problem.attributes
-                ).items():
+                for site, record in sites(trial.problem, records).items():
                     yield trial, site, record
 
     def _survivors(
@@ -189,7 +186,7 @@ class Hunt:
         for outcome in self.fleet.run(tasks, timeout=self.timeout):
             if outcome.kind in DEATHS:
                 op, backend = trial.problem.op.name, outcome.task.backend
-                place = "run" + flags(trial.problem.attributes)
+                place = "run" + flags(trial.problem)
                 site = Site(op, backend, outcome.kind, place)
                 yield trial, site, _death(trial, site, outcome)
 
