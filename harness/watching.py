@@ -125,17 +125,17 @@ def _alerts(series: Series, order: Order, rules: Rules) -> Iterator[Alert]:
     runs = [e for e in series.measured if e.commit in order.rank]
     values = [entry.value for entry in runs if entry.value is not None]
     floor = _accepted(series, order, rules)
-    fails = False
+    told = 1.0
     for change in find_changes(values):
         alert = _alert(series, runs, change, order)
         if order.rank[alert.commit] <= floor:
             alert = alert.settled("accepted", _why_accepted(floor, order))
         elif alert.worse and alert.relative_change <= rules.tolerance(series):
             alert = replace(alert, why=_SMALL, fails=False)
-        fails |= alert.fails
+        if alert.worse and alert.state != "accepted":
+            told *= 1 + alert.relative_change
         yield alert
-    if not fails:  # what a step explains is told once
-        yield from _creeping(series, runs, values, order, rules)
+    yield from _creeping(series, runs, values, told, order, rules)
 
 
 def _accepted(series: Series, order: Order, rules: Rules) -> int:
@@ -221,14 +221,18 @@ def _creeping(
     series: Series,
     runs: Sequence[Entry],
     values: Sequence[float],
+    told: float,
     order: Order,
     rules: Rules,
 ) -> Iterator[Alert]:
-    """An alert if all of the interval is beyond the budget."""
+    """An alert if all of the interval is beyond the budget.
+
+    What steps and drift already tell, a factor, is not told again.
+    """
     floor = _accepted(series, order, rules)
     reference = sum(order.rank[run.commit] <= floor for run in runs)
     found = creep(values, reference)
-    if found is None or found.low <= rules.budget(series):
+    if found is None or (1 + found.low) / told - 1 <= rules.budget(series):
         return
     good, commit = runs[max(reference - 1, 0)].commit, runs[-1].commit
     name = order.reference[0] or "the first runs"

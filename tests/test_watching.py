@@ -70,8 +70,10 @@ def test_an_improvement_is_told_and_never_fails(root):
     assert not found.failing
 
 
-def test_a_new_step_is_suspected_and_does_not_fail_yet(root):
-    _, found = watched(root, stepped(noisy(RUNS), RUNS - 3, 0.2))
+@pytest.mark.parametrize(("runs", "by"), [(RUNS, 0.2), (RUNS, 1.0), (16, 1.0)])
+def test_a_new_step_is_suspected_and_does_not_fail_yet(root, runs, by):
+    """Nor is it a creep, however large."""
+    _, found = watched(root, stepped(noisy(runs), runs - 3, by))
     (alert,) = found.alerts
     assert alert.state == "suspected"
     assert not found.failing
