@@ -206,7 +206,7 @@ def test_the_calibration_is_charted_for_both_sets(tmp_path, checked):
 
 def test_the_quick_form_passes_and_writes_its_document():
     called = CliRunner().invoke(
-        gradwatch, ["selftest", "--op", "square", "--op", "dot", "--json", "-"]
+        gradwatch, ["selftest", "--quick", "--op=square", "--op=dot", "--json=-"]
     )
     content = json.loads(called.stdout)
     unmet = [r for r in content["summary"]["requirements"] if not r["met"]]

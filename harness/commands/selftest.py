@@ -55,7 +55,7 @@ def command(
     """
     started = time.monotonic()
     with progress("trying the judges") as advance:
-        extent = QUICK if quick or ops else FULL
+        extent = QUICK if quick else FULL
         score = try_judges(extent, ops=ops, seed=seed, jobs=jobs, progress=advance)
     seconds = time.monotonic() - started
     least = 1 if ops else extent.tensors
