@@ -35,6 +35,7 @@ class Commands(click.Group):
             raise click.UsageError(str(error)) from None
         module = importlib.import_module(f"harness.commands.{cmd_name}")
         command: click.Command = module.command
+        command.help = _set(command.help)
         return command
 
 
@@ -53,6 +54,14 @@ def gradwatch() -> None:
       gradwatch agree --op layer_norm      judge one op on every backend
       gradwatch agree                      judge all of them
     """
+
+
+def _set(text: str | None) -> str:
+    """Help as click wants it: a raw docstring has an escape for its mark."""
+    return (text or "").replace("\\b\n", "\b\n")
+
+
+gradwatch.help = _set(gradwatch.help)
 
 
 def main() -> None:
