@@ -135,13 +135,14 @@ def _patterns(
         for pattern in _candidates(record):
             matches[pattern].add(case)
     always = [case for case, seen in failing.items() if len(seen) == runs]
-    covered: set[str] = set()
+    chosen: dict[str, set[str]] = {}
     for case in [*always, *failing]:
-        if case in covered:
-            continue
-        pattern = _pattern(tested[case], matches, set(always), set(failing))
-        covered |= matches[pattern]
-        yield pattern
+        if not any(case in covered for covered in chosen.values()):
+            pattern = _pattern(tested[case], matches, set(always), set(failing))
+            chosen[pattern] = matches[pattern]
+    for pattern, cases in chosen.items():
+        if not any(cases < wider for wider in chosen.values()):
+            yield pattern
 
 
 def _pattern(
