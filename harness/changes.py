@@ -34,10 +34,10 @@ Values = NDArray[np.float64]
 Cut = tuple[int, int, int]  # where the level before starts, the next one, and its end
 
 # Which jumps count. Thresholds are in standard errors of the jump.
-CUT = 2.9  # for a long series; with SCARCE, 2.7 % of the stable tuning series alarm
-SCARCE = 60.0  # runs; both grow by up to 3 where fewer tell little of the noise
-SUSPECT = 3.0  # for the newest runs, which are looked at anew every night
-SMALLEST = 0.01  # relative change that a reader would act on (timing.md 6.5)
+CUT = 2.5  # for a long series; with SCARCE, 3.5 % of the stable tuning series alarm
+SCARCE = 85.0  # runs; fewer tell little of the noise, and both grow up to double
+SUSPECT = 2.4  # for the newest runs, which are looked at anew every night
+SMALLEST = 0.01  # relative change; less is no reason to search a commit
 FEWEST = 5  # runs; below, three before and two after a step cannot both be had
 
 # How long a level must last, in runs.
@@ -58,7 +58,7 @@ CLIP = 2.5  # bounds what the tail of the noise can pull
 WINDOWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 SCAN = (2, 3, 4, 6, 9, 13, 20, 30, 45)
 FAINT = 2.5  # standard errors that make a candidate; low, the pruning decides
-NEAREST, FURTHEST = 6, 64  # least and most on each side of a cut that enter its levels
+NEAREST, FURTHEST = 6, 96  # least and most on each side of a cut that enter its levels
 SHIFT = 6  # that a cut may move from where a contrast peaked to its exact place
 
 # Drift.
@@ -231,7 +231,7 @@ def _trace(work: Values) -> _Trace:
     kept = np.flatnonzero(stays)
     sums = np.concatenate([[0.0], np.cumsum(_clipped(work[kept]))])
     variances, reach = _variances(sums)
-    caution = 1 + SCARCE / (SCARCE / 2 + len(kept))
+    caution = 1 + min(SCARCE / len(kept), 1)
     return _Trace(kept, work[kept], sums, variances, reach, caution)
 
 
@@ -284,7 +284,7 @@ def _variances(sums: Values) -> tuple[Values, int]:
     growth = np.log(np.maximum.accumulate(squares))
     logs, known = np.log(np.arange(1, count + 1)), np.log(widths)
     curve = np.interp(logs, known, growth)
-    if len(widths) > 2:
+    if len(widths) > 4:  # fewer tell nothing of the power
         slope = (growth[-1] - growth[-3]) / (known[-1] - known[-3])
         curve += slope * np.maximum(logs - known[-1], 0)
     variances = np.exp(curve - logs)
