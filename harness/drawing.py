@@ -28,8 +28,9 @@ Draw = Any  # Hypothesis' own type of it is private
 LONGEST = 4  # enough for all axes of a matrix product to differ
 MOST = 256  # elements of an input: more take longer to shrink and show no more
 
-CENTRES = (0.0, 100.0, 1e4)
+CENTRES = (0.0, 100.0, 1e4, 1e6)
 SCALES = (1.0, 1e-3, 1e3)
+PLAIN = (0.0, 1.0)  # a centre and a scale
 DIGITS = (1, 3, 17)  # few can be read, all are needed to be near 1e4
 SPECIAL = (-0.0, np.inf, -np.inf, np.nan)
 VALUES = tuple(dict.fromkeys(regime.values for regime in REGIMES.values()))
@@ -115,12 +116,14 @@ def _shapes_of_outputs(op: Op, case: Case) -> Sequence[Shape | None]:
 
 @st.composite
 def _inputs(draw: Draw, op: Op, case: Case, dtype: str) -> dict[str, Array]:
-    """All inputs of one kind, or each of its own."""
-    common = draw(st.none() | _kinds())
-    return {
-        name: draw(_array(shape, common or draw(_kinds()), dtype))
-        for name, shape in op.shapes(case).items()
-    }
+    """The first input is of any kind, the others plain, like it, or of any other."""
+    first = draw(_kinds())
+    others = draw(st.sampled_from((PLAIN, first, None)))
+    values: dict[str, Array] = {}
+    for name, shape in op.shapes(case).items():
+        kind = (others or draw(_kinds())) if values else first
+        values[name] = draw(_array(shape, kind, dtype))
+    return values
 
 
 def _kinds() -> st.SearchStrategy[Any]:
@@ -151,7 +154,9 @@ def _rounded(values: Array, digits: int) -> Array:
 
 
 def _integers(shape: Shape, largest: int) -> st.SearchStrategy[Array]:
-    return npst.arrays(np.float64, shape, elements=st.integers(-largest, largest))
+    """Each drawn by itself: an array that is mostly one number cancels nothing."""
+    whole = st.integers(-largest, largest)
+    return npst.arrays(np.float64, shape, elements=whole, fill=st.nothing())
 
 
 def _repeated(array: Array) -> Array:

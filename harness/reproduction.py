@@ -100,7 +100,7 @@ def literal(array: Array, indent: int = 0) -> str:
         threshold=array.size + 1,
         max_line_width=80 - indent,
         prefix=" " * (indent + 9),
-        formatter={"float_kind": lambda x: repr(float(x))},
+        formatter={"float_kind": str},  # the shortest that is read back the same,
     )
     if array.size == 0:
         return f"np.zeros({array.shape}, {array.dtype.name!r})"
