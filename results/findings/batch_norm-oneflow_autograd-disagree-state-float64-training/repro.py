@@ -48,8 +48,8 @@ except (ImportError, OSError) as error:
 nan, inf = np.nan, np.inf
 ATTRIBUTES = {'eps': 1e-05, 'momentum': 0.1, 'training': True}
 INPUTS = {
-    "x": np.array([[0.0],
-                   [0.0]], "float64"),
+    "x": np.array([[0.1],
+                   [-0.1]], "float64"),
     "weight": np.array([0.0], "float64"),
     "bias": np.array([0.0], "float64"),
     "running_mean": np.array([0.0], "float64"),
@@ -59,8 +59,8 @@ COTANGENTS = [
     np.array([[0.0],
               [0.0]], "float64"),
 ]
-EXACT = np.array([1.0579449157400588e-38], "float64")
-RADIUS = np.array([2.3502566346554844e-54], "float64")  # what rounding may do
+EXACT = np.array([0.0020000000000000005], "float64")
+RADIUS = np.array([2.2215302514227996e-18], "float64")  # what rounding may do
 LIMIT = 16.707106781186546  # radii: more is a wrong result
 
 

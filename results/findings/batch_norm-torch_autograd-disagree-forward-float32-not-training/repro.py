@@ -22,17 +22,17 @@ except (ImportError, OSError) as error:
 nan, inf = np.nan, np.inf
 ATTRIBUTES = {'eps': 1e-05, 'momentum': 0.1, 'training': False}
 INPUTS = {
-    "x": np.array([[[10000.0]]], "float32"),
+    "x": np.array([[10000.0]], "float32"),
     "weight": np.array([10000.0], "float32"),
     "bias": np.array([10000.0], "float32"),
     "running_mean": np.array([10000.0], "float32"),
     "running_var": np.array([10001.0], "float32"),
 }
 COTANGENTS = [
-    np.array([[[0.0]]], "float32"),
+    np.array([[0.0]], "float32"),
 ]
-EXACT = np.array([[[10000.0]]], "float64")
-RADIUS = np.array([[[0.0005960464488641293]]], "float64")  # what rounding may do
+EXACT = np.array([[10000.0]], "float64")
+RADIUS = np.array([[0.0005960464488641293]], "float64")  # what rounding may do
 LIMIT = 16.5  # radii: more is a wrong result
 
 

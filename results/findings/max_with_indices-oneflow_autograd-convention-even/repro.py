@@ -48,14 +48,17 @@ except (ImportError, OSError) as error:
 nan, inf = np.nan, np.inf
 ATTRIBUTES = {'axis': 0}
 INPUTS = {
-    "x": np.array([0.5, 1.0, 1.0], "float32"),
+    "x": np.array([[0.0],
+                   [0.0]], "float32"),
 }
 COTANGENTS = [
-    np.array(1.0, "float32"),
+    np.array([1.0], "float32"),
     None,
 ]
-EXACT = np.array([0.0, 1.0, 0.0], "float64")
-RADIUS = np.array([0.0, 5.960464488641293e-08, 0.0], "float64")  # what rounding may do
+EXACT = np.array([[1.0],
+                  [0.0]], "float64")
+RADIUS = np.array([[5.960464488641293e-08],
+                   [0.0]], "float64")  # what rounding may do
 LIMIT = 16.5  # radii: more is a wrong result
 
 

@@ -1,0 +1,96 @@
+"""OneFlow 0.9.0: linear raises on a legal input
+
+Exits 1 while the defect is there, 0 when it has gone, 2 where it cannot be run.
+"""
+
+from __future__ import annotations
+
+import sys
+import ctypes
+import importlib.util
+from pathlib import Path
+import numpy as np
+
+
+CUDA_LIBRARIES = (
+    "cublas/lib/libcublasLt.so.11",
+    "cublas/lib/libcublas.so.11",
+    *(
+        f"cudnn/lib/libcudnn{part}.so.8"
+        for part in ("", "_ops_infer", "_ops_train", "_cnn_infer", "_cnn_train")
+    ),
+)
+
+
+def preload_cuda_libraries() -> None:
+    """Load what OneFlow links to from the wheels, so that no LD_LIBRARY_PATH is needed.
+
+    Raises:
+        OSError: a wheel is installed, but one of its libraries is not to be loaded.
+    """
+    spec = importlib.util.find_spec("nvidia")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for library in CUDA_LIBRARIES:
+            ctypes.CDLL(str(Path(folder, library)), mode=ctypes.RTLD_GLOBAL)
+
+
+def _contiguous(array: Array) -> Array:
+    return np.array(array, order="C")
+
+
+def _sliced(array: Array) -> Array:
+    """What lies between is NaN (or the largest integer): reading it shows."""
+    if array.ndim == 0:
+        return _contiguous(array)
+    kind = array.dtype.kind
+    between = np.iinfo(array.dtype).max if kind in "iu" else kind == "b" or np.nan
+    wide = np.full((*array.shape[:-1], 2 * array.shape[-1]), between, array.dtype)
+    wide[..., ::2] = array
+    return wide[..., ::2]
+
+
+def autograd(F, x, weight, bias):
+    return F.nn.functional.linear(x, weight, bias)
+
+
+try:
+    preload_cuda_libraries()
+    import oneflow as F
+except (ImportError, OSError) as error:
+    print(error)
+    sys.exit(2)
+
+nan, inf = np.nan, np.inf
+ATTRIBUTES = {}
+INPUTS = {
+    "x": np.zeros((0,), 'float64'),
+    "weight": np.zeros((1, 0), 'float64'),
+    "bias": np.array([0.0], "float64"),
+}
+COTANGENTS = [
+    np.array([-3.0], "float64"),
+]
+
+
+def compute():
+    """Outputs, gradients and state by name."""
+    arrays = {name: np.array(array) for name, array in INPUTS.items()}
+    cotangents = [_sliced(dy) for dy in COTANGENTS if dy is not None]
+    tensors = {name: F.from_numpy(array) for name, array in arrays.items()}
+    wanted = [tensors[name].requires_grad_() for name in ['x', 'weight', 'bias']]
+    arguments = [tensors[name] for name in ['x', 'weight', 'bias']]
+    y = autograd(F, *arguments, **ATTRIBUTES)
+    y = list(y) if isinstance(y, (tuple, list)) else [y]
+    results = dict(zip(['y'], y))
+    floating = [results[name] for name in ['y']]
+    dys = [F.from_numpy(dy) for dy in cotangents]
+    gradients = F.autograd.grad(floating, wanted, dys)
+    results.update(zip(['dx', 'dweight', 'dbias'], gradients))
+    return {n: None if t is None else t.detach().numpy() for n, t in results.items()}
+
+
+try:
+    got = compute()
+except Exception as error:
+    print(f"raises {type(error).__name__}: {error}")
+    sys.exit(1)

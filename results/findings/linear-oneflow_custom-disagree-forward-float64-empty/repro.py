@@ -1,0 +1,119 @@
+"""OneFlow 0.9.0: linear gives wrong y in float64
+
+Exits 1 while the defect is there, 0 when it has gone, 2 where it cannot be run.
+"""
+
+from __future__ import annotations
+
+import sys
+import ctypes
+import importlib.util
+from functools import partial
+from pathlib import Path
+import numpy as np
+
+
+CUDA_LIBRARIES = (
+    "cublas/lib/libcublasLt.so.11",
+    "cublas/lib/libcublas.so.11",
+    *(
+        f"cudnn/lib/libcudnn{part}.so.8"
+        for part in ("", "_ops_infer", "_ops_train", "_cnn_infer", "_cnn_train")
+    ),
+)
+
+
+def preload_cuda_libraries() -> None:
+    """Load what OneFlow links to from the wheels, so that no LD_LIBRARY_PATH is needed.
+
+    Raises:
+        OSError: a wheel is installed, but one of its libraries is not to be loaded.
+    """
+    spec = importlib.util.find_spec("nvidia")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for library in CUDA_LIBRARIES:
+            ctypes.CDLL(str(Path(folder, library)), mode=ctypes.RTLD_GLOBAL)
+
+
+def as_function(F: Any, said: type, attributes: dict[str, Any]) -> Any:
+    """Make a plain class with static forward and backward a Function of `F`.
+
+    Attributes are bound beforehand: OneFlow's `apply` takes tensors alone.
+    """
+    methods = {
+        name: staticmethod(partial(getattr(said, name), **attributes))
+        for name in ("forward", "backward")
+    }
+    return type(said.__name__, (F.autograd.Function,), methods)
+
+
+class Linear:
+    @staticmethod
+    def forward(ctx, x, weight, bias):
+        ctx.save_for_backward(x, weight)
+        return x.matmul(weight.T) + bias
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, weight = ctx.saved_tensors
+        rows, out = (t.unsqueeze(0).flatten(0, -2) for t in (x, dy))
+        return dy.matmul(weight), out.T.matmul(rows), out.sum(0)
+
+
+try:
+    preload_cuda_libraries()
+    import oneflow as F
+except (ImportError, OSError) as error:
+    print(error)
+    sys.exit(2)
+
+nan, inf = np.nan, np.inf
+ATTRIBUTES = {}
+INPUTS = {
+    "x": np.zeros((1, 0), 'float64'),
+    "weight": np.zeros((1, 0), 'float64'),
+    "bias": np.array([-3.0], "float64"),
+}
+COTANGENTS = [
+    np.array([[0.0]], "float64"),
+]
+EXACT = np.array([[-3.0]], "float64")
+RADIUS = np.array([[3.332295377134198e-16]], "float64")  # what rounding may do
+LIMIT = 16.5  # radii: more is a wrong result
+
+
+def compute():
+    """Outputs, gradients and state by name."""
+    arrays = {name: np.array(array) for name, array in INPUTS.items()}
+    cotangents = [np.array(dy) for dy in COTANGENTS if dy is not None]
+    tensors = {name: F.from_numpy(array) for name, array in arrays.items()}
+    wanted = [tensors[name].requires_grad_() for name in ['x', 'weight', 'bias']]
+    arguments = [tensors[name] for name in ['x', 'weight', 'bias']]
+    y = as_function(F, Linear, ATTRIBUTES).apply(*arguments)
+    y = list(y) if isinstance(y, (tuple, list)) else [y]
+    results = dict(zip(['y'], y))
+    floating = [results[name] for name in ['y']]
+    dys = [F.from_numpy(dy) for dy in cotangents]
+    gradients = F.autograd.grad(floating, wanted, dys)
+    results.update(zip(['dx', 'dweight', 'dbias'], gradients))
+    return {n: None if t is None else t.detach().numpy() for n, t in results.items()}
+
+
+try:
+    got = compute()["y"]
+except Exception as error:
+    print(f"raises {type(error).__name__}: {error}")
+    sys.exit(1)
+if got is None or got.shape != EXACT.shape or got.dtype != "float64":
+    told = None if got is None else f"{got.shape} {got.dtype}"
+    print(f"y is {told}, due is {EXACT.shape} float64")
+    sys.exit(1)
+if not got.size:
+    sys.exit(0)
+with np.errstate(all="ignore"):
+    judged = np.isfinite(EXACT) & np.isfinite(RADIUS)
+    ratio = np.where(judged & (got != EXACT), np.abs(got - EXACT) / RADIUS, 0.0)
+    ratio = np.where(judged & ~np.isfinite(got), np.inf, ratio)
+i = np.unravel_index(np.argmax(ratio), ratio.shape)
+print(f"y{[int(k) for k in i]}: exact {EXACT[i]}, got {got[i]}, {ratio[i]:.3g} rounding radii")
+sys.exit(1 if ratio[i] > LIMIT else 0)
