@@ -32,12 +32,13 @@ from harness.tasks import Task
 from impls.catalogue import framework_of
 from impls.contract import Op
 
-BATCH = 24  # trials: a second, most of it OneFlow's
+BATCH = 20  # trials: a second, most of it OneFlow's
 RISKY = 4  # trials that may kill, one at a time: a new worker takes seconds
-PLAIN = 3  # batches of each op between two risky ones
+PLAIN = 2  # batches of each op between two risky ones
 TIMEOUT = 20.0  # seconds for a trial: thousands of times what one takes
 SHRINKING = 15.0  # seconds at most for one finding
-DYING = 5  # deaths in shrinking one finding: each costs a new worker
+DYING = 4  # deaths in shrinking one finding: each costs a new worker
+SMALL = 4  # elements of an input, with which a death is small enough
 
 _SETTINGS = hypothesis.settings(
     database=None,
@@ -139,7 +140,7 @@ class Hunt:
 
     def _batches(self, ops: Mapping[str, Op], turn: int) -> Iterator[Batch]:
         """One of each op."""
-        risky = turn % (PLAIN + 1) == 1
+        risky = turn % (PLAIN + 1) == PLAIN
         for source, op in ops.items():
             yield Batch(op, source, self.seed * 100_003 + turn, risky)
 
@@ -199,6 +200,8 @@ class Hunt:
 
     def shrink(self, suspect: Suspect, deadline: float) -> Suspect:
         """The smallest trial that shows a site, as far as the time allows."""
+        if suspect.site.verdict in DEATHS and _largest(suspect.trial) <= SMALL:
+            return suspect
         for small in self._small[suspect.site.op]:
             record = self._record(suspect.site, small)
             if record is not None:
@@ -301,6 +304,10 @@ def _pattern(trial: Trial) -> tuple[str, bool, tuple[int, ...]]:
     inputs = trial.problem.inputs.values()
     empty = any(array.size == 0 for array in inputs)
     return trial.problem.op.name, empty, tuple(array.ndim for array in inputs)
+
+
+def _largest(trial: Trial) -> int:
+    return max(array.size for array in trial.problem.inputs.values())
 
 
 def _content(trial: Trial) -> tuple[Any, ...]:
