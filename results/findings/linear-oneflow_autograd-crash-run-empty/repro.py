@@ -35,29 +35,8 @@ def preload_cuda_libraries() -> None:
             ctypes.CDLL(str(Path(folder, library)), mode=ctypes.RTLD_GLOBAL)
 
 
-def _contiguous(array: Array) -> Array:
-    return np.array(array, order="C")
-
-
-def _negative(array: Array) -> Array:
-    if array.ndim == 0:
-        return _contiguous(array)
-    return np.flip(np.flip(array).copy())
-
-
-def _contiguous(array: Array) -> Array:
-    return np.array(array, order="C")
-
-
-def _sliced(array: Array) -> Array:
-    """What lies between is NaN (or the largest integer): reading it shows."""
-    if array.ndim == 0:
-        return _contiguous(array)
-    kind = array.dtype.kind
-    between = np.iinfo(array.dtype).max if kind in "iu" else kind == "b" or np.nan
-    wide = np.full((*array.shape[:-1], 2 * array.shape[-1]), between, array.dtype)
-    wide[..., ::2] = array
-    return wide[..., ::2]
+def _permuted(array: Array) -> Array:
+    return np.array(array, order="F")
 
 
 def autograd(F, x, weight, bias):
@@ -74,19 +53,19 @@ except (ImportError, OSError) as error:
 nan, inf = np.nan, np.inf
 ATTRIBUTES = {}
 INPUTS = {
-    "x": np.zeros((0,), 'float32'),
-    "weight": np.zeros((0, 0), 'float32'),
-    "bias": np.zeros((0,), 'float32'),
+    "x": np.zeros((0,), 'float64'),
+    "weight": np.zeros((0, 0), 'float64'),
+    "bias": np.zeros((0,), 'float64'),
 }
 COTANGENTS = [
-    np.zeros((0,), 'float32'),
+    np.zeros((0,), 'float64'),
 ]
 
 
 def compute():
     """Outputs, gradients and state by name."""
-    arrays = {name: _negative(array) for name, array in INPUTS.items()}
-    cotangents = [_sliced(dy) for dy in COTANGENTS if dy is not None]
+    arrays = {name: _permuted(array) for name, array in INPUTS.items()}
+    cotangents = [np.array(dy) for dy in COTANGENTS if dy is not None]
     tensors = {name: F.from_numpy(array) for name, array in arrays.items()}
     wanted = [tensors[name].requires_grad_() for name in ['x', 'weight', 'bias']]
     arguments = [tensors[name] for name in ['x', 'weight', 'bias']]

@@ -48,16 +48,16 @@ except (ImportError, OSError) as error:
 nan, inf = np.nan, np.inf
 ATTRIBUTES = {}
 INPUTS = {
-    "x": np.array([1.0, 0.0], "float64"),
-    "weight": np.array([[0.0, 0.0],
-                        [1.0, 0.0]], "float64"),
-    "bias": np.array([0.0, 0.0], "float64"),
+    "x": np.array([104.0, 100.0], "float64"),
+    "weight": np.array([[4100.0, 100.0],
+                        [1100.0, 100.0]], "float64"),
+    "bias": np.array([0.126, -0.132], "float64"),
 }
 COTANGENTS = [
-    np.array([0.0, 0.0], "float64"),
+    np.array([-3.0, -2.0], "float64"),
 ]
-EXACT = np.array([0.0, 1.0], "float64")
-RADIUS = np.array([0.0, 2.2215302514227986e-16], "float64")  # what rounding may do
+EXACT = np.array([436400.126, 124399.868], "float64")
+RADIUS = np.array([9.69475941677315e-11, 2.7635821665599955e-11], "float64")  # what rounding may do
 LIMIT = 16.707106781186546  # radii: more is a wrong result
 
 

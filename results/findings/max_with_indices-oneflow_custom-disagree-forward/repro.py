@@ -72,15 +72,14 @@ except (ImportError, OSError) as error:
 nan, inf = np.nan, np.inf
 ATTRIBUTES = {'axis': 0}
 INPUTS = {
-    "x": np.array([[inf],
-                   [nan]], "float32"),
+    "x": np.array([inf, nan], "float32"),
 }
 COTANGENTS = [
-    np.array([0.0], "float32"),
+    np.array(0.0, "float32"),
     None,
 ]
-EXACT = np.array([1], "int64")
-RADIUS = np.array([0.0], "float64")  # what rounding may do
+EXACT = np.array(1, "int64")
+RADIUS = np.array(0.0, "float64")  # what rounding may do
 LIMIT = 16.5  # radii: more is a wrong result
 
 
