@@ -79,21 +79,6 @@ class ArrayNames:
         return x.detach()
 
 
-def _contiguous(array: Array) -> Array:
-    return np.array(array, order="C")
-
-
-def _sliced(array: Array) -> Array:
-    """What lies between is NaN (or the largest integer): reading it shows."""
-    if array.ndim == 0:
-        return _contiguous(array)
-    kind = array.dtype.kind
-    between = np.iinfo(array.dtype).max if kind in "iu" else kind == "b" or np.nan
-    wide = np.full((*array.shape[:-1], 2 * array.shape[-1]), between, array.dtype)
-    wide[..., ::2] = array
-    return wide[..., ::2]
-
-
 def formula(xp, x, y):
     return (x + xp.sigmoid(y)) / (xp.sigmoid(x) + xp.square(x + y))
 
@@ -108,17 +93,17 @@ except (ImportError, OSError) as error:
 nan, inf = np.nan, np.inf
 ATTRIBUTES = {}
 INPUTS = {
-    "x": np.zeros((0, 0, 0), 'float64'),
-    "y": np.zeros((0, 0, 0), 'float64'),
+    "x": np.zeros((0,), 'float64'),
+    "y": np.zeros((0,), 'float64'),
 }
 COTANGENTS = [
-    np.zeros((0, 0, 0), 'float64'),
+    np.zeros((0,), 'float64'),
 ]
 
 
 def compute():
     """Outputs, gradients and state by name."""
-    arrays = {name: _sliced(array) for name, array in INPUTS.items()}
+    arrays = {name: np.array(array) for name, array in INPUTS.items()}
     cotangents = [np.array(dy) for dy in COTANGENTS if dy is not None]
     tensors = {name: F.from_numpy(array) for name, array in arrays.items()}
     wanted = [tensors[name].requires_grad_() for name in ['x', 'y']]

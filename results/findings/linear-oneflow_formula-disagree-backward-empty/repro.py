@@ -1,0 +1,172 @@
+"""OneFlow 0.9.0: linear gives wrong dweight
+
+Exits 1 while the defect is there, 0 when it has gone, 2 where it cannot be run.
+"""
+
+from __future__ import annotations
+
+import sys
+import ctypes
+import importlib.util
+from pathlib import Path
+import numpy as np
+
+
+CUDA_LIBRARIES = (
+    "cublas/lib/libcublasLt.so.11",
+    "cublas/lib/libcublas.so.11",
+    *(
+        f"cudnn/lib/libcudnn{part}.so.8"
+        for part in ("", "_ops_infer", "_ops_train", "_cnn_infer", "_cnn_train")
+    ),
+)
+
+
+def preload_cuda_libraries() -> None:
+    """Load what OneFlow links to from the wheels, so that no LD_LIBRARY_PATH is needed.
+
+    Raises:
+        OSError: a wheel is installed, but one of its libraries is not to be loaded.
+    """
+    spec = importlib.util.find_spec("nvidia")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for library in CUDA_LIBRARIES:
+            ctypes.CDLL(str(Path(folder, library)), mode=ctypes.RTLD_GLOBAL)
+
+
+class ArrayNames:
+    """The array API's names over torch's, as far as formulas use them."""
+
+    def __init__(self, F: Any) -> None:
+        self.F = F
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.F, name)
+
+    def exp2(self, x: Any) -> Any:
+        """OneFlow 0.9.0 has no exp2."""
+        return self.F.exp2(x) if hasattr(self.F, "exp2") else self.F.pow(2.0, x)
+
+    def sum(self, x: Any, *, axis: Any = None, keepdims: bool = False) -> Any:
+        """Sum over an axis, several, or all."""
+        axes = tuple(range(x.ndim)) if axis is None else axis
+        return self.F.sum(x, dim=axes, keepdim=keepdims) if axes != () else x
+
+    def mean(self, x: Any, *, axis: Any = None, keepdims: bool = False) -> Any:
+        """Mean over an axis, several, or all."""
+        axes = tuple(range(x.ndim)) if axis is None else axis
+        return self.F.mean(x, dim=axes, keepdim=keepdims) if axes != () else x
+
+    def max(self, x: Any, *, axis: int, keepdims: bool = False) -> Any:
+        """Largest element along an axis."""
+        return self.F.max(x, dim=axis, keepdim=keepdims)[0]
+
+    def argmax(self, x: Any, *, axis: int) -> Any:
+        """Index of the largest element along an axis."""
+        return self.F.argmax(x, dim=axis)
+
+    def permute_dims(self, x: Any, axes: tuple[int, ...]) -> Any:
+        """The axes in another order."""
+        return self.F.permute(x, axes)
+
+    def broadcast_to(self, x: Any, shape: tuple[int, ...]) -> Any:
+        """Copies along new axes and along those of length 1."""
+        return x.expand(*shape)
+
+    def stop_gradient(self, x: Any) -> Any:
+        """The same values, as a constant."""
+        return x.detach()
+
+
+def _contiguous(array: Array) -> Array:
+    return np.array(array, order="C")
+
+
+def _sliced(array: Array) -> Array:
+    """What lies between is NaN (or the largest integer): reading it shows."""
+    if array.ndim == 0:
+        return _contiguous(array)
+    kind = array.dtype.kind
+    between = np.iinfo(array.dtype).max if kind in "iu" else kind == "b" or np.nan
+    wide = np.full((*array.shape[:-1], 2 * array.shape[-1]), between, array.dtype)
+    wide[..., ::2] = array
+    return wide[..., ::2]
+
+
+def _contiguous(array: Array) -> Array:
+    return np.array(array, order="C")
+
+
+def _negative(array: Array) -> Array:
+    if array.ndim == 0:
+        return _contiguous(array)
+    return np.flip(np.flip(array).copy())
+
+
+def formula(xp, x, weight, bias):
+    return xp.matmul(x, weight.T) + bias
+
+
+try:
+    preload_cuda_libraries()
+    import oneflow as F
+except (ImportError, OSError) as error:
+    print(error)
+    sys.exit(2)
+
+nan, inf = np.nan, np.inf
+ATTRIBUTES = {}
+INPUTS = {
+    "x": np.zeros((0, 2), 'float64'),
+    "weight": np.array([[10000.0, 10000.0],
+                        [10000.0, 10000.0],
+                        [10000.0, 10000.0]], "float64"),
+    "bias": np.array([10000.0, 10000.0, 10000.0], "float64"),
+}
+COTANGENTS = [
+    np.zeros((0, 3), 'float64'),
+]
+EXACT = np.array([[0.0, 0.0],
+                  [0.0, 0.0],
+                  [0.0, 0.0]], "float64")
+RADIUS = np.array([[0.0, 0.0],
+                   [0.0, 0.0],
+                   [0.0, 0.0]], "float64")  # what rounding may do
+LIMIT = 16.5  # radii: more is a wrong result
+
+
+def compute():
+    """Outputs, gradients and state by name."""
+    arrays = {name: _sliced(array) for name, array in INPUTS.items()}
+    cotangents = [_negative(dy) for dy in COTANGENTS if dy is not None]
+    tensors = {name: F.from_numpy(array) for name, array in arrays.items()}
+    wanted = [tensors[name].requires_grad_() for name in ['x', 'weight', 'bias']]
+    arguments = [tensors[name] for name in ['x', 'weight', 'bias']]
+    y = formula(ArrayNames(F), *arguments, **ATTRIBUTES)
+    y = list(y) if isinstance(y, (tuple, list)) else [y]
+    results = dict(zip(['y'], y))
+    floating = [results[name] for name in ['y']]
+    dys = [F.from_numpy(dy) for dy in cotangents]
+    gradients = F.autograd.grad(floating, wanted, dys)
+    results.update(zip(['dx', 'dweight', 'dbias'], gradients))
+    return {n: None if t is None else t.detach().numpy() for n, t in results.items()}
+
+
+try:
+    got = compute()["dweight"]
+except Exception as error:
+    print(f"raises {type(error).__name__}: {error}")
+    sys.exit(1)
+if got is None or got.shape != EXACT.shape or got.dtype != "float64":
+    told = None if got is None else f"{got.shape} {got.dtype}"
+    print(f"dweight is {told}, due is {EXACT.shape} float64")
+    sys.exit(1)
+if not got.size:
+    sys.exit(0)
+with np.errstate(all="ignore"):
+    judged = np.isfinite(EXACT) & np.isfinite(RADIUS)
+    ratio = np.where(judged & (got != EXACT), np.abs(got - EXACT) / RADIUS, 0.0)
+    ratio = np.where(judged & ~np.isfinite(got), np.inf, ratio)
+i = np.unravel_index(np.argmax(ratio), ratio.shape)
+print(f"dweight{[int(k) for k in i]}: exact {EXACT[i]}, got {got[i]}, {ratio[i]:.3g} rounding radii")
+sys.exit(1 if ratio[i] > LIMIT else 0)
