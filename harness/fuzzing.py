@@ -256,8 +256,7 @@ class Hunt:
             seed=self.seed,
         )
         right = _truth(trial)
-        truth = right.truths["first"].get(record["tensor"]) if right else None
-        text = repro(trial, site.backend, record, headline(found), truth)
+        text = repro(trial, site.backend, record, headline(found), right)
         return replace(found, repro=text)
 
     def _values(self, trial: Trial, record: Record) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from harness.agreement import Record
 from harness.inputs import Trial
-from harness.reference import Truth
+from harness.reference import Reference, Truth
 from harness.wire import LAYOUTS
 from impls import catalogue, contract
 
 Array = NDArray[Any]
+Answer = tuple[str, str]  # exact value and rounding radius, as expressions
 
 _HERE = Path(__file__).parent
 _OURS = Path(contract.__file__).parent
@@ -41,19 +42,16 @@ def repro(
     backend: str,
     record: Record,
     headline: str,
-    truth: Truth | None = None,
+    right: Reference | None = None,
 ) -> str:
     """The text of repro.py; it exits 1 while the defect is there, 0 when it has gone.
 
-    `truth` is the right answer for the record's tensor, where it has one.
+    `right` are the answers that the script holds, where the op's formula gives any.
     """
     problem, framework = trial.problem, catalogue.framework_of(backend)
     dialect = _dialect(backend)
     said = problem.op.said(dialect, framework)
     helpers = list(_helpers(trial, dialect, framework, said.__name__))
-    exact = None if truth is None else np.asarray(truth.value, np.float64)
-    if exact is not None and truth is not None and truth.value.dtype.kind == "i":
-        exact = np.asarray(truth.value)
     text = _ENVIRONMENT.get_template("repro.py.j2").render(
         headline=headline,
         framework=framework,
@@ -70,9 +68,9 @@ def repro(
         dtype=problem.dtype,
         layouts=[_maker(name) for name in (trial.layout, trial.cotangent_layout)],
         tensor=record["tensor"],
+        empty=any(array.size == 0 for array in problem.inputs.values()),
         death=record["verdict"] in ("crash", "timeout"),
-        exact="" if exact is None else literal(exact, 8),
-        radius="" if truth is None else literal(truth.radius, 9),
+        answers=[] if right is None else list(_answers(right, record)),
         limit=record["limit"],
     )
     return re.sub(r"\n{4,}", "\n\n\n", text)
@@ -81,6 +79,32 @@ def repro(
 def _order(line: str) -> tuple[bool, bool, str]:
     """As isort has it: NumPy last, and `from` after `import`."""
     return "numpy" in line, line.startswith("from"), line
+
+
+def _answers(right: Reference, record: Record) -> Iterator[dict[str, Answer]]:
+    """By tensor, for each way of breaking ties that is right: exact value and radius.
+
+    All tensors that depend on the tie are in it: a maximum that passes its cotangent on
+    to both inputs is wrong, though each gradient is right in one way.
+    """
+    tensor, ways = record["tensor"], list(right.truths.values())
+    if record["verdict"] == "convention":  # the finding is just that it is not ours
+        ways = ways[:1]
+    names = [n for n in ways[0] if n == tensor or _differs(ways, n)]
+    if tensor in names:
+        for truths in ways:
+            yield {n: _answer(truths[n]) for n in names}
+
+
+def _differs(ways: Sequence[Mapping[str, Truth]], name: str) -> bool:
+    values = [truths[name].value for truths in ways]
+    return any(not np.array_equal(values[0], v, equal_nan=True) for v in values)
+
+
+def _answer(truth: Truth) -> Answer:
+    integer = truth.value.dtype.kind == "i"
+    exact = truth.value if integer else truth.value.astype(np.float64)
+    return literal(exact, 8), literal(truth.radius, 8)
 
 
 def _dialect(backend: str) -> str:

@@ -50,13 +50,6 @@ DEADLY = (
 )
 
 
-# A script holds the exact value of one convention at a tie, while the page that was
-# planted on splits evenly: mended, it still differs from the script's.
-ONE_CONVENTION = pytest.mark.xfail(
-    strict=False, reason="a script for a tie knows one convention of several"
-)
-
-
 def plant(folder, page, old, new):
     assert old in page
     file = folder / "scratch.py"
@@ -137,7 +130,6 @@ def test_the_script_runs_by_itself_and_exits_1_while_the_defect_is_there(tie, tm
     assert "exact" in done.stdout
 
 
-@ONE_CONVENTION
 def test_the_script_exits_0_when_the_defect_has_gone(tie, tmp_path):
     finding, _ = tie
     _, right, wrong = PLANTED["an exact tie"]
@@ -240,7 +232,6 @@ def test_replay_says_what_holds(tie):
     assert done.stdout.startswith("holds")
 
 
-@ONE_CONVENTION
 def test_replay_fails_where_something_has_gone(tie, tmp_path):
     finding, _ = tie
     _, right, wrong = PLANTED["an exact tie"]
