@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness import known
+from harness.fleet import Fleet, Outcome, Task, sweep
 from harness.inputs import Trial
 from harness.judging import Judgement, judge_tensors
 from harness.reference import Reference, reference
-from harness.sweep import Fleet, Outcome, Task, sweep
 from impls.catalogue import framework_of
 
 Record = dict[str, Any]

@@ -23,11 +23,11 @@ from hypothesis.errors import NoSuchExample, Unsatisfiable
 from harness import drawing
 from harness.agreement import Record, agree
 from harness.findings import DEATHS, Finding, Site, flags, sites
+from harness.fleet import Fleet, Outcome
 from harness.inputs import REFUSALS, Trial
 from harness.publication import headline
 from harness.reference import Reference, reference
 from harness.reproduction import literal, repro
-from harness.sweep import Fleet, Outcome
 from harness.tasks import Task
 from impls.catalogue import framework_of
 from impls.contract import Op

@@ -17,12 +17,12 @@ from typing import Any
 
 from harness import checkouts, history, known, records
 from harness.agreement import Agreement, agree
+from harness.fleet import Fleet
 from harness.inputs import REGIMES, trials
 from harness.journal import Document, guarded
 from harness.judging import PASSING
 from harness.nightly import Night, Part, Problem, Result
 from harness.survey import survey, this_machine
-from harness.sweep import Fleet
 from harness.watching import series_name
 from impls.catalogue import load_op
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from harness.detection import read
+from harness.fleet import sweep
 from harness.inputs import REGIMES, Trial, trials
 from harness.interpreters import interpreter_of
 from harness.scoring import Score
-from harness.sweep import sweep
 from harness.tasks import Task
 from impls import catalogue
 

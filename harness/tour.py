@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from rich.table import Table
 
+from harness.fleet import Outcome, Task, sweep
 from harness.judging import judge
-from harness.sweep import Outcome, Task, sweep
 from harness.terminal import SIGNS, output
 from impls.catalogue import backend_names, load_op
 from impls.contract import Problem

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.sweep import Fleet
+from harness.fleet import Fleet
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,9 @@ from harness import findings_page, publication, records
 from harness.announcement import Unconfirmed, announced
 from harness.commands import _options as options
 from harness.findings import Finding
+from harness.fleet import Fleet
 from harness.fuzzing import Hunt
 from harness.known import FILE
-from harness.sweep import Fleet
 from harness.terminal import errors, output, progress
 from impls.catalogue import framework_of
 

@@ -42,6 +42,9 @@ ROOM = 48 << 10
 WORTH = 2.0
 #: Seconds between two looks at whether another worker is needed.
 LOOK = 1.0
+#: Jobs that a worker counts for where it is not one. OneFlow's threads poll: they take
+#: 1.5 cores, and are slowed by half as much again by whatever runs beside them there.
+JOBS = {"oneflow": 2}
 #: How often a framework's workers may fail to start in a row.
 STARTS = 3
 
@@ -108,7 +111,8 @@ class _Lane:
 
     def work(self) -> float:
         """Seconds for a task: as of late, or as long as the present one has taken."""
-        waited = time.monotonic() - self.since if self.flying else 0.0
+        at_it = self.ready and self.flying
+        waited = time.monotonic() - self.since if at_it else 0.0
         return max(self.pace, waited)
 
     def answered(self, seconds: float, at: float) -> Task:
@@ -213,7 +217,7 @@ class Fleet:
             if not lane.worker.alive:
                 self._drop(lane)  # it died with nothing to do, which costs no task
         while framework := self._understaffed():
-            if len(self._lanes) >= self.jobs:
+            while not self._fits(framework, self._lanes):
                 self._drop(self._idle())
             try:
                 self._hire(framework)
@@ -221,16 +225,23 @@ class Fleet:
                 yield from self._failed_to_start(framework, str(reason))
 
     def _understaffed(self) -> str:
-        """The framework that most needs another worker now, or ""."""
-        free = len(self._lanes) < self.jobs
-        if not free and not any(map(self._is_idle, self._lanes)):
-            return ""
+        """The framework that most needs another worker now and may have it, or ""."""
+        busy = [lane for lane in self._lanes if not self._is_idle(lane)]
         needs = {
-            name: self._need(name) for name, tasks in self._waiting.items() if tasks
+            name: self._need(name)
+            for name, tasks in self._waiting.items()
+            if tasks and self._fits(name, busy)
         }
-        best = max(needs, key=lambda name: needs[name], default="")
+        # Heavy ones first, before there is much for the caller to do beside them.
+        best = max(needs, key=lambda n: (needs[n], JOBS.get(n, 1)), default="")
         staffed = any(lane.framework == best for lane in self._lanes)
-        return "" if staffed and not (free and needs[best] >= WORTH) else best
+        worth = not staffed or (needs[best] >= WORTH and self._fits(best, self._lanes))
+        return best if worth else ""
+
+    def _fits(self, framework: str, beside: Sequence[_Lane]) -> bool:
+        """Whether the jobs suffice for one more worker beside these."""
+        jobs = sum(JOBS.get(lane.framework, 1) for lane in beside)
+        return not beside or jobs + JOBS.get(framework, 1) <= self.jobs
 
     def _need(self, framework: str) -> float:
         """Seconds of work for one more worker; infinite where there is none yet."""
