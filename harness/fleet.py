@@ -217,7 +217,7 @@ class Fleet:
             if not lane.worker.alive:
                 self._drop(lane)  # it died with nothing to do, which costs no task
         while framework := self._understaffed():
-            while not self._fits(framework, self._lanes):
+            if len(self._lanes) >= self.jobs:
                 self._drop(self._idle())
             try:
                 self._hire(framework)
@@ -235,11 +235,11 @@ class Fleet:
         # Heavy ones first, before there is much for the caller to do beside them.
         best = max(needs, key=lambda n: (needs[n], JOBS.get(n, 1)), default="")
         staffed = any(lane.framework == best for lane in self._lanes)
-        worth = not staffed or (needs[best] >= WORTH and self._fits(best, self._lanes))
-        return best if worth else ""
+        free = len(self._lanes) < self.jobs
+        return "" if staffed and not (free and needs[best] >= WORTH) else best
 
     def _fits(self, framework: str, beside: Sequence[_Lane]) -> bool:
-        """Whether the jobs suffice for one more worker beside these."""
+        """Whether the jobs suffice for one more worker to be busy beside these."""
         jobs = sum(JOBS.get(lane.framework, 1) for lane in beside)
         return not beside or jobs + JOBS.get(framework, 1) <= self.jobs
 
@@ -279,7 +279,10 @@ class Fleet:
     def _feed(self, lane: _Lane, timeout: float) -> Iterator[Outcome]:
         """Send what the worker has room for."""
         waiting = self._waiting.get(lane.framework)
+        busy = [other for other in self._lanes if other.flying]
         if not lane.ready or lane.overdue:
+            return
+        if not (lane.flying or self._fits(lane.framework, busy)):
             return
         while waiting and lane.has_room_for(waiting[0]):
             task = waiting.popleft()

@@ -307,7 +307,7 @@ def test_the_interval_of_a_comparison_covers_beside_a_neighbour():
     def covers(seed):
         machine = Machine(seed, noise=0.1, neighbour=3.0)
         a, b = machine.work(1e-3), machine.work(1.05e-3)
-        ratio = compare(a, b, budget=0.4, timer=machine.timer, seed=seed).ratio
+        ratio = compare(a, b, budget=0.2, timer=machine.timer, seed=seed).ratio
         return ratio.low <= 1.05 <= ratio.high
 
     assert 0.88 <= np.mean([covers(seed) for seed in range(60)]) <= 1
@@ -349,7 +349,7 @@ def test_noise_is_that_of_either_side_against_itself():
     def noise(seed):
         machine = Machine(seed, noise=0.05)
         a, b = machine.work(1e-3), machine.work(2e-3)
-        return compare(a, b, budget=0.5, timer=machine.timer, seed=seed).noise
+        return compare(a, b, budget=0.2, timer=machine.timer, seed=seed).noise
 
     trials = [noise(seed) for seed in range(60)]
     assert 0.88 <= np.mean([one.low <= 1 <= one.high for one in trials]) <= 1
