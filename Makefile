@@ -12,7 +12,7 @@ run: environments  ## the main job: a tour of the project, then every gradient j
 	.venv/bin/gradwatch report; exit $$code
 
 test: environments lint types  ## lint, types and the test suite
-	.venv/bin/python -m pytest -n auto
+	.venv/bin/python -m pytest -n auto --dist worksteal
 
 lint: environments  ## ruff: rules and format
 	.venv/bin/ruff check .

@@ -8,8 +8,9 @@ a ratio up to the limit is rounding, a larger one is a wrong gradient.
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -207,14 +208,9 @@ def _structural_fault(truth: Truth, got: Array | None, has: str, wants: str) -> 
 
 
 def _judge_numbers(truth: Truth, got: Array, limit: float, dtype: str) -> Judgement:
-    with np.errstate(all="ignore"):
-        judged = np.isfinite(truth.value) & np.isfinite(truth.radius)
-        lost = judged & ~np.isfinite(got)
-        error = np.abs(got - truth.value).astype(np.float64)
-        ratios = np.where(error == 0, 0.0, error / truth.radius)
-    ratios = np.where(judged, np.where(lost, np.inf, ratios), 0.0)
-    silent = ~judged | ~_informative(truth, limit)
-    share = float(np.mean(silent)) if silent.size else 1.0
+    ratios, lost = _ratios(truth, got)
+    told = np.count_nonzero(_informative(truth, limit))
+    share = 1 - told / ratios.size if ratios.size else 1.0
     verdict = _verdict(ratios, lost, share, limit)
     if not ratios.size:
         message = f"{truth.tensor}: no element to compare"
@@ -234,15 +230,29 @@ def _judge_numbers(truth: Truth, got: Array, limit: float, dtype: str) -> Judgem
     return replace(found, message=_told(found, dtype))
 
 
-def _informative(truth: Truth, limit: float) -> NDArray[np.bool_]:
+def _ratios(truth: Truth, got: Array) -> tuple[NDArray[np.float64], bool]:
+    """Error over radius, and whether something is not finite where the truth is."""
     with np.errstate(all="ignore"):
-        allowed = limit * truth.radius
-        enough: NDArray[np.bool_] = allowed <= SAYS_NOTHING * np.abs(truth.value)
-    return enough
+        error = np.abs(got - truth.value).astype(np.float64)
+        ratios: NDArray[np.float64] = error / truth.radius
+        if ratios.size and ratios.max() < np.inf:  # false for nan
+            return ratios, False
+        judged = np.isfinite(truth.value) & np.isfinite(truth.radius)
+        lost = judged & ~np.isfinite(got)
+        ratios = np.where(error == 0, 0.0, ratios)
+    return np.where(judged, np.where(lost, np.inf, ratios), 0.0), bool(lost.any())
 
 
-def _verdict(ratios: Array, lost: Array, share: float, limit: float) -> str:
-    if lost.any():
+def _informative(truth: Truth, limit: float) -> NDArray[np.bool_]:
+    """Where what is allowed is little beside the value, which has to be finite."""
+    with np.errstate(all="ignore"):
+        size = np.abs(truth.value.astype(np.float64))
+        enough: NDArray[np.bool_] = limit * truth.radius <= SAYS_NOTHING * size
+        return enough if size.size and size.max() < np.inf else enough & (size < np.inf)
+
+
+def _verdict(ratios: Array, lost: bool, share: float, limit: float) -> str:
+    if lost:
         return "nonfinite"
     if (ratios > limit).any():
         return "disagree"
@@ -298,8 +308,7 @@ def _problem(
 
 
 def _check_attributes(op: Op, attributes: dict[str, Any]) -> None:
-    parameters = inspect.signature(op.said("formula")).parameters.values()
-    named = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+    named = _keywords(op.said("formula"))
     missing = [p.name for p in named if p.default is p.empty]
     missing = [name for name in missing if name not in attributes]
     if missing:
@@ -307,6 +316,12 @@ def _check_attributes(op: Op, attributes: dict[str, Any]) -> None:
     for name in attributes:
         if name not in [p.name for p in named]:
             raise ValueError(f"{op.name} has no attribute {name!r}")
+
+
+@functools.lru_cache(maxsize=256)
+def _keywords(formula: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    parameters = inspect.signature(formula).parameters.values()
+    return tuple(p for p in parameters if p.kind is p.KEYWORD_ONLY)
 
 
 def _precision(arrays: Sequence[Array], dtype: str | None) -> str:

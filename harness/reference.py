@@ -9,7 +9,7 @@ precision is no wider than float64, the radius doubles by itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -84,20 +84,29 @@ def reference(problem: Problem) -> Reference:
     wide = wider(precision)
     problem = replace(
         problem,
-        inputs={n: precision.round(a.astype(wide)) for n, a in problem.inputs.items()},
+        inputs={n: _rounded(a, precision, wide) for n, a in problem.inputs.items()},
         cotangents=[
-            None if a is None else precision.round(a.astype(wide))
+            None if a is None else _rounded(a, precision, wide)
             for a in problem.cotangents
         ],
     )
     nodes = _nodes(problem, "first")
-    truths = {"first": _truths(nodes, precision, wide)}
-    if _selects(nodes):
+    order = graph.topological_order(nodes.values())
+    truths = {"first": _truths(nodes, order, precision, wide)}
+    if _selects(order):
         for convention in graph.TIES[1:]:
-            other = _truths(_nodes(problem, convention), precision, wide)
+            others = _nodes(problem, convention)
+            behind = graph.topological_order(others.values())
+            other = _truths(others, behind, precision, wide)
             if _differ(truths["first"], other):
                 truths[convention] = other
-    return Reference(truths, limit_for(longest_reduction(nodes.values())), wide.name)
+    return Reference(truths, limit_for(longest_reduction(order)), wide.name)
+
+
+def _rounded(array: Array, precision: Precision, wide: np.dtype[Any]) -> Array:
+    """In the wide type, what the precision holds of an array."""
+    held = array.astype(wide)
+    return held if array.dtype.name == precision.name else precision.round(held)
 
 
 def _nodes(problem: Problem, convention: str) -> dict[str, graph.Node]:
@@ -129,10 +138,13 @@ def _nodes(problem: Problem, convention: str) -> dict[str, graph.Node]:
 
 
 def _truths(
-    nodes: Mapping[str, graph.Node], precision: Precision, wide: np.dtype[Any]
+    nodes: Mapping[str, graph.Node],
+    order: Sequence[graph.Node],
+    precision: Precision,
+    wide: np.dtype[Any],
 ) -> dict[str, Truth]:
     graph.forward(nodes.values())
-    errors = running_errors(nodes.values(), precision)
+    errors = running_errors(order, precision)
     roundoff = precision.roundoff + float(np.finfo(wide).eps) / 2
     with np.errstate(all="ignore"):
         return {
@@ -141,9 +153,8 @@ def _truths(
         }
 
 
-def _selects(nodes: Mapping[str, graph.Node]) -> bool:
+def _selects(order: Sequence[graph.Node]) -> bool:
     """Whether the graph holds a choice that a tie could turn around."""
-    order = graph.topological_order(nodes.values())
     names = {node.primitive.name for node in order if node.primitive}
     return bool(names & {*graph.SELECTIONS, "argmax"})
 

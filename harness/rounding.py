@@ -16,6 +16,7 @@ Algorithms, 2nd ed., section 3.3; the bounds of single functions are mean-value 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from impls.graph import Node, topological_order
+from impls.graph import Node
 
 Array = NDArray[Any]
 Error = NDArray[np.float64]
@@ -43,17 +44,17 @@ class Precision:
     least: int
     most: int
 
-    @property
+    @functools.cached_property
     def roundoff(self) -> float:
         """Unit roundoff u: the largest relative error of rounding to nearest."""
         return math.ldexp(1.0, -self.digits)
 
-    @property
+    @functools.cached_property
     def smallest(self) -> float:
         """Smallest normal number."""
         return math.ldexp(1.0, self.least)
 
-    @property
+    @functools.cached_property
     def largest(self) -> float:
         """Largest finite number."""
         return math.ldexp(2.0 - 2.0 ** (1 - self.digits), self.most - 1)
@@ -84,8 +85,8 @@ PRECISIONS = {
 }
 
 
-def running_errors(outputs: Iterable[Node], precision: Precision) -> dict[Node, Error]:
-    """E of the outputs and of every node behind them, in units of the unit roundoff.
+def running_errors(order: Iterable[Node], precision: Precision) -> dict[Node, Error]:
+    """E of every node, in units of the unit roundoff; inputs come before their users.
 
     Leaves are exact where the format holds their value; a constant that it must round
     (4.3, an eps of 1e-5) counts one rounding.
@@ -93,16 +94,24 @@ def running_errors(outputs: Iterable[Node], precision: Precision) -> dict[Node, 
     errors: dict[Node, Error] = {}
     sizes: dict[Node, Error] = {}
     with np.errstate(all="ignore"):
-        for node in topological_order(outputs):
-            size = np.asarray(node.value.astype(np.float64))
-            sizes[node] = np.abs(size, out=size)
+        for node in order:
+            sizes[node] = _size(node, sizes)
             errors[node] = _error(node, sizes, errors, precision)
     return errors
 
 
-def longest_reduction(outputs: Iterable[Node]) -> int:
-    """The largest number of terms that any sum or product in the graph adds up."""
-    return max((_terms(node) for node in topological_order(outputs)), default=1)
+def _size(node: Node, sizes: dict[Node, Error]) -> Error:
+    """Magnitudes in float64; elements that only move bring theirs along."""
+    if node.primitive is not None and ERROR[node.primitive.name] is _copied:
+        source = sizes[node.inputs[0]]
+        return np.asarray(node.primitive.compute(source, **node.attributes))
+    size = np.asarray(node.value.astype(np.float64))
+    return np.abs(size, out=size)
+
+
+def longest_reduction(nodes: Iterable[Node]) -> int:
+    """The largest number of terms that any sum or product among the nodes adds up."""
+    return max(map(_terms, nodes), default=1)
 
 
 def _terms(node: Node) -> int:
@@ -123,11 +132,15 @@ def _error(
 ) -> Error:
     if node.primitive is None:
         exact = precision.round(node.value) == node.value
+        if exact.all():
+            return np.zeros_like(sizes[node])
         return np.where(exact, 0.0, sizes[node])
     at = _At(node, sizes, errors, precision)
     error = np.asarray(ERROR[node.primitive.name](at), dtype=np.float64)
+    if error.size and at.v.max() + at.u * error.max() <= precision.largest:
+        return error
     sound = at.v + at.u * error <= precision.largest  # false for nan
-    return error if sound.all() else np.where(sound, error, np.inf)
+    return np.where(sound, error, np.inf)
 
 
 class _At:
@@ -149,7 +162,7 @@ class _At:
     @property
     def underflow(self) -> Error | float:
         """A result that is not exactly zero may be flushed to it."""
-        if self.v.all():
+        if self.v.size and self.v.min() > 0:
             return self.tiny
         nonzero: Error = (self.a != 0) & (self.b != 0)
         return nonzero * self.tiny
@@ -168,7 +181,7 @@ def _product(at: _At) -> Error:
     error += at.underflow
     if eb.any():
         error += (a + at.u * ea) * eb
-    if np.isfinite(error).all():
+    if error.size and error.max() < np.inf:  # false for nan
         return error
     # An exact zero times something unbounded is still zero, not nan.
     cross = np.where(b == 0, 0, b * ea) + np.where(a == 0, 0, a * eb)
@@ -186,7 +199,9 @@ def _quotient(at: _At) -> Error:
     error /= left
     error += at.v
     error += at.underflow
-    return error if (left > 0).all() else np.where(left > 0, error, np.inf)
+    if left.size and left.min() > 0:
+        return error
+    return np.where(left > 0, error, np.inf)
 
 
 def _exp(at: _At) -> Error:
@@ -240,8 +255,8 @@ def _reduction(at: _At) -> Error:
     node = at.node
     assert node.primitive is not None
     add_up = node.primitive.compute
-    error: Error = add_up(at.e[0], **node.attributes)
-    return error + (add_up(at.a, **node.attributes) if _terms(node) > 1 else 0.0)
+    terms = at.e[0] + at.a if _terms(node) > 1 else at.e[0]
+    return np.asarray(add_up(terms, **node.attributes))
 
 
 def _matmul(at: _At) -> Error:

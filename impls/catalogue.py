@@ -42,7 +42,8 @@ def load_op(name: str) -> Op:
     """
     if name.endswith(".py"):
         return _op_of(_load_path(Path(name)))
-    known("op", name, op_names())
+    if not (_HERE / "ops" / f"{name}.py").is_file():
+        known("op", name, op_names())
     return _op_of(importlib.import_module(f"impls.ops.{name}"))
 
 

@@ -27,7 +27,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,7 +136,7 @@ class Node:
 
 
 def topological_order(
-    outputs: Iterable[Node], stop: Callable[[Node], bool] = lambda node: False
+    outputs: Iterable[Node], stop: Callable[[Node], bool] | None = None
 ) -> list[Node]:
     """All nodes that the outputs need, inputs before their users.
 
@@ -146,15 +146,15 @@ def topological_order(
     """
     order: list[Node] = []
     seen: set[Node] = set()
-    stack = [(node, False) for node in outputs]
+    stack: list[Node | None] = [*outputs]
     while stack:
-        node, finished = stack.pop()
-        if finished:
-            order.append(node)
-        elif node not in seen and not stop(node):
+        node = stack.pop()
+        if node is None:  # above a node whose inputs are all in the order
+            order.append(cast(Node, stack.pop()))
+        elif node not in seen and not (stop and stop(node)):
             seen.add(node)
-            stack.append((node, True))
-            stack.extend((source, False) for source in node.inputs)
+            stack += (node, None)
+            stack += node.inputs
     return order
 
 
@@ -265,16 +265,23 @@ def _fit(part: Node, have: tuple[int, ...], want: tuple[int, ...]) -> Node:
 
 # Arithmetic ---------------------------------------------------------------------
 
+
+def _subtract_rule(dy: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
+    """The minus after the sum over copies, which leaves fewer elements to turn."""
+    return _fit(dy, y.shape, a.shape), -_fit(dy, y.shape, b.shape)
+
+
+def _divide_rule(dy: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
+    da = dy / b
+    return _fit(da, y.shape, a.shape), -_fit(da * y, y.shape, b.shape)
+
+
 add = primitive("add", np.add, _broadcasting(lambda dy, y, a, b: (dy, dy)))
-subtract = primitive(
-    "subtract", np.subtract, _broadcasting(lambda dy, y, a, b: (dy, -dy))
-)
+subtract = primitive("subtract", np.subtract, _subtract_rule)
 multiply = primitive(
     "multiply", np.multiply, _broadcasting(lambda dy, y, a, b: (dy * b, dy * a))
 )
-divide = primitive(
-    "divide", np.divide, _broadcasting(lambda dy, y, a, b: (dy / b, -(dy / b) * y))
-)
+divide = primitive("divide", np.divide, _divide_rule)
 negative = primitive("negative", np.negative, lambda dy, y, a: (-dy,))
 
 # Functions of one element ---------------------------------------------------------
