@@ -235,8 +235,7 @@ class Fleet:
         # Heavy ones first, before there is much for the caller to do beside them.
         best = max(needs, key=lambda n: (needs[n], JOBS.get(n, 1)), default="")
         staffed = any(lane.framework == best for lane in self._lanes)
-        free = len(self._lanes) < self.jobs
-        return "" if staffed and not (free and needs[best] >= WORTH) else best
+        return "" if staffed and needs[best] < WORTH else best
 
     def _fits(self, framework: str, beside: Sequence[_Lane]) -> bool:
         """Whether the jobs suffice for one more worker to be busy beside these."""

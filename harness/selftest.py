@@ -99,10 +99,11 @@ def try_judges(
         progress: Called with the number of tasks done and of all.
     """
     score = Score()
+    leader = "torch" if not interpreter_of("torch").why_missing else "numpy"
     paired = {
         task.id: (trial, task)
         for trial in chosen(extent, ops or catalogue.op_names(), seed)
-        for task in tasks(trial, extent)
+        for task in tasks(trial, extent, leader)
     }
     outcomes = sweep([t for _, t in paired.values()], jobs=jobs, timeout=timeout)
     for done, outcome in enumerate(outcomes, 1):
@@ -115,10 +116,12 @@ def try_judges(
     return score
 
 
-def tasks(trial: Trial, extent: Extent) -> Iterator[Task]:
-    """What the workers are asked about a trial, one task for each framework."""
+def tasks(trial: Trial, extent: Extent, leader: str) -> Iterator[Task]:
+    """What the workers are asked about a trial, one task for each framework.
+
+    `leader` is the framework whose worker plants the errors.
+    """
     problem = trial.problem
-    leader = "torch" if not interpreter_of("torch").why_missing else "numpy"
     for framework, backends in _by_framework(leader).items():
         leads = framework == leader
         if framework == "oneflow" and problem.dtype in ("float16", "bfloat16"):
