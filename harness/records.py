@@ -73,9 +73,9 @@ def machine_name() -> str:
 
 
 def _commit() -> tuple[str, bool]:
-    """The commit of the checkout, and whether its files differ from it."""
-    commit = _git("rev-parse", "HEAD")
-    return commit, bool(_git("status", "--porcelain", "--untracked-files=no"))
+    """The commit of the checkout, and whether what runs differs from it."""
+    changed = ("status", "--porcelain", "--untracked-files=no")
+    return _git("rev-parse", "HEAD"), bool(_git(*changed, "--", ".", ":!results"))
 
 
 def _git(*arguments: str) -> str:

@@ -36,6 +36,14 @@ def test_a_clean_page_is_found_clean(tmp_path, backend):
     assert outcome.seconds > 0
 
 
+@pytest.mark.parametrize("backend", ["numpy_manual", "numpy_graph"])
+def test_numpy_has_no_bfloat16_and_says_so(tmp_path, backend):
+    asked = task(page(tmp_path), backend)
+    asked = replace(asked, problem=replace(asked.problem, dtype="bfloat16"))
+    told = answer({"request": "evaluate", **asked.payload()})
+    assert (told["kind"], told["message"]) == ("unsupported", "NumPy has no bfloat16")
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     ("planted", "mutated"),

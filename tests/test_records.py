@@ -7,6 +7,7 @@ import pytest
 
 from harness import records
 from harness.records import Unreadable
+from tests.histories import git, repository
 
 
 def test_what_is_not_finite_becomes_null(tmp_path):
@@ -25,6 +26,24 @@ def test_the_surroundings_name_neither_path_nor_host():
     assert {"machine", "python", "commit", "dirty", "date", "cores"} <= set(
         records.surroundings()
     )
+
+
+@pytest.mark.parametrize(
+    ("changed", "dirty"),
+    [("impls/ops/square.py", True), ("results/asv/square.json", False)],
+)
+def test_results_that_are_not_committed_make_no_dirty_tree(
+    tmp_path, monkeypatch, changed, dirty
+):
+    repository(tmp_path, ["square"])
+    (tmp_path / "results" / "asv").mkdir(parents=True)
+    (tmp_path / "results" / "asv" / "square.json").write_text("{}")
+    git(tmp_path, "add", "results")
+    git(tmp_path, "commit", "-q", "-m", "results")
+    monkeypatch.setattr(records, "ROOT", tmp_path)
+    assert not records.surroundings()["dirty"]
+    (tmp_path / changed).write_text("changed")
+    assert records.surroundings()["dirty"] == dirty
 
 
 def test_the_machine_has_the_name_that_it_is_given(monkeypatch):

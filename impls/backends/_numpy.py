@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from impls.contract import Array, Problem, Result
+from impls.contract import Array, Problem, Result, Unsupported
 
 
 class NumpyStep:
@@ -67,4 +67,6 @@ class NumpyBackend:
 
     def prepare(self, problem: Problem) -> Any:
         """Cast the arrays; the page's dialect is looked up here."""
+        if not hasattr(np, problem.dtype):
+            raise Unsupported(f"NumPy has no {problem.dtype}")
         return self.step(problem, problem.op.said(self.dialect, "numpy"))
