@@ -105,7 +105,10 @@ def _in_turn(
 
 @dataclass(frozen=True)
 class Warm:
-    """A timer that has a run called once, not timed, before each of its samples.
+    """A timer that has a run called, not timed, before each of its samples.
+
+    Once, or for `least` nanoseconds: a process that slept until it was asked finds its
+    core slow, too.
 
     In turn with others a call finds the caches as they left them, and the threads of
     its framework asleep: beside four others, and beside other jobs, log_softmax takes
@@ -114,6 +117,7 @@ class Warm:
     """
 
     timer: Timer
+    least: int = 0
 
     @property
     def now(self) -> Callable[[], int]:
@@ -121,9 +125,14 @@ class Warm:
         return self.timer.now
 
     def __call__(self, run: Run, calls: int) -> Reading:
-        """Call once, wait, then take the sample."""
+        """Call and wait until it is warm, then take the sample."""
+        wait = getattr(run, "wait", bool)
         run()
-        getattr(run, "wait", bool)()
+        wait()
+        begun = self.now() if self.least else 0
+        while self.least and self.now() - begun < self.least:
+            run()
+            wait()
         return self.timer(run, calls)
 
 

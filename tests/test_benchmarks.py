@@ -317,6 +317,21 @@ def test_a_sample_is_taken_after_a_call_that_is_not_timed():
     assert told == ["call", "wait", "sample of 3"]
 
 
+def test_a_process_that_slept_is_kept_awake_before_a_sample():
+    """A call takes 2 ms by this clock: after the first, 5 ms are another three."""
+    told = []
+
+    class Timer:
+        def now(self):
+            return len(told) * 2_000_000
+
+        def __call__(self, run, calls):
+            return Reading(len(told))
+
+    reading = Warm(Timer(), least=5_000_000)(lambda: told.append("call"), 1)
+    assert reading == Reading(4)
+
+
 def test_only_the_ops_that_were_chosen_are_measured(monkeypatch):
     monkeypatch.setenv("ASV_OPS", "square exp2")
     monkeypatch.setenv("ASV_FRAMEWORKS", "numpy")
