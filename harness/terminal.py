@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 
 from rich.console import Console
@@ -42,7 +44,42 @@ def errors() -> Console:
 
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on standard error, if that is a terminal; a call moves it."""
+    """A progress bar on standard error, if that is a terminal; a call moves it.
+
+    Ctrl-C inside is never lost: where it comes in a callback of the garbage collector
+    (Hypothesis has one), Python drops the exception, and the next call raises it anew.
+    """
+    with _interrupts() as heard, _bar(what) as move:
+
+        def advance(done: int, total: int) -> None:
+            if heard:
+                raise KeyboardInterrupt
+            move(done, total)
+
+        yield advance
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """The interrupts that have come; each is raised as well."""
+    heard: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield heard  # Python delivers signals to the main thread alone
+        return
+
+    def hear(number: int, frame: object) -> None:
+        heard.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, hear)
+    try:
+        yield heard
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
