@@ -94,14 +94,16 @@ def _git(*arguments: str) -> str:
 
 def strict(value: Any) -> Any:
     """The same data with null for what is not finite, tuples as lists."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return strict(dataclasses.asdict(value))
+    if isinstance(value, (str, int, type(None))):  # first, for most of it is that
+        return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {str(k): strict(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [strict(v) for v in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return strict(dataclasses.asdict(value))
     return value
 
 
