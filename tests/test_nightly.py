@@ -10,11 +10,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from lxml import etree
 
 from harness import checkouts, nightly, parts, records
+from harness.findings import Finding, Site
 from harness.journal import Busy, Journal, alone, guarded
 from harness.nightly import Done, Night, Problem, Result
 from harness.records import Unreadable
@@ -315,6 +317,7 @@ def test_a_piece_that_is_cut_short_is_made_again(tmp_path):
 KILLED = """
 import sys, time
 from pathlib import Path
+from types import SimpleNamespace
 from harness import nightly
 from harness.journal import Journal
 from harness.nightly import Night, Problem, Result
@@ -535,6 +538,35 @@ def test_a_slowdown_fails_the_night_and_is_its_first_line(project):
     assert done.returncode == 1, done.stderr
     first = (root / "nightly" / "summary.md").read_text().splitlines()[0]
     assert first.startswith("**New: square on numpy_manual: time_backward step at ")
+
+
+@pytest.mark.parametrize(("backend", "new"), [("numpy_manual", 0), ("numpy_graph", 1)])
+def test_a_finding_is_new_where_none_of_that_op_and_backend_is_recorded(
+    tmp_path, monkeypatch, backend, new
+):
+    """Recorded is one of square on numpy_manual, in another tensor and verdict."""
+    site = {"op": "square", "backend": backend, "verdict": "disagree", "place": "state"}
+    record = {"op": "square", "backend": backend, "case": "square[normal-3-float32]"}
+    record |= {"tensor": "y", "verdict": "disagree", "message": "y[0]: got 1"}
+    found = {"records": [{"id": "new", "record": record, **site}]}
+    monkeypatch.setattr(parts, "_command", lambda *_: Result(""))
+    monkeypatch.setattr(
+        parts.records, "read", lambda _: {"summary": {"tried": 9}, **found}
+    )
+    recorded = Finding(Site("square", "numpy_manual", "nonfinite", "backward"), record)
+    monkeypatch.setattr(parts.publication, "load", lambda _: [recorded])
+    night = SimpleNamespace(
+        folder=tmp_path,
+        results=tmp_path,
+        share=1,
+        seed=0,
+        ops=(),
+        backends=(),
+        journal=SimpleNamespace(path=lambda _: tmp_path),
+    )
+    result = parts.fuzz(night)
+    assert [p.op for p in result.problems] == ["square"] * new
+    assert result.told == f"9 trials, {new} of 1 findings are new"
 
 
 def test_a_quiet_night_is_exit_0_and_the_next_begins_anew(project):
