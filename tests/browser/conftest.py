@@ -30,13 +30,15 @@ FLAGS = (
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A site of 200 commits, with a wrong gradient, a finding and a truncated file."""
+    """A site of 90 commits, with a wrong gradient, a finding and a truncated file."""
     folder = tmp_path_factory.mktemp("year")
     results = folder / "results"
-    invented.write_agree(results, 199)
-    invented.write_agree(results, 180, f"recorded/{invented.MACHINE}/agree.json")
-    invented.write_time(results, 199)
-    invented.write_history(results, 200)
+    invented.write_agree(results, invented.COMMITS - 1)
+    invented.write_agree(
+        results, invented.STEP, f"recorded/{invented.MACHINE}/agree.json"
+    )
+    invented.write_time(results, invented.COMMITS - 1)
+    invented.write_history(results, invented.COMMITS)
     invented.write_finding(results)
     (results / "latest" / "cut.json").write_text('{"schema": 1, "records": [')
     return write_site(results, folder / "html").index.parent

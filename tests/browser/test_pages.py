@@ -191,7 +191,7 @@ def test_an_exact_result_is_drawn_though_the_axis_is_logarithmic(
     (accuracy,) = (o.text for o in select.options if o.text.startswith("worst ratio"))
     select.select_by_visible_text(accuracy)
     shown = points(chromium, "history")
-    assert len(shown["x"]) == 200 * len(backend_names())
+    assert len(shown["x"]) == invented.COMMITS * len(backend_names())
     assert {text.split()[0] for text in shown["told"]} == {"0"}
 
 
