@@ -1,6 +1,6 @@
 # The targets; each line that begins with "name: ... ##" is its own help.
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types findings environments oneflow bench bench-sizes history pages report pictures version clean
+.PHONY: help run test test-slow lint types findings environments oneflow bench bench-sizes history pages report pictures version clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -12,7 +12,10 @@ run: environments  ## the main job: a tour of the project, then every gradient j
 	.venv/bin/gradwatch report; exit $$code
 
 test: environments lint types  ## lint, types and the test suite
-	.venv/bin/python -m pytest -n auto --dist worksteal
+	.venv/bin/python -m pytest -n auto --dist worksteal -m "not slow"
+
+test-slow: environments  ## the tests of more than ten seconds; CI runs them too
+	.venv/bin/python -m pytest -n auto -m slow
 
 lint: environments  ## ruff: rules and format
 	.venv/bin/ruff check .
