@@ -141,7 +141,7 @@ def _settle(
             continue
         if outcome.result is not None:
             result = outcome.result
-            tensors[backend] = {**result.gradients, **result.outputs, **result.state}
+            tensors[backend] = result.tensors
             if not outcome.repeatable:
                 found.unrepeatable.append(f"{trial.name} {backend}")
         judged[backend] = [
@@ -169,7 +169,7 @@ def _judgements(right: Reference, outcome: Outcome) -> Iterator[Judgement]:
         message = "a saved tensor was overwritten: the second backward differs"
         yield Judgement("saved", "malformed", message=message)
     result = outcome.result
-    got = {**result.gradients, **result.outputs, **result.state}
+    got = result.tensors
     dtype = outcome.task.problem.dtype
     yield from judge_tensors(right, got, result.dtypes, dtype=dtype)
 

@@ -77,7 +77,7 @@ def flags(problem: Problem) -> str:
         for name, value in sorted(problem.attributes.items())
         if isinstance(value, bool)
     ]
-    if any(array.size == 0 for array in problem.inputs.values()):
+    if problem.empty:
         told.append("empty")
     return "".join(f"-{flag}" for flag in told)
 

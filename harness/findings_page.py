@@ -31,14 +31,15 @@ def page(findings: Sequence[Finding]) -> str:
     defects = defaultdict(list)
     for finding in findings:
         defects[_defect(finding)].append(finding)
-    by_kind = {"defects": [], "conventions": []}  # type: dict[str, list[list[Finding]]]
+    by_kind: dict[str, list[list[Finding]]] = {"defects": [], "conventions": []}
     for (_, _, kind, _), several in sorted(defects.items()):
         by_kind["conventions" if kind == "convention" else "defects"].append(several)
     parts = [_OPENING, "## At a glance\n", *_table(by_kind["defects"])]
     framework = ""
     for several in by_kind["defects"]:
         name = _framework(several[0])
-        parts += [] if name == framework else [f"\n## {name}\n"]
+        if name != framework:
+            parts.append(f"\n## {name}\n")
         framework = name
         parts += _section(several)
     if by_kind["conventions"]:
@@ -100,7 +101,5 @@ def _section(several: Sequence[Finding]) -> Iterator[str]:
     title, _, rest = paragraph(first).partition("\n")
     yield f"\n### {title.strip('*').partition(': ')[2]}\n{rest}"
     if others:
-        links = (
-            f"[{f.site.id}](../results/findings/{f.site.id}/finding.md)" for f in others
-        )
+        links = (f"[{f.site.id}]({_RESULTS}/{f.site.id}/finding.md)" for f in others)
         yield f"\nThe same defect, or one like it: {', '.join(links)}."

@@ -278,9 +278,9 @@ class Fleet:
     def _feed(self, lane: _Lane, timeout: float) -> Iterator[Outcome]:
         """Send what the worker has room for."""
         waiting = self._waiting.get(lane.framework)
-        busy = [other for other in self._lanes if other.flying]
         if not lane.ready or lane.overdue:
             return
+        busy = [other for other in self._lanes if other.flying]
         if not (lane.flying or self._fits(lane.framework, busy)):
             return
         while waiting and lane.has_room_for(waiting[0]):

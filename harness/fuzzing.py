@@ -267,9 +267,7 @@ class Hunt:
         for outcome in self.fleet.run(tasks, timeout=self.timeout):
             told = outcome.kind
             if outcome.result is not None:
-                result = outcome.result
-                everything = {**result.gradients, **result.outputs, **result.state}
-                array = everything.get(record["tensor"])
+                array = outcome.result.tensors.get(record["tensor"])
                 told = _shown(array, record["worst_index"])
                 told = "runs" if record["tensor"] == "all" else told
             values[outcome.task.backend] = told
@@ -300,9 +298,9 @@ def _truth(trial: Trial) -> Reference | None:
 
 def _pattern(trial: Trial) -> tuple[str, bool, tuple[int, ...]]:
     """Of what kind a trial is, in the eyes of a backend that it may kill."""
-    inputs = trial.problem.inputs.values()
-    empty = any(array.size == 0 for array in inputs)
-    return trial.problem.op.name, empty, tuple(array.ndim for array in inputs)
+    problem = trial.problem
+    ndims = tuple(array.ndim for array in problem.inputs.values())
+    return problem.op.name, problem.empty, ndims
 
 
 def _largest(trial: Trial) -> int:

@@ -173,9 +173,7 @@ def _by_convention(
     """Say `convention` of those tensors that would be others under another one."""
     settled = []
     for j in judgements:
-        values = [truths[j.tensor].value for truths in right.truths.values()]
-        depends = any(not np.array_equal(values[0], v, equal_nan=True) for v in values)
-        if depends and j.verdict in ("agree", "vacuous"):
+        if j.verdict in ("agree", "vacuous") and right.hangs_on_ties(j.tensor):
             told = f"{j.tensor}: right at a tie, broken by the {name} convention"
             j = replace(j, verdict="convention", convention=name, message=told)
         settled.append(j)

@@ -186,8 +186,9 @@ def _figures(
     outcome = Outcome.of(task, {"seconds": 0.0, **reply}, "")
     assert outcome.result is not None
     result = outcome.result
-    everything = {**result.gradients, **result.outputs, **result.state}
-    judgements = judge_tensors(right, everything, result.dtypes, dtype=request["dtype"])
+    judgements = judge_tensors(
+        right, result.tensors, result.dtypes, dtype=request["dtype"]
+    )
     wrong = [j.message for j in judgements if not j.passes]
     wrong += [f"{name} was overwritten" for name in outcome.mutated]
     if outcome.saved_intact is False:

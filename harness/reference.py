@@ -59,6 +59,11 @@ class Reference:
         """Whether some gradient depends on how ties are broken."""
         return len(self.truths) > 1
 
+    def hangs_on_ties(self, tensor: str) -> bool:
+        """Whether this tensor is another one where ties are broken differently."""
+        first, *others = (truths[tensor].value for truths in self.truths.values())
+        return any(not np.array_equal(first, v, equal_nan=True) for v in others)
+
 
 def limit_for(reduction: int) -> float:
     """The judge's one constant, for sums of up to `reduction` terms.

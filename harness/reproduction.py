@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +67,7 @@ def repro(
         attributes=dict(problem.attributes),
         dtype=problem.dtype,
         layouts=[_maker(name) for name in (trial.layout, trial.cotangent_layout)],
-        tensor=record["tensor"],
-        empty=any(array.size == 0 for array in problem.inputs.values()),
+        empty=problem.empty,
         death=record["verdict"] in ("crash", "timeout"),
         answers=[] if right is None else list(_answers(right, record)),
         limit=record["limit"],
@@ -88,17 +87,13 @@ def _answers(right: Reference, record: Record) -> Iterator[dict[str, Answer]]:
     to both inputs is wrong, though each gradient is right in one way.
     """
     tensor, ways = record["tensor"], list(right.truths.values())
+    if tensor not in ways[0]:
+        return
+    names = [n for n in ways[0] if n == tensor or right.hangs_on_ties(n)]
     if record["verdict"] == "convention":  # the finding is just that it is not ours
-        ways = ways[:1]
-    names = [n for n in ways[0] if n == tensor or _differs(ways, n)]
-    if tensor in names:
-        for truths in ways:
-            yield {n: _answer(truths[n]) for n in names}
-
-
-def _differs(ways: Sequence[Mapping[str, Truth]], name: str) -> bool:
-    values = [truths[name].value for truths in ways]
-    return any(not np.array_equal(values[0], v, equal_nan=True) for v in values)
+        ways, names = ways[:1], [tensor]
+    for truths in ways:
+        yield {n: _answer(truths[n]) for n in names}
 
 
 def _answer(truth: Truth) -> Answer:

@@ -325,9 +325,8 @@ def judged_reply(task: Task, reply: Mapping[str, Any]) -> tuple[Judgement, ...]:
     """Verdicts on all tensors that `harness.evaluation.evaluate` returned."""
     result = Outcome.of(task, {"kind": "result", "seconds": 0.0, **reply}, "").result
     assert result is not None  # the reply is a result: other kinds have raised
-    got = {**result.gradients, **result.outputs, **result.state}
-    problem = task.problem
-    return judge_tensors(reference(problem), got, result.dtypes, dtype=problem.dtype)
+    right, dtype = reference(task.problem), task.problem.dtype
+    return judge_tensors(right, result.tensors, result.dtypes, dtype=dtype)
 
 
 def _in_one_process(a: Side, b: Side, plan: Plan) -> Record:

@@ -180,6 +180,11 @@ class Problem:
         """The inputs whose gradients are asked for: distinct and differentiable."""
         return tuple(n for n in self.op.differentiable if n not in self.aliases)
 
+    @property
+    def empty(self) -> bool:
+        """Whether some input has no elements."""
+        return any(array.size == 0 for array in self.inputs.values())
+
     def arguments(self, tensors: Mapping[str, Any]) -> list[Any]:
         """The op's positional arguments, repeated tensors included."""
         return [tensors[self.aliases.get(name, name)] for name in self.op.inputs]
@@ -193,6 +198,11 @@ class Result:
     gradients: dict[str, Array | None]
     state: dict[str, Array]
     dtypes: dict[str, str]
+
+    @property
+    def tensors(self) -> dict[str, Array | None]:
+        """All of them by name, gradients first."""
+        return {**self.gradients, **self.outputs, **self.state}
 
 
 class Step(Protocol):

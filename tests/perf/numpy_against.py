@@ -16,7 +16,6 @@ that, nothing can be twice as fast.
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 os.environ["OMP_NUM_THREADS"] = "1"  # read when NumPy's BLAS is loaded
 
@@ -36,6 +35,7 @@ from harness.inputs import REGIMES, trial
 from harness.memory import copy_bandwidth, page_aligned
 from harness.samples import Samples, paired
 from harness.terminal import output
+from harness.testbench import aligned
 from harness.work import work
 from impls.catalogue import load_backend, load_op, op_names
 from impls.contract import Array, Op, Problem, as_tuple
@@ -117,10 +117,7 @@ def largest(op: Op) -> Problem | None:
     case = list(op.sizes.values())[-1]
     if max(int(np.prod(shape)) for shape in op.shapes(case).values()) != ELEMENTS:
         return None
-    problem = trial(op, case, REGIMES["normal"], "float32").problem
-    inputs = {name: page_aligned(array) for name, array in problem.inputs.items()}
-    dys = [None if dy is None else page_aligned(dy) for dy in problem.cotangents]
-    return replace(problem, inputs=inputs, cotangents=dys)
+    return aligned(trial(op, case, REGIMES["normal"], "float32").problem)
 
 
 def backwards(problem: Problem) -> dict[str, Callable[[], object]]:

@@ -20,12 +20,12 @@ import pytest
 
 from harness.evaluation import Missing, evaluate
 from harness.inputs import REGIMES, Trial, trial
-from harness.memory import page_aligned
 from harness.tasks import Task
+from harness.testbench import aligned, both
 from harness.timing import judged_reply
 from harness.work import work
 from impls.catalogue import load_backend, load_op
-from impls.contract import Problem, Step, Unsupported
+from impls.contract import Step, Unsupported
 
 DTYPE = "float32"
 
@@ -35,13 +35,6 @@ def drawn(op: str, size: str) -> Trial:
     page = load_op(op)
     found = trial(page, page.sizes[size], REGIMES["normal"], DTYPE)
     return replace(found, problem=aligned(found.problem))
-
-
-def aligned(problem: Problem) -> Problem:
-    """Each array begins on a page, and all backends share them."""
-    inputs = {name: page_aligned(array) for name, array in problem.inputs.items()}
-    dys = [None if dy is None else page_aligned(dy) for dy in problem.cotangents]
-    return replace(problem, inputs=inputs, cotangents=dys)
 
 
 @cache
@@ -63,9 +56,7 @@ def ready(op: str, size: str, backend: str, device: str) -> Step:
     """A step whose first calls are made."""
     problem = replace(drawn(op, size).problem, device=device)
     step = load_backend(backend).prepare(problem)
-    for run in (step.forward, step.backward):
-        run()
-        step.wait()
+    both(step)
     return step
 
 
