@@ -8,7 +8,8 @@ clock and slow wander alike; nothing assumes normal or independent runs.
    (far from the running median), and clip what is left towards that median.
 2. For window lengths w, take the differences of the means of neighbouring windows;
    their median magnitude tells the variance of a mean of w runs, autocorrelation
-   included.
+   included. Do so again on what the plainest steps leave: in a short series a step is
+   inside most of the differences, and would hide itself.
 3. Take as candidates the local maxima of these differences over several lengths. Remove
    the weakest until every cut left is `CUT` standard errors strong; first on clipped
    means, then, placed anew on the untouched values, on medians.
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -34,9 +35,13 @@ Values = NDArray[np.float64]
 Cut = tuple[int, int, int]  # where the level before starts, the next one, and its end
 
 # Which jumps count. Thresholds are in standard errors of the jump.
-CUT = 2.5  # for a long series; with SCARCE, 3.5 % of the stable tuning series alarm
-SCARCE = 85.0  # runs; fewer tell little of the noise, and both grow up to double
-SUSPECT = 2.4  # for the newest runs, which are looked at anew every night
+CUT = 3.0  # for a long series; with SCARCE, 4 % of the stable tuning series alarm
+SCARCE = 70.0  # runs; fewer tell little of the noise, and all of these grow
+SCARCEST = 1.2  # share by which they grow at most
+PLAIN = 1.2  # for a step that the noise is learnt without
+PLAINEST = 80  # runs for each of these steps, of which two are always granted
+FITTED = 3.0  # runs that each of them costs in what is known of the noise
+SUSPECT = 2.7  # for the newest runs, which are looked at anew every night
 SMALLEST = 0.01  # relative change; less is no reason to search a commit
 FEWEST = 5  # runs; below, three before and two after a step cannot both be had
 
@@ -71,7 +76,7 @@ RAMP_SMALLEST = 0.08  # its height; less looks like wander, and is for a fixed b
 # What is said about a change.
 NORMAL_95 = 1.96  # 97.5 % quantile of the normal distribution
 MEDIAN = 1.2  # standard error of a median over that of the mean, at most sqrt(pi/2)
-DOUBT = 0.5  # share of false reports among those just at CUT
+DOUBT = 0.7  # share of false reports among those just at CUT
 FADING = 2.5  # standard errors above CUT that divide this share by e
 TINY = 1e-24  # square of a relative noise below all rounding; keeps constants finite
 
@@ -213,9 +218,9 @@ def _jumps(work: Values) -> list[_Jump]:
 def _cuts(trace: _Trace) -> list[int]:
     """Place the cuts, between the two ends of the series."""
     count = len(trace.values)
-    cuts = _pruned([0, *_candidates(trace), count], trace, _mean_strength)
+    cuts = _pruned([0, *_candidates(trace), count], trace)
     placed = {_placed(_cut(cuts, i), trace) for i in range(1, len(cuts) - 1)} - {0}
-    return _pruned([0, *sorted(placed), count], trace, _median_strength)
+    return _pruned([0, *sorted(placed), count], trace, strength=_median_strength)
 
 
 def _cut(cuts: list[int], i: int) -> Cut:
@@ -231,8 +236,23 @@ def _trace(work: Values) -> _Trace:
     kept = np.flatnonzero(stays)
     sums = np.concatenate([[0.0], np.cumsum(_clipped(work[kept]))])
     variances, reach = _variances(sums)
-    caution = 1 + min(SCARCE / len(kept), 1)
-    return _Trace(kept, work[kept], sums, variances, reach, caution)
+    caution = 1 + min(SCARCE / len(kept), SCARCEST)
+    return _relearnt(_Trace(kept, work[kept], sums, variances, reach, caution))
+
+
+def _relearnt(trace: _Trace) -> _Trace:
+    """The same with the noise of what is left without the plainest steps.
+
+    Wander would be cut into steps as well, so that there may be but few of them.
+    """
+    count = len(trace.values)
+    most = max(2, count // PLAINEST)
+    cuts = _pruned([0, *_candidates(trace), count], trace, enough=PLAIN, most=most)
+    pieces = np.split(np.diff(trace.sums), cuts[1:-1])
+    flat = np.concatenate([piece - piece.mean() for piece in pieces])
+    variances, reach = _variances(np.concatenate([[0.0], np.cumsum(flat)]))
+    left = max(1 - FITTED * (len(cuts) - 2) / count, 0.5)
+    return replace(trace, variances=variances / left, reach=reach)
 
 
 def _clipped(values: Values) -> Values:
@@ -318,21 +338,6 @@ def _highest_around(values: Values, radius: int) -> Values:
     return highest
 
 
-def _pruned(
-    cuts: list[int], trace: _Trace, strength: Callable[[Cut, _Trace], float]
-) -> list[int]:
-    """Remove the weakest cut, judge its neighbours anew, until all are strong."""
-    strengths = [strength(_cut(cuts, i), trace) for i in range(1, len(cuts) - 1)]
-    while strengths:
-        weakest = min(range(len(strengths)), key=strengths.__getitem__)
-        if strengths[weakest] >= CUT * trace.caution:
-            break
-        del cuts[weakest + 1], strengths[weakest]
-        for i in range(max(weakest - 1, 0), min(weakest + 1, len(strengths))):
-            strengths[i] = strength(_cut(cuts, i + 1), trace)
-    return cuts
-
-
 def _mean_strength(cut: Cut, trace: _Trace) -> float:
     """Jump of the clipped means around a cut, in its standard errors."""
     start, place, end = cut
@@ -347,6 +352,26 @@ def _median_strength(cut: Cut, trace: _Trace) -> float:
     """The same for the medians of the values themselves."""
     before, after = _levels(cut, trace)
     return _strength(after - before, cut, trace)
+
+
+def _pruned(
+    cuts: list[int],
+    trace: _Trace,
+    *,
+    strength: Callable[[Cut, _Trace], float] = _mean_strength,
+    enough: float = CUT,
+    most: float = math.inf,
+) -> list[int]:
+    """Remove the weakest cut, judge its neighbours anew, until few and strong."""
+    strengths = [strength(_cut(cuts, i), trace) for i in range(1, len(cuts) - 1)]
+    while strengths:
+        weakest = min(range(len(strengths)), key=strengths.__getitem__)
+        if len(strengths) <= most and strengths[weakest] >= enough * trace.caution:
+            break
+        del cuts[weakest + 1], strengths[weakest]
+        for i in range(max(weakest - 1, 0), min(weakest + 1, len(strengths))):
+            strengths[i] = strength(_cut(cuts, i + 1), trace)
+    return cuts
 
 
 def _strength(jump: float, cut: Cut, trace: _Trace) -> float:

@@ -23,7 +23,7 @@ from harness.watching import PHASES, Alert, backend_of, series_name
 from harness.workers import Died
 from impls.catalogue import UnknownName, framework_of, load_op
 
-BUDGET = 4.0  # seconds of samples; ten pairs of processes take ten times that to start
+BUDGET = 8.0  # seconds of samples; sixteen pairs of processes take five times that
 
 #: What a figure that is measured once is called among harness.measurement's.
 FIGURES = {"track_gradient_ratio": "ratio", "track_peak_memory": "peak"}

@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -23,7 +24,7 @@ import numpy as np
 from harness.clock import interleave
 from harness.inputs import Trial
 from harness.interpreters import ROOT, interpreter_of
-from harness.interval import FEWEST, Estimate, resampled
+from harness.interval import FEWEST, Estimate, pairs_needed, resampled
 from harness.judging import Judgement, judge_tensors
 from harness.reference import reference
 from harness.samples import Comparison, Samples, judged, paired
@@ -36,7 +37,8 @@ from impls.catalogue import framework_of
 PHASES = ("forward", "backward")
 KEPT = 200  # samples in a record, evenly spread over those taken
 PATIENCE = 120.0  # seconds for one answer: preparing the largest size takes a few
-PAIRS = 10  # process pairs by default: 4.5 to 10 % turn into 3 % (timing.md, section 3)
+PAIRS = 16  # process pairs by default: a spread of 5.5 % in one pair turns into 1.5 %
+WITHIN = 0.04  # of 1, in 95 % of comparisons: what the pairs needed are counted for
 
 Record = dict[str, Any]
 
@@ -50,7 +52,7 @@ class WrongGradient(Died):
 
 
 class Line:
-    """A worker that is asked one thing at a time.
+    """A worker that is asked one thing at a time; its start is not waited for.
 
     Raises:
         Died: it cannot be started, or a question was its end.
@@ -58,22 +60,37 @@ class Line:
     """
 
     def __init__(
-        self, framework: str, *, threads: int = 1, measured: Path = ROOT
+        self,
+        framework: str,
+        *,
+        threads: int = 1,
+        measured: Path = ROOT,
+        huge_pages: bool = False,
     ) -> None:
         interpreter = interpreter_of(framework)
         if interpreter.why_missing:
             raise Absent(f"{interpreter.why_missing}; to mend it: {interpreter.mend}")
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._worker = Worker(
-            interpreter, self._events, threads=threads, measured=measured
+            interpreter,
+            self._events,
+            threads=threads,
+            measured=measured,
+            huge_pages=huge_pages,
         )
-        self.facts = self._answer(STARTING)
-        if why := import_error(self.facts):
+
+    @cached_property
+    def facts(self) -> Mapping[str, Any]:
+        """What it says of itself when it has started; see `harness.worker.probe`."""
+        facts = self._answer(STARTING)
+        if why := import_error(facts):
             self.close()
             raise Absent(why)
+        return facts
 
     def ask(self, request: str, **payload: Any) -> Mapping[str, Any]:
         """Its answer to a request; an error there is an error here."""
+        self.facts  # noqa: B018  # its first answer, which is to none of these
         self._worker.send(request, payload)
         reply = self._answer(PATIENCE + payload.get("budget", 0.0))
         if reply["kind"] != "result":
@@ -132,7 +149,9 @@ def lines(threads: int = 1) -> Iterator[Callable[[str], Line]]:
 
     def line(framework: str) -> Line:
         if framework not in started:
-            started[framework] = Line(framework, threads=threads)
+            fresh = Line(framework, threads=threads)
+            fresh.facts  # noqa: B018  # or one that did not start would be kept
+            started[framework] = fresh
         return started[framework]
 
     try:
@@ -269,6 +288,10 @@ class Side:
         """Whose interpreter runs it."""
         return framework_of(self.backend)
 
+    def beside(self, other: Side) -> bool:
+        """Whether both can live in one process."""
+        return self.framework == other.framework and self.measured == other.measured
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -295,9 +318,8 @@ def compare_sides(a: Side, b: Side, plan: Plan) -> Record:
         Absent: a framework or the device is not here.
         Died: a worker was lost, or the op failed.
     """
-    together = a.framework == b.framework and a.measured == b.measured
     started = time.monotonic()
-    found = (_in_one_process if together else _in_pairs)(a, b, plan)
+    found = (_in_one_process if a.beside(b) else _in_pairs)(a, b, plan)
     return {
         "a": a.name,
         "b": b.name,
@@ -345,20 +367,22 @@ def _in_one_process(a: Side, b: Side, plan: Plan) -> Record:
 def _in_pairs(a: Side, b: Side, plan: Plan) -> Record:
     order = random.Random(plan.seed)
     found = [_one_pair(a, b, plan, order, i == 0) for i in range(plan.pairs)]
-    noises = [pair.noise for pair in found]
-    worst = max(noises, key=lambda noise: max(noise.high, 1 / noise.low))
+    ratios = [math.log(pair.ratio.value) for pair in found]
+    noises = [math.log(pair.noise.value) for pair in found]
     medians = [
         statistics.median(pair.a.median for pair in found),
         statistics.median(pair.b.median for pair in found),
     ]
     few = f"an interval needs {FEWEST} pairs of processes"
-    return _told(
-        resampled([math.log(pair.ratio.value) for pair in found]),
-        worst,
+    told = _told(
+        resampled(ratios),
+        resampled(noises),
         plan.pairs,
         medians,
         few if plan.pairs < FEWEST else "",
     )
+    enough = pairs_needed(ratios, WITHIN) if plan.pairs > 1 else None
+    return {**told, "pairs_needed": enough}
 
 
 def _one_pair(
@@ -368,10 +392,12 @@ def _one_pair(
     sides = [("a", a), ("b", b)]
     order.shuffle(sides)
     with contextlib.ExitStack() as stack:
+        started = [
+            (*side, stack.enter_context(_fresh(side[1], plan.threads)))
+            for side in sides
+        ]
         runs: dict[str, Run] = {}
-        for name, side in sides:
-            line = Line(side.framework, threads=plan.threads, measured=side.measured)
-            stack.enter_context(contextlib.closing(line))
+        for name, side, line in started:
             if judging:
                 _check(line, side, plan)
             _prepare(line, plan.trial, {name: side.backend}, plan.device)
@@ -383,6 +409,13 @@ def _one_pair(
             seed=order.randrange(1 << 30),
         )
     return paired(both["a"], both["b"])
+
+
+def _fresh(side: Side, threads: int) -> contextlib.closing[Line]:
+    """A process of its own for a side."""
+    return contextlib.closing(
+        Line(side.framework, threads=threads, measured=side.measured, huge_pages=True)
+    )
 
 
 def _estimate(told: Sequence[float], count: int, level: float) -> Estimate:

@@ -23,7 +23,7 @@ from typing import Any
 import execnet
 import psutil
 
-from harness.allocator import MALLOC_ENVIRONMENT
+from harness.allocator import HUGE_PAGES_ENVIRONMENT, MALLOC_ENVIRONMENT
 from harness.interpreters import ROOT, Interpreter
 from harness.wire import legible
 
@@ -73,7 +73,8 @@ class Worker:
     """A process that answers the requests of `harness.worker` in their order.
 
     Its first answer is that of `probe`. Linux ends it with the *thread* that made it.
-    `measured` is the checkout whose `impls` it runs; all else is this one's.
+    `measured` is the checkout whose `impls` it runs; all else is this one's. With
+    `huge_pages` its heap is on such, as far as the system has them.
 
     Raises:
         Died: It did not start.
@@ -86,12 +87,13 @@ class Worker:
         *,
         threads: int = 1,
         measured: Path = ROOT,
+        huge_pages: bool = False,
     ) -> None:
         self._log, self._path = tempfile.mkstemp(prefix="gradwatch-")
         self._group = execnet.Group()
         self._process: psutil.Process | None = None
         try:
-            self._start(_spec(interpreter, threads), measured)
+            self._start(_spec(interpreter, threads, huge_pages), measured)
             self.send("probe", {"framework": interpreter.framework})
         except (
             OSError,
@@ -249,7 +251,7 @@ def _silent(message: str) -> Mapping[str, Any]:
     return {"kind": "error", "message": message}
 
 
-def _spec(interpreter: Interpreter, threads: int) -> str:
+def _spec(interpreter: Interpreter, threads: int, huge_pages: bool) -> str:
     """What execnet is to start.
 
     glibc reads its variables when a process begins, execnet sets its own later: so
@@ -257,6 +259,7 @@ def _spec(interpreter: Interpreter, threads: int) -> str:
     """
     variables = {
         **MALLOC_ENVIRONMENT,
+        **(HUGE_PAGES_ENVIRONMENT if huge_pages else {}),
         **dict.fromkeys(_THREADS, str(threads)),
         "GLOG_minloglevel": "2",  # OneFlow: errors only
     }

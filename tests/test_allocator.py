@@ -4,14 +4,32 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from harness.allocator import MALLOC_ENVIRONMENT, pin_malloc
+from harness.allocator import (
+    HUGE_PAGES_ENVIRONMENT,
+    MALLOC_ENVIRONMENT,
+    pin_malloc,
+)
 
 needs_glibc = pytest.mark.skipif(
     platform.libc_ver()[0] != "glibc", reason="mallopt's knobs are glibc's"
 )
+
+
+def on_request():
+    """Whether the kernel gives huge pages to who asks, and glibc knows how to."""
+    libc, version = platform.libc_ver()
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    return (
+        libc == "glibc"
+        and tuple(map(int, version.split("."))) >= (2, 35)
+        and setting.exists()
+        and "[madvise]" in setting.read_text(encoding="ascii")
+    )
+
 
 # Page faults per call of taking, touching and freeing three buffers, after a warm-up.
 PROBE = """
@@ -98,3 +116,29 @@ def test_a_refused_knob_leaves_the_others_alone(monkeypatch):
     monkeypatch.setattr("ctypes.CDLL", lambda name: Refusing)
     assert pin_malloc() is False
     assert asked == [-3]
+
+
+HUGE = """
+import re
+from pathlib import Path
+kept = bytearray(32 << 20)
+told = Path("/proc/self/smaps_rollup").read_text(encoding="ascii")
+print(re.search(r"AnonHugePages: +([0-9]+) kB", told)[1])
+"""
+
+
+def huge_kibibytes(environment):
+    done = subprocess.run(
+        [sys.executable, "-c", HUGE],
+        env=MALLOC_ENVIRONMENT | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return int(done.stdout)
+
+
+@pytest.mark.skipif(not on_request(), reason="no huge pages on request: kernel or libc")
+def test_a_heap_lies_on_huge_pages_where_it_is_asked_to():
+    assert huge_kibibytes({}) < 16 << 10  # half of what it holds
+    assert huge_kibibytes(HUGE_PAGES_ENVIRONMENT) >= 16 << 10

@@ -66,6 +66,21 @@ def test_a_regression_and_its_revert_are_both_found():
     assert [c.worse for c in find_changes(values)] == [True, False]
 
 
+def test_a_step_does_not_hide_itself_in_a_short_series():
+    """Half of all contrasts of a plateau in 64 runs have a step inside."""
+
+    def found(seed):
+        values = noisy(64, seed, sigma=0.03)
+        values[24:40] *= 1.2
+        return [index for index, _ in reports(values)]
+
+    near = [
+        len(places) == 2 and abs(places[0] - 24) <= 2 and abs(places[1] - 40) <= 2
+        for places in map(found, range(60))
+    ]
+    assert sum(near) >= 54  # nine in ten
+
+
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e12])
 def test_the_unit_of_the_values_does_not_matter(scale):
     (change,) = find_changes(scale * stepped())

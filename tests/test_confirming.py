@@ -15,6 +15,7 @@ from harness.confirming import Findings, NotComparable, Ratio, comparing, confir
 from harness.interpreters import ROOT
 from harness.notifying import NotSent, notify
 from harness.survey import candidates, survey
+from harness.timing import PAIRS
 from tests.histories import (
     ENVIRONMENT,
     MACHINE,
@@ -197,11 +198,13 @@ def test_what_is_not_resolved_is_measured_with_twice_the_pairs():
     def against(commit, pairs):
         asked.append(pairs)
         slower = int(commit) >= 3
-        return about(1.2 if slower else 1.0, 0.3 / (pairs / 10) ** 2 * (commit != "7"))
+        return about(
+            1.2 if slower else 1.0, 0.3 / (pairs / PAIRS) ** 2 * (commit != "7")
+        )
 
     found = bisect([str(i) for i in range(8)], against)
     assert (found.commit, found.unsure) == ("3", [])
-    assert 20 in asked
+    assert 2 * PAIRS in asked
 
 
 def test_nothing_to_choose_from_is_an_error():

@@ -8,11 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
+import numpy as np
 import psutil
 import pytest
 
+from harness import timing
 from harness.inputs import REGIMES, trial
+from harness.interval import Estimate
+from harness.samples import Comparison
 from harness.timing import (
     Line,
     Plan,
@@ -124,6 +129,39 @@ def test_too_few_pairs_of_processes_are_told():
     assert found["pairs"] == 2
     assert found["verdict"] == "not resolved"
     assert "6 pairs" in found["short"]
+    assert found["pairs_needed"] >= 6
+
+
+def played_pair(log_ratio, log_noise):
+    """What one pair of processes told: a ratio and a noise, no samples of them."""
+    told = [Estimate(math.exp(x), 0.9, 1.1, 100, 0.95) for x in (log_ratio, log_noise)]
+    side = SimpleNamespace(median=1e-4)
+    return Comparison(side, side, *told, "not resolved")
+
+
+@pytest.mark.parametrize(
+    ("truth", "verdict"), [(0.1, "slower"), (-0.1, "faster"), (0.0, "not resolved")]
+)
+def test_one_noisy_pair_of_processes_does_not_hide_a_change(
+    truth, verdict, monkeypatch
+):
+    """The ratio and the noise are both those of all pairs; a noise may be 30 % once."""
+    rng = np.random.default_rng(0)
+    noises = [0.3, *rng.normal(0, 0.01, 15)]
+    pairs = iter([played_pair(truth + rng.normal(0, 0.03), noise) for noise in noises])
+    monkeypatch.setattr(timing, "_one_pair", lambda *_: next(pairs))
+    a, b = Side("a", "numpy_manual"), Side("b", "numpy_manual", timing.ROOT / "other")
+    found = compare_sides(a, b, Plan(square(), "backward", 1.0, pairs=16))
+    assert found["verdict"] == verdict
+    assert found["low"] < math.exp(truth) < found["high"]
+    assert 6 <= found["pairs_needed"] <= 12  # 3 % in one pair: by hand 2.3 for 4 %
+
+
+def test_processes_of_a_pair_keep_their_heap_on_huge_pages():
+    """Where pages come to lie differs from process to process and moves the time."""
+    with contextlib.closing(Line("numpy", huge_pages=True)) as line:
+        told = line.facts and line._worker._process.environ()
+    assert told["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
 
 
 def test_a_worker_that_dies_while_timed_is_an_error_that_says_how(tmp_path):

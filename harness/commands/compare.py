@@ -19,6 +19,7 @@ from harness.terminal import errors, output, progress
 from harness.timing import (
     PAIRS,
     PHASES,
+    WITHIN,
     Absent,
     Plan,
     Record,
@@ -28,6 +29,8 @@ from harness.timing import (
 from harness.workers import Died
 from impls.catalogue import backend_names, known
 
+_BUDGETS = {True: 2.0, False: 0.5 * PAIRS}  # seconds: in one process, and in pairs
+_PAIRS = f"pairs: and in brackets as many as bring 95 % of ratios within {WITHIN:.0%}"
 _COLOURS = {"slower": "red", "faster": "green", "no difference": "dim"}
 
 
@@ -48,8 +51,7 @@ _COLOURS = {"slower": "red", "faster": "green", "no difference": "dim"}
 )
 @click.option(
     "--budget",
-    default=2.0,
-    show_default=True,
+    show_default=f"{_BUDGETS[True]:g}, in pairs {_BUDGETS[False]:g}",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
     help="For each row of the table, all pairs of processes together.",
@@ -82,7 +84,7 @@ def command(
     dtypes: tuple[str, ...],
     sizes: tuple[str, ...],
     phase: str,
-    budget: float,
+    budget: float | None,
     pairs: int,
     threads: int,
     seed: int,
@@ -115,10 +117,11 @@ def command(
     with _sides(a, b, backends) as sides:
         chosen = None if most is None else _affected(a, b, most)
         plans = [
-            (one, other, Plan(t, f, budget, pairs, device, threads, seed))
+            (one, other, Plan(t, f, spent, pairs, device, threads, seed))
             for t in trials
             for f in (PHASES if phase == "both" else (phase,))
             for one, other in sides
+            for spent in [budget or _BUDGETS[one.beside(other)]]
             if chosen is None or (t.problem.op.name, one.backend) in chosen
         ]
         with progress("comparing") as advance:
@@ -191,12 +194,21 @@ def _commit(name: str) -> str:
         return known("backend or commit", name, backend_names())
 
 
+def _pairs(row: Record) -> str:
+    """How many there were, and how many it takes for the ratio to be near the truth."""
+    return f"{row['pairs']} ({row['pairs_needed']})" if row["pairs"] > 1 else "1"
+
+
 def _table(a: str, b: str, rows: Sequence[Record]) -> Table:
     table = Table(title=f"{b} against {a}: time ratio", title_justify="left")
     for heading in ("op", "size", "phase", "backend"):
         table.add_column(heading)
     for heading in ("ratio", "95 % interval", "noise", "µs A", "µs B"):
         table.add_column(heading, justify="right")
+    in_pairs = any(row["pairs"] > 1 for row in rows)
+    if in_pairs:
+        table.add_column("pairs", justify="right")
+        table.caption = _PAIRS
     table.add_column("verdict")
     for row in rows:
         verdict = f"[{_COLOURS.get(row['verdict'], 'yellow')}]{row['verdict']}[/]"
@@ -206,6 +218,7 @@ def _table(a: str, b: str, rows: Sequence[Record]) -> Table:
             f"{row['low']:.4f} to {row['high']:.4f}",
             f"{row['noise_low']:.4f} to {row['noise_high']:.4f}",
             *(f"{row[side] * 1e6:.4g}" for side in ("a_seconds", "b_seconds")),
+            *([_pairs(row)] if in_pairs else []),
             verdict + (f" ({row['short']})" if row["short"] else ""),
         )
     return table
