@@ -13,6 +13,7 @@ clock and slow wander alike; nothing assumes normal or independent runs.
 3. Take as candidates the local maxima of these differences over several lengths. Remove
    the weakest until every cut left is `CUT` standard errors strong; first on clipped
    means, then, placed anew on the untouched values, on medians.
+   In a short series add the large steps that a kernel test finds.
 4. Where a ramp describes a stretch better than its cuts do, it is reported as drift.
 5. Look at the newest three runs by themselves: a jump such as the present level
    has not yet shown is reported as suspected.
@@ -41,6 +42,9 @@ SCARCEST = 1.2  # share by which they grow at most
 PLAIN = 1.2  # for a step that the noise is learnt without
 PLAINEST = 80  # runs for each of these steps, of which two are always granted
 FITTED = 3.0  # runs that each of them costs in what is known of the noise
+FEW = 45  # runs, in which large steps are also looked for by a kernel test
+LARGE = 0.04  # relative change that it is asked about
+ALIKE = 3  # runs on each side of what it finds
 SUSPECT = 2.7  # for the newest runs, which are looked at anew every night
 SMALLEST = 0.01  # relative change; less is no reason to search a commit
 FEWEST = 5  # runs; below, three before and two after a step cannot both be had
@@ -220,7 +224,30 @@ def _cuts(trace: _Trace) -> list[int]:
     count = len(trace.values)
     cuts = _pruned([0, *_candidates(trace), count], trace)
     placed = {_placed(_cut(cuts, i), trace) for i in range(1, len(cuts) - 1)} - {0}
-    return _pruned([0, *sorted(placed), count], trace, strength=_median_strength)
+    cuts = _pruned([0, *sorted(placed), count], trace, strength=_median_strength)
+    return _with_kernel(cuts, trace) if 2 * ALIKE <= count < FEW else cuts
+
+
+def _with_kernel(cuts: list[int], trace: _Trace) -> list[int]:
+    """Add the large steps that a kernel test finds, away from those known.
+
+    A few runs tell little of how their means scatter, but still that two stretches of
+    them are not alike. Source: Arlot, Celisse and Harchaoui, A kernel multiple
+    change-point algorithm via model selection, JMLR 20 (2019), by ruptures.
+    """
+    import ruptures  # half a second
+
+    test = ruptures.KernelCPD(kernel="rbf", min_size=ALIKE).fit(trace.values[:, None])
+    found = test.predict(pen=math.log(len(trace.values)))[:-1]
+    known = cuts[1:-1]
+    new = {at for at in found if all(abs(at - cut) > SHIFT for cut in known)}
+    merged = sorted({*cuts, *new})
+
+    def large(i: int) -> bool:
+        before, after = _levels(_cut(merged, i), trace)
+        return abs(after - before) >= LARGE
+
+    return [cut for i, cut in enumerate(merged) if cut not in new or large(i)]
 
 
 def _cut(cuts: list[int], i: int) -> Cut:
