@@ -61,9 +61,10 @@ def manual(x, weight, bias, running_mean, running_var, *, eps, momentum, trainin
 
     def backward(dy):
         dy = dy.reshape(h.shape)
-        dweight, dbias = np.einsum("bci,bci->c", dy, h), dy.sum(axis=(0, 2))
-        dx = h * (dweight / -n)[:, None] - (dbias / n)[:, None] + dy if training else dy
-        return (dx * (weight * rstd)[:, None]).reshape(x.shape), dweight, dbias
+        dweight, dbias = np.einsum("bci,bci->c", dy, h), np.einsum("bci->c", dy)
+        a, b, c = (v[:, None] for v in (dweight / -n, dbias / n, weight * rstd))
+        dx = (h * a - b + dy if training else dy) * c  # on one temporary array
+        return dx.reshape(x.shape), dweight, dbias
 
     return (h * weight[:, None] + bias[:, None]).reshape(x.shape), backward
 
