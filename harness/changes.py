@@ -97,7 +97,8 @@ class Change:
     kind: "step", or "drift" for a slow change.
     confidence: 0 to 1; the share of such reports that were true in the tuning series.
     worse: whether it went in the direction that the caller does not want.
-    suspected: fewer than eight runs stand behind it yet; time both commits again.
+    suspected: fewer than eight runs stand behind it yet, or in a short series only
+        the kernel test; time both commits again.
     """
 
     index: int
@@ -122,6 +123,7 @@ class _Jump:
     error: float  # standard error of after - before
     kind: str
     suspected: bool
+    weak: bool = False  # found by the kernel test alone
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,7 @@ def _change(
         kind=jump.kind,
         confidence=1 - DOUBT * math.exp(-excess / FADING),
         worse=(relative > 0) != higher_is_better,
-        suspected=jump.suspected,
+        suspected=jump.suspected or jump.weak,
     )
 
 
@@ -450,7 +452,8 @@ def _step(cut: Cut, trace: _Trace) -> _Jump:
     before, after = _levels(cut, trace)
     error = _error(place - start, end - place, trace)
     recent = len(trace.values) - place < LASTING
-    return _Jump(int(trace.kept[place]), before, after, error, "step", recent)
+    weak = _median_strength(cut, trace) < CUT * trace.caution
+    return _Jump(int(trace.kept[place]), before, after, error, "step", recent, weak)
 
 
 def _with_ramps(cuts: list[int], trace: _Trace) -> list[_Jump]:

@@ -186,7 +186,7 @@ def _alert(
         change.confidence,
         change.worse,
         "suspected" if change.suspected else "confirmed",
-        "few runs yet" if change.suspected else "by further runs",
+        "too little to be sure yet" if change.suspected else "by further runs",
         change.worse and not change.suspected,
     )
 
