@@ -54,7 +54,8 @@ class Journal:
 
     def __init__(self, folder: Path, run: Mapping[str, Any], *, fresh: bool = False):
         self.folder = folder
-        self._run = {"run": dict(run), "finished": False}
+        told = {"run": dict(run), "finished": False}
+        self._run = json.loads(records.dumps(told))  # as it is read back: no tuples
         if fresh or self._found() != self._run:
             shutil.rmtree(folder, ignore_errors=True)
             records.replace_file(self._file, records.dumps(self._run))

@@ -285,10 +285,11 @@ def test_two_runs_at_once_are_refused_and_the_first_is_named(tmp_path):
         assert (tmp_path / "lock").read_text() == str(os.getpid())
 
 
-def test_pieces_of_an_unfinished_run_are_kept(tmp_path):
-    journal = Journal(tmp_path, {"files": "abc"})
+@pytest.mark.parametrize("run", [{"files": "abc"}, {"ops": ("dot", "add")}])
+def test_pieces_of_an_unfinished_run_are_kept(tmp_path, run):
+    journal = Journal(tmp_path, run)
     journal.once("one", lambda: {"n": 1})
-    journal = Journal(tmp_path, {"files": "abc"})
+    journal = Journal(tmp_path, run)
     assert journal.resumed == 1
     assert journal.once("one", lambda: pytest.fail("made twice")) == {"n": 1}
 
@@ -373,6 +374,21 @@ def test_killed_at_five_random_moments_it_ends_with_the_same_records(tmp_path):
     made = (tmp_path / "made").read_text().split()
     assert set(made) == set(names)
     assert len(made) <= len(names) + kills
+
+
+def test_a_killed_night_is_taken_up_by_the_same_call(tmp_path):
+    narrow = ("--op", "add", "--op", "dot", "--backend", "numpy_manual")
+    call = [sys.executable, "-m", "harness.command", "nightly", *narrow]
+    call += ["--part", "agree", "--part", "selftest", "--output", str(tmp_path)]
+    with subprocess.Popen(call, cwd=ROOT, stderr=subprocess.DEVNULL) as running:
+        while not (tmp_path / "parts" / "agree-add.json").exists():
+            assert running.poll() is None, "it had ended before it could be killed"
+            time.sleep(0.002)
+        running.send_signal(signal.SIGKILL)
+    first = (tmp_path / "parts" / "agree-add.json").read_bytes()
+    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
+    assert "taken up again" in done.stderr, done.stderr
+    assert (tmp_path / "parts" / "agree-add.json").read_bytes() == first
 
 
 # Others' files --------------------------------------------------------------------
