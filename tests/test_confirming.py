@@ -6,10 +6,12 @@ import shutil
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from harness import history
+from harness import confirming, history
 from harness.bisecting import bisect
 from harness.confirming import Findings, NotComparable, Ratio, comparing, confirm
 from harness.interpreters import ROOT
@@ -181,6 +183,26 @@ def test_ends_that_do_not_differ_give_no_commit_after_one_comparison():
     commits, against, asked = planted(64, 64, 2.0)
     assert bisect(commits, against).commit == ""
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "like"),
+    [
+        ([512, 512, 512], [1024, 1024, 1024], True),
+        ([512, 768, 512], [512, 512, 768], None),
+        ([512, 512, 512], [512, 512, 512], False),
+    ],
+)
+def test_memory_that_differs_from_process_to_process_is_not_confirmed(
+    old, new, like, monkeypatch
+):
+    figures = iter([*old, *new])
+    monkeypatch.setattr(confirming, "_figure", lambda *_: next(figures))
+    parameters = {"backend": "torch_formula"}
+    series = SimpleNamespace(metric="track_peak_memory", parameters=parameters)
+    found = confirming._measured(series, (Path("a"), Path("b")))
+    assert found.low <= found.value <= found.high
+    assert found.is_like(1.5) is like
 
 
 def test_commits_that_cannot_be_measured_are_passed_by_and_named():
