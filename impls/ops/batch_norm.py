@@ -53,8 +53,7 @@ def manual(x, weight, bias, running_mean, running_var, *, eps, momentum, trainin
     mean = flat.mean(axis=(0, 2)) if training else running_mean
     h = flat - mean[:, None]
     var = np.einsum("bci,bci->c", h, h) / n if training else running_var
-    rstd = 1 / np.sqrt(var + eps)
-    h *= rstd[:, None]
+    h *= (rstd := 1 / np.sqrt(var + eps))[:, None]
     if training:
         running_mean += momentum * (mean - running_mean)
         running_var += momentum * (var * (n / (n - 1)) - running_var)
@@ -62,8 +61,9 @@ def manual(x, weight, bias, running_mean, running_var, *, eps, momentum, trainin
     def backward(dy):
         dy = dy.reshape(h.shape)
         dweight, dbias = np.einsum("bci,bci->c", dy, h), np.einsum("bci->c", dy)
-        a, b, c = (v[:, None] for v in (dweight / -n, dbias / n, weight * rstd))
-        dx = (h * a - b + dy if training else dy) * c  # on one temporary array
+        dx = h * (dweight / -n)[:, None] - (dbias / n)[:, None] if training else 0
+        dx += dy
+        dx *= (weight * rstd)[:, None]
         return dx.reshape(x.shape), dweight, dbias
 
     return (h * weight[:, None] + bias[:, None]).reshape(x.shape), backward
