@@ -18,12 +18,10 @@ from harness import checkouts, records
 from harness.history import ROOT, Series
 from harness.inputs import REGIMES, Trial, trial, trials
 from harness.measurement import Figures, NotMeasured, Stand, measure
-from harness.timing import PAIRS, Plan, Side, compare_sides
+from harness.timing import PAIRS, SAMPLED, Plan, Side, compare_sides
 from harness.watching import PHASES, Alert, backend_of, series_name
 from harness.workers import Died
 from impls.catalogue import UnknownName, framework_of, load_op
-
-BUDGET = 8.0  # seconds of samples; sixteen pairs of processes take five times that
 
 #: What a figure that is measured once is called among harness.measurement's.
 FIGURES = {"track_gradient_ratio": "ratio", "track_peak_memory": "peak"}
@@ -68,7 +66,7 @@ Compare = Callable[[Series, str, str, int], Ratio]
 
 
 @contextlib.contextmanager
-def comparing(root: Path = ROOT, budget: float = BUDGET) -> Iterator[Compare]:
+def comparing(root: Path = ROOT, budget: float = SAMPLED) -> Iterator[Compare]:
     """A way to compare commits; each is checked out once, all are gone at the end."""
     with contextlib.ExitStack() as stack:
         trees: dict[str, Path] = {}

@@ -54,8 +54,7 @@ class Journal:
 
     def __init__(self, folder: Path, run: Mapping[str, Any], *, fresh: bool = False):
         self.folder = folder
-        told = {"run": dict(run), "finished": False}
-        self._run = json.loads(records.dumps(told))  # as it is read back: no tuples
+        self._run = records.strict({"run": run, "finished": False})  # as it is read
         if fresh or self._found() != self._run:
             shutil.rmtree(folder, ignore_errors=True)
             records.replace_file(self._file, records.dumps(self._run))

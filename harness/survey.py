@@ -9,8 +9,9 @@ from typing import Any
 
 from harness import checkouts, history, records
 from harness.baseline import rules
-from harness.confirming import BUDGET, Findings, comparing, confirm
+from harness.confirming import Findings, comparing, confirm
 from harness.history import ROOT, Series
+from harness.timing import SAMPLED
 from harness.watching import STATES, Alert, Order, record, strangers, watch
 
 
@@ -47,7 +48,7 @@ def survey(
     *,
     since: str = "",
     confirming: bool = False,
-    budget: float = BUDGET,
+    budget: float = SAMPLED,
     enough: Callable[[], bool] = lambda: False,
     root: Path = ROOT,
 ) -> Survey:

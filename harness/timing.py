@@ -38,6 +38,7 @@ PHASES = ("forward", "backward")
 KEPT = 200  # samples in a record, evenly spread over those taken
 PATIENCE = 120.0  # seconds for one answer: preparing the largest size takes a few
 PAIRS = 16  # process pairs by default: a spread of 5.5 % in one pair turns into 1.5 %
+SAMPLED = 0.5 * PAIRS  # seconds by default for so many; to start them takes five times
 WITHIN = 0.04  # of 1, in 95 % of comparisons: what the pairs needed are counted for
 
 Record = dict[str, Any]

@@ -318,7 +318,6 @@ def test_a_piece_that_is_cut_short_is_made_again(tmp_path):
 KILLED = """
 import sys, time
 from pathlib import Path
-from types import SimpleNamespace
 from harness import nightly
 from harness.journal import Journal
 from harness.nightly import Night, Problem, Result

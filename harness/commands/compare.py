@@ -19,6 +19,7 @@ from harness.terminal import errors, output, progress
 from harness.timing import (
     PAIRS,
     PHASES,
+    SAMPLED,
     WITHIN,
     Absent,
     Plan,
@@ -29,7 +30,7 @@ from harness.timing import (
 from harness.workers import Died
 from impls.catalogue import backend_names, known
 
-_BUDGETS = {True: 2.0, False: 0.5 * PAIRS}  # seconds: in one process, and in pairs
+_BUDGETS = {True: 2.0, False: SAMPLED}  # seconds: in one process, and in pairs
 _PAIRS = f"pairs: and in brackets as many as bring 95 % of ratios within {WITHIN:.0%}"
 _COLOURS = {"slower": "red", "faster": "green", "no difference": "dim"}
 

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from harness import checkouts, confirming, history, records
+from harness import checkouts, history, records
 from harness.bisecting import Bisection, bisect
 from harness.checkouts import NoCommit
 from harness.commands import _options as options
@@ -19,6 +19,7 @@ from harness.history import ROOT, Series
 from harness.notifying import NotSent, is_address, notify
 from harness.survey import Survey, candidates, survey
 from harness.terminal import errors, output
+from harness.timing import SAMPLED
 from harness.watching import Alert, named, repro, series_name
 from impls.catalogue import known
 
@@ -55,7 +56,7 @@ _SHOWN = 6  # series of one commit: the page must not scroll for one change
 )
 @click.option(
     "--budget",
-    default=confirming.BUDGET,
+    default=SAMPLED,
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",

@@ -19,7 +19,7 @@ import numpy as np
 
 from harness.checkouts import checked_out
 from harness.inputs import REGIMES, trial
-from harness.timing import PAIRS, WITHIN, Plan, Side, compare_sides
+from harness.timing import PAIRS, SAMPLED, WITHIN, Plan, Side, compare_sides
 from impls.catalogue import load_op
 
 BLOCKED = """
@@ -41,10 +41,7 @@ print(timer.blocked_autorange(min_run_time=float(sys.argv[1])).median)
 def blocked_autorange(trees: tuple[Path, Path], seconds: float) -> float:
     """Ratio of two fresh processes, started in the two folders."""
     command = [sys.executable, "-c", BLOCKED, str(seconds)]
-    a, b = (
-        float(subprocess.run(command, cwd=tree, stdout=-1, check=True).stdout)
-        for tree in trees
-    )
+    a, b = (float(subprocess.check_output(command, cwd=tree)) for tree in trees)
     return b / a
 
 
@@ -60,7 +57,7 @@ def report(name: str, ratios: np.ndarray) -> None:
 @click.command(help=__doc__)
 @click.option("--repeats", default=40, show_default=True)
 @click.option("--pairs", default=PAIRS, show_default=True)
-@click.option("--budget", default=0.5 * PAIRS, show_default=True, help="seconds")
+@click.option("--budget", default=SAMPLED, show_default=True, help="seconds")
 def main(repeats: int, pairs: int, budget: float) -> None:
     """Measure, and print a line for each comparison and two for all."""
     op = load_op("layer_norm")
