@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from harness.confirming import NotComparable, Ratio
+from harness.confirming import NotComparable, Ratio, resolve
 from harness.timing import PAIRS
-
-#: How often a comparison that is not resolved is repeated, with twice the pairs.
-REPEATS = 1
 
 #: Compares the good commit with another, in so many pairs of processes.
 Against = Callable[[str, int], Ratio]
@@ -75,13 +73,10 @@ def _middle(good: int, bad: int, broken: set[int]) -> list[int]:
 
 def _is_like(found: Bisection, against: Against, commit: str, factor: float) -> bool:
     """Whether a commit is like the last; if that stays unsure, by the ratio alone."""
-    for repeat in range(REPEATS + 1):
-        ratio = _ask(found, against, commit, PAIRS << repeat)
-        like = ratio.is_like(factor)
-        if like is not None:
-            return like
-    found.unsure.append(commit)
-    return Ratio(ratio.value, ratio.value, ratio.value).is_like(factor) is True
+    ratio = resolve(partial(_ask, found, against, commit), factor)
+    if ratio.is_like(factor) is None:
+        found.unsure.append(commit)
+    return ratio.leans_to(factor)
 
 
 def _ask(found: Bisection, against: Against, commit: str, pairs: int = PAIRS) -> Ratio:

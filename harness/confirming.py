@@ -11,6 +11,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ FIGURES = {"track_gradient_ratio": "ratio", "track_peak_memory": "peak"}
 #: In how many processes. PyTorch keeps an array more in one of about five: the same
 #: commit has 512 KiB or 768. A ratio's ends are those of the processes' figures.
 DRAWS = {"track_peak_memory": 3}
+
+#: How often a comparison that is not resolved is repeated, with twice the pairs.
+REPEATS = 1
 
 
 class NotComparable(Exception):
@@ -57,9 +61,26 @@ class Ratio:
             return None
         return self.value > border
 
+    def leans_to(self, factor: float) -> bool:
+        """The same by the value alone: which of both is the likelier."""
+        return Ratio(self.value, self.value, self.value).is_like(factor) is True
+
 
 #: Compares two commits of a series; `pairs` is how many pairs of processes.
 Compare = Callable[[Series, str, str, int], Ratio]
+
+
+def resolve(compare: Callable[[int], Ratio], factor: float) -> Ratio:
+    """Compare in as many pairs of processes as tell the factor from 1, up to a limit.
+
+    Returns:
+        The last comparison; all of one limit's pairs may still leave it open.
+    """
+    for repeat in range(REPEATS + 1):
+        ratio = compare(PAIRS << repeat)
+        if ratio.is_like(factor) is not None:
+            break
+    return ratio
 
 
 # Comparing ----------------------------------------------------------------------
@@ -199,7 +220,9 @@ def _compared(
     alert: Alert, compare: Compare, keep: Callable[[str, Mapping[str, Any]], None]
 ) -> Alert:
     try:
-        ratio = compare(alert.series, *alert.around, PAIRS)
+        ratio = resolve(
+            partial(compare, alert.series, *alert.around), 1 + alert.relative_change
+        )
     except NotComparable as reason:
         return _still(alert, f"not compared: {reason}")
     found = {"ratio": ratio.value, "low": ratio.low, "high": ratio.high}
@@ -210,10 +233,13 @@ def _compared(
 def _settled(alert: Alert, found: Mapping[str, Any]) -> Alert:
     ratio = Ratio(found["ratio"], found["low"], found["high"])
     told = f"compared: {ratio.value:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
-    real = ratio.is_like(1 + alert.relative_change)
-    if real is None:
+    factor = 1 + alert.relative_change
+    real = ratio.is_like(factor)
+    if real is not None:
+        return alert.settled("confirmed" if real else "cleared", told)
+    if ratio.leans_to(factor):
         return _still(alert, f"{told}, not resolved")
-    return alert.settled("confirmed" if real else "cleared", told)
+    return alert.settled("suspected", f"{told}, not resolved, rather no change")
 
 
 def _still(alert: Alert, why: str) -> Alert:

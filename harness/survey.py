@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,24 +62,24 @@ def survey(
     order = Order.of(history.commits(root), since, root)
     found = history.read(results / "asv", list(order.rank))
     warnings = _told_of(strangers(found, order))
-    alerts = watch(found, order, rules(root / "asv.conf.json"))
-    if confirming and alerts:
-        machine = this_machine(results)
-        findings = Findings(results / "confirmations" / f"{machine}.json")
-        with comparing(root, budget) as compare:
-            alerts = sorted(
-                confirm(
-                    alerts,
-                    compare,
-                    machine=machine,
-                    root=root,
-                    known=findings.known,
-                    keep=findings.keep,
-                    enough=enough,
-                ),
-                key=lambda alert: not alert.fails,
+    look = partial(watch, found, order, rules(root / "asv.conf.json"))
+    if not confirming:
+        return Survey(order, len(found), look(), warnings)
+    machine = this_machine(results)
+    findings = Findings(results / "confirmations" / f"{machine}.json")
+    with comparing(root, budget) as compare:
+        alerts = look(
+            partial(
+                confirm,
+                compare=compare,
+                machine=machine,
+                root=root,
+                known=findings.known,
+                keep=findings.keep,
+                enough=enough,
             )
-        warnings += [findings.trouble] if findings.trouble else []
+        )
+    warnings += [findings.trouble] if findings.trouble else []
     return Survey(order, len(found), alerts, warnings)
 
 

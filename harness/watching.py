@@ -8,14 +8,15 @@ confirmed and worse fails.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from harness import checkouts
 from harness.baseline import Rules, creep
-from harness.changes import Change, find_changes
+from harness.changes import LASTING, Change, find_changes
 from harness.history import ROOT, Entry, Series
 from harness.records import Unreadable
 
@@ -110,10 +111,26 @@ def strangers(series: Iterable[Series], order: Order) -> list[str]:
     return strange
 
 
-def watch(series: Iterable[Series], order: Order, rules: Rules) -> list[Alert]:
-    """All changes of level, the worst first."""
-    found = [alert for one in series for alert in _alerts(one, order, rules)]
-    return sorted(found, key=_urgency)
+#: What confirms or clears alerts by other means than the series; passes on all.
+Settle = Callable[[Sequence[Alert]], Iterable[Alert]]
+
+
+def watch(
+    series: Iterable[Series], order: Order, rules: Rules, settle: Settle = iter
+) -> list[Alert]:
+    """All changes of level, the worst first.
+
+    Steps and drift are settled before creep is looked for: what is cleared explains
+    nothing, so that a creep seen as a step by mistake still is a creep.
+    """
+    watched = [(one, _moves(one, order, rules)) for one in series]
+    settled = list(settle(_by_urgency(a for _, moves in watched for a in moves)))
+    crept = [a for one, _ in watched for a in _creeping(one, settled, order, rules)]
+    return _by_urgency([*settled, *settle(_by_urgency(crept))])
+
+
+def _by_urgency(alerts: Iterable[Alert]) -> list[Alert]:
+    return sorted(alerts, key=_urgency)
 
 
 def _urgency(alert: Alert) -> tuple[Any, ...]:
@@ -121,21 +138,27 @@ def _urgency(alert: Alert) -> tuple[Any, ...]:
     return (*rank, -abs(alert.relative_change), series_name(alert.series))
 
 
-def _alerts(series: Series, order: Order, rules: Rules) -> Iterator[Alert]:
-    runs = [e for e in series.measured if e.commit in order.rank]
-    values = [entry.value for entry in runs if entry.value is not None]
+def _moves(series: Series, order: Order, rules: Rules) -> list[Alert]:
+    """Its steps and drift."""
+    runs, values = _runs(series, order)
     floor = _accepted(series, order, rules)
-    told = 1.0
-    for change in find_changes(values):
-        alert = _alert(series, runs, change, order)
+    tolerance = rules.tolerance(series)
+
+    def told(alert: Alert) -> Alert:
         if order.rank[alert.commit] <= floor:
-            alert = alert.settled("accepted", _why_accepted(floor, order))
-        elif alert.worse and alert.relative_change <= rules.tolerance(series):
-            alert = replace(alert, why=_SMALL, fails=False)
-        if alert.worse and alert.state != "accepted":
-            told *= 1 + alert.relative_change
-        yield alert
-    yield from _creeping(series, runs, values, told, order, rules)
+            return alert.settled("accepted", _why_accepted(floor, order))
+        if alert.worse and alert.relative_change <= tolerance:
+            return replace(alert, why=_SMALL, fails=False)
+        return alert
+
+    changes = find_changes(values)
+    return [told(_alert(series, runs, change, order)) for change in changes]
+
+
+def _runs(series: Series, order: Order) -> tuple[list[Entry], list[float]]:
+    """The runs that have a value, on this branch, and their values."""
+    runs = [e for e in series.measured if e.commit in order.rank]
+    return runs, [entry.value for entry in runs if entry.value is not None]
 
 
 def _accepted(series: Series, order: Order, rules: Rules) -> int:
@@ -218,20 +241,21 @@ def _count(old: str, new: str, order: Order) -> int:
 
 
 def _creeping(
-    series: Series,
-    runs: Sequence[Entry],
-    values: Sequence[float],
-    told: float,
-    order: Order,
-    rules: Rules,
+    series: Series, settled: Sequence[Alert], order: Order, rules: Rules
 ) -> Iterator[Alert]:
     """An alert if all of the interval is beyond the budget.
 
-    What steps and drift already tell, a factor, is not told again.
+    What the series' steps and drift already tell is not told again.
     """
+    runs, values = _runs(series, order)
     floor = _accepted(series, order, rules)
     reference = sum(order.rank[run.commit] <= floor for run in runs)
     found = creep(values, reference)
+    told = math.prod(
+        1 + alert.relative_change
+        for alert in settled
+        if alert.series is series and alert.worse and _explains(alert, runs, order)
+    )
     if found is None or (1 + found.low) / told - 1 <= rules.budget(series):
         return
     good, commit = runs[max(reference - 1, 0)].commit, runs[-1].commit
@@ -252,6 +276,13 @@ def _creeping(
         f"beyond {rules.budget(series):.0%} of {name}",
         True,
     )
+
+
+def _explains(alert: Alert, runs: Sequence[Entry], order: Order) -> bool:
+    """Whether it fails by itself, or is so new that it may yet."""
+    new = runs[-min(LASTING - 1, len(runs)) :]
+    recent = order.rank[alert.commit] >= order.rank[new[0].commit]
+    return alert.state == "confirmed" or (alert.state == "suspected" and recent)
 
 
 # Names --------------------------------------------------------------------------

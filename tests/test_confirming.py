@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -89,6 +90,7 @@ def confirmed(alert, answer, root, **more):
         (about(1.2), "confirmed", True),
         (about(1.0), "cleared", False),
         (about(1.1, 0.09), "suspected", False),
+        (about(1.08, 0.09), "suspected", False),
         (NotComparable("no such size"), "suspected", False),
     ],
 )
@@ -98,9 +100,33 @@ def test_a_comparison_confirms_clears_or_leaves_it(suspect, root, answer, state,
     assert found.why
 
 
-def test_a_comparison_clears_what_further_runs_had_confirmed(suspect, root):
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [
+        (about(1.0), "cleared"),
+        (about(1.08, 0.09), "suspected"),
+        (about(1.12, 0.09), "confirmed"),
+    ],
+)
+def test_a_comparison_outdoes_what_further_runs_had_confirmed(
+    suspect, root, answer, state
+):
+    """Where it is not resolved, the likelier of both; the border is at 1.095."""
     old = replace(suspect, state="confirmed", fails=True)
-    assert not confirmed(old, about(1.0), root).fails
+    found = confirmed(old, answer, root)
+    assert (found.state, found.fails) == (state, state == "confirmed")
+
+
+def test_what_is_not_resolved_is_compared_in_twice_the_pairs(suspect, root):
+    asked = []
+
+    def compare(series, old, new, pairs):
+        asked.append(pairs)
+        return about(1.2, 0.15 * PAIRS / pairs)
+
+    (found,) = confirm([suspect], compare, root=root, machine=MACHINE)
+    assert asked == [PAIRS, 2 * PAIRS]
+    assert found.fails
 
 
 @pytest.mark.parametrize(
@@ -149,6 +175,40 @@ def test_where_findings_cannot_be_written_the_verdict_stands(suspect, root, tmp_
     assert confirmed(suspect, about(1.2), root, keep=findings.keep).fails
     assert "cpu.json cannot be written" in findings.trouble
     assert (tmp_path / "kept").read_text() == "a file"
+
+
+def test_a_creep_that_was_taken_for_a_step_still_fails(root, monkeypatch):
+    """Its neighbours are alike, which clears the step, but both ends are not."""
+    values = stepped(noisy(RUNS), AT, 0.2)
+    commits = repository(root, ["square"] * RUNS)
+    record(root, commits, {SERIES: values})
+
+    def compare(series, old, new, pairs):
+        return about(1.2 if (old, new) == (commits[0], commits[-1]) else 1.0)
+
+    monkeypatch.setattr("harness.survey.comparing", lambda *_: nullcontext(compare))
+    monkeypatch.setattr("harness.survey.this_machine", lambda _: MACHINE)
+    creep, step = survey(root / "results", root=root, confirming=True).alerts
+    assert (step.kind, step.state, step.fails) == ("step", "cleared", False)
+    assert (creep.kind, creep.state, creep.fails) == ("creep", "confirmed", True)
+    assert creep.around == (commits[0], commits[-1])
+    assert "compared: 1.200" in creep.why
+
+
+def test_a_step_that_is_cleared_is_no_creep_where_both_ends_are_alike(
+    root, monkeypatch
+):
+    """The machine has become slower."""
+    commits = repository(root, ["square"] * RUNS)
+    record(root, commits, {SERIES: stepped(noisy(RUNS), AT, 0.2)})
+    always = nullcontext(lambda *_: about(1.0))
+    monkeypatch.setattr("harness.survey.comparing", lambda *_: always)
+    monkeypatch.setattr("harness.survey.this_machine", lambda _: MACHINE)
+    found = survey(root / "results", root=root, confirming=True)
+    assert {(alert.kind, alert.state) for alert in found.alerts} == {
+        ("step", "cleared"),
+        ("creep", "cleared"),
+    }
 
 
 # Bisecting ----------------------------------------------------------------------

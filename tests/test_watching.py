@@ -118,6 +118,15 @@ def test_creep_beyond_the_budget_fails_though_no_step_is_seen(root):
     assert 0.1 < alert.relative_change < 0.25
 
 
+@pytest.mark.parametrize("seed", [0, 4, 17])  # drift; three suspected steps; two kinds
+def test_creep_fails_whatever_it_is_taken_for(root, seed):
+    """Steps that are only suspected, though not new, do not explain it."""
+    values = noisy(RUNS, noise=0.02, seed=seed)
+    values[10:] = crept(values[10:], 0.25)
+    _, found = watched(root, values)
+    assert found.failing
+
+
 @pytest.mark.parametrize(
     ("by", "found"), [(0.0, False), (0.08, False), (0.2, True), (-0.2, False)]
 )

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 Values = NDArray[np.float64]
 Report = tuple[int, float]  # index of the first run at the new level, relative change
 Detector = Callable[[Values], Iterable[Report]]
+Begin = Callable[[Sequence[Report]], Detector]
 
 SIZES = (0.02, 0.05, 0.10, 0.20)  # the sizes of issue 9
 KINDS = ("one", "reverted", "recent", "null")
@@ -234,11 +235,12 @@ def score(detector: Detector, series: Sequence[Planted]) -> Score:
 
 
 def night_by_night(
-    detector: Detector, seed: int, repeats: int
+    begin: Begin, seed: int, repeats: int
 ) -> tuple[float, dict[float, dict[int, float]]]:
     """Grow series run by run and count what is new each night.
 
-    Returns the false alerts for each 1000 nights of stable series, and for 5, 10 and
+    `begin` gives the detector of a series of which these steps are true. Returns the
+    false alerts for each 1000 nights of stable series, and for 5, 10 and
     20 % steps the share found within 3, 7 and 15 nights. A report is new if none in its
     direction was made within `TOLERANCE` runs of it before.
     """
@@ -247,12 +249,12 @@ def night_by_night(
     for noise in FAMILIES.values():
         for _ in range(3 * repeats):
             values = noise(110, rng)
-            false += len(_alerts(detector, values, range(50, 111)))
+            false += len(_alerts(begin(()), values, range(50, 111)))
             nights += 61
     shares = {}
     for size in SIZES[1:]:
         waits = [
-            _wait(detector, noise, sign * size, rng)
+            _wait(begin, noise, sign * size, rng)
             for noise in FAMILIES.values()
             for sign in (1, -1)
             for _ in range(repeats)
@@ -272,7 +274,7 @@ def _alerts(detector: Detector, values: Values, lengths: range) -> list[Report]:
 
 
 def _wait(
-    detector: Detector,
+    begin: Begin,
     noise: Callable[[int, np.random.Generator], Values],
     size: float,
     rng: np.random.Generator,
@@ -281,8 +283,10 @@ def _wait(
     at = int(rng.integers(40, 100))
     values = noise(at + NIGHTS, rng)
     values[at:] *= 1 + size
+    steps = [(at, size)]
+    detector = begin(steps)
     for night in range(1, NIGHTS + 1):
-        if matches([(at, size)], detector(values[: at + night])) != [None]:
+        if matches(steps, detector(values[: at + night])) != [None]:
             return night
     return float("inf")
 
