@@ -36,17 +36,19 @@ Values = NDArray[np.float64]
 Cut = tuple[int, int, int]  # where the level before starts, the next one, and its end
 
 # Which jumps count. Thresholds are in standard errors of the jump.
-CUT = 3.0  # for a long series; with SCARCE, 4 % of the stable tuning series alarm
+CUT = 3.0  # with SCARCE, 3 % of the stable tuning series of 60 to 300 runs alarm
 SCARCE = 70.0  # runs; fewer tell little of the noise, and all of these grow
-SCARCEST = 1.2  # share by which they grow at most
+SCARCEST = 1.6  # share by which they grow at most
+MANY = 300  # runs; in more there are more places at which chance makes a jump
+CROWDED = 0.35  # share by which CUT grows for each e times as many
 PLAIN = 1.2  # for a step that the noise is learnt without
 PLAINEST = 80  # runs for each of these steps, of which two are always granted
 FITTED = 3.0  # runs that each of them costs in what is known of the noise
 FEW = 45  # runs, in which large steps are also looked for by a kernel test
 LARGE = 0.04  # relative change that it is asked about
 ALIKE = 3  # runs on each side of what it finds
-SUSPECT = 2.7  # for the newest runs, which are looked at anew every night
-SMALLEST = 0.01  # relative change; less is no reason to search a commit
+SUSPECT = 2.2  # for the newest runs, which are looked at anew every night
+SMALLEST = 0.011  # relative change, times the caution; less is no reason to search
 FEWEST = 5  # runs; below, three before and two after a step cannot both be had
 
 # How long a level must last, in runs.
@@ -136,6 +138,7 @@ class _Trace:
     variances: Values  # [w]: variance of the mean of w neighbouring runs
     reach: int  # runs on each side beyond which a mean gets no more precise
     caution: float  # factor on every threshold: few runs tell little of the noise
+    crowd: float  # factor on CUT: of many places, one will look like a step
 
 
 def find_changes(
@@ -262,11 +265,13 @@ def _trace(work: Values) -> _Trace:
     limit = max(STRAY * _deviation(distance), float(np.quantile(distance, 1 - STRAYS)))
     stays = distance <= limit
     stays[-HALF:] = True  # whether these last is not known yet
+    stays |= len(work) < FEW  # nor, in a short series, that the first ones did not
     kept = np.flatnonzero(stays)
     sums = np.concatenate([[0.0], np.cumsum(_clipped(work[kept]))])
     variances, reach = _variances(sums)
     caution = 1 + min(SCARCE / len(kept), SCARCEST)
-    return _relearnt(_Trace(kept, work[kept], sums, variances, reach, caution))
+    crowd = 1 + CROWDED * max(math.log(len(kept) / MANY), 0.0)
+    return _relearnt(_Trace(kept, work[kept], sums, variances, reach, caution, crowd))
 
 
 def _relearnt(trace: _Trace) -> _Trace:
@@ -393,9 +398,10 @@ def _pruned(
 ) -> list[int]:
     """Remove the weakest cut, judge its neighbours anew, until few and strong."""
     strengths = [strength(_cut(cuts, i), trace) for i in range(1, len(cuts) - 1)]
+    enough *= trace.caution * trace.crowd
     while strengths:
         weakest = min(range(len(strengths)), key=strengths.__getitem__)
-        if len(strengths) <= most and strengths[weakest] >= enough * trace.caution:
+        if len(strengths) <= most and strengths[weakest] >= enough:
             break
         del cuts[weakest + 1], strengths[weakest]
         for i in range(max(weakest - 1, 0), min(weakest + 1, len(strengths))):
@@ -406,7 +412,7 @@ def _pruned(
 def _strength(jump: float, cut: Cut, trace: _Trace) -> float:
     """Size of a jump in standard errors; half of it where a level did not last."""
     start, place, end = cut
-    if abs(jump) < SMALLEST:
+    if abs(jump) < SMALLEST * trace.caution:
         return 0.0
     lasted = place - start >= (LASTING if start else ENDING) and (
         end - place >= (LASTING if end < len(trace.values) else ENDING)
@@ -522,7 +528,7 @@ def _newest(work: Values, steady: int, trace: _Trace) -> _Jump | None:
     before = work[max(steady, place - FURTHEST) : place]
     past, level = float(np.median(before)), float(np.median(work[place:]))
     error = _error(len(before), count, trace)
-    if abs(level - past) < max(SUSPECT * trace.caution * error, SMALLEST):
+    if abs(level - past) < trace.caution * max(SUSPECT * error, SMALLEST):
         return None
     return _Jump(place, past, level, error, "step", True)
 

@@ -81,6 +81,17 @@ def test_a_step_does_not_hide_itself_in_a_short_series():
     assert sum(near) >= 54  # nine in ten
 
 
+@pytest.mark.parametrize("at", [3, 4])
+def test_in_a_short_series_the_first_runs_are_no_burst(at):
+    found = [reports(stepped(n=12, at=at, factor=1.15, seed=s)) for s in range(20)]
+    assert sum(matches([(at, 0.15)], some) == [0] for some in found) >= 16
+
+
+def test_a_long_history_is_quiet():
+    """In 2,000 runs there are many places where chance may look like a step."""
+    assert sum(bool(reports(noisy(2000, seed=s))) for s in range(20)) <= 1
+
+
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e12])
 def test_the_unit_of_the_values_does_not_matter(scale):
     (change,) = find_changes(scale * stepped())

@@ -50,6 +50,7 @@ TUNING_SEED = 2  # the constants of harness/changes.py come from this split
 NULL_ALARMED = 0.05  # "tuned": at most this share (issue 9)
 OURS, COMPARED = "**find_changes**", "find_changes, each compared live"
 MOST_FALSE = {OURS: 3.0, COMPARED: 0.5}  # per 1000 nights
+SHORT, LONG = (5, 8, 12, 20, 35), (500, 1000, 2000)  # runs
 SOON = 0.75  # of the 10 % steps, at least, are suspected within 3 nights
 
 
@@ -304,8 +305,14 @@ def _always(detector: Detector, steps: Sequence[Report]) -> Detector:
     return detector
 
 
-def _short(settings: list[tuple[str, Detector, bool]], seed: int, repeats: int) -> str:
-    lengths = (5, 8, 12, 20, 35)
+def _short(
+    settings: list[tuple[str, Detector, bool]],
+    title: str,
+    lengths: tuple[int, ...],
+    seed: int,
+    repeats: int,
+) -> str:
+    """The table of series of so many runs."""
     rows = []
     for name, detector, upward_only in settings:
         if upward_only:
@@ -316,7 +323,7 @@ def _short(settings: list[tuple[str, Detector, bool]], seed: int, repeats: int) 
             cells.append(f"{_percent(*found.values())} ({_percent(alarmed)})")
         rows.append((name, *cells))
     head = ("detector, setting", *(f"{n} runs" for n in lengths))
-    title = "\n## Short: 5/10/20 % steps found (stable series alarmed), %\n\n"
+    title = f"\n## {title}: 5/10/20 % steps found (stable series alarmed), %\n\n"
     return title + _table(head, rows)
 
 
@@ -370,13 +377,14 @@ def main(seed: int, quick: bool, machine: str, markdown: Path | None) -> None:
     settings = list(_settings(tuning))
     series = collection(seed, repeats, nulls)
     complete, result = _complete(settings, series)
-    nightly, loud = _nightly(settings, seed + 1, 1 if quick else 8)
+    nightly, loud = _nightly(settings, seed + 1, 1 if quick else 16)
     missed = [*result.shortfalls, *loud]
     text = (
         f"Machine `{machine}`, {datetime.date.today()}, seed {seed}, "
         f"{len(series)} series of 60 to 300 runs.\n\n{complete}"
         + nightly
-        + _short(settings, seed + 2, 10 if quick else 50)
+        + _short(settings, "Short", SHORT, seed + 2, 10 if quick else 50)
+        + _short(settings, "Long", LONG, seed + 5, 2 if quick else 20)
         + _drift(seed + 3, 5 if quick else 40)
         + _speed(seed + 4)
     )

@@ -296,7 +296,7 @@ def short(
 ) -> tuple[float, dict[float, float]]:
     """Alarmed share of stable series of `n` runs, and the share of steps found by size.
 
-    In so few runs a hit must lie within one run of the truth.
+    A hit must lie within one run of the truth.
     """
     rng = np.random.default_rng(seed)
     alarmed = _mean(
