@@ -23,7 +23,7 @@ from harness.journal import Document, guarded
 from harness.judging import PASSING
 from harness.nightly import Night, Part, Problem, Result
 from harness.survey import survey, this_machine
-from harness.watching import series_name
+from harness.watching import Alert, series_name
 from impls.catalogue import load_op
 
 DTYPES = ("float32", "float64")  # those of `gradwatch agree`
@@ -170,10 +170,8 @@ def watch(night: Night) -> Result:
             "watch",
             alert.series.op,
             alert.series.parameters.get("backend", ""),
-            f"{alert.series.metric} {alert.kind} at {alert.commit[:10]}",
-            f"{series_name(alert.series)} {alert.relative_change:+.1%}"
-            f" ({alert.low:+.1%} to {alert.high:+.1%}), {alert.why};"
-            f" {checkouts.subject(alert.commit, night.root)}",
+            f"{alert.series.metric} {alert.kind} {alert.where}",
+            _detail(alert, night.root),
         )
         for alert in found.failing
     ]
@@ -182,6 +180,13 @@ def watch(night: Night) -> Result:
     told = f"{found.series} series, {len(found.failing)} worse"
     told += f", {states['suspected']} suspected, {better} better"
     return Result(told, problems, notes=found.warnings)
+
+
+def _detail(alert: Alert, root: Path) -> str:
+    told = f"{series_name(alert.series)} {alert.relative_change:+.1%}"
+    told += f" ({alert.low:+.1%} to {alert.high:+.1%}), {alert.why}"
+    only = alert.candidates == 1
+    return f"{told}; {checkouts.subject(alert.commit, root)}" if only else told
 
 
 # Other commands -----------------------------------------------------------------

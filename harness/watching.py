@@ -60,6 +60,12 @@ class Alert:
     why: str = ""
     fails: bool = False
 
+    @property
+    def where(self) -> str:
+        """At which commit; of a drift or creep, which go on, since which."""
+        step = self.kind == "step"
+        return f"at {self.commit[:10]}" if step else f"since {self.good[:10]}"
+
     def settled(self, state: str, why: str) -> Alert:
         """The same, confirmed or cleared by something else than the series itself."""
         fails = self.worse and state == "confirmed" and self.why != _SMALL

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -220,6 +221,15 @@ def test_a_series_is_found_by_its_parts(root, name, count):
     found = named(history.read(root / "results" / "asv", commits), name)
     assert len(found) == count
     assert all("square" in series_name(one) for one in found)
+
+
+@pytest.mark.parametrize("kind", ["creep", "drift"])
+def test_what_goes_on_is_named_by_where_it_began(root, kind):
+    """Its newest commit is another every night, and would be news every night."""
+    commits, found = watched(root, stepped(noisy(RUNS), AT, 0.1))
+    (step,) = found.alerts
+    assert step.where == f"at {commits[AT][:10]}"
+    assert replace(step, kind=kind).where == f"since {commits[AT - 1][:10]}"
 
 
 def test_a_record_says_all_that_others_need(root):

@@ -132,7 +132,7 @@ def headline(found: Survey) -> str:
         return quiet + (f", {suspected} suspected" if suspected else "")
     worst = found.failing[0]
     more = len(found.failing) - 1
-    told = f"{series_name(worst.series)} {_size(worst)} since {worst.commit[:10]}"
+    told = f"{series_name(worst.series)} {_size(worst)} {worst.where}"
     return told + (f" and {more} more" if more else "")
 
 
