@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -46,14 +46,21 @@ def agreement(night: Night) -> Result:
     records.write(content, night.journal.path("agree"))
     summary = found.summary()
     told = f"{summary['judged']:,} tensors judged, {summary['unexpected']} unexpected"
-    missing = [f"{backend}: {why}" for backend, why in sorted(found.missing.items())]
     problems = [*_unexpected(found), *_gone(found)]
     lacking = [
         f"{b} is required, but {found.missing[b]}"
         for b in night.require
         if b in found.missing
     ]
-    return Result(told, problems, notes=missing, required="; ".join(lacking))
+    return Result(told, problems, notes=_absent(found), required="; ".join(lacking))
+
+
+def _absent(found: Agreement) -> list[str]:
+    """A line for each reason, which several backends may share."""
+    backends = defaultdict(list)
+    for backend, why in sorted(found.missing.items()):
+        backends[why].append(backend)
+    return [f"{', '.join(names)}: {why}" for why, names in backends.items()]
 
 
 def _judged(night: Night, op: str, fleet: Fleet) -> Document:
@@ -177,7 +184,7 @@ def watch(night: Night) -> Result:
     ]
     states = Counter(a.state for a in found.alerts if a.worse)
     better = sum(not a.worse and a.state != "accepted" for a in found.alerts)
-    told = f"{found.series} series, {len(found.failing)} worse"
+    told = f"{found.series:,} series, {len(found.failing)} worse"
     told += f", {states['suspected']} suspected, {better} better"
     return Result(told, problems, notes=found.warnings)
 

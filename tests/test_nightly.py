@@ -16,6 +16,7 @@ import pytest
 from lxml import etree
 
 from harness import checkouts, nightly, parts, records
+from harness.agreement import Agreement
 from harness.findings import Finding, Site
 from harness.journal import Busy, Journal, alone, guarded
 from harness.nightly import Done, Night, Problem, Result
@@ -182,6 +183,15 @@ def cases(report, document):
     tree = etree.fromstring(junit(report, document).encode())
     SCHEMA.assertValid(tree)
     return {(c.get("classname"), c.get("name")): c for c in tree.iter("testcase")}
+
+
+def test_backends_missing_for_one_reason_are_one_note():
+    missing = {"oneflow_custom": "no Python", "torch_custom": "no torch"}
+    found = Agreement(missing={**missing, "oneflow_formula": "no Python"})
+    assert parts._absent(found) == [
+        "oneflow_custom, oneflow_formula: no Python",
+        "torch_custom: no torch",
+    ]
 
 
 def test_each_op_and_backend_is_a_case_and_each_part_one_of_another_suite():
