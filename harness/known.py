@@ -87,8 +87,12 @@ def as_expected(record: Mapping[str, Any]) -> bool:
 def gone(
     records: Sequence[Mapping[str, Any]], known: Iterable[Known]
 ) -> tuple[Known, ...]:
-    """Entries that were put to the test and whose defect showed nowhere."""
-    tested = ((k, [r for r in records if k.covers(r)]) for k in known)
+    """Entries that were put to the test and whose defect showed nowhere.
+
+    What a framework does not support, or a verdict that says nothing, tests nothing.
+    """
+    telling = [r for r in records if r["verdict"] not in ("unsupported", "vacuous")]
+    tested = ((k, [r for r in telling if k.covers(r)]) for k in known)
     return tuple(
         k for k, seen in tested if seen and all(r["verdict"] != k.verdict for r in seen)
     )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.agreement import agree
-from harness.inputs import Trial
+from harness.inputs import Trial, trials
 from harness.interpreters import interpreter_of
 from impls.catalogue import backend_names, load_op
 from impls.contract import Problem
@@ -78,6 +78,29 @@ def test_oneflow_log_softmax_of_ordinary_logits_agrees(fleet):
     x, dy = rng.standard_normal((2, 16, 32))
     found = run(fleet, "log_softmax", {"x": 3 * x}, dy, axis=-1)
     assert set(verdicts(found, "dx").values()) == {"agree"}
+
+
+@needs_oneflow
+@pytest.mark.parametrize("op", ["matmul", "softmax", "batch_norm"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_oneflow_lacks_in_half_precision_is_unsupported(fleet, op, dtype):
+    """It has no kernels of these for a CPU: no error of the backward."""
+    backends = [name for name in ALL if name.startswith("oneflow")]
+    chosen = list(trials(load_op(op), regimes=["normal"], dtypes=[dtype]))
+    found = agree(chosen, backends, entries=(), fleet=fleet)
+    assert {r["verdict"] for r in found.records} == {"unsupported"}
+    assert dtype in found.records[0]["message"]
+
+
+@needs_oneflow
+def test_an_error_in_full_precision_stays_an_error(fleet):
+    """OneFlow's linear of one axis: "size mismatch"."""
+    found = run(
+        fleet, "linear", {"x": [1.0, 2.0], "weight": [[1.0, 1.0]], "bias": [0.0]}, [1.0]
+    )
+    told = verdicts(found, "y")
+    assert told["torch_autograd"] == "agree"
+    assert "error" in {r["verdict"] for r in found.records}
 
 
 @needs_oneflow

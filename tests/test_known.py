@@ -64,8 +64,13 @@ def test_a_defect_that_still_shows_is_not_gone():
     assert gone([expected(verdict="agree"), expected()], [ENTRY]) == ()
 
 
-def test_an_entry_that_was_not_put_to_the_test_is_not_gone():
-    assert gone([expected(backend="torch_autograd")], [ENTRY]) == ()
+@pytest.mark.parametrize(
+    "record",
+    [{"backend": "torch_autograd"}, {"verdict": "unsupported"}, {"verdict": "vacuous"}],
+    ids=str,
+)
+def test_an_entry_that_was_not_put_to_the_test_is_not_gone(record):
+    assert gone([expected(**record)], [ENTRY]) == ()
 
 
 def test_brackets_of_a_case_name_are_no_character_class():
