@@ -14,6 +14,7 @@ import shlex
 import signal
 import tempfile
 import time
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,7 +115,7 @@ class Worker:
         )
 
     def _start(self, spec: str, measured: Path) -> None:
-        with _sigint_blocked():
+        with _sigint_blocked(), _nothing_left():
             gateway = self._group.makegateway(spec)
         self._channel = gateway.remote_exec(_BOOTSTRAP)
         self._process = psutil.Process(self._channel.receive(timeout=STARTING))
@@ -279,3 +280,21 @@ def _sigint_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _nothing_left() -> Iterator[None]:
+    """End the process to which execnet 2 could not write its own source.
+
+    It forgets such a process: only a frame of the traceback still knows it.
+    """
+    try:
+        yield
+    except OSError as error:
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            process = getattr(frame.f_locals.get("io"), "popen", None)
+            if process is not None:
+                process.kill()
+                with contextlib.suppress(OSError):  # what was not sent is lost
+                    process.communicate()
+        raise

@@ -1,14 +1,18 @@
 """The doctor finds what is missing, why, and the command that mends it; never fails."""
 
+import gc
 import importlib.metadata
 import subprocess
 import sys
+from queue import SimpleQueue
 
+import psutil
 import pytest
 
 from harness import doctor
 from harness.doctor import Finding, examine
-from harness.interpreters import ROOT, interpreter_of, variable
+from harness.interpreters import ROOT, Interpreter, interpreter_of, variable
+from harness.workers import Died, Worker
 from impls.catalogue import backend_names, framework_of
 from tests.pythons import HEALTHY, environment_like, fake_python
 
@@ -123,6 +127,21 @@ def test_a_python_that_is_none_as_soon_as_it_has_to_work(alone, tmp_path, monkey
     named = fake_python(tmp_path / "python", HEALTHY)
     monkeypatch.setenv(variable("torch"), str(named))
     assert "runs, but not as a worker" in alone("torch")["torch"].why
+
+
+def test_a_python_that_does_not_listen_is_ended(tmp_path, monkeypatch):
+    """Nothing can be written to it; warnings of what it leaves are errors."""
+
+    def broken(*_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("execnet.gateway_bootstrap.sendexec", broken)
+    deaf = fake_python(tmp_path / "python", "exec sleep 60")
+    before = psutil.Process().children()
+    with pytest.raises(Died, match="not as a worker"):
+        Worker(Interpreter("torch", deaf, "a deaf one"), SimpleQueue())
+    gc.collect()
+    assert psutil.Process().children() == before
 
 
 def test_an_import_that_kills(alone, tmp_path, monkeypatch):
