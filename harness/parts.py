@@ -145,7 +145,7 @@ def times(night: Night) -> Result:
         if entry.commit == commit
     ]
     states = Counter(entry.state for entry in found)
-    told = f"{states['measured']} figures of {commit[:10]}, {states['failed']} failed"
+    told = f"{states['measured']:,} figures of {commit[:10]}, {states['failed']} failed"
     problems = []
     if code or not states["measured"]:
         told_why = tail or "nothing was measured"
@@ -212,7 +212,7 @@ def selftest(night: Night) -> Result:
         for one in found["requirements"]
         if not one["met"]
     ]
-    told = f"{found['planted']} planted errors in {found['runs']} runs"
+    told = f"{found['planted']:,} planted errors in {found['runs']:,} runs"
     return Result(told, unmet or result.problems)
 
 
@@ -240,7 +240,7 @@ def fuzz(night: Night) -> Result:
         and (finding["op"], finding["backend"]) not in recorded
         and known.expected_verdict(finding["record"], listed) != finding["verdict"]
     ]
-    told = f"{found['summary']['tried']} trials, {len(fresh)} of"
+    told = f"{found['summary']['tried']:,} trials, {len(fresh)} of"
     told += f" {len(found['records'])} findings are new"
     return Result(told, [_new_finding(finding) for finding in fresh])
 
