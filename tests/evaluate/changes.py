@@ -16,11 +16,13 @@ import importlib
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 import numpy as np
@@ -45,6 +47,11 @@ from tests.evaluate.planted_series import (
     score,
     short,
 )
+
+T = TypeVar("T")
+Setting = tuple[
+    str, Detector, bool
+]  # name, detector, whether only asked of upward steps
 
 TUNING_SEED = 2  # the constants of harness/changes.py come from this split
 NULL_ALARMED = 0.05  # "tuned": at most this share (issue 9)
@@ -132,14 +139,13 @@ def otava(values: Values, p_value: float) -> list[Report]:
 
 
 def at_least(
-    detect: Callable[[Values, float], list[Report]], setting: float
-) -> Callable[[Values, float], list[Report]]:
-    """Fix a detector's own setting and leave the smallest change to be tuned."""
-
-    def sized(values: Values, smallest: float) -> list[Report]:
-        return [r for r in detect(values, setting) if abs(r[1]) >= smallest]
-
-    return sized
+    detect: Callable[[Values, float], list[Report]],
+    setting: float,
+    values: Values,
+    smallest: float,
+) -> list[Report]:
+    """What a detector with this setting reports of at least this size."""
+    return [r for r in detect(values, setting) if abs(r[1]) >= smallest]
 
 
 SIZES_ASKED = (0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.07, 0.1, 0.15)
@@ -156,9 +162,15 @@ CANDIDATES = (
     Candidate("ruptures rbf", "ruptures", rbf, 1.0, (1.0, 1.5, 2, 3, 4, 5, 6, 8)),
     Candidate("ruptures PELT", "ruptures", pelt, 3.0, (3.0, 6, 12, 24, 48, 96, 200)),
     Candidate(
-        "ruptures rbf by size", "ruptures", at_least(rbf, 1.0), 0.03, SIZES_ASKED
+        "ruptures rbf by size",
+        "ruptures",
+        partial(at_least, rbf, 1.0),
+        0.03,
+        SIZES_ASKED,
     ),
-    Candidate("Otava by size", "otava", at_least(otava, 1e-3), 0.05, SIZES_ASKED),
+    Candidate(
+        "Otava by size", "otava", partial(at_least, otava, 1e-3), 0.05, SIZES_ASKED
+    ),
     Candidate(
         "Otava", "otava", otava, 1e-3, (1e-3, 1e-5, 1e-7, 1e-9, 1e-11, 1e-13, 1e-16)
     ),
@@ -183,7 +195,7 @@ def _tuned(candidate: Candidate, stable: list[Planted]) -> float | None:
     return None
 
 
-def _settings(stable: list[Planted]) -> Iterator[tuple[str, Detector, bool]]:
+def _settings(stable: list[Planted]) -> Iterator[Setting]:
     """Name and bind each detector at its settings, ours first."""
     yield OURS, ours, False
     for candidate in filter(_installed, CANDIDATES):
@@ -218,7 +230,7 @@ def _percent(*shares: float) -> str:
     return "/".join(f"{100 * share:.0f}" for share in shares)
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
@@ -236,25 +248,38 @@ def _row(name: str, result: Score, milliseconds: float) -> tuple[str, ...]:
     )
 
 
-def _complete(
-    settings: list[tuple[str, Detector, bool]], series: list[Planted]
-) -> tuple[str, Score]:
+def _each(
+    told: str, work: Callable[..., T], calls: Iterable[tuple[Any, ...]]
+) -> list[T]:
+    """The work of all calls, on all cores; a line for each detector that is done."""
+    with ProcessPoolExecutor() as pool:
+        asked = {pool.submit(work, *call): call[0] for call in calls}
+        for done in as_completed(asked):
+            click.echo(f"{told}: {asked[done]}", err=True)
+    return [done.result() for done in asked]
+
+
+def _scored(
+    name: str, detector: Detector, series: list[Planted]
+) -> tuple[tuple[str, ...], tuple[str, ...], Score]:
+    """Its row of both tables of complete histories."""
+    began = time.process_time()
+    result = score(detector, series)
+    elapsed = 1000 * (time.process_time() - began) / len(series)
+    families = (
+        f"{_percent(result.family_recall[f])} / {_percent(result.family_alarmed[f])}"
+        for f in FAMILIES
+    )
+    return _row(name, result, elapsed), (name, *families), result
+
+
+def _complete(settings: list[Setting], series: list[Planted]) -> tuple[str, Score]:
     """Score everything on complete histories, overall and by family."""
-    rows, families, first = [], [], None
-    for name, detector, upward_only in settings:
-        chosen = _upward(series) if upward_only else series
-        began = time.process_time()
-        result = score(detector, chosen)
-        elapsed = 1000 * (time.process_time() - began) / len(chosen)
-        first = first or result
-        rows.append(_row(name, result, elapsed))
-        each = (
-            f"{_percent(result.family_recall[f])} / "
-            f"{_percent(result.family_alarmed[f])}"
-            for f in FAMILIES
-        )
-        families.append((name, *each))
-    assert first is not None
+    up = _upward(series)
+    calls = [
+        (name, detector, up if only else series) for name, detector, only in settings
+    ]
+    rows, families, scores = zip(*_each("complete", _scored, calls), strict=True)
     head = (
         "detector, setting",
         "precision %",
@@ -267,30 +292,34 @@ def _complete(
     )
     text = "## Complete histories\n\n" + _table(head, rows)
     text += "\n## By family: recall of 5 and 10 % steps / stable series alarmed, %\n\n"
-    return text + _table(("detector, setting", *FAMILIES), families), first
+    return text + _table(("detector, setting", *FAMILIES), families), scores[0]
 
 
-def _nightly(
-    settings: list[tuple[str, Detector, bool]], seed: int, repeats: int
-) -> tuple[str, tuple[str, ...]]:
+def _of_nights(
+    name: str, begin: Begin, seed: int, repeats: int
+) -> tuple[tuple[str, ...], list[str]]:
+    """Its row, and the targets that it misses."""
+    false, found = night_by_night(begin, seed, repeats)
+    shares = (_percent(*(found[s][n] for s in SIZES[1:])) for n in (3, 7, 15))
+    missed = []
+    if false > MOST_FALSE.get(name, math.inf):
+        missed.append(f"{name}: {MOST_FALSE[name]:g} false alerts per 1000 nights")
+    if name == OURS and found[0.10][3] < SOON:
+        missed.append(f"{SOON:.0%} of 10 % steps within 3 nights")
+    return (name, f"{false:.1f}", *shares), missed
+
+
+def _nightly(settings: list[Setting], seed: int, repeats: int) -> tuple[str, list[str]]:
     """The table, and the targets that are missed."""
-    rng = np.random.default_rng(seed)
     begins: dict[str, Begin] = {
         name: partial(_always, detector)
-        for name, detector, upward_only in settings
-        if not upward_only
+        for name, detector, only in settings
+        if not only
     }
     begins["find_changes, not suspected only"] = partial(_always, confirmed)
-    begins[COMPARED] = lambda steps: Live(steps, rng)
-    rows, missed = [], []
-    for name, begin in begins.items():
-        false, found = night_by_night(begin, seed, repeats)
-        shares = (_percent(*(found[s][n] for s in SIZES[1:])) for n in (3, 7, 15))
-        rows.append((name, f"{false:.1f}", *shares))
-        if false > MOST_FALSE.get(name, math.inf):
-            missed.append(f"{name}: {MOST_FALSE[name]:g} false alerts per 1000 nights")
-        if name == OURS and found[0.10][3] < SOON:
-            missed.append(f"{SOON:.0%} of 10 % steps within 3 nights")
+    begins[COMPARED] = partial(Live, rng=np.random.default_rng(seed))
+    calls = [(name, begin, seed, repeats) for name, begin in begins.items()]
+    rows, missed = zip(*_each("nights", _of_nights, calls), strict=True)
     head = (
         "detector, setting",
         "false alerts per 1000 nights",
@@ -298,33 +327,32 @@ def _nightly(
         "within 7",
         "within 15",
     )
-    return "\n## Night by night\n\n" + _table(head, rows), tuple(missed)
+    return "\n## Night by night\n\n" + _table(head, rows), [*chain(*missed)]
 
 
 def _always(detector: Detector, steps: Sequence[Report]) -> Detector:
     return detector
 
 
-def _short(
-    settings: list[tuple[str, Detector, bool]],
-    title: str,
-    lengths: tuple[int, ...],
-    seed: int,
-    repeats: int,
+def _of_lengths(
+    name: str, detector: Detector, lengths: Sequence[int], seed: int, repeats: int
+) -> tuple[str, ...]:
+    """Its row: what it finds in series of so many runs."""
+    cells = []
+    for n in lengths:
+        alarmed, found = short(detector, n, seed, repeats)
+        cells.append(f"{_percent(*found.values())} ({_percent(alarmed)})")
+    return (name, *cells)
+
+
+def _lengths(
+    settings: list[Setting], title: str, lengths: Sequence[int], seed: int, repeats: int
 ) -> str:
-    """The table of series of so many runs."""
-    rows = []
-    for name, detector, upward_only in settings:
-        if upward_only:
-            continue
-        cells = []
-        for n in lengths:
-            alarmed, found = short(detector, n, seed, repeats)
-            cells.append(f"{_percent(*found.values())} ({_percent(alarmed)})")
-        rows.append((name, *cells))
+    calls = [(n, d, lengths, seed, repeats) for n, d, only in settings if not only]
+    rows = _each(title, _of_lengths, calls)
     head = ("detector, setting", *(f"{n} runs" for n in lengths))
-    title = f"\n## {title}: 5/10/20 % steps found (stable series alarmed), %\n\n"
-    return title + _table(head, rows)
+    told = f"\n## {title}: 5/10/20 % steps found (stable series alarmed), %\n\n"
+    return told + _table(head, rows)
 
 
 def _drift(seed: int, repeats: int) -> str:
@@ -363,7 +391,9 @@ def _speed(seed: int) -> str:
 
 @click.command()
 @click.option("--seed", default=101, show_default=True, help="of the test split")
-@click.option("--quick", is_flag=True, help="a tenth of the series")
+@click.option(
+    "--quick", is_flag=True, help="a tenth of the series, too few for the targets"
+)
 @click.option("--machine", default="this machine", help="its name in the table")
 @click.option(
     "--markdown", type=click.Path(path_type=Path), help="write the table here"
@@ -383,8 +413,8 @@ def main(seed: int, quick: bool, machine: str, markdown: Path | None) -> None:
         f"Machine `{machine}`, {datetime.date.today()}, seed {seed}, "
         f"{len(series)} series of 60 to 300 runs.\n\n{complete}"
         + nightly
-        + _short(settings, "Short", SHORT, seed + 2, 10 if quick else 50)
-        + _short(settings, "Long", LONG, seed + 5, 2 if quick else 20)
+        + _lengths(settings, "Short", SHORT, seed + 2, 10 if quick else 50)
+        + _lengths(settings, "Long", LONG, seed + 5, 2 if quick else 20)
         + _drift(seed + 3, 5 if quick else 40)
         + _speed(seed + 4)
     )
