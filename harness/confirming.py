@@ -232,7 +232,11 @@ def _compared(
 
 def _settled(alert: Alert, found: Mapping[str, Any]) -> Alert:
     ratio = Ratio(found["ratio"], found["low"], found["high"])
-    told = f"compared: {ratio.value:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
+    value, low, high = (
+        f"{one:.3f}" if one < 10 else f"{one:.3g}"
+        for one in (ratio.value, ratio.low, ratio.high)
+    )
+    told = f"compared: {value} ({low} to {high})"
     factor = 1 + alert.relative_change
     real = ratio.is_like(factor)
     if real is not None:

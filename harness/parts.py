@@ -23,7 +23,7 @@ from harness.journal import Document, guarded
 from harness.judging import PASSING
 from harness.nightly import Night, Part, Problem, Result
 from harness.survey import survey, this_machine
-from harness.watching import Alert, series_name
+from harness.watching import Alert, backend_of, series_name, size
 from impls.catalogue import load_op
 
 DTYPES = ("float32", "float64")  # those of `gradwatch agree`
@@ -173,14 +173,8 @@ def watch(night: Night) -> Result:
     )
     records.write(found.document(), night.journal.path("watch"))
     problems = [
-        Problem(
-            "watch",
-            alert.series.op,
-            alert.series.parameters.get("backend", ""),
-            f"{alert.series.metric} {alert.kind} {alert.where}",
-            _detail(alert, night.root),
-        )
-        for alert in found.failing
+        Problem("watch", *place, _detail(alerts, night.root))
+        for place, alerts in _by_place(found.failing).items()
     ]
     states = Counter(a.state for a in found.alerts if a.worse)
     better = sum(not a.worse and a.state != "accepted" for a in found.alerts)
@@ -189,11 +183,23 @@ def watch(night: Night) -> Result:
     return Result(told, problems, notes=found.warnings)
 
 
-def _detail(alert: Alert, root: Path) -> str:
-    told = f"{series_name(alert.series)} {alert.relative_change:+.1%}"
-    told += f" ({alert.low:+.1%} to {alert.high:+.1%}), {alert.why}"
-    only = alert.candidates == 1
-    return f"{told}; {checkouts.subject(alert.commit, root)}" if only else told
+def _by_place(alerts: Sequence[Alert]) -> dict[tuple[str, str, str], list[Alert]]:
+    """By op, backend and what happened: to several dtypes and environments at once."""
+    several = defaultdict(list)
+    for alert in alerts:
+        what = f"{alert.series.metric} {alert.kind} {alert.where}"
+        several[alert.series.op, backend_of(alert.series), what].append(alert)
+    return several
+
+
+def _detail(alerts: Sequence[Alert], root: Path) -> str:
+    """The worst in full, and how many more there are."""
+    alert, *others = alerts
+    told = f"{series_name(alert.series)} {size(alert.relative_change)}"
+    told += f" ({size(alert.low)} to {size(alert.high)}), {alert.why}"
+    if alert.candidates == 1:
+        told += f"; {checkouts.subject(alert.commit, root)}"
+    return f"{told} (and {len(others)} more series)" if others else told
 
 
 # Other commands -----------------------------------------------------------------

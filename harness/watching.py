@@ -313,6 +313,11 @@ def _has(series: Series, parts: Sequence[str]) -> bool:
     return set(parts) <= own
 
 
+def size(change: float) -> str:
+    """A relative change for people: +12.3%, and from tenfold on the factor, ×12.3."""
+    return f"{change:+.1%}" if change < 9 else f"×{1 + change:.3g}"
+
+
 def backend_of(series: Series) -> str:
     """The backend measured."""
     return series.parameters.get("backend", "")

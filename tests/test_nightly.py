@@ -22,6 +22,7 @@ from harness.journal import Busy, Journal, alone, guarded
 from harness.nightly import Done, Night, Problem, Result
 from harness.records import Unreadable
 from harness.summary import compared, junit, markdown
+from harness.survey import survey
 from tests.histories import (
     ENVIRONMENT,
     MACHINE,
@@ -183,6 +184,21 @@ def cases(report, document):
     tree = etree.fromstring(junit(report, document).encode())
     SCHEMA.assertValid(tree)
     return {(c.get("classname"), c.get("name")): c for c in tree.iter("testcase")}
+
+
+def test_a_commit_that_slows_an_op_in_several_series_is_one_problem(tmp_path):
+    root = tmp_path / "repository"
+    values = stepped(noisy(40), 20, 0.2)
+    commits = repository(root, ["square"] * len(values))
+    forward = SERIES.replace("backward", "forward")
+    record(root, commits, {SERIES: values, forward: values})
+    failing = survey(root / "results", root=root).failing
+    assert len(failing) == 2
+    assert len(parts._by_place(failing)) == 2  # of two metrics
+    ((place, alerts),) = parts._by_place(failing[:1] * 3).items()
+    assert place[:2] == ("square", "numpy_manual")
+    assert place[2].endswith(f" step at {commits[20][:10]}")
+    assert parts._detail(alerts, root).endswith("; commit 20 (and 2 more series)")
 
 
 def test_backends_missing_for_one_reason_are_one_note():

@@ -13,7 +13,7 @@ from harness import history
 from harness.baseline import Rules, creep, rules
 from harness.records import Unreadable
 from harness.survey import survey
-from harness.watching import named, series_name
+from harness.watching import named, series_name, size
 from harness.watching import record as record_of
 from tests.histories import (
     ENVIRONMENT,
@@ -230,6 +230,21 @@ def test_what_goes_on_is_named_by_where_it_began(root, kind):
     (step,) = found.alerts
     assert step.where == f"at {commits[AT][:10]}"
     assert replace(step, kind=kind).where == f"since {commits[AT - 1][:10]}"
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        (0.123, "+12.3%"),
+        (-0.05, "-5.0%"),
+        (8.5, "+850.0%"),
+        (11.3, "×12.3"),
+        (2.64e13, "×2.64e+13"),
+        (float("inf"), "×inf"),
+    ],
+)
+def test_a_size_is_a_percentage_or_a_factor(change, shown):
+    assert size(change) == shown
 
 
 def test_a_record_says_all_that_others_need(root):

@@ -20,7 +20,7 @@ from harness.notifying import NotSent, is_address, notify
 from harness.survey import Survey, candidates, survey
 from harness.terminal import errors, output
 from harness.timing import SAMPLED
-from harness.watching import Alert, named, repro, series_name
+from harness.watching import Alert, named, repro, series_name, size
 from impls.catalogue import known
 
 _SHOWN = 6  # series of one commit: the page must not scroll for one change
@@ -132,7 +132,7 @@ def headline(found: Survey) -> str:
         return quiet + (f", {suspected} suspected" if suspected else "")
     worst = found.failing[0]
     more = len(found.failing) - 1
-    told = f"{series_name(worst.series)} {_size(worst)} {worst.where}"
+    told = f"{series_name(worst.series)} {size(worst.relative_change)} {worst.where}"
     return told + (f" and {more} more" if more else "")
 
 
@@ -166,9 +166,11 @@ def _show_commit(console: Console, commit: str, alerts: Sequence[Alert]) -> None
         colour = _colour(alert)
         name = escape(series_name(alert.series))
         state = f"{alert.state}: {alert.why}" if alert.why else alert.state
-        console.print(f"  [{colour}]{_size(alert):>10}[/]  {name}", soft_wrap=True)
         console.print(
-            f"              {alert.kind}, {alert.low:+.1%} to {alert.high:+.1%},"
+            f"  [{colour}]{size(alert.relative_change):>10}[/]  {name}", soft_wrap=True
+        )
+        console.print(
+            f"              {alert.kind}, {size(alert.low)} to {size(alert.high)},"
             f" confidence {alert.confidence:.0%}, {escape(state)}",
             style="dim",
             soft_wrap=True,
@@ -182,10 +184,6 @@ def _colour(alert: Alert) -> str:
     if not alert.worse:
         return "green"
     return {"confirmed": "bold red", "suspected": "yellow"}.get(alert.state, "dim")
-
-
-def _size(alert: Alert) -> str:
-    return f"{alert.relative_change:+.1%}"
 
 
 # Bisecting ----------------------------------------------------------------------
