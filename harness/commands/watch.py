@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -162,22 +163,27 @@ def _show_commit(console: Console, commit: str, alerts: Sequence[Alert]) -> None
         span = f"{first.good[:10]}..{commit[:10]}"
         named_as = f"{span} ({first.candidates} commits)"
     console.print(f"[bold]{named_as}[/] {escape(checkouts.subject(commit))}")
+    names = Counter(series_name(alert.series) for alert in alerts)
     for alert in alerts[:_SHOWN]:
-        colour = _colour(alert)
-        name = escape(series_name(alert.series))
-        state = f"{alert.state}: {alert.why}" if alert.why else alert.state
-        console.print(
-            f"  [{colour}]{size(alert.relative_change):>10}[/]  {name}", soft_wrap=True
-        )
-        console.print(
-            f"              {alert.kind}, {size(alert.low)} to {size(alert.high)},"
-            f" confidence {alert.confidence:.0%}, {escape(state)}",
-            style="dim",
-            soft_wrap=True,
-        )
+        name = series_name(alert.series)
+        several = names[name] > 1
+        _show_alert(console, alert, name, alert.series.environment if several else "")
     if len(alerts) > _SHOWN:
         console.print(f"  and {len(alerts) - _SHOWN} more series (--json has them)")
     console.print(f"  [dim]→ {escape(repro(first))}[/]", soft_wrap=True)
+
+
+def _show_alert(console: Console, alert: Alert, name: str, environment: str) -> None:
+    change = f"[{_colour(alert)}]{size(alert.relative_change):>10}[/]"
+    where = f" [dim]({escape(environment)})[/]" if environment else ""
+    state = f"{alert.state}: {alert.why}" if alert.why else alert.state
+    console.print(f"  {change}  {escape(name)}{where}", soft_wrap=True)
+    console.print(
+        f"              {alert.kind}, {size(alert.low)} to {size(alert.high)},"
+        f" confidence {alert.confidence:.0%}, {escape(state)}",
+        style="dim",
+        soft_wrap=True,
+    )
 
 
 def _colour(alert: Alert) -> str:
