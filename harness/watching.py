@@ -9,6 +9,7 @@ confirmed and worse fails.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -326,13 +327,15 @@ def backend_of(series: Series) -> str:
 def repro(alert: Alert) -> str:
     """The command that shows it again."""
     series, given = alert.series, alert.series.parameters
-    if series.metric not in PHASES:
-        backend = backend_of(series)
-        return f"gradwatch agree --op {series.op} --backend {backend}"
     options = f"--op {series.op} --backend {backend_of(series)}"
+    old, new = (commit[:10] for commit in alert.around)
+    if series.metric == "track_gradient_ratio":
+        return f"gradwatch agree {options}"
+    if series.metric not in PHASES:
+        return f"asv continuous --bench '^{re.escape(series.benchmark)}' {old} {new}"
     options += f" --size {given['size']} --dtype {given['dtype']}"
     options += f" --device {given.get('device', 'cpu')} --phase {PHASES[series.metric]}"
-    return f"gradwatch compare {alert.around[0][:10]} {alert.around[1][:10]} {options}"
+    return f"gradwatch compare {old} {new} {options}"
 
 
 def record(alert: Alert, order: Order) -> dict[str, Any]:

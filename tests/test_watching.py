@@ -13,7 +13,7 @@ from harness import history
 from harness.baseline import Rules, creep, rules
 from harness.records import Unreadable
 from harness.survey import survey
-from harness.watching import named, series_name, size
+from harness.watching import named, repro, series_name, size
 from harness.watching import record as record_of
 from tests.histories import (
     ENVIRONMENT,
@@ -256,6 +256,22 @@ def test_a_record_says_all_that_others_need(root):
     assert (told["op"], told["backend"]) == ("square", "numpy_manual")
     assert "--op square --backend numpy_manual --size 8" in told["repro"]
     assert told["repro"].startswith(f"gradwatch compare {commits[AT - 2][:10]} ")
+
+
+@pytest.mark.parametrize(
+    ("metric", "told"),
+    [
+        ("bench_accuracy.square.track_gradient_ratio", "gradwatch agree --op square"),
+        ("bench_speed.square.track_peak_memory", "asv continuous --bench '^bench_"),
+    ],
+)
+def test_the_command_that_shows_it_again_is_of_its_metric(root, metric, told):
+    values = stepped(noisy(RUNS), AT, 0.2)
+    commits, found = watched(root, values, metric=metric)
+    command = repro(found.alerts[0])
+    assert command.startswith(told)
+    if "asv" in command:
+        assert command.endswith(f" {commits[AT - 2][:10]} {commits[AT + 1][:10]}")
 
 
 # What can go wrong ------------------------------------------------------------------
