@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -217,8 +217,9 @@ class Fleet:
             if not lane.worker.alive:
                 self._drop(lane)  # it died with nothing to do, which costs no task
         while framework := self._understaffed():
-            if len(self._lanes) >= self.jobs:
-                self._drop(self._idle())
+            spare = self._spare()
+            if spare and len(self._lanes) >= self.jobs:
+                self._drop(spare)
             try:
                 self._hire(framework)
             except Died as reason:
@@ -253,8 +254,14 @@ class Fleet:
     def _is_idle(self, lane: _Lane) -> bool:
         return not lane.flying and not self._waiting.get(lane.framework)
 
-    def _idle(self) -> _Lane:
-        return next(lane for lane in self._lanes if self._is_idle(lane))
+    def _spare(self) -> _Lane | None:
+        """An idle worker that may go; one of each framework stays for the next run.
+
+        Idle it takes memory alone, and another would take seconds to import.
+        """
+        staff = Counter(lane.framework for lane in self._lanes)
+        spare = (x for x in self._lanes if self._is_idle(x) and staff[x.framework] > 1)
+        return next(spare, None)
 
     def _hire(self, framework: str) -> None:
         found = self._interpreters[framework]

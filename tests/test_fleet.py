@@ -262,18 +262,33 @@ def test_a_second_worker_is_not_started_for_a_little_work(tmp_path):
     assert len(pids(at)) == 1
 
 
-def test_a_worker_that_polls_has_the_cores_for_itself():
-    """OneFlow counts for two jobs: no other worker is there while it works."""
-    backends = ("torch_custom", "oneflow_custom", "numpy_manual", "numpy_graph")
+def some_of(*backends):
     problem = Problem(load_op("square"), {"x": np.ones(3)}, [np.ones(3)])
-    tasks = [Task("square", "square", b, problem) for b in backends for _ in range(30)]
-    at_once = [
-        {lane.framework for lane in fleet._lanes}
-        for fleet in [Fleet(jobs=2)]
-        for _ in fleet.run(tasks)
-    ]
+    return [Task("square", "square", b, problem) for b in backends for _ in range(30)]
+
+
+def test_a_worker_that_polls_has_the_cores_for_itself():
+    """OneFlow counts for two jobs: no other worker is busy while it works."""
+    tasks = some_of("torch_custom", "oneflow_custom", "numpy_manual", "numpy_graph")
+    with Fleet(jobs=2) as fleet:
+        at_once = [
+            {lane.framework for lane in fleet._lanes if lane.flying}
+            for _ in fleet.run(tasks)
+        ]
     assert {"oneflow"} in at_once
-    assert all(here == {"oneflow"} or "oneflow" not in here for here in at_once)
+    assert all(busy == {"oneflow"} or "oneflow" not in busy for busy in at_once)
+
+
+def test_one_worker_of_each_framework_stays_for_the_next_run():
+    """Idle it costs nothing, and importing a framework takes seconds."""
+    tasks = some_of("torch_custom", "numpy_manual")
+    with Fleet(jobs=1) as fleet:
+        busy = [sum(bool(x.flying) for x in fleet._lanes) for _ in fleet.run(tasks)]
+        first = {lane.worker for lane in fleet._lanes}
+        assert len(list(fleet.run(tasks))) == len(tasks)
+        assert {lane.worker for lane in fleet._lanes} == first
+    assert len(first) == 2
+    assert max(busy) == 1
 
 
 def with_torch_that(does, tmp_path, monkeypatch):
