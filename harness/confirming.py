@@ -238,12 +238,20 @@ def _settled(alert: Alert, found: Mapping[str, Any]) -> Alert:
     )
     told = f"compared: {value} ({low} to {high})"
     factor = 1 + alert.relative_change
-    real = ratio.is_like(factor)
-    if real is not None:
-        return alert.settled("confirmed" if real else "cleared", told)
+    state = state_after(ratio, factor, alert.state)
+    if ratio.is_like(factor) is not None:
+        return alert.settled(state, told)
     if ratio.leans_to(factor):
         return _still(alert, f"{told}, not resolved")
-    return alert.settled("suspected", f"{told}, not resolved, rather no change")
+    return alert.settled(state, f"{told}, not resolved, rather no change")
+
+
+def state_after(ratio: Ratio, factor: float, before: str) -> str:
+    """Of a change by a factor; where it is not resolved, by what is the likelier."""
+    real = ratio.is_like(factor)
+    if real is None:
+        return before if ratio.leans_to(factor) else "suspected"
+    return "confirmed" if real else "cleared"
 
 
 def _still(alert: Alert, why: str) -> Alert:

@@ -287,7 +287,7 @@ def _creeping(
 
 def _explains(alert: Alert, runs: Sequence[Entry], order: Order) -> bool:
     """Whether it fails by itself, or is so new that it may yet."""
-    new = runs[-min(LASTING - 1, len(runs)) :]
+    new = runs[-(LASTING - 1) :]
     recent = order.rank[alert.commit] >= order.rank[new[0].commit]
     return alert.state == "confirmed" or (alert.state == "suspected" and recent)
 

@@ -49,9 +49,7 @@ from tests.evaluate.planted_series import (
 )
 
 T = TypeVar("T")
-Setting = tuple[
-    str, Detector, bool
-]  # name, detector, whether only asked of upward steps
+Setting = tuple[str, Detector, bool]  # the last: asked of upward steps alone
 
 TUNING_SEED = 2  # the constants of harness/changes.py come from this split
 NULL_ALARMED = 0.05  # "tuned": at most this share (issue 9)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.changes import Change, find_changes
-from harness.confirming import Ratio, resolve
+from harness.confirming import Ratio, resolve, state_after
 from harness.timing import PAIRS
 from harness.watching import OFF
 from tests.evaluate.planted_series import Report, Values
@@ -47,11 +47,8 @@ class Live:
                 1 + size for at, size in self.steps if abs(at - change.index) <= OFF
             )
             self.kept[change.index] = resolve(lambda n: self._draw(true, n), factor)
-        ratio = self.kept[change.index]
-        like = ratio.is_like(factor)
-        if like is None and not change.suspected:
-            return ratio.leans_to(factor)
-        return like is True
+        before = "suspected" if change.suspected else "confirmed"
+        return state_after(self.kept[change.index], factor, before) == "confirmed"
 
     def _draw(self, true: float, pairs: int) -> Ratio:
         value, low, high = self.rng.choice(COMPARED) / math.sqrt(pairs / PAIRS)
