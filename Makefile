@@ -7,7 +7,7 @@ help:  ## print this list
 
 run: environments  ## the main job: a tour of the project, then every gradient judged
 	@.venv/bin/gradwatch doctor
-	@.venv/bin/python -m harness.tour
+	@.venv/bin/python -m harness.console.tour
 	@.venv/bin/gradwatch agree --json results/latest/agree.json; code=$$?; \
 	.venv/bin/gradwatch report; exit $$code
 
@@ -56,7 +56,7 @@ pictures: environments  ## the README's pictures, in docs
 	@.venv/bin/gradwatch report --pictures docs
 
 version: environments  ## measure other versions too: WITH="numpy==1.26.4"
-	@.venv/bin/python -m harness.versions $(patsubst %,'%',$(WITH)) $(if $(PYTHON),--python $(PYTHON))
+	@.venv/bin/python -m harness.history.environments $(patsubst %,'%',$(WITH)) $(if $(PYTHON),--python $(PYTHON))
 
 clean:  ## remove the environments, caches and build leftovers; results stay
 	rm -rf .venv .venv.new .venv.old .venv-*

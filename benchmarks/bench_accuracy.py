@@ -3,8 +3,8 @@
 from collections import defaultdict
 
 from benchmarks.recorded import OPS, Found, Recorded, each_op, recorded
-from harness.inputs import trials
-from harness.measurement import Figures
+from harness.history.measure import Figures
+from harness.judging.cases import trials
 
 DTYPES = ["float32", "float64"]
 

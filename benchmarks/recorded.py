@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple
 from typing import Any, NoReturn
 
-from harness.inputs import REGIMES, Trial, trial
-from harness.measurement import Figures, Stand, measure
+from harness.history.measure import Figures, Stand, measure
+from harness.judging.cases import REGIMES, Trial, trial
 from impls.catalogue import backend_names, load_op, op_names
 from impls.contract import Op
 
@@ -41,7 +41,7 @@ def sized(op: Op, size: str, dtype: str) -> Trial:
 
 
 def recorded(trials: Iterable[Trial], *, processes: int, seconds: float) -> Found:
-    """Figures by op, size, dtype, device and backend; see `harness.measurement`.
+    """Figures by op, size, dtype, device and backend; see `harness.history.measure`.
 
     Of those ops only that the environment variable ASV_OPS names, if it does.
     """

@@ -5,7 +5,7 @@ if anything is. For a series of your own, night by night: `find_changes` finds s
 slow drift. None of them imports a framework; all take NumPy arrays.
 """
 
-from harness.changes import Change, find_changes
-from harness.judging import Judgement, assert_agrees, judge
+from harness.history.changepoints import Change, find_changes
+from harness.judging.verdict import Judgement, assert_agrees, judge
 
 __all__ = ["Change", "Judgement", "assert_agrees", "find_changes", "judge"]

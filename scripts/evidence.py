@@ -19,13 +19,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import known
-from harness.calibration import CURVES, SHIPPED, Excess, chart_calibration, excess
-from harness.charts import chart_detection
 from harness.commands.selftest import per_cent, summarise
-from harness.records import machine_name, replace_file
-from harness.scoring import JUDGES, Score
-from harness.selftest import FULL, try_judges
+from harness.judging import known
+from harness.project.documents import machine_name, replace_file
+from harness.selftest.calibration import (
+    CURVES,
+    SHIPPED,
+    Excess,
+    chart_calibration,
+    excess,
+)
+from harness.selftest.charts import chart_detection
+from harness.selftest.run import FULL, try_judges
+from harness.selftest.scoring import JUDGES, Score
 from impls import catalogue
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -126,7 +132,7 @@ def calibration(chosen: Excess, confirmed: Excess) -> str:
 
 
 def cost() -> str:
-    """What tests/perf/evaluate_judgement.py prints: a table."""
+    """What scripts/studies/judgement.py prints: a table."""
     script = ROOT / "tests" / "perf" / "evaluate_judgement.py"
     done = subprocess.run(
         [sys.executable, str(script)], capture_output=True, text=True, check=True

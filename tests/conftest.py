@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.fleet import Fleet
+from harness.workers.pool import Fleet
 
 
 def pytest_collection_finish() -> None:

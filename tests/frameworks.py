@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.interpreters import ROOT, interpreter_of
+from harness.project.paths import ROOT
+from harness.workers.interpreters import interpreter_of
 from impls.catalogue import backend_names, framework_of
 
 FRAMEWORKS = sorted({framework_of(name) for name in backend_names()} - {"numpy"})

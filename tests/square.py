@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.tasks import Task
+from harness.workers.messages import Task
 from impls.contract import Op, Problem
 
 _PAGE = """

@@ -10,12 +10,12 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from harness import records as recording
-from harness.agreement import Agreement, Record, Required, agree
-from harness.commands import _options as options
-from harness.known import as_expected
-from harness.reporting import junit, markdown
-from harness.terminal import SIGNS, output, progress
+from harness.agreement.output import junit, markdown
+from harness.agreement.suite import Agreement, Record, Required, agree
+from harness.console import options as options
+from harness.console.terminal import SIGNS, output, progress
+from harness.judging.known import as_expected
+from harness.project import documents as recording
 from impls.catalogue import backend_names
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from harness import records as recording
-from harness.affected import Pair, affected, spread
-from harness.agreement import Required
-from harness.checkouts import NoCommit, checked_out, commit_of
-from harness.commands import _options as options
-from harness.summary import compared
-from harness.terminal import errors, output, progress
-from harness.timing import (
+from harness.agreement.suite import Required
+from harness.console import options as options
+from harness.console.terminal import errors, output, progress
+from harness.nightly.report import compared
+from harness.project import documents as recording
+from harness.project.affected import Pair, affected, spread
+from harness.project.git import NoCommit, checked_out, commit_of
+from harness.timing.compare import (
     PAIRS,
     PHASES,
     SAMPLED,
@@ -27,7 +27,7 @@ from harness.timing import (
     Side,
     compare_sides,
 )
-from harness.workers import Died
+from harness.workers.process import Died
 from impls.catalogue import backend_names, known
 
 _BUDGETS = {True: 2.0, False: SAMPLED}  # seconds: in one process, and in pairs

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 from rich.table import Table
 
-from harness import records
-from harness.commands import _options as options
-from harness.doctor import Finding, examine
-from harness.terminal import errors, output
+from harness.console import options as options
+from harness.console.terminal import errors, output
+from harness.project import documents
+from harness.workers.doctor import Finding, examine
 
 _SIGNS = {
     "ok": ("✓", "green"),
@@ -39,7 +39,7 @@ def command(json_file: str | None) -> None:
     if json_file:
         rows = [{**vars(f), "state": f.state} for f in findings]
         counts = {s: sum(f.state == s for f in findings) for s in _SIGNS}
-        records.write(records.document(rows, counts), json_file)
+        documents.write(documents.document(rows, counts), json_file)
     if json_file != "-":
         output().print(_table(findings))
 

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import click
 
-from harness import findings_page, publication, records
-from harness.announcement import Unconfirmed, announced
-from harness.commands import _options as options
-from harness.findings import Finding
-from harness.fleet import Fleet
-from harness.fuzzing import Hunt
-from harness.known import FILE
-from harness.terminal import errors, output, progress
+from harness.agreement import findings_page, store
+from harness.agreement.findings import Finding
+from harness.agreement.fuzz import Hunt
+from harness.agreement.known_entries import Unconfirmed, announced
+from harness.console import options as options
+from harness.console.terminal import errors, output, progress
+from harness.judging.known import FILE
+from harness.project import documents
+from harness.workers.pool import Fleet
 from impls.catalogue import framework_of
 
 
@@ -33,7 +34,7 @@ from impls.catalogue import framework_of
 @options.seed
 @click.option(
     "--folder",
-    default=str(publication.FOLDER),
+    default=str(store.FOLDER),
     show_default="results/findings",
     type=click.Path(file_okay=False, path_type=Path),
     help="Where findings are written, a folder each.",
@@ -89,9 +90,9 @@ def command(
         hunt = Hunt(asked, fleet, seed)
         try:
             for finding in hunt.run(options.loaded_ops(ops, pages), budget, advance):
-                publication.save(finding, folder)
+                store.save(finding, folder)
                 if finding.site.id not in found:
-                    errors().print(publication.headline(finding), markup=False)
+                    errors().print(store.headline(finding), markup=False)
                 found[finding.site.id] = finding
         except KeyboardInterrupt:
             errors().print(f"interrupted; {len(found)} findings are kept")
@@ -99,23 +100,23 @@ def command(
     if json_file != "-":
         _show(found, hunt.tried)
     if json_file:
-        facts = [publication.facts(finding) for finding in found.values()]
-        records.write(records.document(facts, summary), json_file)
+        facts = [store.facts(finding) for finding in found.values()]
+        documents.write(documents.document(facts, summary), json_file)
     return 0
 
 
 def _write(folder: Path, page: Path | None, known: Sequence[str]) -> int:
-    findings = publication.load(folder)
+    findings = store.load(folder)
     if page:
-        records.replace_file(page, findings_page.page(findings))
+        documents.replace_file(page, findings_page.page(findings))
     if known:
-        runs = [records.read(name)["records"] for name in known]
+        runs = [documents.read(name)["records"] for name in known]
         try:
             entries = announced(runs, findings)
         except Unconfirmed as error:
             errors().print(str(error), markup=False)
             return 1
-        records.write(entries, FILE)
+        documents.write(entries, FILE)
     return 0
 
 
@@ -129,8 +130,8 @@ def _show(found: dict[str, Finding], tried: int) -> None:
 
 def _replay(folder: Path) -> int:
     states = []
-    for finding in publication.load(folder):
-        state, told = publication.replay(finding, folder)
+    for finding in store.load(folder):
+        state, told = store.replay(finding, folder)
         output().print(f"{state:8} {finding.site.id}: {told}", markup=False)
         states.append(state)
     output().print(", ".join(f"{states.count(s)} {s}" for s in sorted(set(states))))

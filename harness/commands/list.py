@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from harness.inputs import REGIMES, case_name
+from harness.judging.cases import REGIMES, case_name
 from impls.catalogue import backend_names, load_op, op_names
 
 

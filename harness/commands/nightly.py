@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from harness import nightly
-from harness.checkouts import NoCommit
-from harness.commands import _options as options
-from harness.interpreters import ROOT
-from harness.journal import Busy, Journal, alone
-from harness.nightly import Done, Night, key_of, problems_of
-from harness.parts import PARTS
-from harness.terminal import errors, output
+from harness.console import options as options
+from harness.console.terminal import errors, output
+from harness.nightly import runner
+from harness.nightly.journal import Busy, Journal, alone
+from harness.nightly.parts import PARTS
+from harness.nightly.runner import Done, Night, key_of, problems_of
+from harness.project.git import NoCommit
+from harness.project.paths import ROOT
 from impls.catalogue import backend_names, op_names
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
@@ -118,8 +118,8 @@ def command(
                 seed=seed,
                 jobs=jobs,
             )
-            found = nightly.report(nightly.run(night, chosen, _show), before)
-            nightly.write(found, night)
+            found = runner.report(runner.run(night, chosen, _show), before)
+            runner.write(found, night)
             journal.finish()
     except (Busy, NoCommit) as error:
         raise click.UsageError(str(error)) from None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from harness.records import ROOT
+from harness.project.paths import ROOT
 
 
 def _there(ctx: click.Context, parameter: click.Parameter, folder: Path) -> Path:
@@ -55,8 +55,8 @@ def command(results: Path, output: Path, pictures: Path | None, opened: bool) ->
       gradwatch report --pictures docs
     """
     # Charts take a second to import: not before the call is known to be right.
+    from harness.dashboard.pictures import NothingToDraw, draw
     from harness.dashboard.site import NotASite, write_site
-    from harness.pictures import NothingToDraw, draw
 
     if pictures is not None:
         try:

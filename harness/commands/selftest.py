@@ -10,13 +10,14 @@ from typing import Any
 import click
 from rich.table import Table
 
-from harness import known, scoring
-from harness import records as recording
-from harness.charts import chart_detection
-from harness.commands import _options as options
-from harness.scoring import JUDGES, Score
-from harness.selftest import FULL, QUICK, try_judges
-from harness.terminal import output, progress
+from harness.console import options as options
+from harness.console.terminal import output, progress
+from harness.judging import known
+from harness.project import documents as recording
+from harness.selftest import scoring
+from harness.selftest.charts import chart_detection
+from harness.selftest.run import FULL, QUICK, try_judges
+from harness.selftest.scoring import JUDGES, Score
 
 MISSES_SHOWN = 8  # the rest stand in the JSON
 

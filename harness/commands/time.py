@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import click
 from rich.table import Table
 
-from harness import records as recording
-from harness.agreement import Required, agree
-from harness.commands import _options as options
-from harness.inputs import Trial
-from harness.known import as_expected
-from harness.memory import copy_bandwidth
-from harness.terminal import errors, output, progress
-from harness.timing import Record, lines, time_trial
+from harness.agreement.suite import Required, agree
+from harness.console import options as options
+from harness.console.terminal import errors, output, progress
+from harness.judging.cases import Trial
+from harness.judging.known import as_expected
+from harness.project import documents as recording
+from harness.timing.compare import Record, lines, time_trial
+from harness.timing.memory import copy_bandwidth
 
 Reasons = dict[str, str]  # by backend
 

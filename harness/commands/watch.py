@@ -11,17 +11,19 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from harness import checkouts, history, records
-from harness.bisecting import Bisection, bisect
-from harness.checkouts import NoCommit
-from harness.commands import _options as options
-from harness.confirming import NotComparable, Ratio, comparing
-from harness.history import ROOT, Series
-from harness.notifying import NotSent, is_address, notify
-from harness.survey import Survey, candidates, survey
-from harness.terminal import errors, output
-from harness.timing import SAMPLED
-from harness.watching import Alert, named, repro, series_name, size
+from harness.console import options as options
+from harness.console.terminal import errors, output
+from harness.history import asv_results
+from harness.history.asv_results import Series
+from harness.project import documents, git
+from harness.project.git import NoCommit
+from harness.project.paths import ROOT
+from harness.timing.compare import SAMPLED
+from harness.watch.alerts import Alert, named, repro, series_name, size
+from harness.watch.bisect import Bisection, bisect
+from harness.watch.confirm import NotComparable, Ratio, comparing
+from harness.watch.notify import NotSent, is_address, notify
+from harness.watch.survey import Survey, candidates, survey
 from impls.catalogue import known
 
 _SHOWN = 6  # series of one commit: the page must not scroll for one change
@@ -105,7 +107,7 @@ def command(
         raise click.UsageError(str(error)) from None
     content = found.document()
     if json_file:
-        records.write(content, json_file)
+        documents.write(content, json_file)
     if json_file != "-":
         _show(found, everything)
     if target and any(alert.worse and _told(alert) for alert in found.alerts):
@@ -162,7 +164,7 @@ def _show_commit(console: Console, commit: str, alerts: Sequence[Alert]) -> None
     if first.candidates > 1:
         span = f"{first.good[:10]}..{commit[:10]}"
         named_as = f"{span} ({first.candidates} commits)"
-    console.print(f"[bold]{named_as}[/] {escape(checkouts.subject(commit))}")
+    console.print(f"[bold]{named_as}[/] {escape(git.subject(commit))}")
     names = Counter(series_name(alert.series) for alert in alerts)
     for alert in alerts[:_SHOWN]:
         name = series_name(alert.series)
@@ -198,7 +200,7 @@ def _colour(alert: Alert) -> str:
 def _bisect(
     results: Path, name: str, span: str, budget: float, json_file: str | None
 ) -> int:
-    series = _one_series(history.read(results / "asv"), name)
+    series = _one_series(asv_results.read(results / "asv"), name)
     good, commits = candidates(series, span)
     if not commits:
         raise NotComparable(f"no commit in {span} changes what {series.op} runs")
@@ -216,7 +218,7 @@ def _bisect(
     if json_file:
         told = {"series": series_name(series), "good": good, "commit": found.commit}
         summary = {**told, "skipped": found.skipped, "unsure": found.unsure}
-        records.write(records.document(rows, summary), json_file)
+        documents.write(documents.document(rows, summary), json_file)
     if json_file != "-":
         _show_bisection(found, good, len(commits))
     return 0
@@ -250,7 +252,7 @@ def _show_bisection(found: Bisection, good: str, count: int) -> None:
     if not found.commit:
         console.print(f"{told}: the last does not differ from it")
         return
-    subject = escape(checkouts.subject(found.commit))
+    subject = escape(git.subject(found.commit))
     console.print(f"{told}: [bold]{found.commit[:10]}[/] {subject}")
     for commit in found.skipped:
         console.print(f"  or {commit[:10]}, which could not be measured")

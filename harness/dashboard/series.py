@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import history as recorded
-from harness.changes import Change, find_changes
 from harness.dashboard.sources import Trouble
 from harness.dashboard.standing import runner_of
-from harness.records import Unreadable
+from harness.history import asv_results as recorded
+from harness.history.changepoints import Change, find_changes
+from harness.project.documents import Unreadable
 
 Values = tuple[float | None, ...]
 

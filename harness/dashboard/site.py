@@ -11,18 +11,19 @@ from typing import Any
 import bokeh
 
 from harness.dashboard import figures
-from harness.dashboard.asv_site import publish_asv
-from harness.dashboard.commits import commits
-from harness.dashboard.comparisons import at_commit, comparisons, figures_of
 from harness.dashboard.matrix import matrix
-from harness.dashboard.op_page import charts, history_data, op_page
-from harness.dashboard.overview import overview
+from harness.dashboard.pages.asv_site import publish_asv
+from harness.dashboard.pages.commits import commits
+from harness.dashboard.pages.comparisons import at_commit, comparisons, figures_of
+from harness.dashboard.pages.op import charts, history_data, op_page
+from harness.dashboard.pages.overview import overview
 from harness.dashboard.series import Commit, History, moves, read_histories
 from harness.dashboard.sources import Results, Trouble, read_results
 from harness.dashboard.standing import Standing, standing
 from harness.dashboard.styles import styles
 from harness.dashboard.writer import Writer, anchor
-from harness.records import ROOT, machine_name
+from harness.project.documents import machine_name
+from harness.project.paths import ROOT
 
 # Whoever replaces a folder by a new site must know that it was one.
 MARK = ".gradwatch-site"

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import records
-from harness.judging import VERDICTS
+from harness.judging.verdict import VERDICTS
+from harness.project import documents
 
 Record = dict[str, Any]
 
@@ -126,7 +126,7 @@ def read_results(folder: Path) -> Results:
 def _attempt(found: Results, name: str, read: Callable[[], None]) -> None:
     try:
         read()
-    except records.Unreadable as error:
+    except documents.Unreadable as error:
         found.troubles.append(Trouble(name, _without_path(str(error))))
     except OSError as error:
         found.troubles.append(Trouble(name, error.strerror or "cannot be read"))
@@ -138,10 +138,10 @@ def _without_path(message: str) -> str:
 
 
 def _read_source(found: Results, file: Path, name: str) -> None:
-    content = records.strict(records.read(file))
+    content = documents.strict(documents.read(file))
     environment, listed = content.get("environment"), content.get("records")
     if not isinstance(environment, dict) or not isinstance(listed, list):
-        raise records.Unreadable(
+        raise documents.Unreadable(
             f"{name}: it lacks an environment or a list of records"
         )
     kind = _kind(listed, file.stem)
@@ -199,11 +199,11 @@ def _read_finding(found: Results, folder: Path) -> None:
         about = json.loads((folder / "finding.json").read_text(encoding="utf-8"))
     except (UnicodeDecodeError, ValueError) as error:
         message = f"finding.json: not readable as JSON ({error})"
-        raise records.Unreadable(f"{folder.name}: {message}") from None
+        raise documents.Unreadable(f"{folder.name}: {message}") from None
     if not isinstance(about, dict) or not isinstance(about.get("op"), str):
-        raise records.Unreadable(f"{folder.name}: finding.json names no op")
+        raise documents.Unreadable(f"{folder.name}: finding.json names no op")
     text, repro = (_optional(folder / name) for name in ("finding.md", "repro.py"))
-    made = Finding(folder.name, about["op"], records.strict(about), text, repro)
+    made = Finding(folder.name, about["op"], documents.strict(about), text, repro)
     found.findings.append(made)
 
 

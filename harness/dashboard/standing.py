@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.dashboard.sources import Finding, Record, Results, Source
-from harness.inputs import REGIMES
+from harness.judging.cases import REGIMES
 from impls.catalogue import backend_names, op_names
 
 Place = tuple[str, str]  # op, runner

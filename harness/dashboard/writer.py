@@ -12,11 +12,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness import records
+from harness.console.terminal import SIGNS
 from harness.dashboard.dialects import highlighted
 from harness.dashboard.figures import clock
 from harness.dashboard.matrix import bar_length, ratio_of, short
-from harness.terminal import SIGNS
+from harness.project import documents
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Writer:
     def data(self, name: str, key: str, content: Any) -> None:
         """Write data as a script: a page opened from a file may not read another."""
         options: dict[str, Any] = {"separators": (",", ":"), "ensure_ascii": False}
-        text = json.dumps(records.strict(content), **options)
+        text = json.dumps(documents.strict(content), **options)
         self._write(f"{self.folder}{name}", f"gradwatch.data[{key!r}] = {text}\n")
 
     def _write(self, place: str, text: str) -> None:

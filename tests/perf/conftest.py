@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from harness.allocator import pin_malloc
-from harness.commands._options import DEVICES, sizes_of
-from harness.interpreters import interpreter_of
+from harness.console.options import DEVICES, sizes_of
+from harness.workers.allocator import pin_malloc
+from harness.workers.interpreters import interpreter_of
 from impls.catalogue import backend_names, framework_of, load_op, op_names
 
 PINNED = pin_malloc()  # before a framework is imported

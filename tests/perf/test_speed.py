@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from harness.evaluation import Missing, evaluate
-from harness.inputs import REGIMES, Trial, trial
-from harness.tasks import Task
-from harness.testbench import aligned, both
-from harness.timing import judged_reply
-from harness.work import work
+from harness.history.batch import aligned, both
+from harness.judging.cases import REGIMES, Trial, trial
+from harness.timing.compare import judged_reply
+from harness.timing.work import work
+from harness.workers.evaluate import Missing, evaluate
+from harness.workers.messages import Task
 from impls.catalogue import load_backend, load_op
 from impls.contract import Step, Unsupported
 

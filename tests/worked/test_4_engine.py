@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from harness.reference import reference
+from harness.judging.reference import reference
 from impls import graph
 from impls.catalogue import load_op
 from impls.contract import Problem

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from harness import judge
-from harness.agreement import agree
-from harness.inputs import REGIMES, trial
-from harness.judging import judge_tensors
-from harness.reference import reference
+from harness.agreement.suite import agree
+from harness.judging.cases import REGIMES, trial
+from harness.judging.reference import reference
+from harness.judging.verdict import judge_tensors
 from impls import graph
 from impls.catalogue import backend_names, framework_of, load_op
 from impls.contract import Problem

@@ -1,0 +1,96 @@
+"""The command line: `gradwatch COMMAND`. A command is a file in harness/commands.
+
+Exit codes: 0 all as expected, 1 something is not, 2 the call is wrong, 3 a required
+backend or device is missing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import click
+
+from harness.agreement.suite import Required
+from harness.project.documents import Unreadable
+from impls.catalogue import UnknownName, known
+
+_COMMANDS = Path(__file__).parent / "commands"
+
+
+class Commands(click.Group):
+    """Loads a command's file when it is called; suggests the nearest name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The files in harness/commands."""
+        stems = (path.stem for path in _COMMANDS.glob("*.py"))
+        return sorted(stem for stem in stems if not stem.startswith("_"))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the one file that is needed."""
+        try:
+            known("command", cmd_name, self.list_commands(ctx))
+        except UnknownName as error:
+            raise click.UsageError(str(error)) from None
+        module = importlib.import_module(f"harness.commands.{cmd_name}")
+        command: click.Command = module.command
+        command.help = _set(command.help)
+        return command
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="gradwatch")
+def gradwatch() -> None:
+    r"""Is the gradient right, is it fast, and since when.
+
+    One operation, said several ways (NumPy by hand, a NumPy graph engine, PyTorch,
+    OneFlow), is judged against a wider reference with a tolerance that is derived from
+    the arithmetic; what is right is timed, and the history kept.
+
+    \b
+    First steps:
+      gradwatch doctor                     what is installed here, and what is missing
+      gradwatch agree --op layer_norm      judge one op on every backend
+      gradwatch agree                      judge all of them
+    """
+
+
+def _set(text: str | None) -> str:
+    """Help as click wants it: a raw docstring has an escape for its mark."""
+    return (text or "").replace("\\b\n", "\b\n")
+
+
+gradwatch.help = _set(gradwatch.help)
+
+
+def main() -> None:
+    """Run the command line; turn what users can mend into one line and an exit code."""
+    try:
+        code = gradwatch.main(standalone_mode=False, prog_name="gradwatch")
+        sys.exit(code if isinstance(code, int) else 0)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        _say("interrupted")
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (UnknownName, Unreadable) as error:
+        _say(str(error))
+        sys.exit(2)
+    except Required as error:
+        _say(str(error))
+        sys.exit(3)
+    except OSError as error:
+        _say(f"{error.strerror or error}: {error.filename or 'no file named'}")
+        sys.exit(1)
+
+
+def _say(message: str) -> None:
+    click.echo(f"gradwatch: {message}", err=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""docs/findings.md: all findings, those of one defect together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from harness.agreement.findings import Finding
+from harness.agreement.store import NAMES, headline, paragraph
+
+Defect = tuple[str, str, str, str]
+
+_RESULTS = "../results/findings"  # as seen from docs
+
+_OPENING = """# Findings
+
+Defects of PyTorch and OneFlow within our ops, and where they differ by convention.
+`gradwatch fuzz` found each, shrank it to the input below and wrote the script that
+shows it; nothing on this page is typed in. *Exact* is the value in a wider type; a
+*rounding radius* is what arithmetic in the precision under test may move it by, and
+up to about 17 of them are rounding.
+
+To check one, run its `repro.py` where NumPy and the framework are: it exits 1 while
+the defect is there, 0 when it has gone. To check all, `gradwatch fuzz --replay`. To
+make this page anew, `make findings`.
+"""
+
+
+def page(findings: Sequence[Finding]) -> str:
+    """The whole page, in Markdown."""
+    defects = defaultdict(list)
+    for finding in findings:
+        defects[_defect(finding)].append(finding)
+    by_kind: dict[str, list[list[Finding]]] = {"defects": [], "conventions": []}
+    for (_, _, kind, _), several in sorted(defects.items()):
+        by_kind["conventions" if kind == "convention" else "defects"].append(several)
+    parts = [_OPENING, "## At a glance\n", *_table(by_kind["defects"])]
+    framework = ""
+    for several in by_kind["defects"]:
+        name = _framework(several[0])
+        if name != framework:
+            parts.append(f"\n## {name}\n")
+        framework = name
+        parts += _section(several)
+    if by_kind["conventions"]:
+        parts.append(
+            "\n## Mere conventions\n\nBoth sides are right; the results differ.\n"
+        )
+    for several in by_kind["conventions"]:
+        parts += _section(several)
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _defect(finding: Finding) -> Defect:
+    """Findings of one framework's op that differ in dtype or backend are one defect."""
+    site = finding.site
+    numeric = site.verdict in ("disagree", "nonfinite")
+    common = ("forward", "backward", "state", "run", finding.record["dtype"])
+    flags = "-".join(w for w in site.place.split("-") if w not in common)
+    kind = "wrong" if numeric else site.verdict
+    return finding.record["framework"], site.op, kind, flags
+
+
+def _framework(finding: Finding) -> str:
+    record = finding.record
+    version = record["framework_version"].partition("+")[0]
+    return f"{NAMES[record['framework']]} {version}"
+
+
+def _smallest(several: Iterable[Finding]) -> list[Finding]:
+    """The clearest first: a framework's own call, few elements, a number not a NaN."""
+    return sorted(
+        several,
+        key=lambda f: (
+            not f.site.backend.endswith("_autograd"),
+            f.site.verdict == "nonfinite",
+            not f.site.place.startswith("forward"),
+            f.elements,
+            f.site.id,
+        ),
+    )
+
+
+def _table(defects: Iterable[list[Finding]]) -> Iterator[str]:
+    yield "| framework | op | what | off by (radii) | smallest input | script |"
+    yield "|---|---|---|---|---|---|"
+    for several in defects:
+        first = _smallest(several)[0]
+        ratio = first.record["ratio"]
+        off = f"{ratio:.3g}" if ratio is not None and ratio == ratio else ""
+        off = off if first.record["radius"] else ""
+        shapes = ", ".join(f"{n} {tuple(s)}" for n, s in first.shapes.items())
+        what = headline(first).partition(": ")[2]
+        link = f"[repro]({_RESULTS}/{first.site.id}/repro.py)"
+        cells = (_framework(first), first.site.op, what, off, shapes, link)
+        yield f"| {' | '.join(cells)} |"
+
+
+def _section(several: Sequence[Finding]) -> Iterator[str]:
+    first, *others = _smallest(several)
+    title, _, rest = paragraph(first).partition("\n")
+    yield f"\n### {title.strip('*').partition(': ')[2]}\n{rest}"
+    if others:
+        links = (f"[{f.site.id}]({_RESULTS}/{f.site.id}/finding.md)" for f in others)
+        yield f"\nThe same defect, or one like it: {', '.join(links)}."

@@ -1,0 +1,340 @@
+"""Looks for trouble on purpose: draws trials, judges them, shrinks what goes wrong.
+
+Hypothesis draws and shrinks; the trials between are run by the agreement suite, a
+batch at a time, so that the workers need not wait. What a batch shows is then shrunk
+one by one: the same seed draws the same trials again, the one that went wrong is the
+first that counts, and from there on only the accused backend is asked.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import hypothesis
+from hypothesis.errors import NoSuchExample, Unsatisfiable
+
+from harness.agreement import strategies
+from harness.agreement.findings import DEATHS, Finding, Site, flags, sites
+from harness.agreement.repro import literal, repro
+from harness.agreement.store import headline
+from harness.agreement.suite import Record, agree
+from harness.judging.cases import REFUSALS, Trial
+from harness.judging.reference import Reference, reference
+from harness.workers.messages import Task
+from harness.workers.pool import Fleet, Outcome
+from impls.catalogue import framework_of
+from impls.contract import Op
+
+BATCH = 20  # trials: a second, most of it OneFlow's
+RISKY = 4  # trials that may kill, one at a time: a new worker takes seconds
+PLAIN = 2  # batches of each op between two risky ones
+TIMEOUT = 20.0  # seconds for a trial: thousands of times what one takes
+SHRINKING = 15.0  # seconds at most for one finding
+DYING = 4  # deaths in shrinking one finding: each costs a new worker
+SMALL = 4  # elements of an input, with which a death is small enough
+
+_SETTINGS = hypothesis.settings(
+    database=None,
+    deadline=None,
+    phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink],
+)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Trials that a seed draws; drawing again from equal fields gives equal trials."""
+
+    op: Op
+    source: str
+    seed: int
+    risky: bool
+
+    def find(self, wanted: Callable[[Trial], bool]) -> Trial | None:
+        """Draw until a trial is wanted, then shrink it while it stays so."""
+        size = RISKY if self.risky else BATCH
+        try:
+            return hypothesis.find(
+                strategies.trials(self.op, self.source, self.risky),
+                wanted,
+                settings=hypothesis.settings(_SETTINGS, max_examples=size),
+                random=random.Random(self.seed),
+            )
+        except (NoSuchExample, Unsatisfiable):
+            return None
+
+    def trials(self) -> list[Trial]:
+        """All of them, each under a name of its own."""
+        drawn: list[Trial] = []
+
+        def keep(trial: Trial) -> bool:
+            drawn.append(trial)
+            return False
+
+        self.find(keep)
+        return [replace(t, case=f"{t.case}#{i}") for i, t in enumerate(drawn)]
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A site that was seen, and where: in which trial of which batch."""
+
+    site: Site
+    record: Record
+    trial: Trial
+    batch: Batch
+    index: int
+
+
+@dataclass
+class Hunt:
+    """A run of the fuzzer; `seen` are the sites that are no news any more."""
+
+    backends: Sequence[str]
+    fleet: Fleet
+    seed: int = 0
+    timeout: float = TIMEOUT
+    seen: set[Site] = field(default_factory=set)
+    tried: int = 0
+    _dead: set[tuple[str, Any]] = field(default_factory=set)
+    _small: dict[str, list[Trial]] = field(default_factory=lambda: defaultdict(list))
+
+    def run(
+        self,
+        ops: Mapping[str, Op],
+        budget: float,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Iterator[Finding]:
+        """Findings, each twice: at once as it was met, later as small as it gets.
+
+        Args:
+            ops: By where workers find them.
+            budget: Seconds; one trial or one shrinking step may end later.
+            progress: Called with the seconds spent and those of the budget.
+        """
+        start = time.monotonic()
+        end = start + budget
+        for turn in itertools.count():
+            waiting: list[Suspect] = []
+            for batch in self._batches(ops, turn):
+                if time.monotonic() > end:
+                    break
+                for suspect in self.look(batch):
+                    waiting.append(suspect)
+                    yield self.finding(suspect)
+                progress(int(time.monotonic() - start), int(budget))
+            waiting.sort(key=lambda suspect: suspect.site.verdict in DEATHS)
+            for left, suspect in zip(range(len(waiting), 0, -1), waiting, strict=True):
+                now = time.monotonic()
+                share = min(max(end - now, 0.0) / left, SHRINKING)
+                yield self.finding(self.shrink(suspect, now + share), everywhere=True)
+                progress(int(time.monotonic() - start), int(budget))
+            if time.monotonic() > end:
+                return
+
+    def _batches(self, ops: Mapping[str, Op], turn: int) -> Iterator[Batch]:
+        """One of each op."""
+        risky = turn % (PLAIN + 1) == PLAIN
+        for source, op in ops.items():
+            yield Batch(op, source, self.seed * 100_003 + turn, risky)
+
+    # --- looking ------------------------------------------------------------------
+
+    def look(self, batch: Batch) -> Iterator[Suspect]:
+        """Run a batch on all backends that live; the first trial of each new site."""
+        trials = batch.trials()
+        step = 1 if batch.risky else BATCH
+        for first in range(0, len(trials), step):
+            chunk = trials[first : first + step]
+            self.tried += len(chunk)
+            for trial, site, record in self._examine(chunk):
+                if site.verdict in DEATHS:
+                    self._dead.add((site.backend, _pattern(trial)))
+                if site not in self.seen:
+                    self.seen.add(site)
+                    yield Suspect(site, record, trial, batch, trials.index(trial))
+
+    def _examine(
+        self, trials: Sequence[Trial], backends: Sequence[str] = ()
+    ) -> Iterator[tuple[Trial, Site, Record]]:
+        """What goes wrong in trials, each on the backends that it does not kill."""
+        groups: dict[tuple[str, ...], list[Trial]] = defaultdict(list)
+        for trial in trials:
+            if _truth(trial) is None:
+                yield from self._survivors(trial, backends or self._living(trial))
+            else:
+                groups[tuple(backends or self._living(trial))].append(trial)
+        for asked, group in groups.items():
+            found = agree(
+                group, asked, entries=(), fleet=self.fleet, timeout=self.timeout
+            )
+            for trial in group:
+                records = [r for r in found.records if r["case"] == trial.name]
+                for site, record in sites(trial.problem, records).items():
+                    yield trial, site, record
+
+    def _survivors(
+        self, trial: Trial, backends: Sequence[str]
+    ) -> Iterator[tuple[Trial, Site, Record]]:
+        """What the formula refuses may be refused by all: but nobody may die of it."""
+        tasks = [Task.of(trial, backend) for backend in backends]
+        for outcome in self.fleet.run(tasks, timeout=self.timeout):
+            if outcome.kind in DEATHS:
+                op, backend = trial.problem.op.name, outcome.task.backend
+                place = "run" + flags(trial.problem)
+                site = Site(op, backend, outcome.kind, place)
+                yield trial, site, _death(trial, site, outcome)
+
+    def _living(self, trial: Trial) -> list[str]:
+        """Backends that have not died of a trial of this kind."""
+        pattern = _pattern(trial)
+        return [b for b in self.backends if (b, pattern) not in self._dead]
+
+    # --- shrinking ----------------------------------------------------------------
+
+    def shrink(self, suspect: Suspect, deadline: float) -> Suspect:
+        """The smallest trial that shows a site, as far as the time allows."""
+        if suspect.site.verdict in DEATHS and _largest(suspect.trial) <= SMALL:
+            return suspect
+        for small in self._small[suspect.site.op]:
+            record = self._record(suspect.site, small)
+            if record is not None:
+                return replace(suspect, trial=small, record=record)
+        known: dict[Any, Record | None] = {}
+        drawn = itertools.count()
+        deaths = 0
+
+        def shows(trial: Trial) -> bool:
+            nonlocal deaths
+            number = next(drawn)
+            if number < suspect.index:
+                return False
+            key = _content(trial)
+            if number == suspect.index:
+                known[key] = suspect.record
+            if key not in known:
+                tired = time.monotonic() > deadline or deaths >= DYING
+                known[key] = None if tired else self._record(suspect.site, trial)
+                deaths += suspect.site.verdict in DEATHS and known[key] is not None
+            return known[key] is not None
+
+        found = suspect.batch.find(shows)
+        shown = known.get(_content(found)) if found else None
+        if found is None or shown is None:
+            return suspect  # it has shown only once
+        self._small[suspect.site.op].append(found)
+        return replace(suspect, trial=found, record=shown)
+
+    def _record(self, site: Site, trial: Trial) -> Record | None:
+        """The record of a trial that shows a site on its backend."""
+        for _, seen, record in self._examine([trial], [site.backend]):
+            if seen == site:
+                return record
+        return None
+
+    # --- telling ------------------------------------------------------------------
+
+    def finding(self, suspect: Suspect, everywhere: bool = False) -> Finding:
+        """All that is told of a suspect; `everywhere` asks the other backends too."""
+        trial, site = suspect.trial, suspect.site
+        record = {**suspect.record, "message": _plain(suspect.record["message"])}
+        problem = trial.problem
+        found = Finding(
+            site,
+            {**record, "case": trial.name},
+            values=self._values(trial, record) if everywhere else {},
+            inputs={name: literal(array) for name, array in problem.inputs.items()},
+            shapes={name: array.shape for name, array in problem.inputs.items()},
+            attributes=dict(problem.attributes),
+            layout=f"{trial.layout}, {trial.cotangent_layout}",
+            seed=self.seed,
+        )
+        right = _truth(trial)
+        text = repro(trial, site.backend, record, headline(found), right)
+        return replace(found, repro=text)
+
+    def _values(self, trial: Trial, record: Record) -> dict[str, str]:
+        """What each backend gives at the worst index of the accused one."""
+        living = self._living(trial)
+        values = dict.fromkeys(self.backends, "crash")
+        tasks = [Task.of(trial, backend) for backend in living]
+        for outcome in self.fleet.run(tasks, timeout=self.timeout):
+            told = outcome.kind
+            if outcome.result is not None:
+                array = outcome.result.tensors.get(record["tensor"])
+                told = _shown(array, record["worst_index"])
+                told = "runs" if record["tensor"] == "all" else told
+            values[outcome.task.backend] = told
+        return values
+
+
+def _plain(message: str) -> str:
+    """Without the colours of OneFlow's messages, and our own place in the code."""
+    return re.sub(r"\x1b\[[0-9;]*m| in \w+ \(evaluation.py:\d+\)", "", message)
+
+
+def _shown(array: Any, index: Sequence[int]) -> str:
+    if array is None:
+        return "None"
+    try:
+        return str(array[tuple(index)].item())
+    except (IndexError, ValueError):
+        return f"shape {array.shape}"
+
+
+def _truth(trial: Trial) -> Reference | None:
+    """The right answer; None where the op's formula refuses the input."""
+    try:
+        return reference(trial.problem)
+    except REFUSALS:
+        return None
+
+
+def _pattern(trial: Trial) -> tuple[str, bool, tuple[int, ...]]:
+    """Of what kind a trial is, in the eyes of a backend that it may kill."""
+    problem = trial.problem
+    ndims = tuple(array.ndim for array in problem.inputs.values())
+    return problem.op.name, problem.empty, ndims
+
+
+def _largest(trial: Trial) -> int:
+    return max(array.size for array in trial.problem.inputs.values())
+
+
+def _content(trial: Trial) -> tuple[Any, ...]:
+    """All that a trial asks, without its name."""
+    problem = trial.problem
+    arrays = (*problem.inputs.values(), *problem.cotangents)
+    told = (None if a is None else (a.shape, a.tobytes()) for a in arrays)
+    attributes = tuple(sorted(problem.attributes.items()))
+    layouts = trial.layout, trial.cotangent_layout
+    return *told, attributes, tuple(problem.aliases), problem.dtype, *layouts
+
+
+def _death(trial: Trial, site: Site, outcome: Outcome) -> Record:
+    """The record of a trial that has no right answer."""
+    return {
+        "op": site.op,
+        "case": trial.name,
+        "regime": trial.regime,
+        "backend": site.backend,
+        "framework": framework_of(site.backend),
+        "framework_version": outcome.version,
+        "device": outcome.task.device,
+        "dtype": trial.problem.dtype,
+        "tensor": "all",
+        "verdict": outcome.kind,
+        "ratio": float("nan"),
+        "limit": float("nan"),
+        "radius": float("nan"),
+        "got": float("nan"),
+        "expected": float("nan"),
+        "worst_index": [],
+        "message": outcome.message,
+    }

@@ -1,0 +1,162 @@
+"""Known outcomes made from findings: what the agreement suite is to expect.
+
+What fails in every run of the suite is covered by the widest pattern of cases of which
+most fail; what fails in some runs only is covered by a pattern that holds a case that
+fails in all, so that no entry hangs on one seed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from harness.agreement.findings import Finding
+from harness.agreement.store import headline
+from harness.judging.known import Known
+from harness.judging.verdict import PASSING
+
+Record = Mapping[str, Any]
+Failing = dict[str, set[int]]  # cases that fail, and in which of the runs
+
+MOST = 2 / 3  # share of a pattern's cases that fail: a wider one hides new defects
+
+
+class Unconfirmed(Exception):
+    """The suite saw a defect that is no finding; the message names the cases."""
+
+
+def announced(
+    runs: Sequence[Sequence[Record]], findings: Sequence[Finding]
+) -> list[dict[str, Any]]:
+    """Entries for the data file, from runs of the whole suite with several seeds.
+
+    Raises:
+        Unconfirmed: a defect was seen of which there is no finding.
+    """
+    unconfirmed = sorted(
+        f"{r['case']} {r['backend']} {r['verdict']}"
+        for run in runs
+        for r in run
+        if _wrong(r) and not _confirming(r, findings)
+    )
+    if unconfirmed:
+        raise Unconfirmed("no finding confirms " + "; ".join(unconfirmed[:5]))
+    entries = []
+    for (op, backend, verdict), wrong in _groups(runs).items():
+        tested = _by_case(r for run in runs for r in run if _of(r, op, backend))
+        tensors = sorted({r["tensor"] for _, r in wrong})
+        for pattern in _patterns(wrong, tested, len(runs)):
+            (example, *_) = (r for _, r in wrong if pattern in _candidates(r))
+            known = Known(
+                op=op,
+                backend=backend,
+                case=pattern,
+                tensor=tensors[0] if len(tensors) == 1 else "*",
+                verdict=verdict,
+                reason=headline(_confirming(example, findings)[0]),
+                versions=sorted({r["framework_version"] for _, r in wrong}),
+            )
+            entries.append(asdict(known))
+    return entries
+
+
+def _wrong(record: Record) -> bool:
+    return str(record["verdict"]) not in PASSING
+
+
+def _of(record: Record, op: str, backend: str) -> bool:
+    return (record["op"], record["backend"]) == (op, backend)
+
+
+def _groups(
+    runs: Sequence[Sequence[Record]],
+) -> dict[tuple[str, str, str], list[tuple[int, Record]]]:
+    groups: dict[tuple[str, str, str], list[tuple[int, Record]]] = defaultdict(list)
+    for number, run in enumerate(runs):
+        for r in filter(_wrong, run):
+            groups[r["op"], r["backend"], r["verdict"]].append((number, r))
+    return dict(sorted(groups.items()))
+
+
+def _by_case(records: Iterable[Record]) -> dict[str, Record]:
+    return {record["case"]: record for record in records}
+
+
+def _confirming(record: Record, findings: Sequence[Finding]) -> list[Finding]:
+    """Findings of the same defect, the likeliest first."""
+    numeric = ("disagree", "nonfinite")
+    alike = [
+        f
+        for f in findings
+        if (f.site.op, f.site.backend) == (record["op"], record["backend"])
+        and (
+            f.site.verdict == record["verdict"]
+            or (f.site.verdict in numeric and record["verdict"] in numeric)
+        )
+    ]
+    training = "evaluation" not in record["case"]
+    return sorted(
+        alike,
+        key=lambda f: (
+            ("-not-" in f.site.place) == training,
+            ("-empty" in f.site.place) != ("[empty-" in record["case"]),
+            f.record["dtype"] != record["dtype"],
+            f.site.verdict != record["verdict"],
+            f.site.id,
+        ),
+    )
+
+
+def _candidates(record: Record) -> list[str]:
+    """Patterns that match a case, the widest first."""
+    op, regime, dtype = record["op"], record["regime"], record["dtype"]
+    case = record["case"][len(f"{op}[{regime}-") : -len(f"-{dtype}]")]
+    return [
+        f"{op}[*]",
+        f"{op}[*-{dtype}]",
+        f"{op}[*-{case}-*]",
+        f"{op}[{regime}-*]",
+        f"{op}[*-{case}-{dtype}]",
+        f"{op}[{regime}-*-{dtype}]",
+        record["case"],
+    ]
+
+
+def _patterns(
+    wrong: Sequence[tuple[int, Record]], tested: Mapping[str, Record], runs: int
+) -> Iterator[str]:
+    failing: Failing = defaultdict(set)
+    for number, record in wrong:
+        failing[record["case"]].add(number)
+    matches: dict[str, set[str]] = defaultdict(set)
+    for case, record in tested.items():
+        for pattern in _candidates(record):
+            matches[pattern].add(case)
+    always = [case for case, seen in failing.items() if len(seen) == runs]
+    chosen: dict[str, set[str]] = {}
+    for case in [*always, *failing]:
+        if not any(case in covered for covered in chosen.values()):
+            pattern = _pattern(tested[case], matches, set(always), set(failing))
+            chosen[pattern] = matches[pattern]
+    for pattern, cases in chosen.items():
+        if not any(cases < wider for wider in chosen.values()):
+            yield pattern
+
+
+def _pattern(
+    record: Record,
+    matches: Mapping[str, set[str]],
+    always: set[str],
+    failing: set[str],
+) -> str:
+    candidates = _candidates(record)
+    if record["case"] in always:
+        for pattern in candidates:
+            if len(matches[pattern] & failing) >= MOST * len(matches[pattern]):
+                return pattern
+    for pattern in reversed(candidates):
+        if matches[pattern] & always:
+            return pattern
+    return candidates[-1]

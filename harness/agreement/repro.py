@@ -1,0 +1,219 @@
+"""A finding as a script that needs only NumPy and the framework.
+
+The page's own lines are lifted out, with whatever of the project they call; the
+numbers, the exact answer and its rounding radii stand in the script as literals.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.agreement.suite import Record
+from harness.judging.cases import Trial
+from harness.judging.reference import Reference, Truth
+from harness.workers.arrays import LAYOUTS
+from impls import catalogue, contract
+
+Array = NDArray[Any]
+Answer = tuple[str, str]  # exact value and rounding radius, as expressions
+
+_HERE = Path(__file__).parent
+_OURS = Path(contract.__file__).parent
+_ENVIRONMENT = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(_HERE),
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    undefined=jinja2.StrictUndefined,
+)
+
+
+def repro(
+    trial: Trial,
+    backend: str,
+    record: Record,
+    headline: str,
+    right: Reference | None = None,
+) -> str:
+    """The text of repro.py; it exits 1 while the defect is there, 0 when it has gone.
+
+    `right` are the answers that the script holds, where the op's formula gives any.
+    """
+    problem, framework = trial.problem, catalogue.framework_of(backend)
+    dialect = _dialect(backend)
+    said = problem.op.said(dialect, framework)
+    helpers = list(_helpers(trial, dialect, framework, said.__name__))
+    text = _ENVIRONMENT.get_template("repro.py.j2").render(
+        headline=headline,
+        framework=framework,
+        dialect=dialect,
+        said=said.__name__,
+        imports=sorted({line for h in helpers for line in h.imports}, key=_order),
+        helpers=[h.text for h in helpers],
+        op=problem.op,
+        inputs={n: literal(a, 8 + len(n)) for n, a in problem.inputs.items()},
+        cotangents=["None" if a is None else literal(a, 4) for a in problem.cotangents],
+        arguments=[problem.aliases.get(n, n) for n in problem.op.inputs],
+        wanted=problem.wanted,
+        attributes=dict(problem.attributes),
+        dtype=problem.dtype,
+        layouts=[_maker(name) for name in (trial.layout, trial.cotangent_layout)],
+        empty=problem.empty,
+        death=record["verdict"] in ("crash", "timeout"),
+        answers=[] if right is None else list(_answers(right, record)),
+        limit=record["limit"],
+    )
+    return re.sub(r"\n{4,}", "\n\n\n", text)
+
+
+def _order(line: str) -> tuple[bool, bool, str]:
+    """As isort has it: NumPy last, and `from` after `import`."""
+    return "numpy" in line, line.startswith("from"), line
+
+
+def _answers(right: Reference, record: Record) -> Iterator[dict[str, Answer]]:
+    """By tensor, for each way of breaking ties that is right: exact value and radius.
+
+    All tensors that depend on the tie are in it: a maximum that passes its cotangent on
+    to both inputs is wrong, though each gradient is right in one way.
+    """
+    tensor, ways = record["tensor"], list(right.truths.values())
+    if tensor not in ways[0]:
+        return
+    names = [n for n in ways[0] if n == tensor or right.hangs_on_ties(n)]
+    if record["verdict"] == "convention":  # the finding is just that it is not ours
+        ways, names = ways[:1], [tensor]
+    for truths in ways:
+        yield {n: _answer(truths[n]) for n in names}
+
+
+def _answer(truth: Truth) -> Answer:
+    integer = truth.value.dtype.kind == "i"
+    exact = truth.value if integer else truth.value.astype(np.float64)
+    return literal(exact, 8), literal(truth.radius, 8)
+
+
+def _dialect(backend: str) -> str:
+    """A backend's name is its framework and its flavour: torch_autograd."""
+    flavour = backend.partition("_")[2]
+    return "formula" if flavour == "graph" else flavour
+
+
+# Numbers --------------------------------------------------------------------------
+
+
+def literal(array: Array, indent: int = 0) -> str:
+    """An expression that makes the array again, to the last bit."""
+    shown = np.array2string(
+        array,
+        separator=", ",
+        threshold=array.size + 1,
+        max_line_width=80 - indent,
+        prefix=" " * (indent + 9),
+        formatter={"float_kind": str},  # the shortest that is read back the same,
+    )
+    if array.size == 0:
+        return f"np.zeros({array.shape}, {array.dtype.name!r})"
+    shown = re.sub(r"\n\s*\n", "\n", shown)
+    return f"np.array({shown}, {json.dumps(array.dtype.name)})"
+
+
+# Code -----------------------------------------------------------------------------
+
+
+class Lifted:
+    """Source text of some definitions, and the imports that they need."""
+
+    def __init__(self, text: str, imports: Sequence[str]) -> None:
+        self.text, self.imports = text, imports
+
+
+def _helpers(trial: Trial, dialect: str, framework: str, said: str) -> Iterator[Lifted]:
+    backends = _OURS / "backends"
+    if framework == "oneflow":
+        yield lifted(backends / "_oneflow.py", "preload_cuda_libraries")
+    if framework != "numpy" and dialect in ("custom", "formula"):
+        adapter = "as_function" if dialect == "custom" else "ArrayNames"
+        yield lifted(backends / "_torchlike.py", adapter)
+    for name in dict.fromkeys((trial.layout, trial.cotangent_layout)):
+        if name != "contiguous":
+            yield lifted(_HERE / "wire.py", _maker(name))
+    yield lifted(_page(trial.op), said)
+
+
+def _maker(layout: str) -> str:
+    """Name of the function that lays an array out."""
+    return "np.array" if layout == "contiguous" else LAYOUTS[layout].__name__
+
+
+def _page(op: str) -> Path:
+    return Path(op) if op.endswith(".py") else _OURS / "ops" / f"{op}.py"
+
+
+def lifted(file: Path, name: str) -> Lifted:
+    """A definition of a file, without decorators, and all that it calls in the project.
+
+    Raises:
+        LookupError: the file does not define the name.
+    """
+    source = file.read_text(encoding="utf-8")
+    top = dict(_defined(ast.parse(source)))
+    if name not in top:
+        raise LookupError(f"{file.name} does not define {name}")
+    wanted, waiting = set[str](), [name]
+    while waiting:
+        current = waiting.pop()
+        if current in top and current not in wanted:
+            wanted.add(current)
+            waiting += _names(top[current])
+    parts, imports = [], ["import numpy as np"]
+    for key, node in top.items():
+        if key not in wanted:
+            continue
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("impls"):
+            inner = lifted(_OURS / f"{str(node.module).split('.')[1]}.py", key)
+            parts.append(inner.text)
+            imports += inner.imports
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            imports.append(ast.unparse(node))
+        else:
+            parts.append(_without_decorators(source, node))
+    return Lifted("\n\n\n".join(parts), imports)
+
+
+def _defined(module: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
+    """Names at the top of a module, and what gives them their meaning."""
+    for node in module.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name, node
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            yield node.targets[0].id, node
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            for alias in node.names:
+                yield (alias.asname or alias.name).partition(".")[0], node
+
+
+def _names(node: ast.AST) -> list[str]:
+    """Names that the code uses; annotations are not looked at when it runs."""
+    if isinstance(node, ast.arg):
+        return []
+    found = [node.id] if isinstance(node, ast.Name) else []
+    for key, value in ast.iter_fields(node):
+        if key not in ("returns", "annotation", "decorator_list"):
+            for child in value if isinstance(value, list) else [value]:
+                found += _names(child) if isinstance(child, ast.AST) else []
+    return found
+
+
+def _without_decorators(source: str, node: ast.stmt) -> str:
+    lines = source.splitlines()
+    return "\n".join(lines[node.lineno - 1 : node.end_lineno])

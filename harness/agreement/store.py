@@ -1,0 +1,178 @@
+"""Findings on disk, and in words: for the framework's maintainers, and for docs.
+
+A finding is a folder: finding.json (the facts), finding.md (a paragraph that can be
+filed as it stands) and repro.py (it runs by itself).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from harness.agreement.findings import DEATHS, Finding, Site
+from harness.project.documents import SCHEMA, Unreadable, dumps
+from harness.project.paths import ROOT
+from harness.workers.interpreters import interpreter_of
+
+FOLDER = ROOT / "results" / "findings"
+LARGE = 16  # elements: more are left to the script
+NAMES = {"torch": "PyTorch", "oneflow": "OneFlow", "numpy": "gradwatch with NumPy"}
+
+
+def save(finding: Finding, folder: Path = FOLDER) -> Path:
+    """Write a finding's folder, whole or not at all.
+
+    One of the same site goes, unless it is smaller.
+    """
+    target = folder / finding.site.id
+    if target.exists() and _read(target / "finding.json").elements < finding.elements:
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(dir=folder, prefix=f".{finding.site.id}."))
+    try:
+        (new / "finding.json").write_text(dumps(facts(finding)) + "\n")
+        (new / "finding.md").write_text(paragraph(finding) + "\n")
+        (new / "repro.py").write_text(finding.repro)
+        new.chmod(0o755)
+        if target.exists():
+            target.rename(new.with_suffix(".old"))
+        new.rename(target)
+    finally:
+        for left in (new, new.with_suffix(".old")):
+            shutil.rmtree(left, ignore_errors=True)
+    return target
+
+
+def facts(finding: Finding) -> dict[str, Any]:
+    """What finding.json says."""
+    told = asdict(finding)
+    del told["repro"]
+    return {"schema": SCHEMA, "id": finding.site.id, **told.pop("site"), **told}
+
+
+def load(folder: Path = FOLDER) -> list[Finding]:
+    """All findings of a folder, by id; one that is being written is none.
+
+    Raises:
+        Unreadable: a finding.json is cut short or not ours.
+    """
+    return [_read(file) for file in sorted(folder.glob("[!.]*/finding.json"))]
+
+
+def _read(file: Path) -> Finding:
+    try:
+        facts = json.loads(file.read_text(encoding="utf-8"))
+        site = Site(*(facts.pop(k) for k in ("op", "backend", "verdict", "place")))
+        del facts["schema"], facts["id"]
+        repro = (file.parent / "repro.py").read_text(encoding="utf-8")
+        return Finding(site, repro=repro, **facts)
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise Unreadable(f"{file}: no finding of ours ({error})") from None
+
+
+def replay(finding: Finding, folder: Path = FOLDER) -> tuple[str, str]:
+    """Run a finding's script: "holds", "gone" or "not run", and what it printed."""
+    found = interpreter_of(finding.record["framework"])
+    if found.why_missing:
+        return "not run", found.why_missing
+    done = subprocess.run(
+        [str(found.python), str(folder / finding.site.id / "repro.py")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={"PYTHONPATH": str(ROOT), "GLOG_minloglevel": "2"},
+    )
+    told = (done.stdout or done.stderr).strip().splitlines()
+    state = {0: "gone", 1: "holds"}.get(done.returncode, "not run")
+    return state, told[-1] if told else ""
+
+
+# In words -------------------------------------------------------------------------
+
+
+def headline(finding: Finding) -> str:
+    """Such as "OneFlow 0.9.0: batch_norm gives a wrong y in float32"."""
+    record = finding.record
+    who = f"{NAMES[record['framework']]} {record['framework_version']}"
+    op, tensor, dtype = finding.site.op, record["tensor"], record["dtype"]
+    what = {
+        "crash": f"{op} kills the process",
+        "timeout": f"{op} does not return",
+        "error": f"{op} raises on a legal input",
+        "malformed": f"{op} gives malformed {tensor}",
+        "nonfinite": f"{op} gives {tensor} that is not finite, in {dtype}",
+        "convention": f"{op} breaks ties in its own way ({finding.site.place})",
+    }.get(finding.site.verdict, f"{op} gives wrong {tensor}")
+    if "float" in finding.site.place and finding.site.verdict == "disagree":
+        what += f" in {dtype}"
+    return f"{who}: {what}"
+
+
+def paragraph(finding: Finding) -> str:
+    """Headline, input, what came and what is exact, and how to see it."""
+    who = NAMES[finding.record["framework"]]
+    lines = [f"**{headline(finding)}**", "", f"With {_given(finding)}:", ""]
+    lines += [f"- {line}" for line in _told(finding)]
+    lines += [
+        "",
+        f"`python results/findings/{finding.site.id}/repro.py` needs only NumPy and "
+        f"{who}; it exits 1 while this holds, 0 when it has gone.",
+    ]
+    return "\n".join(lines)
+
+
+def _given(finding: Finding) -> str:
+    parts = []
+    for name, shape in finding.shapes.items():
+        size = 1
+        for length in shape:
+            size *= length
+        small = size <= LARGE and "random" not in finding.layout
+        text = (
+            finding.inputs[name]
+            if small
+            else f"of shape {tuple(shape)}, see the script"
+        )
+        parts.append(f"`{name} = {text}`" if small else f"{name} {text}")
+    parts += [f"`{k}={v}`" for k, v in finding.attributes.items()]
+    odd = set(finding.layout.split(", ")) - {"contiguous"}
+    if odd:
+        parts.append(f"memory layout (inputs, cotangents): {finding.layout}")
+    return ", ".join(" ".join(part.split()) for part in parts)
+
+
+def _told(finding: Finding) -> Iterator[str]:
+    record, verdict = finding.record, finding.site.verdict
+    if (
+        verdict in (*DEATHS, "error", "malformed")
+        or record["tensor"] == "all"
+        or verdict == "convention"
+    ):
+        yield record["message"]
+    else:
+        where = f"{record['tensor']}{list(record['worst_index'])}"
+        yield f"exact: {where} = {record['expected']!r}"
+        yield _off(record)
+    groups: dict[str, list[str]] = defaultdict(list)
+    for backend, value in finding.values.items():
+        groups[value].append(backend)
+    for value, backends in groups.items():
+        yield f"{', '.join(f'`{b}`' for b in sorted(backends))}: {value}"
+
+
+def _off(record: Mapping[str, Any]) -> str:
+    if record["got"] is None or record["ratio"] is None:
+        return "what came is not finite"
+    if not record["radius"]:
+        return "no rounding is involved: any difference is an error"
+    return (
+        f"off by {record['ratio']:.3g} rounding radii of {record['radius']:.3g} "
+        f"({record['limit']:.3g} are allowed for)"
+    )

@@ -1,0 +1,168 @@
+"""What the fuzzer tries, as Hypothesis strategies: shapes, values, layouts, attributes.
+
+All of it comes from an op's page: the shapes are those of its cases with other lengths
+(harness/judging/layouts.py), attributes those of its cases and what is like them.
+Values are mostly a small whole number times a scale, about a centre: few of them make
+ties, large centres with small scales cancel, and what is left after shrinking can be
+read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import assume
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from numpy.typing import NDArray
+
+from harness.judging import layouts
+from harness.judging.cases import REGIMES, Trial, admits, output_shapes, problem_with
+from harness.judging.rounding import PRECISIONS
+from harness.workers.arrays import LAYOUTS
+from impls.contract import Case, Op, Shape
+
+Array = NDArray[Any]
+Draw = Any  # Hypothesis' own type of it is private
+LONGEST = 4  # enough for all axes of a matrix product to differ
+MOST = 256  # elements of an input: more take longer to shrink and show no more
+
+CENTRES = (0.0, 100.0, 1e4, 1e6)
+SCALES = (1.0, 1e-3, 1e3)
+PLAIN = (0.0, 1.0)  # a centre and a scale
+DIGITS = (1, 3, 17)  # few can be read, all are needed to be near 1e4
+SPECIAL = (-0.0, np.inf, -np.inf, np.nan)
+VALUES = tuple(dict.fromkeys(regime.values for regime in REGIMES.values()))
+
+
+@st.composite
+def trials(draw: Draw, op: Op, source: str, risky: bool = False) -> Trial:
+    """A trial of an op; `risky` ones are those of which workers die.
+
+    They have no element in some input, or are of the page's odd cases. The formula may
+    refuse one that is empty.
+    """
+    case = draw(_risky_cases(op) if risky else cases(op, op.cases.values()))
+    dtype = draw(st.sampled_from(("float32", "float64")))
+    layout, cotangent_layout = draw(_layouts()), draw(_layouts())
+    values = draw(_inputs(op, case, dtype))
+    if layout == "expanded":
+        values = {name: _repeated(array) for name, array in values.items()}
+    cotangents = [
+        None if shape is None else draw(_integers(shape, 3))
+        for shape in _shapes_of_outputs(op, case)
+    ]
+    if cotangent_layout == "expanded":
+        cotangents = [None if a is None else _repeated(a) for a in cotangents]
+    problem = problem_with(op, case, values, cotangents, dtype)
+    return Trial(source, case.name, "fuzz", problem, layout, cotangent_layout)
+
+
+def _layouts() -> st.SearchStrategy[str]:
+    return st.just("contiguous") | st.sampled_from(tuple(LAYOUTS))
+
+
+# Shapes and attributes ------------------------------------------------------------
+
+
+def _risky_cases(op: Op) -> st.SearchStrategy[Case]:
+    empty = cases(op, (*op.cases.values(), *op.odd.values()), empty=True)
+    return cases(op, op.odd.values()) | empty if op.odd else empty
+
+
+@st.composite
+def cases(draw: Draw, op: Op, listed: Iterable[Case], empty: bool = False) -> Case:
+    """One of the listed cases, with other lengths and attributes."""
+    case = draw(st.sampled_from(tuple(listed)))
+    lengths = st.integers(0 if empty else 1, LONGEST)
+    change = {n: draw(lengths) for n in layouts.lengths(op, case)}
+    if draw(st.booleans()):  # a square hides, and shows, what is transposed
+        change = dict.fromkeys(change, next(iter(change.values()), 1))
+    case = layouts.resized(op, case, change)
+    sizes = [int(np.prod(shape)) for shape in op.shapes(case).values()]
+    assume(max(sizes) <= MOST and (0 in sizes) == empty)
+    changed = {
+        name: draw(_attribute(name, value, op, case))
+        for name, value in op.attributes(case).items()
+    }
+    case = Case(case.name, **{**case.fields, **changed})
+    assume(empty or admits(op, case))
+    return case
+
+
+def _attribute(name: str, value: Any, op: Op, case: Case) -> st.SearchStrategy[Any]:
+    """What the page's cases show; for an axis and a small number what is like it."""
+    listed = (*op.cases.values(), *op.odd.values())
+    shown = list(dict.fromkeys(op.attributes(c).get(name, value) for c in listed))
+    axes = len(next(iter(op.shapes(case).values())))
+    if isinstance(value, int) and not isinstance(value, bool) and axes:
+        return st.integers(-axes, axes - 1)
+    if isinstance(value, float):
+        shown += [value / 1000]
+    return st.sampled_from(shown)
+
+
+def _shapes_of_outputs(op: Op, case: Case) -> Sequence[Shape | None]:
+    """Of a case that the formula refuses nothing is known: they may be an input's."""
+    if admits(op, case):
+        return output_shapes(op, case)
+    first = next(iter(op.shapes(case).values()))
+    return [None if name in op.integers else first for name in op.outputs]
+
+
+# Values ---------------------------------------------------------------------------
+
+
+@st.composite
+def _inputs(draw: Draw, op: Op, case: Case, dtype: str) -> dict[str, Array]:
+    """The first input is of any kind, the others plain, like it, or of any other."""
+    first = draw(_kinds())
+    others = draw(st.sampled_from((PLAIN, first, None)))
+    values: dict[str, Array] = {}
+    for name, shape in op.shapes(case).items():
+        kind = (others or draw(_kinds())) if values else first
+        values[name] = draw(_array(shape, kind, dtype))
+    return values
+
+
+def _kinds() -> st.SearchStrategy[Any]:
+    """A centre and a scale, or a regime."""
+    grid = st.tuples(st.sampled_from(CENTRES), st.sampled_from(SCALES))
+    return grid | grid | st.sampled_from(VALUES)
+
+
+@st.composite
+def _array(draw: Draw, shape: Shape, kind: Any, dtype: str) -> Array:
+    if not isinstance(kind, tuple):
+        rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+        values: Array = np.asarray(kind(rng, shape, PRECISIONS[dtype]))
+        return _rounded(values, draw(st.sampled_from(DIGITS)))
+    centre, scale = kind
+    values = centre + scale * draw(_integers(shape, 4))
+    places = st.integers(0, max(values.size - 1, 0))
+    few = st.lists(st.tuples(places, st.sampled_from(SPECIAL)), max_size=2)
+    for place, special in draw(st.just([]) | st.just([]) | few) if values.size else ():
+        values.flat[place] = special
+    return values
+
+
+def _rounded(values: Array, digits: int) -> Array:
+    """To so many significant decimal digits."""
+    told = [float(f"{value:.{digits - 1}e}") for value in values.flat]
+    return np.reshape(told, values.shape)
+
+
+def _integers(shape: Shape, largest: int) -> st.SearchStrategy[Array]:
+    """Each drawn by itself: an array that is mostly one number cancels nothing."""
+    whole = st.integers(-largest, largest)
+    return npst.arrays(np.float64, shape, elements=whole, fill=st.nothing())
+
+
+def _repeated(array: Array) -> Array:
+    """The same along the first axis longer than 1, so that its stride can be 0."""
+    for axis, length in enumerate(array.shape):
+        if length > 1:
+            return np.repeat(array.take([0], axis), length, axis)
+    return array

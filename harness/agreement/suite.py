@@ -1,0 +1,266 @@
+"""The agreement suite: every op on every backend, judged against the reference.
+
+Beside the verdict on each backend stands the matrix of pairs, which needs no reference:
+the difference of two gradients over the sum of their radii. It tells who stands alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.judging import known
+from harness.judging.cases import Trial
+from harness.judging.reference import Reference, reference
+from harness.judging.verdict import Judgement, judge_tensors
+from harness.workers.pool import Fleet, Outcome, Task, sweep
+from impls.catalogue import framework_of
+
+Record = dict[str, Any]
+
+
+class Required(Exception):
+    """A backend that must run cannot run here; the message says why."""
+
+
+@dataclass
+class Agreement:
+    """All that a run of the suite found out.
+
+    `pairs[op][a][b]` is the largest ratio of |a - b| to the sum of the two radii.
+    `missing` says why a backend was not asked; `unrepeatable` names cases whose second
+    run was not bitwise equal to the first (reported, not judged).
+    """
+
+    records: list[Record] = field(default_factory=list)
+    pairs: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    unrepeatable: list[str] = field(default_factory=list)
+    gone: tuple[known.Known, ...] = ()
+
+    @property
+    def unexpected(self) -> list[Record]:
+        """Records whose verdict is neither right nor announced."""
+        return [r for r in self.records if not known.as_expected(r)]
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all is as expected, else 1."""
+        return 1 if self.unexpected or self.gone else 0
+
+    def summary(self) -> dict[str, Any]:
+        """Counts by verdict, and what is not as expected."""
+        counts = Counter(record["verdict"] for record in self.records)
+        judged = sum(counts[v] for v in ("agree", "convention", "vacuous", "disagree"))
+        return {
+            "judged": judged,
+            "verdicts": dict(counts),
+            "vacuous_share": counts["vacuous"] / judged if judged else 0.0,
+            "unexpected": len(self.unexpected),
+            "gone": [k.reason for k in self.gone],
+            "missing": self.missing,
+            "unrepeatable": self.unrepeatable,
+            "pairs": self.pairs,
+        }
+
+
+def agree(
+    trials: Iterable[Trial],
+    backends: Sequence[str],
+    *,
+    devices: Sequence[str] = ("cpu",),
+    jobs: int = 2,
+    timeout: float = 60.0,
+    entries: Sequence[known.Known] | None = None,
+    fleet: Fleet | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Agreement:
+    """Run trials on backends and judge every tensor that comes back.
+
+    Args:
+        trials: What to run; see `harness.judging.cases.trials`.
+        backends: Names of backends.
+        devices: "cpu", "cuda".
+        jobs: How many workers run at the same time.
+        timeout: Seconds for one case on one backend.
+        entries: Known outcomes; by default those of the data file.
+        fleet: Workers of your own, which outlive the call; `jobs` is then theirs.
+        progress: Called with the number of cases done and of all.
+    """
+    listed = known.load() if entries is None else entries
+    found = Agreement()
+    paired = _tasks(trials, backends, devices)
+    by_task = {task.id: (trial, task) for trial, task in paired}
+    tasks = [task for _, task in by_task.values()]
+    asked: dict[tuple[str, str], int] = defaultdict(int)
+    for trial, task in by_task.values():
+        asked[trial.name, task.device] += 1
+    waiting: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
+    outcomes = (
+        fleet.run(tasks, timeout=timeout)
+        if fleet
+        else sweep(tasks, jobs=jobs, timeout=timeout)
+    )
+    for done, outcome in enumerate(outcomes, 1):
+        trial, task = by_task[outcome.task.id]
+        heap = waiting[trial.name, task.device]
+        heap.append(outcome)
+        if len(heap) == asked[trial.name, task.device]:
+            _settle(found, trial, waiting.pop((trial.name, task.device)), listed)
+        progress(done, len(tasks))
+    found.gone = known.gone(found.records, listed)
+    return found
+
+
+def _tasks(
+    trials: Iterable[Trial], backends: Sequence[str], devices: Sequence[str]
+) -> Iterator[tuple[Trial, Task]]:
+    for trial in trials:
+        for device in devices:
+            for backend in backends:
+                yield trial, Task.of(trial, backend, device)
+
+
+def _settle(
+    found: Agreement, trial: Trial, outcomes: list[Outcome], listed: Sequence[Any]
+) -> None:
+    """Judge one trial on all backends, compare them with each other, keep records."""
+    outcomes.sort(key=lambda outcome: outcome.task.backend)
+    right = reference(trial.problem)
+    tensors = {}
+    judged: dict[str, list[Record]] = {}
+    for outcome in outcomes:
+        backend = outcome.task.backend
+        if outcome.kind == "missing":
+            found.missing[backend] = outcome.message
+            continue
+        if outcome.result is not None:
+            result = outcome.result
+            tensors[backend] = result.tensors
+            if not outcome.repeatable:
+                found.unrepeatable.append(f"{trial.name} {backend}")
+        judged[backend] = [
+            _record(trial, outcome, j) for j in _judgements(right, outcome)
+        ]
+    for tensor in next(iter(right.truths.values())):
+        ratios = {} if right.set_valued else _pairs(right, tensor, tensors)
+        _keep_worst(found.pairs.setdefault(trial.problem.op.name, {}), ratios)
+        _name_outliers(tensor, judged, ratios, right.limit)
+    for records in judged.values():
+        for record in records:
+            record["expected_verdict"] = known.expected_verdict(record, listed)
+            found.records.append(record)
+
+
+def _judgements(right: Reference, outcome: Outcome) -> Iterator[Judgement]:
+    """Verdicts on all tensors of a result, or the one of a run that gave none."""
+    if outcome.result is None:
+        yield Judgement("all", outcome.kind, message=outcome.message)
+        return
+    for name in outcome.mutated:
+        message = f"{name}: overwritten by the forward or the backward pass"
+        yield Judgement(name, "malformed", message=message)
+    if not outcome.saved_intact:
+        message = "a saved tensor was overwritten: the second backward differs"
+        yield Judgement("saved", "malformed", message=message)
+    result = outcome.result
+    got = result.tensors
+    dtype = outcome.task.problem.dtype
+    yield from judge_tensors(right, got, result.dtypes, dtype=dtype)
+
+
+def _record(trial: Trial, outcome: Outcome, j: Judgement) -> Record:
+    return {
+        "op": trial.problem.op.name,
+        "case": trial.name,
+        "regime": trial.regime,
+        "backend": outcome.task.backend,
+        "framework": framework_of(outcome.task.backend),
+        "framework_version": outcome.version,
+        "device": outcome.task.device,
+        "dtype": trial.problem.dtype,
+        "tensor": j.tensor,
+        "verdict": j.verdict,
+        "expected_verdict": "agree",
+        "ratio": j.ratio,
+        "limit": j.limit,
+        "radius": j.radius,
+        "got": j.got,
+        "expected": j.expected,
+        "worst_index": list(j.worst_index),
+        "vacuous": j.vacuous,
+        "convention": j.convention,
+        "message": j.message,
+    }
+
+
+# Pairs --------------------------------------------------------------------------
+
+Pairs = dict[tuple[str, str], float]
+
+
+def _pairs(
+    right: Reference, tensor: str, tensors: Mapping[str, Mapping[str, Any]]
+) -> Pairs:
+    """Largest |a - b| over the sum of the radii, for each pair of backends.
+
+    Only where the reference is finite and its radius too; a number against none, or
+    against another shape, is infinitely far away.
+    """
+    truth = right.truths["first"][tensor]
+    names = [n for n, t in tensors.items() if _comparable(t.get(tensor), truth.value)]
+    if len(names) < 2:
+        return {}
+    stack = np.stack([tensors[n][tensor].astype(right.wide) for n in names])
+    sound = np.isfinite(truth.value) & np.isfinite(truth.radius)
+    flat, radius = stack[:, sound], truth.radius[sound]
+    return {
+        (names[i], names[j]): _apart(flat[i], flat[j], radius)
+        for i in range(len(names))
+        for j in range(i + 1, len(names))
+    }
+
+
+def _comparable(array: Any, like: NDArray[Any]) -> bool:
+    return array is not None and array.shape == like.shape
+
+
+def _apart(a: NDArray[Any], b: NDArray[Any], radius: NDArray[Any]) -> float:
+    with np.errstate(all="ignore"):
+        gap = np.abs(a - b)
+        ratios = np.where(gap == 0, 0.0, gap / (2 * radius))
+    return float(np.nan_to_num(ratios, nan=np.inf).max(initial=0.0))
+
+
+def _keep_worst(matrix: dict[str, dict[str, float]], ratios: Pairs) -> None:
+    for (a, b), ratio in ratios.items():
+        row = matrix.setdefault(a, {})
+        row[b] = max(row.get(b, 0.0), ratio)
+
+
+def _name_outliers(
+    tensor: str, judged: Mapping[str, list[Record]], ratios: Pairs, limit: float
+) -> None:
+    """Say in the messages who stands against the rest, which agree among themselves."""
+    wrong = [
+        r
+        for rs in judged.values()
+        for r in rs
+        if r["tensor"] == tensor and r["verdict"] in ("disagree", "nonfinite")
+    ]
+    accused = {r["backend"] for r in wrong}
+    rest = [b for b in judged if b not in accused]
+    united = all(
+        ratio <= limit for (a, b), ratio in ratios.items() if {a, b} <= set(rest)
+    )
+    for record in wrong:
+        if len(rest) > len(accused) and united:
+            record["message"] += (
+                f"; outlier: {record['backend']} against {len(rest)} others, "
+                "which agree with each other"
+            )

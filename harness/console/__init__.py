@@ -1,0 +1,1 @@
+"""The terminal: tables, progress, and the options that commands share."""

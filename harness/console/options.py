@@ -1,0 +1,188 @@
+"""Options that several commands share, with the checks that name the nearest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import click
+
+from harness.judging.cases import REGIMES, Trial, trial, trials
+from harness.judging.rounding import PRECISIONS
+from impls.catalogue import backend_names, framework_of, known, load_op, op_names
+from impls.contract import Case, Op
+
+DEVICES = ("cpu", "cuda")
+Command = Callable[..., Any]
+
+
+def checked(kind: str, names: Callable[[], Iterable[str]]) -> Callable[..., Any]:
+    """A callback of click: each value is a known name, or the nearest is suggested."""
+
+    def check(
+        ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        return tuple(known(kind, value, names()) for value in values)
+
+    return check
+
+
+def _several(
+    name: str, kind: str, names: Callable[[], Iterable[str]], text: str
+) -> Callable[[Command], Command]:
+    return click.option(
+        f"--{name}",
+        f"{name}s",
+        multiple=True,
+        metavar=name.upper(),
+        callback=checked(kind, names),
+        help=f"{text} Repeatable.",
+    )
+
+
+op = _several("op", "op", op_names, "Only this op; see `gradwatch list ops`.")
+backend = _several(
+    "backend", "backend", backend_names, "Only this backend; `gradwatch list backends`."
+)
+device = _several("device", "device", lambda: DEVICES, "cpu (the default) or cuda.")
+dtype = _several(
+    "dtype",
+    "dtype",
+    lambda: PRECISIONS,
+    "float32 and float64 by default; also float16 and bfloat16.",
+)
+regime = _several(
+    "regime", "regime", lambda: REGIMES, f"Only these inputs: {', '.join(REGIMES)}."
+)
+case = click.option(
+    "--case",
+    "cases",
+    multiple=True,
+    metavar="CASE",
+    help="Only these cases, with * and ?; see `gradwatch list cases`. Repeatable.",
+)
+pages = click.option(
+    "--ops",
+    "pages",
+    multiple=True,
+    metavar="PAGE.py",
+    type=click.Path(exists=True, dir_okay=False, resolve_path=True),
+    help="An op page that lives outside the project. Repeatable.",
+)
+size = click.option(
+    "--size",
+    "sizes",
+    multiple=True,
+    metavar="SIZE",
+    help="Only this size of an op, or small, middle, large. Repeatable.",
+)
+seed = click.option(
+    "--seed", default=0, show_default=True, help="Seed of all random numbers."
+)
+jobs = click.option(
+    "--jobs",
+    default=os.cpu_count() or 1,
+    show_default="number of cores",
+    type=click.IntRange(min=1),
+    help="Workers that run at the same time.",
+)
+timeout = click.option(
+    "--timeout",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Time for one case on one backend; a hang costs that case alone.",
+)
+json_file = click.option(
+    "--json",
+    "json_file",
+    metavar="F",
+    help="Write the whole document to a file; - for standard output.",
+)
+
+
+def framework_backends(chosen: Sequence[str]) -> tuple[str, ...]:
+    """The chosen backends, or all of them."""
+    return tuple(chosen) or backend_names()
+
+
+def runs_on(backend_name: str, device_name: str) -> bool:
+    """NumPy has no GPU: it is left out of a CUDA run without a word."""
+    return device_name == "cpu" or framework_of(backend_name) != "numpy"
+
+
+def loaded_ops(names: Sequence[str], pages_given: Sequence[str]) -> dict[str, Op]:
+    """Ops by where workers find them: the chosen pages and names, or all names."""
+    wanted = (*names, *pages_given) or op_names()
+    return {source: load_op(source) for source in wanted}
+
+
+def chosen_trials(
+    ops: dict[str, Op],
+    *,
+    regimes: Sequence[str],
+    dtypes: Sequence[str],
+    cases: Sequence[str],
+    seed: int,
+) -> list[Trial]:
+    """The cases that the filters leave over.
+
+    Raises:
+        click.UsageError: none are left.
+    """
+    found = [
+        trial
+        for source, op in ops.items()
+        for trial in trials(
+            op,
+            regimes=regimes or tuple(REGIMES),
+            dtypes=dtypes or ("float32", "float64"),
+            seed=seed,
+            source=source,
+        )
+        if not cases or any(_matches(trial.name, case) for case in cases)
+    ]
+    if not found:
+        raise click.UsageError("no case is left over; see `gradwatch list cases`")
+    return found
+
+
+def _matches(name: str, pattern: str) -> bool:
+    literal = str.maketrans("[]", "()")
+    return fnmatchcase(name.translate(literal), pattern.translate(literal))
+
+
+def sizes_of(op: Op, wanted: Sequence[str]) -> list[Case]:
+    """The chosen sizes of an op: by name, or by rank."""
+    all_sizes = list(op.sizes.values())
+    if not wanted or not all_sizes:
+        return all_sizes
+    last = len(all_sizes) - 1
+    ranked = {"small": 0, "middle": last // 2 + last % 2, "large": last}
+    named = {ranked[name] for name in wanted if name in ranked}
+    return [c for i, c in enumerate(all_sizes) if c.name in wanted or i in named]
+
+
+def sized_trials(
+    ops: dict[str, Op], *, sizes: Sequence[str], dtypes: Sequence[str], seed: int
+) -> list[Trial]:
+    """The chosen sizes of ops, with ordinary numbers.
+
+    Raises:
+        click.UsageError: none of the ops has such a size.
+    """
+    found = [
+        trial(op, case, REGIMES["normal"], dtype, seed, source)
+        for source, op in ops.items()
+        for case in sizes_of(op, sizes)
+        for dtype in dtypes or ("float32",)
+    ]
+    if not found:
+        told = ", ".join(
+            dict.fromkeys(size for op in ops.values() for size in op.sizes)
+        )
+        raise click.UsageError(f"no size is called that; small, middle, large, {told}")
+    return found

@@ -1,0 +1,51 @@
+"""asv's own site beside the dashboard, or why there is none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.project.paths import ROOT
+
+PATIENCE = 600  # seconds: asv publishes a thousand commits in a tenth of it
+
+
+@dataclass(frozen=True)
+class AsvSite:
+    """Whether asv's site was published, or else why not."""
+
+    published: bool
+    why: str = ""
+
+
+def publish_asv(results: Path, target: Path) -> AsvSite:
+    """Let asv publish its results into `target`.
+
+    Its plug-in harness/history/asv_page.py links that site back to the dashboard.
+    Whatever goes wrong is told, and costs nothing else.
+    """
+    if not (results / "benchmarks.json").exists():
+        return AsvSite(False, "nothing has been recorded yet (asv run records)")
+    if results.resolve() != ROOT / "results" / "asv":
+        return AsvSite(False, "asv publishes the results of the checkout only")
+    command = [sys.executable, "-m", "asv", "publish", "--html-dir", str(target)]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "NO_COLOR": "1"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=PATIENCE,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return AsvSite(False, f"asv publish: {error}")
+    if done.returncode or not (target / "index.html").exists():
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        return AsvSite(False, f"asv publish: {lines[-1] if lines else 'it failed'}")
+    return AsvSite(True)

@@ -1,0 +1,168 @@
+"""What the page of one op shows, and the data of its charts."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+
+from harness.console.terminal import SIGNS
+from harness.dashboard import figures
+from harness.dashboard.dialects import dialects, highlighted
+from harness.dashboard.formula import paragraphs
+from harness.dashboard.matrix import Cell, ratio_of, short
+from harness.dashboard.pages.overview import faults
+from harness.dashboard.series import History, Series
+from harness.dashboard.sources import Finding, Record
+from harness.dashboard.standing import Standing
+from harness.judging.cases import REGIMES
+from harness.judging.known import as_expected
+from impls.catalogue import op_names
+
+#: Charts of times: one for each pass and precision.
+PHASES = ("forward", "backward")
+
+
+def op_page(
+    op: str, row: Mapping[str, Cell], here: Standing, history: History
+) -> dict[str, Any]:
+    """The context of an op's template."""
+    judged = {r: here.judged[op, r] for r in row if (op, r) in here.judged}
+    timed = {
+        r: here.timed[op, r]
+        for r, cell in row.items()
+        if (op, r) in here.timed and not cell.wrong
+    }
+    records = [r for several in judged.values() for r in several]
+    return {
+        "op": op,
+        "row": row,
+        "exists": op in op_names(),
+        "tables": _agreement_tables(judged),
+        "pairs": _pair_matrix(here.pairs(op)),
+        "faults": faults([r for r in records if not as_expected(r)]),
+        "times": [r for several in timed.values() for r in several],
+        "untimed": here.untimed(op),
+        "threads": sorted(
+            {r["threads"] for rs in timed.values() for r in rs if "threads" in r}
+        ),
+        "hidden": [c for r, c in row.items() if c.wrong and (op, r) in here.timed],
+        "steps": [(s, c) for s in history.by_op.get(op, []) for c in s.changes],
+        "series": history.by_op.get(op, []),
+        "findings": [_shown(f) for f in here.findings if f.op == op],
+        "judged": judged,
+        "timed": timed,
+        **(_source(op) if op in op_names() else {"title": "", "source": ""}),
+    }
+
+
+@cache
+def _source(op: str) -> dict[str, Any]:
+    """Title, formulas and dialects of a page of the catalogue."""
+    module = importlib.import_module(f"impls.ops.{op}")
+    source, told = inspect.getsource(module), module.__doc__ or ""
+    return {
+        "title": told.partition("\n")[0],
+        "paragraphs": paragraphs(told),
+        "dialects": dialects(source),
+        "source": highlighted(source),
+    }
+
+
+def _shown(finding: Finding) -> dict[str, Any]:
+    text = MarkdownIt("commonmark", {"html": False}).render(finding.text)
+    return {
+        "id": finding.id,
+        "about": finding.about,
+        "text": Markup(text),  # HTML in it is escaped: {"html": False}
+        "repro": highlighted(finding.repro) if finding.repro else "",
+    }
+
+
+def _pair_matrix(pairs: Mapping[str, Mapping[str, float | None]]) -> dict[str, Any]:
+    """Both halves of the matrix: rows and columns in the same order."""
+    names = sorted({*pairs, *(b for row in pairs.values() for b in row)})
+    both: dict[str, dict[str, float]] = {name: {} for name in names}
+    for a, row in pairs.items():
+        for b, ratio in row.items():
+            far = float("inf") if ratio is None else float(ratio)
+            both[a][b] = both[b][a] = far
+    return {"names": names, "ratios": both}
+
+
+def _agreement_tables(judged: Mapping[str, Sequence[Record]]) -> list[dict[str, Any]]:
+    """For each dtype the worst by regime and runner: the table behind each chart."""
+    dtypes = sorted({r["dtype"] for several in judged.values() for r in several})
+    return [_agreement_table(judged, dtype) for dtype in dtypes]
+
+
+def _agreement_table(
+    judged: Mapping[str, Sequence[Record]], dtype: str
+) -> dict[str, Any]:
+    worst: dict[str, dict[str, Record]] = {name: {} for name in REGIMES}
+    for runner, records in judged.items():
+        for record in records:
+            if record["dtype"] == dtype:
+                row = worst.setdefault(record["regime"], {})
+                row[runner] = max(row.get(runner, record), record, key=_badness)
+    rows = [
+        (regime, [_entry(row.get(runner)) for runner in judged])
+        for regime, row in worst.items()
+        if row
+    ]
+    return {"dtype": dtype, "runners": list(judged), "rows": rows}
+
+
+def _badness(record: Record) -> tuple[bool, float]:
+    return not as_expected(record), ratio_of(record) or 0.0
+
+
+def _entry(record: Record | None) -> tuple[str, str, str]:
+    """Verdict, sign and ratio of a cell."""
+    if record is None:
+        return "none", "·", ""
+    return record["verdict"], SIGNS[record["verdict"]][0], short(ratio_of(record))
+
+
+# Data of the charts -------------------------------------------------------------
+
+
+def charts(
+    context: Mapping[str, Any], regimes: Sequence[str], bandwidth: float | None
+) -> dict[str, figures.Chart]:
+    """Charts by the name of their place on the page."""
+    found: dict[str, figures.Chart | None] = {}
+    for table in context["tables"]:
+        dtype = table["dtype"]
+        chart = figures.agreement(context["judged"], dtype, regimes)
+        found[f"agreement-{dtype}"] = chart
+    for dtype in sorted({r["dtype"] for r in context["times"]}):
+        for phase in PHASES:
+            chart = figures.times(context["timed"], dtype, phase, bandwidth)
+            found[f"times-{dtype}-{phase}"] = chart
+    return {name: chart for name, chart in found.items() if chart is not None}
+
+
+def history_data(series: Sequence[Series]) -> list[dict[str, Any]]:
+    """Series for the history chart: the page's script shows one view at a time."""
+    return [
+        {
+            "line": s.line,
+            "view": s.view,
+            "unit": s.unit,
+            "values": [_brief(v) for v in s.values],
+            "low": [_brief(v) for v in s.low],
+            "high": [_brief(v) for v in s.high],
+            "steps": [[c.index, c.worse] for c in s.changes],
+        }
+        for s in series
+    ]
+
+
+def _brief(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")

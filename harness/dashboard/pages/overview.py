@@ -1,0 +1,122 @@
+"""What the first page shows of a machine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.dashboard.matrix import Cell, ratio_of
+from harness.dashboard.pages.changed import base_of, changed
+from harness.dashboard.pages.selftest import selftest
+from harness.dashboard.series import Commit, History, moves
+from harness.dashboard.sources import Record
+from harness.dashboard.standing import Standing, runner_of
+from harness.judging.known import as_expected
+
+MOST_MOVES = 30  # of a page; the pages of the ops have all of them
+
+Cells = Mapping[str, Mapping[str, Cell]]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """All records of one op, runner and verdict that fail in the same way."""
+
+    first: Record
+    runner: str
+    count: int
+
+    @property
+    def repro(self) -> str:
+        """The command that shows it again."""
+        command = f"gradwatch agree --case '{self.first['case']}'"
+        command += f" --backend {self.first['backend']}"
+        device = self.first["device"]
+        return command if device == "cpu" else f"{command} --device {device}"
+
+
+def overview(
+    here: Standing, cells: Cells, history: History, known: Mapping[str, Commit]
+) -> dict[str, Any]:
+    """The context of the overview's template."""
+    records = [r for several in here.judged.values() for r in several]
+    wrong = [r for r in records if not as_expected(r)]
+    listed = [r for r in records if r["verdict"] == r["expected_verdict"] != "agree"]
+    verdicts = Counter(r["verdict"] for r in records)
+    compared = sum(ratio_of(r) is not None for r in records)
+    return {
+        "cells": cells,
+        "shown": _shown(cells),
+        "tensors": len(records),
+        "compared": compared,
+        "vacuous": verdicts["vacuous"] / compared if compared else 0.0,
+        "verdicts": verdicts,
+        "faults": faults(wrong),
+        "wrong": len(wrong),
+        "defects": faults(listed),
+        "headline": _headline(cells),
+        "changes": _changes(here, history, known),
+        "moves": moves(history)[:MOST_MOVES],
+        "versions": _versions(records),
+        "selftest": selftest(here.newest("selftest")),
+    }
+
+
+def _shown(cells: Cells) -> tuple[str, ...]:
+    """The columns: a backend of which nothing is known at all is still one."""
+    return tuple(next(iter(cells.values()), {}))
+
+
+def faults(records: Sequence[Record]) -> list[Fault]:
+    """Records grouped by op, runner and verdict, each with its worst."""
+    groups: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records:
+        key = (record["op"], runner_of(record), record["verdict"])
+        groups.setdefault(key, []).append(record)
+    return [
+        Fault(max(group, key=lambda r: ratio_of(r) or 0.0), runner, len(group))
+        for (_, runner, _), group in groups.items()
+    ]
+
+
+def _headline(cells: Cells) -> dict[str, int]:
+    """Ops of which every backend that was asked is right, and all that were judged."""
+    judged = {
+        op: [c for c in row.values() if c.verdict not in ("none", "missing")]
+        for op, row in cells.items()
+    }
+    judged = {op: row for op, row in judged.items() if row}
+    right = sum(not any(c.wrong for c in row) for row in judged.values())
+    return {"right": right, "judged": len(judged), "all": len(cells)}
+
+
+def _versions(records: Sequence[Record]) -> list[tuple[str, str]]:
+    """Frameworks and their versions, as the records name them."""
+    return sorted({(r["framework"], r["framework_version"]) for r in records})
+
+
+def _changes(
+    here: Standing, history: History, known: Mapping[str, Commit]
+) -> list[dict[str, Any]]:
+    """What is different since the last commit that was run, and the last release."""
+    releases = {name for name, commit in known.items() if commit.tag}
+    place = history.release
+    last = len(history.commits) - 2
+    return [
+        {
+            "title": "Since the last commit that was run",
+            "base": (base := base_of(here)),
+            "verdicts": changed(here, base) if base else (),
+            "since": history.commits[last] if last >= 0 else None,
+            "moves": moves(history, last)[:MOST_MOVES] if last >= 0 else (),
+        },
+        {
+            "title": "Since the last release",
+            "base": (base := base_of(here, releases)),
+            "verdicts": changed(here, base) if base else (),
+            "since": history.commits[place] if place is not None else None,
+            "moves": moves(history, place)[:MOST_MOVES] if place is not None else (),
+        },
+    ]

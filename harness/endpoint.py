@@ -1,0 +1,132 @@
+"""The other side of the wire: answers requests inside a framework's interpreter.
+
+Runs on Python 3.10 with NumPy 1.26 and the framework, nothing else. A request is a
+dict of builtin types with the name of its handler under "request"; so is the answer,
+with a "kind" (result, unsupported, missing, error). Requests are answered in order, in
+the main thread: whoever dies or hangs does so at the first that has no answer.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import platform
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.selftest.examine import examine
+from harness.timing import handlers
+from harness.workers.allocator import pin_malloc
+from harness.workers.arrays import legible
+from harness.workers.evaluate import Missing, evaluate, in_short, load_backend
+from impls.catalogue import backend_names, framework_of, known
+from impls.contract import Unsupported
+
+DEVICES = ("cpu", "cuda")
+
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+_LONGEST_LOG = 256 << 20  # bytes: an op that prints for ever must not fill the disk
+
+
+def serve(channel: Any) -> None:
+    """Answer requests until the channel closes."""
+    _settle()
+    for request in channel:
+        reply = answer(request)
+        try:
+            channel.send(reply)
+        except Exception as error:  # noqa: BLE001  # of a type or size execnet cannot send
+            channel.send({**_failure("error", error), "seconds": reply["seconds"]})
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The handler's answer, with the seconds it took, or what went wrong."""
+    start = time.perf_counter()
+    try:
+        handler = HANDLERS[known("request", request["request"], HANDLERS)]
+        reply = {"kind": "result", **handler(request)}
+    except Unsupported as reason:
+        reply = _failure("unsupported", reason, str(reason))
+    except Missing as reason:
+        reply = _failure("missing", reason, str(reason))
+    except BaseException as error:  # noqa: BLE001  # SystemExit of an op, too, is its error
+        reply = _failure("error", error)
+    return {**reply, "seconds": time.perf_counter() - start}
+
+
+def probe(request: Mapping[str, Any]) -> dict[str, Any]:
+    """What this interpreter has of a framework; imports it.
+
+    `backends` holds, for each backend of the framework, `error` (why it cannot be
+    imported, or "") and `devices` (for each why it cannot be used, or "").
+    """
+    framework = request["framework"]
+    backends = {
+        name: _examine(name)
+        for name in backend_names()
+        if framework_of(name) == framework
+    }
+    versions = [b["version"] for b in backends.values() if b["version"]]
+    return {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "version": versions[0] if versions else "",
+        "backends": backends,
+        "threads": _threads(framework),
+        "malloc_pinned": pin_malloc(),
+    }
+
+
+def _examine(name: str) -> dict[str, Any]:
+    try:
+        backend = load_backend(name)
+    except Missing as reason:
+        return {"error": str(reason), "version": "", "devices": {}}
+    devices = {device: backend.missing(device) for device in DEVICES}
+    return {"error": "", "version": backend.version(), "devices": devices}
+
+
+def _threads(framework: str) -> int:
+    """What the framework says, else what it was told."""
+    says = getattr(sys.modules.get(framework), "get_num_threads", None)
+    return int(says()) if says else int(os.environ.get("OMP_NUM_THREADS", "0"))
+
+
+def _failure(kind: str, error: BaseException, message: str = "") -> dict[str, Any]:
+    trace = traceback.format_exception(type(error), error, error.__traceback__)
+    return {
+        "kind": kind,
+        "message": message or in_short(error),
+        "trace": legible("".join(trace)),
+    }
+
+
+def _settle() -> None:
+    """Leave no core file, say where a crash was, and die with the parent."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_LONGEST_LOG, hard))
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1)
+    if sys.platform == "linux":  # elsewhere the closed channel ends it, if it is idle
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+#: What a worker can be asked, by name: takes the request, returns builtin types.
+HANDLERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "probe": probe,
+    "evaluate": evaluate,
+    "examine": examine,
+    "prepare": handlers.prepare,
+    "sample": handlers.sample,
+    "compare": handlers.compare,
+    "release": handlers.release,
+}

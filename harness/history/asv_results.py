@@ -1,0 +1,335 @@
+"""The recorded history: asv's result files as plain series, and timings made elsewhere.
+
+A series belongs to one machine, one environment, one benchmark and one set of
+parameters; it is never put together from two. Reading needs nothing but the standard
+library, and is strict: a file that cannot be read ends it with a message, since a point
+that is silently missing looks like a benchmark that was not run.
+"""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import itertools
+import json
+import math
+import os
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.project.documents import Unreadable, machine_name
+from harness.project.paths import ROOT
+
+RESULTS = ROOT / "results" / "asv"
+
+#: What makes two machines different; memory and kernel may change in one.
+IDENTITY = ("arch", "cpu", "num_cpu")
+
+#: What asv takes from the working tree, whatever commit it measures. Of the pages only
+#: their sizes are; what a page computes is taken from the commit.
+INSTRUMENT = ("benchmarks", "harness", "asv.conf.json")
+
+Json = Mapping[str, Any]
+
+
+class OtherMachine(Exception):
+    """Results that would be put among those of another machine of the same name."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One commit's figure in a series.
+
+    `state` is "measured", "n/a" (unsupported, missing, or a gradient that does not
+    agree) or "failed"; only the first has a `value`. `low` and `high` are the 99 %
+    interval of the median, `samples` how many it rests on, where there are any.
+    """
+
+    commit: str
+    date: datetime.datetime  # of the commit, UTC
+    state: str
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    samples: int = 0
+
+
+@dataclass(frozen=True)
+class Series:
+    """Figures of one thing, oldest commit first.
+
+    `benchmark` is asv's name, such as bench_speed.softmax.time_backward; `versions`
+    are those of its environment; lower is better in every unit.
+    """
+
+    machine: str
+    environment: str
+    benchmark: str
+    parameters: Mapping[str, str]
+    unit: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+    entries: Sequence[Entry] = ()
+
+    @property
+    def suite(self) -> str:
+        """The set it is of, such as bench_speed."""
+        return self.benchmark.split(".")[0]
+
+    @property
+    def op(self) -> str:
+        """What is measured."""
+        return self.benchmark.split(".")[1]
+
+    @property
+    def metric(self) -> str:
+        """What is measured of it, such as time_backward."""
+        return self.benchmark.split(".")[-1]
+
+    @property
+    def measured(self) -> list[Entry]:
+        """The entries that have a value."""
+        return [entry for entry in self.entries if entry.value is not None]
+
+
+def read(
+    folder: Path = RESULTS, order: Sequence[str] | None = None
+) -> tuple[Series, ...]:
+    """All series below a results folder of asv.
+
+    Args:
+        folder: It; empty or absent means no history yet.
+        order: Commits, oldest first; by default those of this checkout. Others come
+            by the date of the commit, before all that are known.
+
+    Raises:
+        Unreadable: A file is damaged, foreign, a duplicate, or of another machine.
+    """
+    files = sorted(folder.glob("*/*.json")) if folder.is_dir() else []
+    results = [f for f in files if f.name != "machine.json"]
+    if not results:
+        return ()
+    known = benchmarks(folder)
+    gathered: dict[tuple[Any, ...], list[tuple[Json, Entry]]] = defaultdict(list)
+    seen: dict[tuple[str, str, str], Path] = {}
+    for file in results:
+        content = _result(file)
+        machine = _machine_of(file, content)
+        key = (machine, content["env_name"], content["commit_hash"])
+        if key in seen:
+            raise Unreadable(f"{file}: the same commit as in {seen[key].name}")
+        seen[key] = file
+        for name, parameters, entry in _entries(file, content):
+            place = (machine, content["env_name"], name, parameters)
+            gathered[place].append((content, entry))
+    rank = {commit: i for i, commit in enumerate(order or commits())}
+    return tuple(_series(place, gathered[place], known, rank) for place in gathered)
+
+
+def commits(root: Path = ROOT) -> list[str]:
+    """The commits of a checkout, oldest first; none where it is no checkout."""
+    done = subprocess.run(
+        ["git", "-C", str(root), "rev-list", "--reverse", "--topo-order", "HEAD"],
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout.split() if done.returncode == 0 else []
+
+
+def _series(
+    place: tuple[Any, ...],
+    found: Sequence[tuple[Json, Entry]],
+    known: Mapping[str, Json],
+    rank: Mapping[str, int],
+) -> Series:
+    machine, environment, benchmark, values = place
+    about = known.get(benchmark, {})
+    names = about.get("param_names", [f"param{i}" for i in range(len(values))])
+    entries = sorted(
+        (entry for _, entry in found), key=lambda e: (rank.get(e.commit, -1), e.date)
+    )
+    return Series(
+        machine,
+        environment,
+        benchmark,
+        dict(zip(names, map(_unquoted, values), strict=True)),
+        about.get("unit", "unit"),
+        found[0][0]["requirements"],
+        tuple(entries),
+    )
+
+
+def _unquoted(value: str) -> str:
+    """asv keeps a parameter as its repr."""
+    return value[1:-1] if value[:1] == value[-1:] == "'" else value
+
+
+# Files --------------------------------------------------------------------------
+
+_KEYS = {"commit_hash", "env_name", "date", "params", "requirements", "python"}
+_KEYS |= {"result_columns", "results", "version"}
+_API = 2  # asv's, of results and of the list of benchmarks
+_MACHINE_API = 1
+
+
+def _load(file: Path, api: int) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise Unreadable(f"{file}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise Unreadable(f"{file}: not readable as JSON ({error})") from None
+    if not isinstance(content, dict) or content.get("version") != api:
+        raise Unreadable(f"{file}: not a file of asv's, or not of version {api}")
+    return content
+
+
+def benchmarks(folder: Path) -> dict[str, Json]:
+    """asv's list: what each benchmark of a results folder is, by name.
+
+    Raises:
+        Unreadable: There is none, or it is damaged.
+    """
+    content = _load(folder / "benchmarks.json", _API)
+    return {name: about for name, about in content.items() if name != "version"}
+
+
+def _result(file: Path) -> dict[str, Any]:
+    content = _load(file, _API)
+    lacking = sorted(_KEYS - set(content))
+    if lacking:
+        raise Unreadable(f"{file}: lacks {', '.join(lacking)}")
+    if not file.name.startswith(f"{content['commit_hash'][:8]}-"):
+        raise Unreadable(f"{file}: is of commit {content['commit_hash'][:8]}")
+    return content
+
+
+def _machine_of(file: Path, content: Json) -> str:
+    """The machine: that of the folder, of machine.json and of the result, all one."""
+    folder = file.parent
+    stated = _load(folder / "machine.json", _MACHINE_API).get("machine")
+    within = content["params"].get("machine")
+    if not folder.name == stated == within:
+        raise Unreadable(
+            f"{file}: results of machine {within!r} in the folder of {stated!r}"
+        )
+    return folder.name
+
+
+def _entries(file: Path, content: Json) -> Iterator[tuple[str, tuple[str, ...], Entry]]:
+    """Name, parameters and figure of everything in a file."""
+    date = datetime.datetime.fromtimestamp(
+        content["date"] / 1000, tz=datetime.timezone.utc
+    )
+    for name, row in content["results"].items():
+        cells = dict(zip(content["result_columns"], row, strict=False))
+        points = list(itertools.product(*(cells.get("params") or [])))
+        columns = {
+            key: _column(file, name, cells.get(key), len(points))
+            for key in ("result", "stats_ci_99_a", "stats_ci_99_b", "stats_repeat")
+        }
+        for i, parameters in enumerate(points):
+            figures = (column[i] for column in columns.values())
+            yield name, parameters, _entry(content["commit_hash"], date, *figures)
+
+
+def _column(file: Path, name: str, cells: Any, count: int) -> list[Any]:
+    if cells is None:
+        return [None] * count
+    if not isinstance(cells, list) or len(cells) != count:
+        raise Unreadable(f"{file}: {name} has not {count} figures")
+    return cells
+
+
+def _entry(
+    commit: str,
+    date: datetime.datetime,
+    value: float | None,
+    low: float | None,
+    high: float | None,
+    samples: int | None,
+) -> Entry:
+    """asv keeps n/a as NaN, a failure as null, and no interval as infinite."""
+    if value is None:
+        return Entry(commit, date, "failed")
+    if math.isnan(value):
+        return Entry(commit, date, "n/a")
+    return Entry(
+        commit, date, "measured", value, _finite(low), _finite(high), samples or 0
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+# Machines -----------------------------------------------------------------------
+
+
+def machine_for(folder: Path, traits: Json) -> str:
+    """The name under which a machine's results go.
+
+    GRADWATCH_MACHINE, or else a plain name such as cpu-2core; if that is taken by
+    another machine, cpu-2core-2 and so on.
+
+    Raises:
+        OtherMachine: The name given is another machine's.
+    """
+    given = os.environ.get("GRADWATCH_MACHINE")
+    if given:
+        check_machine(folder, {**traits, "machine": given})
+        return given
+    plain = machine_name()
+    for number in itertools.count(1):
+        name = plain if number == 1 else f"{plain}-{number}"
+        if not _differences(folder, {**traits, "machine": name}):
+            return name
+    raise AssertionError("numbers do not end")
+
+
+def check_machine(folder: Path, traits: Json) -> None:
+    """Raise OtherMachine unless results of `traits["machine"]` are of that machine."""
+    differences = _differences(folder, traits)
+    if differences:
+        raise OtherMachine(
+            f"results of {traits['machine']} were recorded on another machine"
+            f" ({'; '.join(differences)}): give this one a name of its own in"
+            " GRADWATCH_MACHINE"
+        )
+
+
+def _differences(folder: Path, traits: Json) -> list[str]:
+    file = folder / traits["machine"] / "machine.json"
+    if not file.exists():
+        return []
+    recorded = _load(file, _MACHINE_API)
+    return [
+        f"{name} {recorded.get(name)!r}, here {traits.get(name)!r}"
+        for name in IDENTITY
+        if str(recorded.get(name)) != str(traits.get(name))
+    ]
+
+
+# Runs ---------------------------------------------------------------------------
+
+
+def busy(root: Path = ROOT) -> bool:
+    """Whether an `asv run` is measuring in a checkout now."""
+    try:
+        with (root / ".asv" / "lock").open(encoding="ascii") as handle:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def instrument_changed(root: Path = ROOT) -> bool:
+    """Whether what measures differs from its commit: asv takes it as it lies there."""
+    command = ["git", "-C", str(root), "status", "--porcelain", "--", *INSTRUMENT]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return bool(done.stdout.strip())

@@ -1,0 +1,547 @@
+"""Finds lasting steps and slow drift in a series of measurements, one value a run.
+
+Every jump is judged against how far equally long stretches of the *same series* lie
+apart elsewhere. That one yardstick covers independent noise, several modes, a coarse
+clock and slow wander alike; nothing assumes normal or independent runs.
+
+1. Work on logarithms where all values are positive. Drop stray runs and short bursts
+   (far from the running median), and clip what is left towards that median.
+2. For window lengths w, take the differences of the means of neighbouring windows;
+   their median magnitude tells the variance of a mean of w runs, autocorrelation
+   included. Do so again on what the plainest steps leave: in a short series a step is
+   inside most of the differences, and would hide itself.
+3. Take as candidates the local maxima of these differences over several lengths. Remove
+   the weakest until every cut left is `CUT` standard errors strong; first on clipped
+   means, then, placed anew on the untouched values, on medians.
+   In a short series add the large steps that a kernel test finds.
+4. Where a ramp describes a stretch better than its cuts do, it is reported as drift.
+5. Look at the newest three runs by themselves: a jump such as the present level
+   has not yet shown is reported as suspected.
+
+Constants without another source come from the tuning split of the evaluation script
+scripts/studies/changes.py; docs/changes.md has the scores on series kept out of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Values = NDArray[np.float64]
+Cut = tuple[int, int, int]  # where the level before starts, the next one, and its end
+
+# Which jumps count. Thresholds are in standard errors of the jump.
+CUT = 3.0  # with SCARCE, 3 % of the stable tuning series of 60 to 300 runs alarm
+SCARCE = 70.0  # runs; fewer tell little of the noise, and all of these grow
+SCARCEST = 1.6  # share by which they grow at most
+MANY = 300  # runs; in more there are more places at which chance makes a jump
+CROWDED = 0.35  # share by which CUT grows for each e times as many
+PLAIN = 1.2  # for a step that the noise is learnt without
+PLAINEST = 80  # runs for each of these steps, of which two are always granted
+FITTED = 3.0  # runs that each of them costs in what is known of the noise
+FEW = 45  # runs, in which large steps are also looked for by a kernel test
+LARGE = 0.04  # relative change that it is asked about
+ALIKE = 3  # runs on each side of what it finds
+SUSPECT = 2.2  # for the newest runs, which are looked at anew every night
+SMALLEST = 0.011  # relative change, times the caution; less is no reason to search
+FEWEST = 5  # runs; below, three before and two after a step cannot both be had
+
+# How long a level must last, in runs.
+LASTING = 8  # a shorter level that goes back is a burst, a newer one is suspected
+ENDING = 4  # at the ends of the series, where nothing shows that it went back
+NEWEST = 3  # looked at by themselves; one or two are as likely outliers
+FLOOR = 0.2  # share of the new runs that may fall back to the old level
+MARGIN = 0.3  # share of the jump by which the rest must pass everything before
+
+# Stray runs and clipping, in robust standard deviations from the running median.
+HALF = LASTING - 1  # runs on each side in it, so that no burst outvotes the level
+STRAY = 4.0  # beyond, a run may be dropped
+STRAYS = 0.1  # but at most this share of the runs: a mode used more often stays
+CLIP = 2.5  # bounds what the tail of the noise can pull
+
+# Windows, in runs: those that teach the noise, two to a factor of 2; those searched for
+# candidates, each about 1.5 times the last.
+WINDOWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+SCAN = (2, 3, 4, 6, 9, 13, 20, 30, 45)
+FAINT = 2.5  # standard errors that make a candidate; low, the pruning decides
+NEAREST, FURTHEST = 6, 96  # least and most on each side of a cut that enter its levels
+SHIFT = 6  # that a cut may move from where a contrast peaked to its exact place
+
+# Drift.
+RAMP = 12  # runs; a faster change is a step
+GRID = 12  # starts and ends of a ramp that are tried
+BETTER = 0.75  # a ramp leaves at most this share of the squares that steps leave
+RAMP_ERRORS = 8.0  # standard errors of its height
+RAMP_SMALLEST = 0.08  # its height; less looks like wander, and is for a fixed baseline
+
+# What is said about a change.
+NORMAL_95 = 1.96  # 97.5 % quantile of the normal distribution
+MEDIAN = 1.2  # standard error of a median over that of the mean, at most sqrt(pi/2)
+DOUBT = 0.7  # share of false reports among those just at CUT
+FADING = 2.5  # standard errors above CUT that divide this share by e
+TINY = 1e-24  # square of a relative noise below all rounding; keeps constants finite
+
+
+@dataclass(frozen=True)
+class Change:
+    """One lasting change of the level of a series.
+
+    index: position in the values given of the first one at the new level (of the first
+        one on the ramp, for drift).
+    relative_change: (after - before) / |before|; positive where the value grew.
+    low, high: its 95 % interval, given that there is a change.
+    before, after: the two levels, in the unit of the values.
+    kind: "step", or "drift" for a slow change.
+    confidence: 0 to 1; the share of such reports that were true in the tuning series.
+    worse: whether it went in the direction that the caller does not want.
+    suspected: fewer than eight runs stand behind it yet, or in a short series only
+        the kernel test; time both commits again.
+    """
+
+    index: int
+    relative_change: float
+    low: float
+    high: float
+    before: float
+    after: float
+    kind: str
+    confidence: float
+    worse: bool
+    suspected: bool
+
+
+@dataclass(frozen=True)
+class _Jump:
+    """A change on the working scale; `place` counts the values that are present."""
+
+    place: int
+    before: float
+    after: float
+    error: float  # standard error of after - before
+    kind: str
+    suspected: bool
+    weak: bool = False  # found by the kernel test alone
+
+
+@dataclass(frozen=True)
+class _Trace:
+    """A series ready to be cut: stray runs dropped, values clipped, noise known."""
+
+    kept: NDArray[np.intp]  # positions of the values kept
+    values: Values  # those, as they are
+    sums: Values  # running sums of the clipped ones, from 0
+    variances: Values  # [w]: variance of the mean of w neighbouring runs
+    reach: int  # runs on each side beyond which a mean gets no more precise
+    caution: float  # factor on every threshold: few runs tell little of the noise
+    crowd: float  # factor on CUT: of many places, one will look like a step
+
+
+def find_changes(
+    values: ArrayLike, *, higher_is_better: bool = False
+) -> tuple[Change, ...]:
+    """Find the lasting steps and slow drifts in one value a run, oldest first.
+
+    `values` is one-dimensional, in any unit; None and NaN are runs without a value.
+    Positive series are compared by ratios, others by differences relative to the old
+    level or, where that is about zero, to the median magnitude. Fewer than five values
+    tell nothing. Improvements are reported too, with `worse` False. Raises ValueError
+    where `values` is not one-dimensional, not numeric, or infinite.
+    """
+    series = _series(values)
+    present = np.flatnonzero(~np.isnan(series))
+    raw = series[present]
+    if len(raw) < FEWEST or not raw.any():
+        return ()
+    unit = None if raw.min() > 0 else float(np.median(np.abs(raw[raw != 0])))
+    work = np.log(raw) if unit is None else raw / unit
+    return tuple(
+        _change(jump, int(present[jump.place]), unit, higher_is_better)
+        for jump in _jumps(work)
+    )
+
+
+def _series(values: ArrayLike) -> Values:
+    """Return float64 values with NaN where one is missing, or raise ValueError."""
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(f"values must be one-dimensional, not of shape {array.shape}")
+    if array.dtype.kind == "O":
+        missing = [np.nan if value is None else value for value in array]
+        if any(isinstance(value, (str, bytes)) for value in missing):
+            raise ValueError("values must be numbers, None or NaN, not text")
+        array = np.asarray(missing)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"values must be numbers, None or NaN, not {array.dtype}")
+    series = array.astype(np.float64)
+    if np.isinf(series).any():
+        raise ValueError(f"value {int(np.argmax(np.isinf(series)))} is infinite")
+    return series
+
+
+def _change(
+    jump: _Jump, index: int, unit: float | None, higher_is_better: bool
+) -> Change:
+    """Bring a jump back from the working scale to the unit of the values."""
+    difference = jump.after - jump.before
+    margin = NORMAL_95 * MEDIAN * jump.error
+    ends = (difference - margin, difference + margin)
+    if unit is None:
+        before, after = math.exp(jump.before), math.exp(jump.after)
+        relative, low, high = (math.expm1(d) for d in (difference, *ends))
+    else:
+        before, after = jump.before * unit, jump.after * unit
+        base = abs(jump.before) if abs(jump.before) > SMALLEST else 1.0
+        relative, low, high = (d / base for d in (difference, *ends))
+    excess = max(abs(difference) / jump.error - CUT, 0.0)
+    return Change(
+        index=index,
+        relative_change=relative,
+        low=low,
+        high=high,
+        before=before,
+        after=after,
+        kind=jump.kind,
+        confidence=1 - DOUBT * math.exp(-excess / FADING),
+        worse=(relative > 0) != higher_is_better,
+        suspected=jump.suspected or jump.weak,
+    )
+
+
+def _jumps(work: Values) -> list[_Jump]:
+    """Find all changes on the working scale, in order."""
+    trace = _trace(work)
+    jumps = _with_ramps(_cuts(trace), trace)
+    lasting = [jump for jump in jumps if not jump.suspected]
+    steady = lasting[-1].place if lasting else 0
+    new = [j for j in jumps if j.suspected and _unseen(work, steady, j.place)][:1]
+    newest = None if new else _newest(work, steady, trace)
+    found = lasting + new + ([newest] if newest else [])
+    return sorted(found, key=lambda jump: jump.place)
+
+
+def _cuts(trace: _Trace) -> list[int]:
+    """Place the cuts, between the two ends of the series."""
+    count = len(trace.values)
+    cuts = _pruned([0, *_candidates(trace), count], trace)
+    placed = {_placed(_cut(cuts, i), trace) for i in range(1, len(cuts) - 1)} - {0}
+    cuts = _pruned([0, *sorted(placed), count], trace, strength=_median_strength)
+    return _with_kernel(cuts, trace) if 2 * ALIKE <= count < FEW else cuts
+
+
+def _with_kernel(cuts: list[int], trace: _Trace) -> list[int]:
+    """Add the large steps that a kernel test finds, away from those known.
+
+    A few runs tell little of how their means scatter, but still that two stretches of
+    them are not alike. Source: Arlot, Celisse and Harchaoui, A kernel multiple
+    change-point algorithm via model selection, JMLR 20 (2019), by ruptures.
+    """
+    import ruptures  # half a second
+
+    test = ruptures.KernelCPD(kernel="rbf", min_size=ALIKE).fit(trace.values[:, None])
+    found = test.predict(pen=math.log(len(trace.values)))[:-1]
+    known = cuts[1:-1]
+    new = {at for at in found if all(abs(at - cut) > SHIFT for cut in known)}
+    merged = sorted({*cuts, *new})
+
+    def large(i: int) -> bool:
+        before, after = _levels(_cut(merged, i), trace)
+        return abs(after - before) >= LARGE
+
+    return [cut for i, cut in enumerate(merged) if cut not in new or large(i)]
+
+
+def _cut(cuts: list[int], i: int) -> Cut:
+    return cuts[i - 1], cuts[i], cuts[i + 1]
+
+
+def _trace(work: Values) -> _Trace:
+    """Drop stray runs and short bursts, clip the rest, and learn the noise."""
+    distance = np.abs(work - _running_median(work))
+    limit = max(STRAY * _deviation(distance), float(np.quantile(distance, 1 - STRAYS)))
+    stays = distance <= limit
+    stays[-HALF:] = True  # whether these last is not known yet
+    stays |= len(work) < FEW  # nor, in a short series, that the first ones did not
+    kept = np.flatnonzero(stays)
+    sums = np.concatenate([[0.0], np.cumsum(_clipped(work[kept]))])
+    variances, reach = _variances(sums)
+    caution = 1 + min(SCARCE / len(kept), SCARCEST)
+    crowd = 1 + CROWDED * max(math.log(len(kept) / MANY), 0.0)
+    return _relearnt(_Trace(kept, work[kept], sums, variances, reach, caution, crowd))
+
+
+def _relearnt(trace: _Trace) -> _Trace:
+    """The same with the noise of what is left without the plainest steps.
+
+    Wander would be cut into steps as well, so that there may be but few of them.
+    """
+    count = len(trace.values)
+    most = max(2, count // PLAINEST)
+    cuts = _pruned([0, *_candidates(trace), count], trace, enough=PLAIN, most=most)
+    pieces = np.split(np.diff(trace.sums), cuts[1:-1])
+    flat = np.concatenate([piece - piece.mean() for piece in pieces])
+    variances, reach = _variances(np.concatenate([[0.0], np.cumsum(flat)]))
+    left = max(1 - FITTED * (len(cuts) - 2) / count, 0.5)
+    return replace(trace, variances=variances / left, reach=reach)
+
+
+def _clipped(values: Values) -> Values:
+    """Bring the values to within `CLIP` deviations of their running median."""
+    if len(values) <= 2 * HALF:  # so few that the running median blurs a step
+        return values
+    middle = _running_median(values)
+    off = values - middle
+    trimmed = np.sort(off**2)[: int(0.95 * len(off))]  # MAD is 0 on a coarse clock
+    bound = CLIP * max(_deviation(np.abs(off)), math.sqrt(trimmed.mean()))
+    return middle + np.clip(off, -bound, bound)
+
+
+def _running_median(values: Values) -> Values:
+    """Median over `HALF` runs on each side, fewer at the ends."""
+    half = min(HALF, (len(values) - 1) // 2)
+    padded = np.pad(values, half, constant_values=np.nan)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1)
+    medians: Values = np.nanmedian(windows, axis=1)
+    return medians
+
+
+def _deviation(distances: Values) -> float:
+    """Robust standard deviation from absolute distances (1.4826: normal quartile)."""
+    return 1.4826 * float(np.median(distances))
+
+
+def _contrast(sums: Values, width: int) -> Values:
+    """Mean of the `width` runs from t on less that of those before, t = width, ..."""
+    means = (sums[width:] - sums[:-width]) / width
+    difference: Values = means[width:] - means[:-width]
+    return difference
+
+
+def _variances(sums: Values) -> tuple[Values, int]:
+    """Return the variance of a mean of w neighbouring runs, and the reach.
+
+    Half the squared robust deviation of the contrasts of width w: a few true steps do
+    not move it, autocorrelation and wander do. It never falls faster than 1/w, and is
+    carried on by its last power of w where the series is too short to tell.
+    """
+    count = len(sums) - 1
+    widths = np.array([w for w in WINDOWS if w <= max(count // 8, 1)])
+    single = _contrast(sums, 1)
+    quiet = max(int(0.9 * (len(single) - 1)), 1)  # without the largest: the steps
+    trimmed = np.sort(single**2)[:quiet].mean() / 2
+    squares = [_deviation(np.abs(_contrast(sums, w))) ** 2 / 2 * w for w in widths]
+    squares[0] = max(squares[0], float(trimmed), TINY)
+    growth = np.log(np.maximum.accumulate(squares))
+    logs, known = np.log(np.arange(1, count + 1)), np.log(widths)
+    curve = np.interp(logs, known, growth)
+    if len(widths) > 4:  # fewer tell nothing of the power
+        slope = (growth[-1] - growth[-3]) / (known[-1] - known[-3])
+        curve += slope * np.maximum(logs - known[-1], 0)
+    variances = np.exp(curve - logs)
+    best = int(np.argmin(variances[:FURTHEST])) + 1
+    reach = max(best, min(NEAREST, count // 2))
+    return np.concatenate([[np.inf], variances]), reach
+
+
+def _candidates(trace: _Trace) -> list[int]:
+    """Places where some contrast is a local maximum and not negligible."""
+    count = len(trace.values)
+    strongest = np.zeros(count + 1)
+    for width in SCAN:
+        if 2 * width > count:
+            break
+        error = math.sqrt(2 * trace.variances[min(width, trace.reach)])
+        strength = np.abs(_contrast(trace.sums, width)) / error
+        peak = (strength >= _highest_around(strength, width)) & (strength > FAINT)
+        inside = strongest[width : width + len(strength)]
+        inside[peak] = np.maximum(inside[peak], strength[peak])
+    peak = (strongest > 0) & (strongest >= _highest_around(strongest, 1))
+    places: list[int] = np.flatnonzero(peak).tolist()
+    return [place for place in places if 2 <= place <= count - 2]
+
+
+def _highest_around(values: Values, radius: int) -> Values:
+    """Maximum over `radius` neighbours on each side."""
+    padded = np.pad(values, radius, constant_values=-1.0)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * radius + 1)
+    highest: Values = windows.max(axis=1)
+    return highest
+
+
+def _mean_strength(cut: Cut, trace: _Trace) -> float:
+    """Jump of the clipped means around a cut, in its standard errors."""
+    start, place, end = cut
+    left, right = min(place - start, trace.reach), min(end - place, trace.reach)
+    sums = trace.sums
+    after = (sums[place + right] - sums[place]) / right
+    before = (sums[place] - sums[place - left]) / left
+    return _strength(float(after - before), cut, trace)
+
+
+def _median_strength(cut: Cut, trace: _Trace) -> float:
+    """The same for the medians of the values themselves."""
+    before, after = _levels(cut, trace)
+    return _strength(after - before, cut, trace)
+
+
+def _pruned(
+    cuts: list[int],
+    trace: _Trace,
+    *,
+    strength: Callable[[Cut, _Trace], float] = _mean_strength,
+    enough: float = CUT,
+    most: float = math.inf,
+) -> list[int]:
+    """Remove the weakest cut, judge its neighbours anew, until few and strong."""
+    strengths = [strength(_cut(cuts, i), trace) for i in range(1, len(cuts) - 1)]
+    enough *= trace.caution * trace.crowd
+    while strengths:
+        weakest = min(range(len(strengths)), key=strengths.__getitem__)
+        if len(strengths) <= most and strengths[weakest] >= enough:
+            break
+        del cuts[weakest + 1], strengths[weakest]
+        for i in range(max(weakest - 1, 0), min(weakest + 1, len(strengths))):
+            strengths[i] = strength(_cut(cuts, i + 1), trace)
+    return cuts
+
+
+def _strength(jump: float, cut: Cut, trace: _Trace) -> float:
+    """Size of a jump in standard errors; half of it where a level did not last."""
+    start, place, end = cut
+    if abs(jump) < SMALLEST * trace.caution:
+        return 0.0
+    lasted = place - start >= (LASTING if start else ENDING) and (
+        end - place >= (LASTING if end < len(trace.values) else ENDING)
+    )
+    strength = abs(jump) / _error(place - start, end - place, trace)
+    return strength if lasted else strength / 2
+
+
+def _error(left: int, right: int, trace: _Trace) -> float:
+    """Standard error of the difference of the means of so many runs on both sides."""
+    reach, variances = trace.reach, trace.variances
+    return math.sqrt(variances[min(left, reach)] + variances[min(right, reach)])
+
+
+def _levels(cut: Cut, trace: _Trace) -> tuple[float, float]:
+    """Median levels of the runs within reach on both sides of a cut."""
+    start, place, end = cut
+    before = trace.values[max(start, place - trace.reach) : place]
+    after = trace.values[place : min(end, place + trace.reach)]
+    return float(np.median(before)), float(np.median(after))
+
+
+def _placed(cut: Cut, trace: _Trace) -> int:
+    """Move a cut by up to `SHIFT` runs to where the values change sides.
+
+    Each run counts for the level that it is nearer to, by at most one, so that an
+    outlier beside the step does not pull it.
+    """
+    start, place, end = cut
+    first, last = max(start + 2, place - SHIFT), min(end - 2, place + SHIFT)
+    if last <= first:
+        return place
+    before, after = _levels(cut, trace)
+    half = (after - before) / 2
+    if half == 0:
+        return place
+    sides = np.clip((trace.values[first:last] - before - half) / half, -1, 1)
+    return first + int(np.argmin(np.concatenate([[0.0], np.cumsum(sides)])))
+
+
+def _step(cut: Cut, trace: _Trace) -> _Jump:
+    start, place, end = cut
+    before, after = _levels(cut, trace)
+    error = _error(place - start, end - place, trace)
+    recent = len(trace.values) - place < LASTING
+    weak = _median_strength(cut, trace) < CUT * trace.caution
+    return _Jump(int(trace.kept[place]), before, after, error, "step", recent, weak)
+
+
+def _with_ramps(cuts: list[int], trace: _Trace) -> list[_Jump]:
+    """Turn cuts into steps, and those that a ramp fits better into drift."""
+    steps = [_step(_cut(cuts, i), trace) for i in range(1, len(cuts) - 1)]
+    if not steps:
+        ramp = _ramp(cuts, trace)
+        return [ramp] if ramp else []
+    jumps: list[_Jump] = []
+    done = 0
+    for _, alike in groupby(steps, key=lambda step: step.after > step.before):
+        group = list(alike)
+        ramp = _ramp(cuts[done : done + len(group) + 2], trace)
+        jumps += [ramp] if ramp else group
+        done += len(group)
+    return jumps
+
+
+def _ramp(cuts: list[int], trace: _Trace) -> _Jump | None:
+    """Fit level, ramp, level to the stretch of these cuts; None if they explain it."""
+    start, *inner, end = cuts
+    if inner:
+        start = max(start, inner[0] - FURTHEST)
+        end = min(end, inner[-1] + FURTHEST)
+    count = end - start
+    if count < 2 * RAMP:
+        return None
+    values = np.diff(trace.sums[start : end + 1])
+    first, last = np.triu_indices(GRID)
+    starts = np.linspace(0, count - RAMP, GRID)[first]
+    ends = np.linspace(RAMP, count, GRID)[last]
+    lengths = (ends - starts)[:, None]
+    shapes = np.clip((np.arange(count) - starts[:, None]) / lengths, 0, 1)
+    shapes -= shapes.mean(axis=1, keepdims=True)
+    weights = (shapes**2).sum(axis=1)
+    heights = shapes @ values / weights
+    best = int(np.argmax(heights**2 * weights))
+    height = float(heights[best])
+    left = values - values.mean() - height * shapes[best]
+    pieces = np.split(values, [place - start for place in inner])
+    stairs = sum(float(((piece - piece.mean()) ** 2).sum()) for piece in pieces)
+    error = math.sqrt(_long_run(left) / weights[best])
+    if (left**2).sum() > BETTER * stairs or abs(height) < RAMP_SMALLEST:
+        return None
+    if abs(height) < RAMP_ERRORS * trace.caution * error:
+        return None
+    before = float(values.mean() + height * shapes[best].min())
+    place = int(trace.kept[start + int(starts[best])])
+    return _Jump(place, before, before + height, error, "drift", False)
+
+
+def _long_run(residuals: Values) -> float:
+    """Variance of residuals, raised by their first autocorrelation as for AR(1)."""
+    square = float((residuals**2).mean()) + TINY
+    one = float((residuals[1:] * residuals[:-1]).mean()) / square
+    one = min(max(one, 0.0), 0.95)  # 0.95: beyond, the stretch is too short to tell
+    return square * (1 + one) / (1 - one)
+
+
+def _newest(work: Values, steady: int, trace: _Trace) -> _Jump | None:
+    """Suspect the newest runs if they stand out from those since `steady`."""
+    count = min(NEWEST, len(work) - steady - (FEWEST - 2))
+    place = len(work) - count
+    if count < 2 or not _unseen(work, steady, place):
+        return None
+    before = work[max(steady, place - FURTHEST) : place]
+    past, level = float(np.median(before)), float(np.median(work[place:]))
+    error = _error(len(before), count, trace)
+    if abs(level - past) < trace.caution * max(SUSPECT * error, SMALLEST):
+        return None
+    return _Jump(place, past, level, error, "step", True)
+
+
+def _unseen(work: Values, steady: int, place: int) -> bool:
+    """Whether no stretch since `steady` was like the runs from `place` on.
+
+    Bursts and modes come back; a change of the code gives what was not there before.
+    """
+    before, now = work[steady:place], work[place:]
+    side = 1 if np.median(now) > np.median(before) else -1
+    width = min(len(now) - 1, len(before))
+    stretches = np.lib.stride_tricks.sliding_window_view(side * before, width)
+    floor = np.quantile(side * now, FLOOR, method="lower")
+    beyond = floor - np.quantile(stretches, FLOOR, axis=1, method="lower").max()
+    return bool(beyond > MARGIN * abs(np.median(now) - np.median(before)))

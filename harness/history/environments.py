@@ -1,0 +1,160 @@
+"""Environments by their versions, and one more of them for the history.
+
+    python -m harness.history.environments numpy==1.26.4
+
+makes .venv-numpy-1.26.4, and adds it to what `asv run` measures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+from harness.project.documents import replace_file
+from harness.project.paths import ROOT
+from impls.catalogue import UnknownName, backend_names, framework_of, known
+
+MAIN = "3.11"  # Python of .venv, unless told otherwise
+
+# asv would read "<2" as "==2", so only exact versions are let in.
+_EXACT = re.compile(r"(?P<name>[a-z0-9-]+)==(?P<version>\d[\w.]*)")
+
+
+class WrongCall(ValueError):
+    """A version that is not exact, a package that no backend needs."""
+
+
+class NotMade(Exception):
+    """An environment that could not be made; the message says why."""
+
+
+def environment_with(
+    python: str, wanted: Mapping[str, str], root: Path = ROOT
+) -> Path | None:
+    """The environment of the checkout with that Python and exactly those versions.
+
+    Raises:
+        WrongCall: A version is not exact.
+    """
+    for name, version in wanted.items():
+        parsed(f"{name}=={version}")
+    for folder in sorted(root.glob(".venv*")):
+        site = folder / "lib" / f"python{python}" / "site-packages"
+        python_there = (folder / "bin" / "python").exists()
+        if python_there and all(_installed(site, n, v) for n, v in wanted.items()):
+            return folder
+    return None
+
+
+def _installed(site: Path, name: str, version: str) -> bool:
+    """A build of the version, such as 2.13.0+cpu, is that version."""
+    exact, builds = f"{name}-{version}.dist-info", f"{name}-{version}+*.dist-info"
+    return (site / exact).is_dir() or any(site.glob(builds))
+
+
+def parsed(requirement: str) -> tuple[str, str]:
+    """Name and version of "numpy==1.26.4".
+
+    Raises:
+        WrongCall: It is not of that form.
+    """
+    found = _EXACT.fullmatch(requirement)
+    if found is None:
+        raise WrongCall(f"{requirement!r} is not of the form numpy==1.26.4")
+    return found["name"], found["version"]
+
+
+def command_for(python: str, wanted: Mapping[str, str]) -> str:
+    """The command that makes an environment with those versions."""
+    packages = " ".join(f"{name}=={version}" for name, version in wanted.items())
+    other = "" if python == MAIN else f" PYTHON={python}"
+    return f'make version WITH="{packages}"{other}'
+
+
+def add(requirements: Sequence[str], python: str = MAIN, root: Path = ROOT) -> Path:
+    """Make an environment, and an entry for it in asv.conf.json; return its folder.
+
+    Raises:
+        WrongCall: A version is not exact, or it is of no framework.
+        NotMade: uv could not install it.
+    """
+    wanted = dict(map(parsed, requirements))
+    frameworks = {framework_of(backend) for backend in backend_names()}
+    for name in wanted:
+        try:
+            known("framework", name, frameworks)
+        except UnknownName as error:
+            raise WrongCall(str(error)) from None
+    folder = environment_with(python, wanted, root)
+    if folder is None:
+        folder = root / f".venv-{'-'.join(f'{n}-{v}' for n, v in wanted.items())}"
+        _install(folder, python, requirements, root)
+    _add_entry(root / "asv.conf.json", python, wanted)
+    return folder
+
+
+def _install(
+    folder: Path, python: str, requirements: Sequence[str], root: Path
+) -> None:
+    """By uv, as `make environments` finds and configures it."""
+    environments = _environments(root)
+    try:
+        uv = environments.find_uv(root)
+        uv("venv", "--python", environments.find_python(python, uv) or python, folder)
+        uv("pip", "install", "--python", folder / "bin" / "python", *requirements)
+    except environments.Unavailable as problem:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise NotMade(str(problem)) from None
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _environments(root: Path) -> Any:
+    """The script as a module; it is of no package."""
+    spec = spec_from_file_location("environments", root / "scripts" / "environments.py")
+    assert spec is not None, "scripts/environments.py is a Python file"
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look it up
+    spec.loader.exec_module(module)
+    return module
+
+
+def _add_entry(file: Path, python: str, wanted: Mapping[str, str]) -> None:
+    """Beside those there are, with the same threads; nothing if it is one of them."""
+    conf: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    threads = {
+        name: values[0] for name, values in conf["matrix"]["env_nobuild"].items()
+    }
+    entry = {"python": python, "req": dict(wanted), "env_nobuild": threads}
+    if entry not in conf["include"]:
+        conf["include"].append(entry)
+        replace_file(file, json.dumps(conf, indent=2) + "\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command of `make version`."""
+    parser = argparse.ArgumentParser(prog="python -m harness.history.environments")
+    parser.add_argument("requirements", nargs="+", metavar="numpy==1.26.4")
+    parser.add_argument("--python", default=MAIN, help="%(default)s by default")
+    given = parser.parse_args(arguments)
+    try:
+        folder = add(given.requirements, given.python)
+    except WrongCall as error:
+        parser.error(str(error))
+    except NotMade as error:
+        parser.exit(1, f"{error}\n")
+    sys.stderr.write(f"{folder.name} is there; `asv run` measures it too\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,223 @@
+"""Timings made elsewhere, written into asv's history: of a machine that has no asv.
+
+    python -m harness.history.import_times time.json
+
+A document of `gradwatch time` becomes a result file as asv itself would write it, with
+its machine named and its versions recorded, beside the series of other machines and
+never among them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import itertools
+import math
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.history import asv_results
+from harness.project import documents
+from harness.project.documents import Unreadable
+from harness.project.paths import ROOT
+from impls.catalogue import framework_of
+
+#: The set of benchmarks that has all sizes, and the names of its parameters.
+SUITE = "bench_sizes"
+PARAMETERS = ("size", "dtype", "device", "backend")
+
+# "softmax[normal-64x1024-float32]" is of the size "64x1024", as is "64x1024".
+_CASE = re.compile(r"(?:\w+\[\w+-)?(?P<size>.+?)(?:-\w+\])?")
+
+Record = Mapping[str, Any]
+
+
+class Refused(ValueError):
+    """A document that the history cannot take; the message says why."""
+
+
+def add(
+    document: Mapping[str, Any],
+    folder: Path = asv_results.RESULTS,
+    *,
+    commit: str = "",
+    root: Path = ROOT,
+) -> Path:
+    """Write the times of a document into a results folder of asv; return the file.
+
+    Args:
+        document: What `gradwatch time --json` wrote.
+        folder: Where asv's benchmarks.json and the machines' folders are.
+        commit: What was measured, for a document made outside a git checkout.
+        root: The checkout that has this commit.
+
+    Raises:
+        Refused: The tree was changed, the commit is not known, a version is not told.
+        harness.history.asv_results.OtherMachine: The machine's name is another
+        machine's. harness.project.documents.Unreadable: benchmarks.json is not there or
+        damaged.
+    """
+    from asv.machine import Machine
+    from asv.results import Results
+
+    about = document["environment"]
+    timed = [r for r in document["records"] if r.get("seconds") is not None]
+    commit = _commit(about, commit)
+    traits = _traits(about)
+    versions = _versions(about, timed)
+    python = ".".join(about["python"].split(".")[:2])
+    asv_results.check_machine(folder, traits)
+    known = asv_results.benchmarks(folder)
+    result = Results(
+        {**traits, "python": python, **versions},
+        versions,
+        commit,
+        _date(commit, root),
+        python,
+        _environment(python, versions),
+        {},
+    )
+    result.load_data(str(folder))
+    for name, several in _by_benchmark(timed).items():
+        _add(result, known.get(name), name, several, about["date"])
+    machine = Machine()
+    machine.__dict__.update(traits)
+    machine.save(str(folder))
+    result.save(str(folder))
+    return folder / str(result._filename)
+
+
+def _commit(about: Record, told: str) -> str:
+    """The commit that was measured, and nothing else."""
+    if about.get("dirty"):
+        raise Refused("measured on a changed tree: it belongs to no commit")
+    if told and about.get("commit") not in ("", None, told):
+        raise Refused(f"it is of commit {about['commit'][:8]}, not of {told[:8]}")
+    commit = about.get("commit") or told
+    if not commit:
+        raise Refused("it names no commit; say which with --commit")
+    return str(commit)
+
+
+def _traits(about: Record) -> dict[str, str]:
+    """A machine in asv's words; a GPU is part of what it is called."""
+    return {
+        "machine": str(about["machine"]),
+        "arch": str(about.get("arch", about["cpu"])),
+        "cpu": str(about.get("gpu") or about["cpu"]),
+        "num_cpu": str(about["cores"]),
+        "os": str(about["system"]),
+        "ram": str(about.get("ram", "")),
+    }
+
+
+def _versions(about: Record, timed: Sequence[Record]) -> dict[str, str]:
+    """Versions of all frameworks that were timed."""
+    versions = {name: str(v) for name, v in about.get("versions", {}).items() if v}
+    if not timed:
+        raise Refused("it holds no times")
+    for record in timed:
+        framework = framework_of(record["backend"])
+        version = record.get("framework_version") or versions.get(framework)
+        if not version:
+            raise Refused(f"it does not say which version of {framework} was timed")
+        versions[framework] = str(version)
+    return dict(sorted(versions.items()))
+
+
+def _environment(python: str, versions: Mapping[str, str]) -> str:
+    from asv.environment import get_env_name
+
+    return str(get_env_name("time", python, versions, {}))
+
+
+def _date(commit: str, root: Path) -> int:
+    """When the commit was made, in milliseconds, as asv dates it."""
+    done = subprocess.run(
+        ["git", "-C", str(root), "show", "-s", "--format=%at", f"{commit}^{{commit}}"],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise Refused(f"commit {commit[:8]} is not in this checkout")
+    return int(done.stdout) * 1000
+
+
+def _by_benchmark(timed: Iterable[Record]) -> dict[str, dict[tuple[str, ...], Record]]:
+    """Records by benchmark, then by their parameters as asv writes them."""
+    found: dict[str, dict[tuple[str, ...], Record]] = defaultdict(dict)
+    for record in timed:
+        name = f"{SUITE}.{record['op']}.time_{record['phase']}"
+        case = _CASE.fullmatch(record["case"])
+        assert case is not None, "the pattern matches any name"
+        values = (case["size"], *(record[key] for key in PARAMETERS[1:]))
+        found[name][tuple(map(repr, values))] = record
+    return dict(found)
+
+
+def _add(
+    result: Any,
+    benchmark: Record | None,
+    name: str,
+    several: Mapping[tuple[str, ...], Record],
+    date: str,
+) -> None:
+    """Add one benchmark's times; those of other parameters stay as they were."""
+    from asv.runner import BenchmarkResult
+
+    if benchmark is None:
+        raise Refused(
+            f"{name} is not a benchmark; after a change of ops run"
+            " `asv run --bench just-discover`"
+        )
+    earlier = [*result.get_all_result_keys()]
+    before = result.get_result_params(name) if name in earlier else benchmark["params"]
+    params = _all_values(benchmark["params"], before, [*zip(*several, strict=True)])
+    points = list(itertools.product(*params))
+    taken = [_taken(several.get(point)) for point in points]
+    result.add_result(
+        {**benchmark, "params": params},
+        BenchmarkResult(*map(list, zip(*taken, strict=True)), 0, "", None),
+        started_at=datetime.datetime.fromisoformat(date),
+        selected_idx=[i for i, point in enumerate(points) if point in several],
+    )
+
+
+def _all_values(*params: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The benchmark's own values of each parameter, then those that others add."""
+    columns = zip(*params, strict=True)
+    return [[*dict.fromkeys(itertools.chain(*column))] for column in columns]
+
+
+def _taken(record: Record | None) -> tuple[Any, Any, Any]:
+    """Value, samples and number as asv takes them; its own median where it can."""
+    if record is None:
+        return math.nan, None, None
+    samples = record.get("samples")
+    if isinstance(samples, (list, tuple)) and samples:
+        return True, list(samples), 1
+    return record["seconds"], None, None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Add documents to the history of this checkout."""
+    parser = argparse.ArgumentParser(prog="python -m harness.history.import_times")
+    parser.add_argument("documents", nargs="+", metavar="time.json")
+    parser.add_argument("--commit", default="", help="of a document that names none")
+    given = parser.parse_args(arguments)
+    for source in given.documents:
+        try:
+            file = add(documents.read(source), commit=given.commit)
+        except (Refused, Unreadable, asv_results.OtherMachine) as error:
+            parser.exit(1, f"{source}: {error}\n")
+        sys.stderr.write(f"{source}: recorded in {file.name}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

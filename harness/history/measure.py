@@ -1,0 +1,339 @@
+"""What asv's benchmarks record of a commit: each gradient judged, what agrees timed.
+
+The instrument is the working tree's: clock, judge, inputs and sizes. Measured are the
+`impls` of the commit that was checked out, in processes of their own; so a step in the
+history is a step of the implementations. One process times everything in turn, and
+several do so one after the other, because each carries a bias of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.judging.cases import Trial
+from harness.judging.reference import Reference, reference
+from harness.judging.verdict import Judgement, judge_tensors
+from harness.project.paths import ROOT
+from harness.workers.allocator import MALLOC_ENVIRONMENT
+from harness.workers.evaluate import problem_of
+from harness.workers.messages import Outcome, Task
+from impls.catalogue import framework_of
+
+#: Samples of a phase that are kept, spread evenly over those taken: with 200 the 99 %
+#: interval of the median covers a tenth of the ranks to either side.
+KEPT = 200
+
+#: Below this, resident memory says nothing: it is counted in pages of 4 KiB, and the
+#: interpreter's own objects come and go.
+SEEN = 16 << 12
+
+#: Of what came out, this much at least must have been seen: some pages were there.
+ALMOST = 0.9
+
+#: Seconds after which a process hangs: the full set's longest takes a tenth of it.
+PATIENCE = 3600
+
+_START = """
+import sys
+root, measured, folder = sys.argv[1:]
+sys.path[:0] = [measured]
+import impls  # the commit's, before harness could bring in the working tree's
+sys.path[0] = root
+from pathlib import Path
+if Path(impls.__file__).resolve().parents[1] != Path(measured).resolve():
+    raise SystemExit(f"impls came from {impls.__file__}, not from {measured}")
+from harness.testbench import main
+main(Path(folder))
+"""
+
+
+class NotMeasured(Exception):
+    """The process that was to measure failed as a whole; the message says how."""
+
+
+@dataclass
+class Figures:
+    """What was found of one backend at one point; `why` says what is not there.
+
+    Seconds for `forward`, `backward` (samples) and `first` (the first forward and
+    backward, waited for); bytes for `peak`; `ratio` is the judge's worst.
+    """
+
+    why: str = ""
+    ratio: float | None = None
+    first: float | None = None
+    peak: int | None = None
+    forward: list[float] = field(default_factory=list)
+    backward: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where an implementation is measured; its fields are asv's parameters."""
+
+    op: str
+    size: str
+    dtype: str
+    device: str
+    backend: str
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Whose implementations are measured: a checkout's, on some frameworks.
+
+    `complete` says that this interpreter must have all of the frameworks.
+    """
+
+    measured: Path
+    frameworks: Sequence[str]
+    complete: bool = True
+
+    @classmethod
+    def here(cls) -> Stand:
+        """The one that asv's environment describes, or else the working tree's."""
+        named = os.environ.get("ASV_FRAMEWORKS")
+        build = os.environ.get("ASV_BUILD_DIR")
+        frameworks = named.split() if named else ["numpy", "torch", "oneflow"]
+        return cls(Path(build) if build else ROOT, frameworks, named is not None)
+
+    def runs(self, backend: str) -> bool:
+        """Whether a backend's framework is one of those."""
+        return framework_of(backend) in self.frameworks
+
+
+def measure(
+    trials: Iterable[Trial],
+    backends: Sequence[str],
+    devices: Sequence[str],
+    stand: Stand,
+    *,
+    processes: int,
+    seconds: float,
+) -> dict[Point, Figures]:
+    """Judge every trial on every backend and device; time those that agree.
+
+    Args:
+        trials: What to run.
+        backends: Names of backends; those of other frameworks are passed over.
+        devices: "cpu", "cuda".
+        stand: Whose implementations.
+        processes: In how many processes, one after the other, they are timed; 0 only
+            judges.
+        seconds: For each phase of each backend in each process.
+
+    Raises:
+        NotMeasured: The interpreter, a framework or the commit's `impls` do not start.
+    """
+    present = [device for device in devices if device == "cpu" or has_cuda()]
+    wanted = [name for name in backends if stand.runs(name)]
+    requests = [
+        {**Task.of(trial, "", device).payload(), "size": trial.case, "backends": wanted}
+        for trial in trials
+        for device in present
+    ]
+    found = dict(_judged(requests, stand))
+    for turn in range(processes):
+        _add_times(found, _agreeing(requests, found, turn), stand, seconds)
+    for figures in found.values():
+        _keep_few(figures)
+    return found
+
+
+def has_cuda() -> bool:
+    """Whether this machine has a driver; which spares starting one to find out."""
+    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
+
+
+def _point(request: Mapping[str, Any], backend: str) -> Point:
+    place = {name: request[name] for name in ("op", "size", "dtype", "device")}
+    return Point(**place, backend=backend)
+
+
+# Judging ------------------------------------------------------------------------
+
+
+def _judged(
+    requests: Sequence[Mapping[str, Any]], stand: Stand
+) -> Iterator[tuple[Point, Figures]]:
+    replies = _evaluate_all(requests, stand)
+    for index, request in enumerate(requests):
+        right: Reference | None = None
+        for backend in request["backends"]:
+            reply = replies[index, backend]
+            if reply["kind"] != "result":
+                yield _point(request, backend), Figures(why=reply["message"])
+                continue
+            right = right or reference(problem_of(request))
+            yield _point(request, backend), _figures(right, request, reply)
+
+
+def _figures(
+    right: Reference, request: Mapping[str, Any], reply: Mapping[str, Any]
+) -> Figures:
+    task = Task("", request["op"], "", problem_of(request))
+    outcome = Outcome.of(task, {"seconds": 0.0, **reply}, "")
+    assert outcome.result is not None
+    result = outcome.result
+    judgements = judge_tensors(
+        right, result.tensors, result.dtypes, dtype=request["dtype"]
+    )
+    wrong = [j.message for j in judgements if not j.passes]
+    wrong += [f"{name} was overwritten" for name in outcome.mutated]
+    if outcome.saved_intact is False:
+        wrong.append("a saved tensor was overwritten")
+    return Figures(
+        why="; ".join(wrong),
+        ratio=_worst(j for j in judgements if j.tensor in result.gradients),
+        peak=_seen(reply["peak"], outcome),
+    )
+
+
+def _worst(judgements: Iterable[Judgement]) -> float | None:
+    """The largest ratio, if all are numbers."""
+    ratios = [j.ratio for j in judgements]
+    return max(ratios) if ratios and np.isfinite(ratios).all() else None
+
+
+def _seen(peak: int | None, outcome: Outcome) -> int | None:
+    """The peak, unless it is less than what came out: an allocator then hides it.
+
+    A gradient that is a cotangent handed on takes no memory.
+    """
+    assert outcome.result is not None
+    given = [a for a in outcome.task.problem.cotangents if a is not None]
+    made = [*outcome.result.outputs.values()]
+    for gradient in outcome.result.gradients.values():
+        if gradient is not None and not any(np.array_equal(gradient, g) for g in given):
+            made.append(gradient)
+    least = sum(array.nbytes for array in made)
+    if peak is None or least < SEEN or peak < ALMOST * least:
+        return None
+    return peak
+
+
+def _evaluate_all(
+    requests: Sequence[Mapping[str, Any]], stand: Stand
+) -> dict[tuple[int, str], Mapping[str, Any]]:
+    """Every backend's answer to every request; who kills the process is left out."""
+    replies: dict[tuple[int, str], Mapping[str, Any]] = {}
+    while left := _unanswered(requests, replies):
+        numbers = list(left)
+        answers, failure = _run("evaluate", list(left.values()), stand, 0.0)
+        if not answers:
+            raise NotMeasured(failure)
+        for at, backend, reply in answers:
+            if reply["kind"] == "missing" and stand.complete:
+                raise NotMeasured(f"{backend}: {reply['message']}")
+            replies[numbers[at], backend] = reply
+    return replies
+
+
+def _unanswered(
+    requests: Sequence[Mapping[str, Any]],
+    replies: Mapping[tuple[int, str], Any],
+) -> dict[int, dict[str, Any]]:
+    left = {}
+    for index, request in enumerate(requests):
+        names = [b for b in request["backends"] if (index, b) not in replies]
+        if names:
+            left[index] = {**request, "backends": names}
+    return left
+
+
+# Timing -------------------------------------------------------------------------
+
+
+def _agreeing(
+    requests: Sequence[Mapping[str, Any]], found: Mapping[Point, Figures], turn: int
+) -> list[dict[str, Any]]:
+    """What is right, begun elsewhere in each process: the first op pays for others."""
+    right = []
+    for request in requests:
+        names = [b for b in request["backends"] if not found[_point(request, b)].why]
+        if names:
+            right.append({**request, "backends": names})
+    shift = turn * len(right) // 3
+    return right[shift:] + right[:shift]
+
+
+def _add_times(
+    found: dict[Point, Figures],
+    requests: Sequence[Mapping[str, Any]],
+    stand: Stand,
+    seconds: float,
+) -> None:
+    if not requests:
+        return
+    answers, failure = _run("time", requests, stand, seconds)
+    if failure:
+        raise NotMeasured(f"while timing: {failure}")
+    for index, backend, reply in answers:
+        figures = found[_point(requests[index], backend)]
+        figures.forward += reply["forward"]
+        figures.backward += reply["backward"]
+        figures.first = min(reply["first"], figures.first or reply["first"])
+
+
+def _keep_few(figures: Figures) -> None:
+    """Thin both phases to the same number of samples, evenly spread."""
+    count = min(KEPT, len(figures.forward), len(figures.backward))
+    for phase in ("forward", "backward"):
+        samples = getattr(figures, phase)
+        places = np.linspace(0, len(samples) - 1, count).round().astype(int)
+        setattr(figures, phase, [samples[place] for place in places])
+
+
+# The process --------------------------------------------------------------------
+
+
+def _run(
+    do: str, requests: Sequence[Mapping[str, Any]], stand: Stand, seconds: float
+) -> tuple[list[tuple[int, str, Any]], str]:
+    """Answers as far as they came, and why no more did ("" if all are there)."""
+    with tempfile.TemporaryDirectory(prefix="gradwatch-") as name:
+        folder = Path(name)
+        asked = {"do": do, "requests": requests, "seconds": seconds}
+        (folder / "request.pickle").write_bytes(pickle.dumps(asked, protocol=4))
+        failure = _start(stand, folder)
+        return list(_answers(folder / "answers.pickle")), failure
+
+
+def _start(stand: Stand, folder: Path) -> str:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _START, ROOT, stand.measured, folder],
+            env={**os.environ, **MALLOC_ENVIRONMENT},
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=PATIENCE,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no end after {PATIENCE} s"
+    if not done.returncode:
+        return ""
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return f"exit status {done.returncode}: {lines[-1] if lines else 'it said nothing'}"
+
+
+def _answers(file: Path) -> Iterator[tuple[int, str, Any]]:
+    if not file.exists():
+        return
+    with file.open("rb") as stream:
+        while True:
+            try:
+                yield pickle.load(stream)
+            except (EOFError, pickle.UnpicklingError):
+                return  # cut short by the crash that is told of elsewhere

@@ -1,0 +1,1 @@
+"""Judging: cases, the reference, rounding radii, and the verdict on a gradient."""

@@ -1,0 +1,282 @@
+"""The inputs that every op is tried on: regimes of values, made once for all backends.
+
+An op page states shapes and, where it must, a domain; everything else is here. The
+name of a case, such as layer_norm[shifted-3x8-float32], is its identity in history and
+the seed of its numbers: adding or removing another case changes nothing in it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.judging import layouts
+from harness.judging.rounding import PRECISIONS, Precision
+from impls import graph
+from impls.contract import Case, Op, Problem, as_tuple
+
+Array = NDArray[Any]
+Generator = np.random.Generator
+Values = Callable[[Generator, tuple[int, ...], Precision], Array]
+
+
+def _normal(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Array:
+    return np.asarray(rng.standard_normal(shape))
+
+
+def _shifted(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Array:
+    return 1e4 + 1e-3 * _normal(rng, shape, precision)
+
+
+def _large(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Array:
+    return 1e3 * _normal(rng, shape, precision)
+
+
+def _tiny(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Array:
+    return 1e-6 * _normal(rng, shape, precision)
+
+
+def _mixed(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Array:
+    """Ten decades side by side."""
+    return _normal(rng, shape, precision) * 10.0 ** rng.uniform(-5, 5, shape)
+
+
+def _ties(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Array:
+    """So few different values that most maxima are attained twice."""
+    return rng.integers(-1, 2, shape) / 2.0
+
+
+def _constant(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Array:
+    """Every row a constant, at mean 1e4: a variance of exactly zero."""
+    rows = 1e4 * _normal(rng, shape[:-1], precision)
+    return np.broadcast_to(rows[..., None], shape).copy() if shape else rows
+
+
+def _zeros(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Array:
+    """Zeros of both signs among ordinary numbers."""
+    values = _normal(rng, shape, precision)
+    return np.where(rng.random(shape) < 0.5, np.copysign(0.0, values), values)
+
+
+def _subnormal(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Array:
+    return _normal(rng, shape, precision) * precision.smallest / 8
+
+
+def _infnan(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Array:
+    """Ordinary numbers, the first element infinite and the last not a number."""
+    values = _normal(rng, shape, precision).reshape(-1)
+    values[:1], values[-1:] = np.inf, np.nan
+    return values.reshape(shape)
+
+
+def _repeated(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Array:
+    """Nothing changes along the first axis longer than 1: its stride can be 0."""
+    kept = list(shape)
+    longer = [axis for axis, length in enumerate(shape) if length > 1]
+    for axis in longer[:1]:
+        kept[axis] = 1
+    return np.broadcast_to(_normal(rng, tuple(kept), precision), shape).copy()
+
+
+def _listed(op: Op) -> Iterable[Case]:
+    return op.cases.values()
+
+
+@dataclass(frozen=True)
+class Regime:
+    """How shapes, values, cotangents and memory layouts are chosen.
+
+    `shapes` are by default the cases of the page. Where `axes` is set, only cases with
+    an input of that many axes are run: with fewer, the layout is that of C order.
+    `dtypes` are all by default. `first_only` leaves the other inputs normal: infinities
+    everywhere say nothing.
+    """
+
+    name: str
+    values: Values = _normal
+    shapes: Callable[[Op], Iterable[Case]] = _listed
+    cotangent: str = "random"
+    layout: str = "contiguous"
+    cotangent_layout: str = "contiguous"
+    axes: int = 0
+    dtypes: tuple[str, ...] = tuple(PRECISIONS)
+    first_only: bool = False
+
+    def cases(self, op: Op) -> Iterator[Case]:
+        """The cases of an op that this regime runs; its formula takes them all."""
+        for case in self.shapes(op):
+            axes = max(map(len, op.shapes(case).values()))
+            if axes >= self.axes and (self.shapes is _listed or admits(op, case)):
+                yield case
+
+
+_ALL = (
+    Regime("normal"),
+    Regime("shifted", _shifted),
+    Regime("large", _large),
+    Regime("tiny", _tiny),
+    Regime("mixed", _mixed),
+    Regime("ties", _ties),
+    Regime("constant", _constant),
+    Regime("zeros", _zeros),
+    Regime("subnormal", _subnormal),
+    Regime("infnan", _infnan, first_only=True),
+    Regime("dy_ones", cotangent="ones"),
+    Regime("dy_transposed", cotangent_layout="permuted"),
+    Regime("dy_expanded", cotangent="ones", cotangent_layout="expanded"),
+    Regime("permuted", layout="permuted", axes=2),
+    Regime("sliced", layout="sliced", axes=1),
+    Regime("expanded", _repeated, layout="expanded", axes=1),
+    Regime("negative", layout="negative", axes=1),
+    # Once: OneFlow dies of many, and what sizes are served is no matter of precision.
+    Regime("empty", shapes=layouts.empty, dtypes=("float32",)),
+    Regime("single", shapes=layouts.single),
+)
+REGIMES = {regime.name: regime for regime in _ALL}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One case of an op with its numbers: what every backend is asked to run."""
+
+    op: str
+    case: str
+    regime: str
+    problem: Problem
+    layout: str = "contiguous"
+    cotangent_layout: str = "contiguous"
+
+    @property
+    def name(self) -> str:
+        """Such as layer_norm[shifted-3x8-float32]; history is keyed by it."""
+        problem = self.problem
+        return case_name(problem.op.name, self.regime, self.case, problem.dtype)
+
+
+def case_name(op: str, regime: str, case: str, dtype: str) -> str:
+    """The stable, readable name of a case."""
+    return f"{op}[{regime}-{case}-{dtype}]"
+
+
+def trials(
+    op: Op,
+    *,
+    regimes: Iterable[str] = tuple(REGIMES),
+    dtypes: Iterable[str] = ("float32", "float64"),
+    seed: int = 0,
+    source: str = "",
+) -> Iterator[Trial]:
+    """All cases of an op in some regimes and precisions, with their numbers.
+
+    `source` is where workers find the op: its name, or the path of its page.
+    """
+    dtypes = tuple(dtypes)
+    for regime in map(REGIMES.__getitem__, regimes):
+        for case in regime.cases(op):
+            for dtype in dtypes:
+                if dtype in regime.dtypes:
+                    yield trial(op, case, regime, dtype, seed, source)
+
+
+def trial(
+    op: Op,
+    case: Case,
+    regime: Regime,
+    dtype: str,
+    seed: int = 0,
+    source: str = "",
+) -> Trial:
+    """One case with its numbers, exactly representable in `dtype`."""
+    name = case_name(op.name, regime.name, case.name, dtype)
+    rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+    values = {}
+    for i, (tensor, shape) in enumerate(op.shapes(case).items()):
+        draw = _normal if regime.first_only and i else regime.values
+        values[tensor] = draw(rng, shape, PRECISIONS[dtype])
+    cotangents = [
+        None if shape is None else _cotangent(rng, shape, regime.cotangent)
+        for shape in output_shapes(op, case)
+    ]
+    return Trial(
+        source or op.name,
+        case.name,
+        regime.name,
+        problem_with(op, case, values, cotangents, dtype),
+        regime.layout,
+        regime.cotangent_layout,
+    )
+
+
+def problem_with(
+    op: Op,
+    case: Case,
+    values: Mapping[str, Array],
+    cotangents: Sequence[Array | None],
+    dtype: str,
+) -> Problem:
+    """A case with these numbers, brought into the domain and rounded to `dtype`."""
+    held = "float32" if dtype == "bfloat16" else dtype
+
+    def exact(array: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return PRECISIONS[dtype].round(np.asarray(array)).astype(held)
+
+    return Problem(
+        op,
+        {name: exact(_into(a, op.domain.get(name))) for name, a in values.items()},
+        [None if a is None else exact(a) for a in cotangents],
+        op.attributes(case),
+        op.aliases(case),
+        dtype,
+    )
+
+
+def _into(values: Array, domain: tuple[float, float] | None) -> Array:
+    """Scale values into a bounded domain; mirror them into a half line."""
+    if domain is None:
+        return values
+    low, high = domain
+    if np.isinf(high):
+        return low + np.maximum(np.abs(values), np.finfo(np.float32).tiny)
+    reach = min(-low, high)
+    finite = np.abs(values[np.isfinite(values)])
+    largest = finite.max(initial=0.0)
+    return values * (0.99 * reach / largest) if largest > reach else values
+
+
+def _cotangent(rng: Generator, shape: tuple[int, ...], kind: str) -> Array:
+    """Random and signed unless told: ones hide wrong backwards of softmax and norms."""
+    return np.ones(shape) if kind == "ones" else np.asarray(rng.standard_normal(shape))
+
+
+#: How NumPy and Python refuse shapes.
+REFUSALS = (ValueError, IndexError, ZeroDivisionError)
+
+
+def admits(op: Op, case: Case) -> bool:
+    """Whether the op's formula takes shapes that its page does not list."""
+    try:
+        output_shapes(op, case)
+    except REFUSALS:
+        return False
+    return True
+
+
+@cache
+def output_shapes(op: Op, case: Case) -> tuple[tuple[int, ...] | None, ...]:
+    """Shapes of the outputs of a case; None for an integer output, without gradient."""
+    leaves = {n: graph.variable(np.ones(s)) for n, s in op.shapes(case).items()}
+    problem = Problem(op, {}, (), aliases=op.aliases(case))
+    returned = op.said("formula")(
+        graph, *problem.arguments(leaves), **op.attributes(case)
+    )
+    return tuple(
+        None if name in op.integers else node.shape
+        for name, node in zip(op.outputs, as_tuple(returned), strict=False)
+    )

@@ -1,0 +1,98 @@
+"""Known outcomes: defects of a framework that are expected, each with its reason.
+
+They stand in one data file, known_outcomes.json, and are held both ways: a verdict that
+no entry announces fails the run, and so does an entry whose defect has gone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from harness.judging.verdict import PASSING, VERDICTS
+
+FILE = Path(__file__).with_name("known_outcomes.json")
+
+
+@dataclass(frozen=True)
+class Known:
+    """One defect. `backend`, `case` and `tensor` may hold the wildcards * and ?.
+
+    It speaks only of the framework versions it was seen in.
+    """
+
+    op: str
+    backend: str
+    case: str
+    tensor: str
+    verdict: str
+    reason: str
+    versions: Sequence[str] = field(default_factory=tuple)
+
+    def __post_init__(self) -> None:
+        if self.verdict not in VERDICTS or self.verdict in PASSING:
+            raise ValueError(f"known outcome of {self.op}: no defect {self.verdict!r}")
+
+    def covers(self, record: Mapping[str, Any]) -> bool:
+        """Whether a record is of the op, backend, case, tensor and version named."""
+        return (
+            record["op"] == self.op
+            and record["framework_version"] in self.versions
+            and fnmatchcase(record["backend"], self.backend)
+            and fnmatchcase(_literal(record["case"]), _literal(self.case))
+            and fnmatchcase(record["tensor"], self.tensor)
+        )
+
+
+def _literal(case: str) -> str:
+    """Brackets in a case name are no character class."""
+    return case.replace("[", "(").replace("]", ")")
+
+
+def load(path: Path = FILE) -> tuple[Known, ...]:
+    """The entries of the data file.
+
+    Raises:
+        ValueError: an entry is malformed; the message names it.
+    """
+    entries = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        return tuple(Known(**entry) for entry in entries)
+    except TypeError as error:
+        raise ValueError(f"{path.name}: {error}") from None
+
+
+def expected_verdict(record: Mapping[str, Any], known: Iterable[Known]) -> str:
+    """What is expected of a record: the verdict of an entry, or else `agree`.
+
+    Of several entries it is the one that announces the record's own verdict.
+    """
+    announced = [k.verdict for k in known if k.covers(record)]
+    verdict: str = record["verdict"]
+    return verdict if verdict in announced else next(iter(announced), "agree")
+
+
+def as_expected(record: Mapping[str, Any]) -> bool:
+    """Whether a verdict is the expected one.
+
+    An entry may speak of many cases, and the defect need not show in each.
+    """
+    return record["verdict"] in (*PASSING, record["expected_verdict"])
+
+
+def gone(
+    records: Sequence[Mapping[str, Any]], known: Iterable[Known]
+) -> tuple[Known, ...]:
+    """Entries that were put to the test and whose defect showed nowhere.
+
+    What a framework does not support, or a verdict that says nothing, tests nothing.
+    """
+    telling = [r for r in records if r["verdict"] not in ("unsupported", "vacuous")]
+    tested = ((k, [r for r in telling if k.covers(r)]) for k in known)
+    return tuple(
+        k for k, seen in tested if seen and all(r["verdict"] != k.verdict for r in seen)
+    )

@@ -1,0 +1,359 @@
+"""Verdicts on gradients: `judge` and `assert_agrees`.
+
+The tolerance of each element is derived from the arithmetic
+(harness/judging/rounding.py). Structure comes before numbers: is the gradient there,
+its shape, its dtype, is it finite where the truth is. Then every element's error is
+divided by its rounding radius; a ratio up to the limit is rounding, a larger one is a
+wrong gradient.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.judging.reference import Reference, Truth, reference
+from harness.judging.rounding import PRECISIONS
+from impls import catalogue
+from impls.contract import Op, Problem
+
+Array = NDArray[Any]
+
+# Best first. `malformed` is None, shape, dtype or mutation.
+VERDICTS = (
+    *("agree", "convention", "vacuous", "unsupported"),
+    *("disagree", "nonfinite", "malformed", "error", "crash", "timeout"),
+)
+PASSING = ("agree", "convention", "vacuous", "unsupported")
+SAYS_NOTHING = 0.1  # limit * radius above a tenth of the element: judging.md, headlines
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on one tensor.
+
+    Attributes:
+        tensor: "dx" for the gradient of input x, or the name of an output or state.
+        verdict: One of `VERDICTS`.
+        ratio: Largest error over rounding radius; nan where nothing was compared.
+        limit: The ratio up to which an error is rounding.
+        vacuous: Share of the elements (0 to 1) of which rounding leaves too little for
+            the comparison to say anything.
+        worst_index: Where the ratio is largest; () for a scalar or nothing compared.
+        got, expected, radius: The values there.
+        convention: How ties are broken ("first", "last", "even"), where they are.
+        message: One sentence that tells all of this.
+    """
+
+    tensor: str
+    verdict: str
+    ratio: float = float("nan")
+    limit: float = float("nan")
+    vacuous: float = 0.0
+    worst_index: tuple[int, ...] = ()
+    got: float = float("nan")
+    expected: float = float("nan")
+    radius: float = float("nan")
+    convention: str = ""
+    message: str = ""
+
+    @property
+    def passes(self) -> bool:
+        """Whether the verdict is none that a correct implementation could not earn."""
+        return self.verdict in PASSING
+
+
+def judge(
+    op: str | Op,
+    inputs: Sequence[Any],
+    dy: Any,
+    gradients: Sequence[Any],
+    *,
+    outputs: Sequence[Any] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    dtype: str | None = None,
+) -> tuple[Judgement, ...]:
+    """Judge gradients that were computed elsewhere.
+
+    Args:
+        op: The name of an op, or an `Op` of your own with a formula.
+        inputs: Arrays in the op's order.
+        dy: The cotangent, of the output's shape; a sequence of them, one for each
+            output, where the op has several (None for an integer output).
+        gradients: One array, or None, for each input that has a gradient, in order.
+        outputs: The outputs, to be judged as well.
+        attributes: What the formula takes beside its inputs, such as {"axis": -1}.
+        dtype: Precision in which the gradients were computed, one of float64, float32,
+            float16, bfloat16; by default that of the inputs. Give it where the arrays
+            are wider than the computation (NumPy has no bfloat16).
+
+    Returns:
+        A Judgement for each gradient; then, if outputs are given, one for each of them.
+
+    Raises:
+        UnknownName: no op bears that name (a LookupError).
+        ValueError: the call itself is wrong: number or shape of arrays, attributes.
+    """
+    problem = _problem(op, inputs, dy, dict(attributes or {}), dtype)
+    named = _named(problem.op, gradients, outputs)
+    holders = {problem.dtype, *(a.dtype.name for a in problem.inputs.values())}
+    return judge_tensors(
+        reference(problem),
+        named,
+        {name: problem.dtype for name, a in named.items() if _held(a, holders)},
+        dtype=problem.dtype,
+    )
+
+
+def assert_agrees(
+    op: str | Op,
+    inputs: Sequence[Any],
+    dy: Any,
+    gradients: Sequence[Any],
+    *,
+    outputs: Sequence[Any] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    dtype: str | None = None,
+) -> None:
+    """Raise unless every gradient is as right as its precision allows.
+
+    Takes what `judge` takes. A `vacuous` comparison passes: it has shown nothing wrong.
+
+    Raises:
+        AssertionError: one gradient or more is wrong; the message says op, tensor,
+            index, got, expected, radius and ratio of each.
+    """
+    judgements = judge(
+        op, inputs, dy, gradients, outputs=outputs, attributes=attributes, dtype=dtype
+    )
+    name = op if isinstance(op, str) else op.name
+    wrong = [f"{name}: {j.message}" for j in judgements if not j.passes]
+    if wrong:
+        raise AssertionError("\n".join(wrong))
+
+
+def judge_tensors(
+    right: Reference,
+    got: Mapping[str, Array | None],
+    dtypes: Mapping[str, str],
+    *,
+    dtype: str,
+) -> tuple[Judgement, ...]:
+    """Judge tensors by name against a reference that is already there.
+
+    All of them must break ties in the same way: a maximum that passes its cotangent
+    on to both inputs is wrong, though each gradient is right by some convention.
+    """
+    trials = [
+        tuple(
+            _judge_tensor(truths[name], array, dtypes.get(name, ""), dtype, right)
+            for name, array in got.items()
+        )
+        for truths in right.truths.values()
+    ]
+    best = min(range(len(trials)), key=lambda i: _badness(trials[i]))
+    if not right.set_valued:
+        return trials[best]
+    return _by_convention(right, tuple(right.truths)[best], trials[best])
+
+
+def _badness(judgements: Sequence[Judgement]) -> tuple[int, float]:
+    ratios = [j.ratio for j in judgements if not np.isnan(j.ratio)]
+    return sum(not j.passes for j in judgements), max(ratios, default=0.0)
+
+
+def _by_convention(
+    right: Reference, name: str, judgements: tuple[Judgement, ...]
+) -> tuple[Judgement, ...]:
+    """Say `convention` of those tensors that would be others under another one."""
+    settled = []
+    for j in judgements:
+        if j.verdict in ("agree", "vacuous") and right.hangs_on_ties(j.tensor):
+            told = f"{j.tensor}: right at a tie, broken by the {name} convention"
+            j = replace(j, verdict="convention", convention=name, message=told)
+        settled.append(j)
+    return tuple(settled)
+
+
+# One tensor ---------------------------------------------------------------------
+
+
+def _judge_tensor(
+    truth: Truth, got: Array | None, has: str, wants: str, right: Reference
+) -> Judgement:
+    fault = _structural_fault(truth, got, has, wants)
+    if fault:
+        message = f"{truth.tensor}: {fault}"
+        return Judgement(truth.tensor, "malformed", limit=right.limit, message=message)
+    assert got is not None
+    return _judge_numbers(truth, got.astype(right.wide), right.limit, wants)
+
+
+def _structural_fault(truth: Truth, got: Array | None, has: str, wants: str) -> str:
+    if got is None:
+        return "None where a gradient is due"
+    if got.shape != truth.value.shape:
+        return f"shape {got.shape}, expected {truth.value.shape}"
+    integer = truth.value.dtype.kind == "i"
+    if not integer and has != wants:
+        return f"dtype {has or got.dtype}, expected {wants}"
+    return ""
+
+
+def _judge_numbers(truth: Truth, got: Array, limit: float, dtype: str) -> Judgement:
+    ratios, lost = _ratios(truth, got)
+    told = np.count_nonzero(_informative(truth, limit))
+    share = 1 - told / ratios.size if ratios.size else 1.0
+    verdict = _verdict(ratios, lost, share, limit)
+    if not ratios.size:
+        message = f"{truth.tensor}: no element to compare"
+        return Judgement(truth.tensor, verdict, 0.0, limit, share, message=message)
+    worst = np.unravel_index(int(np.argmax(ratios)), ratios.shape)
+    found = Judgement(
+        truth.tensor,
+        verdict,
+        ratio=float(ratios[worst]),
+        limit=limit,
+        vacuous=share,
+        worst_index=tuple(int(i) for i in worst),
+        got=float(got[worst]),
+        expected=float(truth.value[worst]),
+        radius=float(truth.radius[worst]),
+    )
+    return replace(found, message=_told(found, dtype))
+
+
+def _ratios(truth: Truth, got: Array) -> tuple[NDArray[np.float64], bool]:
+    """Error over radius, and whether something is not finite where the truth is."""
+    with np.errstate(all="ignore"):
+        error = np.abs(got - truth.value).astype(np.float64)
+        ratios: NDArray[np.float64] = error / truth.radius
+        if ratios.size and ratios.max() < np.inf:  # false for nan
+            return ratios, False
+        judged = np.isfinite(truth.value) & np.isfinite(truth.radius)
+        lost = judged & ~np.isfinite(got)
+        ratios = np.where(error == 0, 0.0, ratios)
+    return np.where(judged, np.where(lost, np.inf, ratios), 0.0), bool(lost.any())
+
+
+def _informative(truth: Truth, limit: float) -> NDArray[np.bool_]:
+    """Where what is allowed is little beside the value, which has to be finite."""
+    with np.errstate(all="ignore"):
+        size = np.abs(truth.value.astype(np.float64))
+        enough: NDArray[np.bool_] = limit * truth.radius <= SAYS_NOTHING * size
+        return enough if size.size and size.max() < np.inf else enough & (size < np.inf)
+
+
+def _verdict(ratios: Array, lost: bool, share: float, limit: float) -> str:
+    if lost:
+        return "nonfinite"
+    if (ratios > limit).any():
+        return "disagree"
+    return "vacuous" if share >= 0.5 else "agree"
+
+
+def _told(j: Judgement, dtype: str) -> str:
+    """The whole story in one sentence."""
+    where = f"{j.tensor}[{', '.join(map(str, j.worst_index))}]"
+    digits = 17 if dtype == "float64" else 9  # what tells two neighbours apart
+    numbers = f"got {j.got:.{digits}g}, expected {j.expected:.{digits}g}"
+    if j.verdict == "nonfinite":
+        return f"{where}: {numbers}, which is finite"
+    if j.verdict == "vacuous":
+        return (
+            f"{j.tensor}: rounding in {dtype} may change {j.vacuous:.0%} of the "
+            "elements by more than a tenth, so that agreement shows nothing"
+        )
+    if j.radius == 0 and j.ratio > 0:
+        return f"{where}: {numbers}, and no rounding is involved"
+    return (
+        f"{where}: {numbers}; the error is {j.ratio:.3g} times the rounding radius "
+        f"{j.radius:.3g} (what {dtype} arithmetic alone may be off by), and up to "
+        f"{j.limit:.3g} times is allowed"
+    )
+
+
+# The caller's arrays ------------------------------------------------------------
+
+
+def _problem(
+    op: str | Op, inputs: Sequence[Any], dy: Any, attributes: dict[str, Any], dtype: Any
+) -> Problem:
+    op = catalogue.load_op(op) if isinstance(op, str) else op
+    arrays = [np.asarray(a) for a in inputs]
+    if len(arrays) != len(op.inputs):
+        wanted = ", ".join(op.inputs)
+        raise ValueError(f"{op.name} has inputs {wanted}; {len(arrays)} were given")
+    _check_attributes(op, attributes)
+    several = isinstance(dy, (tuple, list)) and len(op.outputs) > 1
+    cotangents = list(dy) if several else [dy]
+    if len(cotangents) != len(op.outputs):
+        raise ValueError(
+            f"{op.name} has outputs {', '.join(op.outputs)}: give a cotangent for each"
+        )
+    return Problem(
+        op,
+        dict(zip(op.inputs, arrays, strict=True)),
+        [None if c is None else np.asarray(c) for c in cotangents],
+        attributes,
+        dtype=_precision(arrays, dtype),
+    )
+
+
+def _check_attributes(op: Op, attributes: dict[str, Any]) -> None:
+    named = _keywords(op.said("formula"))
+    missing = [p.name for p in named if p.default is p.empty]
+    missing = [name for name in missing if name not in attributes]
+    if missing:
+        raise ValueError(f"{op.name} needs the attribute {missing[0]!r}")
+    for name in attributes:
+        if name not in [p.name for p in named]:
+            raise ValueError(f"{op.name} has no attribute {name!r}")
+
+
+@functools.lru_cache(maxsize=256)
+def _keywords(formula: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    parameters = inspect.signature(formula).parameters.values()
+    return tuple(p for p in parameters if p.kind is p.KEYWORD_ONLY)
+
+
+def _precision(arrays: Sequence[Array], dtype: str | None) -> str:
+    held = sorted({a.dtype.name for a in arrays})
+    if dtype is None:
+        if len(held) > 1:
+            raise ValueError(f"inputs of several dtypes ({', '.join(held)}): say which")
+        (dtype,) = held
+    if dtype not in PRECISIONS:
+        raise ValueError(f"no precision {dtype!r}; one of {', '.join(PRECISIONS)}")
+    narrow = [n for n in held if np.dtype(n).itemsize * 8 < _bits(dtype)]
+    if narrow:
+        raise ValueError(f"inputs of {narrow[0]} cannot hold {dtype}")
+    return dtype
+
+
+def _bits(dtype: str) -> int:
+    return 16 if dtype == "bfloat16" else np.dtype(dtype).itemsize * 8
+
+
+def _named(
+    op: Op, gradients: Sequence[Any], outputs: Sequence[Any] | None
+) -> dict[str, Array | None]:
+    if len(gradients) != len(op.differentiable):
+        wanted = ", ".join(f"d{n}" for n in op.differentiable)
+        raise ValueError(f"{op.name} has gradients {wanted}; {len(gradients)} given")
+    if outputs is not None and len(outputs) != len(op.outputs):
+        raise ValueError(f"{op.name} has outputs {', '.join(op.outputs)}")
+    named = {f"d{n}": g for n, g in zip(op.differentiable, gradients, strict=True)}
+    named.update(zip(op.outputs, outputs or (), strict=False))
+    return {n: None if a is None else np.asarray(a) for n, a in named.items()}
+
+
+def _held(array: Array | None, holders: set[str]) -> bool:
+    """Whether an array is of the precision under test, or of the inputs' wider type."""
+    return array is not None and array.dtype.name in holders

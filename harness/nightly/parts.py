@@ -1,0 +1,347 @@
+"""The parts of a night, by name, in the order in which they are done."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from harness.agreement import store
+from harness.agreement.suite import Agreement, agree
+from harness.history import asv_results
+from harness.judging import known
+from harness.judging.cases import REGIMES, trials
+from harness.judging.verdict import PASSING
+from harness.nightly.journal import Document, guarded
+from harness.nightly.runner import Night, Part, Problem, Result
+from harness.project import documents, git
+from harness.watch.alerts import Alert, backend_of, series_name, size
+from harness.watch.survey import survey, this_machine
+from harness.workers.pool import Fleet
+from impls.catalogue import load_op
+
+DTYPES = ("float32", "float64")  # those of `gradwatch agree`
+PATIENCE = 2 * 3600.0  # seconds for a part in a process of its own: many times its need
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+# Agreement ----------------------------------------------------------------------
+
+
+def agreement(night: Night) -> Result:
+    """Judge every op on every backend in all regimes; each op is a piece."""
+    with Fleet(jobs=night.jobs) as fleet:
+        pieces = [
+            night.journal.once(f"agree-{op}", partial(_judged, night, op, fleet))
+            for op in night.ops
+        ]
+    found = _together(pieces)
+    content = documents.document(found.records, found.summary())
+    documents.write(content, night.journal.path("agree"))
+    summary = found.summary()
+    told = f"{summary['judged']:,} tensors judged, {summary['unexpected']} unexpected"
+    problems = [*_unexpected(found), *_gone(found)]
+    lacking = [
+        f"{b} is required, but {found.missing[b]}"
+        for b in night.require
+        if b in found.missing
+    ]
+    return Result(told, problems, notes=_absent(found), required="; ".join(lacking))
+
+
+def _absent(found: Agreement) -> list[str]:
+    """A line for each reason, which several backends may share."""
+    backends = defaultdict(list)
+    for backend, why in sorted(found.missing.items()):
+        backends[why].append(backend)
+    return [f"{', '.join(names)}: {why}" for why, names in backends.items()]
+
+
+def _judged(night: Night, op: str, fleet: Fleet) -> Document:
+    chosen = trials(
+        load_op(op), regimes=tuple(REGIMES), dtypes=DTYPES, seed=night.seed, source=op
+    )
+    found = agree(chosen, night.backends, fleet=fleet)
+    return documents.document(found.records, found.summary())
+
+
+def _together(pieces: Sequence[Document]) -> Agreement:
+    """The pieces as one run; that a known defect has gone is a matter of all."""
+    found = Agreement()
+    for piece in pieces:
+        summary = piece["summary"]
+        found.records += piece["records"]
+        found.pairs |= summary["pairs"]
+        found.missing |= summary["missing"]
+        found.unrepeatable += summary["unrepeatable"]
+    found.gone = known.gone(found.records, known.load())
+    return found
+
+
+def _unexpected(found: Agreement) -> list[Problem]:
+    """One for each op and backend: its worst tensor."""
+    worst: dict[tuple[str, str], dict[str, Any]] = {}
+    for record in found.unexpected:
+        place = (record["op"], record["backend"])
+        if place not in worst or _ratio(record) > _ratio(worst[place]):
+            worst[place] = record
+    count = Counter((r["op"], r["backend"]) for r in found.unexpected)
+    return [
+        Problem(
+            "agree",
+            *place,
+            f"{record['tensor']} {record['verdict']}",
+            f"{record['case']}: {record['message']} ({count[place]} tensors)",
+        )
+        for place, record in worst.items()
+    ]
+
+
+def _ratio(record: dict[str, Any]) -> float:
+    """A ratio that is no finite number is null in a document, and worst of all."""
+    ratio = record["ratio"]
+    return float("inf") if ratio is None else float(ratio)
+
+
+def _gone(found: Agreement) -> list[Problem]:
+    return [
+        Problem("agree", k.op, k.backend, f"{k.tensor} known defect is gone", k.reason)
+        for k in found.gone
+    ]
+
+
+# Times --------------------------------------------------------------------------
+
+
+def times(night: Night) -> Result:
+    """Measure the commit for the history, with asv; not where files are changed."""
+    changed = git.changed_files(night.root)
+    if changed:
+        some = ", ".join(changed[:3])
+        why = f"{len(changed)} files differ from the commit ({some})"
+        return Result("", skipped=f"{why}: nothing goes into the history")
+    folder = night.results / "asv"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{folder.name}: the results folder cannot be written")
+    commit = git.commit_of("HEAD", night.root)
+    ops = "|".join(night.ops)
+    call = ["-m", "asv", "run", "--skip-existing"]
+    call += ["--bench", rf"^bench_(speed|accuracy)[.]({ops})[.]", "HEAD^!"]
+    safe = night.folder / "parts" / "asv-copies"
+    with guarded(lambda: _written(folder, commit), safe):
+        code, tail = child(night, "time", call)
+    found = [
+        entry
+        for series in asv_results.read(folder, asv_results.commits(night.root))
+        if series.machine == this_machine(night.results)
+        for entry in series.entries
+        if entry.commit == commit
+    ]
+    states = Counter(entry.state for entry in found)
+    told = f"{states['measured']:,} figures of {commit[:10]}, {states['failed']} failed"
+    problems = []
+    if code or not states["measured"]:
+        told_why = tail or "nothing was measured"
+        problems = [Problem("time", "", "", "asv run", told_why)]
+    return Result(told, problems)
+
+
+def _written(folder: Path, commit: str) -> list[Path]:
+    """What asv may write while it measures a commit."""
+    own = folder.glob(f"*/{commit[:8]}-*.json")
+    return [*own, *folder.glob("*/machine.json"), *folder.glob("benchmarks.json")]
+
+
+# The history --------------------------------------------------------------------
+
+
+def watch(night: Night) -> Result:
+    """Look the history over; what got worse is compared again while there is time."""
+    end = time.monotonic() + night.share
+    found = survey(
+        night.results,
+        confirming=True,
+        enough=lambda: time.monotonic() > end,
+        root=night.root,
+    )
+    documents.write(found.document(), night.journal.path("watch"))
+    problems = [
+        Problem("watch", *place, _detail(alerts, night.root))
+        for place, alerts in _by_place(found.failing).items()
+    ]
+    states = Counter(a.state for a in found.alerts if a.worse)
+    better = sum(not a.worse and a.state != "accepted" for a in found.alerts)
+    told = f"{found.series:,} series, {len(found.failing)} worse"
+    told += f", {states['suspected']} suspected, {better} better"
+    return Result(told, problems, notes=found.warnings)
+
+
+def _by_place(alerts: Sequence[Alert]) -> dict[tuple[str, str, str], list[Alert]]:
+    """By op, backend and what happened: to several dtypes and environments at once."""
+    several = defaultdict(list)
+    for alert in alerts:
+        what = f"{alert.series.metric} {alert.kind} {alert.where}"
+        several[alert.series.op, backend_of(alert.series), what].append(alert)
+    return several
+
+
+def _detail(alerts: Sequence[Alert], root: Path) -> str:
+    """The worst in full, and how many more there are."""
+    alert, *others = alerts
+    told = f"{series_name(alert.series)} {size(alert.relative_change)}"
+    told += f" ({size(alert.low)} to {size(alert.high)}), {alert.why}"
+    if alert.candidates == 1:
+        told += f"; {git.subject(alert.commit, root)}"
+    return f"{told} (and {len(others)} more series)" if others else told
+
+
+# Other commands -----------------------------------------------------------------
+
+
+def selftest(night: Night) -> Result:
+    """Plant wrong backwards and see that the judge rejects them."""
+    options = ["--quick", "--jobs", str(night.jobs), "--seed", str(night.seed)]
+    result = _command(night, "selftest", [*options, *_ops(night)])
+    file = night.journal.path("selftest")
+    if result.skipped or not file.exists():
+        return result
+    found = documents.read(file)["summary"]
+    unmet = [
+        Problem("selftest", "", "", one["required"], str(one["found"]))
+        for one in found["requirements"]
+        if not one["met"]
+    ]
+    told = f"{found['planted']:,} planted errors in {found['runs']:,} runs"
+    return Result(told, unmet or result.problems)
+
+
+def fuzz(night: Night) -> Result:
+    """Look for disagreements on purpose, for a share of the budget.
+
+    What it finds is written to findings/ in the output folder. Not as expected is what
+    is no known outcome, if results/findings has nothing of that op on that backend: a
+    defect that is recorded shows in other tensors and verdicts every night.
+    """
+    folder = night.folder / "findings"
+    options = ["--budget", f"{night.share:.0f}", "--seed", str(night.seed)]
+    options += ["--folder", str(folder), *_ops(night), *_backends(night)]
+    result = _command(night, "fuzz", options)
+    if result.skipped or result.problems:
+        return result
+    found = documents.read(night.journal.path("fuzz"))
+    listed = known.load()
+    kept = store.load(night.results / "findings")
+    recorded = {(finding.site.op, finding.site.backend) for finding in kept}
+    fresh = [
+        finding
+        for finding in found["records"]
+        if finding["verdict"] not in PASSING
+        and (finding["op"], finding["backend"]) not in recorded
+        and known.expected_verdict(finding["record"], listed) != finding["verdict"]
+    ]
+    told = f"{found['summary']['tried']:,} trials, {len(fresh)} of"
+    told += f" {len(found['records'])} findings are new"
+    return Result(told, [_new_finding(finding) for finding in fresh])
+
+
+def _new_finding(finding: Document) -> Problem:
+    return Problem(
+        "fuzz",
+        finding["op"],
+        finding["backend"],
+        f"{finding['record']['tensor']} {finding['verdict']} ({finding['place']})",
+        f"findings/{finding['id']}/repro.py: {finding['record']['message']}",
+    )
+
+
+def dashboard(night: Night) -> Result:
+    """Write the pages, from the history and tonight's verdicts."""
+    target = night.folder / "dashboard"
+    view = _view(night)
+    call = ["-m", "harness", "report"]
+    call += ["--results", str(view), "--output", str(target)]
+    code, tail = child(night, "report", call)
+    if code:
+        problem = Problem("report", "", "", f"exit code {code}", tail)
+        return Result("no dashboard", [problem])
+    return Result(f"{target.name}/index.html")
+
+
+def _view(night: Night) -> Path:
+    """The results folder with tonight's verdicts as the latest."""
+    view = night.journal.folder / "view"
+    (view / "latest").mkdir(parents=True, exist_ok=True)
+    shown = {name: night.results / name for name in ("asv", "recorded", "findings")}
+    shown["latest/agree.json"] = night.journal.path("agree")
+    for name, there in shown.items():
+        (view / name).unlink(missing_ok=True)
+        if there.exists():
+            (view / name).symlink_to(there.resolve())
+    return view
+
+
+def _ops(night: Night) -> list[str]:
+    return [word for op in night.ops for word in ("--op", op)]
+
+
+def _backends(night: Night) -> list[str]:
+    return [word for name in night.backends for word in ("--backend", name)]
+
+
+def _command(night: Night, name: str, options: Sequence[str]) -> Result:
+    """A command of ours in a process of its own, and what its exit code says."""
+    if importlib.util.find_spec(f"harness.commands.{name}") is None:
+        return Result("", skipped=f"there is no `gradwatch {name}`")
+    file = night.journal.path(name)
+    call = ["-m", "harness", name, *options, "--json", str(file)]
+    code, tail = child(night, name, call)
+    if code == 0:
+        return Result("all as expected")
+    told = f"exit code {code}"
+    return Result(told, [Problem(name, "", "", told, tail)])
+
+
+def child(night: Night, name: str, call: Sequence[str]) -> tuple[int, str]:
+    """Run Python in a process that dies with this one; its code and last line.
+
+    All that it says goes to parts/<name>.log.
+    """
+    log = night.journal.folder / f"{name}.log"
+    with log.open("w", encoding="utf-8") as said:
+        done = subprocess.run(
+            [sys.executable, *call],
+            cwd=night.root,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            timeout=PATIENCE,
+            preexec_fn=_die_with_parent,
+        )
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return done.returncode, lines[-1][:300] if lines else ""
+
+
+def _die_with_parent() -> None:
+    """Or else a killed night would go on measuring beside the next one."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+PARTS: dict[str, Part] = {
+    "agree": agreement,
+    "selftest": selftest,
+    "fuzz": fuzz,
+    "time": times,
+    "watch": watch,
+    "report": dashboard,
+}

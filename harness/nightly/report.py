@@ -1,0 +1,177 @@
+"""A night for others to read: Markdown for a CI job, JUnit XML for a viewer."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
+
+from harness.agreement import output
+
+if TYPE_CHECKING:
+    from harness.nightly.runner import Done, Problem, Report
+
+#: Problems listed in full: what is longer is not read.
+SHOWN = 10
+LONGEST = 300  # characters of one problem
+
+_SIGNS = {"passed": "✓", "failed": "✗", "broken": "✗", "skipped": "–"}
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+# Markdown -----------------------------------------------------------------------
+
+
+def markdown(report: Report) -> str:
+    """What is new, what was known already, then a line for each part."""
+    lines = [_headline(report), ""]
+    for title, problems in (
+        ("New", report.new),
+        ("Known since an earlier night", report.known),
+        ("Gone since the last night", report.gone),
+    ):
+        if problems:
+            lines += [f"**{title}: {len(problems)}**", "", *_listed(problems), ""]
+    lines += ["| part | result | seconds |", "|---|---|--:|"]
+    lines += [
+        f"| {d.name} | {_SIGNS[d.state]} {d.state}: {_cell(d.told)} | {d.seconds:.0f} |"
+        for d in report.parts
+    ]
+    notes = [f"- {_cell(note)}" for done in report.parts for note in done.notes]
+    lines += ["", *notes] if notes else []
+    return "\n".join([*lines, "", _foot(report.environment)]) + "\n"
+
+
+def _headline(report: Report) -> str:
+    """The line that a reader may be the only one to see."""
+    problems = [*report.new, *report.known]
+    if not problems:
+        told = [d.told for d in report.parts if d.name in ("agree", "watch") and d.told]
+        return f"**All as expected**: {'; '.join(told) or 'no part has found anything'}"
+    first = problems[0]
+    place = " on ".join(part for part in (first.op, first.backend) if part)
+    more = len(problems) - 1
+    kind = "New" if report.new else "Still"
+    headline = f"**{kind}: {place or first.part}: {_cell(first.what)}**"
+    return headline + (f" and {more} more" if more else "")
+
+
+def _listed(problems: Sequence[Problem]) -> Iterator[str]:
+    for problem in problems[:SHOWN]:
+        place = " on ".join(part for part in (problem.op, problem.backend) if part)
+        name = f"**{place}** " if place else ""
+        told = _cell(problem.told)
+        told = told if len(told) <= LONGEST else f"{told[:LONGEST]}…"
+        yield f"- {name}`{problem.part}`: {_cell(problem.what)}: {told}"
+    if len(problems) > SHOWN:
+        yield f"- and {len(problems) - SHOWN} more (nightly.json has them)"
+
+
+def _cell(text: str) -> str:
+    """One line that ends no cell of a table, and no markup of a message's own."""
+    return " ".join(re.sub(r"([|<>*`\[\]\\])", r"\\\1", text).split())
+
+
+def _foot(environment: Mapping[str, Any]) -> str:
+    told = [
+        f"commit {str(environment.get('commit', ''))[:10] or 'unknown'}",
+        "with changed files" if environment.get("dirty") else "",
+        str(environment.get("machine", "")),
+        str(environment.get("date", "")),
+    ]
+    return f"<sub>{', '.join(part for part in told if part)}</sub>"
+
+
+def compared(document: Mapping[str, Any]) -> str:
+    """The rows of a `gradwatch compare`, those that differ first."""
+    rows = sorted(document["records"], key=lambda r: (_quiet(r), -abs(r["ratio"] - 1)))
+    failed = [f"- not compared: {_cell(why)}" for why in _failed(document)]
+    if not rows:
+        return "\n".join(
+            ["No implementation differs that could be compared.", *failed, ""]
+        )
+    counts: dict[str, int] = defaultdict(int)
+    for row in rows:
+        counts[row["verdict"]] += 1
+    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    lines = [f"**{rows[0]['b']} against {rows[0]['a']}**: {told}", ""]
+    lines += ["| op | size | phase | backend | ratio | 95 % | verdict |"]
+    lines += ["|---|---|---|---|--:|---|---|"]
+    lines += [
+        f"| {r['op']} | {r['case']} | {r['phase']} | {r['backend']} | {r['ratio']:.3f}"
+        f" | {r['low']:.3f} to {r['high']:.3f} | {r['verdict']} |"
+        for r in rows[: 3 * SHOWN]
+    ]
+    left = len(rows) - 3 * SHOWN
+    lines += ["", f"and {left} more"] if left > 0 else []
+    return "\n".join([*lines, *([""] if failed else []), *failed]) + "\n"
+
+
+def _failed(document: Mapping[str, Any]) -> list[str]:
+    return list(document["summary"].get("failed", []))[:SHOWN]
+
+
+def _quiet(row: Mapping[str, Any]) -> bool:
+    return row["verdict"] not in ("slower", "faster")
+
+
+# JUnit XML ----------------------------------------------------------------------
+
+
+def junit(report: Report, agreement: Mapping[str, Any] | None) -> str:
+    """A test case for each op and backend, and in a suite of its own for each part."""
+    xml = JUnitXml("gradwatch nightly")
+    cases: dict[str, TestCase] = {}
+    if agreement is not None:
+        told = JUnitXml.fromstring(output.junit(agreement).encode())
+        for suite in told:
+            cases |= {case.name: case for case in suite}
+    _add_steps(cases, report)
+    if cases:  # a suite without any has no counts, which a schema requires
+        xml.add_testsuite(_suite("ops", list(cases.values())))
+    xml.add_testsuite(_suite("parts", [_part(done) for done in report.parts]))
+    text: bytes = xml.tostring()  # type: ignore[no-untyped-call]  # its hint is missing
+    return text.decode()
+
+
+def _suite(name: str, cases: Sequence[TestCase]) -> TestSuite:
+    suite = TestSuite(name)
+    for case in cases:
+        suite.add_testcase(case)
+    return suite
+
+
+def _add_steps(cases: dict[str, TestCase], report: Report) -> None:
+    """What became slower fails the case of its op and backend."""
+    by_place: dict[str, list[Problem]] = defaultdict(list)
+    for problem in (*report.new, *report.known):
+        if problem.op and problem.part != "agree":
+            by_place[f"{problem.op}[{problem.backend}]"].append(problem)
+    for name, problems in by_place.items():
+        op = problems[0].op
+        case = cases.setdefault(name, TestCase(name, f"gradwatch.{op}"))
+        fault = Failure(_legal(problems[0].what), problems[0].part)
+        fault.text = _legal("\n".join(problem.told for problem in problems))
+        case.result = [one for one in case.result if not isinstance(one, Skipped)]
+        case.result += [fault]
+
+
+def _part(done: Done) -> TestCase:
+    # Rounded, since an exponent would be no time in XML.
+    case = TestCase(done.name, "gradwatch.nightly", round(done.seconds, 3))
+    if done.state == "skipped":
+        case.result = [Skipped(_legal(done.told))]
+    elif done.state != "passed":
+        kind = Error if done.state == "broken" else Failure
+        fault = kind(_legal(done.told), done.state)
+        fault.text = _legal("\n".join(problem.told for problem in done.problems))
+        case.result = [fault]
+    return case
+
+
+def _legal(text: str) -> str:
+    """Without the characters that XML has no way to write."""
+    return _NO_XML.sub("�", text)

@@ -1,0 +1,224 @@
+"""All of it, one part after another, for CI: it goes on, and it can be taken up again.
+
+A part is a function of the night that returns what it found; harness/nightly/parts.py
+has them. One that raises costs itself alone. What is done stands in a journal, so that
+a run that was killed is continued and nothing is measured twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from harness.nightly.journal import Journal
+from harness.nightly.report import junit, markdown
+from harness.project import documents, git
+from harness.project.documents import Unreadable
+from harness.project.paths import ROOT
+from harness.workers.evaluate import in_short
+
+#: What a part may end as; "broken" is one that raised.
+STATES = ("passed", "failed", "broken", "skipped")
+
+#: The share of the budget that a part may fill, for those that search without an end.
+SHARE = 0.25
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is not as expected.
+
+    `what` is the tensor, the metric or the like, `told` a line about it. Of two nights
+    a problem is the same if all but `told` are.
+    """
+
+    part: str
+    op: str
+    backend: str
+    what: str
+    told: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What makes it the same on another night."""
+        return self.part, self.op, self.backend, self.what
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a part found: one line, and what is not as expected.
+
+    `skipped` says why nothing was done, `required` which backend must be there and is
+    not; `notes` are what a reader should know and nobody has to mend.
+    """
+
+    told: str
+    problems: Sequence[Problem] = ()
+    skipped: str = ""
+    notes: Sequence[str] = ()
+    required: str = ""
+
+
+@dataclass(frozen=True)
+class Done:
+    """A part that has ended, as the journal keeps it."""
+
+    name: str
+    state: str
+    told: str
+    seconds: float
+    problems: Sequence[Problem] = ()
+    notes: Sequence[str] = ()
+    lacking: bool = False
+
+
+@dataclass(frozen=True)
+class Night:
+    """What the parts are to do, and where.
+
+    `budget` is in seconds, of the whole night; `results` is the folder with the
+    history, `folder` the one for everything that is written.
+    """
+
+    folder: Path
+    journal: Journal
+    budget: float
+    ops: Sequence[str]
+    backends: Sequence[str]
+    require: Sequence[str] = ()
+    seed: int = 0
+    jobs: int = 2
+    results: Path = ROOT / "results"
+    root: Path = ROOT
+
+    @property
+    def share(self) -> float:
+        """Seconds for a part that would search without an end."""
+        return self.budget * SHARE
+
+
+Part = Callable[[Night], Result]
+
+
+@dataclass(frozen=True)
+class Report:
+    """A night that is over."""
+
+    parts: Sequence[Done]
+    new: Sequence[Problem]
+    known: Sequence[Problem]
+    gone: Sequence[Problem]
+    environment: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """3 where a required backend is missing, 1 if anything is not as expected."""
+        if any(done.lacking for done in self.parts):
+            return 3
+        return 1 if self.new or self.known else 0
+
+
+def run(
+    night: Night,
+    parts: Mapping[str, Part],
+    progress: Callable[[Done], None] = lambda done: None,
+) -> list[Done]:
+    """Do the parts that are not done yet; one that fails does not keep others back."""
+    found = []
+    for name, part in parts.items():
+        kept = night.journal.once(f"part-{name}", partial(_attempt, name, part, night))
+        problems = [Problem(**problem) for problem in kept.pop("problems")]
+        found.append(Done(**kept, problems=problems))
+        progress(found[-1])
+    return found
+
+
+def _attempt(name: str, part: Part, night: Night) -> dict[str, Any]:
+    start = time.monotonic()
+    try:
+        result = part(night)
+        state = "failed" if result.problems or result.required else "passed"
+    except Exception as error:  # noqa: BLE001  # whatever a part raises is reported
+        told = in_short(error)
+        result = Result(told, [Problem(name, "", "", "part", told)])
+        state = "broken"
+    done = Done(
+        name,
+        "skipped" if result.skipped else state,
+        result.skipped or result.required or result.told,
+        time.monotonic() - start,
+        result.problems,
+        result.notes,
+        bool(result.required),
+    )
+    return asdict(done)
+
+
+def report(parts: Sequence[Done], previous: Sequence[Problem]) -> Report:
+    """What is new since the previous night, what was known, and what has gone."""
+    found = [problem for done in parts for problem in done.problems]
+    before = {problem.key for problem in previous}
+    now = {problem.key for problem in found}
+    return Report(
+        parts,
+        [problem for problem in found if problem.key not in before],
+        [problem for problem in found if problem.key in before],
+        [problem for problem in previous if problem.key not in now],
+        documents.surroundings(),
+    )
+
+
+def problems_of(file: Path) -> list[Problem]:
+    """Those of a previous night's document; none where there is none.
+
+    Raises:
+        Unreadable: It is damaged.
+    """
+    if not file.exists():
+        return []
+    listed = documents.read(file)["records"]
+    try:
+        names = Problem.__dataclass_fields__
+        return [Problem(**{name: one[name] for name in names}) for one in listed]
+    except (KeyError, TypeError) as error:
+        raise Unreadable(f"{file}: not of a night ({error})") from None
+
+
+def write(found: Report, night: Night) -> None:
+    """Write the document, the XML and the summary; each replaces the former whole."""
+    new = {problem.key for problem in found.new}
+    rows = [
+        {**asdict(problem), "new": problem.key in new}
+        for problem in (*found.new, *found.known)
+    ]
+    parts = [
+        {"name": d.name, "state": d.state, "told": d.told, "seconds": d.seconds}
+        for d in found.parts
+    ]
+    summary = {
+        "parts": parts,
+        "new": len(found.new),
+        "known": len(found.known),
+        "gone": [asdict(problem) for problem in found.gone],
+    }
+    judged = night.journal.path("agree")
+    agreement = documents.read(judged) if judged.exists() else None
+    documents.replace_file(night.folder / "junit.xml", junit(found, agreement))
+    documents.replace_file(night.folder / "summary.md", markdown(found))
+    documents.write(
+        documents.document(rows, summary, found.environment),
+        night.folder / "nightly.json",
+    )
+
+
+def key_of(night_options: Mapping[str, Any], root: Path = ROOT) -> dict[str, Any]:
+    """What makes two runs the same one: options, machine and state of the files."""
+    return {
+        **night_options,
+        "machine": documents.machine_name(),
+        "files": git.fingerprint(root),
+    }

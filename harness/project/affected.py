@@ -1,0 +1,40 @@
+"""What a change can have made slower: the ops and backends whose files it touches."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+from harness.project import git
+from harness.project.paths import ROOT
+from impls.catalogue import backend_names, op_names
+
+Pair = tuple[str, str]  # op, backend
+
+
+def affected(old: str, new: str, root: Path = ROOT) -> list[Pair]:
+    """Op and backend of all that run different files at two commits.
+
+    A page concerns its op, a backend's file that backend, any other file of `impls`
+    all. Raises NoCommit where one of the two is none.
+    """
+    folder = git.IMPLEMENTATIONS
+    told = git.git("diff", "--name-only", old, new, "--", folder, root=root)
+    files = [PurePosixPath(line).relative_to(folder) for line in told.splitlines()]
+    found = {pair for file in files for pair in _touched(file)}
+    return sorted(found)
+
+
+def _touched(file: PurePosixPath) -> list[Pair]:
+    ops, backends = list(op_names()), list(backend_names())
+    if file.parent.name == "ops" and not file.stem.startswith("_"):
+        ops = [op for op in ops if op == file.stem]  # none, where the page has gone
+    elif file.parent.name == "backends" and not file.stem.startswith("_"):
+        backends = [name for name in backends if name == file.stem]
+    return [(op, backend) for op in ops for backend in backends]
+
+
+def spread(pairs: list[Pair], most: int) -> list[Pair]:
+    """At most so many, evenly spread over all of them."""
+    if len(pairs) <= most:
+        return pairs
+    return [pairs[i * len(pairs) // most] for i in range(most)]

@@ -1,0 +1,341 @@
+"""Who notices what on one trial: planted errors, and right gradients falsely accused.
+
+A handler of `harness.endpoint`: it runs where the framework is. How wrong a backward is,
+is measured without any judge: it runs once more in extended precision, as does the
+right one.
+
+    effect   max |wrong - right| / max |right| of a tensor, the largest over those
+             tensors of which the comparison can say something
+    reach    max |wrong - right| / rounding radius, likewise: what the judge would
+             measure if the wrong backward itself were free of rounding
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.judging.reference import Reference, reference
+from harness.judging.rounding import PRECISIONS
+from harness.judging.verdict import Judgement, judge_tensors
+from harness.selftest import mutants, rivals
+from harness.selftest.mutants import Manual, planted
+from harness.workers.evaluate import problem_of
+from impls import catalogue
+from impls.backends import numpy_manual
+from impls.contract import Array, Problem, Result, Unsupported
+
+JUDGE = "gradwatch"
+WIDE = "longdouble"
+GRADCHECK_ELEMENTS = 48  # users keep its inputs small: its cost grows as their square
+
+Tensors = Mapping[str, Array | None]
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A wrong backward on one trial, and who rejected it.
+
+    `kind` is "number", "structure" (None, shape, dtype, not finite), "silent" (no
+    tensor of which a judge could say anything), or "same" (it came out bit for bit as
+    the right one: nobody was asked). `ratio` is the judge's own.
+    """
+
+    mistake: str
+    kind: str
+    effect: float
+    reach: float
+    ratio: float
+    limit: float
+    accused_by: Names
+    asked: Names
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """A right tensor of a backend, and who rejected it: a false alarm, if anybody."""
+
+    backend: str
+    version: str
+    tensor: str
+    verdict: str
+    ratio: float
+    limit: float
+    accused_by: Names
+    asked: Names
+
+
+def examine(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Wrong and right backwards of one problem, and who rejects which of them.
+
+    Options: `backends` (whose right gradients to look at), `planted` (try the planted
+    errors as well), `gradcheck` (ask it too, where the problem is small enough).
+    """
+    options = request["options"]
+    with np.errstate(all="ignore"):
+        bench = _bench(problem_of(request), request["backend"], options)
+        alarms = [*_alarms(bench, options)]
+        runs = [*_runs(bench)] if options["planted"] else []
+    return {
+        "alarms": [tuple(vars(alarm).values()) for alarm in alarms],
+        "runs": [tuple(vars(run).values()) for run in runs],
+    }
+
+
+def read(reply: Mapping[str, Any]) -> tuple[list[Alarm], list[Run]]:
+    """What a worker has answered."""
+    return (
+        [Alarm(*values) for values in reply["alarms"]],
+        [Run(*values) for values in reply["runs"]],
+    )
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """What all backwards of a trial are held against."""
+
+    problem: Problem
+    right: Reference
+    expected: Tensors  # of another implementation: what the rivals compare with
+    comparisons: Names
+    gradcheck: bool
+
+
+def _bench(problem: Problem, backend: str, options: Mapping[str, Any]) -> _Bench:
+    torch = catalogue.framework_of(backend) == "torch"
+    small = sum(a.size for a in problem.inputs.values()) <= GRADCHECK_ELEMENTS
+    checkable = torch and small and problem.dtype == "float64"
+    return _Bench(
+        problem,
+        reference(problem),
+        _tensors(_other(problem, backend)),
+        tuple(n for n in rivals.COMPARISONS if torch or n not in rivals.OF_TORCH),
+        options["gradcheck"] and checkable,
+    )
+
+
+def _other(problem: Problem, backend: str) -> Result:
+    """What the rivals compare with: PyTorch's gradient, or else the textbook's."""
+    if catalogue.framework_of(backend) == "torch":
+        return _ran(catalogue.load_backend(backend).prepare(_contiguous(problem)))
+    return _result(problem, mutants.right(problem.op))
+
+
+def _contiguous(problem: Problem) -> Problem:
+    """The same problem in a memory layout that every framework takes."""
+    return replace(
+        problem,
+        inputs={n: np.array(a, order="C") for n, a in problem.inputs.items()},
+        cotangents=[
+            None if a is None else np.array(a, order="C") for a in problem.cotangents
+        ],
+    )
+
+
+# Right gradients ------------------------------------------------------------------
+
+
+def _alarms(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Alarm]:
+    problem = bench.problem
+    textbook = mutants.right(problem.op)
+    for name, version, result in _right(problem, options):
+        tensors = _tensors(result)
+        for j in _judged(bench.right, result, problem.dtype):
+            accused: Names = () if j.passes else (JUDGE,)
+            one = {j.tensor: tensors[j.tensor]}
+            accused += rivals.accusers(
+                bench.comparisons, one, bench.expected, problem.dtype
+            )
+            asked = (JUDGE, *bench.comparisons)
+            judged = (j.tensor, j.verdict, j.ratio, j.limit)
+            yield Alarm(name, version, *judged, accused, asked)
+    if bench.gradcheck:
+        asked = tuple(rivals.GRADCHECKS)
+        accused = _gradchecked(problem, textbook)
+        nothing = ("all", "", 0.0, 0.0)  # gradcheck looks at all gradients at once
+        yield Alarm("textbook", np.__version__, *nothing, accused, asked)
+
+
+def _right(
+    problem: Problem, options: Mapping[str, Any]
+) -> Iterator[tuple[str, str, Result]]:
+    """Backend, version and result of each right backward, the textbook's included."""
+    for name in options["backends"]:
+        backend = catalogue.load_backend(name)
+        try:
+            yield name, backend.version(), _ran(backend.prepare(problem))
+        except (Unsupported, RuntimeError, TypeError):
+            continue  # `gradwatch agree` is there to tell why
+    if options["planted"]:
+        result = _result(problem, mutants.right(problem.op))
+        yield "textbook", np.__version__, result
+
+
+def _ran(step: Any) -> Result:
+    step.forward()
+    step.backward()
+    step.wait()
+    result: Result = step.read()
+    return result
+
+
+def _tensors(result: Result) -> Tensors:
+    return {**result.gradients, **result.state}
+
+
+def _judged(right: Reference, result: Result, dtype: str) -> tuple[Judgement, ...]:
+    return judge_tensors(right, _tensors(result), result.dtypes, dtype=dtype)
+
+
+# Planted errors -------------------------------------------------------------------
+
+
+def _runs(bench: _Bench) -> Iterator[Run]:
+    problem = bench.problem
+    manual = mutants.right(problem.op)
+    right = _result(problem, manual)
+    wide = _tensors(_result(replace(problem, dtype=WIDE), manual))
+    judged = _judged(bench.right, right, problem.dtype)
+    informative = [j.tensor for j in judged if j.vacuous < 0.5]
+    for error in planted(problem.op):
+        try:
+            result = _result(problem, error.manual)
+            wrong = _tensors(_result(replace(problem, dtype=WIDE), error.manual))
+        except (TypeError, ValueError, IndexError):
+            continue  # it does not run on these shapes: nobody can miss that
+        if _same(result, right):
+            yield Run(error.mistake, "same", 0.0, 0.0, 0.0, bench.right.limit, (), ())
+            continue
+        measured = _measured(bench, wide, wrong, result.dtypes, informative)
+        yield _run(bench, error.mistake, error.manual, result, measured)
+
+
+def _same(one: Result, other: Result) -> bool:
+    pairs = zip(_tensors(one).values(), _tensors(other).values(), strict=True)
+    return one.dtypes == other.dtypes and all(
+        a is not None and b is not None and np.array_equal(a, b, equal_nan=True)
+        for a, b in pairs
+    )
+
+
+def _run(
+    bench: _Bench,
+    mistake: str,
+    manual: Manual,
+    result: Result,
+    measured: tuple[str, float, float],
+) -> Run:
+    dtype = bench.problem.dtype
+    found = _judged(bench.right, result, dtype)
+    accused: Names = (JUDGE,) if any(not j.passes for j in found) else ()
+    asked = (JUDGE, *bench.comparisons)
+    accused += rivals.accusers(
+        bench.comparisons, _tensors(result), bench.expected, dtype
+    )
+    if bench.gradcheck:
+        asked += tuple(rivals.GRADCHECKS)
+        accused += _gradchecked(bench.problem, manual)
+    ratio = max((j.ratio for j in found if j.ratio == j.ratio), default=0.0)
+    return Run(mistake, *measured, ratio, bench.right.limit, accused, asked)
+
+
+def _result(problem: Problem, manual: Manual) -> Result:
+    """Run a `manual` in the problem's precision.
+
+    For 16 bits it runs in float32 and rounds what comes out, as fused kernels do.
+    """
+    precision = PRECISIONS.get(problem.dtype)
+    if precision is None or precision.digits >= PRECISIONS["float32"].digits:
+        return _ran(numpy_manual.Manual(problem, manual))
+    result = _ran(numpy_manual.Manual(replace(problem, dtype="float32"), manual))
+    named = {
+        n: problem.dtype if d == "float32" else d for n, d in result.dtypes.items()
+    }
+    gradients = {
+        n: None if g is None else precision.round(g)
+        for n, g in result.gradients.items()
+    }
+    state = {n: precision.round(s) for n, s in result.state.items()}
+    return Result(result.outputs, gradients, state, named)
+
+
+# How wrong it is --------------------------------------------------------------------
+
+
+def _measured(
+    bench: _Bench,
+    wide: Tensors,
+    wrong: Tensors,
+    dtypes: Mapping[str, str],
+    informative: Sequence[str],
+) -> tuple[str, float, float]:
+    """Kind, effect and reach."""
+    if any(dtypes.get(n, bench.problem.dtype) != bench.problem.dtype for n in wide):
+        return "structure", np.inf, np.inf
+    if any(_broken(bench, n, right, wrong[n]) for n, right in wide.items()):
+        return "structure", np.inf, np.inf
+    if not informative:
+        return "silent", 0.0, 0.0
+    gaps = np.array([_nearest(bench, n, wide[n], wrong[n]) for n in informative])
+    effect, reach = gaps.max(axis=0).tolist()
+    return "number", effect, reach
+
+
+def _broken(bench: _Bench, name: str, right: Any, wrong: Any) -> bool:
+    """None, of another shape, or not finite where no overflow could excuse it."""
+    if wrong is None or np.shape(wrong) != np.shape(right):
+        return True
+    sound = np.isfinite(right) & np.isfinite(bench.right.truths["first"][name].radius)
+    return bool((sound & ~np.isfinite(wrong)).any())
+
+
+def _nearest(bench: _Bench, name: str, right: Any, wrong: Any) -> tuple[float, float]:
+    """Effect and reach of a tensor: at a tie, against the nearest right answer."""
+    truths = [truths[name] for truths in bench.right.truths.values()]
+    answers = [(right, truths[0].radius)]
+    if bench.right.set_valued:
+        answers += [(truth.value, truth.radius) for truth in truths]
+    return min(_gap(wrong, *answer) for answer in answers)
+
+
+def _gap(wrong: Array, right: Any, radius: NDArray[np.float64]) -> tuple[float, float]:
+    sound = np.isfinite(right) & np.isfinite(radius)
+    gap = np.abs(wrong - right)[sound].astype(np.float64)
+    if not gap.any():
+        return 0.0, 0.0
+    scale = float(np.abs(right[sound]).max())
+    effect = float(gap.max()) / scale if scale else np.inf
+    return effect, float(np.where(gap == 0, 0, gap / radius[sound]).max())
+
+
+# gradcheck ------------------------------------------------------------------------
+
+
+def _gradchecked(problem: Problem, manual: Manual) -> Names:
+    """Names of the gradchecks that reject a backward, beside the right forward."""
+    names = list(problem.wanted)
+    state = {n: problem.inputs[n] for n in problem.op.state}
+
+    def ready(said: Manual, arrays: Sequence[Array]) -> numpy_manual.Manual:
+        inputs = {**dict(zip(names, arrays, strict=True)), **state}
+        step = numpy_manual.Manual(replace(problem, inputs=inputs), said)
+        step.forward()
+        return step
+
+    def run(*arrays: Array) -> tuple[list[Array], Callable[..., list[Array | None]]]:
+        right = ready(mutants.right(problem.op), arrays)
+        suspect = ready(manual, arrays)
+        return right.outputs, lambda *dys: _swept(suspect, dys)
+
+    return rivals.gradcheckers(run, [problem.inputs[n] for n in names])
+
+
+def _swept(step: numpy_manual.Manual, dys: Sequence[Array]) -> list[Array | None]:
+    step.cotangents = list(dys)
+    step.backward()
+    return list(step.gradients.values())

@@ -1,0 +1,267 @@
+"""Known-wrong backwards: right ones with one mistake planted in each.
+
+A textbook backward (harness/selftest/textbook.py) is spoilt in one of two ways: an edit
+of its text, listed in harness/selftest/mistakes.py, or a change to what goes in or
+comes out of it, which every op can suffer (`ANYWHERE`). Either gives a function that is
+called like an op's `manual` dialect and computes in the precision of its arrays, as a
+real one would.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import math
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.selftest import textbook
+from harness.selftest.mistakes import EDITS
+from impls.contract import Op, Shape
+
+Array = NDArray[Any]
+Manual = Callable[..., Any]
+Gradients = list[Any]
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A wrong backward of an op: `manual` is called like the page's own."""
+
+    op: str
+    mistake: str
+    manual: Manual
+
+    @property
+    def name(self) -> str:
+        """Such as "layer_norm: eps is omitted"."""
+        return f"{self.op}: {self.mistake}"
+
+
+def planted(op: Op) -> tuple[Planted, ...]:
+    """All wrong backwards of an op: its own edits, then those that every op can suffer.
+
+    Raises:
+        ValueError: an edit's fragment does not occur exactly once in the textbook's.
+    """
+    return _planted(op.name, right(op))
+
+
+def right(op: Op) -> Manual:
+    """The backward that errors are planted in; a new op's is that of its page."""
+    manual: Manual = getattr(textbook, op.name, None) or op.said("manual", "numpy")
+    return manual
+
+
+@functools.cache
+def _planted(op: str, manual: Manual) -> tuple[Planted, ...]:
+    own = (
+        Planted(op, mistake, edited(manual, before, after))
+        for mistake, before, after in EDITS.get(op, ())
+    )
+    common = (
+        Planted(op, mistake, change(manual)) for mistake, change in ANYWHERE.items()
+    )
+    return (*own, *common)
+
+
+# Edits of the text --------------------------------------------------------------
+
+
+def edited(manual: Manual, before: str, after: str) -> Manual:
+    """The same function with a fragment of its text replaced.
+
+    Raises:
+        ValueError: the fragment does not occur exactly once.
+    """
+    text = _body(manual)
+    if text.count(before) != 1:
+        raise ValueError(
+            f"{before!r} occurs {text.count(before)} times in {manual.__module__}."
+            f"{manual.__name__}: the edit needs another fragment"
+        )
+    names = {**_AT_HAND, **getattr(manual, "__globals__", {})}
+    exec(compile(text.replace(before, after), manual.__module__, "exec"), names)
+    wrong: Manual = names[manual.__name__]
+    return wrong
+
+
+def _body(manual: Manual) -> str:
+    """The function's text without decorators and docstring."""
+    lines = textwrap.dedent(inspect.getsource(manual)).splitlines()
+    (function,) = ast.parse("\n".join(lines)).body
+    assert isinstance(function, ast.FunctionDef)
+    told = function.body[0] if ast.get_docstring(function) else None
+    if told is not None:
+        del lines[told.lineno - 1 : told.end_lineno]
+    return "\n".join(lines[function.lineno - 1 :])
+
+
+def first_to(array: Array, shape: Shape) -> Array:
+    """The first of the copies, where `sum_to` would add them up."""
+    new = array.ndim - len(shape)
+    last = array[(0,) * new]
+    for axis, n in enumerate(shape):
+        last = last if n == last.shape[axis] else last.take([0], axis)
+    return np.asarray(last)
+
+
+def single(array: Array) -> Array:
+    """The values through float32."""
+    return np.asarray(array).astype(np.float32).astype(array.dtype)
+
+
+def half(array: Array) -> Array:
+    """The values through float16."""
+    return np.asarray(array).astype(np.float16).astype(array.dtype)
+
+
+_AT_HAND = {"np": np, "math": math, **{f.__name__: f for f in (first_to, single, half)}}
+
+# What every op can suffer -------------------------------------------------------
+
+Inputs = tuple[Any, ...]
+Change = Callable[[Manual], Manual]
+
+
+def _after(change: Callable[[Gradients, Inputs], Sequence[Any]]) -> Change:
+    """Spoil the gradients that come out."""
+
+    def plant(manual: Manual) -> Manual:
+        def wrong(*inputs: Any, **attributes: Any) -> Any:
+            outputs, backward = manual(*inputs, **attributes)
+            return outputs, lambda *dys: change(_copies(backward(*dys)), inputs)
+
+        return wrong
+
+    return plant
+
+
+def _copies(gradients: Sequence[Any]) -> Gradients:
+    return [np.array(g) for g in gradients]
+
+
+def _saved(change: Callable[[Array], Array]) -> Change:
+    """Spoil the tensors that the backward saves; outputs and state come out right."""
+
+    def plant(manual: Manual) -> Manual:
+        def wrong(*inputs: Any, **attributes: Any) -> Any:
+            saved = [change(np.array(a)) for a in inputs]
+            _, backward = manual(*saved, **attributes)
+            outputs, _ = manual(*inputs, **attributes)
+            return outputs, backward
+
+        return wrong
+
+    return plant
+
+
+def _cotangents(change: Callable[[Array], Array]) -> Change:
+    """Spoil the cotangents that the backward is given."""
+
+    def plant(manual: Manual) -> Manual:
+        def wrong(*inputs: Any, **attributes: Any) -> Any:
+            outputs, backward = manual(*inputs, **attributes)
+            return outputs, lambda *dys: backward(*_mapped(change, dys))
+
+        return wrong
+
+    return plant
+
+
+def _mapped(change: Callable[[Array], Any], arrays: Sequence[Any]) -> Gradients:
+    return [None if a is None else change(np.asarray(a)) for a in arrays]
+
+
+def _through(narrow: type[np.floating[Any]]) -> Change:
+    """Compute all of the backward in a narrower type, and widen what comes out."""
+
+    def plant(manual: Manual) -> Manual:
+        def wrong(*inputs: Any, **attributes: Any) -> Any:
+            narrowed = _mapped(lambda a: a.astype(narrow), inputs)
+            _, backward = manual(*narrowed, **attributes)
+            outputs, _ = manual(*inputs, **attributes)
+
+            def widened(*dys: Any) -> Gradients:
+                gradients = backward(*_mapped(lambda a: a.astype(narrow), dys))
+                return _mapped(lambda g: g.astype(inputs[0].dtype), gradients)
+
+            return outputs, widened
+
+        return wrong
+
+    return plant
+
+
+def _first(change: Callable[[Array], Any]) -> Change:
+    return _after(lambda gradients, inputs: [change(gradients[0]), *gradients[1:]])
+
+
+def _each(change: Callable[[Array], Any]) -> Change:
+    return _after(lambda gradients, inputs: [change(g) for g in gradients])
+
+
+def _put(values: Array, place: int, value: Callable[[Any], Any]) -> Array:
+    """One element, counted along the memory, replaced."""
+    if values.size:
+        values.reshape(-1)[place] = value(values.reshape(-1)[place])
+    return values
+
+
+def _swapped(gradients: Gradients, inputs: Inputs) -> Gradients:
+    return [*gradients[1::-1], *gradients[2:]]
+
+
+def _overwritten(gradients: Gradients, inputs: Inputs) -> Gradients:
+    """Of a tensor that is passed twice, the last use counts alone."""
+    later = [any(a is b for b in inputs[i + 1 :]) for i, a in enumerate(inputs)]
+    return [g * 0 if again else g for g, again in zip(gradients, later, strict=False)]
+
+
+def _other_dtype(values: Array) -> Array:
+    return values.astype(np.float64 if values.dtype == np.float32 else np.float32)
+
+
+ANYWHERE: dict[str, Change] = {
+    "every gradient is zero": _each(np.zeros_like),
+    "the first gradient has the wrong sign": _first(np.negative),
+    "the first gradient is accumulated twice": _first(lambda g: g + g),
+    "all gradients are too large by 5 in 10,000": _each(lambda g: g * (1 + 5e-4)),
+    "all gradients are too large by 2 in 100,000": _each(lambda g: g * (1 + 2e-5)),
+    "all gradients are too large by 3 in 100 million": _each(lambda g: g * (1 + 3e-8)),
+    "all gradients are too large by 5 in 10**11": _each(lambda g: g * (1 + 5e-11)),
+    "one element is too large by a tenth": _first(
+        lambda g: _put(g, g.size // 2, lambda v: v * 1.1)
+    ),
+    "the last element is not written": _first(lambda g: _put(g, -1, lambda v: 0)),
+    "elements are off by one index": _first(lambda g: np.roll(g, 1)),
+    "read in column order": _first(lambda g: g.reshape(g.shape[::-1]).transpose()),
+    "small elements are flushed to zero": _each(lambda g: g * (np.abs(g) > 1e-5)),
+    "clipped to [-1, 1]": _each(lambda g: np.clip(g, -1, 1)),
+    "counted twice where an axis has length 1": _first(
+        lambda g: g * 2 if 1 in g.shape else g
+    ),
+    "the first two gradients are swapped": _after(_swapped),
+    "of a tensor used twice, the last use overwrites": _after(_overwritten),
+    "the cotangent is taken to be ones": _cotangents(np.ones_like),
+    "the cotangent is reversed": _cotangents(np.flip),
+    "the saved tensors are those of an earlier call": _saved(
+        lambda a: np.flip(a) * a.dtype.type(0.5)
+    ),
+    "the saved tensors went through float32": _saved(single),
+    "the saved tensors went through float16": _saved(half),
+    "computed in float32": _through(np.float32),
+    "computed in float16": _through(np.float16),
+    "one element is not a number": _first(lambda g: _put(g, -1, lambda v: np.nan)),
+    "one element is infinite": _first(lambda g: _put(g, 0, lambda v: np.inf)),
+    "None for the last gradient": _after(lambda g, inputs: [*g[:-1], None]),
+    "an axis too many is kept": _first(lambda g: g[None]),
+    "axes of length 1 are dropped": _each(np.squeeze),
+    "another dtype comes back": _each(_other_dtype),
+}

@@ -1,0 +1,146 @@
+"""The judges on trial: every planted error, and every right gradient, on every backend.
+
+Trials are those of the agreement suite. A framework's worker examines its own backends;
+PyTorch's also plants the errors (NumPy's, where there is no PyTorch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from harness.judging.cases import REGIMES, Trial, trials
+from harness.selftest.examine import read
+from harness.selftest.scoring import Score
+from harness.workers.interpreters import interpreter_of
+from harness.workers.messages import Task
+from harness.workers.pool import sweep
+from impls import catalogue
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is tried.
+
+    Attributes:
+        planted: Regimes in which errors are planted, by precision.
+        gradcheck: Regimes in which gradcheck is asked as well.
+        right: Regimes in which right gradients are judged, by precision.
+        cases: How many cases of each op; 0 for all.
+        tensors: The least number of right tensors of each of float64 and float32.
+    """
+
+    planted: dict[str, Sequence[str]]
+    gradcheck: Sequence[str]
+    right: dict[str, Sequence[str]]
+    cases: int
+    tensors: int
+
+
+_VALUES = (
+    *("normal", "shifted", "large", "tiny", "mixed", "ties", "constant"),
+    "dy_ones",
+)
+# Where the answer itself is not finite, allclose calls NaN and NaN different.
+_FINITE = tuple(name for name in REGIMES if name != "infnan")
+FULL = Extent(
+    planted={
+        "float64": _VALUES,
+        "float32": _VALUES,
+        "float16": ("normal", "tiny", "mixed", "dy_ones"),
+        "bfloat16": ("normal", "tiny", "mixed", "dy_ones"),
+    },
+    gradcheck=("normal",),  # what its users give it: torch.randn
+    right={
+        "float64": _FINITE,
+        "float32": _FINITE,
+        "float16": ("normal", "tiny", "mixed", "dy_ones"),
+        "bfloat16": ("normal", "tiny", "mixed", "dy_ones"),
+    },
+    cases=0,
+    tensors=10_000,
+)
+QUICK = Extent(
+    planted=dict.fromkeys(FULL.planted, ("normal",)),
+    gradcheck=(),
+    right=dict.fromkeys(FULL.right, ("normal", "mixed")),
+    cases=1,
+    tensors=100,
+)
+
+
+def chosen(extent: Extent, ops: Sequence[str], seed: int) -> Iterator[Trial]:
+    """The trials of some ops, as many as the extent says."""
+    for name in ops:
+        op = catalogue.load_op(name)
+        cases = list(op.cases)[: extent.cases or None]
+        for dtype, regimes in extent.right.items():
+            found = trials(op, regimes=regimes, dtypes=[dtype], seed=seed)
+            yield from (trial for trial in found if trial.case in cases)
+
+
+def try_judges(
+    extent: Extent = FULL,
+    *,
+    ops: Sequence[str] = (),
+    seed: int = 0,
+    jobs: int = 2,
+    timeout: float = 60.0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Score:
+    """Who catches what, and who accuses whom falsely.
+
+    Args:
+        extent: How much is tried: `FULL` or `QUICK`.
+        ops: Names of ops; by default all.
+        seed: Of the trials' numbers.
+        jobs: How many workers run at the same time.
+        timeout: Seconds for one trial.
+        progress: Called with the number of tasks done and of all.
+    """
+    score = Score()
+    leader = "torch" if not interpreter_of("torch").why_missing else "numpy"
+    paired = {
+        task.id: (trial, task)
+        for trial in chosen(extent, ops or catalogue.op_names(), seed)
+        for task in tasks(trial, extent, leader)
+    }
+    outcomes = sweep([t for _, t in paired.values()], jobs=jobs, timeout=timeout)
+    for done, outcome in enumerate(outcomes, 1):
+        if outcome.kind == "result":
+            score.add(paired[outcome.task.id][0], *read(outcome.reply))
+        else:
+            what = f"{outcome.kind}: {outcome.message}"
+            score.missing[outcome.task.backend] = what
+        progress(done, len(paired))
+    return score
+
+
+def tasks(trial: Trial, extent: Extent, leader: str) -> Iterator[Task]:
+    """What the workers are asked about a trial, one task for each framework.
+
+    `leader` is the framework whose worker plants the errors.
+    """
+    problem = trial.problem
+    for framework, backends in _by_framework(leader).items():
+        leads = framework == leader
+        if framework == "oneflow" and problem.dtype in ("float16", "bfloat16"):
+            continue  # OneFlow 0.9.0 has no such kernels on the CPU
+        options = {
+            "backends": backends,
+            "planted": leads and trial.regime in extent.planted[problem.dtype],
+            "gradcheck": leads and trial.regime in extent.gradcheck,
+        }
+        own = [b for b in backends if catalogue.framework_of(b) == framework]
+        task = Task.of(trial, own[0])  # the framework's own way: its autograd
+        yield replace(task, request="examine", options=options)
+
+
+def _by_framework(leader: str) -> dict[str, list[str]]:
+    """Backends by the worker that examines them: the leader's runs NumPy's as well."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(catalogue.backend_names()):
+        framework = catalogue.framework_of(name)
+        host = leader if framework == "numpy" else framework
+        found.setdefault(host, []).append(name)
+    return found

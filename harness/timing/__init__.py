@@ -1,0 +1,1 @@
+"""Timing: samples taken in turn, intervals, and the comparison of two sides."""

@@ -1,0 +1,234 @@
+"""The clock: what a call takes, alone or in turn with others.
+
+Runs to be compared are timed in turn, one sample of each a round, in an order drawn
+anew for each round. A round is shorter than most of what disturbs it (a neighbour, a
+change of frequency), so that a disturbance hits both sides of a pair and leaves their
+ratio; the median over the rounds ignores the pairs that were hit on one side only. On a
+shared machine that is ten to hundreds of times tighter than one side after the other.
+
+Only the calls, and the wait for the device, are inside the clock. The first call and
+the warm-up are apart, the garbage collector is off, and every sample is kept. Each run
+finds the caches as the others left them, which a call alone would not.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import random
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from harness.timing.intervals import FEWEST
+from harness.timing.samples import Comparison, Rounds, Samples, paired
+from harness.timing.timers import NANOSECOND, SHORTEST, HostTimer, Reading, Run, Timer
+
+#: Warm-up ends when the median of a window of samples is no longer below that of the
+#: window before by more than this. Georges, Buytaert and Eeckhout (Statistically
+#: rigorous Java performance evaluation, OOPSLA 2007) wait for the last few samples to
+#: vary by 1 or 2 %; medians of windows make that rule usable beside noisy neighbours.
+STEADY = 0.02
+WINDOW = 10
+WARM_UP = 0.1  # of the budget at most: the rest is for what is kept
+
+#: Seconds from which a sample needs no batch beside a batched one: to read the timer is
+#: 0.01 % of it, so that it no longer matters whether both sides share that out alike.
+LONG = 1e-3
+
+_MOST_CALLS = 1 << 16  # of an empty function take 1 ms, so a batch needs no more
+_YOUNG = 700  # objects: CPython's own threshold for a collection, up to 3.12
+
+Now = Callable[[], int]  # nanoseconds
+
+
+def measure(run: Run, *, budget: float, timer: Timer | None = None) -> Samples:
+    """Time `run` alone for `budget` seconds. For a ratio use `compare`."""
+    return interleave({"run": run}, budget=budget, timer=timer)["run"]
+
+
+def compare(
+    a: Run, b: Run, *, budget: float, timer: Timer | None = None, seed: int = 0
+) -> Comparison:
+    """Time `a` and `b` in turn for `budget` seconds and judge b against a."""
+    both = interleave({"a": a, "b": b}, budget=budget, timer=timer, seed=seed)
+    return paired(both["a"], both["b"])
+
+
+def interleave(
+    runs: Mapping[str, Run],
+    *,
+    budget: float,
+    timer: Timer | None = None,
+    seed: int = 0,
+) -> dict[str, Samples]:
+    """Time runs in turn, in random order, for `budget` seconds in all; see `paired`.
+
+    All are called in one batch, the smallest power of two with which samples of the
+    quickest take `SHORTEST`; a run that is so much slower as to last `LONG` with fewer
+    calls makes those. The budget, in seconds, includes the warm-up. No round is begun
+    that would overrun it if it took as long as the longest so far; but the first call
+    and one sample of each are always made, and `short` says so.
+    """
+    if not runs:
+        raise ValueError("nothing to time")
+    if not 0 < budget < math.inf:
+        raise ValueError(f"a budget is a positive number of seconds, not {budget}")
+    timer = timer or HostTimer()
+    load, ticks = os.getloadavg()[0], _ticks()
+    with garbage_collector_off() as gc_was_on:
+        begun = timer.now()
+        deadline = begun + round(budget / NANOSECOND)
+        starts = _started(runs, timer, deadline)
+        calls = _batches(starts)
+        takes = {name: partial(timer, run, calls[name]) for name, run in runs.items()}
+        taken = _in_turn(takes, timer.now, deadline, random.Random(seed))
+        spent = (timer.now() - begun) * NANOSECOND
+    rounds = Rounds(budget, spent, gc_was_on, load, _stolen(ticks))
+    return {
+        name: _samples(taken[name], calls[name], starts[name], rounds) for name in runs
+    }
+
+
+@contextmanager
+def garbage_collector_off() -> Iterator[bool]:
+    """Collect, hold the collector, give it back; yields whether it was on."""
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield was_on
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@dataclass(frozen=True)
+class _Start:
+    """The calls of one run before its first sample."""
+
+    first: float  # seconds
+    latest: float  # seconds
+    calls: int  # that make a sample of `SHORTEST`
+    made: int  # in all
+    steady: bool
+
+
+def _started(runs: Mapping[str, Run], timer: Timer, deadline: int) -> dict[str, _Start]:
+    """Make each first call, then warm up each run for its share of what is left."""
+    first = {name: timer(run, 1).seconds for name, run in runs.items()}
+    for name, seconds in first.items():
+        if not 0 < seconds < math.inf:
+            raise ValueError(
+                f"the first call of {name!r} took {seconds} s: no such time"
+            )
+    share = round(WARM_UP * max(0, deadline - timer.now()) / len(runs))
+    return {name: _warm(run, timer, share, first[name]) for name, run in runs.items()}
+
+
+def _warm(run: Run, timer: Timer, nanoseconds: int, first: float) -> _Start:
+    """Double the batch until it is long enough, call until times stop falling."""
+    calls, made, seconds = 1, 1, first
+    window, before = list[float](), math.inf
+    until = timer.now() + nanoseconds
+    while timer.now() < until:
+        seconds = timer(run, calls).seconds
+        made += calls
+        if seconds * calls < SHORTEST and calls < _MOST_CALLS:
+            calls, window, before = 2 * calls, [], math.inf
+            continue
+        window.append(seconds)
+        if len(window) == WINDOW:
+            median = statistics.median(window)
+            if before < math.inf and median >= (1 - STEADY) * before:
+                return _Start(first, seconds, calls, made, steady=True)
+            window, before = [], median
+    return _Start(first, seconds, calls, made, steady=False)
+
+
+def _batches(starts: Mapping[str, _Start]) -> dict[str, int]:
+    """The quickest's batch for all, or what makes `LONG` where that is fewer."""
+    common = max(start.calls for start in starts.values())
+    return {
+        name: max(start.calls, min(common, math.ceil(LONG / start.latest)))
+        for name, start in starts.items()
+    }
+
+
+def _in_turn(
+    takes: Mapping[str, Callable[[], Reading]],
+    now: Now,
+    deadline: int,
+    order: random.Random,
+) -> dict[str, list[Reading]]:
+    """Rounds of one sample of each, shuffled, while the next will fit."""
+    names = list(takes)
+    taken: dict[str, list[Reading]] = {name: [] for name in names}
+    longest, begun = 0, now()
+    while not longest or begun + longest <= deadline:
+        order.shuffle(names)
+        for name in names:
+            taken[name].append(takes[name]())
+        _collect_young()
+        longest = max(longest, now() - begun, 1)
+        begun = now()
+    return taken
+
+
+def _collect_young() -> None:
+    """Between rounds, do what the held collector would have: cycles pin big arrays."""
+    if gc.get_count()[0] > _YOUNG:
+        gc.collect(1)
+
+
+def _samples(
+    readings: list[Reading], calls: int, start: _Start, rounds: Rounds
+) -> Samples:
+    """What was read of one run in all rounds, put together."""
+    seconds, faults, switches = zip(*readings, strict=True)
+    return Samples(
+        seconds=np.array(seconds),
+        calls=calls,
+        first=start.first,
+        warmup=start.made,
+        faults=sum(faults) / (len(faults) * calls),
+        switches=sum(switches),
+        short=_shortfall(len(readings), start, rounds),
+        rounds=rounds,
+    )
+
+
+def _shortfall(count: int, start: _Start, rounds: Rounds) -> str | None:
+    """Why the budget was too short, if it was: in one line."""
+    reasons = (
+        (not start.steady, "the warm-up was cut off before times stopped falling"),
+        (
+            count < FEWEST,
+            f"an interval needs {FEWEST} samples, there was time for {count}",
+        ),
+    )
+    said = " and ".join(reason for holds, reason in reasons if holds)
+    spent = f"{rounds.spent:.3g} s spent of {rounds.budget:.3g} s"
+    return f"{spent}: {said}" if said else None
+
+
+def _ticks() -> tuple[int, int]:
+    """Time stolen and time in all since boot, in ticks; zeros where Linux is not."""
+    try:
+        line = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0]
+    except OSError:
+        return 0, 0
+    fields = [int(ticks) for ticks in line.split()[1:9]]  # guest time is within user
+    return fields[7], sum(fields)
+
+
+def _stolen(since: tuple[int, int]) -> float:
+    """The share of the machine's time that its host gave to others."""
+    stolen, total = (now - then for now, then in zip(_ticks(), since, strict=True))
+    return stolen / total if total > 0 else 0.0

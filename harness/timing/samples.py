@@ -1,0 +1,164 @@
+"""Timing samples with their circumstances, and two of them side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from harness.timing.intervals import Estimate, Floats, of_median
+
+Verdict = Literal["faster", "slower", "no difference", "not resolved"]
+
+#: Two runs show no difference when the whole interval of their ratio is within this:
+#: 95 % of comparisons of a run with itself lie within 0.3 % (issue 6), and an interval
+#: reaches another 0.2 % to either side.
+SAME = 0.005
+
+#: Beyond these a figure is doubtful. 256 page faults per MB and call mean that all of
+#: its pages are fetched anew, below 1 that hardly any is. A load of 1 is the timed
+#: process itself. The share stolen is twice what counts as no difference.
+FAULTS_PER_MEGABYTE = 1.0
+LOAD = 1.5
+STOLEN = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """What all runs timed in turn share: for how long, and beside what.
+
+    `budget` and `spent` are seconds, the warm-up included; `load` is the one-minute
+    load average at the start, `stolen` the share of the machine's time that its host
+    gave to others.
+    """
+
+    budget: float
+    spent: float
+    gc_was_on: bool
+    load: float
+    stolen: float
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """What one run took, sample by sample.
+
+    `seconds` holds one value per sample, in the order taken: the mean of its `calls`.
+    `first` is the first call in seconds, `warmup` the number of calls before the first
+    sample. `faults` are minor page faults per call, `switches` all involuntary context
+    switches. `short` says why the budget was too short, or is None.
+    """
+
+    seconds: Floats
+    calls: int
+    first: float
+    warmup: int
+    faults: float
+    switches: int
+    short: str | None
+    rounds: Rounds
+
+    def __post_init__(self) -> None:
+        seconds = np.array(self.seconds, dtype=np.float64)
+        if seconds.ndim != 1 or not seconds.size:
+            raise ValueError("samples are a non-empty 1-d array of seconds")
+        bad = ~(np.isfinite(seconds) & (seconds > 0))
+        if bad.any():
+            where = int(bad.argmax())
+            raise ValueError(
+                f"sample {where} is {seconds[where]} s, not a positive, finite time: "
+                "the timer is broken or too coarse"
+            )
+        seconds.flags.writeable = False
+        object.__setattr__(self, "seconds", seconds)
+
+    @cached_property
+    def interval(self) -> Estimate:
+        """The median in seconds and its 95 % interval.
+
+        It covers the median of this run beside these neighbours, not that of another
+        process: for that, resample processes.
+        """
+        return of_median(self.seconds)
+
+    @property
+    def median(self) -> float:
+        """The median of the samples, in seconds a call."""
+        return self.interval.value
+
+    def doubts(self, moved: int = 0) -> tuple[str, ...]:
+        """Why the figure may mislead, a line each; `moved` is bytes a call touches."""
+        faults = FAULTS_PER_MEGABYTE * max(1.0, moved / 1e6)
+        load, stolen = self.rounds.load, self.rounds.stolen
+        found = (
+            (self.faults > faults, f"{self.faults:.0f} page faults a call"),
+            (load > LOAD, f"others were busy: load {load:.1f}"),
+            (stolen > STOLEN, f"{stolen:.0%} of the machine's time was stolen"),
+            (self.short is not None, f"budget too short: {self.short}"),
+        )
+        return tuple(line for holds, line in found if holds)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """B against A: `ratio` is the time of B over the time of A, so above 1 is slower.
+
+    `noise` is the same figure for either side against itself in the same rounds, where
+    it should be 1; `verdict` is about B, by `judged`.
+    """
+
+    a: Samples
+    b: Samples
+    ratio: Estimate
+    noise: Estimate
+    verdict: Verdict
+
+    @property
+    def short(self) -> str | None:
+        """Why the budget was too short for either side, or None."""
+        return self.a.short or self.b.short
+
+
+def paired(a: Samples, b: Samples, *, same: float = SAME) -> Comparison:
+    """Compare two runs that were timed in turn, a pair of samples from each round.
+
+    The ratio is the median over rounds of b / a, taken as logarithms so that exchanging
+    the sides inverts it. For the noise either side is paired with itself, one round
+    with the next, forwards and backwards by turns so that a steady drift cancels. These
+    pairs are as many as the others and further apart: the noise errs on the safe side.
+    """
+    if a.rounds is not b.rounds:
+        raise ValueError("only samples of the same rounds make pairs: interleave them")
+    ratio = of_median(np.log(b.seconds) - np.log(a.seconds)).exp()
+    noise = of_median(np.concatenate([_against_itself(a), _against_itself(b)])).exp()
+    return Comparison(a, b, ratio, noise, judged(ratio, noise, same=same))
+
+
+def judged(ratio: Estimate, noise: Estimate | None, *, same: float = SAME) -> Verdict:
+    """The verdict on B by its ratio to A, and by either's to itself where known.
+
+    - "no difference": the whole interval lies within a factor 1 + `same` of 1;
+    - "slower" or "faster": the interval excludes 1, and the ratio is further from 1
+      than any end of the noise's interval;
+    - "not resolved": neither, or there are too few pairs for an interval.
+    """
+    if not ratio.resolved:
+        return "not resolved"
+    if max(ratio.high, 1 / ratio.low) <= 1 + same:
+        return "no difference"
+    reach = max(noise.high, 1 / noise.low) if noise else 1.0
+    if ratio.low > 1 and ratio.value > reach:
+        return "slower"
+    if ratio.high < 1 and 1 / ratio.value > reach:
+        return "faster"
+    return "not resolved"
+
+
+def _against_itself(samples: Samples) -> Floats:
+    """Log-ratios of neighbouring samples; of a single one, that it equals itself."""
+    logs = np.log(samples.seconds)
+    steps = np.diff(logs)[::2]
+    steps[1::2] *= -1
+    return steps if steps.size else np.zeros(1)

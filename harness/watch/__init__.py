@@ -1,0 +1,1 @@
+"""The watch: what the history shows, measured again and traced to a commit."""

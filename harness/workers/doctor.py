@@ -1,0 +1,144 @@
+"""What is here and what is missing, why, and the command that mends it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from harness.project.paths import ROOT
+from harness.workers.interpreters import Interpreter, broken, interpreter_of
+from harness.workers.process import import_error, probe
+from impls.catalogue import backend_names, framework_of
+
+_PATIENCE = 30  # seconds for git: a large checkout on a cold disk is slow
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fact: `found` where it is there, else `why` not and the command to `mend` it.
+
+    A fact can be there and have a `why` all the same: a warning.
+    """
+
+    name: str
+    found: str
+    why: str = ""
+    mend: str = ""
+
+    @property
+    def state(self) -> str:
+        """One of "ok", "warning" and "missing"."""
+        if not self.found:
+            return "missing"
+        return "warning" if self.why else "ok"
+
+
+def examine(root: Path = ROOT, *, threads: int = 1) -> Iterator[Finding]:
+    """Everything that a run depends on, frameworks last: they take seconds."""
+    yield Finding("machine", _machine())
+    yield _checkout(root)
+    yield _asv()
+    yield from _frameworks(root, threads)
+
+
+def _machine() -> str:
+    cores = len(psutil.Process().cpu_affinity()) if psutil.LINUX else os.cpu_count()
+    memory = psutil.virtual_memory().total / 2**30
+    return (
+        f"{cores} cores, {memory:.0f} GiB, {platform.system()} {platform.machine()},"
+        f" Python {platform.python_version()}"
+    )
+
+
+# The checkout -----------------------------------------------------------------------
+
+
+def _checkout(root: Path) -> Finding:
+    """History is kept by commit, so results need a clean one, and all before it."""
+    try:
+        commit = _git(root, "rev-parse", "--short", "HEAD")
+        shallow = _git(root, "rev-parse", "--is-shallow-repository") == "true"
+        changed = len(_git(root, "status", "--porcelain").splitlines())
+    except FileNotFoundError:
+        return Finding("checkout", "", "git is not installed", "install git")
+    except subprocess.SubprocessError:
+        why = "no git checkout: results belong to commits"
+        return Finding("checkout", "", why, "git clone the project")
+    finding = Finding("checkout", f"commit {commit}")
+    if shallow:
+        why = "a shallow clone: history stops where it was cut"
+        return replace(finding, why=why, mend="git fetch --unshallow")
+    if changed:
+        why = f"{changed} files differ from it: results will say so"
+        return replace(finding, why=why, mend="git commit, or git stash")
+    return finding
+
+
+def _git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(root), *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def _asv() -> Finding:
+    try:
+        version = importlib.metadata.version("asv")
+    except importlib.metadata.PackageNotFoundError:
+        why = "asv is not installed: no history over commits"
+        return Finding("asv", "", why, "python -m pip install asv")
+    return Finding("asv", version)
+
+
+# Frameworks -------------------------------------------------------------------------
+
+
+def _frameworks(root: Path, threads: int) -> Iterator[Finding]:
+    names = sorted(set(map(framework_of, backend_names())))
+    found = {name: interpreter_of(name, root) for name in names}
+    runnable = [i for i in found.values() if not i.why_missing]
+    facts = probe(runnable, threads=threads)
+    for name, interpreter in found.items():
+        if name in facts and import_error(facts[name]):
+            interpreter = broken(interpreter, import_error(facts[name]), root)
+        if interpreter.why_missing:
+            yield Finding(name, "", interpreter.why_missing, interpreter.mend)
+        else:
+            yield from _framework(interpreter, facts[name])
+
+
+def _framework(interpreter: Interpreter, facts: Mapping[str, Any]) -> Iterator[Finding]:
+    name = interpreter.framework
+    parts = {"Python": facts["python"], "NumPy": facts["numpy"]}
+    versions = ", ".join(f"{part} {version}" for part, version in parts.items())
+    yield Finding(name, f"{facts['version']} ({versions}; {interpreter.shown})")
+    backends = facts["backends"].items()
+    for backend, fact in backends:
+        if fact["error"]:
+            yield Finding(backend, "", fact["error"])
+    devices = next(fact["devices"] for _, fact in backends if not fact["error"])
+    for device, why in devices.items():
+        yield Finding(f"{name} {device}", "" if why else "usable", why)
+    yield Finding(f"{name} threads", str(facts["threads"]))
+    yield _allocator(name, facts)
+
+
+def _allocator(name: str, facts: Mapping[str, Any]) -> Finding:
+    finding = Finding(f"{name} allocator", "pinned")
+    if facts["malloc_pinned"]:
+        return finding
+    why = "not pinned, for want of glibc: times of fresh processes differ more"
+    return replace(finding, found="the system's", why=why)

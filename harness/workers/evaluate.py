@@ -1,0 +1,212 @@
+"""One problem run in this interpreter: what came out, and what was touched on the way.
+
+Forward and backward run once, then the backward again on the same graph, then all of
+it afresh. What differs between the three tells a backward that spoils its saved
+tensors from one that is not deterministic.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.workers.arrays import Packed, legible, pack, unpack
+from impls import catalogue
+from impls.contract import Array, Backend, Op, Problem, Result, Step
+
+Request = Mapping[str, Any]
+
+
+class Missing(Exception):
+    """A framework or a device that this interpreter or machine does not have."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """An array that a backend was given, beside the bytes it was made from."""
+
+    name: str  # an input's, or "d" and an output's
+    array: Array
+    packed: Packed
+
+    @property
+    def changed(self) -> bool:
+        """Whether any bit of it is another."""
+        return self.array.tobytes() != self.packed[-1]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A problem after its forward and backward, with the arrays that it was given."""
+
+    step: Step
+    inputs: Sequence[Given]
+    cotangents: Sequence[Given]
+    read: dict[str, Any]
+
+    @property
+    def mutated(self) -> list[str]:
+        """Names of what was given and is no longer what it was."""
+        return [g.name for g in (*self.inputs, *self.cotangents) if g.changed]
+
+
+def evaluate(request: Request) -> dict[str, Any]:
+    """Outputs, gradients and state of an op's backend, packed; see `harness.workers.pool`.
+
+    Raises:
+        Missing: The framework or the device is not there.
+        impls.contract.Unsupported: The page or the framework declares that it cannot.
+    """
+    backend = _usable(request["backend"], request["device"])
+    first = run(backend, request)
+    mutated = first.mutated
+    again = _backward_again(first)
+    fresh = run(backend, request)
+    repeatable = _same(first.read, fresh.read)
+    return {
+        **first.read,
+        "mutated": mutated,
+        "repeatable": repeatable,
+        "saved_intact": _saved_intact(first.read["gradients"], again, repeatable),
+    }
+
+
+def run(backend: Backend, request: Request) -> Run:
+    """Forward and backward once, on fresh arrays in the layouts asked for."""
+    problem = problem_of(request)
+    step = backend.prepare(problem)
+    try:
+        step.forward()
+        step.backward()
+    finally:
+        step.wait()  # OneFlow works later: what kills it must do so at its own task
+    return Run(step, *_given(problem, request), _read(step))
+
+
+def problem_of(request: Request) -> Problem:
+    """The problem that a request describes."""
+    return Problem(
+        op=load_op(request["op"]),
+        inputs={name: unpack(packed) for name, packed in request["inputs"].items()},
+        cotangents=[
+            None if packed is None else unpack(packed)
+            for packed in request["cotangents"]
+        ],
+        attributes=request["attributes"],
+        aliases=request["aliases"],
+        dtype=request["dtype"],
+        device=request["device"],
+    )
+
+
+def load_op(name: str) -> Op:
+    """The op of a page, read anew when the page's file has changed."""
+    page = Path(name)
+    return _load_op(name, page.stat().st_mtime_ns if page.is_file() else 0)
+
+
+@functools.cache
+def _load_op(name: str, changed: int) -> Op:
+    return catalogue.load_op(name)
+
+
+def load_backend(name: str) -> Backend:
+    """Import a backend, and its framework with it.
+
+    Raises:
+        Missing: That fails; the message says how.
+    """
+    try:
+        return catalogue.load_backend(name)
+    except catalogue.UnknownName:
+        raise
+    except Exception as error:  # a broken install raises what it likes
+        raise Missing(in_short(error)) from error
+
+
+def in_short(error: BaseException) -> str:
+    """An exception in one line: its class and the first line of what it says."""
+    lines = legible(str(error)).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _usable(name: str, device: str) -> Backend:
+    backend = load_backend(name)
+    why = backend.missing(device)
+    if why:
+        raise Missing(why)
+    return backend
+
+
+def _given(problem: Problem, request: Request) -> tuple[list[Given], list[Given]]:
+    """Inputs, but for the state that the op is to update, and cotangents."""
+    inputs = [
+        Given(name, array, request["inputs"][name])
+        for name, array in problem.inputs.items()
+        if name not in problem.op.state
+    ]
+    names = (f"d{name}" for name in problem.op.outputs)
+    trios = zip(names, problem.cotangents, request["cotangents"], strict=True)
+    return inputs, [Given(n, dy, raw) for n, dy, raw in trios if dy is not None]
+
+
+def _read(step: Step) -> dict[str, Any]:
+    """Packed at once: a later backward may write into the same memory."""
+    result = step.read()
+    return {
+        "outputs": {name: pack(array) for name, array in result.outputs.items()},
+        "gradients": _gradients(result),
+        "state": {name: pack(array) for name, array in result.state.items()},
+        "dtypes": dict(result.dtypes),
+    }
+
+
+def _gradients(result: Result) -> dict[str, Packed | None]:
+    return {n: None if g is None else pack(g) for n, g in result.gradients.items()}
+
+
+def _backward_again(first: Run) -> dict[str, Packed | None] | Exception:
+    """Gradients of a second backward on the same graph, or why there is none.
+
+    What the first one did to its cotangents is undone, so that a difference can only
+    come from what the graph keeps.
+    """
+    for given in first.cotangents:
+        if given.changed:
+            given.array[...] = unpack(given.packed)
+    try:
+        first.step.backward()
+        first.step.wait()
+        return _gradients(first.step.read())
+    except Exception as error:  # noqa: BLE001  # not every graph can be swept twice
+        return error
+
+
+def _saved_intact(
+    gradients: object, again: dict[str, Packed | None] | Exception, repeatable: bool
+) -> bool:
+    """Whether nothing speaks against it: there may be no second backward to compare."""
+    if isinstance(again, Exception):
+        # torch counts writes to what it saved, and refuses in these words.
+        return "inplace operation" not in str(again)
+    return not repeatable or _same(gradients, again)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Bitwise, but for NaN: any NaN is as good as another."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    if not (isinstance(a, tuple) and isinstance(b, tuple)):
+        return bool(a == b)
+    return a == b or (a[:2] == b[:2] and _canonical(a) == _canonical(b))
+
+
+def _canonical(packed: Packed) -> bytes:
+    array = unpack(packed)
+    array[np.isnan(array)] = np.nan
+    return array.tobytes()

@@ -1,0 +1,195 @@
+"""Which Python runs which framework, and what to do where none does.
+
+A framework with a file of requirements of its own (requirements/<framework>.txt) has an
+environment of its own, .venv-<framework>; the others share the one that runs this. An
+environment variable such as GRADWATCH_PYTHON_ONEFLOW names another Python: of conda,
+say, or of another build of the framework.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from harness.project.paths import ROOT
+
+#: First major version of NumPy that a framework's binary cannot be imported with.
+NUMPY_TOO_NEW = {"oneflow": 2}
+
+_PATIENCE = 30  # seconds for an interpreter to start: a cold disk is slow
+
+_QUESTION = """
+import importlib.metadata, importlib.util, json, sys
+def version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+spec = importlib.util.find_spec(sys.argv[1])
+# What is left of a removed package is a folder without __init__: no loader.
+print(json.dumps({"python": list(sys.version_info[:2]), "numpy": version("numpy"),
+                  "framework": bool(spec and spec.loader)}))
+"""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python for a framework; `why_missing` is empty where it can be used.
+
+    `shown` is how to name it to a person, `mend` the command that mends it.
+    """
+
+    framework: str
+    python: Path
+    shown: str
+    why_missing: str = ""
+    mend: str = ""
+
+
+def variable(framework: str) -> str:
+    """The environment variable that names another Python for a framework."""
+    return f"GRADWATCH_PYTHON_{framework.upper()}"
+
+
+def interpreter_of(framework: str, root: Path = ROOT) -> Interpreter:
+    """The Python that runs a framework, examined but for importing the framework."""
+    found = _placed(framework, root)
+    if not found.python.exists():
+        return _absent(found, root)
+    try:
+        return _examined(found, _ask(found.python, framework), root)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        why = f"{found.shown} does not run ({_inside(_reason(error), root)})"
+        return _broken(found, why, root)
+
+
+def broken(interpreter: Interpreter, error: str, root: Path = ROOT) -> Interpreter:
+    """The same interpreter, whose framework is installed but cannot be imported."""
+    why = f"{interpreter.framework} is installed but broken: {_inside(error, root)}"
+    return _broken(interpreter, why, root)
+
+
+def _placed(framework: str, root: Path) -> Interpreter:
+    """Where the framework's Python is to be; it need not be there."""
+    named = os.environ.get(variable(framework))
+    if named:
+        return Interpreter(framework, Path(named).expanduser().absolute(), named)
+    if _environment(framework, root) != ".venv":
+        return _within(framework, root, _environment(framework, root))
+    if Path(sys.prefix).name.startswith(".venv-"):  # asv may run us in such a one
+        return _within(framework, root, ".venv")
+    shown = _inside(sys.executable, root)
+    here = "the running Python" if shown == sys.executable else shown
+    return Interpreter(framework, Path(sys.executable), here)
+
+
+def _environment(framework: str, root: Path) -> str:
+    own = (root / "requirements" / f"{framework}.txt").is_file()
+    return f".venv-{framework}" if own else ".venv"
+
+
+def _within(framework: str, root: Path, environment: str) -> Interpreter:
+    python = root / environment / "bin" / "python"
+    return Interpreter(framework, python, f"{environment}/bin/python")
+
+
+def _absent(found: Interpreter, root: Path) -> Interpreter:
+    """There is no such file: the environment was never made, or could not be."""
+    if os.environ.get(variable(found.framework)):
+        why = f"{variable(found.framework)} names {found.shown}, which is not there"
+        mend = f"set it to a Python that has {found.framework}, or unset it"
+        return replace(found, why_missing=why, mend=mend)
+    environment = found.python.parent.parent.name
+    if found.python.is_symlink():
+        why = f"{found.shown} does not run (the Python it was made from is gone)"
+        return _broken(found, why, root)
+    note = root / ".uv" / f"{found.framework}-skipped.json"
+    try:  # scripts/environments.py leaves word of what it could not make, and why
+        reason = str(json.loads(note.read_text(encoding="utf-8"))["reason"])
+    except (OSError, ValueError, KeyError, TypeError):
+        why, mend = f"{environment} has not been made", "make environments"
+    else:
+        why = f"{environment} could not be made: {reason}"
+        mend = f"make {found.framework}"
+    return replace(found, why_missing=why, mend=mend)
+
+
+def _ask(python: Path, framework: str) -> dict[str, Any]:
+    """Versions of Python and NumPy, and whether the framework is installed.
+
+    Raises:
+        OSError, ValueError, subprocess.SubprocessError: It does not run.
+    """
+    done = subprocess.run(
+        [python, "-c", _QUESTION, framework],
+        cwd=ROOT,  # nothing in the caller's folder is to be taken for the framework
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE,
+    )
+    if done.returncode:
+        raise ValueError(done.stderr.strip() or f"exit status {done.returncode}")
+    try:  # whatever a site's own start-up files print comes before
+        facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        raise ValueError(f"it answers {done.stdout[:40]!r}") from None
+    return facts
+
+
+def _examined(found: Interpreter, facts: Mapping[str, Any], root: Path) -> Interpreter:
+    framework, limit = found.framework, NUMPY_TOO_NEW.get(found.framework)
+    if not facts["framework"]:
+        why = f"{framework} is not installed in {found.shown}"
+        return _lacking(found, why, f'"{framework}"', root)
+    if not facts["numpy"]:
+        why = f"NumPy is not installed in {found.shown}"
+        return _lacking(found, why, '"numpy"', root)
+    if limit and int(facts["numpy"].partition(".")[0]) >= limit:
+        why = f"NumPy {facts['numpy']} in {found.shown} is too new for {framework}"
+        return _lacking(found, why, f'"numpy<{limit}"', root)
+    return found
+
+
+def _lacking(found: Interpreter, why: str, package: str, root: Path) -> Interpreter:
+    """A package is missing: environments of ours are made anew."""
+    if _is_ours(found, root):
+        return _broken(found, why, root)
+    return replace(found, why_missing=why, mend=f"{_pip(found)} install {package}")
+
+
+def _broken(found: Interpreter, why: str, root: Path) -> Interpreter:
+    mend = f"{_pip(found)} install --force-reinstall {found.framework}"
+    if _is_ours(found, root):
+        mend = f"rm -rf {found.python.parent.parent.name} && make environments"
+    return replace(found, why_missing=why, mend=mend)
+
+
+def _pip(found: Interpreter) -> str:
+    named = os.environ.get(variable(found.framework))
+    return f"{named or 'python'} -m pip"
+
+
+def _is_ours(found: Interpreter, root: Path) -> bool:
+    """Whether it is an environment that `make environments` makes."""
+    folder = found.python.parent.parent
+    return folder.parent == root and folder.name.startswith(".venv")
+
+
+def _inside(text: str, root: Path) -> str:
+    """Paths of the checkout as seen from its top: a message may be published."""
+    return text.replace(f"{root}{os.sep}", "")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"no answer in {error.timeout:g} s"
+    if isinstance(error, OSError):
+        return error.strerror or repr(error)
+    return str(error).splitlines()[-1]

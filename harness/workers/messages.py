@@ -1,0 +1,148 @@
+"""What a worker is asked to run, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from harness.workers.arrays import pack, plain, unpack
+from impls.catalogue import framework_of
+from impls.contract import Problem, Result
+
+if TYPE_CHECKING:
+    from harness.judging.cases import Trial
+
+LARGEST = 2_000_000_000  # bytes: execnet's lengths are signed integers of 32 bits
+
+
+@dataclass(frozen=True)
+class Task:
+    """A problem for a backend. `op` is a name, or the path of a page.
+
+    All inputs arrive in `layout` and all cotangents in `cotangent_layout`, names of
+    `harness.workers.arrays.LAYOUTS`. `request` is a handler of `harness.endpoint`, which
+    finds `options` beside the problem. `id` is the caller's; nothing depends on it.
+    """
+
+    id: str
+    op: str
+    backend: str
+    problem: Problem
+    layout: str = "contiguous"
+    cotangent_layout: str = "contiguous"
+    request: str = "evaluate"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, trial: Trial, backend: str, device: str = "cpu") -> Task:
+        """A trial on a backend and a device."""
+        return cls(
+            f"{trial.name} {backend} {device}",
+            trial.op,
+            backend,
+            replace(trial.problem, device=device),
+            trial.layout,
+            trial.cotangent_layout,
+        )
+
+    @property
+    def framework(self) -> str:
+        """Whose worker runs it."""
+        return framework_of(self.backend)
+
+    @property
+    def device(self) -> str:
+        """Where it runs: "cpu" or "cuda"."""
+        return self.problem.device
+
+    @property
+    def nbytes(self) -> int:
+        """What its arrays take on the wire, in bytes."""
+        arrays = (*self.problem.inputs.values(), *self.problem.cotangents)
+        return sum(array.nbytes for array in arrays if array is not None)
+
+    def payload(self) -> dict[str, Any]:
+        """The request in builtin types.
+
+        Raises:
+            TypeError: An array or an attribute is of a type that cannot travel.
+            ValueError: The arrays are too large to travel.
+        """
+        if self.nbytes > LARGEST:
+            raise ValueError(f"{self.nbytes} bytes of arrays: {LARGEST} can travel")
+        problem = self.problem
+        return {
+            "op": self.op,
+            "backend": self.backend,
+            "inputs": {n: pack(a, self.layout) for n, a in problem.inputs.items()},
+            "cotangents": [
+                None if array is None else pack(array, self.cotangent_layout)
+                for array in problem.cotangents
+            ],
+            "attributes": plain(dict(problem.attributes)),
+            "aliases": dict(problem.aliases),
+            "dtype": problem.dtype,
+            "device": problem.device,
+            "options": plain(dict(self.options)),
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a task.
+
+    kind          result, unsupported (declared), error (an exception), crash, timeout,
+                  or missing (no such framework or device here)
+    result        what was computed, if the kind is that and the request "evaluate"
+    message       one line, if it is not; `trace` is the traceback or standard error
+    mutated       inputs, and for cotangents "d" and the output, that were written to
+    saved_intact  False if a second backward on the same graph differs from the first,
+                  while a fresh run does not: saved tensors were written to
+    repeatable    False if a fresh run differs from the first in any bit but a NaN's
+    seconds       what the worker took for all of it
+    version       the framework's
+    reply         the worker's whole answer, if the request is another
+    """
+
+    task: Task
+    kind: str
+    result: Result | None = None
+    message: str = ""
+    trace: str = ""
+    mutated: tuple[str, ...] = ()
+    saved_intact: bool = True
+    repeatable: bool = True
+    seconds: float = 0.0
+    version: str = ""
+    reply: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, task: Task, reply: Mapping[str, Any], version: str) -> Outcome:
+        """A worker's answer to a task."""
+        evaluated = task.request == "evaluate" and reply["kind"] == "result"
+        return cls(
+            task,
+            reply["kind"],
+            result=_result(reply) if evaluated else None,
+            message=reply.get("message", ""),
+            trace=reply.get("trace", ""),
+            mutated=tuple(reply.get("mutated", ())),
+            saved_intact=reply.get("saved_intact", True),
+            repeatable=reply.get("repeatable", True),
+            seconds=reply["seconds"],
+            version=version,
+            reply={} if evaluated else reply,
+        )
+
+
+def _result(reply: Mapping[str, Any]) -> Result:
+    return Result(
+        outputs={name: unpack(packed) for name, packed in reply["outputs"].items()},
+        gradients={
+            name: None if packed is None else unpack(packed)
+            for name, packed in reply["gradients"].items()
+        },
+        state={name: unpack(packed) for name, packed in reply["state"].items()},
+        dtypes=dict(reply["dtypes"]),
+    )

@@ -1,0 +1,396 @@
+"""Many problems run by long-lived workers: what comes back, and at what cost.
+
+    for outcome in sweep(tasks, jobs=2, timeout=60.0):
+        ...
+
+A worker's crash or hang costs the one task that it was at, which gets that for its
+outcome; the worker is replaced and the sweep goes on. Tasks travel several at a time,
+so that a worker need not wait for the next.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any
+
+from harness.workers import interpreters
+from harness.workers.interpreters import Interpreter
+from harness.workers.messages import Outcome, Task
+from harness.workers.process import STARTING, Died, Event, Worker, import_error
+from impls.catalogue import backend_names, known, load_op
+from impls.contract import Array, Problem
+
+__all__ = ["Fleet", "Outcome", "Task", "run_one", "sweep"]
+
+TIMEOUT = 60.0  # seconds for one task: a hundred times the longest of ours
+
+#: Work under way to a worker, in seconds and in tasks: many round trips of about 1 ms,
+#: and little that another worker could have taken.
+AHEAD = 0.05
+MOST = 32
+#: Bytes under way beside the first task: what a pipe holds (64 KiB, pipe(7)), less
+#: what a task needs besides its arrays. Writing more blocks while the worker is busy.
+ROOM = 48 << 10
+#: Seconds of work that are worth another worker: it takes that long to import torch.
+WORTH = 2.0
+#: Seconds between two looks at whether another worker is needed.
+LOOK = 1.0
+#: Jobs that a worker counts for where it is not one. OneFlow's threads poll: they take
+#: 1.5 cores, and are slowed by half as much again by whatever runs beside them there.
+JOBS = {"oneflow": 2}
+#: How often a framework's workers may fail to start in a row.
+STARTS = 3
+
+
+def sweep(
+    tasks: Iterable[Task], *, jobs: int = 1, timeout: float = TIMEOUT, threads: int = 1
+) -> Iterator[Outcome]:
+    """Outcomes of all tasks, as they come; at most `jobs` workers at a time."""
+    with Fleet(jobs=jobs, threads=threads) as fleet:
+        yield from fleet.run(tasks, timeout=timeout)
+
+
+def run_one(
+    op: str,
+    backend: str,
+    inputs: Mapping[str, Array],
+    cotangents: Sequence[Array | None],
+    attributes: Mapping[str, Any] | None = None,
+    *,
+    dtype: str = "float64",
+    device: str = "cpu",
+    timeout: float = TIMEOUT,
+    fleet: Fleet | None = None,
+) -> Outcome:
+    """The outcome of one problem; a fleet of your own saves starting a worker."""
+    problem = Problem(
+        load_op(op), inputs, cotangents, attributes or {}, dtype=dtype, device=device
+    )
+    task = Task(op, op, backend, problem)
+    (outcome,) = (fleet.run if fleet else sweep)([task], timeout=timeout)
+    return outcome
+
+
+@dataclass
+class _Lane:
+    """A worker with the tasks that are under way to it, oldest first."""
+
+    framework: str
+    interpreter: Interpreter
+    worker: Worker
+    since: float  # when it was last heard of, or given work after having none
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    overdue: bool = False
+    pace: float = 0.0  # seconds for a task, of late
+    flying: deque[Task] = field(default_factory=deque)
+
+    @property
+    def version(self) -> str:
+        """The framework's, as the worker says."""
+        return str(self.facts.get("version", ""))
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has answered for the first time."""
+        return bool(self.facts)
+
+    def has_room_for(self, task: Task) -> bool:
+        """Whether the worker can be sent a task before it has answered all others."""
+        if not self.flying:
+            return True
+        under_way = sum(flying.nbytes for flying in self.flying)
+        most = min(MOST, 1 + int(AHEAD / self.pace)) if self.pace else 1
+        return len(self.flying) < most and under_way + task.nbytes <= ROOM
+
+    def work(self) -> float:
+        """Seconds for a task: as of late, or as long as the present one has taken."""
+        at_it = self.ready and self.flying
+        waited = time.monotonic() - self.since if at_it else 0.0
+        return max(self.pace, waited)
+
+    def answered(self, seconds: float, at: float) -> Task:
+        """Note an answer to the oldest task, which is returned."""
+        if not self.overdue:
+            self.since = at
+        self.pace = (self.pace + seconds) / 2 if self.pace else seconds
+        return self.flying.popleft()
+
+    def expire(self, end: Callable[[], None]) -> None:
+        """End the worker, whose task has taken too long."""
+        self.overdue, self.since = True, time.monotonic()
+        end()
+
+    def deadline(self, timeout: float) -> float:
+        """When to lose patience, in monotonic seconds."""
+        if self.overdue:
+            return self.since + LOOK  # its end comes at once, but for strange reasons
+        if not self.ready:
+            return self.since + STARTING
+        return self.since + timeout if self.flying else float("inf")
+
+
+class Fleet:
+    """Workers that live from one run to the next; close it, or use it in `with`.
+
+    `facts` holds what each framework's first worker said of itself: versions, devices.
+    """
+
+    def __init__(self, *, jobs: int = 1, threads: int = 1) -> None:
+        if jobs < 1:
+            raise ValueError(f"at least one job, not {jobs}")
+        self.jobs, self.threads = jobs, threads
+        self.facts: dict[str, Mapping[str, Any]] = {}
+        self._events: SimpleQueue[Event] = SimpleQueue()
+        self._interpreters: dict[str, Interpreter] = {}
+        self._lanes: list[_Lane] = []
+        self._failed_starts: dict[str, int] = {}
+        self._waiting: dict[str, deque[Task]] = {}
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all workers."""
+        for lane in self._lanes:
+            lane.worker.kill()  # all of them before waiting for any
+        while self._lanes:
+            self._lanes.pop().worker.close()
+
+    def run(
+        self, tasks: Iterable[Task], *, timeout: float = TIMEOUT
+    ) -> Iterator[Outcome]:
+        """Outcomes of all tasks, as they come; `timeout` is seconds for each.
+
+        Raises:
+            impls.catalogue.UnknownName: A task names no backend.
+            RuntimeError: Another run of this fleet has not come to its end.
+        """
+        if self._waiting:
+            raise RuntimeError("the fleet is busy with another run: finish that first")
+        self._waiting = _by_framework(tasks)
+        try:
+            yield from self._without_interpreter()
+            while any(self._waiting.values()) or any(x.flying for x in self._lanes):
+                yield from self._staff()
+                for lane in self._lanes:
+                    yield from self._feed(lane, timeout)
+                yield from self._attend(timeout)
+        finally:
+            for lane in [lane for lane in self._lanes if lane.flying]:
+                self._drop(lane)  # the caller gave up: nobody wants its answers
+            self._waiting = {}
+
+    def _without_interpreter(self) -> Iterator[Outcome]:
+        for framework in self._waiting:
+            if framework not in self._interpreters:
+                found = interpreters.interpreter_of(framework)
+                self._interpreters[framework] = found
+            yield from self._give_up_if_missing(framework)
+
+    def _give_up_if_missing(self, framework: str) -> Iterator[Outcome]:
+        found = self._interpreters[framework]
+        waiting = self._waiting[framework]
+        while found.why_missing and waiting:
+            message = f"{found.why_missing}; to mend it: {found.mend}"
+            yield Outcome(waiting.popleft(), "missing", message=message)
+
+    # --- workers ------------------------------------------------------------------
+
+    def _staff(self) -> Iterator[Outcome]:
+        """Start workers where tasks wait for one, as many as there are jobs."""
+        for lane in [x for x in self._lanes if x.ready and not x.flying]:
+            if not lane.worker.alive:
+                self._drop(lane)  # it died with nothing to do, which costs no task
+        while framework := self._understaffed():
+            spare = self._spare()
+            if spare and len(self._lanes) >= self.jobs:
+                self._drop(spare)
+            try:
+                self._hire(framework)
+            except Died as reason:
+                yield from self._failed_to_start(framework, str(reason))
+
+    def _understaffed(self) -> str:
+        """The framework that most needs another worker now and may have it, or ""."""
+        busy = [lane for lane in self._lanes if not self._is_idle(lane)]
+        needs = {
+            name: self._need(name)
+            for name, tasks in self._waiting.items()
+            if tasks and self._fits(name, busy)
+        }
+        # Heavy ones first, before there is much for the caller to do beside them.
+        best = max(needs, key=lambda n: (needs[n], JOBS.get(n, 1)), default="")
+        staffed = any(lane.framework == best for lane in self._lanes)
+        return "" if staffed and needs[best] < WORTH else best
+
+    def _fits(self, framework: str, beside: Sequence[_Lane]) -> bool:
+        """Whether the jobs suffice for one more worker to be busy beside these."""
+        jobs = sum(JOBS.get(lane.framework, 1) for lane in beside)
+        return not beside or jobs + JOBS.get(framework, 1) <= self.jobs
+
+    def _need(self, framework: str) -> float:
+        """Seconds of work for one more worker; infinite where there is none yet."""
+        staff = [lane for lane in self._lanes if lane.framework == framework]
+        if not staff:
+            return math.inf
+        pace = max(lane.work() for lane in staff)
+        return len(self._waiting[framework]) * pace / (1 + len(staff))
+
+    def _is_idle(self, lane: _Lane) -> bool:
+        return not lane.flying and not self._waiting.get(lane.framework)
+
+    def _spare(self) -> _Lane | None:
+        """An idle worker that may go; one of each framework stays for the next run.
+
+        Idle it takes memory alone, and another would take seconds to import.
+        """
+        staff = Counter(lane.framework for lane in self._lanes)
+        spare = (x for x in self._lanes if self._is_idle(x) and staff[x.framework] > 1)
+        return next(spare, None)
+
+    def _hire(self, framework: str) -> None:
+        found = self._interpreters[framework]
+        worker = Worker(found, self._events, threads=self.threads)
+        self._lanes.append(_Lane(framework, found, worker, time.monotonic()))
+
+    def _drop(self, lane: _Lane) -> None:
+        self._lanes.remove(lane)
+        lane.worker.close()
+
+    def _failed_to_start(self, framework: str, reason: str) -> Iterator[Outcome]:
+        """Try again, but not for ever: then the framework is missing."""
+        self._failed_starts[framework] = self._failed_starts.get(framework, 0) + 1
+        if self._failed_starts[framework] >= STARTS:
+            found = self._interpreters[framework]
+            self._interpreters[framework] = interpreters.broken(found, reason)
+            yield from self._give_up_if_missing(framework)
+
+    # --- tasks --------------------------------------------------------------------
+
+    def _feed(self, lane: _Lane, timeout: float) -> Iterator[Outcome]:
+        """Send what the worker has room for."""
+        waiting = self._waiting.get(lane.framework)
+        if not lane.ready or lane.overdue:
+            return
+        busy = [other for other in self._lanes if other.flying]
+        if not (lane.flying or self._fits(lane.framework, busy)):
+            return
+        while waiting and lane.has_room_for(waiting[0]):
+            task = waiting.popleft()
+            try:
+                payload = task.payload()
+            except (TypeError, ValueError, LookupError) as error:
+                yield Outcome(task, "error", message=str(error))
+                continue
+            if not lane.flying:
+                lane.since = time.monotonic()
+            lane.flying.append(task)
+            _send(lane, task, payload, timeout)
+
+    def _attend(self, timeout: float) -> Iterator[Outcome]:
+        """Wait for the next event or deadline, and do what follows from it."""
+        lane = min(self._lanes, key=lambda lane: lane.deadline(timeout), default=None)
+        if lane is None:
+            return
+        try:
+            event = self._next(lane.deadline(timeout) - time.monotonic())
+        except Empty:
+            yield from self._nothing_heard(lane, timeout)
+            return
+        lane = next((x for x in self._lanes if x.worker is event.worker), None)
+        if lane is not None:
+            yield from self._heard(lane, event, timeout)
+
+    def _next(self, patience: float) -> Event:
+        """The next event; those that have come are taken however late it is.
+
+        Raises:
+            Empty: There is none.
+        """
+        if patience <= 0:
+            return self._events.get_nowait()
+        return self._events.get(timeout=min(patience, LOOK))
+
+    def _nothing_heard(self, lane: _Lane, timeout: float) -> Iterator[Outcome]:
+        """Of any worker; `lane` is the one whose deadline comes first."""
+        if time.monotonic() < lane.deadline(timeout):
+            return
+        if lane.overdue:  # killed, and yet its pipe stays open
+            yield from self._ended(lane, timeout)
+        else:
+            lane.expire(lane.worker.interrupt)
+
+    def _heard(self, lane: _Lane, event: Event, timeout: float) -> Iterator[Outcome]:
+        if event.reply is None:
+            yield from self._ended(lane, timeout)
+        elif not lane.ready:
+            lane.facts = event.reply
+            yield from self._introduced(lane)
+        else:
+            task = lane.answered(event.reply["seconds"], event.at)
+            yield Outcome.of(task, event.reply, lane.version)
+
+    def _introduced(self, lane: _Lane) -> Iterator[Outcome]:
+        """The first answer: what the worker has. Without a backend it is no use."""
+        self._failed_starts.pop(lane.framework, None)
+        self.facts[lane.framework] = lane.facts
+        why = import_error(lane.facts)
+        if why:
+            found = interpreters.broken(lane.interpreter, why)
+            self._interpreters[lane.framework] = found
+            self._drop(lane)
+            yield from self._give_up_if_missing(lane.framework)
+
+    def _ended(self, lane: _Lane, timeout: float) -> Iterator[Outcome]:
+        """A worker is gone: blame the task it was at, give the others back."""
+        end, where = lane.worker.end(), lane.worker.where()
+        trace = lane.worker.tail()
+        blamed = lane.flying.popleft() if lane.flying else None
+        self._waiting.get(lane.framework, deque()).extendleft(reversed(lane.flying))
+        self._drop(lane)
+        if not lane.ready:
+            yield from self._failed_to_start(lane.framework, f"{end} while starting")
+        elif blamed is not None:
+            late = f"no answer in {timeout:g} s" if lane.overdue else ""
+            yield Outcome(
+                blamed,
+                "timeout" if late else "crash",
+                message=f"{late or end} {where}".strip(),
+                trace=trace,
+                version=lane.version,
+            )
+
+
+def _by_framework(tasks: Iterable[Task]) -> dict[str, deque[Task]]:
+    backends = backend_names()
+    waiting: dict[str, deque[Task]] = {}
+    for task in tasks:
+        known("backend", task.backend, backends)
+        waiting.setdefault(task.framework, deque()).append(task)
+    return waiting
+
+
+def _send(lane: _Lane, task: Task, payload: Mapping[str, Any], timeout: float) -> None:
+    """A task that the pipe does not hold waits for the worker, which may not read."""
+    watch = threading.Timer(timeout, lane.expire, [lane.worker.kill])
+    if task.nbytes > ROOM:
+        watch.start()
+    try:
+        lane.worker.send(task.request, payload)
+    finally:
+        watch.cancel()

@@ -1,0 +1,260 @@
+"""The fuzzer finds what is planted, shrinks it, and writes scripts that really run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.agreement import store
+from harness.agreement.fuzz import Hunt
+from harness.project.documents import Unreadable
+from impls.catalogue import load_op
+from tests.pages import CUBE
+
+ROOT = Path(__file__).parents[2]
+BACKWARD = "lambda dy: (3 * x**2 * dy,)"
+MAXIMUM = (ROOT / "impls" / "ops" / "maximum.py").read_text()
+
+# Wrong gradients that ordinary numbers never show: (page, what is replaced, by what).
+PLANTED = {
+    "a length of 1": (CUBE, BACKWARD, "lambda dy: ((3 + (1 in x.shape)) * x**2 * dy,)"),
+    "a negative stride": (
+        CUBE,
+        BACKWARD,
+        "lambda dy: ((3 + any(s < 0 for s in x.strides)) * x**2 * dy,)",
+    ),
+    "above 1e3": (
+        CUBE,
+        BACKWARD,
+        "lambda dy: (np.where(abs(x) > 1e3, 4, 3).astype(x.dtype) * x**2 * dy,)",
+    ),
+    "an exact tie": (
+        MAXIMUM,
+        "sum_to(dy - da, b.shape)",
+        "sum_to(dy * (b >= a), b.shape)",
+    ),
+}
+DEADLY = (
+    CUBE,
+    f"return x**3, {BACKWARD}",
+    f"""import os
+    return x**3 if x.size else os.abort(), {BACKWARD}""",
+)
+
+
+def plant(folder, page, old, new):
+    assert old in page
+    file = folder / "scratch.py"
+    file.write_text(page.replace(old, new))
+    return str(file)
+
+
+def shrunk(fleet, page, *, seed=0, backends=("numpy_manual",), budget=6):
+    """The first finding that comes for the second time: it has been shrunk."""
+    seen = set()
+    for finding in Hunt(backends, fleet, seed).run({page: load_op(page)}, budget):
+        if finding.site in seen:
+            return finding
+        seen.add(finding.site)
+    raise AssertionError(f"nothing is shrunk in {budget} s; met: {seen}")
+
+
+@pytest.fixture(scope="module")
+def tie(fleet, tmp_path_factory):
+    """A shrunk finding, and the folder that it was saved to."""
+    folder = tmp_path_factory.mktemp("findings")
+    page = plant(folder, *PLANTED["an exact tie"])
+    finding = shrunk(fleet, page)
+    store.save(finding, folder)
+    return finding, folder
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("kind", PLANTED)
+def test_a_planted_error_is_found_and_shrunk(fleet, tmp_path, kind, seed):
+    finding = shrunk(fleet, plant(tmp_path, *PLANTED[kind]), seed=seed)
+    assert finding.site.verdict == "disagree"
+    assert finding.site.place.startswith("backward")
+    assert finding.elements <= 4  # what issue 10 asks for
+
+
+def test_a_right_page_gives_no_finding(fleet, tmp_path):
+    page = plant(tmp_path, CUBE, BACKWARD, BACKWARD)
+    hunt = Hunt(["numpy_manual", "numpy_graph"], fleet)
+    assert list(hunt.run({page: load_op(page)}, 2)) == []
+    assert hunt.tried > 20
+
+
+def test_a_worker_that_dies_is_a_finding_and_is_shrunk(fleet, tmp_path):
+    page = plant(tmp_path, *DEADLY)
+    finding = shrunk(fleet, page, budget=30)
+    assert finding.site.verdict == "crash"
+    assert list(finding.shapes.values()) == [(0,)]
+    assert "SIGABRT" in finding.record["message"]
+
+
+def test_the_same_seed_finds_the_same(fleet, tmp_path):
+    page = plant(tmp_path, *PLANTED["above 1e3"])
+    hunts = (Hunt(["numpy_manual"], fleet, 5) for _ in range(2))
+    one, other = (next(hunt.run({page: load_op(page)}, 60)) for hunt in hunts)
+    assert one == other
+
+
+# --- the script ------------------------------------------------------------------
+
+
+def run_script(text, folder):
+    file = folder / "repro.py"
+    file.write_text(text)
+    return subprocess.run(
+        [sys.executable, "-W", "error", str(file)],
+        cwd=folder,
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_the_script_runs_by_itself_and_exits_1_while_the_defect_is_there(tie, tmp_path):
+    finding, _ = tie
+    done = run_script(finding.repro, tmp_path)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "exact" in done.stdout
+
+
+def test_the_script_exits_0_when_the_defect_has_gone(tie, tmp_path):
+    finding, _ = tie
+    _, right, wrong = PLANTED["an exact tie"]
+    assert wrong in finding.repro
+    done = run_script(finding.repro.replace(wrong, right), tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("backend", ["torch_autograd", "torch_custom", "torch_formula"])
+def test_a_script_for_pytorch_needs_only_pytorch(fleet, tmp_path, backend):
+    pytest.importorskip("torch")
+    old, new = {
+        "torch_autograd": ("return x**3\n", "return x**3 + x.detach()\n"),
+        "torch_custom": ("return 3 * x * x * dy", "return 4 * x * x * dy"),
+        "torch_formula": ("x * x * x\n", "x * x * x if hasattr(xp, 'ties') else x\n"),
+    }[backend]
+    page = plant(tmp_path, CUBE, old, new)
+    finding = shrunk(fleet, page, backends=[backend], budget=10)
+    done = run_script(finding.repro, tmp_path)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "impls" not in finding.repro
+
+
+# --- on disk ---------------------------------------------------------------------
+
+
+def test_a_finding_is_read_as_it_was_written(tie):
+    finding, folder = tie
+    (read,) = store.load(folder)
+    assert read.site == finding.site
+    assert store.paragraph(read) == store.paragraph(finding)
+
+
+def test_a_finding_is_strict_json(tie):
+    finding, folder = tie
+    text = (folder / finding.site.id / "finding.json").read_text()
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    assert json.loads(text, parse_constant=refuse)["op"] == "maximum"
+
+
+def test_a_finding_that_cannot_be_written_leaves_the_old_one(tie, monkeypatch):
+    finding, folder = tie
+    monkeypatch.setattr(store, "paragraph", lambda finding: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        store.save(finding, folder)
+    monkeypatch.undo()
+    assert len(store.load(folder)) == 1
+    assert not list(folder.glob(".*"))
+
+
+def test_a_finding_of_the_same_site_replaces_the_old_one(tie, tmp_path):
+    finding, _ = tie
+    store.save(finding, tmp_path)
+    store.save(replace(finding, seed=7), tmp_path)
+    (read,) = store.load(tmp_path)
+    assert read.seed == 7
+
+
+def test_a_smaller_finding_of_the_same_site_stays(tie, tmp_path):
+    finding, _ = tie
+    store.save(finding, tmp_path)
+    store.save(replace(finding, shapes={"a": (9,)}), tmp_path)
+    (read,) = store.load(tmp_path)
+    assert read.elements == finding.elements < 9
+
+
+def test_a_finding_cut_short_is_named(tie, tmp_path):
+    finding, _ = tie
+    folder = store.save(finding, tmp_path)
+    (folder / "finding.json").write_text("{")
+    with pytest.raises(Unreadable, match=r"finding\.json"):
+        store.load(tmp_path)
+
+
+# --- the command -----------------------------------------------------------------
+
+
+def gradwatch_command(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "harness", "fuzz", *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_an_unknown_op_is_a_wrong_call():
+    done = gradwatch_command("--op", "sofmax")
+    assert done.returncode == 2
+    assert "did you mean 'softmax'" in done.stderr
+
+
+def test_replay_says_what_holds(tie):
+    _, folder = tie
+    done = gradwatch_command("--replay", "--folder", folder)
+    assert done.returncode == 0
+    assert done.stdout.startswith("holds")
+
+
+def test_replay_fails_where_something_has_gone(tie, tmp_path):
+    finding, _ = tie
+    _, right, wrong = PLANTED["an exact tie"]
+    store.save(replace(finding, repro=finding.repro.replace(wrong, right)), tmp_path)
+    done = gradwatch_command("--replay", "--folder", tmp_path)
+    assert done.returncode == 1
+    assert done.stdout.startswith("gone")
+
+
+def test_ctrl_c_keeps_what_was_found(tmp_path):
+    page = plant(tmp_path, *PLANTED["above 1e3"])
+    folder = tmp_path / "findings"
+    options = ["--ops", page, "--backend", "numpy_manual", "--folder", str(folder)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness", "fuzz", *options, "--budget", "60"],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not store.load(folder) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert "kept" in told
+    assert store.load(folder)

@@ -1,0 +1,115 @@
+"""Known outcomes are made from findings, and hang on no one seed."""
+
+import pytest
+
+from harness.agreement.findings import Finding, Site
+from harness.agreement.findings_page import page
+from harness.agreement.known_entries import Unconfirmed, announced
+from harness.judging.known import Known, as_expected, expected_verdict, gone
+
+CASES = ["4x5", "3x1"]
+REGIMES = ["normal", "large", "ties"]
+
+
+def record(regime, case, verdict, dtype="float32"):
+    return {
+        "op": "log_softmax",
+        "regime": regime,
+        "case": f"log_softmax[{regime}-{case}-{dtype}]",
+        "dtype": dtype,
+        "backend": "oneflow_autograd",
+        "framework": "oneflow",
+        "framework_version": "0.9.0",
+        "tensor": "y",
+        "verdict": verdict,
+        "message": "",
+        "ratio": 24.0,
+        "limit": 17.0,
+        "radius": 1e-7,
+        "expected": 0.0,
+        "got": 1.4e-6,
+        "worst_index": [0, 0],
+    }
+
+
+def run(*failing):
+    """A run of the suite in which some (regime, case) fail, in float32."""
+    return [
+        record(r, c, "disagree" if d == "float32" and (r, c) in failing else "agree", d)
+        for r in REGIMES
+        for c in CASES
+        for d in ("float32", "float64")
+    ]
+
+
+def finding(verdict="disagree", backend="oneflow_autograd"):
+    site = Site("log_softmax", backend, verdict, "forward-float32")
+    return Finding(
+        site,
+        record("normal", "3x1", verdict),
+        shapes={"x": (1, 1)},
+        inputs={"x": "[[0.0]]"},
+    )
+
+
+ALWAYS = [(regime, "3x1") for regime in REGIMES]
+
+
+def entries(*runs):
+    return [Known(**entry) for entry in announced(runs, [finding()])]
+
+
+def test_what_fails_for_one_case_and_dtype_is_announced_for_just_that():
+    (entry,) = entries(run(*ALWAYS), run(*ALWAYS))
+    assert entry.case == "log_softmax[*-3x1-float32]"
+    assert (entry.tensor, entry.versions) == ("y", ["0.9.0"])
+
+
+def test_an_entry_says_which_finding_it_rests_on():
+    (entry,) = entries(run(*ALWAYS))
+    assert entry.reason == "OneFlow 0.9.0: log_softmax gives wrong y in float32"
+
+
+@pytest.mark.parametrize("sporadic", [("ties", "4x5"), ("large", "4x5")])
+def test_what_fails_with_one_seed_alone_is_expected_and_not_gone_with_another(sporadic):
+    one, other = run(*ALWAYS, sporadic), run(*ALWAYS)
+    known = entries(one, other)
+    for records in (one, other):
+        told = [{**r, "expected_verdict": expected_verdict(r, known)} for r in records]
+        assert all(map(as_expected, told))
+        assert gone(told, known) == ()
+
+
+def test_a_defect_that_has_gone_is_noticed():
+    known = entries(run(*ALWAYS))
+    assert gone(run(), known) == tuple(known)
+
+
+def test_a_defect_elsewhere_is_not_announced():
+    known = entries(run(*ALWAYS))
+    new = record("normal", "4x5", "disagree", "float64")
+    assert expected_verdict(new, known) == "agree"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [finding("crash"), finding(backend="torch_autograd")],
+    ids=["verdict", "backend"],
+)
+def test_a_defect_that_is_no_finding_is_refused(other):
+    with pytest.raises(Unconfirmed, match="3x1-float32"):
+        announced([run(*ALWAYS)], [other])
+
+
+def test_the_page_says_exact_got_ratio_and_script():
+    text = page([finding()])
+    for told in ("24", "y[0, 0] = 0.0", "rounding radii", "repro.py"):
+        assert told in text
+
+
+def test_the_page_keeps_conventions_apart_from_defects():
+    text = page([finding(), finding("convention")])
+    defects, _, conventions = text.partition("## Mere conventions")
+    assert "gives wrong y" in defects
+    assert "breaks ties" in conventions
+    assert "breaks ties" not in defects

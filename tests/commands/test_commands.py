@@ -1,0 +1,207 @@
+"""The command line as a stranger meets it: exit codes, messages, files."""
+
+import json
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import pytest
+
+from impls.catalogue import backend_names
+from tests.pages import plant
+
+NUMPY = ("--backend", "numpy_manual", "--backend", "numpy_graph")
+
+
+def gradwatch(*arguments, timeout=120, **more):
+    return subprocess.run(
+        [sys.executable, "-m", "harness", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        **more,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("agree", "--op", "layernorm"), "did you mean 'layer_norm'"),
+        (("agree", "--backend", "torch_autogard"), "did you mean 'torch_autograd'"),
+        (("agree", "--dtype", "float23"), "did you mean 'float32'"),
+        (("agree", "--device", "cudo"), "did you mean 'cuda'"),
+        (("agree", "--regime", "shfited"), "did you mean 'shifted'"),
+        (("agree", "--require", "numpy_manul"), "did you mean 'numpy_manual'"),
+        (("agre",), "did you mean 'agree'"),
+        (("agree", "--case", "nothing"), "gradwatch list cases"),
+        (("agree", "--jobs", "0"), "--jobs"),
+        (("agree", "--timeout", "-1"), "--timeout"),
+        (("list", "opps"), "ops"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_wrong_call_is_answered_with_the_nearest_right_one(arguments, hint):
+    done = gradwatch(*arguments)
+    assert done.returncode == 2
+    assert hint in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["", "agree", "doctor", "list"])
+def test_help_teaches(command):
+    done = gradwatch(*command.split(), "--help")
+    assert done.returncode == 0
+    assert "gradwatch" in done.stdout
+    assert len(done.stdout) > 200
+
+
+def test_a_right_page_outside_the_project_agrees(tmp_path):
+    done = gradwatch("agree", "--ops", plant(tmp_path), *NUMPY, "--json", "-")
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads(done.stdout)
+    assert document["schema"] == 1
+    assert {r["op"] for r in document["records"]} == {"cube"}
+    assert {r["backend"] for r in document["records"]} == {
+        "numpy_manual",
+        "numpy_graph",
+    }
+    assert document["summary"]["unexpected"] == 0
+
+
+WRONG = ("lambda dy: (3 * x**2 * dy,)", "lambda dy: (3 * x * dy,)")
+
+
+def test_a_wrong_backward_disagrees_and_is_named(tmp_path):
+    done = gradwatch(
+        *("agree", "--ops", plant(tmp_path, *WRONG), "--regime", "normal"),
+        *(*NUMPY, "--backend", "torch_autograd"),
+    )
+    told = " ".join(done.stdout.split())
+    assert done.returncode == 1
+    assert "cube[normal-4-float64] numpy_manual disagree" in told
+    assert "outlier: numpy_manual against 2 others" in told
+    for part in ("dx[", "got", "expected", "rounding radius"):
+        assert part in told
+
+
+def test_a_known_defect_that_is_wrong_all_the_same_fails_the_run(tmp_path):
+    """What is not announced is unexpected, whatever the other backends say."""
+    done = gradwatch("agree", "--ops", plant(tmp_path, *WRONG), *NUMPY, "--json", "-")
+    document = json.loads(done.stdout)
+    wrong = [r for r in document["records"] if r["verdict"] == "disagree"]
+    assert done.returncode == 1
+    assert wrong
+    assert {r["backend"] for r in wrong} == {"numpy_manual"}
+    assert all(r["expected_verdict"] == "agree" for r in wrong)
+
+
+STRUCTURE = [
+    ("lambda dy: (3 * x**2 * dy,)", "lambda dy: (None,)", "malformed"),
+    ("lambda dy: (3 * x**2 * dy,)", "lambda dy: (np.stack([dy]),)", "malformed"),
+    (
+        "lambda dy: (3 * x**2 * dy,)",
+        'lambda dy: ((3 * x**2 * dy).astype("float16"),)',
+        "malformed",
+    ),
+    (
+        "lambda dy: (3 * x**2 * dy,)",
+        "lambda dy: (np.multiply(dy, 3 * x**2, out=dy),)",
+        "malformed",
+    ),
+    ("lambda dy: (3 * x**2 * dy,)", "lambda dy: (dy / 0,)", "nonfinite"),
+    ("lambda dy: (3 * x**2 * dy,)", "lambda dy: 1 / 0", "error"),
+    (
+        "return x**3, ",
+        "import os, signal; os.kill(os.getpid(), 11)\n    return 0, ",
+        "crash",
+    ),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "verdict"), STRUCTURE)
+def test_each_way_to_fail_has_its_verdict_and_costs_only_itself(
+    tmp_path, old, new, verdict
+):
+    done = gradwatch(
+        *("agree", "--ops", plant(tmp_path, old, new), *NUMPY),
+        *("--regime", "normal", "--dtype", "float64", "--json", "-"),
+    )
+    records = json.loads(done.stdout)["records"]
+    verdicts = {
+        backend: {r["verdict"] for r in records if r["backend"] == backend}
+        for backend in ("numpy_manual", "numpy_graph")
+    }
+    assert done.returncode == 1
+    assert verdict in verdicts["numpy_manual"]
+    assert verdicts["numpy_graph"] == {"agree"}
+
+
+def test_a_hang_costs_its_time_and_nothing_else(tmp_path):
+    page = plant(tmp_path, "return x**3, ", "while True: pass\n    return 0, ")
+    done = gradwatch(
+        *("agree", "--ops", page, *NUMPY, "--regime", "normal", "--timeout", "2"),
+        *("--dtype", "float64", "--json", "-"),
+    )
+    records = json.loads(done.stdout)["records"]
+    assert done.returncode == 1
+    assert [r["verdict"] for r in records if r["backend"] == "numpy_manual"] == [
+        "timeout"
+    ]
+    assert {r["verdict"] for r in records if r["backend"] == "numpy_graph"} == {"agree"}
+
+
+def test_a_missing_backend_is_told_and_where_required_it_is_exit_3(tmp_path):
+    nowhere = {"GRADWATCH_PYTHON_ONEFLOW": str(tmp_path / "python")}
+    call = ("agree", "--op", "exp2", "--regime", "normal", *NUMPY)
+    call += ("--backend", "oneflow_autograd")
+    environment = {**__import__("os").environ, **nowhere}
+    done = gradwatch(*call, env=environment)
+    assert done.returncode == 0
+    assert "not run: oneflow_autograd" in done.stdout
+    done = gradwatch(*call, "--require", "oneflow_autograd", env=environment)
+    assert done.returncode == 3
+    assert "oneflow_autograd is required" in done.stderr
+
+
+def test_junit_and_markdown_begin_with_what_is_wrong(tmp_path):
+    xml, text = tmp_path / "run.xml", tmp_path / "run.md"
+    done = gradwatch(
+        *("agree", "--ops", plant(tmp_path, *WRONG), *NUMPY),
+        *("--junit", xml, "--markdown", text),
+    )
+    assert done.returncode == 1
+    first = text.read_text().splitlines()[0]
+    for part in ("cube", "numpy_manual", "dx", "disagree"):
+        assert part in first
+    cases = list(ElementTree.parse(xml).iter("testcase"))
+    failed = [c.get("name") for c in cases if c.find("failure") is not None]
+    assert failed == ["cube[numpy_manual]"]
+    assert len(cases) == 2
+
+
+def test_a_file_that_cannot_be_written_is_one_line_and_exit_1(tmp_path):
+    (tmp_path / "file").write_text("")
+    target = tmp_path / "file" / "run.json"
+    done = gradwatch(
+        "agree", "--op", "square", *NUMPY, "--regime", "normal", "--json", target
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "run.json" in done.stderr or "file" in done.stderr
+
+
+def test_a_second_seed_gives_other_numbers_and_the_same_names(tmp_path):
+    def records(seed):
+        done = gradwatch(
+            "agree", "--op", "square", *NUMPY, "--seed", seed, "--json", "-"
+        )
+        return json.loads(done.stdout)["records"]
+
+    one, other = records(1), records(2)
+    assert sorted({r["case"] for r in one}) == sorted({r["case"] for r in other})
+    assert [r["expected"] for r in one] != [r["expected"] for r in other]
+
+
+def test_every_backend_is_listed():
+    done = gradwatch("list", "backends")
+    assert done.stdout.split() == list(backend_names())

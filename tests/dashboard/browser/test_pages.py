@@ -1,0 +1,257 @@
+"""The dashboard in a real browser: offline, from files, by keyboard, on a phone."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium.webdriver import Chrome, Keys
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+from harness.judging.cases import REGIMES
+from impls.catalogue import backend_names, op_names
+from tests.dashboard.browser import invented
+
+pytestmark = pytest.mark.browser
+
+PAGES = ("index.html", "op/softmax.html", "compare.html", "commits.html")
+PATIENCE = 30  # seconds: a busy machine draws slowly
+
+
+def visit(
+    browser: Chrome, page: Path, query: str = "", *, width: int = 1280, scheme: str = ""
+) -> None:
+    """Open a page at a width and in a colour scheme, and have all its charts drawn."""
+    browser.get("about:blank")
+    for log in ("browser", "performance"):
+        browser.get_log(log)  # what it holds is forgotten
+    features = [{"name": "prefers-color-scheme", "value": scheme or "light"}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get(page.as_uri() + query)
+    for chart in browser.find_elements(By.CLASS_NAME, "chart"):
+        browser.execute_script("arguments[0].scrollIntoView()", chart)
+        until(browser, lambda c=chart: c.get_attribute("data-drawn"))
+
+
+def until(browser: Chrome, holds: Any) -> Any:
+    """Wait for something to hold."""
+    return WebDriverWait(browser, PATIENCE).until(lambda _: holds())
+
+
+def points(browser: Chrome, chart: str) -> dict[str, list[Any]]:
+    """What a chart shows, by column."""
+    script = "return gradwatch.source(arguments[0], 'points').data"
+    columns: dict[str, list[Any]] = browser.execute_script(script, chart)
+    return columns
+
+
+def column(browser: Chrome, number: int) -> list[str]:
+    """The cells of a column of the table of ratios."""
+    path = f"#ratios tbody td:nth-child({number})"
+    return [cell.text for cell in browser.find_elements(By.CSS_SELECTOR, path)]
+
+
+def focus_by_tab(browser: Chrome, wanted: WebElement) -> None:
+    """Reach an element as the keyboard does."""
+    browser.execute_script("arguments[0].ownerDocument.activeElement.blur()", wanted)
+    for _ in range(80):
+        if browser.switch_to.active_element == wanted:
+            return
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+    raise AssertionError(f"the tab key does not reach {wanted.text}")
+
+
+def requests(browser: Chrome) -> list[str]:
+    """The addresses that were asked for since the log was last read."""
+    events = [
+        json.loads(entry["message"])["message"]
+        for entry in browser.get_log("performance")
+    ]
+    return [
+        event["params"]["request"]["url"]
+        for event in events
+        if event["method"] == "Network.requestWillBeSent"
+    ]
+
+
+def complaints(browser: Chrome) -> list[str]:
+    """What the console was told that is no mere information."""
+    log = browser.get_log("browser")
+    return [entry["message"] for entry in log if entry["level"] != "INFO"]
+
+
+LOCAL = ("file:", "data:", "about:")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_nothing_leaves_the_machine_and_the_console_is_silent(
+    chromium: Chrome, site: Path, page: str
+) -> None:
+    visit(chromium, site / page)
+    assert not complaints(chromium)
+    assert all(url.startswith(LOCAL) for url in requests(chromium))
+
+
+def test_a_planted_request_and_complaint_are_seen(chromium: Chrome, site: Path) -> None:
+    visit(chromium, site / "index.html")
+    chromium.execute_script("new Image().src = 'https://nowhere.invalid/a.png'")
+    until(chromium, lambda: not all(u.startswith(LOCAL) for u in requests(chromium)))
+    chromium.execute_script("console.error('planted')")
+    assert any("planted" in told for told in complaints(chromium))
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("page", PAGES)
+def test_no_page_is_wider_than_the_window(
+    chromium: Chrome, site: Path, page: str, width: int
+) -> None:
+    visit(chromium, site / page, width=width)
+    script = "return document.documentElement.scrollWidth"
+    assert chromium.execute_script(script) <= width
+
+
+def serious(browser: Chrome) -> list[tuple[str, list[str]]]:
+    """The serious violations that axe-core finds, and where."""
+    axe = (files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
+    browser.execute_script(axe)
+    found = browser.execute_async_script("axe.run().then(arguments[0])")
+    return [
+        (violation["id"], [node["html"][:120] for node in violation["nodes"][:3]])
+        for violation in found["violations"]
+        if violation["impact"] in ("serious", "critical")
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("page", PAGES)
+def test_axe_finds_no_serious_violation(
+    chromium: Chrome, site: Path, page: str, scheme: str
+) -> None:
+    visit(chromium, site / page, scheme=scheme)
+    for closed in chromium.find_elements(By.TAG_NAME, "details"):
+        chromium.execute_script("arguments[0].open = true", closed)
+    assert not serious(chromium)
+
+
+@pytest.mark.parametrize(
+    ("planted", "rule"),
+    [
+        ("<p style='color:#bbb;background:#fff'>faint</p>", "color-contrast"),
+        ("<select><option>unlabelled</option></select>", "select-name"),
+    ],
+)
+def test_axe_finds_a_planted_violation(
+    chromium: Chrome, site: Path, planted: str, rule: str
+) -> None:
+    visit(chromium, site / "index.html")
+    script = "document.querySelector('h1').insertAdjacentHTML('afterend', arguments[0])"
+    chromium.execute_script(script, planted)
+    assert rule in [violation for violation, _ in serious(chromium)]
+
+
+def test_every_judged_tensor_is_a_point(chromium: Chrome, site: Path) -> None:
+    visit(chromium, site / "op" / "add.html")
+    shown = points(chromium, "agreement-float32")
+    assert len(shown["x"]) == len(REGIMES) * len(backend_names())
+
+
+def test_the_legend_hides_a_backend_by_keyboard(chromium: Chrome, site: Path) -> None:
+    visit(chromium, site / "op" / "add.html")
+    assert "torch_custom" in points(chromium, "agreement-float64")["runner"]
+    path = '.legend[data-for="agreement"] input[value="torch_custom"]'
+    box = chromium.find_element(By.CSS_SELECTOR, path)
+    focus_by_tab(chromium, box)
+    box.send_keys(Keys.SPACE)
+    assert "torch_custom" not in points(chromium, "agreement-float64")["runner"]
+
+
+def test_the_history_rings_the_planted_step(chromium: Chrome, site: Path) -> None:
+    op, backend = invented.PLANTED
+    visit(chromium, site / "op" / f"{op}.html")
+    script = "return gradwatch.source('history', 'steps').data"
+    until(chromium, lambda: chromium.execute_script(script)["x"])
+    assert chromium.execute_script(script)["x"] == [invented.STEP]
+    commit = invented.commit(invented.STEP)[:8]
+    rows = chromium.find_elements(By.CSS_SELECTOR, "#history ~ .scroll tr")
+    assert any(backend in row.text and commit in row.text for row in rows)
+
+
+def test_an_exact_result_is_drawn_though_the_axis_is_logarithmic(
+    chromium: Chrome, site: Path
+) -> None:
+    visit(chromium, site / "op" / "add.html")
+    select = Select(until(chromium, lambda: chromium.find_element(By.ID, "view")))
+    (accuracy,) = (o.text for o in select.options if o.text.startswith("worst ratio"))
+    select.select_by_visible_text(accuracy)
+    shown = points(chromium, "history")
+    assert len(shown["x"]) == invented.COMMITS * len(backend_names())
+    assert {text.split()[0] for text in shown["told"]} == {"0"}
+
+
+def test_ratios_are_sorted_by_keyboard(chromium: Chrome, site: Path) -> None:
+    visit(chromium, site / "compare.html", "?a=numpy_graph&b=numpy_manual")
+    head = chromium.find_element(By.CSS_SELECTOR, "#ratios th:nth-child(3) button")
+    focus_by_tab(chromium, head)
+    for order, factor in (("ascending", 1), ("descending", -1)):
+        head.send_keys(Keys.ENTER)
+        row = chromium.find_element(By.CSS_SELECTOR, "#ratios th:nth-child(3)")
+        assert row.get_attribute("aria-sort") == order
+        ratios = [factor * float(text.rstrip("×")) for text in column(chromium, 3)]
+        assert len(ratios) > 1
+        assert ratios == sorted(ratios)
+
+
+def test_ratios_are_filtered_by_keyboard(chromium: Chrome, site: Path) -> None:
+    visit(chromium, site / "compare.html")
+    box = chromium.find_element(By.NAME, "filter")
+    focus_by_tab(chromium, box)
+    box.send_keys("softmax backward")
+    until(chromium, lambda: len(column(chromium, 1)) < 10)
+    assert set(column(chromium, 1)) == {"softmax", "log_softmax"}
+    assert len(points(chromium, "ratios")["x"]) == len(column(chromium, 1))
+
+
+def test_a_ratio_measured_in_turn_is_preferred(chromium: Chrome, site: Path) -> None:
+    query = "?a=torch_custom&b=torch_autograd&filter=softmax+65536+backward+turn"
+    visit(chromium, site / "compare.html", query)
+    assert column(chromium, 3) == ["0.763×"], "1 / 1.31: asked the other way round"
+    assert column(chromium, 5) == ["B faster, in turn"]
+
+
+def test_two_commits_are_compared(chromium: Chrome, site: Path) -> None:
+    a, b = (invented.commit(n)[:12] for n in (invented.STEP - 1, invented.STEP))
+    query = f"?mode=commits&a={a}&b={b}&clear=1&filter=softmax+torch_custom+backward"
+    visit(chromium, site / "compare.html", query)
+    assert until(chromium, lambda: column(chromium, 1))[0] == "softmax"
+    (ratio,) = (float(text.rstrip("×")) for text in column(chromium, 3))
+    assert ratio == pytest.approx(1.4, rel=0.05), "the noise of either is 1 %"
+
+
+def test_the_scheme_is_chosen_and_remembered(chromium: Chrome, site: Path) -> None:
+    visit(chromium, site / "index.html", scheme="light")
+    background = "return getComputedStyle(document.body).backgroundColor"
+    light = chromium.execute_script(background)
+    chromium.find_element(By.ID, "theme").send_keys(Keys.ENTER)
+    dark = chromium.execute_script(background)
+    assert dark != light
+    visit(chromium, site / "compare.html", scheme="light")
+    assert chromium.execute_script(background) == dark
+    chromium.find_element(By.ID, "theme").send_keys(Keys.ENTER)
+    assert chromium.execute_script(background) == light
+
+
+def test_the_matrix_says_its_verdicts_without_colour(
+    chromium: Chrome, site: Path
+) -> None:
+    visit(chromium, site / "index.html")
+    rows = chromium.find_elements(By.CSS_SELECTOR, ".matrix tbody tr")
+    assert len(rows) == len(op_names())
+    (wrong,) = chromium.find_elements(By.CSS_SELECTOR, ".matrix td.wrong")
+    assert wrong.text.split()[0] == "✗"

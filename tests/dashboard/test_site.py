@@ -1,0 +1,555 @@
+"""The dashboard as files: what it says of results that are right, wrong or damaged."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from lxml import html
+
+import harness.dashboard
+from harness.commands.report import command
+from harness.dashboard import pictures
+from harness.dashboard import site as building
+from harness.dashboard.dialects import dialects
+from harness.dashboard.formula import paragraphs
+from harness.dashboard.matrix import bar_length, matrix, short
+from harness.dashboard.site import MARK, NotASite, sizes, write_site
+from harness.dashboard.sources import read_results
+from harness.dashboard.standing import Standing, standing
+from harness.dashboard.styles import luminance, styles
+from harness.history import asv_page
+from impls.catalogue import backend_names, load_op, op_names
+from tests.dashboard.browser import invented
+from tests.dashboard.browser.invented import agree_record, environment, time_record
+
+MACHINE = invented.MACHINE
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """An empty results folder."""
+    folder = tmp_path / "results"
+    folder.mkdir()
+    return folder
+
+
+def written(results: Path) -> Path:
+    """The site of a results folder."""
+    return write_site(results, results.parent / "html").index.parent
+
+
+def said(site: Path, page: str = "index.html") -> str:
+    """The text of a page, with single blanks."""
+    content = html.parse(site / page).getroot().find("body").text_content()
+    return " ".join(content.split())
+
+
+def known_of(results: Path) -> Standing:
+    """What is known of the invented machine."""
+    return standing(read_results(results), MACHINE)
+
+
+def judged(results: Path, *records: dict[str, object], number: int = 1) -> None:
+    """Write the newest document of the agreement suite."""
+    file = results / "latest" / "agree.json"
+    invented.write_document(file, list(records), environment(number), missing={})
+
+
+# Pages ----------------------------------------------------------------------------
+
+
+def test_every_link_leads_to_a_page_or_a_place_on_it(results: Path) -> None:
+    invented.write_agree(results, 9)
+    invented.write_time(results, 9)
+    invented.write_history(results, 10)
+    other = results / "recorded" / "other-4core" / "agree.json"
+    about = environment(3, "other-4core")
+    invented.write_document(other, [agree_record("add", "numpy_graph")], about)
+    site = written(results)
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) == 2 * (3 + len(op_names()))
+    ids = {p: set(html.parse(p).xpath("//@id")) for p in pages}
+    for page in pages:
+        for link in html.parse(page).xpath("//@href | //@src"):
+            if link.startswith("data:"):
+                continue
+            address, _, place = link.partition("#")
+            target = (page.parent / address.partition("?")[0]).resolve()
+            target = target if address else page
+            assert target.is_file(), f"{page.relative_to(site)}: {link}"
+            assert not place or place in ids[target], f"{page.name}: {link}"
+
+
+def test_no_file_exceeds_two_megabytes(results: Path) -> None:
+    invented.write_agree(results, 9)
+    invented.write_history(results, 60)
+    assert max(size for _, size in sizes(written(results))) < 2e6
+
+
+def test_text_of_results_is_escaped(results: Path) -> None:
+    wrong = agree_record("add", "numpy_graph", verdict="error", message="<b>bold</b>")
+    judged(results, wrong)
+    invented.write_finding(results, "add")
+    site = written(results)
+    assert "<b>bold</b>" in said(site)
+    page = (site / "op" / "add.html").read_text()
+    assert "<script>bad()" not in page
+    assert "<strong>wrong</strong>" in page, "Markdown is rendered nonetheless"
+
+
+def test_no_time_is_shown_for_a_wrong_gradient(results: Path) -> None:
+    right = agree_record("add", "numpy_graph")
+    wrong = agree_record("add", "numpy_manual", verdict="disagree", ratio=99.0)
+    judged(results, right, wrong)
+    times = [
+        time_record("add", "numpy_graph", seconds=2e-5),
+        time_record("add", "numpy_manual", seconds=1.234e-6),
+    ]
+    invented.write_document(results / "latest" / "time.json", times, environment(1))
+    site = written(results)
+    text = said(site, "op/add.html")
+    assert "No time of numpy_manual is shown" in text
+    assert "20 µs" in text
+    assert "1.23 µs" not in text
+    assert "1.234e-06" not in (site / "op" / "add.charts.js").read_text()
+    assert json.loads((site / "compare.data.js").read_text().partition("= ")[2])[
+        "times"
+    ] == [
+        ["add", "65536", "float32", "backward", "numpy_graph", 2e-5, 1.98e-5, 2.04e-5]
+    ]
+
+
+def test_speed_is_relative_to_the_fastest_right_backend(results: Path) -> None:
+    fast_but_wrong = agree_record("add", "torch_custom", verdict="nonfinite")
+    names = ("numpy_graph", "numpy_manual")
+    judged(results, *(agree_record("add", name) for name in names), fast_but_wrong)
+    times = [
+        time_record("add", name, phase=phase, seconds=seconds)
+        for name, pair in {
+            "numpy_graph": (1e-5, 1e-5),
+            "numpy_manual": (2e-5, 8e-5),
+            "torch_custom": (1e-6, 1e-6),
+        }.items()
+        for phase, seconds in zip(("forward", "backward"), pair, strict=True)
+    ]
+    invented.write_document(results / "latest" / "time.json", times, environment(1))
+    row = matrix(known_of(results))["add"]
+    assert row["numpy_graph"].speed == pytest.approx(1.0)
+    assert row["numpy_manual"].speed == pytest.approx(4.0), "the root of 2 * 8"
+    assert row["torch_custom"].speed is None
+
+
+def test_what_was_not_timed_is_told_with_its_reason(results: Path) -> None:
+    judged(results, agree_record("add", "numpy_graph"))
+    left_out = {"add 65536 float32 torch_custom": "crash: killed by SIGSEGV"}
+    left_out["mul 65536 float32 torch_custom"] = "error: of another op"
+    file = results / "latest" / "time.json"
+    times = [time_record("add", "numpy_graph")]
+    invented.write_document(file, times, environment(1), untimed=left_out)
+    text = said(written(results), "op/add.html")
+    assert "65536 float32 torch_custom: crash: killed by SIGSEGV" in text
+    assert "of another op" not in text
+
+
+def test_the_judge_on_trial_is_shown(results: Path) -> None:
+    shares = {"judge": 1.0, "allclose": 0.625}
+    summary = {
+        "detection": [
+            {"dtype": "float64", "effect": "over 1", "runs": 8, "caught": shares}
+        ],
+        "false_alarms": [{"dtype": "float64", "tensors": 9, "accused": {"judge": 0}}],
+        "requirements": [
+            {"required": "no false alarm", "found": "0 of 9", "met": True}
+        ],
+    }
+    planted = {"record": "planted", "op": "add", "mistake": "sign", "dtype": "float64"}
+    file = results / "latest" / "selftest.json"
+    invented.write_document(file, [planted], environment(1), **summary)
+    text = said(written(results))
+    assert "✓ no false alarm: 0 of 9" in text
+    assert "float64over 18100.0 %62.5 %" in text
+
+
+def test_a_known_defect_is_marked_as_known(results: Path) -> None:
+    defect = agree_record(
+        "add", "oneflow_custom", verdict="crash", expected_verdict="crash"
+    )
+    judged(results, agree_record("add", "oneflow_custom"), defect)
+    cell = matrix(known_of(results))["add"]["oneflow_custom"]
+    assert (cell.verdict, cell.wrong, bool(cell.defect)) == ("crash", False, True)
+    page = html.parse(written(results) / "index.html")
+    assert page.xpath("//td[contains(@class, 'known')]//*[@class='tag']/text()") == [
+        "known"
+    ]
+
+
+def test_verdicts_that_changed_since_the_last_commit_are_listed(results: Path) -> None:
+    recorded = results / "recorded" / MACHINE / "agree.json"
+    before = agree_record("add", "numpy_graph")
+    invented.write_document(recorded, [before], environment(1))
+    judged(results, {**before, "verdict": "disagree", "ratio": 50.0}, number=2)
+    text = said(written(results))
+    assert "add on numpy_graph: ✓ agree → ✗ disagree (0 → 1 tensors" in text
+
+
+def test_a_step_is_linked_to_its_commit(results: Path) -> None:
+    invented.write_history(results, invented.STEP + 12)
+    site = written(results)
+    name = f"c-{invented.commit(invented.STEP)[:12]}"
+    link = f"//table[caption='Changes of level']//a[@href='../commits.html#{name}']"
+    op, backend = invented.PLANTED
+    (found,) = html.parse(site / "op" / f"{op}.html").xpath(link)
+    row = " ".join(found.xpath("ancestor::tr")[0].text_content().split())
+    assert backend in row
+    assert re.search(r"\+(39|40|41)\.\d %", row), "1.4 times as long was planted"
+
+
+# Damaged and missing input ----------------------------------------------------------
+
+
+def _foreign(file: Path) -> None:
+    file.write_text('["no", "document"]')
+
+
+def _newer(file: Path) -> None:
+    file.write_text('{"schema": 2, "environment": {}, "summary": {}, "records": []}')
+
+
+def _cut(file: Path) -> None:
+    file.write_text('{"schema": 1, "environment": {"machine": "x"}, "rec')
+
+
+def _no_records(file: Path) -> None:
+    file.write_text('{"schema": 1, "environment": {}, "summary": {}, "records": 7}')
+
+
+def _binary(file: Path) -> None:
+    file.write_bytes(b"\xff\xfe\x00{")
+
+
+def _odd_verdict(file: Path) -> None:
+    odd = agree_record("add", "numpy_graph", verdict="splendid")
+    invented.write_document(file, [odd], environment(1))
+
+
+def _lacks_ratio(file: Path) -> None:
+    record = agree_record("add", "numpy_graph")
+    del record["ratio"]
+    invented.write_document(file, [record], environment(1))
+
+
+def _negative_time(file: Path) -> None:
+    times = [time_record("add", "numpy_graph", seconds=-1.0)]
+    invented.write_document(file, times, environment(1))
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (_foreign, "no gradwatch document"),
+        (_newer, "schema 2, this version reads 1"),
+        (_cut, "not readable as JSON"),
+        (_no_records, "it lacks an environment or a list of records"),
+        (_binary, "not readable as JSON"),
+        (_odd_verdict, "1 of 1 records are not shown: the verdict 'splendid'"),
+        (_lacks_ratio, "1 of 1 records are not shown: ratio is missing"),
+        (_negative_time, "1 of 1 records are not shown: a time is not positive"),
+    ],
+)
+def test_a_damaged_document_is_named_and_the_rest_is_shown(
+    results: Path, damage: Callable[[Path], None], told: str
+) -> None:
+    invented.write_agree(results, 5)
+    damage(results / "latest" / "damaged.json")
+    made = CliRunner(catch_exceptions=False).invoke(
+        command, ["--results", str(results), "--output", str(results.parent / "html")]
+    )
+    assert "latest/damaged.json" in made.stderr
+    assert told in made.stderr
+    text = said(results.parent / "html")
+    assert f"latest/damaged.json: {told}" in text or told in text
+    assert "1 file is not shown in full" in text
+    assert "19 of 20 ops as expected" in text.replace(f"of {len(op_names())}", "of 20")
+
+
+def test_a_damaged_history_file_costs_one_commit(results: Path) -> None:
+    invented.write_history(results, 12)
+    file = results / "asv" / MACHINE / f"{invented.commit(4)[:8]}-prebuilt-py3.11.json"
+    file.write_text('{"commit_hash": ')
+    text = said(written(results))
+    assert f"asv/{MACHINE}/{file.name}: not readable as JSON" in text
+    assert "History: 11 commits" in text
+
+
+def test_empty_results_say_so(results: Path) -> None:
+    site = written(results)
+    assert "No results of this machine have been read" in said(site)
+    assert "No history of this machine yet" in said(site, "commits.html")
+    assert "Nothing has been judged here" in said(site, "op/add.html")
+
+
+def test_machines_are_never_mixed(results: Path) -> None:
+    judged(results, agree_record("add", "numpy_graph", ratio=1.25), number=9)
+    theirs = [agree_record("add", "numpy_graph", ratio=7.75)]
+    file = results / "latest" / "copied.json"
+    invented.write_document(file, theirs, environment(3, "other-4core"))
+    invented.write_history(results, 6, "other-4core")
+    site = written(results)
+    mine, other = (
+        said(site, p) for p in ("op/add.html", "machine/other-4core/op/add.html")
+    )
+    assert "1.2" in mine
+    assert "7.8" not in mine
+    assert "No history yet" in mine
+    assert "7.8" in other
+    assert "No history yet" not in other
+
+
+def test_a_document_in_another_machines_folder_is_told_of(results: Path) -> None:
+    file = results / "recorded" / "other-4core" / "agree.json"
+    invented.write_document(file, [agree_record("add", "numpy_graph")], environment(1))
+    told = [trouble.why for trouble in read_results(results).troubles]
+    assert told == [f"it was made on {MACHINE} and is shown there"]
+
+
+def test_a_renamed_op_is_shown_as_such(results: Path) -> None:
+    judged(results, agree_record("softmaxx", "numpy_graph", regime="of old"))
+    site = written(results)
+    assert "No op of this checkout is called softmaxx any more" in said(
+        site, "op/softmaxx.html"
+    )
+    assert "softmaxx" in said(site)
+
+
+def test_an_older_verdict_is_marked(results: Path) -> None:
+    recorded = results / "recorded" / MACHINE / "agree.json"
+    both = [agree_record(op, "numpy_graph") for op in ("add", "mul")]
+    invented.write_document(recorded, both, environment(1))
+    judged(results, agree_record("add", "numpy_graph"), number=2)
+    cells = matrix(known_of(results))
+    assert not cells["add"]["numpy_graph"].older
+    assert invented.commit(1)[:8] in cells["mul"]["numpy_graph"].older
+
+
+def test_a_damaged_finding_is_named(results: Path) -> None:
+    invented.write_finding(results)
+    (results / "findings" / "softmax-0001" / "finding.json").write_text("{")
+    told = [f"{t.file}: {t.why}" for t in read_results(results).troubles]
+    assert len(told) == 1
+    assert told[0].startswith("findings/softmax-0001: finding.json: not readable")
+
+
+def test_a_document_may_say_little_of_where_it_was_made(results: Path) -> None:
+    file = results / "latest" / "agree.json"
+    about = {"date": "yesterday", "machine": None}
+    invented.write_document(file, [agree_record("add", "numpy_graph")], about)
+    text = said(written(results))
+    assert "unnamed Verdicts: yesterday, unknown commit" in text
+
+
+# Writing -----------------------------------------------------------------------------
+
+
+def test_a_folder_that_is_no_dashboard_is_left_alone(
+    results: Path, tmp_path: Path
+) -> None:
+    mine = tmp_path / "precious"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("all of it")
+    with pytest.raises(NotASite, match="precious is no dashboard"):
+        write_site(results, mine)
+    assert (mine / "thesis.txt").read_text() == "all of it"
+
+
+def test_a_site_that_cannot_be_finished_leaves_the_old_one(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = written(results)
+    before = (site / "index.html").read_text()
+    invented.write_agree(results, 5)
+
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(building, "_write_comparison", full)
+    with pytest.raises(OSError, match="No space left"):
+        written(results)
+    assert (site / "index.html").read_text() == before
+    assert sorted(p.name for p in results.parent.iterdir()) == ["html", "results"]
+
+
+def test_the_command_says_where_the_page_is(results: Path) -> None:
+    output = results.parent / "html"
+    made = CliRunner().invoke(
+        command, ["--results", str(results), "--output", str(output)]
+    )
+    assert made.output.splitlines()[-1] == f"The page is {output / 'index.html'}"
+
+
+def test_a_results_folder_that_is_not_there_is_a_wrong_call(tmp_path: Path) -> None:
+    made = CliRunner().invoke(command, ["--results", str(tmp_path / "nowhere")])
+    assert made.exit_code == 2
+    assert "no folder" in made.output
+
+
+# Formulas, sources, looks ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", op_names())
+def test_every_page_has_a_formula_that_can_be_typeset(op: str) -> None:
+    from importlib import import_module
+
+    told = import_module(f"impls.ops.{op}").__doc__
+    formulas = [str(f) for p in paragraphs(told) for f in p.formulas]
+    assert any("<mo>=</mo>" in formula for formula in formulas)
+    words = [re.sub(r"<[^>]+>", "", f) for f in formulas if "<mo>=</mo>" not in f]
+    assert not any("=" in text for text in words), "a formula was set as mere words"
+
+
+@pytest.mark.parametrize(
+    ("written_as", "typeset"),
+    [
+        ("y = a / b", "<mfrac><mrow><mi>a</mi></mrow><mrow><mi>b</mi></mrow></mfrac>"),
+        ("y = (a + b) * c", "(</mo><mi>a</mi><mo>+</mo><mi>b</mi>"),
+        ("y = x**2", "<msup><mrow><mi>x</mi></mrow><mrow><mn>2</mn></mrow></msup>"),
+        ("y = sqrt(x)", "<msqrt><mrow><mi>x</mi></mrow></msqrt>"),
+        (
+            "da = dy @ b^T",
+            "<msup><mrow><mi>b</mi></mrow><mrow><mi>\u22a4</mi></mrow></msup>",
+        ),
+        ("y = a - (b - c)", "<mo>−</mo><mrow><mo stretchy"),
+        ("y = sum_k a[k]", "<munder><mrow><mo>∑</mo></mrow><mrow><mi>k</mi></mrow>"),
+    ],
+)
+def test_a_formula_is_typeset(written_as: str, typeset: str) -> None:
+    (paragraph,) = paragraphs(f"Title.\n\n    {written_as}\n")
+    assert typeset in paragraph.formulas[0]
+
+
+@pytest.mark.parametrize("op", op_names())
+def test_every_dialect_of_a_page_is_cut_out(op: str) -> None:
+    source = Path(f"{harness.__path__[0]}/../impls/ops/{op}.py").read_text()
+    found = {(d.name, d.framework) for d in dialects(source)}
+    assert found == set(load_op(op)._said)
+
+
+def test_every_runner_looks_different() -> None:
+    looks = styles(backend_names())
+    assert len({(s.colour, s.marker) for s in looks.values()}) == len(backend_names())
+
+
+def _colours() -> list[dict[str, str]]:
+    """The roles' colours of the light scheme, and of the dark one as often as said."""
+    css = (Path(harness.dashboard.__path__[0]) / "static/dashboard.css").read_text()
+    blocks = re.findall(r":root[^{]*\{([^}]*)\}", css)
+    return [dict(re.findall(r"--([\w-]+): (#\w{6})", block)) for block in blocks]
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG 2.2's contrast ratio of two colours."""
+    light, dark = sorted((luminance(_rgb(c)) for c in (one, other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _rgb(colour: str) -> list[float]:
+    return [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+
+
+def test_contrast_is_that_of_the_standard() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+
+
+@pytest.mark.parametrize("scheme", [0, 1, 2])
+def test_text_stands_out_from_every_background(scheme: int) -> None:
+    roles = _colours()[scheme]
+    texts = ("text", "muted", "accent", "good", "bad", "warn")
+    code = ("keyword", "string", "number", "comment", "name")
+    pairs = [(text, back) for text in texts for back in ("page", "raised")]
+    pairs += [(text, "raised") for text in code]
+    pairs += [(t, f"{t}-back") for t in ("good", "bad", "warn")]
+    pairs += [(t, b) for t in ("text", "muted") for b in ("good-back", "calm-back")]
+    faint = [p for p in pairs if contrast(roles[p[0]], roles[p[1]]) < 4.5]
+    assert not faint
+
+
+@pytest.mark.parametrize("scheme", [0, 1, 2])
+def test_lines_of_charts_stand_out_from_the_page(scheme: int) -> None:
+    page = _colours()[scheme]["page"]
+    looks = styles(backend_names()).values()
+    assert all(contrast(look.colour, page) >= 3 for look in looks)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        *[(1.64, "1.6"), (0, "0"), (170.4, "170"), (5.41e8, "5.4e8"), (3e-5, "3.0e-5")],
+        *[(float("inf"), "∞"), (None, "")],
+    ],
+)
+def test_a_ratio_is_shown_in_two_digits(value: float | None, shown: str) -> None:
+    assert short(value) == shown
+
+
+def test_a_bar_is_on_a_log_scale() -> None:
+    halves = [bar_length(ratio) for ratio in (0.01, 10**0.5, 1000, float("inf"))]
+    assert halves == pytest.approx([0, 0.5, 1, 1])
+
+
+# asv, pictures -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_asvs_site_is_linked_where_there_is_a_dashboard(
+    tmp_path: Path, beside: bool
+) -> None:
+    from importlib.resources import files
+
+    site = tmp_path / "asv"
+    site.mkdir()
+    page = (files("asv") / "www" / "index.html").read_text(encoding="utf-8")
+    (site / "index.html").write_text(page, encoding="utf-8")
+    if beside:
+        (tmp_path / MARK).touch()
+    asv_page.link(site)
+    links = html.parse(site / "index.html").xpath("//nav//a/@href")
+    assert ("../index.html" in links) == beside
+    note = html.parse(site / "error.html")
+    assert "cannot be shown" in note.getroot().text_content()
+    assert ("../index.html" in note.xpath("//a/@href")) == beside
+
+
+def test_the_marks_of_a_site_are_the_same() -> None:
+    assert asv_page.MARK == MARK
+
+
+def test_pictures_name_their_source_and_do_not_change_by_themselves(
+    results: Path, tmp_path: Path
+) -> None:
+    invented.write_agree(results, 5)
+    invented.write_time(results, 5)
+    first, again = tmp_path / "first", tmp_path / "again"
+    names = [file.name for file in pictures.draw(results, first)]
+    assert names == ["agreement.svg", "times.svg"]
+    pictures.draw(results, again)
+    for name in names:
+        drawn = (first / name).read_text()
+        assert f"{MACHINE}, commit {invented.commit(5)[:8]}" in drawn
+        assert drawn == (again / name).read_text()
+
+
+def test_pictures_prefer_what_was_recorded(results: Path, tmp_path: Path) -> None:
+    invented.write_agree(results, 5)
+    invented.write_agree(results, 3, f"recorded/{MACHINE}/agree.json")
+    (drawn,) = pictures.draw(results, tmp_path / "docs")
+    assert f"commit {invented.commit(3)[:8]}" in drawn.read_text()
+
+
+def test_no_results_are_no_picture(results: Path) -> None:
+    with pytest.raises(pictures.NothingToDraw, match="gradwatch agree"):
+        pictures.draw(results, results.parent)

@@ -1,0 +1,549 @@
+"""The asv suite: what it lists and measures, and the ways in which asv misleads."""
+
+import fcntl
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import asv.config
+import asv.util
+import numpy as np
+import pytest
+from asv_runner.benchmarks.mark import SkipNotImplemented
+from asv_runner.discovery import disc_benchmarks
+
+from harness.history import asv_environment, asv_results
+from harness.history.batch import Warm
+from harness.history.environments import WrongCall, environment_with, parsed
+from harness.history.measure import KEPT, Figures, NotMeasured, Point, Stand, measure
+from harness.judging.cases import REGIMES, trial
+from harness.timing.timers import Reading
+from impls.catalogue import backend_names, load_op, op_names
+
+ROOT = Path(__file__).parents[2]
+CONF = json.loads((ROOT / "asv.conf.json").read_text())
+DEVICES = ["cpu", "cuda"]
+
+
+@pytest.fixture(scope="module")
+def suite():
+    """Every benchmark of the suite, as asv finds them."""
+    sys.path.insert(0, str(ROOT))
+    try:
+        found = {b.name: b for b in disc_benchmarks(str(ROOT / "benchmarks"))}
+    finally:
+        sys.path.remove(str(ROOT))
+    return found
+
+
+# --- what there is ---------------------------------------------------------------
+
+QUICK = ["time_forward", "time_backward", "track_first_call", "track_peak_memory"]
+METRICS = {
+    "bench_speed": QUICK,
+    "bench_accuracy": ["track_gradient_ratio"],
+    "bench_sizes": ["time_forward", "time_backward"],
+}
+
+
+def test_the_suite_has_these_benchmarks_and_no_others(suite):
+    expected = {
+        f"{module}.{op}.{metric}"
+        for module, metrics in METRICS.items()
+        for op in op_names()
+        for metric in metrics
+    }
+    assert set(suite) == expected
+
+
+@pytest.mark.parametrize("op", op_names())
+def test_parameters_are_the_page_s_sizes_and_every_device_and_backend(suite, op):
+    sizes = list(load_op(op).sizes)
+    both, backends = ["float32", "float64"], list(backend_names())
+    assert {
+        name.split(".")[0]: benchmark._params
+        for name, benchmark in suite.items()
+        if name.split(".")[1] == op
+    } == {
+        "bench_speed": [[sizes[len(sizes) // 2]], ["float32"], DEVICES, backends],
+        "bench_accuracy": [both, DEVICES, backends],
+        "bench_sizes": [sizes, both, DEVICES, backends],
+    }
+
+
+def test_what_asv_would_derive_from_the_source_is_stated(suite):
+    stated = {
+        name: (b.version, b.timeout is not None, b.param_names[-2:])
+        for name, b in suite.items()
+    }
+    assert set(map(str, stated.values())) == {"('1', True, ['device', 'backend'])"}
+
+
+@pytest.mark.parametrize(
+    ("metric", "unit"),
+    [
+        ("time_forward", "seconds"),
+        ("time_backward", "seconds"),
+        ("track_first_call", "seconds"),
+        ("track_peak_memory", "bytes"),
+        ("track_gradient_ratio", "radii"),
+    ],
+)
+def test_every_figure_has_its_unit(suite, metric, unit):
+    found = {b.unit for name, b in suite.items() if name.endswith(metric)}
+    assert found == {unit}
+
+
+LISTING = """
+import sys
+sys.path = [path for path in sys.path if "site-packages" not in path] + sys.argv[1:]
+import json, pkgutil, benchmarks
+listed = {}
+for _, name, _ in pkgutil.iter_modules(benchmarks.__path__, "benchmarks."):
+    module = __import__(name, fromlist=["x"])
+    for op, found in vars(module).items():
+        if isinstance(found, type) and hasattr(found, "params"):
+            listed[f"{name}.{op}"] = found.params
+absent = [name for name in ("torch", "oneflow", "asv_runner") if name in sys.modules]
+print(json.dumps([listed, absent]))
+"""
+
+
+def test_the_lists_are_the_same_where_there_is_numpy_alone(suite, tmp_path):
+    # asv finds them in the first environment, and passes them to others by number.
+    site = Path(np.__file__).parents[1]
+    for folder in [site / "numpy", *site.glob("numpy.libs")]:
+        (tmp_path / folder.name).symlink_to(folder)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", LISTING, str(tmp_path), str(ROOT)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    listed, absent = json.loads(done.stdout)
+    assert absent == []
+    assert listed == {
+        f"benchmarks.{name.rpartition('.')[0]}": benchmark._params
+        for name, benchmark in suite.items()
+    }
+
+
+# --- what a benchmark gives ------------------------------------------------------
+
+
+def looked_up(suite, name, figures, point):
+    """What asv would record for one combination of a benchmark."""
+    benchmark = suite[name]
+    benchmark.func.__self__.__dict__.clear()
+    combinations = list(itertools.product(*benchmark._params))
+    benchmark.set_param_idx(combinations.index(point))
+    benchmark.set_cache({("add", *point): figures} if figures else {})
+    if benchmark.do_setup():
+        return "n/a"
+    return benchmark.do_run()
+
+
+POINT = ("65536", "float32", "cpu", "numpy_manual")
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+def test_asv_gets_the_samples_that_were_recorded(suite, phase):
+    figures = Figures(forward=[3e-6, 1e-6, 2e-6], backward=[6e-6, 4e-6, 5e-6])
+    got = looked_up(suite, f"bench_speed.add.time_{phase}", figures, POINT)
+    assert got["number"] == 1
+    assert got["samples"] == pytest.approx(getattr(figures, phase), rel=1e-9)
+
+
+def test_no_time_is_given_where_the_gradient_does_not_agree(suite):
+    with pytest.raises(SkipNotImplemented, match="da is wrong"):
+        looked_up(
+            suite, "bench_speed.add.time_backward", Figures(why="da is wrong"), POINT
+        )
+
+
+def test_a_backend_of_another_environment_is_not_available(suite):
+    assert looked_up(suite, "bench_speed.add.time_backward", None, POINT) == "n/a"
+
+
+def test_how_far_a_wrong_gradient_is_off_is_given_all_the_same(suite):
+    figures = Figures(why="da is wrong", ratio=1e8)
+    name = "bench_accuracy.add.track_gradient_ratio"
+    assert looked_up(suite, name, figures, POINT[1:]) == 1e8
+
+
+def test_what_cannot_be_known_is_not_given(suite):
+    with pytest.raises(SkipNotImplemented, match="too few bytes"):
+        looked_up(suite, "bench_speed.add.track_peak_memory", Figures(first=1.0), POINT)
+
+
+# --- what is measured ------------------------------------------------------------
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A copy of the implementations, such as asv checks out, to be changed."""
+    shutil.copytree(
+        ROOT / "impls",
+        tmp_path / "impls",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    return tmp_path
+
+
+PLANTED = """
+
+right = op.said("manual")
+
+
+def wrong(x, **attributes):
+    y, backward = right(x, **attributes)
+    return y, lambda dy: tuple({} for dx in backward(dy))
+
+
+op._said["manual", ""] = wrong
+"""
+
+
+def plant(checkout, op, gradient):
+    """Let numpy_manual give another gradient, told in terms of the right one."""
+    with (checkout / "impls" / "ops" / f"{op}.py").open("a") as page:
+        page.write(PLANTED.format(gradient))
+
+
+def found(checkout, op, size, dtype="float32", processes=1):
+    """Figures of the NumPy backends of one op, by backend."""
+    problem = trial(load_op(op), load_op(op).sizes[size], REGIMES["normal"], dtype)
+    figures = measure(
+        [problem],
+        ["numpy_manual", "numpy_graph"],
+        ["cpu"],
+        Stand(checkout, ["numpy"]),
+        processes=processes,
+        seconds=0.005,
+    )
+    return {point.backend: f for point, f in figures.items()}
+
+
+def test_what_agrees_has_all_figures(checkout):
+    figures = found(checkout, "layer_norm", "64x1024", processes=2)["numpy_manual"]
+    assert figures.why == ""
+    assert 0 < figures.ratio < 16
+    assert figures.first > 0
+    assert figures.peak > 64 * 1024 * 4  # at least the gradient of x
+    assert len(figures.forward) == len(figures.backward) <= KEPT
+    assert min(figures.forward + figures.backward) > 0
+
+
+def test_a_wrong_gradient_is_not_timed_and_its_ratio_kept(checkout):
+    plant(checkout, "square", "1.001 * dx")
+    figures = found(checkout, "square", "1024")
+    assert figures["numpy_manual"].forward == []
+    assert figures["numpy_manual"].why.startswith("dx[")
+    assert figures["numpy_manual"].ratio > 100
+    assert figures["numpy_graph"].forward
+
+
+def test_a_narrow_intermediate_shows_in_the_ratio_of_the_wide_type(checkout):
+    right = found(checkout, "softmax", "4x1024", "float64", 0)["numpy_manual"]
+    plant(checkout, "softmax", "dx.astype('f4').astype('f8')")
+    lossy = found(checkout, "softmax", "4x1024", "float64", 0)["numpy_manual"]
+    assert lossy.ratio > 1e6 * right.ratio
+
+
+def test_who_kills_the_process_costs_only_itself(checkout):
+    plant(checkout, "square", "__import__('os')._exit(3)")
+    figures = found(checkout, "square", "1024")
+    assert "died" in figures["numpy_manual"].why
+    assert figures["numpy_graph"].forward
+
+
+def test_the_commit_s_implementations_are_run_and_not_the_working_tree_s(checkout):
+    plant(checkout, "square", "1 / 0")
+    assert "ZeroDivisionError" in found(checkout, "square", "1024")["numpy_manual"].why
+
+
+def test_a_checkout_without_implementations_is_an_error(tmp_path):
+    with pytest.raises(NotMeasured, match="not from"):
+        found(tmp_path, "square", "1024")
+
+
+def test_a_framework_that_the_environment_promises_and_lacks_is_an_error(checkout):
+    door = checkout / "impls" / "backends" / "numpy_manual.py"
+    door.write_text("raise ImportError('broken install')\n")
+    with pytest.raises(NotMeasured, match="broken install"):
+        found(checkout, "square", "1024")
+
+
+def test_backends_of_other_frameworks_are_passed_over():
+    figures = measure(
+        [
+            trial(
+                load_op("square"),
+                load_op("square").sizes["1024"],
+                REGIMES["normal"],
+                "float32",
+            )
+        ],
+        ["numpy_manual", "oneflow_custom"],
+        ["cpu"],
+        Stand(ROOT, ["numpy"]),
+        processes=0,
+        seconds=0,
+    )
+    assert list(figures) == [Point("square", "1024", "float32", "cpu", "numpy_manual")]
+
+
+def test_a_sample_is_taken_after_a_call_that_is_not_timed():
+    told = []
+
+    class Run:
+        def __call__(self):
+            told.append("call")
+
+        def wait(self):
+            told.append("wait")
+
+    def timer(run, calls):
+        told.append(f"sample of {calls}")
+        return Reading(1.0)
+
+    assert Warm(timer)(Run(), 3) == Reading(1.0)
+    assert told == ["call", "wait", "sample of 3"]
+
+
+def test_a_process_that_slept_is_kept_awake_before_a_sample():
+    """A call takes 2 ms by this clock: after the first, 5 ms are another three."""
+    told = []
+
+    class Timer:
+        def now(self):
+            return len(told) * 2_000_000
+
+        def __call__(self, run, calls):
+            return Reading(len(told))
+
+    reading = Warm(Timer(), least=5_000_000)(lambda: told.append("call"), 1)
+    assert reading == Reading(4)
+
+
+def test_only_the_ops_that_were_chosen_are_measured(monkeypatch):
+    monkeypatch.setenv("ASV_OPS", "square exp2")
+    monkeypatch.setenv("ASV_FRAMEWORKS", "numpy")
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks import bench_accuracy
+
+    figures = bench_accuracy.setup_cache()
+    assert set(figures) == {
+        (op, dtype, "cpu", backend)
+        for op in ("square", "exp2")
+        for dtype in ("float32", "float64")
+        for backend in ("numpy_manual", "numpy_graph")
+    }
+    assert all(0 <= f.ratio < 16 for f in figures.values())
+
+
+# --- settings --------------------------------------------------------------------
+
+
+def entries():
+    """Python and requirements of each environment of the settings."""
+    matrix = {name: values[0] for name, values in CONF["matrix"]["req"].items()}
+    main = {"python": CONF["pythons"][0], "req": matrix}
+    return [main, *CONF["include"]]
+
+
+def test_no_setting_is_misspelt():
+    # asv passes over a key that it does not know.
+    known = {*vars(asv.config.Config()), "version", "default_bench"}
+    assert set(CONF) <= known
+
+
+def test_both_frameworks_are_measured_at_the_versions_that_make_installs():
+    pinned = {}
+    for name in ("main", "oneflow"):
+        text = (ROOT / "requirements" / f"{name}.txt").read_text()
+        pinned[name] = dict(re.findall(r"^(\S+)==([\w.]+)", text, re.M))
+    main, oneflow = entries()[:2]
+    assert main["req"] == {name: pinned["main"][name] for name in main["req"]}
+    assert oneflow["req"] == {name: pinned["oneflow"][name] for name in oneflow["req"]}
+    assert {*main["req"], *oneflow["req"]} == {"numpy", "torch", "oneflow"}
+
+
+def test_an_older_numpy_is_measured_under_the_same_python():
+    alone = [e for e in entries() if set(e["req"]) == {"numpy"}]
+    assert {e["python"] for e in alone} == {CONF["pythons"][0]}
+    assert [e["req"]["numpy"] for e in alone] == ["1.26.4"]
+
+
+def test_every_environment_has_the_same_number_of_threads():
+    threads = [e["env_nobuild"] for e in CONF["include"]]
+    main = {name: values[0] for name, values in CONF["matrix"]["env_nobuild"].items()}
+    assert threads == [main] * len(threads)
+    assert set(main.values()) == {"1"}
+
+
+def test_asv_and_its_runner_are_those_that_the_plug_in_was_written_for():
+    text = (ROOT / "requirements" / "main.txt").read_text()
+    for package, wanted in asv_environment.PINNED.items():
+        assert version(package) == wanted
+        assert f"{package.replace('_', '-')}=={wanted}" in text
+
+
+def test_a_plain_run_measures_the_quick_sets_alone(suite):
+    chosen = {name for name in suite if re.search(CONF["default_bench"], name)}
+    assert {name.split(".")[0] for name in chosen} == {"bench_speed", "bench_accuracy"}
+
+
+@pytest.mark.parametrize("name", ["time_forward", "time_backward", "track_first_call"])
+def test_a_threshold_is_set_for_each_metric(suite, name):
+    full = f"bench_speed.softmax.{name}('64x1024', 'float32')@HEAD"
+    rules = CONF["regressions_thresholds"]
+    assert len([rule for rule in rules if re.match(rule, full)]) == 1
+
+
+# --- traps -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("option", ["--quick", "-q"])
+def test_a_quick_run_that_would_overwrite_results_is_refused(option):
+    with pytest.raises(asv.util.UserError, match="dry-run"):
+        asv_environment.refuse_quick(["asv", "run", option])
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "-n"])
+def test_a_quick_run_that_saves_nothing_is_let_be(option):
+    asv_environment.refuse_quick(["asv", "run", "--quick", option])
+    with pytest.raises(asv.util.UserError):
+        asv_environment.refuse_quick(["asv", "run", "--quick"])
+
+
+def test_a_second_run_in_the_checkout_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(asv_environment, "_locked", [])
+    folder = tmp_path / ".asv"
+    folder.mkdir()
+    assert not asv_results.busy(tmp_path)
+    with (folder / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert asv_results.busy(tmp_path)
+        with pytest.raises(asv.util.UserError, match="another asv run"):
+            asv_environment.lock(folder / "lock")
+    asv_environment.lock(folder / "lock")
+    assert asv_results.busy(tmp_path)
+    asv_environment._locked.pop().close()
+    assert not asv_results.busy(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "requirement", ["numpy<2", "numpy>=1,<2", "numpy==<2", "numpy"]
+)
+def test_a_version_that_asv_would_misread_is_refused(requirement):
+    with pytest.raises(WrongCall, match="is not of the form"):
+        parsed(requirement)
+
+
+def made(root, folder, python, *packages):
+    """An environment, as far as it is looked at."""
+    site = root / folder / "lib" / f"python{python}" / "site-packages"
+    for package in packages:
+        (site / f"{package}.dist-info").mkdir(parents=True)
+    (root / folder / "bin").mkdir()
+    (root / folder / "bin" / "python").touch()
+
+
+@pytest.mark.parametrize(
+    ("python", "wanted", "expected"),
+    [
+        ("3.11", {"numpy": "2.4.6"}, ".venv"),
+        ("3.11", {"numpy": "2.4.6", "torch": "2.13.0"}, ".venv"),
+        ("3.10", {"numpy": "1.26.4"}, ".venv-oneflow"),
+        ("3.11", {"numpy": "1.26.4"}, None),
+        ("3.11", {"numpy": "2.4"}, None),
+    ],
+)
+def test_an_entry_is_served_by_what_has_exactly_its_versions(
+    tmp_path, python, wanted, expected
+):
+    made(tmp_path, ".venv", "3.11", "numpy-2.4.6", "torch-2.13.0+cpu")
+    made(tmp_path, ".venv-oneflow", "3.10", "numpy-1.26.4", "oneflow-0.9.0")
+    found = environment_with(python, wanted, tmp_path)
+    assert (found and found.name) == expected
+
+
+# --- all of it -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    """A clone of the last commit with this checkout's files, and its environments."""
+    folder = tmp_path_factory.mktemp("clone") / "gradwatch"
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout: asv measures commits")
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@localhost"]
+    subprocess.run([*git, "clone", "-q", ROOT, folder], check=True)
+    shutil.rmtree(folder / "results" / "asv", ignore_errors=True)
+    for name in ("asv.conf.json", "benchmarks", "harness", "impls"):
+        source, target = ROOT / name, folder / name
+        if source.is_dir():
+            shutil.copytree(source, target, dirs_exist_ok=True)
+        else:
+            shutil.copy(source, target)
+    for environment in ROOT.glob(".venv*"):
+        if (environment / "bin" / "python").exists():
+            (folder / environment.name).symlink_to(environment)
+    subprocess.run(
+        [*git, "add", "-A", "asv.conf.json", "benchmarks", "harness", "impls"],
+        cwd=folder,
+        check=True,
+    )
+    subprocess.run(
+        [*git, "commit", "-q", "--allow-empty", "-m", "as it lies here"],
+        cwd=folder,
+        check=True,
+    )
+    return folder
+
+
+def run_asv(clone, *arguments):
+    home = {**os.environ, "HOME": str(clone / "home")}
+    home.pop("GRADWATCH_MACHINE", None)
+    return subprocess.run(
+        [sys.executable, "-m", "asv", *arguments],
+        cwd=clone,
+        env=home,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # a dozen processes that import a framework, beside others
+def test_a_run_in_a_fresh_clone_measures_both_frameworks_and_is_published(clone):
+    if not (ROOT / ".venv-oneflow" / "bin" / "python").exists():
+        pytest.skip("OneFlow's environment is not there")
+    chosen = ("--bench", r"bench_speed[.]square[.]")
+    first = run_asv(clone, "run", *chosen, "HEAD^!")
+    assert first.returncode == 0, first.stdout + first.stderr
+    series = asv_results.read(clone / "results" / "asv", asv_results.commits(clone))
+    measured = {
+        s.parameters["backend"]
+        for s in series
+        if s.metric == "time_backward" and s.measured
+    }
+    assert measured == set(backend_names())
+    again = run_asv(clone, "run", "--skip-existing", *chosen, "HEAD^!")
+    assert again.returncode == 0, again.stdout
+    assert "Benchmarking" not in again.stdout
+    pages = run_asv(clone, "publish")
+    assert pages.returncode == 0, pages.stdout
+    listed = json.loads((clone / ".asv" / "html" / "index.json").read_text())
+    assert "bench_speed.square.time_backward" in listed["benchmarks"]
+    assert {name.split(".")[1] for name in listed["benchmarks"]} == set(op_names())
+    assert not (clone / "home").exists()  # nothing is written outside the checkout

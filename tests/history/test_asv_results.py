@@ -1,0 +1,337 @@
+"""The recorded history: read strictly, never mixed, and added to from elsewhere."""
+
+import datetime
+import json
+import math
+import subprocess
+
+import pytest
+from asv.results import Results
+from asv.runner import BenchmarkResult
+
+from harness.history import asv_results, import_times
+from harness.history.asv_results import OtherMachine, read
+from harness.history.import_times import Refused, add
+from harness.project.documents import Unreadable
+
+NAME = "bench_sizes.add.time_backward"
+BENCHMARK = {
+    "name": NAME,
+    "params": [["'1024'"], ["'float32'"], ["'cpu'", "'cuda'"], ["'numpy_manual'"]],
+    "param_names": ["size", "dtype", "device", "backend"],
+    "unit": "seconds",
+    "type": "time",
+    "version": "1",
+}
+TRAITS = {
+    "machine": "cpu-2core",
+    "arch": "x86_64",
+    "cpu": "One CPU",
+    "num_cpu": "2",
+    "os": "Linux",
+    "ram": "1",
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A results folder of asv with its list of benchmarks."""
+    (tmp_path / "benchmarks.json").write_text(
+        json.dumps({NAME: BENCHMARK, "version": 2})
+    )
+    return tmp_path
+
+
+def record(folder, commit, values, samples=(None, None), **traits):
+    """Write a result as asv does; return its file."""
+    machine = {**TRAITS, **traits}
+    result = Results(
+        {**machine, "python": "3.11", "numpy": "2.4.6"},
+        {"numpy": "2.4.6"},
+        commit,
+        1_700_000_000_000,
+        "3.11",
+        "prebuilt-py3.11-numpy2.4.6",
+        {},
+    )
+    numbers = [None if s is None else 1 for s in samples]
+    outcome = BenchmarkResult(list(values), list(samples), numbers, 0, "", None)
+    result.add_result(BENCHMARK, outcome)
+    result.save(str(folder))
+    about = folder / machine["machine"] / "machine.json"
+    about.write_text(json.dumps({**machine, "version": 1}))
+    (file,) = about.parent.glob(f"{commit[:8]}-*.json")
+    return file
+
+
+A, B, C = ("a" * 40, "b" * 40, "c" * 40)
+
+
+# --- reading ---------------------------------------------------------------------
+
+
+def test_no_results_are_no_series(tmp_path):
+    assert read(tmp_path / "nowhere") == ()
+
+
+def test_a_series_knows_what_it_is_of(folder):
+    record(folder, A, [2.0, math.nan])
+    cpu, cuda = read(folder, [A])
+    assert (cpu.machine, cpu.environment) == ("cpu-2core", "prebuilt-py3.11-numpy2.4.6")
+    assert (cpu.suite, cpu.op, cpu.metric) == ("bench_sizes", "add", "time_backward")
+    assert cpu.parameters == {
+        "size": "1024",
+        "dtype": "float32",
+        "device": "cpu",
+        "backend": "numpy_manual",
+    }
+    assert (cpu.unit, cpu.versions) == ("seconds", {"numpy": "2.4.6"})
+    assert cuda.parameters["device"] == "cuda"
+
+
+@pytest.mark.parametrize(
+    ("value", "state"), [(2.5, "measured"), (math.nan, "n/a"), (None, "failed")]
+)
+def test_not_available_and_failed_are_told_apart(folder, value, state):
+    record(folder, A, [value, 1.0])
+    (entry,) = read(folder, [A])[0].entries
+    assert entry.state == state
+    assert entry.value == (value if state == "measured" else None)
+
+
+def test_an_entry_has_its_median_interval_and_number_of_samples(folder):
+    samples = [float(n) for n in range(1, 102)]
+    record(folder, A, [True, 1.0], [samples, None])
+    (entry,) = read(folder, [A])[0].entries
+    assert (entry.value, entry.samples) == (51.0, 101)
+    assert 1 < entry.low < 51 < entry.high < 101
+    assert entry.date == datetime.datetime(
+        2023, 11, 14, 22, 13, 20, tzinfo=datetime.timezone.utc
+    )
+
+
+def test_entries_stand_in_the_order_of_the_commits(folder):
+    for commit, value in ((A, 1.0), (B, 2.0), (C, 3.0)):
+        record(folder, commit, [value, 1.0])
+    (series, _) = read(folder, [C, A, B])
+    assert [entry.value for entry in series.entries] == [3.0, 1.0, 2.0]
+
+
+def test_what_was_not_available_is_an_entry_and_not_measured(folder):
+    record(folder, A, [math.nan, 1.0])
+    record(folder, B, [5.0, 1.0])
+    (series, _) = read(folder, [A, B])
+    assert len(series.entries) == 2
+    assert [entry.value for entry in series.measured] == [5.0]
+
+
+def test_two_machines_are_two_series(folder):
+    record(folder, A, [1.0, 1.0])
+    record(folder, A, [9.0, 1.0], machine="h200")
+    found = {s.machine: s.entries[0].value for s in read(folder, [A])[::2]}
+    assert found == {"cpu-2core": 1.0, "h200": 9.0}
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda text: text[: len(text) // 2], "not readable as JSON"),
+        (lambda text: "", "not readable as JSON"),
+        (lambda text: "[]", "not a file of asv's"),
+        (lambda text: text.replace('"version": 2', '"version": 3'), "not of version"),
+        (lambda text: text.replace('"env_name"', '"name"'), "lacks env_name"),
+        (lambda text: text.replace(A, B), "is of commit bbbbbbbb"),
+        (lambda text: text.replace('"cpu-2core"', '"h200"'), "of machine 'h200'"),
+        (lambda text: text.replace("[1.5, 2.5]", "[1.5]"), "has not 2 figures"),
+    ],
+    ids=["cut", "empty", "list", "newer", "lacking", "commit", "machine", "short"],
+)
+def test_a_damaged_file_is_told_of_by_name(folder, damage, message):
+    file = record(folder, A, [1.5, 2.5])
+    text = file.read_text()
+    file.write_text(damage(text))
+    assert file.read_text() != text
+    with pytest.raises(Unreadable, match=message) as told:
+        read(folder, [A])
+    assert file.name in str(told.value)
+
+
+@pytest.mark.parametrize("name", ["benchmarks.json", "cpu-2core/machine.json"])
+def test_results_without_what_describes_them_are_refused(folder, name):
+    record(folder, A, [1.0, 1.0])
+    (folder / name).unlink()
+    with pytest.raises(Unreadable, match="no such file"):
+        read(folder, [A])
+
+
+def test_a_second_file_of_the_same_commit_is_refused(folder):
+    file = record(folder, A, [1.0, 1.0])  # asv would take the mean of the two
+    file.with_name(file.name.replace(".json", "-copy.json")).write_text(
+        file.read_text()
+    )
+    with pytest.raises(Unreadable, match="the same commit"):
+        read(folder, [A])
+
+
+# --- machines --------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def unnamed(monkeypatch):
+    """As on a machine that nobody has named."""
+    monkeypatch.delenv("GRADWATCH_MACHINE", raising=False)
+    monkeypatch.setattr(asv_results, "machine_name", lambda: "cpu-2core")
+
+
+def test_the_same_machine_keeps_its_name_when_its_memory_or_kernel_changes(folder):
+    record(folder, A, [1.0, 1.0])
+    changed = {**TRAITS, "os": "Linux 7", "ram": "2"}
+    assert asv_results.machine_for(folder, changed) == "cpu-2core"
+
+
+@pytest.mark.parametrize("trait", ["arch", "cpu", "num_cpu"])
+def test_another_machine_gets_another_name(folder, trait):
+    record(folder, A, [1.0, 1.0])
+    record(folder, A, [1.0, 1.0], machine="cpu-2core-2", cpu="A third")
+    assert asv_results.machine_for(folder, {**TRAITS, trait: "other"}) == "cpu-2core-3"
+
+
+def test_a_given_name_that_is_another_machine_s_is_refused(folder, monkeypatch):
+    record(folder, A, [1.0, 1.0])
+    monkeypatch.setenv("GRADWATCH_MACHINE", "cpu-2core")
+    assert asv_results.machine_for(folder, TRAITS) == "cpu-2core"
+    with pytest.raises(OtherMachine, match="cpu 'One CPU', here 'Another'"):
+        asv_results.machine_for(folder, {**TRAITS, "cpu": "Another"})
+
+
+# --- timings made elsewhere ------------------------------------------------------
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A git checkout with one commit, and that commit."""
+    root = tmp_path / "checkout"
+    root.mkdir()
+    git = ["git", "-C", str(root), "-c", "user.name=t", "-c", "user.email=t@localhost"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "a"], check=True)
+    done = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
+    return root, done.stdout.strip()
+
+
+def document(commit, **changed):
+    """What `gradwatch time` writes on a machine with a GPU."""
+    environment = {
+        "machine": "h200",
+        "cpu": "x86_64",
+        "gpu": "One GPU",
+        "cores": 16,
+        "system": "Linux",
+        "python": "3.12.3",
+        "commit": commit,
+        "dirty": False,
+        "date": "2026-11-01T12:00:00+00:00",
+        "versions": {"torch": "2.13.0"},
+    }
+    timed = {
+        "op": "add",
+        "case": "1024",
+        "backend": "torch_autograd",
+        "device": "cuda",
+        "dtype": "float32",
+        "phase": "backward",
+        "seconds": 3e-6,
+        "samples": [4e-6, 3e-6, 2e-6],
+    }
+    return {
+        "environment": {**environment, **changed.pop("environment", {})},
+        "records": [{**timed, **changed}],
+    }
+
+
+def test_a_time_made_elsewhere_is_a_series_of_its_machine_and_versions(
+    folder, checkout
+):
+    root, commit = checkout
+    record(folder, A, [1.0, 1.0])
+    add(document(commit), folder, root=root)
+    (found,) = (s for s in read(folder, [commit]) if s.machine == "h200" and s.measured)
+    assert (found.machine, found.benchmark) == ("h200", NAME)
+    assert found.versions == {"torch": "2.13.0"}
+    assert found.environment == "time-py3.12-torch2.13.0"
+    assert found.parameters == {
+        "size": "1024",
+        "dtype": "float32",
+        "device": "cuda",
+        "backend": "torch_autograd",
+    }
+    assert found.entries[0].commit == commit
+    assert found.entries[0].samples == 3
+
+
+@pytest.mark.parametrize("case", ["1024", "add[normal-1024-float32]"])
+def test_the_size_is_found_in_the_name_of_a_case(folder, checkout, case):
+    root, commit = checkout
+    add(document(commit, case=case), folder, root=root)
+    assert {s.parameters["size"] for s in read(folder, [commit])} == {"1024"}
+
+
+def test_a_second_document_adds_to_the_first(folder, checkout):
+    root, commit = checkout
+    add(document(commit), folder, root=root)
+    add(
+        document(commit, backend="torch_custom", seconds=7e-6, samples=[]),
+        folder,
+        root=root,
+    )
+    measured = {
+        s.parameters["backend"]: s.measured[0].value
+        for s in read(folder, [commit])
+        if s.measured
+    }
+    assert measured == {"torch_autograd": 3e-6, "torch_custom": 7e-6}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"environment": {"dirty": True}}, "a changed tree"),
+        ({"environment": {"commit": ""}}, "names no commit"),
+        ({"environment": {"commit": "f" * 40}}, "not in this checkout"),
+        ({"environment": {"versions": {}}}, "which version of torch"),
+        ({"op": "nonsense"}, "is not a benchmark"),
+        ({"seconds": None}, "no times"),
+    ],
+    ids=["dirty", "no commit", "unknown commit", "no version", "op", "empty"],
+)
+def test_a_document_that_the_history_cannot_take_changes_nothing(
+    folder, checkout, changed, message
+):
+    root, commit = checkout
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(Refused, match=message):
+        add(document(commit, **changed), folder, root=root)
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_a_commit_can_be_told_where_the_document_names_none(folder, checkout):
+    root, commit = checkout
+    nameless = document(commit, environment={"commit": ""})
+    add(nameless, folder, commit=commit, root=root)
+    assert read(folder, [commit])[0].entries[0].commit == commit
+    with pytest.raises(Refused, match="not of"):
+        add(document(A), folder, commit=commit, root=root)
+
+
+def test_times_of_another_machine_of_that_name_are_refused(folder, checkout):
+    root, commit = checkout
+    add(document(commit), folder, root=root)
+    with pytest.raises(OtherMachine, match="One GPU"):
+        add(document(commit, environment={"gpu": "Another"}), folder, root=root)
+
+
+def test_the_command_tells_what_is_wrong_with_a_document(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        import_times.main([str(tmp_path / "absent.json")])
+    assert ended.value.code == 1
+    assert "no such file" in capsys.readouterr().err

@@ -1,0 +1,94 @@
+"""Known outcomes are held both ways."""
+
+import json
+
+import pytest
+
+from harness.judging import known
+from harness.judging.known import Known, as_expected, expected_verdict, gone
+
+RECORD = {
+    "op": "batch_norm",
+    "case": "batch_norm[shifted-4x3-float64]",
+    "backend": "oneflow_autograd",
+    "framework_version": "0.9.0",
+    "tensor": "dx",
+    "verdict": "disagree",
+}
+ENTRY = Known(
+    op="batch_norm",
+    backend="oneflow_*",
+    case="batch_norm[shifted-*-float64]",
+    tensor="*",
+    verdict="disagree",
+    reason="one-pass variance",
+    versions=["0.9.0"],
+)
+
+
+def expected(**changes):
+    record = {**RECORD, **changes}
+    return {**record, "expected_verdict": expected_verdict(record, [ENTRY])}
+
+
+def test_an_announced_defect_is_as_expected():
+    record = expected()
+    assert record["expected_verdict"] == "disagree"
+    assert as_expected(record)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"op": "layer_norm"},
+        {"backend": "torch_autograd"},
+        {"case": "batch_norm[shifted-4x3-float32]"},
+        {"framework_version": "0.9.1"},
+        {"verdict": "nonfinite"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_defect_that_no_entry_announces_is_unexpected(change):
+    assert not as_expected(expected(**change))
+
+
+def test_a_right_gradient_is_always_as_expected():
+    assert as_expected(expected(verdict="agree"))
+
+
+def test_a_defect_that_shows_nowhere_any_more_is_gone():
+    assert gone([expected(verdict="agree")], [ENTRY]) == (ENTRY,)
+
+
+def test_a_defect_that_still_shows_is_not_gone():
+    assert gone([expected(verdict="agree"), expected()], [ENTRY]) == ()
+
+
+@pytest.mark.parametrize(
+    "record",
+    [{"backend": "torch_autograd"}, {"verdict": "unsupported"}, {"verdict": "vacuous"}],
+    ids=str,
+)
+def test_an_entry_that_was_not_put_to_the_test_is_not_gone(record):
+    assert gone([expected(**record)], [ENTRY]) == ()
+
+
+def test_brackets_of_a_case_name_are_no_character_class():
+    assert not ENTRY.covers({**RECORD, "case": "batch_normX"})
+
+
+def test_the_data_file_gives_a_reason_and_a_version_with_each_entry():
+    for entry in known.load():
+        assert entry.reason
+        assert entry.versions
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [({"verdict": "agree"}, "no defect 'agree'"), ({"extra": 1}, "extra")],
+)
+def test_a_malformed_entry_is_refused(tmp_path, change, told):
+    file = tmp_path / "known.json"
+    file.write_text(json.dumps([{**vars(ENTRY), **change}]))
+    with pytest.raises(ValueError, match=told):
+        known.load(file)

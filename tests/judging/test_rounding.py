@@ -1,0 +1,140 @@
+"""Running errors: every primitive has a rule, and it bounds what really happens."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from harness.judging.reference import limit_for
+from harness.judging.rounding import (
+    ERROR,
+    PRECISIONS,
+    longest_reduction,
+    running_errors,
+)
+from impls import graph
+
+NAMES = list(PRECISIONS)
+
+
+def errors_behind(outputs, precision):
+    """Of the outputs and of every node that they need."""
+    return running_errors(graph.topological_order(outputs), precision)
+
+
+def test_every_primitive_has_a_rule():
+    assert set(ERROR) == set(graph.PRIMITIVES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_precision_is_what_its_dtype_says(name):
+    precision, told = PRECISIONS[name], ml_dtypes.finfo(name)
+    assert precision.roundoff == float(told.eps) / 2
+    assert precision.smallest == float(told.tiny)
+    assert precision.largest == float(told.max)
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
+def test_rounding_is_that_of_the_dtype(name):
+    """Ten decades beyond both ends of the range, subnormals and overflow included."""
+    rng = np.random.default_rng(1)
+    values = rng.standard_normal(20_000) * 10.0 ** rng.uniform(-48, 42, 20_000)
+    with np.errstate(over="ignore"):
+        values = values.astype("float32").astype("float64")
+        expected = values.astype(name).astype("float64")
+    np.testing.assert_array_equal(PRECISIONS[name].round(values), expected)
+
+
+# A function of nodes, its inputs' shapes, and whether they are positive.
+FUNCTIONS = {
+    "sum of products": (lambda a, b: graph.sum(a * b, axis=1), [(3, 40)] * 2),
+    "matmul": (graph.matmul, [(4, 30), (30, 3)]),
+    "quotient": (lambda a, b: (a - b) / (a * b), [(50,)] * 2),
+    "exp of difference": (lambda a, b: graph.exp(3.0 * a - b), [(50,)] * 2),
+    "exp2": (lambda a, b: graph.exp2(a * b), [(50,)] * 2),
+    "log": (lambda a, b: graph.log(a * a + b * b), [(50,)] * 2),
+    "sqrt": (lambda a, b: graph.sqrt(a * a + 1e-5 * b * b), [(50,)] * 2),
+    "waves": (lambda a, b: graph.sin(9.0 * a) * graph.cos(a + b), [(50,)] * 2),
+    "saturating": (
+        lambda a, b: graph.tanh(a * b) + graph.sigmoid(4.0 * b),
+        [(50,)] * 2,
+    ),
+    "norm": (
+        lambda a, b: (a - graph.mean(a, axis=0)) / graph.sqrt(graph.mean(b * b) + 0.1),
+        [(50,)] * 2,
+    ),
+    "largest": (lambda a, b: graph.max(a * b, axis=0), [(20, 5)] * 2),
+}
+
+
+@pytest.mark.parametrize("name", ["float32", "float16"])
+@pytest.mark.parametrize("title", FUNCTIONS)
+def test_an_honest_computation_lands_within_a_few_radii(title, name):
+    """NumPy in the narrow type against the wide graph, over twenty draws of inputs."""
+    function, shapes = FUNCTIONS[title]
+    precision = PRECISIONS[name]
+    rng = np.random.default_rng(7)
+    worst = 0.0
+    for _ in range(20):
+        arrays = [precision.round(rng.standard_normal(s)) for s in shapes]
+        wide = function(*map(graph.variable, arrays))
+        narrow = function(*(graph.variable(a.astype(name)) for a in arrays)).value
+        radius = precision.roundoff * errors_behind([wide], precision)[wide]
+        error = np.abs(narrow.astype("float64") - wide.value)
+        worst = max(worst, float(np.max(error / radius)))
+    assert 0.05 < worst < 4, f"{worst:.2f} radii: above is false, below is blunt"
+
+
+def test_an_input_that_the_format_holds_is_exact_and_a_constant_it_rounds_is_not():
+    precision = PRECISIONS["float32"]
+    exact, rounded = graph.variable(np.array(0.5)), graph.variable(np.array(4.3))
+    errors = errors_behind([exact, rounded], precision)
+    assert (errors[exact], errors[rounded]) == (0.0, 4.3)
+
+
+def test_a_denominator_that_may_vanish_has_an_infinite_radius():
+    a, b = (graph.variable(np.array([1.0, v])) for v in (1.0, 1.0 + 1e-9))
+    quotient = 1.0 / (4.3 * a - 4.3 * b)
+    errors = errors_behind([quotient], PRECISIONS["float32"])[quotient]
+    assert np.isinf(errors).all()
+
+
+def test_overflow_has_an_infinite_radius():
+    y = graph.exp(graph.variable(np.array([1.0, 100.0])))
+    errors = errors_behind([y], PRECISIONS["float32"])[y]
+    assert list(np.isinf(errors)) == [False, True]
+
+
+def test_a_choice_that_rounding_could_turn_around_has_an_infinite_radius():
+    a = graph.variable(np.array([1.0, 1.0]))
+    b = graph.variable(np.array([1.0 + 1e-9, 2.0]))
+    share = graph.share(4.3 * a, 4.3 * b, at_tie=0.5)
+    errors = errors_behind([share], PRECISIONS["float32"])[share]
+    assert list(np.isinf(errors)) == [True, False]
+
+
+def test_an_index_that_rounding_could_change_has_an_infinite_radius():
+    x = graph.variable(np.array([[1.0, 1.0 + 1e-9], [1.0, 2.0]]))
+    index = graph.argmax(4.3 * x, axis=1)
+    errors = errors_behind([index], PRECISIONS["float32"])[index]
+    assert list(np.isinf(errors)) == [True, False]
+
+
+def test_zero_times_anything_is_exactly_zero():
+    weight = graph.variable(np.array([0.0, 1.0]))
+    y = weight * graph.exp(graph.variable(np.array([1.0, 1.0])))
+    errors = errors_behind([y], PRECISIONS["float64"])[y]
+    assert errors[0] == 0
+    assert errors[1] > 0
+
+
+def test_the_longest_reduction_is_found():
+    x = graph.variable(np.ones((4, 25)))
+    y = graph.sum(graph.matmul(x, x.T), axis=0)
+    assert longest_reduction(graph.topological_order([y])) == 25
+    assert longest_reduction(graph.topological_order([x])) == 1
+
+
+def test_the_limit_grows_with_the_square_root_of_the_reduction():
+    """design.md, how a gradient is judged, point 3."""
+    assert limit_for(4096) == 48
+    assert limit_for(65536) == 144

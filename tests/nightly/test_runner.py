@@ -1,0 +1,636 @@
+"""A night goes on after a failed part, tells what is new first, and can be killed."""
+
+import errno
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from lxml import etree
+
+from harness.agreement.findings import Finding, Site
+from harness.agreement.suite import Agreement
+from harness.nightly import parts, runner
+from harness.nightly.journal import Busy, Journal, alone, guarded
+from harness.nightly.report import compared, junit, markdown
+from harness.nightly.runner import Done, Night, Problem, Result
+from harness.project import documents, git
+from harness.project.documents import Unreadable
+from harness.watch.survey import survey
+from tests.histories import (
+    ENVIRONMENT,
+    MACHINE,
+    SERIES,
+    noisy,
+    record,
+    repository,
+    stepped,
+)
+from tests.pages import plant
+from tests.watch.test_alerts import gradwatch
+
+WRONG = Problem("agree", "softmax", "numpy_manual", "dx disagree", "3.1 radii")
+SLOW = Problem("watch", "dot", "torch_custom", "time_backward step at abc", "+20 %")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def night(tmp_path):
+    """A night in a scratch repository with two runs in its history."""
+    root = tmp_path / "repository"
+    commits = repository(root, ["square", "square"])
+    record(root, commits, {SERIES: [1.0, 1.0]})
+    (root / ".gitignore").write_text("__pycache__\n")
+    folder = tmp_path / "night"
+    return Night(
+        folder,
+        Journal(folder / "parts", {}),
+        60.0,
+        ["square"],
+        ["numpy_manual"],
+        results=root / "results",
+        root=root,
+    )
+
+
+def told(*problems, **more):
+    return lambda night: Result("looked", problems, **more)
+
+
+def broken(error):
+    def part(night):
+        raise error
+
+    return part
+
+
+def report_of(*problems, previous=(), **more):
+    done = [Done("agree", "failed", "looked", 1.0, problems, **more)]
+    return runner.report(done, previous)
+
+
+# Going on -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "state", "code"),
+    [
+        (told(), "passed", 0),
+        (told(skipped="no such command"), "skipped", 0),
+        (told(WRONG), "failed", 1),
+        (told(required="torch_custom is required"), "failed", 3),
+        (broken(ValueError("no such thing")), "broken", 1),
+        (broken(OSError(errno.ENOSPC, "No space left on device")), "broken", 1),
+    ],
+)
+def test_whatever_a_part_does_the_next_one_is_done(night, first, state, code):
+    done = runner.run(night, {"first": first, "second": told()})
+    assert [(d.name, d.state) for d in done] == [("first", state), ("second", "passed")]
+    assert runner.report(done, []).exit_code == code
+
+
+def test_what_a_broken_part_said_is_told(night):
+    (done,) = runner.run(night, {"first": broken(ValueError("no such thing"))})
+    (problem,) = done.problems
+    assert done.told == problem.told == "ValueError: no such thing"
+
+
+# Telling ------------------------------------------------------------------------
+
+
+def test_the_first_line_names_op_backend_and_tensor():
+    first = markdown(report_of(WRONG, SLOW)).splitlines()[0]
+    assert first == "**New: softmax on numpy_manual: dx disagree** and 1 more"
+
+
+def test_what_is_new_comes_before_what_was_known_and_what_has_gone_is_told():
+    gone = Problem("fuzz", "sum", "torch_custom", "da crash", "")
+    text = markdown(report_of(WRONG, SLOW, previous=[WRONG, gone]))
+    assert text.startswith("**New: dot on torch_custom")
+    assert text.index("**New: 1**") < text.index("**Known since") < text.index("**Gone")
+    assert "da crash" in text[text.index("**Gone") :]
+
+
+def test_what_was_known_is_not_called_new_though_its_figures_differ():
+    again = Problem(*WRONG.key, "3.2 radii")
+    report = report_of(again, previous=[WRONG])
+    assert (report.new, report.known, report.exit_code) == ([], [again], 1)
+    assert markdown(report).startswith("**Still: softmax")
+
+
+def test_a_quiet_night_says_how_much_was_looked_at():
+    report = runner.report([Done("agree", "passed", "48,456 tensors judged", 1.0)], [])
+    assert markdown(report).startswith("**All as expected**: 48,456 tensors judged")
+
+
+def test_many_problems_are_no_wall_of_text():
+    problems = [
+        Problem("agree", f"op{i}", "numpy_manual", "dx disagree", "long " * 1000)
+        for i in range(500)
+    ]
+    text = markdown(report_of(*problems))
+    assert len(text.splitlines()) < 40
+    assert len(text) < 8000
+    assert "and 490 more" in text
+
+
+def test_a_message_cannot_break_the_page():
+    problem = Problem("agree", "dot", "numpy_manual", "dx", "a|b\n# c <b> `d` [e](f)")
+    line = next(
+        row for row in markdown(report_of(problem)).splitlines() if "a\\|b" in row
+    )
+    assert line.startswith("- **dot on numpy_manual**")
+    assert "\\<b\\>" in line
+
+
+def test_a_comparison_of_commits_is_a_table_with_what_differs_first():
+    row = {"a": "base", "b": "head", "op": "dot", "case": "64", "phase": "backward"}
+    row |= {"backend": "numpy_manual", "ratio": 1.0, "low": 0.99, "high": 1.01}
+    rows = [
+        {**row, "verdict": "no difference"},
+        {**row, "verdict": "slower", "op": "square", "ratio": 1.2},
+    ]
+    lines = compared(documents.document(rows, {"failed": []})).splitlines()
+    assert lines[0] == "**head against base**: 1 slower, 1 no difference"
+    assert lines[4].startswith("| square |")
+    assert len(lines) == 6
+
+
+# JUnit --------------------------------------------------------------------------
+
+
+SCHEMA = etree.XMLSchema(etree.parse(str(Path(__file__).with_name("junit.xsd"))))
+
+
+def agreement(verdict="agree"):
+    row = {"case": "square[normal-3-float32]", "tensor": "dx", "message": "it is off"}
+    row |= {"expected_verdict": "agree", "ratio": 1.0}
+    rows = [
+        {**row, "op": op, "backend": backend, "verdict": "agree"}
+        for op in ("square", "dot")
+        for backend in ("numpy_manual", "numpy_graph")
+    ]
+    rows[0]["verdict"] = verdict
+    return documents.document(rows, {"missing": {"oneflow_custom": "no such Python"}})
+
+
+def cases(report, document):
+    tree = etree.fromstring(junit(report, document).encode())
+    SCHEMA.assertValid(tree)
+    return {(c.get("classname"), c.get("name")): c for c in tree.iter("testcase")}
+
+
+def test_a_commit_that_slows_an_op_in_several_series_is_one_problem(tmp_path):
+    root = tmp_path / "repository"
+    values = stepped(noisy(40), 20, 0.2)
+    commits = repository(root, ["square"] * len(values))
+    forward = SERIES.replace("backward", "forward")
+    record(root, commits, {SERIES: values, forward: values})
+    failing = survey(root / "results", root=root).failing
+    assert len(failing) == 2
+    assert len(parts._by_place(failing)) == 2  # of two metrics
+    ((place, alerts),) = parts._by_place(failing[:1] * 3).items()
+    assert place[:2] == ("square", "numpy_manual")
+    assert place[2].endswith(f" step at {commits[20][:10]}")
+    assert parts._detail(alerts, root).endswith("; commit 20 (and 2 more series)")
+
+
+def test_backends_missing_for_one_reason_are_one_note():
+    missing = {"oneflow_custom": "no Python", "torch_custom": "no torch"}
+    found = Agreement(missing={**missing, "oneflow_formula": "no Python"})
+    assert parts._absent(found) == [
+        "oneflow_custom, oneflow_formula: no Python",
+        "torch_custom: no torch",
+    ]
+
+
+def test_each_op_and_backend_is_a_case_and_each_part_one_of_another_suite():
+    report = runner.report([Done("agree", "passed", "", 0.0)], [])
+    found = cases(report, agreement())
+    assert set(found) == {
+        *(
+            (f"gradwatch.{op}", f"{op}[{backend}]")
+            for op in ("square", "dot")
+            for backend in ("numpy_manual", "numpy_graph")
+        ),
+        ("gradwatch.backend", "all[oneflow_custom]"),
+        ("gradwatch.nightly", "agree"),
+    }
+    assert not [c for c in found.values() if c.find("failure") is not None]
+
+
+def test_what_disagrees_and_what_is_slower_fail_their_cases():
+    slow = Problem("watch", "dot", "numpy_graph", "time_backward step", "+20 %")
+    found = cases(report_of(slow), agreement("disagree"))
+    failed = {name for (_, name), c in found.items() if c.find("failure") is not None}
+    assert failed == {"square[numpy_manual]", "dot[numpy_graph]", "agree"}
+
+
+@pytest.mark.parametrize("state", runner.STATES)
+def test_a_part_that_could_not_be_done_is_no_passed_case(state):
+    report = runner.report([Done("fuzz", state, "why\x00\x1b[0m", 0.00001)], [])
+    case = cases(report, None)["gradwatch.nightly", "fuzz"]
+    outcomes = {"passed": None, "failed": "failure", "broken": "error"}
+    expected = outcomes.get(state, "skipped")
+    assert [child.tag for child in case] == ([expected] if expected else [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<testsuites><testsuite name='a' tests='1' failures='0'/></testsuites>",
+        "<testsuites><testsuite name='a' tests='x' failures='0' errors='0'/>"
+        "</testsuites>",
+        "<testsuites><testcase name='a' classname='b'/></testsuites>",
+    ],
+)
+def test_the_schema_rejects_what_is_no_junit(text):
+    assert not SCHEMA.validate(etree.fromstring(text))
+
+
+# The output folder ----------------------------------------------------------------
+
+
+def test_the_document_of_a_night_is_the_next_nights_previous(night):
+    runner.write(report_of(WRONG), night)
+    file = night.folder / "nightly.json"
+    assert runner.problems_of(file) == [WRONG]
+    assert {f.name for f in night.folder.iterdir()} == {
+        *("parts", "nightly.json", "summary.md", "junit.xml")
+    }
+
+
+def test_no_night_before_is_no_problem_and_a_damaged_one_is_told(tmp_path):
+    assert runner.problems_of(tmp_path / "nightly.json") == []
+    (tmp_path / "nightly.json").write_text('{"schema": 1, "rec')
+    with pytest.raises(Unreadable, match=r"nightly\.json"):
+        runner.problems_of(tmp_path / "nightly.json")
+    documents.write(documents.document([{"op": "dot"}], {}), tmp_path / "nightly.json")
+    with pytest.raises(Unreadable, match="not of a night"):
+        runner.problems_of(tmp_path / "nightly.json")
+
+
+def test_on_a_full_disk_the_former_report_stands_and_the_run_can_be_taken_up(
+    night, monkeypatch
+):
+    runner.write(report_of(WRONG), night)
+    before = {f: f.read_bytes() for f in night.folder.glob("*.*")}
+    runner.run(night, {"first": told()})
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        runner.run(night, {"first": told(), "second": told()})
+    with pytest.raises(OSError, match="No space left"):
+        runner.write(report_of(SLOW), night)
+    monkeypatch.undo()
+    assert {f: f.read_bytes() for f in night.folder.glob("*.*")} == before
+    again = {"first": broken(AssertionError("done twice")), "second": told()}
+    assert [d.state for d in runner.run(night, again)] == ["passed", "passed"]
+
+
+# Taking up ----------------------------------------------------------------------
+
+
+def test_two_runs_at_once_are_refused_and_the_first_is_named(tmp_path):
+    with (
+        alone(tmp_path / "lock", "it"),
+        pytest.raises(Busy, match=f"it is running already, as process {os.getpid()}"),
+        alone(tmp_path / "lock", "it"),
+    ):
+        pytest.fail("both run")
+    with alone(tmp_path / "lock", "it"):
+        assert (tmp_path / "lock").read_text() == str(os.getpid())
+
+
+@pytest.mark.parametrize("run", [{"files": "abc"}, {"ops": ("dot", "add")}])
+def test_pieces_of_an_unfinished_run_are_kept(tmp_path, run):
+    journal = Journal(tmp_path, run)
+    journal.once("one", lambda: {"n": 1})
+    journal = Journal(tmp_path, run)
+    assert journal.resumed == 1
+    assert journal.once("one", lambda: pytest.fail("made twice")) == {"n": 1}
+
+
+@pytest.mark.parametrize("how", ["finished", "another state", "fresh", "no journal"])
+def test_otherwise_a_run_begins_anew(tmp_path, how):
+    journal = Journal(tmp_path, {"files": "abc"})
+    journal.once("one", lambda: {"n": 1})
+    if how == "finished":
+        journal.finish()
+    if how == "no journal":
+        (tmp_path / "journal.json").write_text("{")
+    files = "abc+" if how == "another state" else "abc"
+    journal = Journal(tmp_path, {"files": files}, fresh=how == "fresh")
+    assert journal.resumed == 0
+    assert journal.once("one", lambda: {"n": 2}) == {"n": 2}
+
+
+def test_a_piece_that_is_cut_short_is_made_again(tmp_path):
+    journal = Journal(tmp_path, {})
+    journal.once("one", lambda: {"n": 1})
+    journal.path("one").write_text('{"n"')
+    assert journal.once("one", lambda: {"n": 2}) == {"n": 2}
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from harness import nightly
+from harness.journal import Journal
+from harness.nightly import Night, Problem, Result
+
+folder, pieces = Path(sys.argv[1]), 8
+
+def measure(name):
+    time.sleep(0.02)
+    with (folder / "made").open("a") as made:
+        made.write(name + "\\n")
+    return {"records": [name]}
+
+def part(name):
+    def measured(night):
+        found = [night.journal.once(f"{name}-{i}", lambda i=i: measure(f"{name}-{i}"))
+                 for i in range(pieces)]
+        problems = [Problem(name, r, "", "", "") for f in found for r in f["records"]]
+        return Result(name, problems)
+    return measured
+
+journal = Journal(folder / "parts", {})
+night = Night(folder, journal, 1.0, [], [])
+done = nightly.run(night, {name: part(name) for name in ("agree", "time", "watch")})
+nightly.write(nightly.report(done, []), night)
+journal.finish()
+"""
+
+
+def pieces(folder):
+    return len(list(folder.glob("parts/*.json")))
+
+
+def test_killed_at_five_random_moments_it_ends_with_the_same_records(tmp_path):
+    """And nothing that was kept is measured again: only the piece that was cut off."""
+    random.seed(9)
+    call = [sys.executable, "-c", KILLED, str(tmp_path)]
+    kills = 0
+    while kills < 5:
+        with subprocess.Popen(call, cwd=ROOT) as running:
+            seen = len(list(tmp_path.glob("parts/*")))
+            while (
+                len(list(tmp_path.glob("parts/*"))) <= seen and running.poll() is None
+            ):
+                time.sleep(0.002)
+            time.sleep(random.uniform(0, 0.06))
+            running.send_signal(signal.SIGKILL)
+        kills += running.returncode == -signal.SIGKILL
+        assert running.returncode, "it had ended before it could be killed"
+    subprocess.run(call, cwd=ROOT, check=True)
+    names = [f"{part}-{i}" for part in ("agree", "time", "watch") for i in range(8)]
+    found = documents.read(tmp_path / "nightly.json")
+    assert [row["op"] for row in found["records"]] == names
+    made = (tmp_path / "made").read_text().split()
+    assert set(made) == set(names)
+    assert len(made) <= len(names) + kills
+
+
+def test_a_killed_night_is_taken_up_by_the_same_call(tmp_path):
+    narrow = ("--op", "add", "--op", "dot", "--backend", "numpy_manual")
+    call = [sys.executable, "-m", "harness", "nightly", *narrow]
+    call += ["--part", "agree", "--part", "selftest", "--output", str(tmp_path)]
+    with subprocess.Popen(call, cwd=ROOT, stderr=subprocess.DEVNULL) as running:
+        while not (tmp_path / "parts" / "agree-add.json").exists():
+            assert running.poll() is None, "it had ended before it could be killed"
+            time.sleep(0.002)
+        running.send_signal(signal.SIGKILL)
+    first = (tmp_path / "parts" / "agree-add.json").read_bytes()
+    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
+    assert "taken up again" in done.stderr, done.stderr
+    assert (tmp_path / "parts" / "agree-add.json").read_bytes() == first
+
+
+# Others' files --------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path):
+    (tmp_path / "m").mkdir()
+    found = tmp_path / "m" / "abc.json"
+    found.write_text('{"n": 1}')
+    return found
+
+
+def files(tmp_path):
+    return lambda: sorted((tmp_path / "m").glob("*.json"))
+
+
+def test_what_is_left_damaged_is_put_back_and_what_is_new_is_kept(tmp_path, file):
+    with guarded(files(tmp_path), tmp_path / "safe"):
+        file.write_text('{"n": 2, "m')
+        (tmp_path / "m" / "new.json").write_text('{"n": 3}')
+        (tmp_path / "m" / "half.json").write_text('{"n"')
+    assert json.loads(file.read_text()) == {"n": 1}
+    assert [f.name for f in files(tmp_path)()] == ["abc.json", "new.json"]
+
+
+def test_after_a_kill_the_next_run_mends_first(tmp_path, file):
+    with guarded(files(tmp_path), tmp_path / "safe"):
+        pass
+    file.write_text('{"n": 2, "m')  # the kill, as if within
+    with guarded(files(tmp_path), tmp_path / "safe"):
+        assert json.loads(file.read_text()) == {"n": 1}
+
+
+def test_a_file_that_was_damaged_before_is_left_for_its_owner(tmp_path, file):
+    """There is no copy of it, so nothing is known of what it was."""
+    file.write_text('{"n"')
+    with guarded(files(tmp_path), tmp_path / "safe"):
+        assert file.read_text() == '{"n"'
+
+
+# The parts ------------------------------------------------------------------------
+
+
+def test_where_files_are_changed_nothing_goes_into_the_history(night):
+    (night.root / "impls" / "ops" / "square.py").write_text("changed")
+    result = parts.times(night)
+    assert "1 files differ from the commit (impls/ops/square.py)" in result.skipped
+
+
+def test_a_results_folder_that_cannot_be_written_is_told(night, monkeypatch):
+    """Not by permissions: root may write anywhere."""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    (done,) = runner.run(night, {"time": parts.times})
+    assert done.state == "broken"
+    assert "results folder cannot be written" in done.told
+
+
+def test_a_history_that_is_cut_short_breaks_the_watch_and_is_left_alone(night):
+    commit = git.commit_of("HEAD", night.root)
+    name = f"{commit[:8]}-{ENVIRONMENT}.json"
+    file = night.results / "asv" / MACHINE / name
+    file.write_text(file.read_text()[:100])
+    before = file.read_bytes()
+    done = runner.run(night, {"watch": parts.watch, "next": told()})
+    assert [d.state for d in done] == ["broken", "passed"]
+    assert name in done[0].told
+    assert file.read_bytes() == before
+
+
+def test_a_shallow_clone_breaks_the_watch_with_the_command_that_mends_it(
+    night, monkeypatch
+):
+    monkeypatch.setattr(git, "is_shallow", lambda root: True)
+    record(night.root, ["f" * 40], {SERIES: [1.0]})
+    (done,) = runner.run(night, {"watch": parts.watch})
+    assert done.state == "broken"
+    assert "git fetch --unshallow" in done.told
+
+
+def test_a_command_that_is_not_there_is_skipped_with_the_reason(night):
+    assert parts._command(night, "dream", []).skipped == "there is no `gradwatch dream`"
+
+
+def test_a_command_that_fails_is_told_by_its_last_line(night):
+    night = Night(**{**vars(night), "root": ROOT})
+    result = parts._command(night, "list", ["nothing"])
+    (problem,) = result.problems
+    assert problem.what == "exit code 2"
+    assert (night.journal.folder / "list.log").read_text()
+
+
+def test_a_child_dies_with_the_night(tmp_path):
+    """Or else a killed night would measure beside the one that takes it up."""
+    script = (
+        "import sys; from pathlib import Path; from types import SimpleNamespace as N;"
+        "from harness.nightly.parts import child;"
+        "child(N(journal=N(folder=Path(sys.argv[1])), root='.'), 'nap',"
+        " ['-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(60)'])"
+    )
+    running = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT)
+    log = tmp_path / "nap.log"
+    while not (log.exists() and log.read_text().endswith("\n")):
+        time.sleep(0.02)
+    child = int(log.read_text())
+    running.kill()
+    running.wait()
+    for _ in range(200):
+        try:
+            state = (
+                Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
+            )
+        except FileNotFoundError:
+            return
+        if state == "Z":
+            return
+        time.sleep(0.02)
+    pytest.fail(f"process {child} goes on")
+
+
+# The command ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A repository with this project's code and a history of forty runs."""
+
+    def made(values):
+        root = tmp_path / "project"
+        commits = repository(root, ["square"] * len(values))
+        record(root, commits, {SERIES: values})
+        for folder in ("harness", "impls"):
+            shutil.copytree(
+                *(ROOT / folder, root / folder),
+                dirs_exist_ok=True,
+                ignore=shutil.ignore_patterns("__pycache__"),
+            )
+        return root
+
+    return made
+
+
+NIGHT = ("nightly", "--op", "square", "--backend", "numpy_manual", "--budget", "10m")
+
+
+def test_a_wrong_backward_fails_the_night_and_is_its_first_line(project):
+    root = project(noisy(40))
+    plant(root / "impls" / "ops", "(3 * x**2 * dy,)", "(3 * x * dy,)")
+    done = gradwatch(root, *NIGHT, "--op", "cube", "--part", "agree")
+    assert done.returncode == 1, done.stderr
+    first = (root / "nightly" / "summary.md").read_text().splitlines()[0]
+    assert first.startswith("**New: cube on numpy_manual: dx disagree")
+    assert first in done.stdout.replace("\n", " ")
+    tree = etree.parse(str(root / "nightly" / "junit.xml"))
+    SCHEMA.assertValid(tree)
+    (failed,) = [c for c in tree.iter("testcase") if c.get("name").startswith("cube")]
+    assert failed.find("failure") is not None
+
+
+def test_a_slowdown_fails_the_night_and_is_its_first_line(project):
+    root = project(stepped(noisy(40), 20, 0.2))
+    done = gradwatch(root, *NIGHT, "--part", "agree", "--part", "watch")
+    assert done.returncode == 1, done.stderr
+    first = (root / "nightly" / "summary.md").read_text().splitlines()[0]
+    assert first.startswith("**New: square on numpy_manual: time_backward step at ")
+
+
+@pytest.mark.parametrize(("backend", "new"), [("numpy_manual", 0), ("numpy_graph", 1)])
+def test_a_finding_is_new_where_none_of_that_op_and_backend_is_recorded(
+    tmp_path, monkeypatch, backend, new
+):
+    """Recorded is one of square on numpy_manual, in another tensor and verdict."""
+    site = {"op": "square", "backend": backend, "verdict": "disagree", "place": "state"}
+    record = {"op": "square", "backend": backend, "case": "square[normal-3-float32]"}
+    record |= {"tensor": "y", "verdict": "disagree", "message": "y[0]: got 1"}
+    found = {"records": [{"id": "new", "record": record, **site}]}
+    monkeypatch.setattr(parts, "_command", lambda *_: Result(""))
+    monkeypatch.setattr(
+        parts.records, "read", lambda _: {"summary": {"tried": 9}, **found}
+    )
+    recorded = Finding(Site("square", "numpy_manual", "nonfinite", "backward"), record)
+    monkeypatch.setattr(parts.publication, "load", lambda _: [recorded])
+    night = SimpleNamespace(
+        folder=tmp_path,
+        results=tmp_path,
+        share=1,
+        seed=0,
+        ops=(),
+        backends=(),
+        journal=SimpleNamespace(path=lambda _: tmp_path),
+    )
+    result = parts.fuzz(night)
+    assert [p.op for p in result.problems] == ["square"] * new
+    assert result.told == f"9 trials, {new} of 1 findings are new"
+
+
+def test_a_quiet_night_is_exit_0_and_the_next_begins_anew(project):
+    root = project(noisy(40))
+    for _ in range(2):
+        done = gradwatch(root, *NIGHT, "--part", "agree", "--part", "watch")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "taken up again" not in done.stderr
+    assert "All as expected" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        (("--budget", "soon"), "no time such as"),
+        (("--budget", "0m"), "no time such as"),
+        (("--part", "agre"), "did you mean 'agree'"),
+        (("--require", "torch_custo"), "did you mean 'torch_custom'"),
+    ],
+)
+def test_a_wrong_call_is_exit_2(options, hint):
+    done = gradwatch(ROOT, "nightly", *options)
+    assert done.returncode == 2
+    assert hint in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,426 @@
+"""`scripts/environments.py`, with fake interpreters and a fake uv: no network."""
+
+import fcntl
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "environments.py"
+
+# Notes its arguments and its find-links, makes environments whose Python is a copy of
+# the given one, and has neither interpreters of its own nor a network.
+FAKE_UV = """#!/bin/sh
+[ "$1" = --version ] && { echo "uv 99.0.0"; exit; }
+echo "$* [$UV_FIND_LINKS]" >> "$FAKE_LOG"
+case "$1 $2" in
+"python find") exit 1 ;;
+"python install") echo "error: no network" >&2; exit 2 ;;
+"venv "*) mkdir -p "$5/bin" "$5/lib/python3/site-packages"; cp "$4" "$5/bin/python" ;;
+"pip install") eval "$FAKE_INSTALL" ;;
+esac
+"""
+
+
+def load():
+    spec = importlib.util.spec_from_file_location("environments", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["environments"] = module  # where dataclass looks for annotations
+    spec.loader.exec_module(module)
+    return module
+
+
+environments = load()
+
+
+def executable(file, text):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    file.chmod(0o755)
+    return file
+
+
+def fake_python(file, version):
+    """Says that it is `version`, whatever it is asked."""
+    return executable(file, f'#!/bin/sh\necho "{version} {file}"\n')
+
+
+def shim(file):
+    """What pyenv puts on PATH for a version that is not selected."""
+    return executable(file, '#!/bin/sh\necho "command not found" >&2\nexit 127\n')
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A machine's `bin` with uv and what a shell script needs; no Python at all."""
+    folder = tmp_path / "machine" / "bin"
+    executable(folder / "uv", FAKE_UV)
+    for tool in ("cp", "mkdir", "sleep"):
+        (folder / tool).symlink_to(shutil.which(tool))
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    monkeypatch.setenv("FAKE_LOG", str(tmp_path / "uv.log"))
+    monkeypatch.setenv("FAKE_INSTALL", "")
+    environments.identity.cache_clear()
+    return folder
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch, machine):
+    """A checkout without environments, on that machine."""
+    root = tmp_path / "checkout"
+    (root / "requirements").mkdir(parents=True)
+    (root / "scripts").mkdir()
+    shutil.copy(SCRIPT, root / "scripts")
+    (root / "pyproject.toml").write_text("[project]\n")
+    for name in ("main", "oneflow"):
+        (root / "requirements" / f"{name}.txt").write_text("numpy==1\n")
+    monkeypatch.setattr(environments, "ROOT", root)
+    monkeypatch.setattr(environments.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(environments.platform, "machine", lambda: "x86_64")
+    return root
+
+
+@pytest.fixture
+def both_pythons(machine):
+    fake_python(machine / "python3.11", "3.11")
+    fake_python(machine / "python3.10", "3.10")
+
+
+def run(*arguments):
+    """One run of the script, as a process of its own would see the machine."""
+    environments.identity.cache_clear()
+    return environments.main(arguments)
+
+
+def calls(*beginning):
+    """What the fake uv was asked for so far."""
+    log = Path(os.environ["FAKE_LOG"])
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [line for line in lines if line.startswith(" ".join(beginning))]
+
+
+# --- finding interpreters --------------------------------------------------------
+
+
+def test_a_shim_that_answers_command_not_found_is_not_a_python(machine):
+    shim(machine / "python3.10")
+    assert list(environments.local_pythons("3.10")) == []
+
+
+def test_a_python_behind_a_shim_on_path_is_found(machine, tmp_path, monkeypatch):
+    shim(machine / "python3.10")
+    real = fake_python(tmp_path / "other" / "python3.10", "3.10")
+    monkeypatch.setenv("PATH", f"{machine}{os.pathsep}{real.parent}")
+    assert list(environments.local_pythons("3.10")) == [str(real)]
+
+
+def test_a_python_of_another_version_than_its_name_is_not_taken(machine):
+    fake_python(machine / "python3.10", "3.12")
+    assert list(environments.local_pythons("3.10")) == []
+
+
+def test_pyenv_versions_are_found_newest_first_though_not_selected(machine, tmp_path):
+    shim(machine / "python3.10")
+    for version in ("3.10.9", "3.10.13", "3.11.7"):
+        minor = version.rpartition(".")[0]
+        file = tmp_path / "pyenv" / "versions" / version / "bin" / f"python{minor}"
+        fake_python(file, minor)
+    found = [Path(file).parts[-3] for file in environments.local_pythons("3.10")]
+    assert found == ["3.10.13", "3.10.9"]
+
+
+def test_pyenv_in_the_home_folder_needs_no_variable(machine, tmp_path, monkeypatch):
+    monkeypatch.delenv("PYENV_ROOT")
+    file = tmp_path / "home/.pyenv/versions/3.10.1/bin/python3.10"
+    fake_python(file, "3.10")
+    assert list(environments.local_pythons("3.10")) == [str(file)]
+
+
+def test_an_active_virtual_environment_gives_way_to_what_it_was_made_from(machine):
+    executable(machine / "python3.10", '#!/bin/sh\necho "3.10 the base"\n')
+    assert list(environments.local_pythons("3.10")) == ["the base"]
+
+
+def test_a_python_of_uv_s_own_is_the_last_resort(machine, tmp_path):
+    own = fake_python(tmp_path / "uv's" / "python3.10", "3.10")
+    program = executable(machine / "uv", f'#!/bin/sh\necho "{own}"\n')
+    uv = environments.Uv(str(program), tmp_path)
+    assert environments.find_python("3.10", uv) == str(own)
+    local = fake_python(machine / "python3.10", "3.10")
+    environments.identity.cache_clear()
+    assert environments.find_python("3.10", uv) == str(local)
+
+
+# --- uv and pip's settings -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "recent"),
+    [("uv 0.5.0", True), ("uv 1.0.0 (abc)", True), ("uv 0.4.30", False), ("", False)],
+)
+def test_an_old_or_broken_uv_is_passed_over(text, recent):
+    assert environments.is_recent(text) is recent
+
+
+def test_without_uv_and_pip_a_line_says_what_to_install(machine, monkeypatch, capfd):
+    (machine / "uv").unlink()
+    monkeypatch.setattr(environments, "python_with_pip", lambda: "")
+    with pytest.raises(environments.Unavailable, match="install uv, or pip"):
+        environments.find_uv(machine)
+
+
+def test_pip_find_links_is_passed_on(checkout, both_pythons, monkeypatch):
+    monkeypatch.setenv("PIP_FIND_LINKS", "wheels more/wheels")
+    assert run() == 0
+    installs = calls("pip install")
+    assert len(installs) == 3  # two sets of requirements, and the project itself
+    assert {line.rpartition(" ")[2] for line in installs} == {"[wheels,more/wheels]"}
+
+
+def test_find_links_in_pip_s_files_is_passed_on(machine):
+    listing = "global.find-links='a'\ninstall.cert='c'\nglobal.cert='b'"
+    python = executable(machine / "python", f'#!/bin/sh\necho "{listing}"\n')
+    settings = environments.pip_settings(str(python))
+    assert (settings["find-links"], settings["cert"]) == ("a", "c")
+
+
+def test_pip_s_variable_goes_before_its_files(machine, monkeypatch):
+    python = executable(machine / "python", "#!/bin/sh\necho \"global.cert='b'\"\n")
+    monkeypatch.setenv("PIP_CERT", "variable")
+    assert environments.pip_settings(str(python))["cert"] == "variable"
+
+
+def test_a_variable_of_uv_s_own_stands(tmp_path, monkeypatch):
+    monkeypatch.setenv("UV_FIND_LINKS", "the user's")
+    variables = environments.uv_variables(tmp_path, {"find-links": "pip's"})
+    assert variables["UV_FIND_LINKS"] == "the user's"
+
+
+def test_with_more_indexes_uv_chooses_among_all_as_pip_does(tmp_path, monkeypatch):
+    monkeypatch.delenv("UV_INDEX_STRATEGY", raising=False)
+    settings = {"extra-index-url": "file:one\nfile:two"}
+    variables = environments.uv_variables(tmp_path, settings)
+    assert variables["UV_INDEX"] == "file:one file:two"
+    assert variables["UV_INDEX_STRATEGY"] == "unsafe-best-match"
+
+
+def test_of_a_long_complaint_the_error_and_its_last_cause_are_quoted():
+    text = "Resolved 3 packages\nerror: no build\n  cause: a\n  cause: disk full\n"
+    assert environments.in_one_line(text) == ": error: no build: cause: disk full"
+    assert environments.in_one_line(None) == ""
+
+
+# --- making, and not making again ------------------------------------------------
+
+
+@pytest.fixture
+def made(checkout, both_pythons):
+    """A checkout with both environments, and a clean log."""
+    assert run() == 0
+    Path(os.environ["FAKE_LOG"]).unlink()
+    return checkout
+
+
+def test_the_project_is_on_the_path_of_both_environments(checkout, both_pythons):
+    assert run() == 0
+    assert any(f"--editable {checkout}" in line for line in calls("pip install"))
+    paths = checkout.glob(".venv-oneflow/lib/*/site-packages/gradwatch.pth")
+    assert [file.read_text() for file in paths] == [f"{checkout}\n"]
+
+
+def test_a_second_run_does_nothing_and_says_nothing(made, capfd):
+    capfd.readouterr()
+    assert run() == 0
+    assert calls() == []
+    assert capfd.readouterr() == ("", "")
+
+
+CHANGES = {
+    "requirements": lambda root: (root / "requirements/main.txt").write_text("a==2\n"),
+    "no stamp": lambda root: (root / ".venv/gradwatch.json").unlink(),
+    "damaged stamp": lambda root: (root / ".venv/gradwatch.json").write_text("{"),
+    "no python": lambda root: (root / ".venv/bin/python").unlink(),
+    "broken python": lambda root: shim(root / ".venv/bin/python"),
+    "no folder": lambda root: shutil.rmtree(root / ".venv"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_an_environment_that_is_not_as_it_was_made_is_made_anew(made, change):
+    change(made)
+    assert run() == 0
+    new = str(made / ".venv.new")
+    assert [line.split()[-2] for line in calls("venv")] == [new]
+    Path(os.environ["FAKE_LOG"]).unlink()
+    assert run() == 0
+    assert calls() == []
+
+
+def test_a_change_of_pyproject_links_anew_without_installing_again(made):
+    (made / "pyproject.toml").write_text("[project]\nname = 'gradwatch'\n")
+    assert run() == 0
+    assert calls("venv") == []
+    assert [line.split()[4] for line in calls("pip install")] == ["--no-deps"]
+
+
+def test_a_moved_checkout_is_linked_at_its_new_place(made, monkeypatch):
+    moved = made.rename(made.with_name("moved"))
+    monkeypatch.setattr(environments, "ROOT", moved)
+    assert run() == 0
+    assert calls("venv") == []
+    assert any(f"--editable {moved}" in line for line in calls("pip install"))
+    (path,) = moved.glob(".venv-oneflow/lib/*/site-packages/gradwatch.pth")
+    assert path.read_text() == f"{moved}\n"
+
+
+def test_what_an_interrupted_run_left_is_cleared_away(checkout, both_pythons):
+    (checkout / ".venv.new" / "bin").mkdir(parents=True)
+    (checkout / ".venv.old").mkdir()
+    assert run() == 0
+    assert sorted(path.name for path in checkout.glob(".venv*")) == [
+        ".venv",
+        ".venv-oneflow",
+    ]
+
+
+def test_a_failed_install_leaves_the_former_environment(made, monkeypatch, capfd):
+    before = (made / ".venv" / "gradwatch.json").read_text()
+    CHANGES["requirements"](made)
+    monkeypatch.setenv("FAKE_INSTALL", "echo 'error: disk full' >&2; exit 1")
+    assert run() == 1
+    assert "error: `uv pip install` failed: error: disk full" in capfd.readouterr().err
+    assert (made / ".venv" / "gradwatch.json").read_text() == before
+    assert not (made / ".venv.new").exists()
+
+
+def test_a_checkout_that_cannot_be_written_gives_one_line(checkout, capfd):
+    (checkout / ".uv").write_text("a file where the folder should be")
+    assert run() == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("error: cannot make the environments: ")
+
+
+# --- what cannot be had ----------------------------------------------------------
+
+
+def test_without_python_3_11_a_line_says_so_and_the_run_fails(checkout, capfd):
+    assert run() == 1
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last.startswith("error: no Python 3.11 on this machine")
+    assert "`uv python install 3.11`" in last
+
+
+@pytest.fixture
+def without_oneflow(checkout, machine, capfd):
+    """A checkout on a machine without Python 3.10, after its first run."""
+    fake_python(machine / "python3.11", "3.11")
+    shim(machine / "python3.10")
+    assert run() == 0
+    return capfd.readouterr().err.splitlines()
+
+
+def test_without_python_3_10_oneflow_is_skipped_with_one_line(without_oneflow):
+    *progress, line = without_oneflow
+    assert "Python 3.10: `uv python install` failed: error: no network" in progress
+    assert line.startswith("OneFlow is skipped: no Python 3.10 on this machine")
+    assert "`uv python install 3.10`" in line
+
+
+def test_a_skipped_oneflow_is_not_fetched_again_but_told_again(without_oneflow, capfd):
+    fetches = len(calls("python install"))
+    assert run() == 0
+    assert capfd.readouterr().err.splitlines() == without_oneflow[-1:]
+    assert len(calls("python install")) == fetches == 1
+
+
+def test_oneflow_is_tried_again_on_request_and_then_required(without_oneflow):
+    assert run("--require-oneflow") == 1
+    assert len(calls("python install")) == 2
+
+
+def test_oneflow_is_made_once_python_3_10_is_there(without_oneflow, checkout, machine):
+    fake_python(machine / "python3.10", "3.10")
+    assert run("--require-oneflow") == 0
+    assert (checkout / ".venv-oneflow" / "gradwatch.json").exists()
+
+
+def test_a_failed_install_of_oneflow_is_a_skip(
+    checkout, both_pythons, monkeypatch, capfd
+):
+    failing = "case $* in *oneflow.txt*) echo 'error: no network' >&2; exit 1; esac"
+    monkeypatch.setenv("FAKE_INSTALL", failing)
+    assert run() == 0
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last.startswith("OneFlow is skipped: `uv pip install` failed: error: no net")
+    assert not list(checkout.glob(".venv-oneflow*"))
+
+
+def test_oneflow_is_skipped_where_it_has_no_build(
+    checkout, both_pythons, monkeypatch, capfd
+):
+    monkeypatch.setattr(environments.platform, "machine", lambda: "arm64")
+    assert run() == 0
+    assert "x86-64 only" in capfd.readouterr().err.splitlines()[-1]
+
+
+# --- several runs, and their end -------------------------------------------------
+
+
+def test_the_lock_is_held_while_environments_are_made(tmp_path):
+    def lock():
+        with open(tmp_path / ".uv" / "lock") as other:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    with environments.alone(tmp_path), pytest.raises(BlockingIOError):
+        lock()
+    assert lock() is None
+
+
+def start(checkout):
+    """The script as a process, in a process group of its own."""
+    command = [sys.executable, checkout / "scripts" / "environments.py"]
+    return subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def test_two_runs_at_once_make_the_environment_once(checkout, both_pythons):
+    runs = [start(checkout) for _ in range(2)]
+    errors = [process.communicate(timeout=60)[1] for process in runs]
+    assert [process.returncode for process in runs] == [0, 0], errors
+    new = f" {checkout / '.venv.new'} "
+    assert sum(new in line for line in calls("venv")) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_nothing_half_made(
+    checkout, both_pythons, tmp_path, monkeypatch, number
+):
+    """As Ctrl-C does, to the whole group; the child's death is seen by its pipe."""
+    fifo = tmp_path / "installing"
+    os.mkfifo(fifo)
+    monkeypatch.setenv("FAKE_INSTALL", f'exec 9> "{fifo}"; echo yes >&9; exec sleep 60')
+    process = start(checkout)
+    with open(fifo) as installing:
+        assert installing.readline() == "yes\n"
+        os.killpg(process.pid, number)
+        assert installing.read() == ""  # until every writer is gone
+    error = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert error.splitlines()[-1].startswith("environments: interrupted")
+    assert not list(checkout.glob(".venv*"))
+
+
+def test_the_stamp_is_strict_json(made):
+    stamp = json.loads((made / ".venv" / "gradwatch.json").read_text())
+    assert set(stamp) == {"requirements", "checkout", "project"}

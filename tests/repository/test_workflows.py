@@ -1,0 +1,183 @@
+"""What runs elsewhere: the workflows' own commands, and the branch they keep."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness.commands import nightly
+from harness.nightly import results_branch
+from harness.project.affected import affected, spread
+from harness.project.git import NoCommit, changed_files
+from harness.project.paths import ROOT
+from impls.catalogue import backend_names, op_names
+from tests.histories import SERIES, git, record, repository
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def steps(file):
+    jobs = yaml.safe_load(file.read_text())["jobs"].values()
+    return [step for job in jobs for step in job["steps"]]
+
+
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.stem)
+def test_a_workflow_may_only_read_unless_a_job_says_so(file):
+    content = yaml.safe_load(file.read_text())
+    assert content["permissions"] == {"contents": "read"}
+    assert all("timeout-minutes" in job for job in content["jobs"].values())
+
+
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.stem)
+def test_nothing_that_a_stranger_can_write_is_put_into_a_shell(file):
+    """An expression within a script is pasted; in `env` it is a value."""
+    assert not [step for step in steps(file) if "${{" in step.get("run", "")]
+
+
+@pytest.mark.parametrize("name", ["nightly", "pull-request"])
+def test_what_needs_the_history_fetches_all_of_it(name):
+    (file,) = [file for file in WORKFLOWS if file.stem == name]
+    (checkout,) = [s for s in steps(file) if "checkout@" in s.get("uses", "")]
+    assert checkout["with"]["fetch-depth"] == 0
+
+
+def test_actionlint_has_nothing_to_say():
+    beside = os.fspath(Path(sys.executable).parent)
+    lint = shutil.which("actionlint", path=beside) or shutil.which("actionlint")
+    if lint is None:
+        pytest.skip("actionlint is not installed")
+    done = subprocess.run([lint], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+# The branch -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def origin(tmp_path):
+    """A bare repository, and two clones with a run each in their history."""
+    root = tmp_path / "first"
+    commits = repository(root, ["square", "square"])
+    git(tmp_path, "clone", "-q", "--bare", str(root), "origin.git")
+    git(root, "remote", "add", "origin", str(tmp_path / "origin.git"))
+    git(tmp_path, "clone", "-q", str(tmp_path / "origin.git"), "second")
+    for clone, commit in zip(("first", "second"), commits, strict=True):
+        for key, value in (("user.name", "A"), ("user.email", "a@b.example")):
+            git(tmp_path / clone, "config", key, value)
+        record(tmp_path / clone, [commit], {SERIES: [1.0]})
+    return tmp_path
+
+
+def recorded(root):
+    folder = root / "results"
+    return {str(f.relative_to(root)): f.read_bytes() for f in folder.rglob("*.json")}
+
+
+def test_what_two_runs_recorded_is_all_kept_and_comes_back(origin):
+    first, second = origin / "first", origin / "second"
+    (first / "nightly").mkdir()
+    (first / "nightly" / "nightly.json").write_text("{}")
+    assert results_branch.store(first)
+    assert results_branch.store(second)
+    git(origin, "clone", "-q", str(origin / "origin.git"), "third")
+    fetched = results_branch.fetch(origin / "third")
+    assert recorded(origin / "third") == recorded(first) | recorded(second)
+    assert fetched == len(recorded(origin / "third")) + 1
+    assert (origin / "third" / "nightly" / "nightly.json").exists()
+    assert git(origin / "third", "worktree", "list").count("\n") == 0
+
+
+def test_the_branch_has_results_alone_and_main_is_untouched(origin):
+    first = origin / "first"
+    before = git(origin / "origin.git", "rev-parse", "main")
+    results_branch.store(first)
+    names = git(origin / "origin.git", "ls-tree", "-r", "--name-only", "results")
+    assert set(names.split()) == set(recorded(first))
+    assert git(origin / "origin.git", "rev-parse", "main") == before
+    assert changed_files(first) == []
+
+
+def test_nothing_new_is_no_commit(origin):
+    assert results_branch.store(origin / "first")
+    assert not results_branch.store(origin / "first")
+
+
+def test_what_is_here_is_not_replaced_by_what_was_stored(origin):
+    first = origin / "first"
+    results_branch.store(first)
+    (file,) = (first / "results" / "asv").glob("benchmarks.json")
+    file.write_text("newer")
+    results_branch.fetch(first)
+    assert file.read_text() == "newer"
+
+
+def test_another_run_that_was_quicker_is_added_to(origin, monkeypatch):
+    """It pushes between our fetch and our push."""
+    first, second = origin / "first", origin / "second"
+    plain, raced = results_branch.git, []
+
+    def racing(*arguments, root):
+        if arguments[0] == "push" and not raced:
+            raced.append(True)
+            results_branch.store(second)
+        return plain(*arguments, root=root)
+
+    monkeypatch.setattr(results_branch, "git", racing)
+    assert results_branch.store(first)
+    names = git(origin / "origin.git", "ls-tree", "-r", "--name-only", "results")
+    assert set(names.split()) == set(recorded(first)) | set(recorded(second))
+
+
+def test_an_origin_that_cannot_be_reached_is_told(origin):
+    git(origin / "first", "remote", "set-url", "origin", str(origin / "nowhere"))
+    with pytest.raises(NoCommit):
+        results_branch.store(origin / "first")
+    assert git(origin / "first", "worktree", "list").count("\n") == 0
+
+
+# What a pull request concerns -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file", "ops", "backends"),
+    [
+        ("ops/square.py", ["square"], backend_names()),
+        ("backends/torch_custom.py", op_names(), ["torch_custom"]),
+        ("backends/_torchlike.py", op_names(), backend_names()),
+        ("graph.py", op_names(), backend_names()),
+        ("ops/gone.py", [], []),
+    ],
+)
+def test_a_file_concerns_what_runs_it(tmp_path, file, ops, backends):
+    commits = repository(tmp_path / "r", ["softmax"])
+    (tmp_path / "r" / "impls" / "backends").mkdir()
+    (tmp_path / "r" / "impls" / file).write_text("changed")
+    (tmp_path / "r" / "notes.txt").write_text("changed")
+    git(tmp_path / "r", "add", "-A")
+    git(tmp_path / "r", "commit", "-q", "-m", "change")
+    found = affected(commits[0], "HEAD", tmp_path / "r")
+    assert found == sorted((op, backend) for op in ops for backend in backends)
+
+
+@pytest.mark.parametrize(("count", "most"), [(0, 5), (5, 5), (160, 24)])
+def test_of_many_pairs_some_are_chosen_from_all_over(count, most):
+    pairs = [(str(i), "") for i in range(count)]
+    found = spread(pairs, most)
+    assert len(set(found)) == min(count, most)
+    if count > most:
+        assert (found[0], int(found[-1][0]) >= count - 2 * count / most) == (
+            pairs[0],
+            True,
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("10m", 600), ("1h", 3600), ("7", 7), ("1.5m", 90)],
+)
+def test_a_budget_is_a_time(text, seconds):
+    assert nightly._seconds(None, None, text) == seconds

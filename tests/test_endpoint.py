@@ -1,0 +1,85 @@
+"""The other side of the wire answers whatever it is asked, and goes on."""
+
+import platform
+
+import numpy as np
+import pytest
+
+from harness import endpoint
+from harness.endpoint import answer, serve
+from impls import catalogue
+
+
+class Channel(list):
+    """What is asked, in order; what is answered is kept, as execnet would take it."""
+
+    def __init__(self, *requests):
+        super().__init__(
+            {"request": request, "framework": "numpy"} for request in requests
+        )
+        self.answers = []
+
+    def send(self, reply):
+        if "odd" in reply:
+            raise TypeError("can't serialize <class 'object'>")
+        self.answers.append(reply)
+
+
+def test_an_answer_that_cannot_be_sent_is_an_error(monkeypatch):
+    monkeypatch.setattr(endpoint, "_settle", lambda: None)
+    monkeypatch.setitem(endpoint.HANDLERS, "odd", lambda request: {"odd": object()})
+    channel = Channel("odd", "probe")
+    serve(channel)
+    assert [reply["kind"] for reply in channel.answers] == ["error", "result"]
+    assert all(reply["seconds"] >= 0 for reply in channel.answers)
+
+
+def test_the_probe_tells_versions_devices_threads_and_allocator():
+    facts = answer({"request": "probe", "framework": "numpy"})
+    assert facts["python"] == platform.python_version()
+    assert facts["numpy"] == facts["version"] == np.__version__
+    assert facts["backends"]["numpy_manual"] == {
+        "error": "",
+        "version": np.__version__,
+        "devices": {"cpu": "", "cuda": "NumPy runs on the CPU alone"},
+    }
+    assert facts["malloc_pinned"]
+
+
+def test_the_probe_of_one_broken_backend_tells_of_the_others(monkeypatch):
+    def load(name, load=catalogue.load_backend):
+        if name == "numpy_manual":
+            raise AttributeError("module 'numpy' has no attribute 'float_'")
+        return load(name)
+
+    monkeypatch.setattr(catalogue, "load_backend", load)
+    backends = answer({"request": "probe", "framework": "numpy"})["backends"]
+    assert backends["numpy_graph"]["error"] == ""
+    assert "no attribute 'float_'" in backends["numpy_manual"]["error"]
+
+
+COLOURED = "\x1b[1m\x1b[38;2;255;000;000mError\x1b[0m: no\x00\x07 kernel"
+
+
+def test_colours_and_control_characters_do_not_come_through(monkeypatch):
+    """OneFlow's messages have them, and XML cannot."""
+
+    def fail(request):
+        raise RuntimeError(COLOURED)
+
+    monkeypatch.setitem(endpoint.HANDLERS, "fail", fail)
+    reply = answer({"request": "fail"})
+    assert reply["message"] == "RuntimeError: Error: no kernel"
+    assert reply["trace"].endswith("RuntimeError: Error: no kernel\n")
+
+
+@pytest.mark.parametrize("text", ["a\nb", "", "x"])
+def test_an_error_is_told_in_one_line(monkeypatch, text):
+    def fail(request):
+        raise RuntimeError(text)
+
+    monkeypatch.setitem(endpoint.HANDLERS, "fail", fail)
+    reply = answer({"request": "fail"})
+    first = text.partition("\n")[0]
+    assert reply["message"] == (f"RuntimeError: {first}" if first else "RuntimeError")
+    assert "in fail" in reply["trace"]

@@ -1,0 +1,271 @@
+"""Times of what agrees, and of nothing else; comparisons that tell no news of noise."""
+
+import contextlib
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import psutil
+import pytest
+
+from harness.judging.cases import REGIMES, trial
+from harness.timing import compare
+from harness.timing.compare import (
+    Line,
+    Plan,
+    Remote,
+    RemoteTimer,
+    Side,
+    compare_sides,
+    lines,
+    time_trial,
+)
+from harness.timing.intervals import Estimate
+from harness.timing.samples import Comparison
+from harness.workers.process import Died
+from impls.catalogue import load_op
+from tests.pages import plant
+
+NUMPY = ("numpy_graph", "numpy_manual")
+SCHEMA = {
+    *("op", "case", "backend", "device", "dtype", "phase", "seconds", "low", "high"),
+    *("samples", "bytes", "flops"),
+}
+
+
+def gradwatch(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "harness", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def square(size="1024"):
+    op = load_op("square")
+    return trial(op, op.sizes[size], REGIMES["normal"], "float32")
+
+
+@pytest.fixture(scope="module")
+def timed():
+    with lines() as line:
+        return time_trial(square(), NUMPY, line, budget=1)
+
+
+def test_each_backend_has_a_record_for_each_phase(timed):
+    records, untimed = timed
+    assert not untimed
+    assert sorted((r["backend"], r["phase"]) for r in records) == [
+        (backend, phase) for backend in NUMPY for phase in ("backward", "forward")
+    ]
+    assert all(set(record) >= SCHEMA for record in records)
+
+
+def test_the_median_lies_in_its_interval_and_samples_are_kept(timed):
+    for record in timed[0]:
+        assert 0 < record["low"] <= record["seconds"] <= record["high"]
+        assert len(record["samples"]) > 5
+        assert min(record["samples"]) <= record["seconds"] <= max(record["samples"])
+        assert record["first"] > record["seconds"]
+
+
+def test_a_wrong_gradient_is_not_timed(tmp_path):
+    page = plant(tmp_path, "(3 * x**2 * dy,)", "(3 * x * dy,)")
+    done = gradwatch(
+        *("time", "--ops", page, "--budget", "0.2", "--json", "-"),
+        *("--backend", "numpy_manual", "--backend", "numpy_graph"),
+    )
+    document = json.loads(done.stdout)
+    assert {r["backend"] for r in document["records"]} == {"numpy_graph"}
+    ((what, why),) = document["summary"]["untimed"].items()
+    assert what == "cube 8 float32 numpy_manual"
+    assert why.startswith("disagree: dx[")
+
+
+def test_a_size_that_no_op_has_is_answered_with_those_there_are():
+    done = gradwatch("time", "--op", "square", "--size", "1023")
+    assert done.returncode == 2
+    assert "1024" in done.stderr
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+def test_a_backend_against_itself_shows_no_news(phase):
+    """One process, interleaved: the ratio is near 1, whatever else runs."""
+    side = Side("numpy_manual", "numpy_manual")
+    found = compare_sides(side, side, Plan(square(), phase, budget=0.4))
+    assert found["pairs"] == 1
+    assert found["low"] <= found["ratio"] <= found["high"]
+    assert abs(math.log(found["ratio"])) < 0.2
+    assert found["noise_low"] <= found["noise"] <= found["noise_high"]
+
+
+def test_ten_times_the_work_is_slower():
+    op = load_op("square")
+    found = compare_sides(
+        Side("numpy_manual", "numpy_manual"),
+        Side("numpy_graph", "numpy_graph"),
+        Plan(
+            trial(op, op.sizes["1024"], REGIMES["normal"], "float32"), "backward", 0.4
+        ),
+    )
+    assert found["verdict"] == "slower"
+    assert found["ratio"] > 1.5
+
+
+def test_too_few_pairs_of_processes_are_told():
+    """Two checkouts cannot share a process; here both are this one, by another path."""
+    from harness.project.paths import ROOT
+
+    a = Side("a", "numpy_manual", ROOT)
+    b = Side("b", "numpy_manual", ROOT / "impls" / "..")
+    found = compare_sides(a, b, Plan(square(), "backward", 0.4, pairs=2))
+    assert found["pairs"] == 2
+    assert found["verdict"] == "not resolved"
+    assert "6 pairs" in found["short"]
+    assert found["pairs_needed"] >= 6
+
+
+def played_pair(log_ratio, log_noise):
+    """What one pair of processes told: a ratio and a noise, no samples of them."""
+    told = [Estimate(math.exp(x), 0.9, 1.1, 100, 0.95) for x in (log_ratio, log_noise)]
+    side = SimpleNamespace(median=1e-4)
+    return Comparison(side, side, *told, "not resolved")
+
+
+@pytest.mark.parametrize(
+    ("truth", "verdict"), [(0.1, "slower"), (-0.1, "faster"), (0.0, "not resolved")]
+)
+def test_one_noisy_pair_of_processes_does_not_hide_a_change(
+    truth, verdict, monkeypatch
+):
+    """The ratio and the noise are both those of all pairs; a noise may be 30 % once."""
+    rng = np.random.default_rng(0)
+    noises = [0.3, *rng.normal(0, 0.01, 15)]
+    pairs = iter([played_pair(truth + rng.normal(0, 0.03), noise) for noise in noises])
+    monkeypatch.setattr(compare, "_one_pair", lambda *_: next(pairs))
+    a, b = Side("a", "numpy_manual"), Side("b", "numpy_manual", compare.ROOT / "other")
+    found = compare_sides(a, b, Plan(square(), "backward", 1.0, pairs=16))
+    assert found["verdict"] == verdict
+    assert found["low"] < math.exp(truth) < found["high"]
+    assert 6 <= found["pairs_needed"] <= 12  # 3 % in one pair: by hand 2.3 for 4 %
+
+
+def test_processes_of_a_pair_keep_their_heap_on_huge_pages():
+    """Where pages come to lie differs from process to process and moves the time."""
+    with contextlib.closing(Line("numpy", huge_pages=True)) as line:
+        told = line.facts and line._worker._process.environ()
+    assert told["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
+
+
+def test_a_worker_that_dies_while_timed_is_an_error_that_says_how(tmp_path):
+    page = plant(
+        tmp_path, "return x**3, ", "import os; os.kill(os.getpid(), 9)\n    0, "
+    )
+    op = load_op(page)
+    one = trial(op, op.sizes["8"], REGIMES["normal"], "float32", source=page)
+    with lines() as line:
+        records, untimed = time_trial(one, ["numpy_manual"], line, budget=0.1)
+    assert records == []
+    assert "SIGKILL" in untimed["numpy_manual"]
+
+
+def test_a_remote_sample_is_taken_by_the_workers_own_clock():
+    with contextlib.closing(Line("numpy")) as line:
+        payload = {"options": {"steps": {"one": "numpy_manual"}}}
+        from harness.workers.messages import Task
+
+        task = Task.of(square(), "numpy_manual")
+        line.ask("prepare", **{**task.payload(), **payload})
+        reading = RemoteTimer()(Remote(line, "one", "backward"), 3)
+        assert 0 < reading.seconds < 0.1
+        with pytest.raises(Died, match="two"):
+            RemoteTimer()(Remote(line, "two", "backward"), 1)
+
+
+def test_comparing_a_backend_with_a_commit_is_refused():
+    done = gradwatch("compare", "numpy_manual", "HEAD", "--op", "square")
+    assert done.returncode == 2
+    assert "no backend is called 'HEAD'" in done.stderr
+
+
+def test_two_checkouts_of_one_commit_are_compared_and_cleaned_up():
+    done = gradwatch(
+        *("compare", "HEAD", "HEAD", "--op", "square", "--size", "small", "--pairs", 2),
+        *("--backend", "numpy_manual", "--phase", "forward", "--budget", "0.4"),
+        *("--json", "-"),
+    )
+    assert done.returncode == 0, done.stderr
+    (record,) = json.loads(done.stdout)["records"]
+    assert (record["a"], record["b"], record["pairs"]) == ("HEAD", "HEAD", 2)
+    trees = subprocess.run(["git", "worktree", "list"], capture_output=True, text=True)
+    assert "gradwatch-" not in trees.stdout
+
+
+@pytest.mark.parametrize(
+    "call", [("time",), ("compare", "numpy_manual", "numpy_graph")], ids=" ".join
+)
+def test_a_device_that_is_missing_for_all_that_is_asked_for_is_exit_3(call, tmp_path):
+    file = tmp_path / "nothing.json"
+    done = gradwatch(
+        *(*call, "--op", "square", "--size", "small", "--device", "cuda"),
+        *(("--backend", "numpy_manual") if call == ("time",) else ()),
+        *("--json", file),
+    )
+    assert done.returncode == 3
+    assert "nothing could be" in done.stderr
+    assert json.loads(file.read_text())["records"] == []
+
+
+def test_a_wrong_gradient_is_not_compared(tmp_path):
+    page = plant(tmp_path, "(3 * x**2 * dy,)", "(3 * x * dy,)")
+    done = gradwatch(
+        *("compare", "numpy_graph", "numpy_manual", "--ops", page),
+        *("--phase", "forward", "--budget", "0.2", "--json", "-"),
+    )
+    assert done.returncode == 1
+    document = json.loads(done.stdout)
+    assert document["records"] == []
+    assert "numpy_manual is wrong: disagree: dx[" in document["summary"]["failed"][0]
+
+
+def test_a_size_that_no_op_has_is_not_compared():
+    done = gradwatch("compare", *NUMPY, "--op", "square", "--size", "1023")
+    assert done.returncode == 2
+    assert "1024" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "call",
+    [("time", "--budget", "60"), ("compare", "HEAD", "HEAD", "--budget", "60")],
+    ids=lambda call: call[0],
+)
+def test_an_interrupt_in_the_middle_leaves_no_process_and_no_checkout(call, tmp_path):
+    filters = ("--op", "square", "--size", "small", "--backend", "numpy_manual")
+    command = (sys.executable, "-m", "harness", *call, *filters)
+    running = subprocess.Popen(
+        [*command, "--json", str(tmp_path / "half.json")],
+        stderr=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        start_new_session=True,
+    )
+    started: list[psutil.Process] = []
+    while running.poll() is None and not started:
+        time.sleep(0.05)
+        started = psutil.Process(running.pid).children(recursive=True)
+    time.sleep(3)  # into the judging or the timing, which last a minute
+    started += psutil.Process(running.pid).children(recursive=True)
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal's Ctrl-C
+    _, told = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert told.strip() == b"gradwatch: interrupted"
+    assert not any(process.is_running() for process in started)
+    assert list(tmp_path.iterdir()) == []
+    trees = subprocess.run(["git", "worktree", "list"], capture_output=True, text=True)
+    assert str(tmp_path) not in trees.stdout

@@ -1,0 +1,58 @@
+"""Arrays on pages, peak bytes and copy bandwidth."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from harness.timing.memory import copy_bandwidth, page_aligned, peak_extra_bytes
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3), (7,), (256, 33)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "complex128"])
+def test_an_array_is_copied_to_the_beginning_of_a_page(shape, dtype):
+    array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
+    placed = page_aligned(array)
+    assert placed.size == 0 or placed.ctypes.data % 4096 == 0
+    assert placed.dtype == array.dtype
+    assert not np.shares_memory(placed, array)
+    np.testing.assert_array_equal(placed, array, strict=True)
+
+
+def test_a_strided_array_becomes_a_plain_one():
+    array = np.arange(12.0).reshape(3, 4).T[::2]
+    placed = page_aligned(array)
+    assert placed.flags.c_contiguous
+    np.testing.assert_array_equal(placed, array)
+
+
+def test_peak_extra_bytes_sees_what_is_freed_again_and_not_what_stays():
+    kept = []
+
+    def run():
+        kept.append(np.ones(1 << 20, np.uint8)) if not kept else None
+        return (np.ones(3 << 20, np.uint8), np.ones(2 << 20, np.uint8))[0].sum()
+
+    assert peak_extra_bytes(run) == pytest.approx(5 << 20, rel=0.01)
+    assert not tracemalloc.is_tracing()
+
+
+def test_peak_extra_bytes_leaves_a_running_trace_alone():
+    tracemalloc.start()
+    try:
+        with pytest.raises(RuntimeError, match="already in use"):
+            peak_extra_bytes(lambda: None)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_copy_moves_each_byte_twice(monkeypatch):
+    """Ten copies of a fake second, one of them half: the best counts, twice n bytes."""
+    ticks = iter([*[0.0, 1.0] * 9, 0.0, 0.5])
+    monkeypatch.setattr("time.perf_counter", lambda: next(ticks))
+    assert copy_bandwidth(1000) == 2 * 1000 / 0.5
+
+
+def test_a_copy_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="byte"):
+        copy_bandwidth(0)

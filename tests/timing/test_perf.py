@@ -1,0 +1,64 @@
+"""The benchmarks of tests/perf: nothing wrong is timed; a time says what it is of."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from harness.project.paths import ROOT
+
+PLANTED = """
+import numpy as np
+
+from impls.catalogue import load_op
+
+op = load_op("square")
+del op._said["manual", ""]
+op.implement("manual")(lambda x: (np.square(x), lambda dy: (dy * x,)))
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The NumPy backends of square, one of them with a factor of 2 left out."""
+    folder = tmp_path_factory.mktemp("planted")
+    (folder / "planted.py").write_text(PLANTED)
+    file = folder / "benchmarks.json"
+    # A benchmark takes the variables of xdist for an order not to measure.
+    outside = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "tests/perf", "--benchmark-only"),
+            *("-p", "planted", "-p", "no:cacheprovider", "-k", "square and numpy"),
+            *("--benchmark-max-time=0.01", f"--benchmark-json={file}"),
+        ],
+        cwd=ROOT,
+        env={**outside, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return done, json.loads(file.read_text())["benchmarks"]
+
+
+def test_a_wrong_gradient_is_skipped_with_the_reason(run):
+    done, timed = run
+    assert done.returncode == 0, done.stdout
+    assert "2 passed, 2 skipped" in done.stdout
+    assert "not timed: disagree: dx[" in done.stdout
+    assert {one["extra_info"]["backend"] for one in timed} == {"numpy_graph"}
+
+
+def test_each_time_says_what_it_is_of(run):
+    infos = [one["extra_info"] for one in run[1]]
+    assert {info["phase"] for info in infos} == {"forward", "backward"}
+    for info in infos:
+        assert (info["op"], info["dtype"]) == ("square", "float32")
+        assert (info["device"], info["threads"]) == ("cpu", "1")
+        assert info["framework_version"].count(".") == 2
+        assert 0 <= info["ratio"] < 16
+        elements = int(info["size"])
+        arrays = 2 if info["phase"] == "forward" else 3  # x, y; x, dy, dx
+        assert info["bytes"] == arrays * 4 * elements

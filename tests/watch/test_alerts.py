@@ -1,0 +1,393 @@
+"""The watch finds what is planted in a history, at its commit, and nothing else."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from harness.history import asv_results
+from harness.project.documents import Unreadable
+from harness.watch.alerts import named, repro, series_name, size
+from harness.watch.alerts import record as record_of
+from harness.watch.budget import Rules, creep, rules
+from harness.watch.survey import survey
+from tests.histories import (
+    ENVIRONMENT,
+    MACHINE,
+    POINT,
+    SERIES,
+    crept,
+    git,
+    noisy,
+    record,
+    repository,
+    stepped,
+)
+
+RUNS, AT = 40, 20
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "repository"
+
+
+def watched(root, values, pages=None, *, metric=SERIES, **more):
+    """The commits of a new repository with these values, and its survey."""
+    commits = repository(root, pages or ["square"] * len(values))
+    record(root, commits, {metric: values})
+    return commits, survey(root / "results", root=root, **more)
+
+
+# Steps --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", [0.03, 0.1, 0.2])
+def test_a_slowdown_fails_and_its_commit_is_named(root, by):
+    commits, found = watched(root, stepped(noisy(RUNS, noise=0.005), AT, by))
+    (alert,) = found.alerts
+    assert (alert.kind, alert.commit, alert.candidates) == ("step", commits[AT], 1)
+    assert alert.low <= by <= alert.high
+    assert alert.state == "confirmed"
+    assert found.failing == [alert]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_history_without_a_change_is_quiet(root, seed):
+    _, found = watched(root, noisy(RUNS, seed=seed))
+    assert found.series == 1
+    assert not found.alerts
+
+
+def test_an_improvement_is_told_and_never_fails(root):
+    commits, found = watched(root, stepped(noisy(RUNS), AT, -0.2))
+    (alert,) = found.alerts
+    assert alert.commit == commits[AT]
+    assert not alert.worse
+    assert not found.failing
+
+
+@pytest.mark.parametrize(("runs", "by"), [(RUNS, 0.2), (RUNS, 1.0), (16, 1.0)])
+def test_a_new_step_is_suspected_and_does_not_fail_yet(root, runs, by):
+    """Nor is it a creep, however large."""
+    _, found = watched(root, stepped(noisy(runs), runs - 3, by))
+    (alert,) = found.alerts
+    assert alert.state == "suspected"
+    assert not found.failing
+
+
+def test_of_commits_between_two_runs_the_one_that_changes_the_page_is_named(root):
+    """Only every third commit was measured, and the page changed between two."""
+    pages = ["square" if i == 3 * AT - 2 else "" for i in range(3 * RUNS)]
+    commits = repository(root, pages)
+    record(root, commits[::3], {SERIES: stepped(noisy(RUNS), AT, 0.1)})
+    (alert,) = survey(root / "results", root=root).alerts
+    assert (alert.commit, alert.candidates) == (commits[3 * AT - 2], 1)
+
+
+def test_where_any_of_several_commits_may_be_it_the_range_is_told(root):
+    commits = repository(root, ["square"] * 2 * RUNS)
+    record(root, commits[::2], {SERIES: stepped(noisy(RUNS), AT, 0.1)})
+    (alert,) = survey(root / "results", root=root).alerts
+    assert alert.candidates == 2
+    assert (alert.good, alert.commit) == (commits[2 * AT - 2], commits[2 * AT])
+
+
+def test_a_page_of_another_op_is_no_suspect(root):
+    """The step seems to be one run late: its own page changed a run before."""
+    pages = ["" if i else "square" for i in range(RUNS)]
+    pages[AT - 1], pages[AT] = "square", "softmax"
+    commits, found = watched(root, stepped(noisy(RUNS), AT, 0.1), pages)
+    assert found.alerts[0].commit == commits[AT - 1]
+
+
+# Creep --------------------------------------------------------------------------
+
+
+def test_creep_beyond_the_budget_fails_though_no_step_is_seen(root):
+    """Half of it is before the release, so that no drift since then is found."""
+    commits = repository(root, ["square"] * RUNS)
+    git(root, "tag", "v1.0", commits[5])
+    record(root, commits, {SERIES: crept(noisy(RUNS, noise=0.01), 0.2)})
+    found = survey(root / "results", root=root)
+    (alert,) = found.failing
+    assert alert.kind in ("creep", "drift")
+    assert 0.1 < alert.relative_change < 0.25
+
+
+@pytest.mark.parametrize("seed", [0, 4, 17])  # drift; three suspected steps; two kinds
+def test_creep_fails_whatever_it_is_taken_for(root, seed):
+    """Steps that are only suspected, though not new, do not explain it."""
+    values = noisy(RUNS, noise=0.02, seed=seed)
+    values[10:] = crept(values[10:], 0.25)
+    _, found = watched(root, values)
+    assert found.failing
+
+
+@pytest.mark.parametrize(
+    ("by", "found"), [(0.0, False), (0.08, False), (0.2, True), (-0.2, False)]
+)
+def test_creep_is_counted_from_the_reference(by, found):
+    values = crept(noisy(RUNS, noise=0.005), by)
+    measured = creep(values, 1)
+    assert (measured.low > 0.1) is found
+    assert measured.low <= measured.relative_change <= measured.high
+
+
+def test_creep_in_noise_that_hides_it_is_no_alarm():
+    alarms = [creep(noisy(RUNS, noise=0.05, seed=s), 5).low > 0.1 for s in range(200)]
+    assert sum(alarms) == 0
+
+
+@pytest.mark.parametrize("values", [[1.0] * 5, [1.0] * 9 + [0.0], []])
+def test_too_few_runs_and_zeros_tell_no_creep(values):
+    assert creep(values, 0) is None
+
+
+# Rules --------------------------------------------------------------------------
+
+
+def configure(root, **content):
+    (root / "asv.conf.json").write_text("// asv's\n" + json.dumps(content))
+
+
+def test_what_a_release_ships_is_accepted(root):
+    commits = repository(root, ["square"] * RUNS)
+    git(root, "tag", "v1.0", commits[AT + 5])
+    record(root, commits, {SERIES: stepped(noisy(RUNS), AT, 0.2)})
+    found = survey(root / "results", root=root)
+    assert [(a.state, a.why) for a in found.alerts] == [("accepted", "before v1.0")]
+    assert not found.failing
+    assert survey(root / "results", root=root, since=commits[0]).failing
+
+
+def test_a_change_that_asv_is_told_of_is_accepted(root):
+    values = stepped(noisy(RUNS), AT, 0.2)
+    commits, found = watched(root, values)
+    assert found.failing
+    configure(root, regressions_first_commits={".*square.*": commits[AT][:10]})
+    assert not survey(root / "results", root=root).failing
+    configure(root, regressions_first_commits={".*softmax.*": commits[AT][:10]})
+    assert survey(root / "results", root=root).failing
+
+
+def test_a_figure_that_may_move_more_fails_later(root):
+    values = stepped(noisy(RUNS), AT, 0.3)
+    assert watched(root, values)[1].failing
+    configure(root, regressions_thresholds={".*time_backward.*numpy_manual.*": 0.5})
+    found = survey(root / "results", root=root)
+    assert len(found.alerts) == 1
+    assert not found.failing
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [("{", "asv.conf.json"), ('{"regressions_thresholds": {"(": 1}}', "(")],
+)
+def test_rules_that_cannot_be_read_are_told(root, content, told):
+    root.mkdir()
+    (root / "asv.conf.json").write_text(content)
+    with pytest.raises(Unreadable, match="asv") as error:
+        rules(root / "asv.conf.json")
+    assert told in str(error.value)
+
+
+def test_without_rules_the_budget_is_ten_per_cent():
+    series = asv_results.Series(MACHINE, ENVIRONMENT, SERIES, {}, "seconds")
+    assert Rules().budget(series) == 0.1
+    assert Rules().tolerance(series) == 0.0
+
+
+# Names --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("square/backward/numpy_manual", 1),
+        (f"{SERIES}/{'/'.join(POINT)}", 1),
+        ("square numpy_manual", 2),
+        ("square/numpy_graph", 0),
+    ],
+)
+def test_a_series_is_found_by_its_parts(root, name, count):
+    commits = repository(root, ["square"])
+    forward = SERIES.replace("backward", "forward")
+    record(root, commits, {SERIES: [1.0], forward: [1.0]})
+    found = named(asv_results.read(root / "results" / "asv", commits), name)
+    assert len(found) == count
+    assert all("square" in series_name(one) for one in found)
+
+
+@pytest.mark.parametrize("kind", ["creep", "drift"])
+def test_what_goes_on_is_named_by_where_it_began(root, kind):
+    """Its newest commit is another every night, and would be news every night."""
+    commits, found = watched(root, stepped(noisy(RUNS), AT, 0.1))
+    (step,) = found.alerts
+    assert step.where == f"at {commits[AT][:10]}"
+    assert replace(step, kind=kind).where == f"since {commits[AT - 1][:10]}"
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        (0.123, "+12.3%"),
+        (-0.05, "-5.0%"),
+        (8.5, "+850.0%"),
+        (11.3, "×12.3"),
+        (2.64e13, "×2.64e+13"),
+        (float("inf"), "×inf"),
+    ],
+)
+def test_a_size_is_a_percentage_or_a_factor(change, shown):
+    assert size(change) == shown
+
+
+def test_a_record_says_all_that_others_need(root):
+    commits, found = watched(root, stepped(noisy(RUNS), AT, 0.1))
+    told = record_of(found.alerts[0], found.order)
+    assert told["commit"] == commits[AT]
+    assert told["subject"] == f"commit {AT}"
+    assert told["range"] == f"{commits[AT - 1]}..{commits[AT]}"
+    assert (told["op"], told["backend"]) == ("square", "numpy_manual")
+    assert "--op square --backend numpy_manual --size 8" in told["repro"]
+    assert told["repro"].startswith(f"gradwatch compare {commits[AT - 2][:10]} ")
+
+
+@pytest.mark.parametrize(
+    ("metric", "told"),
+    [
+        ("bench_accuracy.square.track_gradient_ratio", "gradwatch agree --op square"),
+        ("bench_speed.square.track_peak_memory", "asv continuous --bench '^bench_"),
+    ],
+)
+def test_the_command_that_shows_it_again_is_of_its_metric(root, metric, told):
+    values = stepped(noisy(RUNS), AT, 0.2)
+    commits, found = watched(root, values, metric=metric)
+    command = repro(found.alerts[0])
+    assert command.startswith(told)
+    if "asv" in command:
+        assert command.endswith(f" {commits[AT - 2][:10]} {commits[AT + 1][:10]}")
+
+
+# What can go wrong ------------------------------------------------------------------
+
+
+def test_commits_of_a_rewritten_branch_are_told_and_kept(root):
+    values = noisy(RUNS)
+    commits = repository(root, ["square"] * RUNS)
+    record(root, commits, {SERIES: values})
+    before = {f: f.read_bytes() for f in (root / "results").rglob("*.json")}
+    git(root, "reset", "-q", "--hard", commits[RUNS // 2])
+    found = survey(root / "results", root=root)
+    (warning,) = found.warnings
+    assert f"results of {RUNS // 2 - 1} commits that are not on this branch" in warning
+    assert {f: f.read_bytes() for f in (root / "results").rglob("*.json")} == before
+
+
+def test_steps_among_commits_of_another_branch_are_not_watched(root):
+    """Their order is not known."""
+    commits = repository(root, ["square"] * RUNS)
+    record(root, commits, {SERIES: stepped(noisy(RUNS), AT + 5, 0.2)})
+    git(root, "reset", "-q", "--hard", commits[AT])
+    assert not survey(root / "results", root=root).alerts
+
+
+def test_in_a_shallow_clone_nothing_is_called_quiet(root, tmp_path):
+    commits = repository(root, ["square"] * RUNS)
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", "--depth", "3", root.as_uri(), str(clone))
+    record(clone, commits, {SERIES: stepped(noisy(RUNS), AT, 0.2)})
+    with pytest.raises(Unreadable, match="git fetch --unshallow"):
+        survey(clone / "results", root=clone)
+    git(clone, "fetch", "-q", "--unshallow")
+    assert survey(clone / "results", root=clone).failing
+
+
+def test_a_result_file_that_is_cut_short_is_named(root):
+    commits, _ = watched(root, noisy(RUNS))
+    file = root / "results" / "asv" / MACHINE / f"{commits[3][:8]}-{ENVIRONMENT}.json"
+    file.write_text(file.read_text()[:100])
+    with pytest.raises(Unreadable, match=file.name):
+        survey(root / "results", root=root)
+
+
+# The command ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkout(root):
+    """A repository with this project's own code, so that the command runs there."""
+
+    def made(values):
+        commits = repository(root, ["square"] * len(values))
+        record(root, commits, {SERIES: values})
+        for folder in ("harness", "impls"):
+            shutil.copytree(
+                os.path.join(os.path.dirname(__file__), "../..", folder),
+                root / folder,
+                dirs_exist_ok=True,
+                ignore=shutil.ignore_patterns("__pycache__"),
+            )
+        return commits
+
+    return made
+
+
+def gradwatch(root, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "harness", *arguments],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_the_command_fails_on_a_slowdown_and_tells_commit_and_size(root, checkout):
+    commits = checkout(stepped(noisy(RUNS), AT, 0.2))
+    notified = root / "body.json"
+    done = gradwatch(root, "watch", "--json", "out.json", "--notify", str(notified))
+    assert done.returncode == 1, done.stderr
+    assert commits[AT][:10] in done.stdout
+    assert "gradwatch compare" in done.stdout
+    document = json.loads((root / "out.json").read_text())
+    assert document["summary"]["failing"] == 1
+    assert document["records"][0]["commit"] == commits[AT]
+    body = json.loads(notified.read_text())
+    assert body["records"] == document["records"]
+    assert "square" in body["text"]
+
+
+def test_the_command_is_content_with_a_quiet_history_and_hands_on_nothing(
+    root, checkout
+):
+    checkout(noisy(RUNS))
+    done = gradwatch(root, "watch", "--notify", "body.json")
+    assert done.returncode == 0, done.stderr
+    assert "nothing confirmed is worse" in done.stdout
+    assert not (root / "body.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--bisect", "sqare", "HEAD~1..HEAD"), "series"),
+        (("--bisect", "square", "HEAD"), "range of commits"),
+        (("--bisect", "square", "nowhere..HEAD"), "'nowhere' is no commit"),
+        (("--bisect", "square", "HEAD..HEAD"), "no commit in HEAD..HEAD"),
+        (("--since", "nowhere"), "'nowhere' is no commit"),
+        (("--notify", "ftp://a.example"), "neither http nor https"),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_call_says_what_is_wrong(root, checkout, arguments, told):
+    checkout(noisy(6))
+    done = gradwatch(root, "watch", *arguments)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr

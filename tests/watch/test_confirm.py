@@ -1,0 +1,406 @@
+"""Steps are measured again side by side, and the commit is found by halving."""
+
+import json
+import math
+import shutil
+import threading
+from contextlib import nullcontext
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from harness.history import asv_results
+from harness.project.paths import ROOT
+from harness.timing.compare import PAIRS
+from harness.watch.bisect import bisect
+from harness.watch.confirm import (
+    Findings,
+    NotComparable,
+    Ratio,
+    _measured,
+    comparing,
+    confirm,
+)
+from harness.watch.notify import NotSent, notify
+from harness.watch.survey import candidates, survey
+from tests.histories import (
+    ENVIRONMENT,
+    MACHINE,
+    NAMES,
+    SERIES,
+    git,
+    noisy,
+    record,
+    repository,
+    stepped,
+)
+
+RUNS, AT = 40, 20
+
+
+def about(value, margin=0.01):
+    return Ratio(value, value - margin, value + margin)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "factor", "expected"),
+    [
+        (about(1.2), 1.2, True),
+        (about(1.0), 1.2, False),
+        (about(1.1, 0.05), 1.2, None),
+        (about(1.3), 1.2, True),
+        (about(0.8), 0.8, True),
+        (about(1.0), 0.8, False),
+        (about(0.9, 0.05), 0.8, None),
+        (about(0.8), 1.2, False),
+    ],
+)
+def test_a_ratio_is_like_the_factor_or_like_one(ratio, factor, expected):
+    assert ratio.is_like(factor) is expected
+
+
+# Confirming ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "repository"
+
+
+@pytest.fixture
+def suspect(root):
+    """An alert of +20 % that few runs stand behind."""
+    commits = repository(root, ["square"] * RUNS)
+    record(root, commits, {SERIES: stepped(noisy(RUNS), RUNS - 3, 0.2)})
+    (alert,) = survey(root / "results", root=root).alerts
+    assert alert.state == "suspected"
+    return alert
+
+
+def confirmed(alert, answer, root, **more):
+    def compare(series, old, new, pairs):
+        assert (old, new) == alert.around
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    (found,) = confirm([alert], compare, root=root, **{"machine": MACHINE, **more})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "fails"),
+    [
+        (about(1.2), "confirmed", True),
+        (about(1.0), "cleared", False),
+        (about(1.1, 0.09), "suspected", False),
+        (about(1.08, 0.09), "suspected", False),
+        (NotComparable("no such size"), "suspected", False),
+    ],
+)
+def test_a_comparison_confirms_clears_or_leaves_it(suspect, root, answer, state, fails):
+    found = confirmed(suspect, answer, root)
+    assert (found.state, found.fails) == (state, fails)
+    assert found.why
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [
+        (about(1.0), "cleared"),
+        (about(1.08, 0.09), "suspected"),
+        (about(1.12, 0.09), "confirmed"),
+    ],
+)
+def test_a_comparison_outdoes_what_further_runs_had_confirmed(
+    suspect, root, answer, state
+):
+    """Where it is not resolved, the likelier of both; the border is at 1.095."""
+    old = replace(suspect, state="confirmed", fails=True)
+    found = confirmed(old, answer, root)
+    assert (found.state, found.fails) == (state, state == "confirmed")
+
+
+def test_what_is_not_resolved_is_compared_in_twice_the_pairs(suspect, root):
+    asked = []
+
+    def compare(series, old, new, pairs):
+        asked.append(pairs)
+        return about(1.2, 0.15 * PAIRS / pairs)
+
+    (found,) = confirm([suspect], compare, root=root, machine=MACHINE)
+    assert asked == [PAIRS, 2 * PAIRS]
+    assert found.fails
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"worse": False}, {"state": "accepted"}, {"state": "cleared"}],
+    ids=str,
+)
+def test_what_cannot_fail_is_not_measured_again(suspect, root, change):
+    asked = AssertionError("it was compared")
+    assert confirmed(replace(suspect, **change), asked, root).why == suspect.why
+
+
+def test_what_another_machine_recorded_is_not_measured_here(suspect, root):
+    asked = AssertionError("it was compared")
+    found = confirmed(suspect, asked, root, machine="another")
+    assert (found.state, MACHINE in found.why) == ("suspected", True)
+
+
+def test_without_time_it_stays_as_it_was(suspect, root):
+    asked = AssertionError("it was compared")
+    found = confirmed(suspect, asked, root, enough=lambda: True)
+    assert found.state == "suspected"
+    assert "no time" in found.why
+
+
+def test_where_nothing_that_the_op_runs_has_changed_it_is_cleared_unmeasured(root):
+    commits = repository(root, ["square"] + [""] * (RUNS - 1))
+    record(root, commits, {SERIES: stepped(noisy(RUNS), AT, 0.2)})
+    (alert,) = survey(root / "results", root=root).failing
+    assert confirmed(alert, AssertionError("compared"), root).state == "cleared"
+
+
+def test_a_comparison_is_kept_and_not_repeated(suspect, root, tmp_path):
+    findings = Findings(tmp_path / "kept" / "cpu.json")
+    confirmed(suspect, about(1.2), root, keep=findings.keep)
+    again = Findings(tmp_path / "kept" / "cpu.json")
+    asked = AssertionError("it was compared again")
+    assert confirmed(suspect, asked, root, known=again.known).fails
+    assert len(again.known) == 1
+
+
+def test_where_findings_cannot_be_written_the_verdict_stands(suspect, root, tmp_path):
+    """A file stands where the folder should be; it is not touched."""
+    (tmp_path / "kept").write_text("a file")
+    findings = Findings(tmp_path / "kept" / "cpu.json")
+    assert confirmed(suspect, about(1.2), root, keep=findings.keep).fails
+    assert "cpu.json cannot be written" in findings.trouble
+    assert (tmp_path / "kept").read_text() == "a file"
+
+
+def test_a_creep_that_was_taken_for_a_step_still_fails(root, monkeypatch):
+    """Its neighbours are alike, which clears the step, but both ends are not."""
+    values = stepped(noisy(RUNS), AT, 0.2)
+    commits = repository(root, ["square"] * RUNS)
+    record(root, commits, {SERIES: values})
+
+    def compare(series, old, new, pairs):
+        return about(1.2 if (old, new) == (commits[0], commits[-1]) else 1.0)
+
+    monkeypatch.setattr(
+        "harness.watch.survey.comparing", lambda *_: nullcontext(compare)
+    )
+    monkeypatch.setattr("harness.watch.survey.this_machine", lambda _: MACHINE)
+    creep, step = survey(root / "results", root=root, confirming=True).alerts
+    assert (step.kind, step.state, step.fails) == ("step", "cleared", False)
+    assert (creep.kind, creep.state, creep.fails) == ("creep", "confirmed", True)
+    assert creep.around == (commits[0], commits[-1])
+    assert "compared: 1.200" in creep.why
+
+
+def test_a_step_that_is_cleared_is_no_creep_where_both_ends_are_alike(
+    root, monkeypatch
+):
+    """The machine has become slower."""
+    commits = repository(root, ["square"] * RUNS)
+    record(root, commits, {SERIES: stepped(noisy(RUNS), AT, 0.2)})
+    always = nullcontext(lambda *_: about(1.0))
+    monkeypatch.setattr("harness.watch.survey.comparing", lambda *_: always)
+    monkeypatch.setattr("harness.watch.survey.this_machine", lambda _: MACHINE)
+    found = survey(root / "results", root=root, confirming=True)
+    assert {(alert.kind, alert.state) for alert in found.alerts} == {
+        ("step", "cleared"),
+        ("creep", "cleared"),
+    }
+
+
+# Bisecting ----------------------------------------------------------------------
+
+
+def planted(count, at, factor, *, broken=(), noise=0.0):
+    """Names of commits, and a comparison that counts how often it is asked."""
+    asked = []
+
+    def against(commit, pairs):
+        number = int(commit)
+        if number in broken:
+            raise NotComparable("it does not run")
+        asked.append(number)
+        value = (factor if number >= at else 1.0) * math.exp(noise * (number % 3 - 1))
+        return about(value)
+
+    return [str(i) for i in range(count)], against, asked
+
+
+@pytest.mark.parametrize("factor", [1.1, 2.0, 0.8])
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 64, 100])
+def test_the_planted_commit_is_found_in_log2_comparisons(count, factor):
+    for at in range(count):
+        commits, against, asked = planted(count, at, factor, noise=0.005)
+        found = bisect(commits, against)
+        assert found.commit == str(at)
+        assert len(asked) <= 1 + math.ceil(math.log2(count))  # the first is of the ends
+
+
+def test_ends_that_do_not_differ_give_no_commit_after_one_comparison():
+    commits, against, asked = planted(64, 64, 2.0)
+    assert bisect(commits, against).commit == ""
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "like"),
+    [
+        ([512, 512, 512], [1024, 1024, 1024], True),
+        ([512, 768, 512], [512, 512, 768], None),
+        ([512, 512, 512], [512, 512, 512], False),
+    ],
+)
+def test_memory_that_differs_from_process_to_process_is_not_confirmed(
+    old, new, like, monkeypatch
+):
+    figures = iter([*old, *new])
+    monkeypatch.setattr(confirm, "_figure", lambda *_: next(figures))
+    parameters = {"backend": "torch_formula"}
+    series = SimpleNamespace(metric="track_peak_memory", parameters=parameters)
+    found = _measured(series, (Path("a"), Path("b")))
+    assert found.low <= found.value <= found.high
+    assert found.is_like(1.5) is like
+
+
+def test_commits_that_cannot_be_measured_are_passed_by_and_named():
+    commits, against, _ = planted(16, 8, 2.0, broken=(6, 7))
+    found = bisect(commits, against)
+    assert found.commit == "8"
+    assert found.skipped == ["6", "7"]
+    commits, against, _ = planted(16, 8, 2.0, broken=(3, 12))
+    assert bisect(commits, against).skipped == []
+
+
+def test_what_is_not_resolved_is_measured_with_twice_the_pairs():
+    asked = []
+
+    def against(commit, pairs):
+        asked.append(pairs)
+        slower = int(commit) >= 3
+        return about(
+            1.2 if slower else 1.0, 0.3 / (pairs / PAIRS) ** 2 * (commit != "7")
+        )
+
+    found = bisect([str(i) for i in range(8)], against)
+    assert (found.commit, found.unsure) == ("3", [])
+    assert 2 * PAIRS in asked
+
+
+def test_nothing_to_choose_from_is_an_error():
+    with pytest.raises(ValueError, match="no commit"):
+        bisect([], lambda commit, pairs: about(1.0))
+
+
+SLOW = """@op.implement("manual")
+def manual(x):
+    def backward(dy):
+        for _ in range(5):
+            dx = 2 * x * dy
+        return (dx,)
+
+    return x * x, backward
+
+
+"""
+QUICK = SLOW.replace("range(5)", "range(1)")
+
+
+@pytest.mark.slow
+def test_a_slowdown_planted_in_a_real_page_is_found_by_measuring(tmp_path):
+    """Five products instead of one, in the first of two commits to the page."""
+    shutil.copytree(
+        ROOT / "impls",
+        tmp_path / "impls",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    page = tmp_path / "impls" / "ops" / "square.py"
+    text = page.read_text()
+    start, end = text.index('@op.implement("manual")'), text.index('@op.implement("aut')
+    git(tmp_path, "init", "-q")
+    commits = []
+    for i in range(3):
+        manual = SLOW if i >= 1 else QUICK
+        page.write_text(f"{text[:start]}{manual}{text[end:]}\n# {i}\n")
+        git(tmp_path, "add", "impls")
+        git(tmp_path, "commit", "-q", "-m", str(i))
+        commits.append(git(tmp_path, "rev-parse", "HEAD"))
+    values = ("65536", "float32", "cpu", "numpy_manual")
+    point = dict(zip(NAMES, values, strict=True))
+    series = asv_results.Series(MACHINE, ENVIRONMENT, SERIES, point, "seconds")
+    good, left = candidates(series, f"{commits[0]}..{commits[-1]}", tmp_path)
+    assert left == commits[1:]
+    with comparing(tmp_path, budget=1.0) as compare:
+        found = bisect(left, lambda c, pairs: compare(series, good, c, pairs))
+    assert found.commit == commits[1]
+    assert found.ratio.low > 1.5
+    assert git(tmp_path, "worktree", "list").count("\n") == 0
+
+
+# Handing on ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def server():
+    """The address of a server that keeps what is posted, and what it kept."""
+    kept = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):  # the name is the library's
+            length = int(self.headers["Content-Length"])
+            kept.append((self.headers["Content-Type"], self.rfile.read(length)))
+            self.send_response(500 if self.path == "/broken" else 204)
+            self.end_headers()
+
+        def log_message(self, *arguments):
+            """Say nothing on standard error."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_port}", kept
+        running.shutdown()
+        thread.join()
+
+
+def test_a_document_is_posted_as_json(server):
+    address, kept = server
+    notify(address, {"text": "slower", "ratio": float("inf")})
+    ((kind, body),) = kept
+    assert kind == "application/json"
+    assert json.loads(body) == {"text": "slower", "ratio": None}
+
+
+def test_a_file_gets_the_document_whole(tmp_path):
+    notify(str(tmp_path / "body.json"), {"text": "slower"})
+    assert json.loads((tmp_path / "body.json").read_text()) == {"text": "slower"}
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("http://127.0.0.1:1/", "refused"),
+        ("ftp://127.0.0.1/", "neither http nor https"),
+        ("file:///etc/passwd", "neither http nor https"),
+        ("http://", "host"),
+    ],
+)
+def test_what_cannot_be_sent_says_why(target, told):
+    with pytest.raises(NotSent, match=told):
+        notify(target, {})
+
+
+def test_a_server_that_refuses_is_told(server):
+    with pytest.raises(NotSent, match="HTTP status 500"):
+        notify(f"{server[0]}/broken", {})

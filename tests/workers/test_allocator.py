@@ -1,0 +1,144 @@
+"""The allocator's pin holds, by call and by environment, and half a pin does not."""
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.workers.allocator import (
+    HUGE_PAGES_ENVIRONMENT,
+    MALLOC_ENVIRONMENT,
+    pin_malloc,
+)
+
+needs_glibc = pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="mallopt's knobs are glibc's"
+)
+
+
+def on_request():
+    """Whether the kernel gives huge pages to who asks, and glibc knows how to."""
+    libc, version = platform.libc_ver()
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    return (
+        libc == "glibc"
+        and tuple(map(int, version.split("."))) >= (2, 35)
+        and setting.exists()
+        and "[madvise]" in setting.read_text(encoding="ascii")
+    )
+
+
+# Page faults per call of taking, touching and freeing three buffers, after a warm-up.
+PROBE = """
+import ctypes, resource, sys, threading
+from harness.allocator import MMAP_THRESHOLD, pin_malloc
+how, size = sys.argv[1], int(sys.argv[2])
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+if how == "pinned":
+    assert pin_malloc(max(MMAP_THRESHOLD, 2 * size))
+elif how == "trim only":
+    assert libc.mallopt(-1, 1 << 30) == 1
+def call():
+    buffers = [libc.malloc(ctypes.c_size_t(size)) for _ in range(3)]
+    for buffer in buffers:
+        ctypes.memset(ctypes.c_void_p(buffer), 1, size)
+    for buffer in buffers:
+        libc.free(buffer)
+def probe():
+    for _ in range(3):
+        call()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        call()
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 10)
+if "thread" in sys.argv:
+    thread = threading.Thread(target=probe)
+    thread.start(), thread.join()
+else:
+    probe()
+"""
+
+
+def faults_per_call(*arguments, **environment):
+    plain = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
+    command = [sys.executable, "-c", PROBE, *map(str, arguments)]
+    done = subprocess.run(
+        command,
+        env=plain | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return float(done.stdout)
+
+
+@needs_glibc
+@pytest.mark.parametrize("mebibytes", [1, 24])
+@pytest.mark.parametrize("where", ["main", "thread"])
+def test_a_pinned_process_fetches_no_page_twice(mebibytes, where):
+    assert faults_per_call("pinned", mebibytes << 20, where) < 1
+
+
+@needs_glibc
+def test_the_environment_pins_a_child_from_its_start():
+    assert faults_per_call("default", 1 << 20, **MALLOC_ENVIRONMENT) < 1
+
+
+@needs_glibc
+def test_half_a_pin_fetches_every_page_anew():
+    assert faults_per_call("trim only", 1 << 20) > 256
+
+
+@pytest.mark.parametrize("threshold", [0, -1, 2**31])
+def test_a_threshold_that_mallopt_cannot_take_is_refused(threshold):
+    with pytest.raises(ValueError, match="threshold"):
+        pin_malloc(threshold)
+
+
+def test_a_system_without_mallopt_says_that_the_pin_does_not_hold(monkeypatch):
+    monkeypatch.setattr("ctypes.CDLL", lambda name: object())
+    assert pin_malloc() is False
+
+
+def test_a_refused_knob_leaves_the_others_alone(monkeypatch):
+    asked = []
+
+    class Refusing:
+        @staticmethod
+        def mallopt(knob, value):
+            asked.append(knob)
+            return 0
+
+    monkeypatch.setattr("ctypes.CDLL", lambda name: Refusing)
+    assert pin_malloc() is False
+    assert asked == [-3]
+
+
+HUGE = """
+import re
+from pathlib import Path
+kept = bytearray(32 << 20)
+told = Path("/proc/self/smaps_rollup").read_text(encoding="ascii")
+print(re.search(r"AnonHugePages: +([0-9]+) kB", told)[1])
+"""
+
+
+def huge_kibibytes(environment):
+    done = subprocess.run(
+        [sys.executable, "-c", HUGE],
+        env=MALLOC_ENVIRONMENT | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return int(done.stdout)
+
+
+@pytest.mark.skipif(not on_request(), reason="no huge pages on request: kernel or libc")
+def test_a_heap_lies_on_huge_pages_where_it_is_asked_to():
+    assert huge_kibibytes({}) < 16 << 10  # half of what it holds
+    assert huge_kibibytes(HUGE_PAGES_ENVIRONMENT) >= 16 << 10

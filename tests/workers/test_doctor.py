@@ -1,0 +1,193 @@
+"""The doctor finds what is missing, why, and the command that mends it; never fails."""
+
+import gc
+import importlib.metadata
+import subprocess
+import sys
+from queue import SimpleQueue
+
+import psutil
+import pytest
+
+from harness.project.paths import ROOT
+from harness.workers import doctor
+from harness.workers.doctor import Finding, examine
+from harness.workers.interpreters import Interpreter, interpreter_of, variable
+from harness.workers.process import Died, Worker
+from impls.catalogue import backend_names, framework_of
+from tests.pythons import HEALTHY, environment_like, fake_python
+
+FRAMEWORKS = sorted(set(map(framework_of, backend_names())))
+
+
+@pytest.fixture
+def alone(monkeypatch, tmp_path):
+    """The doctor with one framework to look at, in a checkout of its own."""
+
+    def found(framework, root=tmp_path):
+        monkeypatch.setattr(doctor, "backend_names", lambda: (f"{framework}_formula",))
+        return {finding.name: finding for finding in examine(root)}
+
+    return found
+
+
+def git(root, *arguments):
+    names = ["-c", "user.name=A", "-c", "user.email=a@b.example"]
+    subprocess.run(
+        ["git", "-C", str(root), *names, *arguments], check=True, capture_output=True
+    )
+
+
+@pytest.fixture
+def repository(tmp_path):
+    root = tmp_path / "repository"
+    root.mkdir()
+    git(root, "init", "-q")
+    for i in range(2):
+        (root / "file").write_text(str(i))
+        git(root, "add", "file")
+        git(root, "commit", "-q", "-m", str(i))
+    return root
+
+
+def test_here_every_framework_is_found_or_missing_for_a_reason():
+    found = {finding.name: finding for finding in examine()}
+    for framework in FRAMEWORKS:
+        if found[framework].state == "missing":
+            assert found[framework].why
+            assert found[framework].mend
+        else:
+            assert found[f"{framework} cpu"].state == "ok"
+            assert found[f"{framework} threads"].found == "1"
+            assert "Python 3." in found[framework].found
+    assert all(str(ROOT) not in f"{f.found}{f.why}{f.mend}" for f in found.values())
+
+
+def test_numpy_is_found_with_its_version_and_has_no_gpu(alone):
+    import numpy as np
+
+    found = alone("numpy")
+    assert found["numpy"].found.startswith(np.__version__)
+    assert found["numpy cuda"] == Finding(
+        "numpy cuda", "", "NumPy runs on the CPU alone"
+    )
+    assert found["numpy allocator"].state == "ok"
+
+
+def test_without_python_3_10(alone, tmp_path, monkeypatch):
+    monkeypatch.delenv(variable("oneflow"), raising=False)
+    for folder in ("requirements", ".uv"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "requirements" / "oneflow.txt").touch()
+    (tmp_path / ".uv" / "oneflow-skipped.json").write_text(
+        '{"reason": "no Python 3.10 on this machine; install one"}'
+    )
+    finding = alone("oneflow")["oneflow"]
+    assert finding.state == "missing"
+    assert "no Python 3.10 on this machine; install one" in finding.why
+    assert finding.mend == "make oneflow"
+
+
+def test_without_torch(alone, tmp_path, monkeypatch):
+    """In an environment that has NumPy, but for which torch was forgotten."""
+    python = environment_like(ROOT_PYTHON, tmp_path / "venv", without="torch")
+    monkeypatch.setenv(variable("torch"), str(python))
+    finding = alone("torch")["torch"]
+    assert finding.state == "missing"
+    assert finding.why == f"torch is not installed in {python}"
+    assert finding.mend == f'{python} -m pip install "torch"'
+
+
+ROOT_PYTHON = interpreter_of("numpy").python
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "nvidia/cublas/lib/libcublas.so.11",
+        "nvidia/cudnn/lib/libcudnn_cnn_infer.so.8",
+        "nvidia/cudnn",
+        "oneflow/_oneflow_internal.cpython-310-x86_64-linux-gnu.so",
+    ],
+)
+def test_with_a_broken_oneflow(alone, tmp_path, monkeypatch, lost):
+    """One of its files is deleted: it is named, with what to do."""
+    whole = interpreter_of("oneflow")
+    if whole.why_missing:
+        pytest.skip(whole.why_missing)
+    python = environment_like(whole.python, tmp_path / "venv", without=lost)
+    monkeypatch.setenv(variable("oneflow"), str(python))
+    finding = alone("oneflow")["oneflow"]
+    assert finding.state == "missing"
+    assert finding.why.startswith("oneflow is installed but broken: ")
+    assert lost.rpartition("/")[2].partition(".")[0] in finding.why
+    assert finding.mend == f"{python} -m pip install --force-reinstall oneflow"
+
+
+def test_a_python_that_is_none_as_soon_as_it_has_to_work(alone, tmp_path, monkeypatch):
+    named = fake_python(tmp_path / "python", HEALTHY)
+    monkeypatch.setenv(variable("torch"), str(named))
+    assert "runs, but not as a worker" in alone("torch")["torch"].why
+
+
+def test_a_python_that_does_not_listen_is_ended(tmp_path, monkeypatch):
+    """Nothing can be written to it; warnings of what it leaves are errors."""
+
+    def broken(*_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("execnet.gateway_bootstrap.sendexec", broken)
+    deaf = fake_python(tmp_path / "python", "exec sleep 60")
+    before = psutil.Process().children()
+    with pytest.raises(Died, match="not as a worker"):
+        Worker(Interpreter("torch", deaf, "a deaf one"), SimpleQueue())
+    gc.collect()
+    assert psutil.Process().children() == before
+
+
+def test_an_import_that_kills(alone, tmp_path, monkeypatch):
+    (tmp_path / "torch.py").write_text("import os; os.abort()")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv(variable("torch"), sys.executable)
+    assert "killed by SIGABRT while starting" in alone("torch")["torch"].why
+
+
+def test_a_clean_checkout(alone, repository):
+    found = alone("numpy", repository)["checkout"]
+    assert found.state == "ok"
+    assert found.found.startswith("commit ")
+
+
+def test_a_dirty_checkout(alone, repository):
+    (repository / "file").write_text("changed")
+    (repository / "new").touch()
+    found = alone("numpy", repository)["checkout"]
+    assert found.state == "warning"
+    assert found.why.startswith("2 files differ")
+
+
+def test_a_shallow_checkout(alone, repository, tmp_path):
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", "--depth=1", f"file://{repository}", str(clone))
+    found = alone("numpy", clone)["checkout"]
+    assert (found.state, found.mend) == ("warning", "git fetch --unshallow")
+
+
+def test_no_checkout_at_all(alone, tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert alone("numpy")["checkout"].state == "missing"
+
+
+def test_no_git_at_all(alone, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(doctor, "_frameworks", lambda *_: iter(()))
+    found = alone("numpy")["checkout"]
+    assert (found.state, found.mend) == ("missing", "install git")
+
+
+def test_no_asv(alone, monkeypatch):
+    def version(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    assert alone("numpy")["asv"].mend == "python -m pip install asv"

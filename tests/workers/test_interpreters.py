@@ -1,0 +1,203 @@
+"""Where a framework cannot be run, it is said what is wrong and what mends it."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.project.paths import ROOT
+from harness.workers import interpreters
+from harness.workers.interpreters import broken, interpreter_of, variable
+from tests.pythons import HEALTHY, fake_python
+
+REMADE = "rm -rf .venv-oneflow && make environments"
+
+
+@pytest.fixture(autouse=True)
+def unnamed(monkeypatch):
+    """The variables of whoever runs the tests name other Pythons."""
+    for framework in ("numpy", "torch", "oneflow"):
+        monkeypatch.delenv(variable(framework), raising=False)
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A checkout in which OneFlow is to have an environment of its own."""
+    (tmp_path / "requirements").mkdir()
+    (tmp_path / "requirements" / "oneflow.txt").touch()
+    return tmp_path
+
+
+@pytest.fixture
+def place(checkout):
+    return checkout / ".venv-oneflow" / "bin" / "python"
+
+
+def test_the_main_framework_is_run_by_the_running_python():
+    found = interpreter_of("numpy")
+    assert (found.python, found.why_missing) == (Path(sys.executable), "")
+    assert not Path(found.shown).is_absolute()
+
+
+def test_requirements_of_its_own_mean_an_environment_of_its_own(checkout, place):
+    fake_python(place, HEALTHY)
+    found = interpreter_of("oneflow", checkout)
+    assert (found.python, found.why_missing) == (place, "")
+    assert found.shown == ".venv-oneflow/bin/python"
+
+
+def test_this_checkout_has_such_requirements_for_oneflow_alone():
+    own = {path.stem for path in (ROOT / "requirements").glob("*.txt")} - {"main"}
+    assert own == {"oneflow"}
+
+
+def test_from_within_such_an_environment_the_main_one_is_another(checkout, monkeypatch):
+    monkeypatch.setattr(sys, "prefix", str(checkout / ".venv-oneflow"))
+    fake_python(checkout / ".venv" / "bin" / "python", HEALTHY)
+    assert interpreter_of("torch", checkout).shown == ".venv/bin/python"
+
+
+def test_a_variable_names_another_python(checkout, tmp_path, monkeypatch):
+    named = fake_python(tmp_path / "conda" / "python", HEALTHY)
+    monkeypatch.setenv("GRADWATCH_PYTHON_ONEFLOW", str(named))
+    found = interpreter_of("oneflow", checkout)
+    assert (found.python, found.shown, found.why_missing) == (named, str(named), "")
+
+
+def test_a_relative_path_is_that_of_the_caller(checkout, tmp_path, monkeypatch):
+    fake_python(tmp_path / "conda" / "python", HEALTHY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GRADWATCH_PYTHON_ONEFLOW", "conda/python")
+    assert not interpreter_of("oneflow", checkout).why_missing
+
+
+def test_a_variable_that_names_nothing_is_told(checkout, monkeypatch):
+    monkeypatch.setenv("GRADWATCH_PYTHON_ONEFLOW", "/nowhere/python")
+    found = interpreter_of("oneflow", checkout)
+    assert found.why_missing == (
+        "GRADWATCH_PYTHON_ONEFLOW names /nowhere/python, which is not there"
+    )
+    assert "unset it" in found.mend
+
+
+def test_an_environment_that_was_never_made(checkout):
+    found = interpreter_of("oneflow", checkout)
+    assert found.why_missing == ".venv-oneflow has not been made"
+    assert found.mend == "make environments"
+
+
+def test_without_python_3_10_the_reason_is_that_of_who_looked_for_it(checkout):
+    reason = "no Python 3.10 on this machine; install one (`uv python install 3.10`)"
+    (checkout / ".uv").mkdir()
+    note = checkout / ".uv" / "oneflow-skipped.json"
+    note.write_text(json.dumps({"attempt": {}, "reason": reason}))
+    found = interpreter_of("oneflow", checkout)
+    assert found.why_missing == f".venv-oneflow could not be made: {reason}"
+    assert found.mend == "make oneflow"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", "\xff"])
+def test_a_damaged_note_is_as_good_as_none(checkout, text):
+    (checkout / ".uv").mkdir()
+    (checkout / ".uv" / "oneflow-skipped.json").write_bytes(text.encode("latin1"))
+    assert interpreter_of("oneflow", checkout).mend == "make environments"
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo 'no such library' >&2; exit 127", "no such library"),
+        ("exit 3", "exit status 3"),
+        ("kill -SEGV $$", "exit status -11"),
+        ("echo hello", r"it answers 'hello\n'"),
+        ("true", "it answers ''"),
+        ("exec sleep 60", "no answer in 0.5 s"),
+    ],
+)
+def test_a_python_that_does_not_run(checkout, place, script, why, monkeypatch):
+    monkeypatch.setattr(interpreters, "_PATIENCE", 0.5 if "sleep" in script else 30)
+    fake_python(place, script)
+    found = interpreter_of("oneflow", checkout)
+    assert found.why_missing.startswith(".venv-oneflow/bin/python does not run (")
+    assert why in found.why_missing
+    assert str(checkout) not in found.why_missing
+    assert found.mend == REMADE
+
+
+def test_a_file_that_is_no_program(checkout, place):
+    fake_python(place, HEALTHY).chmod(0o644)
+    found = interpreter_of("oneflow", checkout)
+    assert found.why_missing == (
+        ".venv-oneflow/bin/python does not run (Permission denied)"
+    )
+    assert found.mend == REMADE
+
+
+def test_what_a_site_prints_first_is_passed_over(checkout, place):
+    fake_python(place, f"echo welcome; echo '{json.dumps(HEALTHY)}'")
+    assert not interpreter_of("oneflow", checkout).why_missing
+
+
+def test_an_environment_whose_python_was_removed(checkout, place):
+    place.parent.mkdir(parents=True)
+    place.symlink_to("/nowhere/python3.10")
+    found = interpreter_of("oneflow", checkout)
+    assert "the Python it was made from is gone" in found.why_missing
+    assert found.mend == REMADE
+
+
+@pytest.mark.parametrize(
+    ("facts", "why", "package"),
+    [
+        ({"framework": False}, "oneflow is not installed in", '"oneflow"'),
+        ({"numpy": ""}, "NumPy is not installed in", '"numpy"'),
+        ({"numpy": "2.1.0"}, "is too new for oneflow", '"numpy<2"'),
+    ],
+    ids=lambda value: str(value),
+)
+@pytest.mark.parametrize("named", [False, True], ids=["ours", "named"])
+def test_what_is_not_installed(
+    checkout, place, tmp_path, monkeypatch, named, facts, why, package
+):
+    if named:
+        place = tmp_path / "conda" / "python"
+        monkeypatch.setenv("GRADWATCH_PYTHON_ONEFLOW", str(place))
+    fake_python(place, {**HEALTHY, **facts})
+    found = interpreter_of("oneflow", checkout)
+    assert why in found.why_missing
+    expected = f"{place} -m pip install {package}" if named else REMADE
+    assert found.mend == expected
+
+
+def test_a_recent_numpy_is_welcome_elsewhere(tmp_path, monkeypatch):
+    named = fake_python(tmp_path / "python", {**HEALTHY, "numpy": "2.4.6"})
+    monkeypatch.setenv(variable("torch"), str(named))
+    assert not interpreter_of("torch").why_missing
+
+
+def test_what_is_left_of_a_removed_package_is_no_package(tmp_path, monkeypatch):
+    (tmp_path / "oneflow").mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv(variable("oneflow"), sys.executable)
+    assert "not installed" in interpreter_of("oneflow").why_missing
+
+
+def test_a_file_in_the_callers_folder_is_no_framework(tmp_path, monkeypatch):
+    (tmp_path / "oneflow.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(variable("oneflow"), sys.executable)
+    assert "not installed" in interpreter_of("oneflow").why_missing
+
+
+def test_a_broken_install_names_the_file_as_seen_from_the_checkout(checkout, place):
+    fake_python(place, HEALTHY)
+    lost = ".venv-oneflow/lib/libcublas.so.11"
+    error = f"OSError: {checkout}{os.sep}{lost}: cannot open shared object file"
+    found = broken(interpreter_of("oneflow", checkout), error, checkout)
+    assert found.why_missing == (
+        f"oneflow is installed but broken: OSError: {lost}: cannot open shared object"
+        " file"
+    )
+    assert found.mend == REMADE
