@@ -7,7 +7,7 @@ help:  ## print this list
 
 run: environments  ## the main job: a tour of the project, then every gradient judged
 	@.venv/bin/gradwatch doctor
-	@.venv/bin/python -m harness.console.tour
+	@.venv/bin/python -m harness.commands._tour
 	@.venv/bin/gradwatch agree --json results/latest/agree.json; code=$$?; \
 	.venv/bin/gradwatch report; exit $$code
 
@@ -17,9 +17,10 @@ test: environments lint types  ## lint, types and the test suite
 test-slow: environments  ## the tests of more than ten seconds; CI runs them too
 	.venv/bin/python -m pytest -n auto -m slow
 
-lint: environments  ## ruff: rules and format
+lint: environments  ## ruff: rules and format; import-linter: the layers
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
+	.venv/bin/lint-imports
 
 types: environments  ## mypy --strict
 	.venv/bin/mypy

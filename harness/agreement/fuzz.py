@@ -27,8 +27,8 @@ from harness.agreement.store import headline
 from harness.agreement.suite import Record, agree
 from harness.judging.cases import REFUSALS, Trial
 from harness.judging.reference import Reference, reference
-from harness.workers.messages import Task
-from harness.workers.pool import Fleet, Outcome
+from harness.workers.messages import Outcome, Task
+from harness.workers.pool import Fleet
 from impls.catalogue import framework_of
 from impls.contract import Op
 

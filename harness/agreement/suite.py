@@ -18,7 +18,8 @@ from harness.judging import known
 from harness.judging.cases import Trial
 from harness.judging.reference import Reference, reference
 from harness.judging.verdict import Judgement, judge_tensors
-from harness.workers.pool import Fleet, Outcome, Task, sweep
+from harness.workers.messages import Outcome, Task
+from harness.workers.pool import Fleet, sweep
 from impls.catalogue import framework_of
 
 Record = dict[str, Any]

@@ -13,8 +13,9 @@ from rich.table import Table
 from harness.agreement.output import junit, markdown
 from harness.agreement.suite import Agreement, Record, Required, agree
 from harness.console import options as options
-from harness.console.terminal import SIGNS, output, progress
+from harness.console.terminal import output, progress
 from harness.judging.known import as_expected
+from harness.judging.signs import SIGNS
 from harness.project import documents as recording
 from impls.catalogue import backend_names
 

@@ -12,21 +12,21 @@ from rich.table import Table
 from harness.agreement.suite import Required
 from harness.console import options as options
 from harness.console.terminal import errors, output, progress
-from harness.nightly.report import compared
 from harness.project import documents as recording
 from harness.project.affected import Pair, affected, spread
 from harness.project.git import NoCommit, checked_out, commit_of
 from harness.timing.compare import (
     PAIRS,
-    PHASES,
     SAMPLED,
     WITHIN,
-    Absent,
     Plan,
     Record,
     Side,
     compare_sides,
 )
+from harness.timing.remote import Absent
+from harness.timing.report import compared
+from harness.timing.trial import PHASES
 from harness.workers.process import Died
 from impls.catalogue import backend_names, known
 

@@ -14,8 +14,10 @@ from harness.console.terminal import errors, output, progress
 from harness.judging.cases import Trial
 from harness.judging.known import as_expected
 from harness.project import documents as recording
-from harness.timing.compare import Record, lines, time_trial
+from harness.timing.compare import Record
 from harness.timing.memory import copy_bandwidth
+from harness.timing.remote import lines
+from harness.timing.trial import time_trial
 
 Reasons = dict[str, str]  # by backend
 

@@ -17,20 +17,6 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-# A verdict is told by its sign as well as by its colour.
-SIGNS = {
-    "agree": ("✓", "green"),
-    "convention": ("≈", "cyan"),
-    "vacuous": ("○", "bright_black"),
-    "unsupported": ("–", "bright_black"),
-    "disagree": ("✗", "bold red"),
-    "nonfinite": ("∞", "bold red"),
-    "malformed": ("!", "bold red"),
-    "error": ("E", "bold red"),
-    "crash": ("†", "bold red"),
-    "timeout": ("⏱", "bold red"),
-}
-
 
 def output() -> Console:
     """Standard output; a wide table is not folded when it goes to a file."""

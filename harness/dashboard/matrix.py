@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from harness.console.terminal import SIGNS
 from harness.dashboard.sources import Record
 from harness.dashboard.standing import Standing
 from harness.judging import known
+from harness.judging.signs import SIGNS
 from harness.judging.verdict import PASSING, VERDICTS
 
 # Verdicts that a ratio stands behind; a crash has none.

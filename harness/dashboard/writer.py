@@ -12,10 +12,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.console.terminal import SIGNS
 from harness.dashboard.dialects import highlighted
 from harness.dashboard.figures import clock
 from harness.dashboard.matrix import bar_length, ratio_of, short
+from harness.judging.signs import SIGNS
 from harness.project import documents
 
 

@@ -22,7 +22,7 @@ from harness.judging import known
 from harness.judging.cases import REGIMES, trials
 from harness.judging.verdict import PASSING
 from harness.nightly.journal import Document, guarded
-from harness.nightly.runner import Night, Part, Problem, Result
+from harness.nightly.model import Night, Part, Problem, Result
 from harness.project import documents, git
 from harness.watch.alerts import Alert, backend_of, series_name, size
 from harness.watch.survey import survey, this_machine

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from harness.agreement import output
-
-if TYPE_CHECKING:
-    from harness.nightly.runner import Done, Problem, Report
+from harness.nightly.model import Done, Problem, Report
+from harness.project.markdown import cell
 
 #: Problems listed in full: what is longer is not read.
 SHOWN = 10
@@ -37,10 +36,10 @@ def markdown(report: Report) -> str:
             lines += [f"**{title}: {len(problems)}**", "", *_listed(problems), ""]
     lines += ["| part | result | seconds |", "|---|---|--:|"]
     lines += [
-        f"| {d.name} | {_SIGNS[d.state]} {d.state}: {_cell(d.told)} | {d.seconds:.0f} |"
+        f"| {d.name} | {_SIGNS[d.state]} {d.state}: {cell(d.told)} | {d.seconds:.0f} |"
         for d in report.parts
     ]
-    notes = [f"- {_cell(note)}" for done in report.parts for note in done.notes]
+    notes = [f"- {cell(note)}" for done in report.parts for note in done.notes]
     lines += ["", *notes] if notes else []
     return "\n".join([*lines, "", _foot(report.environment)]) + "\n"
 
@@ -55,7 +54,7 @@ def _headline(report: Report) -> str:
     place = " on ".join(part for part in (first.op, first.backend) if part)
     more = len(problems) - 1
     kind = "New" if report.new else "Still"
-    headline = f"**{kind}: {place or first.part}: {_cell(first.what)}**"
+    headline = f"**{kind}: {place or first.part}: {cell(first.what)}**"
     return headline + (f" and {more} more" if more else "")
 
 
@@ -63,16 +62,11 @@ def _listed(problems: Sequence[Problem]) -> Iterator[str]:
     for problem in problems[:SHOWN]:
         place = " on ".join(part for part in (problem.op, problem.backend) if part)
         name = f"**{place}** " if place else ""
-        told = _cell(problem.told)
+        told = cell(problem.told)
         told = told if len(told) <= LONGEST else f"{told[:LONGEST]}…"
-        yield f"- {name}`{problem.part}`: {_cell(problem.what)}: {told}"
+        yield f"- {name}`{problem.part}`: {cell(problem.what)}: {told}"
     if len(problems) > SHOWN:
         yield f"- and {len(problems) - SHOWN} more (nightly.json has them)"
-
-
-def _cell(text: str) -> str:
-    """One line that ends no cell of a table, and no markup of a message's own."""
-    return " ".join(re.sub(r"([|<>*`\[\]\\])", r"\\\1", text).split())
 
 
 def _foot(environment: Mapping[str, Any]) -> str:
@@ -83,39 +77,6 @@ def _foot(environment: Mapping[str, Any]) -> str:
         str(environment.get("date", "")),
     ]
     return f"<sub>{', '.join(part for part in told if part)}</sub>"
-
-
-def compared(document: Mapping[str, Any]) -> str:
-    """The rows of a `gradwatch compare`, those that differ first."""
-    rows = sorted(document["records"], key=lambda r: (_quiet(r), -abs(r["ratio"] - 1)))
-    failed = [f"- not compared: {_cell(why)}" for why in _failed(document)]
-    if not rows:
-        return "\n".join(
-            ["No implementation differs that could be compared.", *failed, ""]
-        )
-    counts: dict[str, int] = defaultdict(int)
-    for row in rows:
-        counts[row["verdict"]] += 1
-    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    lines = [f"**{rows[0]['b']} against {rows[0]['a']}**: {told}", ""]
-    lines += ["| op | size | phase | backend | ratio | 95 % | verdict |"]
-    lines += ["|---|---|---|---|--:|---|---|"]
-    lines += [
-        f"| {r['op']} | {r['case']} | {r['phase']} | {r['backend']} | {r['ratio']:.3f}"
-        f" | {r['low']:.3f} to {r['high']:.3f} | {r['verdict']} |"
-        for r in rows[: 3 * SHOWN]
-    ]
-    left = len(rows) - 3 * SHOWN
-    lines += ["", f"and {left} more"] if left > 0 else []
-    return "\n".join([*lines, *([""] if failed else []), *failed]) + "\n"
-
-
-def _failed(document: Mapping[str, Any]) -> list[str]:
-    return list(document["summary"].get("failed", []))[:SHOWN]
-
-
-def _quiet(row: Mapping[str, Any]) -> bool:
-    return row["verdict"] not in ("slower", "faster")
 
 
 # JUnit XML ----------------------------------------------------------------------

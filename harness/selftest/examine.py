@@ -1,7 +1,7 @@
 """Who notices what on one trial: planted errors, and right gradients falsely accused.
 
-A handler of `harness.endpoint`: it runs where the framework is. How wrong a backward is,
-is measured without any judge: it runs once more in extended precision, as does the
+A handler of `harness.endpoint`: it runs where the framework is. How wrong a backward
+is, is measured without any judge: it runs once more in extended precision, as does the
 right one.
 
     effect   max |wrong - right| / max |right| of a tensor, the largest over those

@@ -1,8 +1,7 @@
-"""What forward and backward take, side by side: `gradwatch time` and `compare`.
+"""One side against another: `gradwatch compare` of two backends, or two commits.
 
-Backends of all frameworks are timed in turn, call by call, though each lives in its own
-interpreter: the clock runs here and asks the workers for one sample at a time, never
-two at once. What does not agree is not timed.
+Both sides are judged first, and timed in turn: in one process where both can live in
+one, otherwise in several pairs of fresh processes.
 """
 
 from __future__ import annotations
@@ -12,14 +11,10 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any
-
-import numpy as np
 
 from harness.judging.cases import Trial
 from harness.judging.reference import reference
@@ -27,17 +22,13 @@ from harness.judging.verdict import Judgement, judge_tensors
 from harness.project.paths import ROOT
 from harness.timing.interleave import interleave
 from harness.timing.intervals import FEWEST, Estimate, pairs_needed, resampled
-from harness.timing.samples import Comparison, Samples, judged, paired
-from harness.timing.timers import Reading, Run
-from harness.timing.work import Work, work
-from harness.workers.interpreters import interpreter_of
+from harness.timing.remote import Line, Remote, RemoteTimer, prepare_steps
+from harness.timing.samples import Comparison, judged, paired
+from harness.timing.timers import Run
 from harness.workers.messages import Outcome, Task
-from harness.workers.process import STARTING, Died, Event, Worker, import_error
+from harness.workers.process import Died
 from impls.catalogue import framework_of
 
-PHASES = ("forward", "backward")
-KEPT = 200  # samples in a record, evenly spread over those taken
-PATIENCE = 120.0  # seconds for one answer: preparing the largest size takes a few
 PAIRS = 16  # process pairs by default: a spread of 5.5 % in one pair turns into 1.5 %
 SAMPLED = 0.5 * PAIRS  # seconds by default for so many; to start them takes five times
 WITHIN = 0.04  # of 1, in 95 % of comparisons: what the pairs needed are counted for
@@ -45,236 +36,8 @@ WITHIN = 0.04  # of 1, in 95 % of comparisons: what the pairs needed are counted
 Record = dict[str, Any]
 
 
-class Absent(Died):
-    """A framework or a device that is not here."""
-
-
 class WrongGradient(Died):
     """A side that does not agree with the reference: it is not timed."""
-
-
-class Line:
-    """A worker that is asked one thing at a time; its start is not waited for.
-
-    Raises:
-        Died: it cannot be started, or a question was its end.
-        Absent: its interpreter or framework is not here.
-    """
-
-    def __init__(
-        self,
-        framework: str,
-        *,
-        threads: int = 1,
-        measured: Path = ROOT,
-        huge_pages: bool = False,
-    ) -> None:
-        interpreter = interpreter_of(framework)
-        if interpreter.why_missing:
-            raise Absent(f"{interpreter.why_missing}; to mend it: {interpreter.mend}")
-        self._events: SimpleQueue[Event] = SimpleQueue()
-        self._worker = Worker(
-            interpreter,
-            self._events,
-            threads=threads,
-            measured=measured,
-            huge_pages=huge_pages,
-        )
-
-    @cached_property
-    def facts(self) -> Mapping[str, Any]:
-        """What it says of itself when it has started; see `harness.endpoint.probe`."""
-        facts = self._answer(STARTING)
-        if why := import_error(facts):
-            self.close()
-            raise Absent(why)
-        return facts
-
-    def ask(self, request: str, **payload: Any) -> Mapping[str, Any]:
-        """Its answer to a request; an error there is an error here."""
-        self.facts  # noqa: B018  # its first answer, which is to none of these
-        self._worker.send(request, payload)
-        reply = self._answer(PATIENCE + payload.get("budget", 0.0))
-        if reply["kind"] != "result":
-            kind = Absent if reply["kind"] == "missing" else Died
-            raise kind(str(reply["message"]))
-        return reply
-
-    def _answer(self, seconds: float) -> Mapping[str, Any]:
-        try:
-            reply = self._events.get(timeout=seconds).reply
-        except Empty:
-            self.close()
-            raise Died(f"no answer in {seconds:g} s") from None
-        if reply is None:
-            raise Died(self._worker.end())
-        return reply
-
-    def close(self) -> None:
-        """End the worker."""
-        self._worker.close()
-
-
-@dataclass(frozen=True)
-class Remote:
-    """A phase of a step that a worker has ready; only `RemoteTimer` can run it."""
-
-    line: Line
-    step: str
-    phase: str
-    cold: bool = True
-
-    def __call__(self) -> None:
-        """Run it once, outside any clock."""
-        RemoteTimer()(self, 1)
-
-
-@dataclass(frozen=True)
-class RemoteTimer:
-    """Asks a worker for one sample; the trip there and back is not in it."""
-
-    now: Callable[[], int] = time.perf_counter_ns
-
-    def __call__(self, run: Run, calls: int) -> Reading:
-        """Seconds a call, by the worker's own clock."""
-        assert isinstance(run, Remote)
-        reply = run.line.ask(
-            "sample", step=run.step, phase=run.phase, calls=calls, cold=run.cold
-        )
-        return Reading(*reply["reading"])
-
-
-@contextlib.contextmanager
-def lines(threads: int = 1) -> Iterator[Callable[[str], Line]]:
-    """A worker per framework, started when first asked for, ended at the end."""
-    started: dict[str, Line] = {}
-
-    def line(framework: str) -> Line:
-        if framework not in started:
-            fresh = Line(framework, threads=threads)
-            fresh.facts  # noqa: B018  # or one that did not start would be kept
-            started[framework] = fresh
-        return started[framework]
-
-    try:
-        yield line
-    finally:
-        for running in started.values():
-            running.close()
-
-
-# Times --------------------------------------------------------------------------
-
-
-def time_trial(
-    trial: Trial,
-    backends: Sequence[str],
-    line: Callable[[str], Line],
-    *,
-    device: str = "cpu",
-    budget: float,
-    seed: int = 0,
-) -> tuple[list[Record], dict[str, str]]:
-    """Time both phases of a trial on backends that agree, all of them in turn.
-
-    Args:
-        trial: One case of an op, with its numbers.
-        backends: Names of backends that were judged and pass.
-        line: The worker of a framework.
-        device: "cpu" or "cuda".
-        budget: Seconds for all of it.
-        seed: Of the order in which samples are taken.
-
-    Returns:
-        A record for each backend and phase, and why a backend has none.
-    """
-    untimed: dict[str, str] = {}
-    ready: dict[str, tuple[Line, Mapping[str, Any]]] = {}
-    for framework in sorted(set(map(framework_of, backends))):
-        names = [b for b in backends if framework_of(b) == framework]
-        try:
-            prepared = _prepare(
-                line(framework), trial, dict(zip(names, names, strict=True)), device
-            )
-        except Died as reason:
-            untimed |= dict.fromkeys(names, str(reason))
-        else:
-            ready |= dict.fromkeys(names, (line(framework), prepared))
-    if not ready:
-        return [], untimed
-    runs = {
-        f"{name} {phase}{state}": Remote(place, name, phase, cold=not state)
-        for name, (place, _) in ready.items()
-        for phase in PHASES
-        for state in (("",) if device == "cpu" else ("", " warm"))
-    }
-    samples = interleave(runs, budget=budget, timer=RemoteTimer(), seed=seed)
-    least = work(trial.problem)
-    records = [
-        {
-            **_place(trial, name, device, line_of[0].facts),
-            "phase": phase,
-            **_figures(samples[f"{name} {phase}"], least[phase].bytes),
-            "warm_seconds": _median(samples.get(f"{name} {phase} warm")),
-            "first": line_of[1]["first"][name],
-            "peak_bytes": _seen(line_of[1]["peak"][name], least["backward"]),
-            "bytes": least[phase].bytes,
-            "flops": least[phase].flops,
-        }
-        for name, line_of in ready.items()
-        for phase in PHASES
-    ]
-    return records, untimed
-
-
-def _median(samples: Samples | None) -> float | None:
-    """On a GPU with what the last call left in the L2; elsewhere no figure."""
-    return samples.median if samples else None
-
-
-def _seen(peak: int | None, backward: Work) -> int | None:
-    """The peak, unless it is less than the gradients: an allocator then hides it."""
-    return peak if peak is not None and peak >= backward.out else None
-
-
-def _prepare(
-    line: Line, trial: Trial, steps: Mapping[str, str], device: str
-) -> Mapping[str, Any]:
-    """Have a worker make steps ready: backends by the key of their step."""
-    payload = Task.of(trial, next(iter(steps.values())), device).payload()
-    return line.ask("prepare", **{**payload, "options": {"steps": dict(steps)}})
-
-
-def _place(trial: Trial, backend: str, device: str, facts: Mapping[str, Any]) -> Record:
-    return {
-        "op": trial.problem.op.name,
-        "case": trial.case,
-        "backend": backend,
-        "framework": framework_of(backend),
-        "framework_version": facts["version"],
-        "threads": facts["threads"],
-        "device": device,
-        "dtype": trial.problem.dtype,
-    }
-
-
-def _figures(samples: Samples, moved: int) -> Record:
-    interval = samples.interval
-    spread = np.linspace(0, len(samples.seconds) - 1, min(KEPT, len(samples.seconds)))
-    return {
-        "seconds": samples.median,
-        "low": interval.low,
-        "high": interval.high,
-        "samples": samples.seconds[spread.round().astype(int)].tolist(),
-        "taken": len(samples.seconds),
-        "calls": samples.calls,
-        "warmup": samples.warmup,
-        "faults": samples.faults,
-        "doubts": list(samples.doubts(moved)),
-    }
-
-
-# Comparisons --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -358,7 +121,7 @@ def _in_one_process(a: Side, b: Side, plan: Plan) -> Record:
         for side in dict.fromkeys((a, b)):
             _check(line, side, plan)
         steps = {"a": a.backend, "b": b.backend}
-        _prepare(line, plan.trial, steps, plan.device)
+        prepare_steps(line, plan.trial, steps, plan.device)
         asked = {"a": "a", "b": "b", "phase": plan.phase, "budget": plan.budget}
         told: dict[str, Any] = line.ask("compare", **asked)["comparison"]
     count, level = told["rounds"], told["level"]
@@ -402,7 +165,7 @@ def _one_pair(
         for name, side, line in started:
             if judging:
                 _check(line, side, plan)
-            _prepare(line, plan.trial, {name: side.backend}, plan.device)
+            prepare_steps(line, plan.trial, {name: side.backend}, plan.device)
             runs[name] = Remote(line, name, plan.phase)
         both = interleave(
             runs,

@@ -12,9 +12,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from harness.history.batch import Phase, Warm, aligned, peak_bytes, timer_of
 from harness.timing.interleave import compare as compare_runs
 from harness.timing.samples import Comparison
+from harness.timing.steps import Phase, Warm, aligned, peak_bytes, timer_of
 from harness.timing.timers import HostTimer
 from harness.workers.evaluate import load_backend, problem_of
 from impls.contract import Step

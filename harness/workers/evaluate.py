@@ -56,7 +56,7 @@ class Run:
 
 
 def evaluate(request: Request) -> dict[str, Any]:
-    """Outputs, gradients and state of an op's backend, packed; see `harness.workers.pool`.
+    """Outputs, gradients and state of a backend, packed; see `harness.workers.pool`.
 
     Raises:
         Missing: The framework or the device is not there.

@@ -21,8 +21,8 @@ class Task:
     """A problem for a backend. `op` is a name, or the path of a page.
 
     All inputs arrive in `layout` and all cotangents in `cotangent_layout`, names of
-    `harness.workers.arrays.LAYOUTS`. `request` is a handler of `harness.endpoint`, which
-    finds `options` beside the problem. `id` is the caller's; nothing depends on it.
+    `harness.workers.arrays.LAYOUTS`. `request` is a handler of `harness.endpoint`,
+    which finds `options` beside the problem. `id` is the caller's; nothing depends on it.
     """
 
     id: str

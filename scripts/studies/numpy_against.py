@@ -29,12 +29,12 @@ from rich.table import Table
 
 from harness import assert_agrees
 from harness.console.terminal import output
-from harness.history.batch import aligned
 from harness.judging.cases import REGIMES, trial
 from harness.project import documents as recording
 from harness.timing.interleave import interleave
 from harness.timing.memory import copy_bandwidth, page_aligned
 from harness.timing.samples import Samples, paired
+from harness.timing.steps import aligned
 from harness.timing.work import work
 from harness.workers.allocator import pin_malloc
 from impls.catalogue import load_backend, load_op, op_names

@@ -19,10 +19,10 @@ from asv_runner.benchmarks.mark import SkipNotImplemented
 from asv_runner.discovery import disc_benchmarks
 
 from harness.history import asv_environment, asv_results
-from harness.history.batch import Warm
 from harness.history.environments import WrongCall, environment_with, parsed
 from harness.history.measure import KEPT, Figures, NotMeasured, Point, Stand, measure
 from harness.judging.cases import REGIMES, trial
+from harness.timing.steps import Warm
 from harness.timing.timers import Reading
 from impls.catalogue import backend_names, load_op, op_names
 

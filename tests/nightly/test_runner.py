@@ -19,10 +19,11 @@ from harness.agreement.findings import Finding, Site
 from harness.agreement.suite import Agreement
 from harness.nightly import parts, runner
 from harness.nightly.journal import Busy, Journal, alone, guarded
-from harness.nightly.report import compared, junit, markdown
-from harness.nightly.runner import Done, Night, Problem, Result
+from harness.nightly.model import Done, Night, Problem, Result
+from harness.nightly.report import junit, markdown
 from harness.project import documents, git
 from harness.project.documents import Unreadable
+from harness.timing.report import compared
 from harness.watch.survey import survey
 from tests.histories import (
     ENVIRONMENT,

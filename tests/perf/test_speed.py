@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from harness.history.batch import aligned, both
 from harness.judging.cases import REGIMES, Trial, trial
 from harness.timing.compare import judged_reply
+from harness.timing.steps import aligned, both
 from harness.timing.work import work
 from harness.workers.evaluate import Missing, evaluate
 from harness.workers.messages import Task

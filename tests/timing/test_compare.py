@@ -16,18 +16,11 @@ import pytest
 
 from harness.judging.cases import REGIMES, trial
 from harness.timing import compare
-from harness.timing.compare import (
-    Line,
-    Plan,
-    Remote,
-    RemoteTimer,
-    Side,
-    compare_sides,
-    lines,
-    time_trial,
-)
+from harness.timing.compare import Plan, Side, compare_sides
 from harness.timing.intervals import Estimate
+from harness.timing.remote import Line, Remote, RemoteTimer, lines
 from harness.timing.samples import Comparison
+from harness.timing.trial import time_trial
 from harness.workers.process import Died
 from impls.catalogue import load_op
 from tests.pages import plant

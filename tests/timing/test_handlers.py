@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.history.batch import FLUSHED, timer_of
 from harness.judging.cases import REGIMES, trial
 from harness.timing import handlers
-from harness.timing.compare import time_trial
+from harness.timing.steps import FLUSHED, timer_of
 from harness.timing.timers import HostTimer
+from harness.timing.trial import time_trial
 from impls.catalogue import load_op
 from tests.timing.test_interleave import Device, FakeEvent
 

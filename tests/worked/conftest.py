@@ -6,7 +6,7 @@ A test narrows that down by parametrizing `backend` or `dtype` itself.
 import numpy as np
 import pytest
 
-from harness.workers.pool import Task
+from harness.workers.messages import Task
 from impls.catalogue import backend_names, load_op
 from impls.contract import Problem
 

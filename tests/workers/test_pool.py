@@ -15,7 +15,8 @@ import psutil
 import pytest
 
 from harness.workers.interpreters import interpreter_of, variable
-from harness.workers.pool import Fleet, Task, run_one, sweep
+from harness.workers.messages import Task
+from harness.workers.pool import Fleet, run_one, sweep
 from impls.catalogue import UnknownName, load_op
 from impls.contract import Op, Problem
 from tests.square import DX, page, task

@@ -11,7 +11,6 @@ from typing import Any
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from harness.console.terminal import SIGNS
 from harness.dashboard import figures
 from harness.dashboard.dialects import dialects, highlighted
 from harness.dashboard.formula import paragraphs
@@ -22,6 +21,7 @@ from harness.dashboard.sources import Finding, Record
 from harness.dashboard.standing import Standing
 from harness.judging.cases import REGIMES
 from harness.judging.known import as_expected
+from harness.judging.signs import SIGNS
 from impls.catalogue import op_names
 
 #: Charts of times: one for each pass and precision.

@@ -1,6 +1,6 @@
 """The first thing to see: one gradient, as every backend says it.
 
-    python -m harness.console.tour
+    python -m harness.commands._tour
 
 Runs exp2 at x = [1, 2, 3] with a cotangent of ones, in float32, on all backends.
 """
@@ -10,9 +10,11 @@ from __future__ import annotations
 import numpy as np
 from rich.table import Table
 
-from harness.console.terminal import SIGNS, output
+from harness.console.terminal import output
+from harness.judging.signs import SIGNS
 from harness.judging.verdict import judge
-from harness.workers.pool import Outcome, Task, sweep
+from harness.workers.messages import Outcome, Task
+from harness.workers.pool import sweep
 from impls.catalogue import backend_names, load_op
 from impls.contract import Problem
 

@@ -1,0 +1,44 @@
+"""The Markdown table of `gradwatch compare`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from harness.project.markdown import cell
+
+SHOWN = 10
+
+
+def compared(document: Mapping[str, Any]) -> str:
+    """The rows of a `gradwatch compare`, those that differ first."""
+    rows = sorted(document["records"], key=lambda r: (_quiet(r), -abs(r["ratio"] - 1)))
+    failed = [f"- not compared: {cell(why)}" for why in _failed(document)]
+    if not rows:
+        return "\n".join(
+            ["No implementation differs that could be compared.", *failed, ""]
+        )
+    counts: dict[str, int] = defaultdict(int)
+    for row in rows:
+        counts[row["verdict"]] += 1
+    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    lines = [f"**{rows[0]['b']} against {rows[0]['a']}**: {told}", ""]
+    lines += ["| op | size | phase | backend | ratio | 95 % | verdict |"]
+    lines += ["|---|---|---|---|--:|---|---|"]
+    lines += [
+        f"| {r['op']} | {r['case']} | {r['phase']} | {r['backend']} | {r['ratio']:.3f}"
+        f" | {r['low']:.3f} to {r['high']:.3f} | {r['verdict']} |"
+        for r in rows[: 3 * SHOWN]
+    ]
+    left = len(rows) - 3 * SHOWN
+    lines += ["", f"and {left} more"] if left > 0 else []
+    return "\n".join([*lines, *([""] if failed else []), *failed]) + "\n"
+
+
+def _failed(document: Mapping[str, Any]) -> list[str]:
+    return list(document["summary"].get("failed", []))[:SHOWN]
+
+
+def _quiet(row: Mapping[str, Any]) -> bool:
+    return row["verdict"] not in ("slower", "faster")

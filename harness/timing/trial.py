@@ -1,0 +1,128 @@
+"""What forward and backward take, side by side: `gradwatch time`.
+
+Backends of all frameworks are timed in turn, call by call, though each lives in its own
+interpreter: the clock runs here and asks the workers for one sample at a time, never
+two at once. What does not agree is not timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.judging.cases import Trial
+from harness.timing.interleave import interleave
+from harness.timing.remote import Line, Remote, RemoteTimer, prepare_steps
+from harness.timing.samples import Samples
+from harness.timing.work import Work, work
+from harness.workers.process import Died
+from impls.catalogue import framework_of
+
+Record = dict[str, Any]
+
+PHASES = ("forward", "backward")
+
+
+KEPT = 200  # samples in a record, evenly spread over those taken
+
+
+def time_trial(
+    trial: Trial,
+    backends: Sequence[str],
+    line: Callable[[str], Line],
+    *,
+    device: str = "cpu",
+    budget: float,
+    seed: int = 0,
+) -> tuple[list[Record], dict[str, str]]:
+    """Time both phases of a trial on backends that agree, all of them in turn.
+
+    Args:
+        trial: One case of an op, with its numbers.
+        backends: Names of backends that were judged and pass.
+        line: The worker of a framework.
+        device: "cpu" or "cuda".
+        budget: Seconds for all of it.
+        seed: Of the order in which samples are taken.
+
+    Returns:
+        A record for each backend and phase, and why a backend has none.
+    """
+    untimed: dict[str, str] = {}
+    ready: dict[str, tuple[Line, Mapping[str, Any]]] = {}
+    for framework in sorted(set(map(framework_of, backends))):
+        names = [b for b in backends if framework_of(b) == framework]
+        try:
+            prepared = prepare_steps(
+                line(framework), trial, dict(zip(names, names, strict=True)), device
+            )
+        except Died as reason:
+            untimed |= dict.fromkeys(names, str(reason))
+        else:
+            ready |= dict.fromkeys(names, (line(framework), prepared))
+    if not ready:
+        return [], untimed
+    runs = {
+        f"{name} {phase}{state}": Remote(place, name, phase, cold=not state)
+        for name, (place, _) in ready.items()
+        for phase in PHASES
+        for state in (("",) if device == "cpu" else ("", " warm"))
+    }
+    samples = interleave(runs, budget=budget, timer=RemoteTimer(), seed=seed)
+    least = work(trial.problem)
+    records = [
+        {
+            **_place(trial, name, device, line_of[0].facts),
+            "phase": phase,
+            **_figures(samples[f"{name} {phase}"], least[phase].bytes),
+            "warm_seconds": _median(samples.get(f"{name} {phase} warm")),
+            "first": line_of[1]["first"][name],
+            "peak_bytes": _seen(line_of[1]["peak"][name], least["backward"]),
+            "bytes": least[phase].bytes,
+            "flops": least[phase].flops,
+        }
+        for name, line_of in ready.items()
+        for phase in PHASES
+    ]
+    return records, untimed
+
+
+def _median(samples: Samples | None) -> float | None:
+    """On a GPU with what the last call left in the L2; elsewhere no figure."""
+    return samples.median if samples else None
+
+
+def _seen(peak: int | None, backward: Work) -> int | None:
+    """The peak, unless it is less than the gradients: an allocator then hides it."""
+    return peak if peak is not None and peak >= backward.out else None
+
+
+def _place(trial: Trial, backend: str, device: str, facts: Mapping[str, Any]) -> Record:
+    return {
+        "op": trial.problem.op.name,
+        "case": trial.case,
+        "backend": backend,
+        "framework": framework_of(backend),
+        "framework_version": facts["version"],
+        "threads": facts["threads"],
+        "device": device,
+        "dtype": trial.problem.dtype,
+    }
+
+
+def _figures(samples: Samples, moved: int) -> Record:
+    interval = samples.interval
+    spread = np.linspace(0, len(samples.seconds) - 1, min(KEPT, len(samples.seconds)))
+    return {
+        "seconds": samples.median,
+        "low": interval.low,
+        "high": interval.high,
+        "samples": samples.seconds[spread.round().astype(int)].tolist(),
+        "taken": len(samples.seconds),
+        "calls": samples.calls,
+        "warmup": samples.warmup,
+        "faults": samples.faults,
+        "doubts": list(samples.doubts(moved)),
+    }
