@@ -22,7 +22,7 @@ class Task:
 
     All inputs arrive in `layout` and all cotangents in `cotangent_layout`, names of
     `harness.workers.arrays.LAYOUTS`. `request` is a handler of `harness.endpoint`,
-    which finds `options` beside the problem. `id` is the caller's; nothing depends on it.
+    which finds `options` beside the problem. `id` is the caller's: nothing reads it.
     """
 
     id: str
