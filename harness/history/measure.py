@@ -52,7 +52,7 @@ sys.path[0] = root
 from pathlib import Path
 if Path(impls.__file__).resolve().parents[1] != Path(measured).resolve():
     raise SystemExit(f"impls came from {impls.__file__}, not from {measured}")
-from harness.testbench import main
+from harness.history.batch import main
 main(Path(folder))
 """
 

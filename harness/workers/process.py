@@ -46,7 +46,7 @@ sys.path[:] = [root, *filter(None, sys.path)]  # not the folder that it was star
 sys.path.insert(0, measured)
 import impls  # another commit's, where one is measured, before harness brings in ours
 sys.path.remove(measured)
-from harness.worker import serve
+from harness.endpoint import serve
 serve(channel)
 """
 
