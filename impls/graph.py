@@ -21,6 +21,7 @@ Source of the rules: Griewank and Walther, Evaluating Derivatives, 2nd ed., ch. 
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import difflib
 import math
@@ -513,24 +514,111 @@ def broadcast_to(x: Node, shape: tuple[int, ...]) -> Node:
     return x if x.shape == shape else _broadcast_to(x, shape=shape)
 
 
-def _put(values: Array, *, index: Any, shape: tuple[int, ...]) -> Array:
-    whole = np.zeros(shape, values.dtype)
-    whole[index] = values
-    return whole
+# Moves by index: these two, each the other's VJP, carry every other move --------------
 
 
-take = primitive(
-    "take",
-    lambda x, index: x[index],
-    lambda dy, y, x, index: (put(dy, index=index, shape=x.shape),),
+def _gather(*sources: Array, index: Array) -> Array:
+    whole = [source.reshape(-1) for source in sources]
+    if index.size and (len(whole) > 1 or index.min() < 0):
+        whole.append(np.zeros(1, whole[0].dtype))  # where an index of -1 points to
+        moved: Array = np.concatenate(whole)[index]
+        return moved
+    return np.asarray(whole[0][index])
+
+
+def _scatter_add(values: Array, *, index: Array, shape: tuple[int, ...]) -> Array:
+    whole = np.zeros(math.prod(shape) + 1, values.dtype)
+    np.add.at(whole, index, values)
+    return whole[:-1].reshape(shape)
+
+
+def _gather_rule(dy: Node, y: Node, *sources: Node, index: Array) -> list[Node | None]:
+    parts: list[Node | None] = []
+    start = 0
+    for source in sources:
+        inside = (index >= start) & (index < start + source.size)
+        place = index if inside.all() and not start else index - start
+        place = place if inside.all() else np.where(inside, place, -1)
+        parts.append(scatter_add(dy, index=place, shape=source.shape))
+        start += source.size
+    return parts
+
+
+_gather_primitive = primitive("gather", _gather, _gather_rule)
+_scatter_primitive = primitive(
+    "scatter_add",
+    _scatter_add,
+    lambda dy, y, values, index, shape: (gather(dy, index=index),),
 )
-put: Builder = primitive(
-    "put", _put, lambda dy, y, values, index, shape: (take(dy, index=index),)
-)
+
+
+def gather(*sources: Any, index: Any) -> Node:
+    """Elements picked by their flat position, in the shape of `index`.
+
+    Args:
+        sources: Nodes of any shapes; positions count through them one after another,
+            each in C order.
+        index: Integers of any shape, from 0 to the number of elements; -1 gives 0.
+
+    Raises:
+        IndexError: a position lies outside.
+    """
+    places = _places(index)
+    nodes = _nodes(sources)
+    _check_places(places, builtins.sum(node.size for node in nodes))
+    return _gather_primitive(*nodes, index=places)
+
+
+def scatter_add(values: Any, *, index: Any, shape: tuple[int, ...]) -> Node:
+    """Zeros of a shape, to which each value is added at its flat position.
+
+    Args:
+        values: A node of the shape of `index`.
+        index: Integers, from 0 to the number of elements of `shape`; values at -1
+            are dropped. Where several values have one position, their sum stands.
+
+    Raises:
+        IndexError: a position lies outside.
+        ValueError: `index` has not the shape of the values.
+    """
+    places = _places(index)
+    (node,) = _nodes((values,))
+    if places.shape != node.shape:
+        raise ValueError(f"values of shape {node.shape}, index of {places.shape}")
+    _check_places(places, math.prod(shape))
+    return _scatter_primitive(node, index=places, shape=tuple(shape))
+
+
+def _places(index: Any) -> Array:
+    places = np.asarray(index.value if isinstance(index, Node) else index)
+    if places.size and places.dtype.kind not in "iu":
+        raise IndexError(f"an index holds integers, not {places.dtype}")
+    return places.astype(np.intp, copy=False)
+
+
+def _check_places(places: Array, count: int) -> None:
+    if places.size and not (places.min() >= -1 and places.max() < count):
+        outside = places[(places < -1) | (places >= count)][0]
+        raise IndexError(f"index {outside} lies outside of {count} elements")
+
+
+def _numbered(shape: tuple[int, ...], index: Any) -> Array:
+    """The flat positions that NumPy's indexing of such an array picks."""
+    return np.asarray(np.arange(math.prod(shape)).reshape(shape)[index])
+
+
+def take(x: Node, *, index: Any) -> Node:
+    """x[index], with anything that NumPy takes as an index."""
+    return gather(x, index=_numbered(x.shape, index))
+
+
+def put(values: Node, *, index: Any, shape: tuple[int, ...]) -> Node:
+    """Zeros of a shape, to which the values are added at [index]; VJP of `take`."""
+    return scatter_add(values, index=_numbered(shape, index), shape=shape)
 
 
 def __getattr__(name: str) -> Any:
-    public = [*sorted(PRIMITIVES), "mean"]
+    public = sorted({*PRIMITIVES, "mean", "put", "take"})
     near = difflib.get_close_matches(name, public, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(public)}"
     raise AttributeError(f"the graph engine has no {name!r}{hint}")

@@ -103,8 +103,8 @@ def running_errors(order: Iterable[Node], precision: Precision) -> dict[Node, Er
 def _size(node: Node, sizes: dict[Node, Error]) -> Error:
     """Magnitudes in float64; elements that only move bring theirs along."""
     if node.primitive is not None and ERROR[node.primitive.name] is _copied:
-        source = sizes[node.inputs[0]]
-        return np.asarray(node.primitive.compute(source, **node.attributes))
+        sources = (sizes[source] for source in node.inputs)
+        return np.asarray(node.primitive.compute(*sources, **node.attributes))
     size = np.asarray(node.value.astype(np.float64))
     return np.abs(size, out=size)
 
@@ -121,7 +121,15 @@ def _terms(node: Node) -> int:
         return node.inputs[0].shape[-1]
     if node.primitive.name in ("sum", "sum_to"):
         return node.inputs[0].size // node.size
+    if node.primitive.name == "scatter_add":
+        return int(_terms_of_scatter(node).max(initial=1))
     return 1
+
+
+def _terms_of_scatter(node: Node) -> NDArray[np.intp]:
+    """How many values a scatter_add adds up at each flat position."""
+    places = node.attributes["index"]
+    return np.bincount(places[places >= 0], minlength=node.size)
 
 
 def _error(
@@ -259,6 +267,18 @@ def _reduction(at: _At) -> Error:
     return np.asarray(add_up(terms, **node.attributes))
 
 
+def _scattered(at: _At) -> Error:
+    """A copy where at most one value lands, a reduction where several do."""
+    node = at.node
+    assert node.primitive is not None
+    moved = np.asarray(node.primitive.compute(at.e[0], **node.attributes))
+    several = (_terms_of_scatter(node) > 1).reshape(node.shape)
+    if not several.any():
+        return moved
+    added = moved + node.primitive.compute(at.a, **node.attributes)
+    return np.where(several, added, moved)
+
+
 def _matmul(at: _At) -> Error:
     (ea, eb), a, b = at.e, at.a, at.b
     rounded: Error = a @ b + at.tiny * a.shape[-1] * (at.v > 0)
@@ -305,7 +325,7 @@ def _largest(at: _At) -> Error:
 
 def _copied(at: _At) -> Error:
     assert at.node.primitive is not None
-    return np.asarray(at.node.primitive.compute(at.e[0], **at.node.attributes))
+    return np.asarray(at.node.primitive.compute(*at.e, **at.node.attributes))
 
 
 def _exact(at: _At) -> Error:
@@ -341,6 +361,9 @@ ERROR: dict[str, Callable[[_At], Error]] = {
     "reshape": _copied,
     "permute_dims": _copied,
     "broadcast_to": _copied,
-    "take": _copied,
-    "put": _copied,
+    "gather": _copied,
+    "scatter_add": _scattered,
 }
+#: Primitives that the engine of older commits has, whose history is judged today.
+FORMER = {"take": _copied, "put": _copied}
+ERROR |= FORMER

@@ -16,7 +16,10 @@ import numpy as np
 from impls import graph
 from impls.contract import Problem, as_tuple
 
-_FREE = {"reshape", "permute_dims", "broadcast_to", "stop_gradient", "take", "put"}
+_FREE = {
+    *("reshape", "permute_dims", "broadcast_to", "stop_gradient", "gather"),
+    *("take", "put"),  # primitives of older commits' engines
+}
 
 
 @dataclass(frozen=True)
@@ -68,4 +71,8 @@ def _flops_of(node: graph.Node) -> int:
         return 2 * node.size * node.inputs[0].shape[-1]
     if node.primitive.name in ("sum", "sum_to", "max", "argmax", "pick"):
         return node.inputs[0].size
+    if (
+        node.primitive.name == "scatter_add"
+    ):  # the first value at a place is no addition
+        return int(node.inputs[0].size - np.unique(node.attributes["index"]).size)
     return node.size

@@ -120,8 +120,14 @@ TRIALS = {
     "reshape": (lambda a: graph.reshape(a, (3, 2)), [(2, 3)]),
     "permute_dims": (lambda a: graph.permute_dims(a, (2, 0, 1)), [(2, 3, 4)]),
     "broadcast_to": (lambda a: graph.broadcast_to(a, (2, 3, 4)), [(3, 1)]),
-    "take": (lambda a: a[1], [(3, 2)]),
-    "put": (lambda a: graph.put(a, index=1, shape=(3, 2)), [(2,)]),
+    "gather": (
+        lambda a, b: graph.gather(a, b, index=[[8, 0, -1], [1, 7, 1]]),
+        [(2, 3), (3,)],
+    ),
+    "scatter_add": (
+        lambda a: graph.scatter_add(a, index=[[5, 0, 5], [-1, 5, 2]], shape=(3, 2)),
+        [(2, 3)],
+    ),
 }
 
 
@@ -129,10 +135,25 @@ def test_every_primitive_is_tried():
     assert set(TRIALS) == set(graph.PRIMITIVES)
 
 
-@pytest.mark.parametrize("name", TRIALS)
+# What is composed of primitives, tried in the same way.
+COMPOSED = {
+    "row": (lambda a: a[1], [(3, 2)]),
+    "repeated rows": (lambda a: a[np.array([1, 1, 0, 1])], [(3, 2)]),
+    "slices": (lambda a: a[::-1, ..., None, 1:], [(3, 2, 3)]),
+    "mask": (lambda a: a[np.array([True, False, True])], [(3, 2)]),
+    "put": (lambda a: graph.put(a, index=1, shape=(3, 2)), [(2,)]),
+    "put, repeated": (
+        lambda a: graph.put(a, index=np.array([1, 1]), shape=(3, 2)),
+        [(2, 2)],
+    ),
+}
+ALL = TRIALS | COMPOSED
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_a_rule_is_the_derivative_to_25_digits(name):
     """Differences of the forward in 400-bit balls share no rule with the engine."""
-    function, shapes = TRIALS[name]
+    function, shapes = ALL[name]
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     draw = positive if name in ("log", "sqrt", "divide") else any_sign
     with precise():
@@ -150,6 +171,26 @@ def test_a_rule_is_the_derivative_to_25_digits(name):
             else:
                 agreed = digits(slope, np.sum(gradient.value * direction))
                 assert agreed >= 25, f"input {i}: only {agreed:.1f} digits"
+
+
+def test_put_adds_where_an_index_is_repeated():
+    values = graph.variable(np.array([1.0, 2.0, 4.0]))
+    y = graph.put(values, index=np.array([1, 0, 1]), shape=(3,))
+    assert y.value.tolist() == [2.0, 5.0, 0.0]
+
+
+@pytest.mark.parametrize("index", [[3], [-2], [0.5]])
+def test_an_index_out_of_range_or_no_integer_is_refused(index):
+    x = graph.variable(np.ones(3))
+    with pytest.raises(IndexError):
+        graph.gather(x, index=index)
+    with pytest.raises(IndexError):
+        graph.scatter_add(x[:1], index=index, shape=(3,))
+
+
+def test_values_of_another_shape_than_the_index_are_refused():
+    with pytest.raises(ValueError, match=r"shape \(3,\), index of \(2,\)"):
+        graph.scatter_add(np.ones(3) * graph.variable(1.0), index=[0, 1], shape=(3,))
 
 
 @pytest.mark.parametrize(

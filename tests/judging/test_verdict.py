@@ -200,6 +200,20 @@ def test_a_kink_of_a_formula_of_ones_own():
     assert verdicts(op, [x], np.ones(3), [np.array([-1.0, 2.0, 1.0])]) == ["disagree"]
 
 
+# Repeated indices ---------------------------------------------------------------
+
+EMBEDDING = Op("embedding", inputs="w", formula=lambda xp, w: w[np.array([2, 0, 2, 2])])
+
+
+def test_the_gradient_of_a_repeated_index_is_the_sum_of_its_cotangents():
+    w, dy = RNG.standard_normal((3, 5)), RNG.standard_normal((4, 5))
+    right, last_wins = np.zeros((3, 5)), np.zeros((3, 5))
+    np.add.at(right, [2, 0, 2, 2], dy)
+    last_wins[[2, 0, 2, 2]] = dy
+    assert verdicts(EMBEDDING, [w], dy, [right]) == ["agree"]
+    assert verdicts(EMBEDDING, [w], dy, [last_wins]) == ["disagree"]
+
+
 # The call -----------------------------------------------------------------------
 
 
