@@ -12,7 +12,7 @@ from impls.contract import DIALECTS, Case, Op, Unsupported
 LISTING = """
 import sys
 from click.testing import CliRunner
-from harness.command import gradwatch
+from harness.__main__ import gradwatch
 for what in ("ops", "backends", "cases"):
     done = CliRunner().invoke(gradwatch, ["list", what])
     assert done.exit_code == 0 and done.output.count("\\n") > 5, done.output

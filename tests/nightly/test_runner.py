@@ -19,7 +19,7 @@ from harness.agreement.findings import Finding, Site
 from harness.agreement.suite import Agreement
 from harness.nightly import parts, runner
 from harness.nightly.journal import Busy, Journal, alone, guarded
-from harness.nightly.model import Done, Night, Problem, Result
+from harness.nightly.model import STATES, Done, Night, Problem, Result
 from harness.nightly.report import junit, markdown
 from harness.project import documents, git
 from harness.project.documents import Unreadable
@@ -234,7 +234,7 @@ def test_what_disagrees_and_what_is_slower_fail_their_cases():
     assert failed == {"square[numpy_manual]", "dot[numpy_graph]", "agree"}
 
 
-@pytest.mark.parametrize("state", runner.STATES)
+@pytest.mark.parametrize("state", STATES)
 def test_a_part_that_could_not_be_done_is_no_passed_case(state):
     report = runner.report([Done("fuzz", state, "why\x00\x1b[0m", 0.00001)], [])
     case = cases(report, None)["gradwatch.nightly", "fuzz"]
@@ -346,9 +346,9 @@ def test_a_piece_that_is_cut_short_is_made_again(tmp_path):
 KILLED = """
 import sys, time
 from pathlib import Path
-from harness import nightly
-from harness.journal import Journal
-from harness.nightly import Night, Problem, Result
+from harness.nightly import runner
+from harness.nightly.journal import Journal
+from harness.nightly.model import Night, Problem, Result
 
 folder, pieces = Path(sys.argv[1]), 8
 
@@ -368,8 +368,8 @@ def part(name):
 
 journal = Journal(folder / "parts", {})
 night = Night(folder, journal, 1.0, [], [])
-done = nightly.run(night, {name: part(name) for name in ("agree", "time", "watch")})
-nightly.write(nightly.report(done, []), night)
+done = runner.run(night, {name: part(name) for name in ("agree", "time", "watch")})
+runner.write(runner.report(done, []), night)
 journal.finish()
 """
 
@@ -594,7 +594,7 @@ def test_a_finding_is_new_where_none_of_that_op_and_backend_is_recorded(
     found = {"records": [{"id": "new", "record": record, **site}]}
     monkeypatch.setattr(parts, "_command", lambda *_: Result(""))
     monkeypatch.setattr(
-        parts.records, "read", lambda _: {"summary": {"tried": 9}, **found}
+        parts.documents, "read", lambda _: {"summary": {"tried": 9}, **found}
     )
     recorded = Finding(Site("square", "numpy_manual", "nonfinite", "backward"), record)
     monkeypatch.setattr(parts.publication, "load", lambda _: [recorded])

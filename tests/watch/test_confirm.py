@@ -266,7 +266,7 @@ def test_memory_that_differs_from_process_to_process_is_not_confirmed(
     old, new, like, monkeypatch
 ):
     figures = iter([*old, *new])
-    monkeypatch.setattr(confirm, "_figure", lambda *_: next(figures))
+    monkeypatch.setattr("harness.watch.confirm._figure", lambda *_: next(figures))
     parameters = {"backend": "torch_formula"}
     series = SimpleNamespace(metric="track_peak_memory", parameters=parameters)
     found = _measured(series, (Path("a"), Path("b")))

@@ -377,7 +377,7 @@ def test_every_framework_here_answers_in_one_sweep():
 SCRIPT = """
 import sys, time
 sys.path.insert(0, {root!r})
-from harness.fleet import sweep
+from harness.workers.pool import sweep
 from tests.square import task
 
 def run():
