@@ -1,4 +1,4 @@
-"""What `asv run` measures of a commit; see harness/history/measure.py for how.
+"""Benchmarks: what `asv run` measures of a commit (how: harness/history/measure.py).
 
 asv imports this package from the working tree, whatever commit it measures. That holds
 for the harness too: the instrument must not change along the history.

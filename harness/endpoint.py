@@ -1,4 +1,4 @@
-"""The other side of the wire: answers requests inside a framework's interpreter.
+"""Endpoint: the worker's side of the wire; answers requests in a framework's process.
 
 Runs on Python 3.10 with NumPy 1.26 and the framework, nothing else. A request is a
 dict of builtin types with the name of its handler under "request"; so is the answer,

@@ -1,1 +1,8 @@
-"""Operations written several ways, and the backends that run them."""
+"""Implementations: each op written in several ways, and the backends that run them.
+
+- contract: `Op`, `Case`, `Backend`: what a page and a backend define
+- catalogue: finds ops and backends by file name, without importing a framework
+- graph: a small automatic differentiation engine on NumPy
+- ops: one page for each op
+- backends: one file for each backend; only these import a framework
+"""

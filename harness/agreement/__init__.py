@@ -1,1 +1,12 @@
-"""Agreement: every backend of an op judged on the same inputs, and what was found."""
+"""Agreement: runs every backend of an op on the same inputs and judges the results.
+
+- suite: `agree`: runs the trials on all backends and judges every tensor
+- output: a run as JUnit XML and as Markdown
+- fuzz: `Hunt`: searches for inputs on which a backend fails, and shrinks them
+- strategies: what the fuzzer draws: shapes, values, layouts, attributes
+- findings: `Finding`: where a backend fails, and the smallest input that shows it
+- repro: a finding as a script that needs only NumPy and the framework
+- store: findings on disk, and their description for a bug report
+- known_entries: known outcomes, made from findings
+- findings_page: docs/findings.md
+"""

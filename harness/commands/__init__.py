@@ -1,1 +1,5 @@
-"""One file per command of the command line; the file's name is the command's."""
+"""Commands: one file for each command of `gradwatch`, named as the command is.
+
+A file defines `command`, a click command; `harness.__main__` finds it by its name and
+imports it only when it is called. Files that begin with "_" are no commands.
+"""

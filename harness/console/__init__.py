@@ -1,1 +1,5 @@
-"""The terminal: tables, progress, and the options that commands share."""
+"""Console: tables and progress on the terminal, and options that commands share.
+
+- terminal: output streams, progress bar
+- options: click options and their checks, which suggest the nearest name
+"""

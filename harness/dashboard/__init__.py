@@ -1,13 +1,15 @@
-"""The dashboard: a static site that says what is right, what is fast, and since when.
+"""Dashboard: a static site that says what is right, what is fast, and since when.
 
-    sources    what lies in the results folder, and what of it cannot be read
-    standing   what is known of one machine: its newest verdict and time of everything
-    matrix     one cell for each op and backend
-    series     values over commits, and where they change
-    formula    an op page's formulas as MathML
-    dialects   its sources, highlighted
-    figures    charts, as data for the charting library in the browser
-    pages      templates filled in and written
+- site: `write_site`: the whole site
+- sources: reads the results folder, and says which files are unreadable
+- standing: one machine: its newest verdict and time of everything
+- matrix: one cell for each op and backend
+- series: values over commits, and where they change
+- formula: the formulas of an op's page as MathML
+- dialects: the source of an op's page, highlighted
+- figures: charts, as data for the charting library in the browser
+- pictures: charts as SVG files, for the README
+- writer: fills in templates and writes files
 
-No page asks the network for anything: a site opens from a file.
+No page loads anything from the network: the site works when opened from a file.
 """

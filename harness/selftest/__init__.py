@@ -1,1 +1,12 @@
-"""The self-test: known-wrong backwards are planted, and the judges put on trial."""
+"""Self-test: plants known wrong backwards and counts which of them each judge rejects.
+
+- textbook: right backwards, written as a textbook would
+- mistakes: mistakes that people make, as edits of the textbook's backwards
+- mutants: known wrong backwards: right ones with one mistake each
+- rivals: the judges that others use: allclose, assert_close, gradcheck
+- examine: asks every judge about one trial, in a worker
+- scoring: counts caught errors and false alarms
+- calibration: how both counts change with the judge's limit
+- charts: the chart of docs/selftest.md
+- run: `run`: all of it, on every backend
+"""

@@ -1,1 +1,15 @@
-"""Timing: samples taken in turn, intervals, and the comparison of two sides."""
+"""Timing: takes samples in turn, and compares two sides with an interval.
+
+- interleave: the clock: one sample of each run per round, in random order
+- timers: the host's clock and a GPU's events
+- samples: `Samples` and `Comparison`: what was measured, and under which conditions
+- intervals: 95 % intervals that assume no distribution
+- memory: page-aligned arrays, copy bandwidth, peak memory
+- work: bytes and operations that an op needs at least
+- steps: forward and backward of a backend, made ready for the clock
+- handlers: the worker's side: prepares steps and takes samples
+- remote: the main process's side: asks a worker for samples
+- trial: `gradwatch time`
+- compare: `gradwatch compare`
+- report: the table of `gradwatch compare`
+"""

@@ -1,1 +1,9 @@
-"""The watch: what the history shows, measured again and traced to a commit."""
+"""Watch: finds what got worse in the history, measures it again, names the commit.
+
+- survey: `survey`: all alerts of all series
+- alerts: `Alert`: one step, drift or creep of a series
+- budget: the reference commit, and how far a series may move from it
+- confirm: compares two commits again, in turn, on this machine
+- bisect: `bisect`: the commit that changed a figure
+- notify: sends the document to a file or a webhook
+"""

@@ -1,1 +1,11 @@
-"""Workers: each framework in a process of its own, and the messages to and from it."""
+"""Workers: runs each framework in a process of its own, and talks to it.
+
+- interpreters: which Python runs which framework
+- doctor: what is installed, what is missing, and how to install it
+- process: `Worker`: starts, asks and ends one process
+- pool: `Fleet` and `sweep`: many tasks on several workers
+- messages: `Task` and `Outcome`, and how they are encoded
+- arrays: arrays as bytes
+- evaluate: forward and backward of one problem (runs in the worker)
+- allocator: fixes glibc's allocator, so that times can be compared
+"""
