@@ -1,0 +1,70 @@
+"""Is the gradient right, is it still fast, and since when: the public names.
+
+    gradwatch.check           a function of yours judged against any PyTorch function
+    gradwatch.judge           what is wrong with gradients that you have computed
+    gradwatch.assert_agrees   the same, raising AssertionError
+    gradwatch.Op, Case        a page about an operation of your own
+    gradwatch.find_changes    steps and slow drift in a series of measurements
+
+Importing gradwatch costs NumPy alone: each name is loaded at its first use. What a name
+needs and is not installed is said in one line, with the extra that brings it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from gradwatch._extras import Missing, explained
+
+if TYPE_CHECKING:
+    from harness.history.changepoints import Change, find_changes
+    from harness.judging.verdict import Judgement, assert_agrees, judge
+    from impls.contract import Case, Op
+
+__all__ = [
+    "Case",
+    "Change",
+    "Judgement",
+    "Missing",
+    "Op",
+    "assert_agrees",
+    "check",
+    "find_changes",
+    "judge",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name at its first use (PEP 562).
+
+    Raises:
+        AttributeError: There is no such name.
+        Missing: It needs a package that is not installed.
+    """
+    if name not in __all__:
+        raise AttributeError(f"module 'gradwatch' has no attribute {name!r}")
+    with explained(f"gradwatch.{name}"):
+        globals()[name] = value = _loaded(name)
+    return value
+
+
+def _loaded(name: str) -> Any:
+    home: Any
+    if name in ("Case", "Op"):
+        from impls import contract as home
+    elif name in ("Change", "find_changes"):
+        import ruptures  # noqa: F401  # which is loaded by its first call otherwise
+
+        from harness.history import changepoints as home
+    else:
+        from harness.judging import verdict as home
+    if name == "check":
+        import torch  # noqa: F401, TID251  # absent: said before anything else is loaded
+
+        home = importlib.import_module("..check", home.__package__)
+    return getattr(home, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

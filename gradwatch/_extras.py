@@ -1,0 +1,52 @@
+"""Which extra of gradwatch brings a module that is not installed."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from importlib import metadata
+
+#: Modules that are not called what their distribution is called.
+_DISTRIBUTIONS = {"markdown_it": "markdown-it-py", "flint": "python-flint"}
+
+_REQUIREMENT = re.compile(r'^([\w.-]+).*?extra\s*==\s*["\']([\w-]+)["\']')
+
+
+class Missing(ImportError):
+    """Something needs a package that is not installed; the message says what to do."""
+
+
+@contextlib.contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Turn a missing module into one line about what needs it and how to get it.
+
+    Raises:
+        Missing: A module of an extra, or of the framework, is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        extra = extra_of(module)
+        if not extra:
+            raise
+        call = f"pip install 'gradwatch[{extra}]'"
+        raise Missing(f"{what} needs {module}: {call}", name=error.name) from None
+
+
+def extra_of(module: str) -> str:
+    """The first extra that requires a module's distribution; "" where none does."""
+    wanted = _DISTRIBUTIONS.get(module, module.replace("_", "-"))
+    for line in _requirements():
+        match = _REQUIREMENT.match(line)
+        if match and match[1].replace("_", "-").lower() == wanted.lower():
+            return match[2]
+    return ""
+
+
+def _requirements() -> list[str]:
+    try:
+        return metadata.requires("gradwatch") or []
+    except metadata.PackageNotFoundError:  # a checkout that is only on the path
+        return []

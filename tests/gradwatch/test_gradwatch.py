@@ -1,0 +1,63 @@
+"""What users import: every public name, at the cost of NumPy alone."""
+
+import subprocess
+import sys
+
+import pytest
+
+import gradwatch
+from gradwatch._extras import Missing, explained, extra_of
+from harness.history.changepoints import find_changes
+from harness.judging.verdict import judge
+from harness.project.paths import ROOT
+from impls import contract
+
+CHEAP = """
+import sys
+before = set(sys.modules)
+import gradwatch
+gradwatch.judge, gradwatch.Op
+ours = {"gradwatch", "harness", "impls", "numpy"}
+new = {name.partition(".")[0] for name in set(sys.modules) - before}
+print(sorted(new - ours - set(sys.stdlib_module_names)))
+"""
+
+
+def test_public_names_are_those_of_the_project_and_no_copies():
+    assert gradwatch.Op is contract.Op
+    assert gradwatch.Case is contract.Case
+    assert gradwatch.judge is judge
+    assert gradwatch.find_changes is find_changes
+
+
+def test_importing_it_and_judging_load_numpy_alone():
+    call = [sys.executable, "-c", CHEAP]
+    done = subprocess.run(call, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'chekc'"):
+        gradwatch.chekc  # noqa: B018  # the access is what is tested
+
+
+@pytest.mark.parametrize(
+    ("module", "extra"),
+    [("click", "cli"), ("markdown_it", "cli"), ("asv", "history"), ("torch", "torch")],
+)
+def test_the_extra_that_brings_a_module_is_named(module, extra):
+    assert extra_of(module) == extra
+    said = pytest.raises(Missing, match=rf"it needs {module}: .*gradwatch\[{extra}\]")
+    with said, explained("it"):
+        raise ModuleNotFoundError(name=f"{module}.inner")
+
+
+def test_a_missing_module_that_no_extra_brings_stays_an_error_of_its_own():
+    with pytest.raises(ModuleNotFoundError, match="no_such_thing"), explained("it"):
+        raise ModuleNotFoundError("no_such_thing", name="no_such_thing")
+
+
+def test_python_m_gradwatch_is_the_command_line():
+    call = [sys.executable, "-m", "gradwatch", "list", "ops"]
+    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "softmax" in done.stdout.split()
