@@ -597,7 +597,7 @@ def test_a_finding_is_new_where_none_of_that_op_and_backend_is_recorded(
         parts.documents, "read", lambda _: {"summary": {"tried": 9}, **found}
     )
     recorded = Finding(Site("square", "numpy_manual", "nonfinite", "backward"), record)
-    monkeypatch.setattr(parts.publication, "load", lambda _: [recorded])
+    monkeypatch.setattr(parts.store, "load", lambda _: [recorded])
     night = SimpleNamespace(
         folder=tmp_path,
         results=tmp_path,
