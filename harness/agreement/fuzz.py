@@ -276,7 +276,7 @@ class Hunt:
 
 def _plain(message: str) -> str:
     """Without the colours of OneFlow's messages, and our own place in the code."""
-    return re.sub(r"\x1b\[[0-9;]*m| in \w+ \(evaluation.py:\d+\)", "", message)
+    return re.sub(r"\x1b\[[0-9;]*m| in \w+ \(evaluate.py:\d+\)", "", message)
 
 
 def _shown(array: Any, index: Sequence[int]) -> str:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from harness.judging import known
 from harness.judging.cases import Trial
 from harness.judging.reference import Reference, reference
-from harness.judging.verdict import Judgement, judge_tensors
+from harness.judging.verdict import Judgement
+from harness.workers.fitness import judge_outcome
 from harness.workers.messages import Outcome, Task
 from harness.workers.pool import Fleet, sweep
 from impls.catalogue import framework_of
@@ -146,7 +147,7 @@ def _settle(
             if not outcome.repeatable:
                 found.unrepeatable.append(f"{trial.name} {backend}")
         judged[backend] = [
-            _record(trial, outcome, j) for j in _judgements(right, outcome)
+            _record(trial, outcome, j) for j in judge_outcome(outcome, right)
         ]
     for tensor in next(iter(right.truths.values())):
         ratios = {} if right.set_valued else _pairs(right, tensor, tensors)
@@ -156,23 +157,6 @@ def _settle(
         for record in records:
             record["expected_verdict"] = known.expected_verdict(record, listed)
             found.records.append(record)
-
-
-def _judgements(right: Reference, outcome: Outcome) -> Iterator[Judgement]:
-    """Verdicts on all tensors of a result, or the one of a run that gave none."""
-    if outcome.result is None:
-        yield Judgement("all", outcome.kind, message=outcome.message)
-        return
-    for name in outcome.mutated:
-        message = f"{name}: overwritten by the forward or the backward pass"
-        yield Judgement(name, "malformed", message=message)
-    if not outcome.saved_intact:
-        message = "a saved tensor was overwritten: the second backward differs"
-        yield Judgement("saved", "malformed", message=message)
-    result = outcome.result
-    got = result.tensors
-    dtype = outcome.task.problem.dtype
-    yield from judge_tensors(right, got, result.dtypes, dtype=dtype)
 
 
 def _record(trial: Trial, outcome: Outcome, j: Judgement) -> Record:

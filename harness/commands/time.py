@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Sequence
 
 import click
@@ -12,12 +13,12 @@ from harness.agreement.suite import Required, agree
 from harness.console import options as options
 from harness.console.terminal import errors, output, progress
 from harness.judging.cases import Trial
-from harness.judging.known import as_expected
 from harness.project import documents as recording
 from harness.timing.compare import Record
 from harness.timing.memory import copy_bandwidth
 from harness.timing.remote import lines
 from harness.timing.trial import time_trial
+from harness.workers.fitness import why_unfit
 
 Reasons = dict[str, str]  # by backend
 
@@ -136,10 +137,13 @@ def _judged(
             entries=(),
             progress=advance,
         )
+    verdicts: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for record in judged.records:
-        if not as_expected(record) or record["verdict"] == "unsupported":
-            told = f"{record['verdict']}: {record['message']}"
-            wrong[record["case"]].setdefault(record["backend"], told)
+        place = record["case"], record["backend"]
+        verdicts[place].append((record["verdict"], record["message"]))
+    for (case, backend), given in verdicts.items():
+        if why := why_unfit(given):
+            wrong[case][backend] = why
     return judged.missing, wrong
 
 

@@ -22,10 +22,11 @@ import numpy as np
 
 from harness.judging.cases import Trial
 from harness.judging.reference import Reference, reference
-from harness.judging.verdict import Judgement, judge_tensors
+from harness.judging.verdict import Judgement
 from harness.project.paths import ROOT
 from harness.workers.allocator import MALLOC_ENVIRONMENT
 from harness.workers.evaluate import problem_of
+from harness.workers.fitness import judge_outcome, why_unfit
 from harness.workers.messages import Outcome, Task
 from impls.catalogue import framework_of
 
@@ -185,15 +186,9 @@ def _figures(
     outcome = Outcome.of(task, {"seconds": 0.0, **reply}, "")
     assert outcome.result is not None
     result = outcome.result
-    judgements = judge_tensors(
-        right, result.tensors, result.dtypes, dtype=request["dtype"]
-    )
-    wrong = [j.message for j in judgements if not j.passes]
-    wrong += [f"{name} was overwritten" for name in outcome.mutated]
-    if outcome.saved_intact is False:
-        wrong.append("a saved tensor was overwritten")
+    judgements = list(judge_outcome(outcome, right))
     return Figures(
-        why="; ".join(wrong),
+        why=why_unfit((j.verdict, j.message) for j in judgements),
         ratio=_worst(j for j in judgements if j.tensor in result.gradients),
         peak=_seen(reply["peak"], outcome),
     )

@@ -11,20 +11,20 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.judging.cases import Trial
 from harness.judging.reference import reference
-from harness.judging.verdict import Judgement, judge_tensors
 from harness.project.paths import ROOT
 from harness.timing.interleave import interleave
 from harness.timing.intervals import FEWEST, Estimate, pairs_needed, resampled
 from harness.timing.remote import Line, Remote, RemoteTimer, prepare_steps
 from harness.timing.samples import Comparison, judged, paired
 from harness.timing.timers import Run
+from harness.workers.fitness import judge_outcome, why_unfit
 from harness.workers.messages import Outcome, Task
 from harness.workers.process import Died
 from impls.catalogue import framework_of
@@ -100,20 +100,13 @@ def compare_sides(a: Side, b: Side, plan: Plan) -> Record:
 
 
 def _check(line: Line, side: Side, plan: Plan) -> None:
-    """Raise WrongGradient unless all that a side computes agrees."""
+    """Raise WrongGradient unless a side is fit to be timed."""
     task = Task.of(plan.trial, side.backend, plan.device)
-    verdicts = judged_reply(task, line.ask(task.request, **task.payload()))
-    wrong = [f"{j.verdict}: {j.message}" for j in verdicts if not j.passes]
-    if wrong:
-        raise WrongGradient(f"{side.backend} of {side.name} is wrong: {wrong[0]}")
-
-
-def judged_reply(task: Task, reply: Mapping[str, Any]) -> tuple[Judgement, ...]:
-    """Verdicts on all tensors that `harness.workers.evaluate.evaluate` returned."""
-    result = Outcome.of(task, {"kind": "result", "seconds": 0.0, **reply}, "").result
-    assert result is not None  # the reply is a result: other kinds have raised
-    right, dtype = reference(task.problem), task.problem.dtype
-    return judge_tensors(right, result.tensors, result.dtypes, dtype=dtype)
+    outcome = Outcome.of(task, line.ask(task.request, **task.payload()), "")
+    judgements = judge_outcome(outcome, reference(task.problem))
+    why = why_unfit((j.verdict, j.message) for j in judgements)
+    if why:
+        raise WrongGradient(f"{side.backend} of {side.name} is wrong: {why}")
 
 
 def _in_one_process(a: Side, b: Side, plan: Plan) -> Record:

@@ -244,9 +244,16 @@ def test_a_wrong_gradient_is_not_timed_and_its_ratio_kept(checkout):
     plant(checkout, "square", "1.001 * dx")
     figures = found(checkout, "square", "1024")
     assert figures["numpy_manual"].forward == []
-    assert figures["numpy_manual"].why.startswith("dx[")
+    assert figures["numpy_manual"].why.startswith("disagree: dx[")
     assert figures["numpy_manual"].ratio > 100
     assert figures["numpy_graph"].forward
+
+
+def test_a_backward_that_overwrites_its_cotangent_is_not_timed(checkout):
+    plant(checkout, "square", "dy.fill(0) or dx")
+    figures = found(checkout, "square", "1024")
+    assert figures["numpy_manual"].forward == []
+    assert figures["numpy_manual"].why.startswith("malformed: dy: overwritten")
 
 
 def test_a_narrow_intermediate_shows_in_the_ratio_of_the_wide_type(checkout):

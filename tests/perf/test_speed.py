@@ -19,11 +19,12 @@ from typing import Any
 import pytest
 
 from harness.judging.cases import REGIMES, Trial, trial
-from harness.timing.compare import judged_reply
+from harness.judging.reference import reference
 from harness.timing.steps import aligned, both
 from harness.timing.work import work
 from harness.workers.evaluate import Missing, evaluate
-from harness.workers.messages import Task
+from harness.workers.fitness import judge_outcome, why_unfit
+from harness.workers.messages import Outcome, Task
 from impls.catalogue import load_backend, load_op
 from impls.contract import Step, Unsupported
 
@@ -42,14 +43,17 @@ def judged(op: str, size: str, backend: str, device: str) -> tuple[str, float | 
     """Why it is not to be timed, or ""; and the worst ratio of error to rounding."""
     task = Task.of(drawn(op, size), backend, device)
     try:
-        verdicts = judged_reply(task, evaluate(task.payload()))
+        reply = {"kind": "result", "seconds": 0.0, **evaluate(task.payload())}
     except (Missing, Unsupported) as reason:
         return f"{type(reason).__name__.lower()}: {reason}", None
     except Exception as error:  # noqa: BLE001  # whatever an op or a framework raises
         return f"error: {error!r}", None
-    wrong = [f"{j.verdict}: {j.message}" for j in verdicts if not j.passes]
+    outcome = Outcome.of(task, reply, "")
+    verdicts = list(judge_outcome(outcome, reference(task.problem)))
     ratios = [j.ratio for j in verdicts if math.isfinite(j.ratio)]
-    return "; ".join(wrong), max(ratios, default=None)
+    return why_unfit((j.verdict, j.message) for j in verdicts), max(
+        ratios, default=None
+    )
 
 
 def ready(op: str, size: str, backend: str, device: str) -> Step:

@@ -228,6 +228,30 @@ def test_a_wrong_gradient_is_not_compared(tmp_path):
     assert "numpy_manual is wrong: disagree: dx[" in document["summary"]["failed"][0]
 
 
+#: Backwards whose gradient is right and which destroy what they were given.
+DESTRUCTIVE = {
+    "dy: overwritten": "(np.multiply(dy, 3 * x**2, out=dy),)",
+    "a saved tensor was overwritten": "(3 * np.multiply(s, s, out=s) * dy,)",
+}
+
+
+@pytest.mark.parametrize("destroyed", DESTRUCTIVE)
+@pytest.mark.parametrize("call", ["time", "compare"])
+def test_a_backward_that_destroys_what_it_was_given_is_not_timed(
+    call, destroyed, tmp_path
+):
+    page = plant(
+        tmp_path,
+        "return x**3, lambda dy: (3 * x**2 * dy,)",
+        f"s = x.copy()\n    return x**3, lambda dy: {DESTRUCTIVE[destroyed]}",
+    )
+    sides = NUMPY if call == "compare" else ("--backend", NUMPY[1])
+    done = gradwatch(call, *sides, "--ops", page, "--budget", "0.2", "--json", "-")
+    document = json.loads(done.stdout)
+    assert document["records"] == []
+    assert destroyed in str(document["summary"])
+
+
 def test_a_size_that_no_op_has_is_not_compared():
     done = gradwatch("compare", *NUMPY, "--op", "square", "--size", "1023")
     assert done.returncode == 2

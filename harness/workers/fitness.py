@@ -1,0 +1,46 @@
+"""Verdicts on what a worker computed, and the one rule of what is fit to be timed.
+
+`agree`, `time`, `compare` and the history all ask here, so that none of them times a
+gradient that another of them calls wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from harness.judging.reference import Reference
+from harness.judging.verdict import PASSING, Judgement, judge_tensors
+from harness.workers.messages import Outcome
+
+
+def judge_outcome(outcome: Outcome, right: Reference) -> Iterator[Judgement]:
+    """Verdicts on all tensors of a result, or the one of a run that gave none."""
+    if outcome.result is None:
+        yield Judgement("all", outcome.kind, message=outcome.message)
+        return
+    for name in outcome.mutated:
+        message = f"{name}: overwritten by the forward or the backward pass"
+        yield Judgement(name, "malformed", message=message)
+    if not outcome.saved_intact:
+        message = "a saved tensor was overwritten: the second backward differs"
+        yield Judgement("saved", "malformed", message=message)
+    result = outcome.result
+    dtype = outcome.task.problem.dtype
+    yield from judge_tensors(right, result.tensors, result.dtypes, dtype=dtype)
+
+
+def why_unfit(verdicts: Iterable[tuple[str, str]]) -> str:
+    """Why an implementation must not be timed; "" where it is fit to be.
+
+    Args:
+        verdicts: The verdict and the message of each of its tensors. Any that is not
+            passing makes it unfit. So does a declared lack, which leaves nothing to
+            time, and so does no verdict at all.
+    """
+    listed = list(verdicts)
+    unfit = (
+        f"{verdict}: {message}"
+        for verdict, message in listed
+        if verdict not in PASSING or verdict == "unsupported"
+    )
+    return next(unfit, "") if listed else "nothing was judged"
