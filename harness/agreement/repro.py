@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from harness.agreement.suite import Record
 from harness.judging.cases import Trial
 from harness.judging.reference import Reference, Truth
-from harness.workers.arrays import LAYOUTS
+from harness.workers import arrays
 from impls import catalogue, contract
 
 Array = NDArray[Any]
@@ -146,13 +146,13 @@ def _helpers(trial: Trial, dialect: str, framework: str, said: str) -> Iterator[
         yield lifted(backends / "_torchlike.py", adapter)
     for name in dict.fromkeys((trial.layout, trial.cotangent_layout)):
         if name != "contiguous":
-            yield lifted(_HERE / "wire.py", _maker(name))
+            yield lifted(Path(arrays.__file__), _maker(name))
     yield lifted(_page(trial.op), said)
 
 
 def _maker(layout: str) -> str:
     """Name of the function that lays an array out."""
-    return "np.array" if layout == "contiguous" else LAYOUTS[layout].__name__
+    return "np.array" if layout == "contiguous" else arrays.LAYOUTS[layout].__name__
 
 
 def _page(op: str) -> Path:
