@@ -1,17 +1,27 @@
-"""Finds ops and backends by file name; lists them without importing any of them."""
+"""Finds ops and backends by file name; lists them without importing any of them.
+
+In a project with a table [tool.gradwatch] (harness/project/paths.py) ops are its pages;
+backends are its own besides ours.
+"""
 
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import importlib.util
+import json
+import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from impls.contract import Backend, Op
 
 _HERE = Path(__file__).parent
+_PROJECT = "GRADWATCH_PROJECT"  # the environment variable in which a project is told
 
 
 class UnknownName(LookupError):
@@ -19,13 +29,13 @@ class UnknownName(LookupError):
 
 
 def op_names() -> tuple[str, ...]:
-    """Names of all ops of the project: the pages in impls/ops."""
-    return _stems(_HERE / "ops")
+    """Names of all ops of the project: the stems of its pages."""
+    return _stems(_folders("ops") or [_HERE / "ops"])
 
 
 def backend_names() -> tuple[str, ...]:
-    """Names of all backends: the files in impls/backends."""
-    return _stems(_HERE / "backends")
+    """Names of all backends: the files in impls/backends, and the project's own."""
+    return _stems([_HERE / "backends", *_folders("backends")])
 
 
 def framework_of(backend: str) -> str:
@@ -40,11 +50,25 @@ def load_op(name: str) -> Op:
         UnknownName: there is no such page.
         TypeError: the page does not define `op`.
     """
+    page = op_page(name)
+    if page.parent == _HERE / "ops":
+        return _op_of(importlib.import_module(f"{__package__}.ops.{name}"))
+    return _op_of(_load_path(page) if name.endswith(".py") else _loaded_once(page))
+
+
+def op_page(name: str) -> Path:
+    """The file of an op: of the project, of ours, or the path that `name` is.
+
+    Raises:
+        UnknownName: there is no such page.
+    """
     if name.endswith(".py"):
-        return _op_of(_load_path(Path(name)))
-    if not (_HERE / "ops" / f"{name}.py").is_file():
-        known("op", name, op_names())
-    return _op_of(importlib.import_module(f"impls.ops.{name}"))
+        return Path(name)
+    for folder in (*_folders("ops"), _HERE / "ops"):
+        if (folder / f"{name}.py").is_file():
+            return folder / f"{name}.py"
+    known("op", name, op_names())
+    raise UnknownName(f"the page of {name!r} has gone")
 
 
 def load_backend(name: str) -> Backend:
@@ -55,9 +79,10 @@ def load_backend(name: str) -> Backend:
         ImportError: its framework is missing or broken.
     """
     known("backend", name, backend_names())
-    module = importlib.import_module(f"impls.backends.{name}")
-    backend: Backend = module.backend
-    return backend
+    own = [folder / f"{name}.py" for folder in _folders("backends")]
+    for file in filter(Path.is_file, own):
+        return _backend_of(_loaded_once(file))
+    return _backend_of(importlib.import_module(f"{__package__}.backends.{name}"))
 
 
 def known(kind: str, name: str, names: Iterable[str]) -> str:
@@ -74,20 +99,40 @@ def known(kind: str, name: str, names: Iterable[str]) -> str:
     raise UnknownName(f"no {kind} is called {name!r}; {hint}")
 
 
-def _stems(folder: Path) -> tuple[str, ...]:
-    files = (path.stem for path in folder.glob("*.py"))
+def _project() -> dict[str, Any]:
+    """The table of a project that has one, with its root and its import paths."""
+    told: dict[str, Any] = json.loads(os.environ.get(_PROJECT, "{}"))
+    return told
+
+
+def _folders(kind: str) -> list[Path]:
+    project = _project()
+    return [Path(project["root"], folder) for folder in project.get(kind, ())]
+
+
+def _stems(folders: Iterable[Path]) -> tuple[str, ...]:
+    files = {path.stem for folder in folders for path in folder.glob("*.py")}
     return tuple(sorted(stem for stem in files if not stem.startswith("_")))
 
 
 def _load_path(path: Path) -> ModuleType:
     if not path.is_file():
         raise UnknownName(f"no op page at {path}")
+    sys.path[:0] = [p for p in _project().get("paths", ()) if p not in sys.path]
     spec = importlib.util.spec_from_file_location(f"op_page_{path.stem}", path)
     assert spec is not None, f"{path} is no Python file"
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+_loaded_once = functools.cache(_load_path)
+
+
+def _backend_of(module: ModuleType) -> Backend:
+    backend: Backend = module.backend
+    return backend
 
 
 def _op_of(module: ModuleType) -> Op:

@@ -8,6 +8,7 @@ several do so one after the other, because each carries a bias of its own.
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import subprocess
@@ -23,6 +24,7 @@ import numpy as np
 from harness.judging.cases import Trial
 from harness.judging.reference import Reference, reference
 from harness.judging.verdict import Judgement
+from harness.project.imports import START, place
 from harness.project.paths import ROOT
 from harness.workers.allocator import MALLOC_ENVIRONMENT
 from harness.workers.evaluate import problem_of
@@ -44,17 +46,15 @@ ALMOST = 0.9
 #: Seconds after which a process hangs: the full set's longest takes a tenth of it.
 PATIENCE = 3600
 
-_START = """
-import sys
-root, measured, folder = sys.argv[1:]
-sys.path[:0] = [measured]
-import impls  # the commit's, before harness could bring in the working tree's
-sys.path[0] = root
+_BATCH = f"{__package__}.batch"
+
+_START = f"""
+import json, sys
 from pathlib import Path
-if Path(impls.__file__).resolve().parents[1] != Path(measured).resolve():
-    raise SystemExit(f"impls came from {impls.__file__}, not from {measured}")
-from harness.history.batch import main
-main(Path(folder))
+place = json.loads(sys.argv[1])
+{START}
+from {_BATCH} import main
+main(Path(sys.argv[2]))
 """
 
 
@@ -307,7 +307,7 @@ def _run(
 def _start(stand: Stand, folder: Path) -> str:
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _START, ROOT, stand.measured, folder],
+            [sys.executable, "-c", _START, json.dumps(place(stand.measured)), folder],
             env={**os.environ, **MALLOC_ENVIRONMENT},
             cwd=folder,
             stdin=subprocess.DEVNULL,

@@ -1,7 +1,172 @@
-"""Where this checkout lies."""
+"""The project that is worked on, and where our own packages lie.
+
+The project is the nearest folder, from the current one upwards, whose pyproject.toml
+has a table [tool.gradwatch]; without one it is the checkout that this file is part of.
+It is found once, when this module is imported, and the processes that we start are told
+of it by an environment variable:
+
+    [tool.gradwatch]
+    ops = ["gradwatch_ops"]                # folders with op pages
+    backends = ["my_backends"]             # folders with files like impls/backends/*.py
+    measures = ["mykernels"]               # a change of these makes a commit differ
+    python = {torch = ".venv/bin/python"}  # interpreters, where not the running one
+"""
 
 from __future__ import annotations
 
+import importlib
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+#: Tells child processes of a project that has a table; impls/catalogue.py reads it too.
+VARIABLE = "GRADWATCH_PROJECT"
+
+#: The checkout, or the installed package: `harness` and `impls` lie in it.
+SOURCE = Path(__file__).resolve().parents[2]
+
+#: What stands before "harness" in the names of modules: "gradwatch." where installed.
+PREFIX = __name__.partition("harness")[0]
+
+
+@dataclass(frozen=True)
+class Project:
+    """Whose operations are judged; every folder is relative to `root`.
+
+    `measures` are folders and files, or patterns of git's. `table` says that a table
+    [tool.gradwatch] stands in the root; `problem` is why nothing can be done here.
+    """
+
+    root: Path
+    ops: tuple[str, ...]
+    backends: tuple[str, ...]
+    measures: tuple[str, ...]
+    python: Mapping[str, str] = field(default_factory=dict)
+    table: bool = True
+    problem: str = ""
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """What a commit is measured by: a step is a step of these files."""
+        return (*self.measures, *self.ops, *self.backends)
+
+    def files(self, op: str) -> tuple[str, ...]:
+        """Git's patterns of what an op runs; "*" for all pages at once.
+
+        A page imports none of the others, so theirs are not among them; what its folder
+        holds besides pages has a name that begins with an underscore.
+        """
+        pages = [
+            f"{folder}/{name}" for folder in self.ops for name in (f"{op}.py", "_*")
+        ]
+        shared = [part for m in self.measures for part in _pattern(m)]
+        return (*shared, *(f"{folder}/**" for folder in self.backends), *pages)
+
+    def paths(self, root: Path) -> list[Path]:
+        """What to import the project's own modules from; `root` may be a commit's."""
+        if not self.table:
+            return [] if PREFIX else [SOURCE]
+        parents = [(root / name).parent for name in self.measures if "*" not in name]
+        return list(dict.fromkeys([root, *parents]))
+
+    def variables(self, root: Path) -> dict[str, str]:
+        """Environment variables for a process that runs what lies in `root`."""
+        if not self.table:
+            return {}
+        paths = [str(path) for path in self.paths(root)]
+        fields = {**asdict(self), "root": str(root), "paths": paths}
+        return {VARIABLE: json.dumps(fields)}
+
+
+def _pattern(measured: str) -> tuple[str, ...]:
+    return (measured,) if "*" in measured else (measured, f"{measured}/**")
+
+
+def find(start: Path, variables: Mapping[str, str]) -> Project:
+    """The project of a folder; without one it says so in `problem`."""
+    told = variables.get(VARIABLE)
+    if told:
+        return _told(json.loads(told))
+    for folder in (start, *start.parents):
+        file = folder / "pyproject.toml"
+        if file.is_file() and "[tool.gradwatch]" in _text(file):
+            return _read(file)
+    ours = ("impls/ops",), ("impls/backends",), ("impls/*.py",)
+    if PREFIX:
+        return Project(start, *ours, table=False, problem=_NONE)
+    return Project(SOURCE, *ours, table=False)
+
+
+_NONE = (
+    "no project here: no pyproject.toml from this folder upwards has a table"
+    " [tool.gradwatch]; `gradwatch init` writes one"
+)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _told(fields: Mapping[str, Any]) -> Project:
+    names = ("ops", "backends", "measures")
+    ops, backends, measures = (tuple(map(str, fields[name])) for name in names)
+    return Project(Path(fields["root"]), ops, backends, measures, fields["python"])
+
+
+def _read(file: Path) -> Project:
+    """A table; what is wrong with it becomes the `problem`."""
+    try:
+        table = _toml(file)["tool"]["gradwatch"]
+        if wrong := "; ".join(_wrong(table)):
+            raise ValueError(wrong)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return Project(file.parent, (), (), (), problem=f"{file.name}: {error}")
+    return _told({**_DEFAULTS, **table, "root": file.parent})
+
+
+_DEFAULTS: Mapping[str, Any] = {
+    "ops": ["gradwatch_ops"],
+    "backends": [],
+    "measures": [],
+    "python": {},
+}
+
+
+def _toml(file: Path) -> dict[str, Any]:
+    name = "tomllib" if sys.version_info >= (3, 11) else "tomli"
+    parsed: dict[str, Any] = importlib.import_module(name).loads(_text(file))
+    return parsed
+
+
+def _wrong(table: Mapping[str, Any]) -> Iterator[str]:
+    """What a table says that it must not."""
+    for name in sorted({*table} - {*_DEFAULTS}):
+        yield f"[tool.gradwatch] has no {name!r}; it has {', '.join(_DEFAULTS)}"
+    for name in ("ops", "backends", "measures"):
+        value = table.get(name, [])
+        if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+            yield f"{name} is a list of folders"
+        else:
+            outside = [
+                v for v in value if Path(v).is_absolute() or ".." in v.split("/")
+            ]
+            yield from (f"{name}: {v!r} lies outside the project" for v in outside)
+    if not isinstance(table.get("python", {}), dict):
+        yield 'python is a table of interpreters, such as {torch = ".venv/bin/python"}'
+
+
+def _resolved() -> Project:
+    project = find(Path.cwd(), os.environ)
+    os.environ.update(project.variables(project.root))
+    return project
+
+
+PROJECT = _resolved()
+ROOT = PROJECT.root

@@ -24,6 +24,7 @@ from typing import Any
 import execnet
 import psutil
 
+from harness.project.imports import START, place
 from harness.project.paths import ROOT
 from harness.workers.allocator import HUGE_PAGES_ENVIRONMENT, MALLOC_ENVIRONMENT
 from harness.workers.arrays import legible
@@ -34,19 +35,18 @@ DYING = 5.0  # seconds from a kill to the end of the process
 _JOINING = 1.0  # seconds for the thread that listens to a worker to see its end
 _SAYING = 0.2  # seconds for a hung worker to say where it is
 
-_BOOTSTRAP = """
-import os, sys
+_ENDPOINT = f"{__package__.rpartition('.')[0]}.endpoint"
+
+_BOOTSTRAP = f"""
+import os
 channel.send(os.getpid())
-root, measured, path = channel.receive()
+place, path = channel.receive()
 log = os.open(path, os.O_WRONLY | os.O_APPEND)
 os.unlink(path)
 os.dup2(log, 2)
 os.close(log)
-sys.path[:] = [root, *filter(None, sys.path)]  # not the folder that it was started in
-sys.path.insert(0, measured)
-import impls  # another commit's, where one is measured, before harness brings in ours
-sys.path.remove(measured)
-from harness.endpoint import serve
+{START}
+from {_ENDPOINT} import serve
 serve(channel)
 """
 
@@ -120,7 +120,7 @@ class Worker:
             gateway = self._group.makegateway(spec)
         self._channel = gateway.remote_exec(_BOOTSTRAP)
         self._process = psutil.Process(self._channel.receive(timeout=STARTING))
-        self._channel.send((str(ROOT), str(measured), self._path))
+        self._channel.send((place(measured), self._path))
 
     def send(self, request: str, payload: Mapping[str, Any]) -> None:
         """Ask for something; a dead worker's end is an event, not an error here."""
