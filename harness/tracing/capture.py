@@ -1,0 +1,124 @@
+"""The operators that a PyTorch function runs: make_fx behind one function.
+
+make_fx is experimental; whatever of it changes is mended here. Its cross-check,
+torch.export, is a test's (tests/tracing/test_capture.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._decomp import core_aten_decompositions, decomposition_table
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from harness.tracing.untraceable import Untraceable, callers_line
+
+#: Decomposed too, beyond PyTorch's core table: the engine needs no rule of its own.
+_COMPOSITES = """
+    native_layer_norm native_batch_norm _native_batch_norm_legit
+    _native_batch_norm_legit_functional _batch_norm_with_update_functional
+    native_group_norm upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d
+    upsample_linear1d _upsample_bilinear2d_aa grid_sampler_2d grid_sampler_3d
+    var_mean std addbmm logcumsumexp _cdist_forward _pdist_forward dist narrow_copy
+    addr logsumexp silu mish softplus lerp
+"""
+COMPOSITES = frozenset(_COMPOSITES.split())
+
+Program = fx.GraphModule
+Function = Callable[..., Any]
+
+
+@functools.cache
+def decompositions() -> dict[Any, Any]:
+    """Core ATen and `COMPOSITES`, from overload to the function that rewrites it."""
+    table = dict(core_aten_decompositions())
+    for overload, rewrite in decomposition_table.items():
+        schema = getattr(overload, "_schema", None)
+        if schema is not None and schema.name.removeprefix("aten::") in COMPOSITES:
+            table.setdefault(overload, rewrite)
+    return table
+
+
+def capture(function: Function, tensors: Sequence[torch.Tensor]) -> Program:
+    """The program of core operators that function(*tensors) runs for such tensors.
+
+    Traced twice: the decompositions of the first pass leave in-place operators behind,
+    which the second replaces.
+
+    Raises:
+        Untraceable: a branch depends on a tensor's value.
+    """
+    with _plain_kernels():
+        try:
+            program = _twice(_traced(function, tensors), tensors)
+        except RuntimeError as error:
+            raise _refusal(error) from error
+    program.graph.eliminate_dead_code()
+    return program
+
+
+def _twice(program: Program, tensors: Sequence[torch.Tensor]) -> Program:
+    try:
+        return _traced(program, tensors)
+    except RuntimeError as error:
+        if "custom (non-ATen) operator" not in str(error):  # of prims: nothing in place
+            raise
+        return program
+
+
+def _traced(function: Function, tensors: Sequence[torch.Tensor]) -> Program:
+    pure = torch.func.functionalize(function)
+    return make_fx(pure, decomposition_table=decompositions())(*tensors)
+
+
+@contextlib.contextmanager
+def _plain_kernels() -> Iterator[None]:
+    """Without the fused inference kernels, which are operators of no definition."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    # torch.backends.mkldnn.flags sets TF32 as well, and warns of it on a CPU.
+    onednn = torch._C._get_mkldnn_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        torch._C._set_mkldnn_enabled(onednn)
+
+
+def _refusal(error: RuntimeError) -> BaseException:
+    """make_fx's complaint about a value that decides, in our words; else as it was."""
+    if "get value out of a tracing tensor" not in str(error):
+        return error
+    line = callers_line(error.__traceback__)
+    why = "makes a value decide the control flow"
+    return Untraceable("aten._local_scalar_dense", why, "control", line)
+
+
+def line_that_calls(
+    op: str, function: Function, tensors: Sequence[torch.Tensor]
+) -> str:
+    """The caller's line that first runs an operator; "" if it is part of another."""
+
+    class Lines(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no hints here
+        line = ""
+
+        def __torch_dispatch__(
+            self, target: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if not self.line and op in str(target).replace("_.", "."):
+                self.line = callers_line()
+            return target(*args, **(kwargs or {}))
+
+    lines = Lines()  # type: ignore[no-untyped-call]  # nor here
+    with _plain_kernels(), lines:
+        function(*tensors)
+    return lines.line

@@ -1,0 +1,163 @@
+"""Operators that work element by element: one line each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from harness.tracing.values import as_float, as_mask, constant
+from impls import graph
+from impls.graph import Node
+
+Rule = Callable[..., Any]
+
+
+def _engine(name: str) -> Rule:
+    """The engine's function of that name, of the tensor arguments alone."""
+    return lambda *nodes: getattr(graph, name)(*nodes)
+
+
+def _pi() -> Node:
+    """Pi to the digits of extended precision (np.pi has those of float64)."""
+    return constant(np.longdouble("3.14159265358979323846264338327950288"))
+
+
+def _scaled(x: Any, factor: Any) -> Any:
+    return x if isinstance(factor, (int, float)) and factor == 1 else factor * x
+
+
+def _clamp(x: Node, low: Any = None, high: Any = None) -> Node:
+    """Above the upper bound where the bounds cross, as PyTorch has it."""
+    x = x if low is None else graph.maximum(x, low)
+    return x if high is None else graph.minimum(x, high)
+
+
+def _div(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
+    return getattr(graph, rounding_mode)(a / b) if rounding_mode else a / b
+
+
+def _pow(a: Any, b: Any) -> Node:
+    """Whole and half powers by the functions that are exact about them."""
+    by_number = {0.5: graph.sqrt, 1: lambda x: x, 2: graph.square}
+    if isinstance(b, (int, float)):
+        return by_number[b](a) if b in by_number else graph.pow(a, b)
+    return graph.pow(a, b)
+
+
+def _gelu(x: Node, *, approximate: str = "none") -> Node:
+    if approximate == "none":
+        return x * 0.5 * (1.0 + graph.erf(x / graph.sqrt(constant(2))))
+    cubic = x + 0.044715 * x * x * x
+    return x * 0.5 * (1.0 + graph.tanh(graph.sqrt(2.0 / _pi()) * cubic))
+
+
+def _elu(x: Node, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Node:
+    below = alpha * scale * graph.expm1(graph.minimum(x, 0.0) * input_scale)
+    return graph.where(graph.greater(x, 0.0), x * scale, below)
+
+
+def _copysign(a: Any, b: Any) -> Node:
+    """The sign of b as it stands, of -0.0 too: a choice that carries no gradient."""
+    a, b = as_float(a), as_float(b)
+    same = np.signbit(a.value) == np.signbit(b.value)
+    return graph.where(graph.variable(same), a, -a)
+
+
+def _round(x: Node, *, decimals: int = 0) -> Node:
+    if not decimals:
+        return graph.round(x)
+    return graph.round(x * 10.0**decimals) / 10.0**decimals
+
+
+_SAME_NAME = """
+    abs acos acosh asin asinh atan atan2 atanh ceil cos cosh erf exp exp2 expm1 floor
+    log log10 log1p log2 maximum minimum sigmoid sin sinh sqrt square tan tanh trunc
+"""
+
+ON_FLOATS: dict[str, Rule] = {
+    **{name: _engine(name) for name in _SAME_NAME.split()},
+    "add": lambda a, b, alpha=1: a + _scaled(b, alpha),
+    "sub": lambda a, b, alpha=1: a - _scaled(b, alpha),
+    "rsub": lambda a, b, alpha=1: b - _scaled(a, alpha),
+    "mul": lambda a, b: a * b,
+    "div": _div,
+    "neg": lambda x: -x,
+    "reciprocal": lambda x: 1.0 / x,
+    "rsqrt": lambda x: 1.0 / graph.sqrt(x),
+    "pow": _pow,
+    "hypot": lambda a, b: graph.sqrt(graph.square(a) + graph.square(b)),
+    "ldexp": lambda a, b: a * graph.exp2(b),
+    "remainder": lambda a, b: a - b * graph.floor(a / b),
+    "fmod": lambda a, b: a - b * graph.trunc(a / b),
+    "fmax": lambda a, b: graph.maximum(a, b),
+    "fmin": lambda a, b: graph.minimum(a, b),
+    "clamp": _clamp,
+    "clamp_min": lambda x, low: graph.maximum(x, low),
+    "clamp_max": lambda x, high: graph.minimum(x, high),
+    "hardtanh": lambda x, low=-1, high=1: _clamp(x, low, high),
+    "relu": lambda x: graph.maximum(x, 0.0),
+    "leaky_relu": lambda x, slope=0.01: graph.where(
+        graph.greater(x, 0.0), x, x * slope
+    ),
+    "elu": _elu,
+    "gelu": _gelu,
+    "sign": lambda x: graph.sign(x, at_tie=0.0),
+    "sgn": lambda x: graph.sign(x, at_tie=0.0),
+    "round": _round,
+    "nextafter": lambda a, b: a,  # a change of one unit roundoff at most
+    "frac": lambda x: x - graph.trunc(x),
+    "_log_softmax": lambda x, axis, half_to_float: _log_softmax(x, axis),
+    "_softmax": lambda x, axis, half_to_float: _softmax(x, axis),
+    # Comparisons: their results are nodes of booleans
+    "eq": lambda a, b: graph.equal(a, b),
+    "ne": lambda a, b: graph.not_equal(a, b),
+    "lt": lambda a, b: graph.less(a, b),
+    "le": lambda a, b: graph.less_equal(a, b),
+    "gt": lambda a, b: graph.greater(a, b),
+    "ge": lambda a, b: graph.greater_equal(a, b),
+    "isnan": lambda x: graph.not_equal(x, x),
+    "isinf": lambda x: graph.equal(graph.abs(x), math.inf),
+}
+
+
+def _shifted(x: Node, axis: int) -> Node:
+    largest = graph.max(x, axis=axis, keepdims=True)
+    return x - graph.stop_gradient(largest)
+
+
+def _softmax(x: Node, axis: int) -> Node:
+    if not x.ndim:
+        return x / x
+    e = graph.exp(_shifted(x, axis))
+    return e / graph.sum(e, axis=axis, keepdims=True)
+
+
+def _log_softmax(x: Node, axis: int) -> Node:
+    if not x.ndim:
+        return x - x
+    z = _shifted(x, axis)
+    return z - graph.log(graph.sum(graph.exp(z), axis=axis, keepdims=True))
+
+
+def _logical(name: str) -> Rule:
+    return lambda *masks: getattr(graph, name)(*map(as_mask, masks))
+
+
+ON_VALUES: dict[str, Rule] = {
+    "where": lambda mask, a, b: graph.where(as_mask(mask), as_float(a), as_float(b)),
+    "masked_fill": lambda x, mask, v: graph.where(
+        as_mask(mask), as_float(v), as_float(x)
+    ),
+    "copysign": _copysign,
+    **{
+        f"logical_{how}": _logical(f"logical_{how}")
+        for how in ("and", "or", "not", "xor")
+    },
+    **{
+        f"bitwise_{how}": _logical(f"logical_{how}")
+        for how in ("and", "or", "not", "xor")
+    },
+}

@@ -1,0 +1,153 @@
+"""Walks a captured program and builds the engine's graph of it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_leaves, tree_map
+
+from harness.tracing.moves import is_move, move
+from harness.tracing.table import ON_FLOATS, ON_VALUES
+from harness.tracing.untraceable import Untraceable
+from harness.tracing.values import as_exact, as_float, constant, is_float_tensor
+from impls.graph import Node
+
+_FACTORIES = """
+    arange empty empty_like empty_permuted empty_strided eye full full_like linspace
+    logspace new_empty new_empty_strided new_full new_ones new_zeros ones ones_like
+    scalar_tensor tril_indices triu_indices zeros zeros_like
+"""
+FACTORIES = frozenset(_FACTORIES.split())
+_CASTS = frozenset(("_to_copy", "convert_element_type", "to", "type_as", "device_put"))
+_FACTORISATIONS = ("linalg_", "_linalg_", "cholesky", "geqrf", "lu_", "ormqr", "svd")
+
+
+def interpret(program: fx.GraphModule, leaves: Sequence[Any]) -> list[Any]:
+    """What the program returns, as nodes and exact tensors, for these leaves.
+
+    Raises:
+        Untraceable: an operator has no place in the engine.
+    """
+    known: dict[fx.Node, Any] = {}
+    given = iter(leaves)
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            known[node] = next(given)
+        elif node.op == "get_attr":
+            known[node] = _constant(getattr(program, node.target))
+        elif node.op == "output":
+            return [known.get(out, out) for out in node.args[0]]
+        else:
+            args = fx.node.map_arg(node.args, known.__getitem__)
+            kwargs = dict(fx.node.map_arg(node.kwargs, known.__getitem__))
+            known[node] = apply(node.target, args, kwargs, _meta(node))
+    raise AssertionError("a program ends with its output")
+
+
+def name_of(target: Any) -> str:
+    """An operator's name without namespace, overload and the _ of in-place forms."""
+    name = target._schema.name.split("::")[1]
+    return str(name if name.startswith("_") else name.rstrip("_"))
+
+
+def apply(target: Any, args: Any, kwargs: dict[str, Any], meta: Any) -> Any:
+    """What one operator makes of nodes, exact tensors and numbers."""
+    if target is operator.getitem:
+        return args[0][args[1]]
+    if target is torch.ops.aten.copy_.default:  # a written input: a result like others
+        target = torch.ops.aten.copy.default
+    name = name_of(target)
+    floating = _floats(meta)
+    values = tree_leaves((args, kwargs), is_leaf=lambda v: isinstance(v, Node))
+    if name in _CASTS:
+        return _cast(args[0], meta)
+    if name in FACTORIES:
+        return _made(target, args, kwargs, floating)
+    if not floating and not any(isinstance(v, Node) for v in values):
+        return target(*args, **kwargs)
+    return _by_table(target, name, args, kwargs, floating)
+
+
+def _by_table(
+    target: Any, name: str, args: Any, kwargs: dict[str, Any], floating: bool
+) -> Any:
+    if name in ON_FLOATS:
+        args, kwargs = tree_map(_as_float_if_tensor, (args, kwargs), is_leaf=_is_node)
+        return ON_FLOATS[name](*args, **kwargs)
+    if name in ON_VALUES:
+        return ON_VALUES[name](*args, **kwargs)
+    if floating:
+        return move(target, args, kwargs)
+    # An order, a count: exact, and no gradient flows through it.
+    args, kwargs = tree_map(as_exact, (args, kwargs), is_leaf=_is_node)
+    return target(*args, **kwargs)
+
+
+def _is_node(value: Any) -> bool:
+    return isinstance(value, Node)
+
+
+def _as_float_if_tensor(value: Any) -> Any:
+    return as_float(value) if isinstance(value, (Node, torch.Tensor)) else value
+
+
+def _constant(tensor: torch.Tensor) -> Any:
+    return as_float(tensor) if is_float_tensor(tensor) else tensor
+
+
+def _meta(node: fx.Node) -> list[torch.Tensor]:
+    """Tensors like those that the operator returned while it was captured."""
+    value = node.meta.get("val", node.meta.get("tensor_meta"))
+    return [v for v in tree_leaves(value) if hasattr(v, "dtype")]
+
+
+def _floats(meta: Sequence[Any]) -> bool:
+    return any(tensor.dtype.is_floating_point for tensor in meta)
+
+
+def refuse_uncovered(program: fx.GraphModule) -> None:
+    """Raise Untraceable for the first operator that has no place in the engine."""
+    for node in program.graph.nodes:
+        if node.op == "call_function" and node.target is not operator.getitem:
+            _refuse(node.target, _meta(node))
+
+
+def _refuse(target: Any, meta: Sequence[Any]) -> None:
+    op = str(target).removesuffix(".default")
+    if not isinstance(target, torch._ops.OpOverload):
+        raise Untraceable(op, "is no operator of ATen", "no rule")
+    name = name_of(target)
+    op = f"{target.namespace}.{name}"
+    if torch.Tag.nondeterministic_seeded in target.tags:
+        raise Untraceable(op, "draws random numbers", "random")
+    if name.startswith(_FACTORISATIONS) and name not in ON_FLOATS:
+        raise Untraceable(op, "factorises a matrix", "factorisation")
+    if any(tensor.dtype.is_complex for tensor in meta):
+        raise Untraceable(op, "returns complex numbers", "complex")
+    if any(getattr(t, "layout", torch.strided) != torch.strided for t in meta):
+        raise Untraceable(op, "returns a sparse tensor", "sparse")
+    known = name in {*ON_FLOATS, *ON_VALUES, *FACTORIES, *_CASTS} or is_move(name)
+    if _floats(meta) and not known:
+        raise Untraceable(op, "has no rule in the engine", "no rule")
+
+
+def _cast(value: Any, meta: Sequence[torch.Tensor]) -> Any:
+    """Precision is the judge's matter: only from and to whole numbers is a change."""
+    dtype = meta[0].dtype
+    if dtype.is_floating_point:
+        return as_float(value)
+    if isinstance(value, Node) and dtype == torch.bool:
+        return ON_VALUES["logical_or"](value, value)
+    return as_exact(value).to(dtype)
+
+
+def _made(target: Any, args: Any, kwargs: dict[str, Any], floating: bool) -> Any:
+    """A tensor that is made of nothing; of floats, in the widest type PyTorch has."""
+    args = tree_map(as_exact, args, is_leaf=_is_node)
+    if not floating:
+        return target(*args, **kwargs)
+    return constant(target(*args, **{**kwargs, "dtype": torch.float64}).numpy())

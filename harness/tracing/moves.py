@@ -1,0 +1,94 @@
+"""Operators that only move elements: PyTorch's own, run on 1, 2, 3, ..., says whence.
+
+What comes out of the operator *is* the index of the gather that stands for it in the
+engine, so that one pair of primitives, gather and scatter-add, serves all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from harness.tracing.values import as_exact, as_float
+from impls import graph
+from impls.graph import Node
+
+_MOVES = """
+    alias as_strided as_strided_scatter broadcast_in_dim cat channel_shuffle clone
+    constant_pad_nd contiguous copy detach diagonal diagonal_scatter embedding expand
+    fill flip gather im2col index index_copy index_fill index_put index_select
+    lift_fresh masked_fill masked_scatter masked_select movedim narrow
+    permute pixel_shuffle pixel_unshuffle put reflection_pad1d reflection_pad2d
+    reflection_pad3d repeat replication_pad1d replication_pad2d replication_pad3d
+    reshape _reshape_alias roll rot90 scatter select select_scatter slice slice_scatter
+    split split_with_sizes squeeze stack t take transpose tril triu unbind unfold
+    unsqueeze _unsafe_index _unsafe_index_put _unsafe_view upsample_nearest1d
+    upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d
+    _upsample_nearest_exact2d _upsample_nearest_exact3d view
+"""
+MOVES = frozenset(_MOVES.split())
+_CHOOSE = {"index", "indices", "mask"}  # arguments that say where, not what
+
+
+def is_move(name: str) -> bool:
+    """Whether the operator of that name, or of its copying form, only moves."""
+    return name in MOVES or name.removesuffix("_copy") in MOVES
+
+
+def move(target: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
+    """The nodes that an ATen operator of `MOVES` makes of its float arguments."""
+    given = dict(kwargs)
+    given.update(zip((a.name for a in target._schema.arguments), args, strict=False))
+    for argument in target._schema.arguments:
+        value = given.get(argument.name)
+        if value is None or argument.name in _CHOOSE:
+            given[argument.name] = _exact(value)
+        elif "Tensor" in str(argument.type) or "number" in str(argument.type):
+            given[argument.name] = _floats(value)
+    known = {k: v for k, v in given.items() if v is not None}
+    return moved(lambda **named: target(**named), **known)
+
+
+def _exact(tree: Any) -> Any:
+    return tree_map(as_exact, tree, is_leaf=lambda value: isinstance(value, Node))
+
+
+def _floats(tree: Any) -> Any:
+    return tree_map(as_float, tree, is_leaf=lambda value: isinstance(value, Node))
+
+
+def moved(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What an operator makes of nodes by copying their elements, and zeros.
+
+    Args:
+        operator: Takes tensors where nodes are given, and moves their elements.
+        args: Its own; everything that is no node is handed to it as it is.
+        kwargs: Likewise.
+    """
+    flat, spec = tree_flatten((args, kwargs))
+    sources: list[Node] = []
+    count = 0
+    for place, value in enumerate(flat):
+        if isinstance(value, Node):
+            sources.append(value)
+            flat[place] = _numbered(count, value.shape)
+            count += value.size
+    args, kwargs = tree_unflatten(flat, spec)
+    return tree_map(lambda out: _gathered(sources, out), operator(*args, **kwargs))
+
+
+def _numbered(start: int, shape: tuple[int, ...]) -> Any:
+    """Positions from 1 on, so that the 0 an operator writes by itself is no element."""
+    stop = start + 1 + math.prod(shape)
+    return torch.arange(start + 1, stop, dtype=torch.float64).reshape(shape)
+
+
+def _gathered(sources: list[Node], out: Any) -> Any:
+    if not isinstance(out, torch.Tensor) or not out.is_floating_point():
+        return out
+    return graph.gather(*sources, index=out.numpy().astype(np.intp) - 1)

@@ -1,0 +1,158 @@
+"""Pooling: windows gathered, then reduced."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.tracing.reductions import total
+from harness.tracing.values import constant
+from harness.tracing.windows import listed, windows
+from impls import graph
+from impls.graph import Node
+
+Rule = Callable[..., Any]
+
+
+def _after(
+    size: Sequence[int],
+    kernel: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    ceil: bool,
+) -> list[int]:
+    """Padding at the end of each axis: more than at the start where `ceil` asks."""
+    after = list(padding)
+    for i, n in enumerate(size if ceil else ()):
+        reach = dilation[i] * (kernel[i] - 1) + 1
+        padded = n + 2 * padding[i]
+        count = -(-(padded - reach) // stride[i]) + 1
+        if (count - 1) * stride[i] >= n + padding[i]:  # starts in the padding
+            count -= 1
+        after[i] += max((count - 1) * stride[i] + reach - padded, 0)
+    return after
+
+
+class _Windows:
+    """The windows of the last n axes of a node: their positions and their geometry."""
+
+    def __init__(
+        self,
+        x: Node,
+        n: int,
+        kernel: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        ceil: bool,
+    ) -> None:
+        self.space = x.shape[-n:]
+        self.kernel, self.padding = listed(kernel, n), listed(padding, n)
+        self.dilation = listed(dilation, n)
+        self.stride = listed(stride, n) if stride else self.kernel
+        self.after = _after(
+            self.space, self.kernel, self.stride, self.padding, self.dilation, ceil
+        )
+        lead = x.shape[:-n]
+        flat = windows(
+            (1, math.prod(lead), *self.space),
+            self.kernel,
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.after,
+        )
+        out = flat.shape[2 : 2 + n]
+        self.index = flat.reshape(*lead, *out, math.prod(self.kernel))
+
+    def counts(self, padded: bool) -> Any:
+        """Elements that each window averages over, its padding counted or not."""
+        if not padded:
+            return (self.index >= 0).sum(-1)
+        shape = (
+            1,
+            1,
+            *(n + 2 * p for n, p in zip(self.space, self.padding, strict=True)),
+        )
+        more = [a - p for a, p in zip(self.after, self.padding, strict=True)]
+        none = [0] * len(self.kernel)
+        inner = windows(shape, self.kernel, self.stride, none, self.dilation, more)
+        return (inner >= 0).reshape(*inner.shape[2 : 2 + len(self.kernel)], -1).sum(-1)
+
+
+def _average(n: int) -> Rule:
+    def rule(
+        x: Node,
+        kernel: Any,
+        stride: Any = (),
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Node:
+        seen = _Windows(x, n, kernel, stride, padding, 1, ceil_mode)
+        sums = total(graph.gather(x, index=seen.index), -1)
+        if divisor_override:
+            return sums / float(divisor_override)
+        return sums / constant(seen.counts(count_include_pad))
+
+    return rule
+
+
+def _largest(n: int) -> Rule:
+    """The largest of each window, and its flat position in the channel."""
+
+    def rule(
+        x: Node,
+        kernel: Any,
+        stride: Any = (),
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+    ) -> tuple[Node, Any]:
+        seen = _Windows(x, n, kernel, stride, padding, dilation, ceil_mode)
+        return _largest_of(x, seen.index, n)
+
+    return rule
+
+
+def _largest_of(x: Node, index: Any, n: int) -> tuple[Node, Any]:
+    import torch
+
+    least = constant(-np.inf)
+    picked = graph.gather(x, least, index=np.where(index < 0, x.size, index))
+    best = np.argmax(picked.value, axis=-1)[..., None]
+    place = np.take_along_axis(index, best, -1)[..., 0] % max(
+        math.prod(x.shape[-n:]), 1
+    )
+    return graph.max(picked, axis=picked.ndim - 1), torch.from_numpy(place)
+
+
+def _adaptive(x: Node, sizes: Sequence[int]) -> Node:
+    """Averages of ranges: a product with a matrix of zeros and ones for each axis."""
+    for axis, out in zip(range(-len(sizes), 0), sizes, strict=True):
+        n = x.shape[axis]
+        start = [i * n // out for i in range(out)]
+        stop = [-(-(i + 1) * n // out) for i in range(out)]
+        inside = np.zeros((n, out))
+        for i in range(out):
+            inside[start[i] : stop[i], i] = 1
+        order = list(range(x.ndim))
+        order[axis], order[-1] = order[-1], order[axis]
+        sums = graph.matmul(graph.permute_dims(x, tuple(order)), constant(inside))
+        x = graph.permute_dims(sums / constant(np.subtract(stop, start)), tuple(order))
+    return x
+
+
+ON_FLOATS: dict[str, Rule] = {
+    "avg_pool2d": _average(2),
+    "avg_pool3d": _average(3),
+    "max_pool2d_with_indices": _largest(2),
+    "max_pool3d_with_indices": _largest(3),
+    "_adaptive_avg_pool2d": _adaptive,
+    "_adaptive_avg_pool3d": _adaptive,
+}

@@ -1,0 +1,115 @@
+"""Products of matrices, and the convolution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from harness.tracing.moves import moved
+from harness.tracing.reductions import total
+from harness.tracing.windows import listed, windows
+from impls import graph
+from impls.graph import Node
+
+Rule = Callable[..., Any]
+
+
+def _plus(c: Node, product: Node, beta: float, alpha: float) -> Node:
+    product = product if alpha == 1 else alpha * product
+    if beta == 0:
+        return graph.broadcast_to(product, np.broadcast_shapes(c.shape, product.shape))
+    return (c if beta == 1 else beta * c) + product
+
+
+def _transposed_weight(weight: Node, groups: int) -> Node:
+    """The kernel of the ordinary convolution that a transposed one is: turned round."""
+
+    def turn(w: torch.Tensor) -> torch.Tensor:
+        w = w.reshape(groups, w.shape[0] // groups, *w.shape[1:]).transpose(1, 2)
+        return w.flatten(0, 1).flip(tuple(range(2, w.ndim - 1)))
+
+    return moved(turn, weight)
+
+
+def _convolution(
+    x: Node,
+    weight: Node,
+    bias: Node | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Node:
+    """Windows gathered, then one matrix product for each group."""
+    n = weight.ndim - 2
+    stride, padding, dilation, more = (
+        listed(v, n) for v in (stride, padding, dilation, output_padding)
+    )
+    kernel = weight.shape[2:]
+    if transposed:
+        reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        before = [r - p for r, p in zip(reach, padding, strict=True)]
+        after = [b + o for b, o in zip(before, more, strict=True)]
+        weight = _transposed_weight(weight, groups)
+        place = windows(x.shape, kernel, [1] * n, before, dilation, after, stride)
+    else:
+        place = windows(x.shape, kernel, stride, padding, dilation)
+    y = _grouped(x, weight, place, groups)
+    return y if bias is None else y + graph.reshape(bias, (bias.size,) + (1,) * n)
+
+
+def _grouped(x: Node, weight: Node, place: np.ndarray, groups: int) -> Node:
+    n = weight.ndim - 2
+    batch, channels, made = x.shape[0], x.shape[1] // groups, weight.shape[0]
+    out, taps = place.shape[2 : 2 + n], math.prod(weight.shape[2:])
+    place = place.reshape(batch, groups, channels, math.prod(out), taps)
+    place = (
+        place.transpose(0, 1, 3, 2, 4).reshape(batch, groups, -1, channels * taps)
+        if place.size
+        else np.zeros((batch, groups, math.prod(out), channels * taps), np.intp)
+    )
+    rows = graph.gather(x, index=place)
+    columns = graph.reshape(weight, (groups, made // groups, channels * taps))
+    y = graph.matmul(rows, graph.permute_dims(columns, (0, 2, 1)))
+    return graph.reshape(graph.permute_dims(y, (0, 1, 3, 2)), (batch, made, *out))
+
+
+def _trilinear(
+    a: Node,
+    b: Node,
+    c: Node,
+    to_a: Any,
+    to_b: Any,
+    to_c: Any,
+    dims: Any,
+    unroll: int = 1,
+) -> Node:
+    def widened(x: Node, new: Sequence[int]) -> Node:
+        def widen(t: torch.Tensor) -> torch.Tensor:
+            for axis in sorted(new):
+                t = t.unsqueeze(axis)
+            return t
+
+        return moved(widen, x)
+
+    return total(widened(a, to_a) * widened(b, to_b) * widened(c, to_c), dims)
+
+
+ON_FLOATS: dict[str, Rule] = {
+    "mm": graph.matmul,
+    "bmm": graph.matmul,
+    "mv": graph.matmul,
+    "dot": graph.matmul,
+    "addmm": lambda c, a, b, beta=1, alpha=1: _plus(c, a @ b, beta, alpha),
+    "addmv": lambda c, a, b, beta=1, alpha=1: _plus(c, a @ b, beta, alpha),
+    "baddbmm": lambda c, a, b, beta=1, alpha=1: _plus(c, a @ b, beta, alpha),
+    "addbmm": lambda c, a, b, beta=1, alpha=1: _plus(c, total(a @ b, 0), beta, alpha),
+    "convolution": _convolution,
+    "_trilinear": _trilinear,
+}

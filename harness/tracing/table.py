@@ -1,0 +1,29 @@
+"""What each ATen operator is in the engine: the whole map, gathered from its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from harness.tracing import elementwise, indexing, pooling, products, reductions
+from harness.tracing.moves import MOVES
+
+Rule = Callable[..., Any]
+#: Rules that get every tensor argument as a node of floats.
+ON_FLOATS: dict[str, Rule] = {
+    **elementwise.ON_FLOATS,
+    **reductions.ON_FLOATS,
+    **products.ON_FLOATS,
+    **pooling.ON_FLOATS,
+}
+#: Rules that get nodes, exact tensors and numbers as they come.
+ON_VALUES: dict[str, Rule] = {
+    **elementwise.ON_VALUES,
+    **reductions.ON_VALUES,
+    **indexing.ON_VALUES,
+}
+
+
+def covered() -> list[str]:
+    """Names of the ATen operators that can be traced."""
+    return sorted({*ON_FLOATS, *ON_VALUES, *MOVES})

@@ -1,0 +1,100 @@
+"""A traced function: its values, its gradients, its names, and what it refuses."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402  # only where PyTorch is
+from torch.nn import functional as F  # noqa: E402, N812  # as in PyTorch's documentation
+
+from harness.tracing import Untraceable, trace  # noqa: E402  # only where PyTorch is
+
+
+def tensor(*shape, seed=0):
+    draws = np.random.default_rng(seed).standard_normal(shape)
+    return torch.from_numpy(draws)
+
+
+def tail_of_both(x, y):
+    return torch.cat([x, y.t()], 0)[1:] @ y
+
+
+FUNCTIONS = {
+    "softmax": (lambda x: torch.softmax(x, -1), [(3, 5)]),
+    "linear": (F.linear, [(4, 5), (3, 5), (3,)]),
+    "layer_norm": (lambda x: F.layer_norm(x, (5,)), [(4, 5)]),
+    "conv2d": (
+        lambda x, w: F.conv2d(x, w, padding=1, stride=2),
+        [(2, 3, 7, 6), (4, 3, 3, 2)],
+    ),
+    "moves": (tail_of_both, [(4, 3), (3, 5)]),
+    "repeated indices": (lambda w: w[torch.tensor([1, 1, 0])] ** 2, [(3, 2)]),
+    "reductions": (lambda x: x.var(0).sqrt() + x.prod(0) + x.cumsum(0)[-1], [(4, 3)]),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_values_and_gradients_are_those_of_autograd(name):
+    """PyTorch's backward is an independent tool here: the trace never uses it."""
+    function, shapes = FUNCTIONS[name]
+    inputs = [tensor(*shape, seed=i) for i, shape in enumerate(shapes)]
+    traced = trace(function, inputs).graph()
+    wanted = [x.clone().requires_grad_() for x in inputs]
+    y = function(*wanted)
+    dy = tensor(*y.shape, seed=9)
+    found = traced.gradients({"y": dy.numpy()})
+    np.testing.assert_allclose(traced.outputs["y"].value, y.detach(), rtol=1e-12)
+    for node, expected in zip(
+        found.values(), torch.autograd.grad(y, wanted, dy), strict=True
+    ):
+        np.testing.assert_allclose(node.value, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_the_same_trace_is_evaluated_in_extended_precision():
+    traced = trace(torch.exp, [tensor(3)])
+    wide = traced.graph(np.longdouble)
+    (dx,) = wide.gradients({"y": np.ones(3)}).values()
+    assert dx.value.dtype == wide.outputs["y"].value.dtype == np.longdouble
+    assert traced.outputs["y"].value.dtype == np.float64
+
+
+def test_a_module_s_parameters_and_buffers_are_leaves_by_name():
+    module = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3)).double()
+    traced = trace(module, [tensor(4, 5)])
+    assert set(traced.leaves) == {
+        *("input", "0.weight", "0.bias", "1.weight", "1.bias"),
+        *("1.running_mean", "1.running_var"),
+    }
+    assert set(traced.outputs) > {"y", "1.running_mean", "1.running_var"}
+    assert module[1].num_batches_tracked == 0, "the module itself is left alone"
+
+
+def test_names_are_those_of_the_signature():
+    traced = trace(
+        lambda query, parts: query + parts[0] * parts[1],
+        [tensor(2), [tensor(2), tensor(2)]],
+    )
+    assert list(traced.leaves) == ["query", "parts[0]", "parts[1]"]
+
+
+def test_where_no_path_leads_there_is_no_gradient():
+    traced = trace(lambda x, unused: x * 2.0, [tensor(2), tensor(2)])
+    assert traced.gradients({"y": np.ones(2)})["dunused"] is None
+
+
+REFUSED = {
+    "random": lambda x: F.dropout(x),
+    "control": lambda x: x if x.sum() > 0 else -x,
+    "complex": lambda x: torch.fft.fft(x).abs(),
+    "factorisation": lambda x: torch.linalg.inv(x),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_cannot_be_is_refused_with_operator_line_and_way_round(kind):
+    with pytest.raises(Untraceable) as raised:
+        trace(REFUSED[kind], [tensor(3, 3)]).graph()
+    assert raised.value.kind == kind
+    assert raised.value.op.startswith("aten.")
+    assert "test_traced.py" in raised.value.line
+    assert raised.value.way_round in str(raised.value)
