@@ -1,4 +1,4 @@
-"""`gradwatch selftest`: the judge on trial, beside every other judge."""
+"""`gradwatch selftest`: tests the judge, and other judges, with planted errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.selftest.charts import chart_detection
 from harness.selftest.run import FULL, QUICK, try_judges
 from harness.selftest.scoring import JUDGES, Score
 
-MISSES_SHOWN = 8  # the rest stand in the JSON
+MISSES_SHOWN = 8  # the JSON has all of them
 
 
 @click.command()
@@ -32,7 +32,7 @@ MISSES_SHOWN = 8  # the rest stand in the JSON
     "--picture",
     metavar="F.svg",
     type=click.Path(dir_okay=False),
-    help="Draw what each judge catches and falsely accuses; .svg or .png.",
+    help="Draw the share that each judge catches and falsely rejects; .svg or .png.",
 )
 def command(
     ops: tuple[str, ...],
@@ -42,17 +42,17 @@ def command(
     json_file: str | None,
     picture: str | None,
 ) -> int:
-    r"""Plant every known wrong backward; report who catches it.
+    r"""Plant every known wrong backward and count which judges reject it.
 
-    The judge stands beside numpy.allclose, assert_close, OneFlow's tolerances and
-    gradcheck: what share of the planted errors each of them catches, by the size of the
-    error, and what share of right gradients each accuses.
+    Compares our judge with numpy.allclose, assert_close, OneFlow's tolerances and
+    gradcheck: the share of planted errors that each one catches, by the size of the
+    error, and the share of right gradients that each one rejects.
 
     \b
     Examples:
       gradwatch selftest --quick
       gradwatch selftest --picture detection.svg --json selftest.json
-    Exit code: 0 if the judge meets what is required of it, else 1.
+    Exit code: 0 if our judge meets all requirements, else 1.
     """
     started = time.monotonic()
     with progress("trying the judges") as advance:
@@ -68,13 +68,13 @@ def command(
     if json_file:
         content = recording.document(scoring.records(score), summary)
         recording.write(content, json_file)
-    return 0 if all(found["met"] for found in summary["requirements"]) else 1
+    return 0 if all(r["met"] for r in summary["requirements"]) else 1
 
 
 def summarise(score: Score, tensors: int, **more: Any) -> dict[str, Any]:
-    """What a selftest found, as it stands in the document."""
+    """The summary of a self-test, as the JSON document has it."""
     entries = known.load()
-    required = scoring.requirements(score, entries, tensors=tensors)
+    requirements = scoring.requirements(score, entries, tensors=tensors)
     return {
         "planted": len({(t.op, run.mistake) for t, run in score.runs}),
         "ops": len({t.op for t, _ in score.runs}),
@@ -87,8 +87,8 @@ def summarise(score: Score, tensors: int, **more: Any) -> dict[str, Any]:
             for t, a in score.false_alarms(entries)
         ],
         "requirements": [
-            {"required": told, "found": found, "met": met}
-            for told, found, met in required
+            {"required": required, "found": measured, "met": met}
+            for required, measured, met in requirements
         ],
         "missing": score.missing,
         **more,
@@ -96,7 +96,7 @@ def summarise(score: Score, tensors: int, **more: Any) -> dict[str, Any]:
 
 
 def show(score: Score, summary: dict[str, Any]) -> None:
-    """Caught and falsely accused shares, what is required, and what was missed."""
+    """Print the shares caught and falsely rejected, requirements and misses."""
     console = output()
     caught = [
         (r["dtype"], r["effect"], r["runs"], r["caught"]) for r in summary["detection"]
@@ -107,21 +107,21 @@ def show(score: Score, summary: dict[str, Any]) -> None:
         for r in summary["false_alarms"]
     ]
     console.print(_table("right tensors accused, %", "", "tensors", accused))
-    for found in summary["requirements"]:
-        sign, colour = ("✓", "green") if found["met"] else ("✗", "bold red")
-        told = f"{sign} {found['required']}: {found['found']}"
-        console.print(told, style=colour, markup=False)
+    for requirement in summary["requirements"]:
+        sign, colour = ("✓", "green") if requirement["met"] else ("✗", "bold red")
+        line = f"{sign} {requirement['required']}: {requirement['found']}"
+        console.print(line, style=colour, markup=False)
     for record in summary["accused"][:MISSES_SHOWN]:
-        told = f"accused: {record['case']} {record['backend']} {record['tensor']}"
-        console.print(f"{told}, ratio {record['ratio']:.3g}", style="red", markup=False)
+        line = f"accused: {record['case']} {record['backend']} {record['tensor']}"
+        console.print(f"{line}, ratio {record['ratio']:.3g}", style="red", markup=False)
     for trial, run in sorted(score.missed, key=lambda m: -m[1].effect)[:MISSES_SHOWN]:
-        told = f"missed: {trial.name} {run.mistake}, effect {run.effect:.2g}"
-        console.print(f"{told}: {scoring.why_missed(run)}", style="dim", markup=False)
+        line = f"missed: {trial.name} {run.mistake}, effect {run.effect:.2g}"
+        console.print(f"{line}: {scoring.why_missed(run)}", style="dim", markup=False)
     for backend, why in sorted(score.missing.items()):
         console.print(f"not run: {backend}: {why}", style="yellow", markup=False)
     console.print(
         f"{summary['planted']} planted errors over {summary['ops']} ops: "
-        f"{summary['runs']} runs, of which {summary['counted']} could show in their "
+        f"{summary['runs']} runs, of which {summary['counted']} are visible in their "
         f"precision and {len(score.missed)} were missed; {summary['seconds']} s"
     )
 
@@ -144,7 +144,7 @@ def _table(
 
 
 def per_cent(share: float | None) -> str:
-    """One decimal, and never 100.0 for a share that is not all, nor 0.0 for some."""
+    """One decimal; 100.0 only for a share of exactly 1, and 0.0 only for exactly 0."""
     if share is None:
         return ""
     cut = max(min(share * 100, 99.9), 0.1) if 0 < share < 1 else share * 100

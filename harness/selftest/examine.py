@@ -1,13 +1,13 @@
-"""Who notices what on one trial: planted errors, and right gradients falsely accused.
+"""Asks every judge about one trial, with planted errors and with right gradients.
 
-A handler of `harness.endpoint`: it runs where the framework is. How wrong a backward
-is, is measured without any judge: it runs once more in extended precision, as does the
-right one.
+This is a handler of `harness.endpoint`; it runs in the framework's process. The size of
+an error is measured without any judge: the wrong and the right backward both run again
+in extended precision.
 
-    effect   max |wrong - right| / max |right| of a tensor, the largest over those
-             tensors of which the comparison can say something
-    reach    max |wrong - right| / rounding radius, likewise: what the judge would
-             measure if the wrong backward itself were free of rounding
+    effect   max |wrong - right| / max |right| of a tensor; the largest over all tensors
+             that are not vacuous
+    reach    max |wrong - right| / rounding radius, over the same tensors: the ratio
+             that the judge would measure if the wrong backward had no rounding error
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from impls.contract import Array, Problem, Result, Unsupported
 
 JUDGE = "gradwatch"
 WIDE = "longdouble"
-GRADCHECK_ELEMENTS = 48  # users keep its inputs small: its cost grows as their square
+GRADCHECK_ELEMENTS = 48  # users keep its inputs small: the cost grows quadratically
 
 Tensors = Mapping[str, Array | None]
 Names = tuple[str, ...]
@@ -39,11 +39,11 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Run:
-    """A wrong backward on one trial, and who rejected it.
+    """A wrong backward on one trial, and the judges that rejected it.
 
-    `kind` is "number", "structure" (None, shape, dtype, not finite), "silent" (no
-    tensor of which a judge could say anything), or "same" (it came out bit for bit as
-    the right one: nobody was asked). `ratio` is the judge's own.
+    `kind` is "number", "structure" (None, shape, dtype, not finite), "silent" (all
+    tensors are vacuous), or "same" (bit for bit equal to the right one, so no judge was
+    asked). `ratio` is the one that our judge measured.
     """
 
     mistake: str
@@ -58,7 +58,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Alarm:
-    """A right tensor of a backend, and who rejected it: a false alarm, if anybody."""
+    """A right tensor of a backend; each judge in `accused_by` raised a false alarm."""
 
     backend: str
     version: str
@@ -71,10 +71,10 @@ class Alarm:
 
 
 def examine(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Wrong and right backwards of one problem, and who rejects which of them.
+    """Judge the wrong and the right backwards of one problem with every judge.
 
-    Options: `backends` (whose right gradients to look at), `planted` (try the planted
-    errors as well), `gradcheck` (ask it too, where the problem is small enough).
+    Options: `backends` (whose right gradients to judge), `planted` (also judge the
+    planted errors), `gradcheck` (also run gradcheck, if the problem is small enough).
     """
     options = request["options"]
     with np.errstate(all="ignore"):
@@ -88,7 +88,7 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read(reply: Mapping[str, Any]) -> tuple[list[Alarm], list[Run]]:
-    """What a worker has answered."""
+    """Decode a worker's reply."""
     return (
         [Alarm(*values) for values in reply["alarms"]],
         [Run(*values) for values in reply["runs"]],
@@ -97,11 +97,11 @@ def read(reply: Mapping[str, Any]) -> tuple[list[Alarm], list[Run]]:
 
 @dataclass(frozen=True)
 class _Bench:
-    """What all backwards of a trial are held against."""
+    """What all backwards of a trial are compared with."""
 
     problem: Problem
     right: Reference
-    expected: Tensors  # of another implementation: what the rivals compare with
+    expected: Tensors  # from another implementation; the rivals compare with it
     comparisons: Names
     gradcheck: bool
 
@@ -127,7 +127,7 @@ def _other(problem: Problem, backend: str) -> Result:
 
 
 def _contiguous(problem: Problem) -> Problem:
-    """The same problem in a memory layout that every framework takes."""
+    """The same problem in a memory layout that every framework accepts."""
     return replace(
         problem,
         inputs={n: np.array(a, order="C") for n, a in problem.inputs.items()},
@@ -170,7 +170,7 @@ def _right(
         try:
             yield name, backend.version(), _ran(backend.prepare(problem))
         except (Unsupported, RuntimeError, TypeError):
-            continue  # `gradwatch agree` is there to tell why
+            continue  # `gradwatch agree` reports the reason
     if options["planted"]:
         result = _result(problem, mutants.right(problem.op))
         yield "textbook", np.__version__, result
@@ -207,7 +207,7 @@ def _runs(bench: _Bench) -> Iterator[Run]:
             result = _result(problem, error.manual)
             wrong = _tensors(_result(replace(problem, dtype=WIDE), error.manual))
         except (TypeError, ValueError, IndexError):
-            continue  # it does not run on these shapes: nobody can miss that
+            continue  # it fails on these shapes, so there is nothing to catch
         if _same(result, right):
             yield Run(error.mistake, "same", 0.0, 0.0, 0.0, bench.right.limit, (), ())
             continue
@@ -231,8 +231,8 @@ def _run(
     measured: tuple[str, float, float],
 ) -> Run:
     dtype = bench.problem.dtype
-    found = _judged(bench.right, result, dtype)
-    accused: Names = (JUDGE,) if any(not j.passes for j in found) else ()
+    judged = _judged(bench.right, result, dtype)
+    accused: Names = (JUDGE,) if any(not j.passes for j in judged) else ()
     asked = (JUDGE, *bench.comparisons)
     accused += rivals.accusers(
         bench.comparisons, _tensors(result), bench.expected, dtype
@@ -240,14 +240,14 @@ def _run(
     if bench.gradcheck:
         asked += tuple(rivals.GRADCHECKS)
         accused += _gradchecked(bench.problem, manual)
-    ratio = max((j.ratio for j in found if j.ratio == j.ratio), default=0.0)
+    ratio = max((j.ratio for j in judged if j.ratio == j.ratio), default=0.0)
     return Run(mistake, *measured, ratio, bench.right.limit, accused, asked)
 
 
 def _result(problem: Problem, manual: Manual) -> Result:
     """Run a `manual` in the problem's precision.
 
-    For 16 bits it runs in float32 and rounds what comes out, as fused kernels do.
+    For 16-bit types it runs in float32 and rounds the results, as fused kernels do.
     """
     precision = PRECISIONS.get(problem.dtype)
     if precision is None or precision.digits >= PRECISIONS["float32"].digits:
@@ -287,7 +287,7 @@ def _measured(
 
 
 def _broken(bench: _Bench, name: str, right: Any, wrong: Any) -> bool:
-    """None, of another shape, or not finite where no overflow could excuse it."""
+    """None, another shape, or not finite where overflow cannot be the reason."""
     if wrong is None or np.shape(wrong) != np.shape(right):
         return True
     sound = np.isfinite(right) & np.isfinite(bench.right.truths["first"][name].radius)
@@ -295,7 +295,7 @@ def _broken(bench: _Bench, name: str, right: Any, wrong: Any) -> bool:
 
 
 def _nearest(bench: _Bench, name: str, right: Any, wrong: Any) -> tuple[float, float]:
-    """Effect and reach of a tensor: at a tie, against the nearest right answer."""
+    """Effect and reach of a tensor; at a tie, against the nearest right answer."""
     truths = [truths[name] for truths in bench.right.truths.values()]
     answers = [(right, truths[0].radius)]
     if bench.right.set_valued:
@@ -317,7 +317,7 @@ def _gap(wrong: Array, right: Any, radius: NDArray[np.float64]) -> tuple[float, 
 
 
 def _gradchecked(problem: Problem, manual: Manual) -> Names:
-    """Names of the gradchecks that reject a backward, beside the right forward."""
+    """Names of the gradchecks that reject this backward with the right forward."""
     names = list(problem.wanted)
     state = {n: problem.inputs[n] for n in problem.op.state}
 

@@ -1,8 +1,9 @@
 """The other judges of gradients, called as their users call them.
 
 Users compare with another implementation in the same precision, not with a wider
-reference: here with PyTorch's own gradient. Tolerances are the documented defaults of
-NumPy 2, PyTorch 2 and OneFlow 0.9 (`oneflow.test_utils.automated_test_util`).
+reference; here that is PyTorch's own gradient. The tolerances are the documented
+defaults of NumPy 2, PyTorch 2 and OneFlow 0.9
+(`oneflow.test_utils.automated_test_util`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-#: Raises where it finds that `got` is not `expected`, given the precision's name.
+#: Called with `got`, `expected` and the name of the precision; raises if they differ.
 Comparison = Callable[[Any, Array, str], None]
 
 
@@ -25,7 +26,7 @@ def _allclose(got: Any, expected: Array, dtype: str, **tolerances: Any) -> None:
 
 
 def _torch(name: str) -> Callable[..., None]:
-    """A judge of PyTorch's; the framework is imported by the backends' door."""
+    """One of PyTorch's judges; only `impls.backends` imports the framework."""
 
     def judge(*arguments: Any, **more: Any) -> None:
         door = importlib.import_module("impls.backends._torch_judges")
@@ -44,7 +45,7 @@ GRADCHECKS: dict[str, Callable[..., None]] = {
     "gradcheck, slow": partial(_torch("gradcheck"), fast=False),
     "gradcheck, fast": partial(_torch("gradcheck"), fast=True),
 }
-OF_TORCH = ("assert_close", *GRADCHECKS)  # they need its interpreter
+OF_TORCH = ("assert_close", *GRADCHECKS)  # these run only where PyTorch is
 
 
 def accusers(
@@ -53,7 +54,7 @@ def accusers(
     expected: Mapping[str, Array | None],
     dtype: str,
 ) -> tuple[str, ...]:
-    """Those of the named comparisons that reject at least one of the tensors."""
+    """The names of the comparisons that reject at least one tensor."""
     return tuple(
         name
         for name in names
@@ -64,7 +65,7 @@ def accusers(
 def gradcheckers(run: Callable[..., Any], inputs: Sequence[Array]) -> tuple[str, ...]:
     """The gradchecks that reject a NumPy forward and its backward.
 
-    `run` is called like the `manual` dialect; float64 alone.
+    `run` is called like the `manual` dialect, in float64 only.
     """
     names = GRADCHECKS.items()
     return tuple(name for name, check in names if _rejects(check, run, inputs))

@@ -1,7 +1,8 @@
-"""The judges on trial: every planted error, and every right gradient, on every backend.
+"""Runs the self-test: all planted errors and all right gradients, on every backend.
 
-Trials are those of the agreement suite. A framework's worker examines its own backends;
-PyTorch's also plants the errors (NumPy's, where there is no PyTorch).
+The trials are those of the agreement suite. The worker of each framework examines its
+own backends. The PyTorch worker also plants the errors; without PyTorch, the NumPy
+worker does.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from impls import catalogue
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is tried.
+    """How many trials the self-test runs.
 
     Attributes:
         planted: Regimes in which errors are planted, by precision.
-        gradcheck: Regimes in which gradcheck is asked as well.
+        gradcheck: Regimes in which gradcheck runs as well.
         right: Regimes in which right gradients are judged, by precision.
-        cases: How many cases of each op; 0 for all.
-        tensors: The least number of right tensors of each of float64 and float32.
+        cases: Number of cases of each op; 0 for all.
+        tensors: Smallest number of right tensors required in float64 and in float32.
     """
 
     planted: dict[str, Sequence[str]]
@@ -41,7 +42,7 @@ _VALUES = (
     *("normal", "shifted", "large", "tiny", "mixed", "ties", "constant"),
     "dy_ones",
 )
-# Where the answer itself is not finite, allclose calls NaN and NaN different.
+# Without "infnan": allclose counts two NaNs as different.
 _FINITE = tuple(name for name in REGIMES if name != "infnan")
 FULL = Extent(
     planted={
@@ -50,7 +51,7 @@ FULL = Extent(
         "float16": ("normal", "tiny", "mixed", "dy_ones"),
         "bfloat16": ("normal", "tiny", "mixed", "dy_ones"),
     },
-    gradcheck=("normal",),  # what its users give it: torch.randn
+    gradcheck=("normal",),  # as its users do, with torch.randn
     right={
         "float64": _FINITE,
         "float32": _FINITE,
@@ -70,13 +71,13 @@ QUICK = Extent(
 
 
 def chosen(extent: Extent, ops: Sequence[str], seed: int) -> Iterator[Trial]:
-    """The trials of some ops, as many as the extent says."""
+    """The trials of these ops that the extent includes."""
     for name in ops:
         op = catalogue.load_op(name)
         cases = list(op.cases)[: extent.cases or None]
         for dtype, regimes in extent.right.items():
-            found = trials(op, regimes=regimes, dtypes=[dtype], seed=seed)
-            yield from (trial for trial in found if trial.case in cases)
+            drawn = trials(op, regimes=regimes, dtypes=[dtype], seed=seed)
+            yield from (trial for trial in drawn if trial.case in cases)
 
 
 def try_judges(
@@ -88,15 +89,15 @@ def try_judges(
     timeout: float = 60.0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Score:
-    """Who catches what, and who accuses whom falsely.
+    """Count which planted errors each judge rejects, and its false alarms.
 
     Args:
-        extent: How much is tried: `FULL` or `QUICK`.
-        ops: Names of ops; by default all.
-        seed: Of the trials' numbers.
-        jobs: How many workers run at the same time.
+        extent: Which trials to run: `FULL` or `QUICK`.
+        ops: Names of ops; all by default.
+        seed: Seed of the input values.
+        jobs: Number of workers that run at the same time.
         timeout: Seconds for one trial.
-        progress: Called with the number of tasks done and of all.
+        progress: Called with the number of finished tasks and of all tasks.
     """
     score = Score()
     leader = "torch" if not interpreter_of("torch").why_missing else "numpy"
@@ -117,7 +118,7 @@ def try_judges(
 
 
 def tasks(trial: Trial, extent: Extent, leader: str) -> Iterator[Task]:
-    """What the workers are asked about a trial, one task for each framework.
+    """The tasks of one trial, one for each framework.
 
     `leader` is the framework whose worker plants the errors.
     """
@@ -125,22 +126,22 @@ def tasks(trial: Trial, extent: Extent, leader: str) -> Iterator[Task]:
     for framework, backends in _by_framework(leader).items():
         leads = framework == leader
         if framework == "oneflow" and problem.dtype in ("float16", "bfloat16"):
-            continue  # OneFlow 0.9.0 has no such kernels on the CPU
+            continue  # OneFlow 0.9.0 has no 16-bit kernels on the CPU
         options = {
             "backends": backends,
             "planted": leads and trial.regime in extent.planted[problem.dtype],
             "gradcheck": leads and trial.regime in extent.gradcheck,
         }
         own = [b for b in backends if catalogue.framework_of(b) == framework]
-        task = Task.of(trial, own[0])  # the framework's own way: its autograd
+        task = Task.of(trial, own[0])  # the first by name: the framework's autograd
         yield replace(task, request="examine", options=options)
 
 
 def _by_framework(leader: str) -> dict[str, list[str]]:
-    """Backends by the worker that examines them: the leader's runs NumPy's as well."""
-    found: dict[str, list[str]] = {}
+    """Backends by the worker that examines them; the leader also runs NumPy's."""
+    grouped: dict[str, list[str]] = {}
     for name in sorted(catalogue.backend_names()):
         framework = catalogue.framework_of(name)
         host = leader if framework == "numpy" else framework
-        found.setdefault(host, []).append(name)
-    return found
+        grouped.setdefault(host, []).append(name)
+    return grouped

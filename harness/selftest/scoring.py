@@ -1,8 +1,8 @@
-"""What share of the planted errors each judge catches, and what it accuses falsely.
+"""Scores each judge: its share of caught errors, and its share of false alarms.
 
-A planted error is counted on a trial where it matters there: its effect, measured in
+A planted error counts in a trial only if it can be seen there: its effect, measured in
 extended precision, exceeds the unit roundoff of the precision under test, in a tensor
-of which the comparison can say something. The rest are `equivalent` or `silent`.
+that is not vacuous. All others are `same` or `silent`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from harness.selftest.examine import JUDGE, Alarm, Run
 from harness.selftest.rivals import COMPARISONS, GRADCHECKS
 
 JUDGES = (JUDGE, *COMPARISONS, *GRADCHECKS)
-#: Effects from which a band reaches up to the one before it, as in the tables.
+#: Lower bounds of the bands of effects; each band ends where the one before it begins.
 BANDS = {
     "float64": (1e-3, 1e-6, 1e-9, 1e-12),
     "float32": (1e-3, 1e-6),
@@ -32,9 +32,9 @@ BANDS = {
 
 @dataclass(frozen=True)
 class Requirement:
-    """The share of the planted errors of some effect that the judge must catch.
+    """The share of planted errors in a band of effects that the judge must catch.
 
-    The figures are the project's goal, set before any of them was measured.
+    The shares are goals of the project. They were fixed before the first measurement.
     """
 
     dtype: str
@@ -43,7 +43,7 @@ class Requirement:
     share: float
 
     def speaks_of(self, run: Run) -> bool:
-        """Whether a run's effect is within the bounds."""
+        """Whether the run's effect is in this band."""
         return run.kind == "number" and self.above < run.effect <= self.up_to
 
     def __str__(self) -> str:
@@ -71,35 +71,35 @@ class Score:
     missing: dict[str, str] = field(default_factory=dict)
 
     def add(self, trial: Trial, alarms: Iterable[Alarm], runs: Iterable[Run]) -> None:
-        """Take up what a worker has answered."""
+        """Add a worker's reply."""
         self.alarms += ((trial, alarm) for alarm in alarms)
         self.runs += ((trial, run) for run in runs)
 
     @property
     def counted(self) -> list[tuple[Trial, Run]]:
-        """The runs in which the planted error matters."""
+        """The runs in which the planted error can be seen."""
         return [(trial, run) for trial, run in self.runs if matters(trial, run)]
 
     @property
     def missed(self) -> list[tuple[Trial, Run]]:
-        """Those that matter and that the judge let pass."""
+        """Counted runs that the judge accepted."""
         return [(t, r) for t, r in self.counted if JUDGE not in r.accused_by]
 
     def false_alarms(self, entries: Sequence[known.Known]) -> list[tuple[Trial, Alarm]]:
-        """Right tensors that the judge rejects, listed framework defects apart."""
-        found = [(t, a) for t, a in self.alarms if JUDGE in a.accused_by]
-        return [(t, a) for t, a in found if not listed(t, a, entries)]
+        """Right tensors that the judge rejects, without known framework defects."""
+        accused = [(t, a) for t, a in self.alarms if JUDGE in a.accused_by]
+        return [(t, a) for t, a in accused if not listed(t, a, entries)]
 
 
 def matters(trial: Trial, run: Run) -> bool:
-    """Whether the planted error could be seen in this precision at all."""
+    """Whether the planted error is large enough to be seen in this precision."""
     if run.kind == "number":
         return run.effect > PRECISIONS[trial.problem.dtype].roundoff
     return run.kind == "structure"
 
 
 def listed(trial: Trial, alarm: Alarm, entries: Sequence[known.Known]) -> bool:
-    """Whether a rejected tensor is a framework defect that an entry announces."""
+    """Whether a rejected tensor is a framework defect that an entry lists."""
     record = {
         "op": trial.problem.op.name,
         "case": trial.name,
@@ -114,7 +114,7 @@ def listed(trial: Trial, alarm: Alarm, entries: Sequence[known.Known]) -> bool:
 
 
 def band(dtype: str, run: Run) -> str:
-    """The row of the table in which a run is counted."""
+    """The row of the table that counts this run."""
     if run.kind == "structure":
         return "structure"
     upper = ""
@@ -126,14 +126,14 @@ def band(dtype: str, run: Run) -> str:
 
 
 def bands(dtype: str) -> list[str]:
-    """Rows of the table of a precision, the largest effects first."""
+    """The rows of a precision's table, largest effects first."""
     edges = [f"{edge:g}" for edge in BANDS[dtype]]
     between = [f"{low} to {high}" for high, low in pairwise(edges)]
     return ["structure", f"over {edges[0]}", *between, f"up to {edges[-1]}"]
 
 
 def detection(score: Score) -> list[dict[str, Any]]:
-    """Caught shares by precision, effect and judge."""
+    """The share of errors caught, by precision, effect and judge."""
     asked: Counter[tuple[str, str, str]] = Counter()
     caught: Counter[tuple[str, str, str]] = Counter()
     for trial, run in score.counted:
@@ -155,7 +155,7 @@ def detection(score: Score) -> list[dict[str, Any]]:
 
 
 def accusations(score: Score, entries: Sequence[known.Known]) -> list[dict[str, Any]]:
-    """Shares of right tensors rejected by precision and judge."""
+    """The share of right tensors rejected, by precision and judge."""
     asked: Counter[tuple[str, str]] = Counter()
     caught: Counter[tuple[str, str]] = Counter()
     for trial, alarm in score.alarms:
@@ -187,9 +187,9 @@ def _shares(
 def requirements(
     score: Score, entries: Sequence[known.Known], *, tensors: int
 ) -> Iterator[tuple[str, str, bool]]:
-    """Each requirement, what was found, and whether it is met.
+    """Each requirement, the measured figure, and whether it is met.
 
-    `tensors` is the least number of right gradients of each of float64 and float32.
+    `tensors` is the smallest number of right gradients in float64 and in float32.
     """
     structure = [r for _, r in score.counted if r.kind == "structure"]
     yield (*_met(structure, "None, shape, dtype, not finite: all caught", 1.0),)
@@ -209,18 +209,19 @@ def requirements(
         yield f"{tensors} right {dtype} tensors or more", f"{seen}", seen >= tensors
 
 
-def _met(runs: Sequence[Run], told: str, share: float) -> tuple[str, str, bool]:
+def _met(runs: Sequence[Run], required: str, share: float) -> tuple[str, str, bool]:
     caught = sum(JUDGE in run.accused_by for run in runs)
-    found = f"{caught} of {len(runs)}" + (f", {caught / len(runs):.2%}" if runs else "")
-    return told, found, bool(runs) and caught >= share * len(runs)
+    per_cent = f", {caught / len(runs):.2%}" if runs else ""
+    met = bool(runs) and caught >= share * len(runs)
+    return required, f"{caught} of {len(runs)}{per_cent}", met
 
 
 def why_missed(run: Run) -> str:
-    """The reason for which the judge let a planted error pass."""
+    """Why the judge accepted a planted error."""
     if run.reach <= run.limit:
         return (
             f"rounding explains it: the error is {run.reach:.3g} rounding radii, "
-            f"the limit {run.limit:.3g}"
+            f"the limit is {run.limit:.3g}"
         )
     return (
         f"rounding hides it: {run.reach:.3g} radii in extended precision, "
@@ -232,7 +233,7 @@ def why_missed(run: Run) -> str:
 
 
 def records(score: Score) -> list[dict[str, Any]]:
-    """One for each planted error and precision, then one for each miss."""
+    """A record for each planted error and precision, then one for each missed error."""
     grouped: dict[tuple[str, str, str], list[tuple[Trial, Run]]] = {}
     for trial, run in score.runs:
         key = trial.problem.op.name, run.mistake, trial.problem.dtype
