@@ -16,7 +16,7 @@ from impls.contract import DIALECTS
 
 @dataclass(frozen=True)
 class Dialect:
-    """One dialect as the page writes it, for one framework or ("") for all."""
+    """One dialect as the page writes it, for one framework, or for all ("")."""
 
     name: str
     framework: str
@@ -25,13 +25,13 @@ class Dialect:
 
 
 def dialects(source: str) -> tuple[Dialect, ...]:
-    """What a page says or declares to lack, in the order of `DIALECTS`.
+    """The dialects that a page implements or declares to lack, in `DIALECTS` order.
 
     A statement belongs to the dialect that its `op.implement("...")` or
     `op.lacks("...")` names.
     """
     lines = source.splitlines()
-    found = []
+    named = []
     for statement in ast.parse(source).body:
         for call in _calls(statement):
             name, framework = _named(call)
@@ -39,12 +39,12 @@ def dialects(source: str) -> tuple[Dialect, ...]:
                 first = min(call.lineno, statement.lineno)
                 text = lines[first - 1 : statement.end_lineno]
                 code = highlighted("\n".join(text))
-                found.append(Dialect(name, framework, code, len(text)))
-    return tuple(sorted(found, key=lambda d: (DIALECTS.index(d.name), d.framework)))
+                named.append(Dialect(name, framework, code, len(text)))
+    return tuple(sorted(named, key=lambda d: (DIALECTS.index(d.name), d.framework)))
 
 
 def highlighted(code: str) -> Markup:
-    """Python with its tokens in spans; colours are in the style sheet."""
+    """Python code as HTML, with a span for each token; CSS has the colours."""
     formatter = HtmlFormatter(nowrap=True)
     return Markup(highlight(code, PythonLexer(), formatter).rstrip("\n"))
 

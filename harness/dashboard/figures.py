@@ -1,9 +1,9 @@
-"""Charts: frames that Bokeh makes once, and the points that fill them on each page.
+"""Charts: empty frames made with Bokeh once, and the data points of each page.
 
-A frame is an empty chart. The page's script (static/charts.js) clones it, fills its two
-sources and sets ranges and colours. Points name their runner; colour, marker and dash
-of a runner come from one table, so that the page's own legend, which the keyboard
-reaches, can leave some out.
+A frame is an empty chart. The page's script (static/charts.js) copies it, fills its two
+data sources and sets ranges and colours. Each point names its runner. Colour, marker
+and dash of the runners are in one table, so that the page's own legend can hide some of
+them (Bokeh's legend cannot be reached with the keyboard).
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from harness.dashboard.sources import Record
 
 Chart = dict[str, Any]
 
-# The agreement chart shows ratio over limit between these; what lies beyond is drawn
-# on the edge: exact results have ratio 0, and a gradient of nan an infinite one.
+# The agreement chart shows ratio over limit between these bounds; values outside are
+# drawn on the edge: exact results have ratio 0, a NaN has an infinite one.
 LEAST, MOST = 1e-4, 1e4
 
-LIMIT = "#d4351c"  # 3:1 and more on both backgrounds
+LIMIT = "#d4351c"  # contrast of at least 3:1 on both backgrounds
 
 #: Columns of the points of every chart.
-POINTS = ("x", "y", "low", "high", "runner", "what", "told")
+POINTS = ("x", "y", "low", "high", "runner", "what", "detail")
 
-# 0.01, 10⁵: the numbers that a logarithmic axis needs
+# Labels of a logarithmic axis, such as 0.01 and 10⁵
 _POWERS = """
     const p = Math.round(Math.log10(tick))
     if (Math.abs(tick / 10 ** p - 1) > 1e-6 || (p >= -2 && p <= 3)) {
@@ -48,12 +48,12 @@ _POWERS = """
     }
     return "10" + String(p).replace("-", "⁻").replace(/\\d/g, d => "⁰¹²³⁴⁵⁶⁷⁸⁹"[d])
 """
-_BYTES = "return gradwatch.told(tick, 'bytes')"
-_UNITS = "return gradwatch.told(tick, gradwatch.unit)"
+_BYTES = "return gradwatch.formatted(tick, 'bytes')"
+_UNITS = "return gradwatch.formatted(tick, gradwatch.unit)"
 
 
 def frames(regimes: Sequence[str]) -> dict[str, Chart]:
-    """The empty charts of a site, by name; `regimes` are the agreement chart's."""
+    """The empty charts of a site, by name; `regimes` label the agreement chart."""
     return {
         "agreement": _item(_agreement(regimes)),
         "times": _item(_times()),
@@ -63,7 +63,7 @@ def frames(regimes: Sequence[str]) -> dict[str, Chart]:
 
 
 def _figure(**options: Any) -> tuple[Any, ColumnDataSource]:
-    """A chart of lines under points with intervals, and the source of the points."""
+    """A chart of lines and of points with intervals, and the source of the points."""
     plot = figure(
         sizing_mode="stretch_width",
         toolbar_location="above",
@@ -78,7 +78,7 @@ def _figure(**options: Any) -> tuple[Any, ColumnDataSource]:
         **options,
     )
     plot.toolbar.logo = None
-    plot.yaxis.ticker = LogTicker(desired_num_ticks=5)  # more overlap in one decade
+    plot.yaxis.ticker = LogTicker(desired_num_ticks=5)  # more labels would overlap
     lines = ColumnDataSource(
         {name: [] for name in ("xs", "ys", "colour", "dash")}, name="lines"
     )
@@ -97,7 +97,7 @@ def _figure(**options: Any) -> tuple[Any, ColumnDataSource]:
 
 
 def _dots(plot: Any, points: ColumnDataSource, *, alpha: float = 1.0) -> None:
-    """Draw the points, and tell of them under the pointer."""
+    """Draw the points, with a tooltip for each."""
     drawn = plot.scatter(
         "x",
         "y",
@@ -107,12 +107,12 @@ def _dots(plot: Any, points: ColumnDataSource, *, alpha: float = 1.0) -> None:
         color="colour",
         fill_alpha=alpha,
     )
-    told = [("", "@runner"), ("", "@what"), ("", "@told")]
-    plot.add_tools(HoverTool(tooltips=told, renderers=[drawn]))
+    lines = [("", "@runner"), ("", "@what"), ("", "@detail")]
+    plot.add_tools(HoverTool(tooltips=lines, renderers=[drawn]))
 
 
 def _item(plot: Any) -> Chart:
-    """What `Bokeh.embed.embed_item` takes."""
+    """The chart as `Bokeh.embed.embed_item` takes it."""
     return dict(json_item(plot, ID("chart")))
 
 
@@ -120,7 +120,7 @@ def _agreement(regimes: Sequence[str]) -> Any:
     plot, points = _figure(
         height=340,
         x_range=Range1d(start=-0.5, end=max(len(regimes), 1) - 0.5),
-        y_axis_label="error ÷ what is allowed",
+        y_axis_label="error ÷ allowed error",
     )
     _dots(plot, points, alpha=0.5)
     plot.add_layout(
@@ -178,8 +178,8 @@ def agreement(
 
     Args:
         judged: Records of one op by runner.
-        dtype: Only records of this one; None is returned where there are none.
-        regimes: Those of the frame, in its order.
+        dtype: Only records of this dtype; returns None if there are none.
+        regimes: The regimes of the frame, in its order.
     """
     places = {regime: place for place, regime in enumerate(regimes)}
     rows = []
@@ -190,11 +190,11 @@ def agreement(
             if r["dtype"] == dtype and share is not None:
                 x = round(places[r["regime"]] + offset, 3)
                 what = f"{r['tensor']} of {_within(r['case'])}"
-                told = f"{r['verdict']}, ratio {short(ratio_of(r))}"
-                rows.append((x, share, None, None, runner, what, told))
+                detail = f"{r['verdict']}, ratio {short(ratio_of(r))}"
+                rows.append((x, share, None, None, runner, what, detail))
     if not rows:
         return None
-    top = max(3.0, *(row[1] for row in rows))  # there is room for the limit itself
+    top = max(3.0, *(row[1] for row in rows))  # leaves room for the limit at 1
     return {
         "frame": "agreement",
         "points": _columns(rows),
@@ -204,7 +204,7 @@ def agreement(
 
 
 def _share(record: Record) -> float | None:
-    """Ratio over limit, on or between the edges of the chart."""
+    """Ratio over limit, clipped to the bounds of the chart."""
     ratio = ratio_of(record)
     if ratio is None:
         return None
@@ -217,7 +217,7 @@ def _columns(rows: Sequence[tuple[Any, ...]]) -> dict[str, list[Any]]:
 
 
 def _within(case: str) -> str:
-    """A case without its op: layer_norm[normal-3x8-float32] says normal-3x8-float32."""
+    """A case without its op: normal-3x8-float32 for layer_norm[normal-3x8-float32]."""
     return case.partition("[")[2].rstrip("]") or case
 
 
@@ -227,15 +227,15 @@ def times(
     phase: str,
     bandwidth: float | None,
 ) -> Chart | None:
-    """Seconds by bytes moved, with intervals and the memory's limit.
+    """Seconds against bytes moved, with intervals and the limit set by the memory.
 
     Args:
         timed: Records of one op by runner.
-        dtype, phase: Only records of these; None is returned where there are none.
-        bandwidth: Bytes a second that a copy moves on that machine, if known.
+        dtype, phase: Only records of these; returns None if there are none.
+        bandwidth: Bytes per second that a copy moves on that machine, if known.
     """
     rows = [
-        (r["bytes"], r["seconds"], r["low"], r["high"], runner, r["case"], _told(r))
+        (r["bytes"], r["seconds"], r["low"], r["high"], runner, r["case"], _detail(r))
         for runner, records in timed.items()
         for r in sorted(records, key=_bytes)
         if (r["dtype"], r["phase"]) == (dtype, phase) and _bytes(r) > 0
@@ -253,13 +253,13 @@ def _bytes(record: Record) -> float:
     return float(moved) if isinstance(moved, (int, float)) else 0.0
 
 
-def _told(record: Record) -> str:
+def _detail(record: Record) -> str:
     low, high = clock(record["low"]), clock(record["high"])
     return f"{clock(record['seconds'])} ({low} to {high})"
 
 
 def clock(seconds: float | None) -> str:
-    """Three digits in a fitting unit: 12.3 µs."""
+    """A time with three digits and a suitable unit: 12.3 µs."""
     if seconds is None:
         return ""
     for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):

@@ -1,9 +1,9 @@
-"""An op page's docstring for the browser: prose as text, formulas as MathML.
+"""Turns an op page's docstring into HTML: prose as text, formulas as MathML.
 
-A formula is an indented line. It is nearly Python, so Python's own parser reads it:
-`b^T`, `s'` and `sum_k a[...]` are brought into its syntax first. What it cannot read
-("summed over the leading axes") is set as text. MathML Core, which every browser
-since 2023 draws by itself, needs no script and no font from elsewhere.
+A formula is an indented line. It is nearly Python, so Python's own parser reads it;
+`b^T`, `s'` and `sum_k a[...]` are translated to Python first. Parts that do not parse
+("summed over the leading axes") are shown as text. Every browser since 2023 draws
+MathML Core itself, without a script or a font from the network.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _GREEK = {"eps": "ε", "sigma": "σ", "mu": "μ", "gamma": "γ", "beta": "β", "
 _TRANSPOSED, _PRIME = "\u22a4", "\u2032"
 _BIG = {"sum": "∑", "prod": "∏"}
 _SIGNS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "−", ast.Mult: "·"}
-# The d of a gradient, before one letter or the name of a tensor; the name; its index.
+# Three groups: the d of a gradient (before one letter or a tensor's name), name, index.
 _NAME = re.compile(r"(d(?=[a-z]\d*$|weight|bias|values|loss))?(\D+?)_?(\d*)")
-_LOOSE, _TIGHT, _POWER, _ATOM = range(4)  # how strongly a term holds together
+_LOOSE, _TIGHT, _POWER, _ATOM = range(4)  # precedence of a term
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Paragraph:
 
 def paragraphs(docstring: str) -> tuple[Paragraph, ...]:
     """The docstring after its first line, in order."""
-    # A page's docstring begins at the margin: an indented line is meant so.
+    # A page's docstring starts at column 0, so its indentation is meant as such.
     blocks = re.split(r"\n\s*\n", docstring.rstrip())[1:]
     return tuple(_paragraph(block) for block in blocks)
 
@@ -47,7 +47,7 @@ def _paragraph(block: str) -> Paragraph:
 
 
 def _parts(line: str) -> Iterable[str]:
-    """Formulas that share a line are apart by more than two blanks."""
+    """The formulas of a line; two or more blanks separate them."""
     return (p.strip().rstrip(",") for p in re.split(r"\s{2,}", line) if p.strip())
 
 
@@ -56,7 +56,7 @@ def _math(text: str) -> Markup:
 
 
 def _row(text: str) -> Markup:
-    """A formula; what does not parse at its end is set as words."""
+    """A formula; an end that does not parse is shown as text."""
     for end in (len(text), *(m.start() for m in re.finditer(r",? ", text))):
         sides = [_parsed(side) for side in text[:end].split(" = ")]
         sound = [side for side in sides if side is not None]
@@ -82,7 +82,7 @@ def _parsed(text: str) -> ast.expr | None:
 
 
 def _set(node: ast.expr, within: int) -> Markup:
-    """A term, in parentheses where its surroundings hold more strongly than it does."""
+    """A term, in parentheses if the operator around it has a higher precedence."""
     markup, holds = _term(node)
     return _fenced(markup) if holds < within else markup
 
@@ -149,7 +149,7 @@ def _listed(node: ast.expr) -> Markup:
 
 
 def name(word: str) -> Markup:
-    """A name: dx as d and x, x1 with an index, eps as ε, s' with its prime."""
+    """A name: dx as d and x, x1 with an index, eps as ε, s' with a prime."""
     bare, prime = word.removesuffix("_prime"), word.endswith("_prime")
     match = _NAME.fullmatch(bare)
     if match is None:
@@ -175,7 +175,7 @@ def _operator(text: str) -> Markup:
 
 
 def _fenced(inner: Markup, marks: str = "()") -> Markup:
-    """Marks that grow around what is tall; around a mere g some fonts overdo it."""
+    """Brackets that grow with tall content; some fonts stretch them even around a g."""
     tall = any(f"<{tag}" in inner for tag in ("mfrac", "munder", "msqrt"))
     sign = Markup('<mo stretchy="{}">{}</mo>')
     left, right = (sign.format("true" if tall else "false", mark) for mark in marks)
@@ -183,7 +183,7 @@ def _fenced(inner: Markup, marks: str = "()") -> Markup:
 
 
 def _tag(tag: str, *children: Markup) -> Markup:
-    """An element; each child is one element to it."""
+    """An element; each child is wrapped into one element."""
     if tag == "mrow":
         return Markup("<mrow>{}</mrow>").format(Markup("").join(children))
     boxed = (Markup("<mrow>{}</mrow>").format(child) for child in children)

@@ -14,21 +14,21 @@ from harness.judging import known
 from harness.judging.signs import SIGNS
 from harness.judging.verdict import PASSING, VERDICTS
 
-# Verdicts that a ratio stands behind; a crash has none.
+# Verdicts that come with a ratio; a crash has none.
 COMPARED = ("agree", "convention", "vacuous", "disagree", "nonfinite")
 
-# A bar spans these ratios, on a log scale: float64 results seldom differ from the
-# reference by less than a hundredth of a radius, and limits are about 17.
+# The range of the bars, on a log scale: float64 results are rarely closer to the
+# reference than a hundredth of a radius, and limits are about 17.
 FAINTEST, STRONGEST = 1e-2, 1e3
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What is known of an op on a backend.
+    """The results of one op on one backend.
 
-    `verdict` is one of the judge's, or "missing" (the backend could not be asked),
-    "none" (nothing has been judged). `defect` says the reason of a known defect.
-    `speed` is its time over that of the fastest right backend.
+    `verdict` is one of the judge's, or "missing" (the backend cannot run here), or
+    "none" (nothing was judged). `defect` is the reason of a known defect. `speed` is
+    the time divided by that of the fastest backend that is right.
     """
 
     op: str
@@ -48,16 +48,16 @@ class Cell:
 
     @property
     def wrong(self) -> bool:
-        """Whether something here is neither right nor announced."""
+        """Whether some tensor is wrong and is not a known defect."""
         return self.unexpected > 0
 
     @property
     def length(self) -> float:
-        """Of the bar of the worst ratio, 0 to 1."""
+        """Length of the bar of the worst ratio, 0 to 1."""
         return bar_length(self.ratio)
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The cell in words."""
         parts = [f"{self.op} on {self.runner}: {self.verdict}"]
         if self.defect:
@@ -78,7 +78,7 @@ class Cell:
 
 
 def short(value: float | None) -> str:
-    """Two digits: 1.6, 17, 5.4e8, ∞."""
+    """A number with two digits: 1.6, 17, 5.4e8, ∞."""
     if value is None:
         return ""
     if math.isinf(value):
@@ -90,7 +90,7 @@ def short(value: float | None) -> str:
 
 
 def bar_length(ratio: float | None) -> float:
-    """Where a ratio stands between FAINTEST and STRONGEST, on a log scale."""
+    """Position of a ratio between FAINTEST and STRONGEST, on a log scale, 0 to 1."""
     if not ratio or ratio <= FAINTEST:
         return 0.0
     span = math.log(STRONGEST / FAINTEST)
@@ -98,7 +98,7 @@ def bar_length(ratio: float | None) -> float:
 
 
 def ratio_of(record: Mapping[str, Any]) -> float | None:
-    """A record's ratio; a missing one where numbers were compared is infinite."""
+    """A record's ratio; infinite if numbers were compared and the ratio is null."""
     if record["verdict"] not in COMPARED:
         return None
     ratio = record["ratio"]
@@ -124,7 +124,7 @@ def _older(here: Standing, place: tuple[str, str], commit: str) -> str:
     source = here.origin["agree"].get(place)
     if source is None or source.commit == commit:
         return ""
-    return f"as of the older commit {source.commit[:8]}"
+    return f"from the older commit {source.commit[:8]}"
 
 
 def _cell(
@@ -138,7 +138,7 @@ def _cell(
     if not records:
         if runner in here.missing:
             return Cell(op, runner, "missing", "?", message=here.missing[runner])
-        return Cell(op, runner, "none", "·", message="nothing has been judged")
+        return Cell(op, runner, "none", "·", message="not judged")
     wrong = [r for r in records if not known.as_expected(r)]
     listed = [r for r in records if r["verdict"] == r["expected_verdict"] != "agree"]
     chief = _worst(wrong or listed or records)
@@ -163,7 +163,7 @@ def _cell(
 
 
 def _worst(records: Sequence[Record]) -> Record:
-    """The worst verdict that fails, or else the largest ratio."""
+    """The record with the worst failing verdict; if none fails, the largest ratio."""
 
     def badness(record: Record) -> tuple[int, float]:
         verdict = record["verdict"]
@@ -174,7 +174,7 @@ def _worst(records: Sequence[Record]) -> Record:
 
 
 def _right(records: Sequence[Record]) -> str:
-    """What to call a cell in which all is as expected."""
+    """The verdict of a cell in which every tensor is as expected."""
     verdicts = {r["verdict"] for r in records}
     if verdicts == {"unsupported"}:
         return "unsupported"
@@ -185,10 +185,10 @@ def _right(records: Sequence[Record]) -> str:
 
 
 def _with_speed(row: dict[str, Cell], here: Standing) -> dict[str, Cell]:
-    """Add to each cell its time relative to the fastest right backend's.
+    """Add to each cell its time relative to the fastest backend that is right.
 
-    The geometric mean, over sizes, precisions and both passes that it was timed in, of
-    its time over the shortest time of a right backend on the same device.
+    For each size, precision and pass, the time is divided by the shortest time of a
+    right backend on the same device; `speed` is the geometric mean of these ratios.
     """
     times = {
         runner: {_key(r): r["seconds"] for r in here.timed.get((cell.op, runner), [])}

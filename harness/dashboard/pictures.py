@@ -1,7 +1,7 @@
 """Pictures for the README: the agreement matrix, and times relative to the fastest.
 
-Each names the machine, commit and date that it was drawn from. The same results give
-the same bytes, so that a picture changes only with what it shows.
+Each picture names the machine, commit and date of its data. The same results give the
+same bytes, so a file changes only when its data do.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _MARKERS |= {"inverted_triangle": "v", "hex": "h"}
 _GOOD, _BAD, _KNOWN, _NOTHING = "#d9efdf", "#f7cfcb", "#fbe6bd", "#eef1f4"
 _STYLE = {
     "svg.fonttype": "none",  # text stays text: it can be searched and read aloud
-    "svg.hashsalt": "gradwatch",  # the same names of parts in every drawing
+    "svg.hashsalt": "gradwatch",  # the same ids in every drawing
     "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],  # matplotlib brings it along
+    "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib
     "font.size": 9,
 }
 
@@ -37,19 +37,19 @@ class NothingToDraw(Exception):
 
 
 def draw(results: Path, folder: Path) -> list[Path]:
-    """Draw agreement.svg, and times.svg where there are times; return what was drawn.
+    """Draw agreement.svg, and times.svg if there are times; return the files.
 
-    What was recorded comes first: a README shows what was committed, not the last run.
+    Recorded results are preferred: a README shows committed results, not the last run.
 
     Raises:
-        NothingToDraw: no verdicts have been recorded.
+        NothingToDraw: No verdicts have been recorded.
     """
-    found = read_results(results)
-    recorded = [s for s in found.sources if s.file.startswith("recorded/")]
-    found.sources = recorded or found.sources
-    if not found.machines:
+    results_read = read_results(results)
+    recorded = [s for s in results_read.sources if s.file.startswith("recorded/")]
+    results_read.sources = recorded or results_read.sources
+    if not results_read.machines:
         raise NothingToDraw(f"no results in {results}: gradwatch agree makes some")
-    here = standing(found, found.machines[0])
+    here = standing(results_read, results_read.machines[0])
     judged = {op for op, _ in here.judged}
     cells = {op: row for op, row in matrix(here).items() if op in judged}
     folder.mkdir(parents=True, exist_ok=True)
@@ -64,8 +64,10 @@ def draw(results: Path, folder: Path) -> list[Path]:
 
 def _save(drawn: Figure, source: Source, file: Path) -> Path:
     changed = " with uncommitted changes" if source.dirty else ""
-    told = f"{source.machine}, commit {source.commit[:8]}{changed}, {source.date[:10]}"
-    drawn.text(0.01, 0.004, told, fontsize=7, color="#5a6672")
+    caption = (
+        f"{source.machine}, commit {source.commit[:8]}{changed}, {source.date[:10]}"
+    )
+    drawn.text(0.01, 0.004, caption, fontsize=7, color="#5a6672")
     # No date in the file itself: it would change with every drawing.
     drawn.savefig(file, format="svg", metadata={"Date": None})
     return file

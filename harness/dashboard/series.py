@@ -1,4 +1,4 @@
-"""Values over commits, aligned with one list of commits, and where they change."""
+"""Values over commits, aligned with one list of commits, and their changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.project.documents import Unreadable
 
 Values = tuple[float | None, ...]
 
-# Names of metrics for a reader; of others the underscores are dropped.
+# Readable names of metrics; in any other name the underscores become blanks.
 METRICS = {
     "time_forward": "forward pass",
     "time_backward": "backward pass",
@@ -29,7 +29,7 @@ METRICS = {
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit; `date` is ISO 8601, `tag` the release that it is, if any."""
+    """A commit; `date` is ISO 8601, `tag` the name of its release or ""."""
 
     hash: str
     date: str
@@ -39,10 +39,10 @@ class Commit:
 
 @dataclass(frozen=True)
 class Series:
-    """One value a commit, None where there is none; `low` and `high` an interval.
+    """One value for each commit, or None; `low` and `high` are its 95 % interval.
 
-    `line` is the runner, with the environment's versions where it runs in several.
-    `view` says which series belong in one chart: metric, size, dtype and suite.
+    `line` is the runner, with the environment's versions if it runs in several.
+    `view` is the same for all series of one chart: metric, size, dtype and suite.
     """
 
     op: str
@@ -60,7 +60,7 @@ class Series:
 
 @dataclass(frozen=True)
 class History:
-    """All series of one machine, and the commits that they are over, oldest first."""
+    """All series of one machine, and their commits, oldest first."""
 
     commits: tuple[Commit, ...] = ()
     series: tuple[Series, ...] = ()
@@ -72,14 +72,14 @@ class History:
 
     @property
     def release(self) -> int | None:
-        """The place of the newest release before the newest commit."""
+        """The index of the newest release before the newest commit."""
         tagged = [i for i, c in enumerate(self.commits[:-1]) if c.tag]
         return tagged[-1] if tagged else None
 
 
 @dataclass(frozen=True)
 class Move:
-    """A series that has changed its level, and the commit from which on."""
+    """A change of level of a series, and the first commit after it."""
 
     series: Series
     change: Change
@@ -87,17 +87,17 @@ class Move:
 
 
 def moves(history: History, since: int = 0) -> tuple[Move, ...]:
-    """The changes of level after the commit at a place, the largest first.
+    """The changes of level after the commit at index `since`, the largest first.
 
-    Only what `find_changes` holds to be one: two single values always differ.
+    Only changes that `find_changes` reports: two single values always differ.
     """
-    found = [
+    moved = [
         Move(series, change, history.commits[change.index])
         for series in history.series
         for change in series.changes
         if change.index > since
     ]
-    return tuple(sorted(found, key=lambda m: -abs(m.change.relative_change)))
+    return tuple(sorted(moved, key=lambda m: -abs(m.change.relative_change)))
 
 
 # Reading ------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def moves(history: History, since: int = 0) -> tuple[Move, ...]:
 def read_histories(
     folder: Path, known: Mapping[str, Commit]
 ) -> tuple[dict[str, History], list[Trouble]]:
-    """The history of each machine below asv's results folder, and what is not read.
+    """The history of each machine in asv's results folder, and the unreadable files.
 
     Args:
         folder: results/asv.
@@ -114,11 +114,11 @@ def read_histories(
     """
     order = list(known)
     try:
-        found, troubles = recorded.read(folder, order), list[Trouble]()
+        series_read, troubles = recorded.read(folder, order), list[Trouble]()
     except Unreadable:
-        found, troubles = _read_sound(folder, order)
+        series_read, troubles = _read_sound(folder, order)
     by_machine: dict[str, list[recorded.Series]] = defaultdict(list)
-    for series in found:
+    for series in series_read:
         by_machine[series.machine].append(series)
     return {m: _history(several, known) for m, several in by_machine.items()}, troubles
 
@@ -164,7 +164,7 @@ def _name(file: Path) -> str:
 
 
 def _without_paths(error: Unreadable, file: Path) -> str:
-    """The message after the path that it begins with."""
+    """The message without the path at its beginning."""
     return str(error).partition(": ")[2] or str(error)
 
 
@@ -185,7 +185,7 @@ def _history(
 
 
 def _lines(several: Sequence[recorded.Series]) -> dict[int, str]:
-    """Names of lines: with the environment where one runner was run in several."""
+    """Names of lines; with the environment if a runner ran in several."""
     environments: dict[str, set[str]] = defaultdict(set)
     for series in several:
         environments[_runner(series)].add(series.environment)
@@ -206,7 +206,7 @@ def _runner(series: recorded.Series) -> str:
 def _aligned(
     series: recorded.Series, place: Mapping[str, int], line: str
 ) -> Series | None:
-    """A series with a value or a failure; one that is n/a throughout is none."""
+    """Whether a series has a value or a failure; one that is all n/a is left out."""
     columns: list[list[float | None]] = [[None] * len(place) for _ in range(3)]
     for entry in series.entries:
         for column, value in zip(

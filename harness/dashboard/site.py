@@ -1,4 +1,4 @@
-"""The whole site: every machine's pages, the charting library, and asv's own site."""
+"""Writes the whole site: pages of every machine, charting library, asv's own site."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from harness.dashboard.writer import Writer, anchor
 from harness.project.documents import machine_name
 from harness.project.paths import ROOT
 
-# Whoever replaces a folder by a new site must know that it was one.
+# Marks a folder as a dashboard: only such a folder is ever replaced.
 MARK = ".gradwatch-site"
 _STATIC = Path(__file__).parent / "static"
 _BOKEH = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
 
 
 class NotASite(Exception):
-    """The output folder holds something else, which would be lost."""
+    """The output folder holds other files, which would be lost."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """What was written: the first page, and what could not be shown."""
+    """A written site: its first page, and what it could not show."""
 
     index: Path
     troubles: tuple[Trouble, ...]
 
 
 def write_site(folder: Path, output: Path) -> Site:
-    """Write the dashboard of a results folder, in place of a former one.
+    """Write the dashboard of a results folder; it replaces an earlier one.
 
     Raises:
-        NotASite: `output` exists and is no dashboard; nothing was touched.
-        OSError: it cannot be written; the former one stands.
+        NotASite: `output` exists and is not a dashboard; nothing was changed.
+        OSError: It cannot be written; the earlier one is unchanged.
     """
     _check_replaceable(output)
     known = commits(ROOT)
@@ -69,11 +69,11 @@ def _check_replaceable(output: Path) -> None:
     if not output.exists() or (output / MARK).exists():
         return
     if not output.is_dir() or any(output.iterdir()):
-        raise NotASite(f"{output} is no dashboard; name an empty or a new folder")
+        raise NotASite(f"{output} is not a dashboard; name an empty or a new folder")
 
 
 def _replace(output: Path, fresh: Path) -> None:
-    """Put the new site in place of the old one, which is there until then."""
+    """Replace the old site by the new one; the old one exists until then."""
     old = output.with_name(f".{output.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if output.exists():
@@ -110,7 +110,7 @@ def _write_all(
 
 
 def _banner(here: Standing) -> list[dict[str, Any]]:
-    """What the data are of: the newest document of each kind."""
+    """The date and commit of the data: the newest document of each kind."""
     titles = {"agree": "Verdicts", "time": "Times"}
     return [
         {"title": title, "source": here.newest(kind)} for kind, title in titles.items()
@@ -166,7 +166,7 @@ def _write_commits(writer: Writer, history: History) -> None:
 
 
 def sizes(site: Path) -> Iterable[tuple[str, int]]:
-    """Files of a site and their bytes."""
+    """The files of a site and their sizes in bytes."""
     for file in sorted(site.rglob("*")):
         if file.is_file():
             yield file.relative_to(site).as_posix(), file.stat().st_size

@@ -1,6 +1,6 @@
-"""What lies in the results folder: documents, findings, and what cannot be read.
+"""Reads the results folder: documents, findings, and what is wrong with them.
 
-Nothing here raises over a file's content: what is damaged, of a newer schema or not
+The content of a file never raises: a file that is damaged, has a newer schema or is not
 ours becomes a `Trouble`, which the site shows.
 """
 
@@ -18,7 +18,7 @@ from harness.project import documents
 
 Record = dict[str, Any]
 
-# What a record of each kind must say to be shown, and of what type. Kinds are told
+# The fields that a record of each kind must have, with their types. Kinds are told
 # apart by these fields: a file's name is its owner's to choose.
 _TEXT, _NUMBER = (str,), (int, float)
 _MAYBE = (int, float, type(None))
@@ -46,7 +46,7 @@ FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
 
 @dataclass(frozen=True)
 class Trouble:
-    """A file, or a part of one, that is not shown, and why."""
+    """A file, or part of a file, that is not shown, and the reason."""
 
     file: str
     why: str
@@ -54,7 +54,7 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Source:
-    """One document: what was run, where, and its sound records."""
+    """One document: its environment, its summary, and its valid records."""
 
     file: str
     kind: str
@@ -64,28 +64,28 @@ class Source:
 
     @property
     def machine(self) -> str:
-        """The machine that it was made on."""
+        """The machine on which it was made."""
         return str(self.environment.get("machine") or "unnamed")
 
     @property
     def commit(self) -> str:
-        """The commit that was run, in full; empty where unknown."""
+        """The full hash of the commit that was run; "" if unknown."""
         return str(self.environment.get("commit") or "")
 
     @property
     def date(self) -> str:
-        """When it was made, ISO 8601; sorts as text."""
+        """The time at which it was made, ISO 8601; can be sorted as text."""
         return str(self.environment.get("date") or "")
 
     @property
     def dirty(self) -> bool:
-        """Whether files differed from the commit."""
+        """Whether there were uncommitted changes."""
         return bool(self.environment.get("dirty"))
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A disagreement that the fuzzer found and shrank."""
+    """A failure that the fuzzer found and shrank."""
 
     id: str
     op: str
@@ -96,7 +96,7 @@ class Finding:
 
 @dataclass
 class Results:
-    """All that could be read of a results folder, and what could not."""
+    """The contents of a results folder, and the files that could not be read."""
 
     sources: list[Source] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -104,45 +104,45 @@ class Results:
 
     @property
     def machines(self) -> tuple[str, ...]:
-        """Machines with documents, that of the newest one first."""
+        """Machines that have documents, ordered by their newest one."""
         newest = sorted(self.sources, key=lambda s: s.date, reverse=True)
         return tuple(dict.fromkeys(s.machine for s in newest))
 
 
 def read_results(folder: Path) -> Results:
     """Read results/latest, results/recorded/<machine> and results/findings."""
-    found = Results()
+    results = Results()
     files = sorted((folder / "latest").glob("*.json"))
     files += sorted((folder / "recorded").glob("*/*.json"))
     for file in files:
         name = file.relative_to(folder).as_posix()
-        _attempt(found, name, partial(_read_source, found, file, name))
+        _attempt(results, name, partial(_read_source, results, file, name))
     for file in sorted((folder / "findings").glob("[!.]*/")):
         name = file.relative_to(folder).as_posix()
-        _attempt(found, name, partial(_read_finding, found, file))
-    return found
+        _attempt(results, name, partial(_read_finding, results, file))
+    return results
 
 
-def _attempt(found: Results, name: str, read: Callable[[], None]) -> None:
+def _attempt(results: Results, name: str, read: Callable[[], None]) -> None:
     try:
         read()
     except documents.Unreadable as error:
-        found.troubles.append(Trouble(name, _without_path(str(error))))
+        results.troubles.append(Trouble(name, _without_path(str(error))))
     except OSError as error:
-        found.troubles.append(Trouble(name, error.strerror or "cannot be read"))
+        results.troubles.append(Trouble(name, error.strerror or "cannot be read"))
 
 
 def _without_path(message: str) -> str:
-    """A reader of the page needs no absolute path: the file is named beside."""
+    """The message without the absolute path: the page names the file beside it."""
     return message.partition(": ")[2] or message
 
 
-def _read_source(found: Results, file: Path, name: str) -> None:
+def _read_source(results: Results, file: Path, name: str) -> None:
     content = documents.strict(documents.read(file))
     environment, listed = content.get("environment"), content.get("records")
     if not isinstance(environment, dict) or not isinstance(listed, list):
         raise documents.Unreadable(
-            f"{name}: it lacks an environment or a list of records"
+            f"{name}: it has no environment or no list of records"
         )
     kind = _kind(listed, file.stem)
     sound = []
@@ -154,15 +154,15 @@ def _read_source(found: Results, file: Path, name: str) -> None:
         else:
             sound.append(record)
     for fault, count in faults.items():
-        told = f"{count} of {len(listed)} records are not shown: {fault}"
-        found.troubles.append(Trouble(name, told))
+        why = f"{count} of {len(listed)} records are not shown: {fault}"
+        results.troubles.append(Trouble(name, why))
     summary = content.get("summary")
     summary = summary if isinstance(summary, dict) else {}
     source = Source(name, kind, environment, summary, tuple(sound))
-    found.sources.append(source)
+    results.sources.append(source)
     if name.startswith("recorded/") and file.parent.name != source.machine:
-        told = f"it was made on {source.machine} and is shown there"
-        found.troubles.append(Trouble(name, told))
+        why = f"it was made on {source.machine} and is shown there"
+        results.troubles.append(Trouble(name, why))
 
 
 def _kind(listed: list[Any], stem: str) -> str:
@@ -194,7 +194,7 @@ def _faults(record: Any, kind: str) -> Iterator[str]:
         yield "a time is not positive"
 
 
-def _read_finding(found: Results, folder: Path) -> None:
+def _read_finding(results: Results, folder: Path) -> None:
     try:
         about = json.loads((folder / "finding.json").read_text(encoding="utf-8"))
     except (UnicodeDecodeError, ValueError) as error:
@@ -204,7 +204,7 @@ def _read_finding(found: Results, folder: Path) -> None:
         raise documents.Unreadable(f"{folder.name}: finding.json names no op")
     text, repro = (_optional(folder / name) for name in ("finding.md", "repro.py"))
     made = Finding(folder.name, about["op"], documents.strict(about), text, repro)
-    found.findings.append(made)
+    results.findings.append(made)
 
 
 def _optional(file: Path) -> str:

@@ -1,7 +1,7 @@
-"""What is known of one machine: the newest verdict and time of everything.
+"""Collects the results of one machine: the newest verdict and time of everything.
 
-A run may have been of one op alone, so each op and backend is taken from the newest
-document that has it. Documents of other machines never enter.
+A run may have covered one op only, so each op and backend is taken from the newest
+document that has it. Documents of other machines are never mixed in.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Place = tuple[str, str]  # op, runner
 
 
 def runner_of(record: Mapping[str, Any]) -> str:
-    """A backend on a device; the CPU goes without saying."""
+    """The name of a backend on a device; the CPU is not named."""
     device = record["device"]
     name: str = record["backend"]
     return name if device == "cpu" else f"{name} on {device}"
@@ -26,7 +26,7 @@ def runner_of(record: Mapping[str, Any]) -> str:
 
 @dataclass
 class Standing:
-    """One machine's results. `origin[kind][place]` is the document that was taken."""
+    """One machine's results; `origin[kind][place]` is the document they came from."""
 
     machine: str
     sources: list[Source]
@@ -42,33 +42,33 @@ class Standing:
 
     @property
     def ops(self) -> tuple[str, ...]:
-        """Ops of the catalogue, and those that only results know."""
+        """Ops of the catalogue, and ops that only appear in results."""
         seen = {op for op, _ in (*self.judged, *self.timed)}
         return tuple(sorted({*op_names(), *seen}))
 
     @property
     def runners(self) -> tuple[str, ...]:
-        """Backends of the catalogue on the CPU, and whatever else has results."""
+        """Backends of the catalogue on the CPU, and all others that have results."""
         seen = {runner for _, runner in (*self.judged, *self.timed)}
         return tuple(sorted({*backend_names(), *seen}))
 
     @property
     def regimes(self) -> tuple[str, ...]:
-        """Regimes of the project, and those that only results know."""
+        """Regimes of the project, and regimes that only appear in results."""
         seen = {r["regime"] for records in self.judged.values() for r in records}
         return (*REGIMES, *sorted(seen - set(REGIMES)))
 
     @property
     def missing(self) -> dict[str, str]:
-        """Backends that the newest run of the suite could not ask, and why."""
+        """Backends that the newest run of the suite could not run, and why."""
         source = self.newest("agree")
-        told = source.summary.get("missing") if source else {}
-        return (
-            {str(k): str(v) for k, v in told.items()} if isinstance(told, dict) else {}
-        )
+        missing = source.summary.get("missing") if source else {}
+        if not isinstance(missing, dict):
+            return {}
+        return {str(backend): str(why) for backend, why in missing.items()}
 
     def pairs(self, op: str) -> dict[str, dict[str, float | None]]:
-        """The newest matrix of pairs of an op; None is an infinite ratio."""
+        """The newest matrix of pairs of an op; None means an infinite ratio."""
         for source in self.sources:
             pairs = source.summary.get("pairs")
             if source.kind == "agree" and isinstance(pairs, dict) and pairs.get(op):
@@ -80,18 +80,18 @@ class Standing:
         return {}
 
     def untimed(self, op: str) -> dict[str, str]:
-        """What of an op the newest timed run left out, and why."""
+        """What the newest timing run left out of this op, and why."""
         source = self.newest("time")
-        told = source.summary.get("untimed") if source else {}
-        told = told if isinstance(told, dict) else {}
+        untimed = source.summary.get("untimed") if source else {}
+        untimed = untimed if isinstance(untimed, dict) else {}
         return {
             str(what).partition(" ")[2]: str(why)
-            for what, why in told.items()
+            for what, why in untimed.items()
             if str(what).partition(" ")[0] == op
         }
 
     def bandwidth(self) -> float | None:
-        """Bytes a second that a copy moves here, where a timed run has measured it."""
+        """Bytes per second that a copy moves here, if a timing run has measured it."""
         for source in self.sources:
             for place in (source.summary, source.environment):
                 value = place.get("copy_bandwidth")
@@ -101,7 +101,7 @@ class Standing:
 
 
 def standing(results: Results, machine: str) -> Standing:
-    """What all documents of one machine say together."""
+    """The results of all documents of one machine."""
     own = [s for s in results.sources if s.machine == machine]
     return gathered(machine, own, results.findings)
 
@@ -109,22 +109,22 @@ def standing(results: Results, machine: str) -> Standing:
 def gathered(
     machine: str, sources: Iterable[Source], findings: list[Finding]
 ) -> Standing:
-    """What some documents of one machine say together; the newest has the word."""
+    """The results of some documents of one machine; newer ones take precedence."""
     own = sorted(sources, key=lambda s: s.date, reverse=True)
-    found = Standing(machine, own, findings)
-    for kind, places in (("agree", found.judged), ("time", found.timed)):
-        origin = found.origin.setdefault(kind, {})
+    here = Standing(machine, own, findings)
+    for kind, places in (("agree", here.judged), ("time", here.timed)):
+        origin = here.origin.setdefault(kind, {})
         for source in own:
             if source.kind == kind:
                 _take(source, places, origin)
-    found.compared = [r for s in own if s.kind == "compare" for r in s.records]
-    return found
+    here.compared = [r for s in own if s.kind == "compare" for r in s.records]
+    return here
 
 
 def _take(
     source: Source, places: dict[Place, list[Record]], origin: dict[Place, Source]
 ) -> None:
-    """Take from a document the ops and backends that no newer one has."""
+    """Add those ops and backends of a document that no newer document has."""
     fresh = _grouped(source.records)
     for place, records in fresh.items():
         if place not in places:

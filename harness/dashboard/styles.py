@@ -1,7 +1,7 @@
-"""How a backend looks in every chart: hue by framework, shape by what tells it apart.
+"""The look of each backend in every chart: a hue for its framework, its own shape.
 
-Colours are computed, not picked: each is as light as it takes to stand out by 3:1 (WCAG
-2.2, 1.4.11) from the light and from the dark background: one colour serves both.
+Colours are computed: each has a contrast of at least 3:1 (WCAG 2.2, 1.4.11) with the
+light and with the dark background, so one colour serves both.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from impls.catalogue import framework_of
 MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex")
 DASHES = ("solid", "dashed", "dotted", "dotdash", "dashdot")
 _HUES = (0.58, 0.07, 0.40, 0.80, 0.95, 0.15)  # blue, orange, green, purple, red, yellow
-_LUMINANCES = (0.20, 0.135, 0.285)  # 3:1 from white is at most 0.30; from #14171c, 0.13
+_LUMINANCES = (
+    0.20,
+    0.135,
+    0.285,
+)  # 3:1: at most 0.30 on white, 0.13 or more on #14171c
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Style:
 
 
 def styles(runners: Sequence[str]) -> dict[str, Style]:
-    """A style for each runner, the same whatever else is shown beside it."""
+    """A style for each runner."""
     families: dict[str, list[str]] = {}
     for runner in sorted(runners):
         families.setdefault(framework_of(runner), []).append(runner)
@@ -46,7 +50,7 @@ def styles(runners: Sequence[str]) -> dict[str, Style]:
 def colour(hue: float, target: float) -> str:
     """The saturated colour of a hue (0 to 1) with a relative luminance, as #rrggbb."""
     dark, light = 0.0, 1.0
-    for _ in range(20):  # halvings: finer than a step of one in 255
+    for _ in range(20):  # bisection to much less than one step of 255
         middle = (dark + light) / 2
         if luminance(colorsys.hls_to_rgb(hue, middle, 0.85)) < target:
             dark = middle

@@ -1,4 +1,4 @@
-"""Templates filled in, and data as scripts, in the folder of one machine."""
+"""Writes pages from templates, and data as scripts, into one machine's folder."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from harness.project import documents
 class Writer:
     """Writes the pages of one machine.
 
-    `folder` is its place in the site, "" or such as "machine/cpu-2core/"; `shared` is
-    what every template is given.
+    `folder` is its place in the site, "" or "machine/cpu-2core/"; `shared` holds
+    the variables of all templates.
     """
 
     site: Path
@@ -34,8 +34,8 @@ class Writer:
     def page(self, name: str, template: str, **context: Any) -> None:
         """Write a page from a template.
 
-        Templates find `up`, the way to the site's root, `home`, that to the machine's
-        first page, and `here`, the page's own name.
+        A template also gets `up`, the relative path to the site's root, `home`, the
+        path to the machine's first page, and `here`, the page's own name.
         """
         place = f"{self.folder}{name}"
         filled = (
@@ -52,7 +52,7 @@ class Writer:
         self._write(place, filled)
 
     def data(self, name: str, key: str, content: Any) -> None:
-        """Write data as a script: a page opened from a file may not read another."""
+        """Write data as a script: a page that was opened as a file can load no JSON."""
         options: dict[str, Any] = {"separators": (",", ":"), "ensure_ascii": False}
         text = json.dumps(documents.strict(content), **options)
         self._write(f"{self.folder}{name}", f"gradwatch.data[{key!r}] = {text}\n")
@@ -65,26 +65,28 @@ class Writer:
 
 @cache
 def _templates() -> Environment:
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("harness.dashboard"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters.update(short=short, clock=clock, day=_day, percent=_percent)
-    found.filters.update(code=_code, python=highlighted, bar=bar_length, anchor=anchor)
-    found.globals.update(signs=SIGNS, ratio_of=ratio_of)
-    return found
+    environment.filters.update(short=short, clock=clock, day=_day, percent=_percent)
+    environment.filters.update(
+        code=_code, python=highlighted, bar=bar_length, anchor=anchor
+    )
+    environment.globals.update(signs=SIGNS, ratio_of=ratio_of)
+    return environment
 
 
 def anchor(name: str) -> str:
-    """A name as a part of an address and as an id."""
+    """A name made fit for an address and for an id."""
     return "".join(c if c.isalnum() or c in "-_" else "-" for c in name)
 
 
 def _code(text: str) -> Markup:
-    """What stands between backticks as code."""
+    """Text as HTML, with the parts between backticks as code."""
     parts = text.split("`")
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if i % 2 else part
@@ -93,7 +95,7 @@ def _code(text: str) -> Markup:
 
 
 def _day(date: str) -> str:
-    """2026-11-21 08:49 UTC, of an ISO date; what is none is shown as it is."""
+    """An ISO date as 2026-11-21 08:49 UTC; any other text is shown unchanged."""
     try:
         moment = datetime.datetime.fromisoformat(date)
     except ValueError:

@@ -144,7 +144,7 @@ def test_speed_is_relative_to_the_fastest_right_backend(results: Path) -> None:
     assert row["torch_custom"].speed is None
 
 
-def test_what_was_not_timed_is_told_with_its_reason(results: Path) -> None:
+def test_what_was_not_timed_is_listed_with_its_reason(results: Path) -> None:
     judged(results, agree_record("add", "numpy_graph"))
     left_out = {"add 65536 float32 torch_custom": "crash: killed by SIGSEGV"}
     left_out["mul 65536 float32 torch_custom"] = "error: of another op"
@@ -249,12 +249,12 @@ def _negative_time(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "message"),
     [
         (_foreign, "no gradwatch document"),
         (_newer, "schema 2, this version reads 1"),
         (_cut, "not readable as JSON"),
-        (_no_records, "it lacks an environment or a list of records"),
+        (_no_records, "it has no environment or no list of records"),
         (_binary, "not readable as JSON"),
         (_odd_verdict, "1 of 1 records are not shown: the verdict 'splendid'"),
         (_lacks_ratio, "1 of 1 records are not shown: ratio is missing"),
@@ -262,7 +262,7 @@ def _negative_time(file: Path) -> None:
     ],
 )
 def test_a_damaged_document_is_named_and_the_rest_is_shown(
-    results: Path, damage: Callable[[Path], None], told: str
+    results: Path, damage: Callable[[Path], None], message: str
 ) -> None:
     invented.write_agree(results, 5)
     damage(results / "latest" / "damaged.json")
@@ -270,9 +270,9 @@ def test_a_damaged_document_is_named_and_the_rest_is_shown(
         command, ["--results", str(results), "--output", str(results.parent / "html")]
     )
     assert "latest/damaged.json" in made.stderr
-    assert told in made.stderr
+    assert message in made.stderr
     text = said(results.parent / "html")
-    assert f"latest/damaged.json: {told}" in text or told in text
+    assert f"latest/damaged.json: {message}" in text or message in text
     assert "1 file is not shown in full" in text
     assert "19 of 20 ops as expected" in text.replace(f"of {len(op_names())}", "of 20")
 
@@ -290,7 +290,7 @@ def test_empty_results_say_so(results: Path) -> None:
     site = written(results)
     assert "No results of this machine have been read" in said(site)
     assert "No history of this machine yet" in said(site, "commits.html")
-    assert "Nothing has been judged here" in said(site, "op/add.html")
+    assert "This op has not been judged on this machine" in said(site, "op/add.html")
 
 
 def test_machines_are_never_mixed(results: Path) -> None:
@@ -310,7 +310,7 @@ def test_machines_are_never_mixed(results: Path) -> None:
     assert "No history yet" not in other
 
 
-def test_a_document_in_another_machines_folder_is_told_of(results: Path) -> None:
+def test_a_document_in_another_machines_folder_is_reported(results: Path) -> None:
     file = results / "recorded" / "other-4core" / "agree.json"
     invented.write_document(file, [agree_record("add", "numpy_graph")], environment(1))
     told = [trouble.why for trouble in read_results(results).troubles]
@@ -361,7 +361,7 @@ def test_a_folder_that_is_no_dashboard_is_left_alone(
     mine = tmp_path / "precious"
     mine.mkdir()
     (mine / "thesis.txt").write_text("all of it")
-    with pytest.raises(NotASite, match="precious is no dashboard"):
+    with pytest.raises(NotASite, match="precious is not a dashboard"):
         write_site(results, mine)
     assert (mine / "thesis.txt").read_text() == "all of it"
 

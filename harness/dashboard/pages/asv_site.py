@@ -1,4 +1,4 @@
-"""asv's own site beside the dashboard, or why there is none."""
+"""Publishes asv's own site beside the dashboard."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pathlib import Path
 
 from harness.project.paths import ROOT
 
-PATIENCE = 600  # seconds: asv publishes a thousand commits in a tenth of it
+PATIENCE = 600  # seconds: asv needs a tenth of it for a thousand commits
 
 
 @dataclass(frozen=True)
 class AsvSite:
-    """Whether asv's site was published, or else why not."""
+    """Whether asv's site was published; `why` says why not."""
 
     published: bool
     why: str = ""
 
 
 def publish_asv(results: Path, target: Path) -> AsvSite:
-    """Let asv publish its results into `target`.
+    """Run `asv publish` into `target`.
 
-    Its plug-in harness/history/asv_page.py links that site back to the dashboard.
-    Whatever goes wrong is told, and costs nothing else.
+    Our plug-in harness/history/asv_page.py links that site back to the dashboard.
+    A failure is reported; the dashboard is written without asv's site then.
     """
     if not (results / "benchmarks.json").exists():
         return AsvSite(False, "nothing has been recorded yet (asv run records)")

@@ -1,4 +1,4 @@
-"""Verdicts that differ between two commits on the same machine."""
+"""Finds the verdicts that differ between two commits on the same machine."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from harness.dashboard.standing import Standing, gathered
 
 @dataclass(frozen=True)
 class Changed:
-    """A cell that was one thing and is another."""
+    """A cell with another verdict than before."""
 
     before: Cell
     after: Cell
 
 
 def base_of(here: Standing, among: Collection[str] | None = None) -> Source | None:
-    """The newest judged document of another commit than the newest one's.
+    """The newest `agree` document of a commit before the newest one.
 
-    `among` restricts it to these commits, such as those of releases.
+    `among` restricts the choice to these commits, such as releases.
     """
     head = here.newest("agree")
     for source in here.sources:
@@ -33,7 +33,7 @@ def base_of(here: Standing, among: Collection[str] | None = None) -> Source | No
 
 
 def changed(here: Standing, base: Source) -> tuple[Changed, ...]:
-    """Cells whose verdict or whose number of unexpected tensors differs from a base."""
+    """Cells whose verdict or number of unexpected tensors differs from the base."""
     then = matrix(gathered(here.machine, [base], []))
     now = matrix(here)
     pairs = (

@@ -1,4 +1,4 @@
-"""What git knows of commits: subject, date, release. Nothing, outside a checkout."""
+"""Asks git for commits: subject, date, release. Empty outside a checkout."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from harness.dashboard.series import Commit
 
 
 def commits(root: Path) -> dict[str, Commit]:
-    """All commits that HEAD or a tag reaches, by hash, oldest first."""
+    """All commits that HEAD or a tag can reach, by hash, oldest first."""
     tags = _tags(root)
     lines = _git(root, "log", "--all", "--reverse", "--format=%H%x1f%cI%x1f%s")
-    found = {}
+    by_hash = {}
     for line in lines.splitlines():
         name, date, subject = line.split("\x1f", 2)
-        found[name] = Commit(name, date, subject, tags.get(name, ""))
-    return found
+        by_hash[name] = Commit(name, date, subject, tags.get(name, ""))
+    return by_hash
 
 
 def _tags(root: Path) -> dict[str, str]:
-    """Names of tags by the commit that they mark."""
-    told = "%(objectname) %(*objectname) %(refname:short)"
-    found = {}
+    """The names of tags, by commit."""
+    fields = "%(objectname) %(*objectname) %(refname:short)"
+    by_commit = {}
     for line in _git(
-        root, "for-each-ref", "refs/tags", f"--format={told}"
+        root, "for-each-ref", "refs/tags", f"--format={fields}"
     ).splitlines():
         *objects, name = line.split()
-        found[objects[-1]] = name  # of an annotated tag the second is the commit
-    return found
+        by_commit[objects[-1]] = name  # an annotated tag lists itself, then its commit
+    return by_commit
 
 
 def _git(root: Path, *arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""Ratios of the times of any two backends, with their intervals."""
+"""Data of the comparison page: times and ratios of any two backends or commits."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from harness.judging.known import as_expected
 
 Row = list[Any]
 
-#: Columns of a row of times; a page compares two runners by what the rows share.
+#: Columns of a row of times; the page compares the rows that two runners share.
 TIMES = ("op", "case", "dtype", "phase", "runner", "seconds", "low", "high")
-#: Columns of a ratio that was measured in turn, which is narrower than two times.
+#: Columns of a ratio that was measured in turn; its interval is narrower.
 RATIOS = ("op", "case", "dtype", "phase", "a", "b", "ratio", "low", "high", "verdict")
-#: Columns of what a commit's figures are of.
+#: Columns that identify a figure of a commit.
 FIGURES = ("op", "line", "view", "unit")
 
 
 def comparisons(here: Standing) -> dict[str, Any]:
-    """What the comparison page needs of the newest times and ratios."""
+    """The newest times and ratios, as the comparison page needs them."""
     wrong = {place for place, rs in here.judged.items() if not _right(rs)}
     times = [
         [r["op"], r["case"], r["dtype"], r["phase"], runner_of(r)]
@@ -44,12 +44,12 @@ def _right(records: Iterable[Record]) -> bool:
 
 
 def figures_of(history: History) -> list[Row]:
-    """What each figure of a commit is of, in the order of `at_commit`."""
+    """What each figure of a commit measures, in the order of `at_commit`."""
     return [[s.op, s.line, s.view, s.unit] for s in history.series]
 
 
 def at_commit(history: History, place: int) -> list[Row | None]:
-    """Value and interval of each series at a commit; None where not measured."""
+    """Value and interval of each series at a commit; None if not measured."""
     return [
         None
         if s.values[place] is None
@@ -59,5 +59,5 @@ def at_commit(history: History, place: int) -> list[Row | None]:
 
 
 def _brief(value: float | None) -> float | None:
-    """Five digits: more are noise, and would double the size of the file."""
+    """A value with five digits: more would be noise and double the file's size."""
     return None if value is None else float(f"{value:.5g}")

@@ -1,4 +1,4 @@
-"""What the page of one op shows, and the data of its charts."""
+"""The template variables of an op's page, and the data of its charts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PHASES = ("forward", "backward")
 def op_page(
     op: str, row: Mapping[str, Cell], here: Standing, history: History
 ) -> dict[str, Any]:
-    """The context of an op's template."""
+    """The variables of the op template."""
     judged = {r: here.judged[op, r] for r in row if (op, r) in here.judged}
     timed = {
         r: here.timed[op, r]
@@ -65,10 +65,10 @@ def op_page(
 def _source(op: str) -> dict[str, Any]:
     """Title, formulas and dialects of a page of the catalogue."""
     module = importlib.import_module(f"impls.ops.{op}")
-    source, told = inspect.getsource(module), module.__doc__ or ""
+    source, docstring = inspect.getsource(module), module.__doc__ or ""
     return {
-        "title": told.partition("\n")[0],
-        "paragraphs": paragraphs(told),
+        "title": docstring.partition("\n")[0],
+        "paragraphs": paragraphs(docstring),
         "dialects": dialects(source),
         "source": highlighted(source),
     }
@@ -96,7 +96,7 @@ def _pair_matrix(pairs: Mapping[str, Mapping[str, float | None]]) -> dict[str, A
 
 
 def _agreement_tables(judged: Mapping[str, Sequence[Record]]) -> list[dict[str, Any]]:
-    """For each dtype the worst by regime and runner: the table behind each chart."""
+    """For each dtype, the worst verdicts by regime and runner, as a table."""
     dtypes = sorted({r["dtype"] for several in judged.values() for r in several})
     return [_agreement_table(judged, dtype) for dtype in dtypes]
 
@@ -135,21 +135,21 @@ def _entry(record: Record | None) -> tuple[str, str, str]:
 def charts(
     context: Mapping[str, Any], regimes: Sequence[str], bandwidth: float | None
 ) -> dict[str, figures.Chart]:
-    """Charts by the name of their place on the page."""
-    found: dict[str, figures.Chart | None] = {}
+    """The charts, by the name of their place on the page."""
+    drawn: dict[str, figures.Chart | None] = {}
     for table in context["tables"]:
         dtype = table["dtype"]
         chart = figures.agreement(context["judged"], dtype, regimes)
-        found[f"agreement-{dtype}"] = chart
+        drawn[f"agreement-{dtype}"] = chart
     for dtype in sorted({r["dtype"] for r in context["times"]}):
         for phase in PHASES:
             chart = figures.times(context["timed"], dtype, phase, bandwidth)
-            found[f"times-{dtype}-{phase}"] = chart
-    return {name: chart for name, chart in found.items() if chart is not None}
+            drawn[f"times-{dtype}-{phase}"] = chart
+    return {name: chart for name, chart in drawn.items() if chart is not None}
 
 
 def history_data(series: Sequence[Series]) -> list[dict[str, Any]]:
-    """Series for the history chart: the page's script shows one view at a time."""
+    """The series of the history chart; the page's script shows one view at a time."""
     return [
         {
             "line": s.line,

@@ -1,4 +1,4 @@
-"""What the first page shows of a machine."""
+"""The template variables of a machine's first page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.dashboard.sources import Record
 from harness.dashboard.standing import Standing, runner_of
 from harness.judging.known import as_expected
 
-MOST_MOVES = 30  # of a page; the pages of the ops have all of them
+MOST_MOVES = 30  # on this page; the pages of the ops show all
 
 Cells = Mapping[str, Mapping[str, Cell]]
 
@@ -30,7 +30,7 @@ class Fault:
 
     @property
     def repro(self) -> str:
-        """The command that shows it again."""
+        """The command that reproduces it."""
         command = f"gradwatch agree --case '{self.first['case']}'"
         command += f" --backend {self.first['backend']}"
         device = self.first["device"]
@@ -40,7 +40,7 @@ class Fault:
 def overview(
     here: Standing, cells: Cells, history: History, known: Mapping[str, Commit]
 ) -> dict[str, Any]:
-    """The context of the overview's template."""
+    """The variables of the overview template."""
     records = [r for several in here.judged.values() for r in several]
     wrong = [r for r in records if not as_expected(r)]
     listed = [r for r in records if r["verdict"] == r["expected_verdict"] != "agree"]
@@ -65,12 +65,12 @@ def overview(
 
 
 def _shown(cells: Cells) -> tuple[str, ...]:
-    """The columns: a backend of which nothing is known at all is still one."""
+    """The columns; a backend without any results has one, too."""
     return tuple(next(iter(cells.values()), {}))
 
 
 def faults(records: Sequence[Record]) -> list[Fault]:
-    """Records grouped by op, runner and verdict, each with its worst."""
+    """Records grouped by op, runner and verdict; each group keeps its worst record."""
     groups: dict[tuple[str, str, str], list[Record]] = {}
     for record in records:
         key = (record["op"], runner_of(record), record["verdict"])
@@ -82,7 +82,7 @@ def faults(records: Sequence[Record]) -> list[Fault]:
 
 
 def _headline(cells: Cells) -> dict[str, int]:
-    """Ops of which every backend that was asked is right, and all that were judged."""
+    """Counts of ops: right on every backend that ran, judged, and all."""
     judged = {
         op: [c for c in row.values() if c.verdict not in ("none", "missing")]
         for op, row in cells.items()
@@ -100,7 +100,7 @@ def _versions(records: Sequence[Record]) -> list[tuple[str, str]]:
 def _changes(
     here: Standing, history: History, known: Mapping[str, Commit]
 ) -> list[dict[str, Any]]:
-    """What is different since the last commit that was run, and the last release."""
+    """What changed since the last commit that was run, and since the last release."""
     releases = {name for name, commit in known.items() if commit.tag}
     place = history.release
     last = len(history.commits) - 2

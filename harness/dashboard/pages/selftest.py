@@ -1,4 +1,4 @@
-"""What `gradwatch selftest` found: which judge catches what, and whom it accuses."""
+"""The tables of `gradwatch selftest`: what each judge catches and falsely rejects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.dashboard.sources import Source
 
 @dataclass(frozen=True)
 class Selftest:
-    """Shares by judge: rows of (precision, effect, how many, share by judge)."""
+    """Rows of (precision, effect, number of runs, share of each judge)."""
 
     judges: tuple[str, ...]
     caught: tuple[tuple[str, str, int, Mapping[str, float]], ...]
@@ -20,22 +20,22 @@ class Selftest:
 
 
 def selftest(source: Source | None) -> Selftest | None:
-    """The tables of a document, or None where there is none of that form."""
+    """The tables of a document; None if it does not have this form."""
     if source is None:
         return None
-    told: Mapping[str, Any] = source.summary
+    summary: Mapping[str, Any] = source.summary
     try:
         caught = tuple(
             (str(r["dtype"]), str(r["effect"]), int(r["runs"]), _shares(r["caught"]))
-            for r in told["detection"]
+            for r in summary["detection"]
         )
         accused = tuple(
             (str(r["dtype"]), "right", int(r["tensors"]), _shares(r["accused"]))
-            for r in told["false_alarms"]
+            for r in summary["false_alarms"]
         )
         required = tuple(
             (str(r["required"]), str(r["found"]), bool(r["met"]))
-            for r in told["requirements"]
+            for r in summary["requirements"]
         )
     except (KeyError, TypeError, ValueError):
         return None
@@ -43,5 +43,5 @@ def selftest(source: Source | None) -> Selftest | None:
     return Selftest(tuple(dict.fromkeys(names)), caught, accused, required)
 
 
-def _shares(told: Mapping[str, Any]) -> dict[str, float]:
-    return {str(judge): float(share) for judge, share in dict(told).items()}
+def _shares(shares: Mapping[str, Any]) -> dict[str, float]:
+    return {str(judge): float(share) for judge, share in dict(shares).items()}

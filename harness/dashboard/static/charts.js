@@ -1,5 +1,5 @@
-// Charts are drawn by Bokeh, which is read when the first of them comes near the screen.
-// A chart is a frame of Bokeh's (frames.js) and points; see harness/dashboard/figures.py.
+// Charts are drawn by Bokeh, which is loaded when the first chart comes near the screen.
+// A chart is a Bokeh frame (frames.js) plus points; see harness/dashboard/figures.py.
 "use strict"
 
 {
@@ -25,7 +25,7 @@
     bytes: [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]],
   }
   gradwatch.unit = "seconds"
-  gradwatch.told = (value, unit) => {
+  gradwatch.formatted = (value, unit) => {
     if (value == null) return ""
     if (!units[unit]) return `${+value.toPrecision(3)} ${unit ?? ""}`.trim()
     const [size, name] = units[unit].find(u => value >= 0.9995 * u[0]) ?? units[unit].at(-1)
@@ -143,7 +143,7 @@
   }
   gradwatch.fail = fail
 
-  // A frame may be drawn several times on a page: its models need names of their own.
+  // A frame can be drawn several times on a page, so its models need unique names.
   const cloned = (frame, name) =>
     JSON.parse(JSON.stringify(gradwatch.data.frames[frame]).replace(/"(p\d+)"/g, `"$1-${name}"`))
 

@@ -1,18 +1,18 @@
-// The comparison page: ratios of what A and B share, as chosen in the form.
+// The comparison page: ratios of all figures that both A and B have.
 "use strict"
 
 {
   const data = gradwatch.data.compare
   const form = document.getElementById("choice")
   const body = document.querySelector("#ratios tbody")
-  const told = document.getElementById("told")
+  const summary = document.getElementById("summary")
   const chart = document.querySelector(".chart")
-  const FIRST = 100 // rows shown at once: more are slow to lay out
+  const FIRST = 100 // rows shown at first: more make the page slow
   const more = document.getElementById("more")
 
   const key = (...parts) => parts.join("\u001f")
 
-  // Ratio of two figures with the widest interval that both of theirs allow.
+  // The ratio of two figures, with the widest interval that both intervals allow.
   const ratioOf = (a, b) => ({
     value: b[0] / a[0],
     low: a[2] && b[1] ? b[1] / a[2] : null,
@@ -89,7 +89,7 @@
     link.textContent = row.op
     const interval = row.low == null ? "" : `${three(row.low)} to ${three(row.high)}`
     const cells = [link, row.what, `${three(row.value)}×`, interval, row.verdict,
-      gradwatch.told(row.a, row.unit), gradwatch.told(row.b, row.unit)]
+      gradwatch.formatted(row.a, row.unit), gradwatch.formatted(row.b, row.unit)]
     const values = [null, null, row.value, row.low, null, row.a, row.b]
     cells.forEach((content, i) => {
       const cell = made.insertCell()
@@ -108,12 +108,12 @@
     const points = {
       x: sorted.map((_, i) => i + 1), y: sorted.map(r => r.value),
       low: sorted.map(r => r.low), high: sorted.map(r => r.high), runner: sorted.map(r => r.op),
-      what: sorted.map(r => r.what), told: sorted.map(r => `${three(r.value)}× ${r.verdict}`),
+      what: sorted.map(r => r.what), detail: sorted.map(r => `${three(r.value)}× ${r.verdict}`),
     }
     gradwatch.fill("ratios", {frame: "ratios", points, colours: sorted.map(r => colours[kind(r)])})
   }
 
-  // All rows are put in order, not only those in the table.
+  // Sorts all rows, not only those that are shown.
   const columns = ["op", "what", "value", "low", "verdict", "a", "b"]
   const order = (rows, column, descending) => {
     const key = columns[column]
@@ -138,7 +138,7 @@
     more.textContent = `Show all ${kept.length} rows`
     picture(kept)
     const count = (word) => kept.filter(r => r.verdict.includes(word)).length
-    told.textContent = kept.length
+    summary.textContent = kept.length
       ? `${kept.length} of ${rows.length} comparisons: B is slower in ${count("slower")}, faster in ${count("faster")}; ` +
         `geometric mean ${three(geometricMean(kept))}×.`
       : rows.length ? "No comparison is left: change the filter." : "A and B have no figure in common."
@@ -151,7 +151,7 @@
       rows = found.map(r => ({...r, verdict: r.verdict ?? judged(r)}))
       show()
     } catch (error) {
-      told.textContent = `Not compared: ${error.message}.`
+      summary.textContent = `Not compared: ${error.message}.`
     }
   }
 
@@ -171,7 +171,7 @@
     compute()
   }
 
-  // The address holds the choice, so that it can be sent to a colleague.
+  // The address contains the choice, so that it can be shared.
   const keep = () => {
     const parameters = new URLSearchParams({mode: form.mode.value, a: form.a.value, b: form.b.value})
     if (form.filter.value) parameters.set("filter", form.filter.value)

@@ -1,4 +1,4 @@
-// What every page needs: the scheme, and tables that can be sorted.
+// Code of every page: the colour scheme, and sorting of tables.
 "use strict"
 
 const gradwatch = {data: {}}
@@ -10,7 +10,7 @@ gradwatch.dark = () => {
   return chosen ? chosen === "dark" : darkWanted.matches
 }
 
-// A page opened from a file may be refused a store; then the choice lasts for the page.
+// A page opened as a file may have no storage; the choice then lasts for this page only.
 const remembered = (choice) => {
   try {
     if (choice !== undefined) localStorage.setItem("gradwatch-theme", choice)
@@ -41,7 +41,7 @@ gradwatch.setUpTheme = () => {
   show()
 }
 
-// Numbers sort as numbers; what is marked data-value sorts by that.
+// Numbers sort as numbers; a cell with data-value sorts by that value.
 const keyOf = (row, column) => {
   const cell = row.cells[column]
   const said = cell.dataset.value ?? cell.textContent.trim()

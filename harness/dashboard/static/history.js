@@ -7,20 +7,20 @@
   const select = document.getElementById("view")
   const commit = (i) => gradwatch.data.commits[i].join(" ")
 
-  // A ratio may be 0, which no logarithmic axis has: it is drawn below all others.
+  // A ratio can be 0, which a logarithmic axis cannot show: it is drawn below all others.
   const zeroOf = (series) => {
     const positive = series.flatMap(s => s.values).filter(v => v > 0)
     return positive.length ? Math.min(...positive) / 2 : 1
   }
 
   const pointsOf = (series) => {
-    const points = {x: [], y: [], low: [], high: [], runner: [], what: [], told: []}
+    const points = {x: [], y: [], low: [], high: [], runner: [], what: [], detail: []}
     const zero = zeroOf(series)
     for (const {line, unit, values, low, high} of series) {
       values.forEach((value, i) => {
         if (value === null) return
         const row = {x: i, y: value || zero, low: low[i] || null, high: high[i] || null, runner: line,
-          what: commit(i), told: gradwatch.told(value, unit)}
+          what: commit(i), detail: gradwatch.formatted(value, unit)}
         for (const [key, cell] of Object.entries(row)) points[key].push(cell)
       })
     }
@@ -52,7 +52,7 @@
 
   const tabulate = (series) => {
     const rows = gradwatch.data.commits.map((_, i) =>
-      row("td", [commit(i), ...series.map(s => gradwatch.told(s.values[i], s.unit))]))
+      row("td", [commit(i), ...series.map(s => gradwatch.formatted(s.values[i], s.unit))]))
     const head = row("th", ["commit", ...series.map(s => s.line)])
     document.getElementById("history-table").replaceChildren(head, ...rows.reverse())
   }

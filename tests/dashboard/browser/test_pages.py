@@ -192,7 +192,7 @@ def test_an_exact_result_is_drawn_though_the_axis_is_logarithmic(
     select.select_by_visible_text(accuracy)
     shown = points(chromium, "history")
     assert len(shown["x"]) == invented.COMMITS * len(backend_names())
-    assert {text.split()[0] for text in shown["told"]} == {"0"}
+    assert {text.split()[0] for text in shown["detail"]} == {"0"}
 
 
 def test_ratios_are_sorted_by_keyboard(chromium: Chrome, site: Path) -> None:
