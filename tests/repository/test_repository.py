@@ -145,11 +145,16 @@ def test_ci_runs_what_the_readme_names_as_the_test_command():
     assert [line for line in commands if not line.startswith("#")] == [
         "set -euo pipefail",
         'cd "$(dirname "${BASH_SOURCE[0]}")/.."',
+        "scripts/system-packages",
         "make test",
         "make test-slow",
     ]
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
-    assert re.findall(r"- run: (.*)", workflow) == ["make test", "make test-slow"]
+    assert re.findall(r"- run: (.*)", workflow) == [
+        "scripts/system-packages",
+        "make test",
+        "make test-slow",
+    ]
 
 
 def test_a_bare_make_lists_every_target_with_a_line_of_help():
