@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.judging import rounding_choices, rounding_functions
 from impls.graph import Node
 
 Array = NDArray[Any]
@@ -121,6 +122,8 @@ def _terms(node: Node) -> int:
         return node.inputs[0].shape[-1]
     if node.primitive.name in ("sum", "sum_to"):
         return node.inputs[0].size // node.size
+    if node.primitive.name == "cumulative_sum":
+        return int(node.shape[node.attributes["axis"]])
     if node.primitive.name == "scatter_add":
         return int(_terms_of_scatter(node).max(initial=1))
     return 1
@@ -299,6 +302,8 @@ def _contested(at: _At) -> NDArray[np.bool_]:
     """Elements that rounding could make, or unmake, the largest along the axis."""
     x, axis = at.node.inputs[0].value, at.node.attributes["axis"]
     blur = at.u * at.e[0]
+    if not x.size:
+        return np.zeros(x.shape, bool)
     reach = np.max(x - blur, axis=axis, keepdims=True) - blur
     contenders = np.sum(x >= reach, axis=axis, keepdims=True)
     contested: NDArray[np.bool_] = (blur > 0) & (x >= reach) & (contenders > 1)
@@ -320,7 +325,7 @@ def _sign(at: _At) -> Error:
 
 def _largest(at: _At) -> Error:
     axis, keepdims = (at.node.attributes[name] for name in ("axis", "keepdims"))
-    return np.asarray(np.max(at.e[0], axis=axis, keepdims=keepdims))
+    return np.asarray(np.max(at.e[0], axis=axis, keepdims=keepdims, initial=0.0))
 
 
 def _copied(at: _At) -> Error:
@@ -363,6 +368,8 @@ ERROR: dict[str, Callable[[_At], Error]] = {
     "broadcast_to": _copied,
     "gather": _copied,
     "scatter_add": _scattered,
+    **rounding_functions.RULES,
+    **rounding_choices.RULES,
 }
 #: Primitives that the engine of older commits has, whose history is judged today.
 FORMER = {"take": _copied, "put": _copied}

@@ -1,5 +1,7 @@
 """The engine: the two sweeps, every primitive's rule, and what it cannot do."""
 
+import operator
+import re
 import zlib
 
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 from impls import graph
 from tests.balls import balls, digits, precise
+from tests.primitives import ALL, DRAWN, TRIALS, any_sign
 
 STEP = 2.0**-130
 
@@ -64,11 +67,84 @@ def test_a_cotangent_of_another_shape_is_refused():
         graph.gradient([graph.exp(x)], [np.ones(2)], [x])
 
 
-def test_what_the_engine_lacks_is_named_with_the_nearest():
-    with pytest.raises(AttributeError, match="no 'cosh'; did you mean 'cos'"):
-        graph.cosh  # noqa: B018  # looking it up is the point
-    with pytest.raises(AttributeError, match="it has abs, add"):
-        graph.zzzz  # noqa: B018  # as above
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("matmull", "did you mean 'matmul'"),
+        ("zzzz", "it has abs, acos"),
+        ("relu", r"write it as xp.maximum\(x, 0.0\)"),
+        ("cumsum", "write it as xp.cumulative_sum"),
+    ],
+)
+def test_what_the_engine_lacks_is_named_with_the_nearest_or_how_to_write_it(name, hint):
+    x = graph.variable(np.ones(3))
+    for holder in (graph, x):
+        with pytest.raises(AttributeError, match=f"no {name!r}; {hint}"):
+            getattr(holder, name)
+
+
+@pytest.mark.parametrize("name", graph.engine.WRITTEN_AS)
+def test_what_a_hint_tells_to_write_exists(name):
+    assert name not in graph.FUNCTIONS
+    for said in re.findall(r"xp\.(\w+)", graph.engine.WRITTEN_AS[name]):
+        assert said in graph.FUNCTIONS
+
+
+def test_internal_names_are_not_suggested():
+    assert not {"share", "pick", "step", "compare", "logical"} & set(graph.FUNCTIONS)
+
+
+# Comparisons --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge"])
+def test_a_comparison_builds_a_node_of_truth_values(name):
+    compare = getattr(operator, name)
+    numbers, others = np.array([1.0, 2.0, np.nan]), np.array([1.0, 3.0, 1.0])
+    node = compare(graph.variable(numbers), others)
+    assert node.dtype == bool
+    np.testing.assert_array_equal(node.value, compare(numbers, others))
+    np.testing.assert_array_equal(
+        compare(others, graph.variable(numbers)).value, compare(others, numbers)
+    )
+
+
+def test_a_node_has_no_truth_value():
+    x = graph.variable(np.ones(1))
+    for ask in (bool, lambda node: node and x, lambda node: 0 < node < 2):
+        with pytest.raises(TypeError, match=r"write\s+xp.where|Write xp.where"):
+            ask(x == 1.0)
+
+
+def test_a_formula_multiplied_by_a_comparison_is_multiplied_by_its_numbers():
+    x = graph.variable(np.array([0.0, 2.0]))
+    y = x + 3.0 * (x == 0.0)
+    (dx,) = graph.gradient([y], [np.ones(2)], [x])
+    assert y.value.tolist() == [3.0, 2.0]
+    assert dx.value.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "longdouble"])
+def test_integers_take_the_precision_of_what_they_meet(dtype):
+    x = graph.variable(np.array([1.0, 2.0], dtype))
+    whole = graph.variable(np.array([3, 4]))
+    y = graph.where(whole > 3, x * whole, 1.0) + 0.5 * (x > 1.0) + graph.argmax(x)
+    (dx,) = graph.gradient([y], [np.ones(2)], [x])
+    assert y.dtype == y.value.dtype == dx.value.dtype == np.dtype(dtype)
+    assert y.value.tolist() == [2.0, 9.5]
+    assert graph.gradient([y], [np.ones(2)], [whole]) == [None]
+
+
+def test_a_fraction_times_integers_of_no_precision_is_refused():
+    with pytest.raises(TypeError, match=r"write xp.astype\(integers, x.dtype\)"):
+        graph.variable(np.array([3, 4])) * 0.5
+
+
+@pytest.mark.parametrize("index", [lambda x: x > 1.0, lambda x: graph.argmax(x)])
+def test_an_index_that_rounding_could_change_is_refused(index):
+    x = graph.variable(np.array([1.0, 2.0]))
+    with pytest.raises(IndexError, match="rounding"):
+        x[index(x)]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "longdouble"])
@@ -79,75 +155,18 @@ def test_python_numbers_take_the_precision_of_the_graph(dtype):
     assert y.value.dtype == dx.value.dtype == np.dtype(dtype)
 
 
-def positive(rng, shape):
-    return 0.5 + rng.random(shape)
-
-
-def any_sign(rng, shape):
-    return rng.standard_normal(shape)
-
-
-# What each primitive is tried on: a function of nodes, and shapes of its inputs.
-TRIALS = {
-    "add": (lambda a, b: a + b, [(2, 3), (3,)]),
-    "subtract": (lambda a, b: a - b, [(3, 1), (1, 4)]),
-    "multiply": (lambda a, b: a * b, [(2, 3), ()]),
-    "divide": (lambda a, b: a / b, [(2, 1), (2, 3)]),
-    "negative": (lambda a: -a, [(3,)]),
-    "exp": (graph.exp, [(3,)]),
-    "exp2": (graph.exp2, [(3,)]),
-    "log": (graph.log, [(3,)]),
-    "sqrt": (graph.sqrt, [(3,)]),
-    "square": (graph.square, [(3,)]),
-    "sin": (graph.sin, [(3,)]),
-    "cos": (graph.cos, [(3,)]),
-    "tanh": (graph.tanh, [(3,)]),
-    "sigmoid": (graph.sigmoid, [(3,)]),
-    "abs": (graph.abs, [(3,)]),
-    "sign": (lambda a: a * graph.sign(a, at_tie=0.0), [(3,)]),
-    "stop_gradient": (
-        lambda a: a * graph.stop_gradient(graph.variable(balls(3.0))),
-        [()],
-    ),
-    "maximum": (graph.maximum, [(2, 3), (3,)]),
-    "share": (lambda a, b: a * graph.share(a, b, at_tie=1.0), [(3,), (3,)]),
-    "max": (lambda a: graph.max(a, axis=0), [(4, 3)]),
-    "pick": (lambda a: a * graph.pick(a, axis=1, convention="even"), [(2, 3)]),
-    "argmax": (lambda a: a + graph.argmax(a, axis=0), [(3,)]),
-    "sum": (lambda a: graph.sum(a, axis=(0, 2)), [(2, 3, 2)]),
-    "sum_to": (lambda a: graph.sum_to(a, shape=(3, 1)), [(2, 3, 4)]),
-    "matmul": (graph.matmul, [(2, 1, 2, 3), (2, 3, 2)]),
-    "reshape": (lambda a: graph.reshape(a, (3, 2)), [(2, 3)]),
-    "permute_dims": (lambda a: graph.permute_dims(a, (2, 0, 1)), [(2, 3, 4)]),
-    "broadcast_to": (lambda a: graph.broadcast_to(a, (2, 3, 4)), [(3, 1)]),
-    "gather": (
-        lambda a, b: graph.gather(a, b, index=[[8, 0, -1], [1, 7, 1]]),
-        [(2, 3), (3,)],
-    ),
-    "scatter_add": (
-        lambda a: graph.scatter_add(a, index=[[5, 0, 5], [-1, 5, 2]], shape=(3, 2)),
-        [(2, 3)],
-    ),
-}
+@pytest.mark.parametrize("name", ALL)
+def test_a_node_knows_its_dtype_before_its_value(name):
+    function, shapes = ALL[name]
+    rng = np.random.default_rng(2)
+    draw = DRAWN.get(name, any_sign)
+    leaves = [graph.variable(draw(rng, s).astype("float32")) for s in shapes]
+    for node in graph.topological_order([function(*leaves)]):
+        assert node.dtype == node.value.dtype, node
 
 
 def test_every_primitive_is_tried():
     assert set(TRIALS) == set(graph.PRIMITIVES)
-
-
-# What is composed of primitives, tried in the same way.
-COMPOSED = {
-    "row": (lambda a: a[1], [(3, 2)]),
-    "repeated rows": (lambda a: a[np.array([1, 1, 0, 1])], [(3, 2)]),
-    "slices": (lambda a: a[::-1, ..., None, 1:], [(3, 2, 3)]),
-    "mask": (lambda a: a[np.array([True, False, True])], [(3, 2)]),
-    "put": (lambda a: graph.put(a, index=1, shape=(3, 2)), [(2,)]),
-    "put, repeated": (
-        lambda a: graph.put(a, index=np.array([1, 1]), shape=(3, 2)),
-        [(2, 2)],
-    ),
-}
-ALL = TRIALS | COMPOSED
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -155,7 +174,7 @@ def test_a_rule_is_the_derivative_to_25_digits(name):
     """Differences of the forward in 400-bit balls share no rule with the engine."""
     function, shapes = ALL[name]
     rng = np.random.default_rng(zlib.crc32(name.encode()))
-    draw = positive if name in ("log", "sqrt", "divide") else any_sign
+    draw = DRAWN.get(name, any_sign)
     with precise():
         arrays = [balls(draw(rng, shape)) for shape in shapes]
         leaves = [graph.variable(a) for a in arrays]

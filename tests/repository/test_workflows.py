@@ -148,13 +148,13 @@ def test_an_origin_that_cannot_be_reached_is_told(origin):
         ("ops/square.py", ["square"], backend_names()),
         ("backends/torch_custom.py", op_names(), ["torch_custom"]),
         ("backends/_torchlike.py", op_names(), backend_names()),
-        ("graph.py", op_names(), backend_names()),
+        ("graph/engine.py", op_names(), backend_names()),
         ("ops/gone.py", [], []),
     ],
 )
 def test_a_file_concerns_what_runs_it(tmp_path, file, ops, backends):
     commits = repository(tmp_path / "r", ["softmax"])
-    (tmp_path / "r" / "impls" / "backends").mkdir()
+    (tmp_path / "r" / "impls" / file).parent.mkdir(exist_ok=True)
     (tmp_path / "r" / "impls" / file).write_text("changed")
     (tmp_path / "r" / "notes.txt").write_text("changed")
     git(tmp_path / "r", "add", "-A")

@@ -1,0 +1,87 @@
+"""A small automatic differentiation engine on NumPy.
+
+Calling a function of this package only *builds* a graph: a `Node` remembers its
+`Primitive` and its input nodes. `forward` walks the graph in topological order
+(post-order depth-first search from the outputs) and fills in the values; `gradient`
+walks it in reverse and *adds* what reaches a node by several paths. A rule returns
+nodes, not numbers, so a gradient is a node of the same graph: it can be evaluated,
+inspected, and given a running error, like any other.
+
+    x, w = variable(np.ones(3)), variable(np.arange(3.0))
+    y = sum(exp(x) * w)
+    dx, dw = gradient([y], [np.ones(())], [x, w])
+    dx.value
+
+The package is itself the `xp` that an op's formula is called with: names and arguments
+are those of the array API standard (2024.12), plus `sigmoid`, `exp2`, `erf`, `erfc`,
+`rsqrt`, `logsumexp`, `einsum`, `pad`, `sliding_windows`, `gather`, `scatter_add` and
+`stop_gradient`. Functions are methods, too: x.sum(axis=0). What is lacking raises
+AttributeError with the nearest name, or with how to write it.
+
+One idea a file: engine.py (nodes and sweeps), moves.py and indexing.py (where elements
+go), choices.py (comparisons, where), elementwise.py and special.py, selection.py
+(maxima), arithmetic.py, reductions.py, products.py, creation.py (constants).
+"""
+
+from typing import Any
+
+from impls.graph import (  # each registers what formulas may call
+    arithmetic,
+    choices,
+    creation,
+    elementwise,
+    indexing,
+    moves,
+    products,
+    reductions,
+    selection,
+)
+from impls.graph.engine import (
+    FUNCTIONS,
+    PRIMITIVES,
+    Array,
+    Builder,
+    Node,
+    Primitive,
+    forward,
+    gradient,
+    miss,
+    primitive,
+    topological_order,
+    variable,
+)
+from impls.graph.selection import SELECTIONS, TIES, pick, share, ties
+
+__all__ = [
+    "FUNCTIONS",
+    "PRIMITIVES",
+    "SELECTIONS",
+    "TIES",
+    "Array",
+    "Builder",
+    "Node",
+    "Primitive",
+    "arithmetic",
+    "choices",
+    "creation",
+    "elementwise",
+    "forward",
+    "gradient",
+    "indexing",
+    "moves",
+    "pick",
+    "primitive",
+    "products",
+    "reductions",
+    "selection",
+    "share",
+    "ties",
+    "topological_order",
+    "variable",
+]
+
+globals().update(FUNCTIONS | creation.CONSTANTS)
+
+
+def __getattr__(name: str) -> Any:
+    return miss(name)

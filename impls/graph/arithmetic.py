@@ -1,0 +1,124 @@
+"""Addition to division, what is made of them, and powers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from impls.graph.choices import equal, greater_equal, logical_and, where
+from impls.graph.elementwise import floor, log, sqrt, square
+from impls.graph.engine import (
+    FLOATING,
+    Builder,
+    Node,
+    as_nodes,
+    broadcasting,
+    fit,
+    primitive,
+    public,
+)
+from impls.graph.moves import stop_gradient
+from impls.graph.selection import abs, maximum
+
+
+def _subtract_rule(dy: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
+    """The minus after the sum over copies, which leaves fewer elements to turn."""
+    return fit(dy, y.shape, a.shape), -fit(dy, y.shape, b.shape)
+
+
+def _divide_rule(dy: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
+    da = dy / b
+    return fit(da, y.shape, a.shape), -fit(da * y, y.shape, b.shape)
+
+
+@broadcasting
+def _pow_rule(dy: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
+    """At exponents of 0 the power is constant; 0 to a power stays 0 as that moves."""
+    slope = where(equal(b, 0.0), 0.0, b * _pow(a, b - 1.0))
+    flat = logical_and(equal(a, 0.0), greater_equal(b, 0.0))
+    growth = where(flat, 0.0, y * log(where(flat, 1.0, a)))
+    return dy * slope, dy * growth
+
+
+@broadcasting
+def _atan2_rule(dy: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
+    squares = a * a + b * b
+    return dy * (b / squares), -(dy * (a / squares))
+
+
+add = public(primitive("add", np.add, broadcasting(lambda dy, y, a, b: (dy, dy))))
+subtract = public(primitive("subtract", np.subtract, _subtract_rule))
+multiply = public(
+    primitive(
+        "multiply", np.multiply, broadcasting(lambda dy, y, a, b: (dy * b, dy * a))
+    )
+)
+divide = public(primitive("divide", np.divide, _divide_rule, floating=True))
+negative = public(primitive("negative", np.negative, lambda dy, y, a: (-dy,)))
+_pow = primitive("pow", np.power, _pow_rule, floating=True)
+
+
+def _atan2(a: Any, b: Any) -> Any:
+    if a.dtype != object:
+        return np.arctan2(a, b)
+    return np.frompyfunc(lambda s, t: type(s).atan2(s, t), 2, 1)(a, b)
+
+
+atan2 = public(primitive("atan2", _atan2, _atan2_rule, floating=True))
+
+
+@public
+def positive(x: Any) -> Node:
+    """The same."""
+    return as_nodes((x,))[0]
+
+
+@public
+def reciprocal(x: Any) -> Node:
+    """1 / x."""
+    return divide(1.0, x)
+
+
+@public
+def rsqrt(x: Any) -> Node:
+    """1 / sqrt(x)."""
+    return divide(1.0, sqrt(x))
+
+
+_WRITTEN_OUT: dict[float, Builder] = {
+    -1: reciprocal,
+    0.5: sqrt,
+    1: positive,
+    2: square,
+}
+
+
+@public
+def pow(a: Any, b: Any) -> Node:
+    """a to the power of b; b of 2, 1, 1/2, -1 is written out."""
+    plain = isinstance(a, Node) and a.dtype.kind in FLOATING and type(b) in (int, float)
+    if plain and b in _WRITTEN_OUT:
+        return _WRITTEN_OUT[b](a)
+    return _pow(a, b)
+
+
+@public
+def hypot(a: Any, b: Any) -> Node:
+    """sqrt(a^2 + b^2), scaled so that squares neither overflow nor underflow."""
+    a, b = as_nodes((a, b), floating=True)
+    largest = stop_gradient(maximum(abs(a), abs(b)))  # the root is homogeneous in it
+    scale = where(logical_and(largest > 0.0, largest < np.inf), largest, 1.0)
+    return scale * sqrt(square(a / scale) + square(b / scale))
+
+
+@public
+def floor_divide(a: Any, b: Any) -> Node:
+    """The whole number below a / b."""
+    return floor(divide(a, b))
+
+
+@public
+def remainder(a: Any, b: Any) -> Node:
+    """a - b * floor(a / b): it has the sign of b."""
+    return subtract(a, multiply(b, floor_divide(a, b)))

@@ -1,0 +1,151 @@
+"""Comparisons, logic, and `where`.
+
+A comparison is a node like any other, and has no gradient. Rounding may turn it around:
+what that costs stands in harness/judging/rounding_choices.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from impls.graph.engine import (
+    PRIMITIVES,
+    Array,
+    Node,
+    as_nodes,
+    broadcasting,
+    no_gradient,
+    primitive,
+    public,
+    to_bool,
+    variable,
+)
+
+COMPARISONS = {
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+}
+LOGIC = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
+
+
+def _compared(a: Array, b: Array, how: str) -> Array:
+    return np.asarray(COMPARISONS[how](a, b), bool)
+
+
+_compare = primitive("compare", _compared, no_gradient, dtype=to_bool)
+_logical = primitive(
+    "logical",
+    lambda a, b, how: np.asarray(LOGIC[how](a, b), bool),
+    no_gradient,
+    dtype=to_bool,
+)
+
+
+@public
+def equal(a: Any, b: Any) -> Node:
+    """a == b."""
+    return _compare(a, b, how="equal")
+
+
+@public
+def not_equal(a: Any, b: Any) -> Node:
+    """a != b."""
+    return _compare(a, b, how="not_equal")
+
+
+@public
+def less(a: Any, b: Any) -> Node:
+    """a < b."""
+    return _compare(a, b, how="less")
+
+
+@public
+def less_equal(a: Any, b: Any) -> Node:
+    """a <= b."""
+    return _compare(a, b, how="less_equal")
+
+
+@public
+def greater(a: Any, b: Any) -> Node:
+    """a > b."""
+    return _compare(a, b, how="greater")
+
+
+@public
+def greater_equal(a: Any, b: Any) -> Node:
+    """a >= b."""
+    return _compare(a, b, how="greater_equal")
+
+
+def condition(value: Any) -> Node:
+    """A node of truth values: what is not 0."""
+    if not isinstance(value, Node):
+        return variable(np.asarray(value, bool))
+    return value if value.dtype == bool else not_equal(value, 0)
+
+
+@public
+def logical_and(a: Any, b: Any) -> Node:
+    """Both."""
+    return _logical(condition(a), condition(b), how="and")
+
+
+@public
+def logical_or(a: Any, b: Any) -> Node:
+    """At least one."""
+    return _logical(condition(a), condition(b), how="or")
+
+
+@public
+def logical_xor(a: Any, b: Any) -> Node:
+    """Exactly one."""
+    return _logical(condition(a), condition(b), how="xor")
+
+
+@public
+def logical_not(a: Any) -> Node:
+    """The other truth value."""
+    return _logical(condition(a), variable(np.asarray(True)), how="xor")
+
+
+@public
+def isnan(x: Any) -> Node:
+    """Whether elements are not a number."""
+    return not_equal(x, x)
+
+
+@public
+def isinf(x: Any) -> Node:
+    """Whether elements are infinite."""
+    return logical_or(equal(x, np.inf), equal(x, -np.inf))
+
+
+@public
+def isfinite(x: Any) -> Node:
+    """Whether elements are neither infinite nor nan."""
+    return logical_and(less(x, np.inf), greater(x, -np.inf))
+
+
+# where ----------------------------------------------------------------------------
+
+
+@broadcasting
+def _where_rule(dy: Node, y: Node, c: Node, a: Node, b: Node) -> list[Node | None]:
+    return [None, where(c, dy, 0.0), where(c, 0.0, dy)]
+
+
+primitive("where", np.where, _where_rule, dtype=lambda c, a, b: a)
+
+
+@public
+def where(c: Any, a: Any, b: Any) -> Node:
+    """Elements of a where the condition holds, of b elsewhere."""
+    chosen = condition(c)
+    a, b = as_nodes((a, b), like=chosen)
+    return Node(PRIMITIVES["where"], (chosen, a, b))

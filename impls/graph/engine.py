@@ -1,0 +1,456 @@
+"""Nodes, the two sweeps over them, and how primitives are registered.
+
+Source of the sweeps: Griewank and Walther, Evaluating Derivatives, 2nd ed., ch. 3.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+FLOATING = "fO"  # kinds of dtype: floating, and objects (numbers of an exact library)
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """A function of arrays, and the VJP rule that says its gradient in nodes.
+
+    `gradient(dy, y, *inputs, **attributes)` returns one node (or None where no
+    gradient flows) for each input; `dy` is the cotangent of the output node `y`.
+    `dtype(*input dtypes, **attributes)` is the output's; that of the first input
+    where nothing is said. A `floating` primitive takes integers as floating numbers.
+    """
+
+    name: str
+    compute: Callable[..., Any]
+    gradient: Callable[..., Sequence[Node | None]]
+    dtype: Callable[..., np.dtype[Any]] | None = None
+    floating: bool = False
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+#: What formulas call, by name: xp.<name>(x, ...), and as a method x.<name>(...).
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+PRIMITIVES: dict[str, Primitive] = {}
+
+
+def public(function: Function) -> Function:
+    """Decorator: formulas may call this function by its name."""
+    FUNCTIONS[function.__name__] = function
+    return function
+
+
+def _operator(name: str) -> Callable[..., Node]:
+    def method(self: Node, *others: Any) -> Node:
+        return cast(Node, FUNCTIONS[name](self, *others))
+
+    return method
+
+
+def _reflected(name: str) -> Callable[..., Node]:
+    def method(self: Node, other: Any) -> Node:
+        return cast(Node, FUNCTIONS[name](other, self))
+
+    return method
+
+
+class Node:
+    """A value that is known, or that a primitive will compute from its inputs.
+
+    Attributes:
+        dtype: Of the value, known before the value is.
+        floating: The floating dtype of the value, or of what it was computed from;
+            None where neither the node nor anything behind it is floating.
+    """
+
+    __slots__ = ("_value", "attributes", "dtype", "floating", "inputs", "primitive")
+    __array_ufunc__ = None  # NumPy arrays on the left leave the operator to us
+
+    def __init__(
+        self,
+        primitive: Primitive | None,
+        inputs: tuple[Node, ...] = (),
+        attributes: dict[str, Any] | None = None,
+        value: Array | None = None,
+    ) -> None:
+        self.primitive = primitive
+        self.inputs = inputs
+        self.attributes = attributes or {}
+        self._value = value
+        self.dtype: np.dtype[Any] = (
+            value.dtype if value is not None else self._computed_dtype()
+        )
+        self.floating = self._floating()
+
+    def _computed_dtype(self) -> np.dtype[Any]:
+        rule = self.primitive.dtype if self.primitive else None
+        if rule is None:
+            return self.inputs[0].dtype
+        return np.dtype(rule(*(node.dtype for node in self.inputs), **self.attributes))
+
+    def _floating(self) -> np.dtype[Any] | None:
+        if self.dtype.kind in FLOATING:
+            return self.dtype
+        return next((n.floating for n in self.inputs if n.floating), None)
+
+    @property
+    def value(self) -> Array:
+        """The node's array; runs what is missing of the forward sweep."""
+        if self._value is None:
+            forward([self])
+        assert self._value is not None
+        return self._value
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The value's shape; the value is computed if it must be."""
+        return self.value.shape
+
+    @property
+    def ndim(self) -> int:
+        """The value's number of axes."""
+        return self.value.ndim
+
+    @property
+    def size(self) -> int:
+        """The value's number of elements."""
+        return self.value.size
+
+    @property
+    def T(self) -> Node:  # noqa: N802  # the array API calls it so
+        """The axes in reverse order."""
+        return _operator("permute_dims")(self, tuple(range(self.ndim))[::-1])
+
+    @property
+    def mT(self) -> Node:  # noqa: N802  # as above
+        """The last two axes exchanged."""
+        return _operator("matrix_transpose")(self)
+
+    def __getattr__(self, name: str) -> Any:
+        """Every function is a method, too: x.sum(axis=0) is xp.sum(x, axis=0)."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return functools.partial(
+            FUNCTIONS[name] if name in FUNCTIONS else miss(name), self
+        )
+
+    def __repr__(self) -> str:
+        return f"Node({self.primitive.name if self.primitive else 'variable'})"
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            "a node has no truth value: its numbers come after the graph. Write "
+            "xp.where(condition, a, b) for `if`, and & | ~ for and, or, not"
+        )
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("len() of a node without axes")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Node]:
+        return (self[i] for i in range(len(self)))
+
+    __hash__ = object.__hash__  # a node is itself, though == builds a comparison
+
+    __getitem__ = _operator("getitem")
+    __add__, __radd__ = _operator("add"), _reflected("add")
+    __sub__, __rsub__ = _operator("subtract"), _reflected("subtract")
+    __mul__, __rmul__ = _operator("multiply"), _reflected("multiply")
+    __truediv__, __rtruediv__ = _operator("divide"), _reflected("divide")
+    __floordiv__, __rfloordiv__ = _operator("floor_divide"), _reflected("floor_divide")
+    __mod__, __rmod__ = _operator("remainder"), _reflected("remainder")
+    __matmul__, __rmatmul__ = _operator("matmul"), _reflected("matmul")
+    __pow__, __rpow__ = _operator("pow"), _reflected("pow")
+    __and__, __rand__ = _operator("logical_and"), _reflected("logical_and")
+    __or__, __ror__ = _operator("logical_or"), _reflected("logical_or")
+    __xor__, __rxor__ = _operator("logical_xor"), _reflected("logical_xor")
+    __invert__ = _operator("logical_not")
+    __neg__, __pos__, __abs__ = (
+        _operator("negative"),
+        _operator("positive"),
+        _operator("abs"),
+    )
+    __eq__ = _operator("equal")  # type: ignore[assignment]  # builds a node, no bool
+    __ne__ = _operator("not_equal")  # type: ignore[assignment]  # as above
+    __lt__, __le__ = _operator("less"), _operator("less_equal")
+    __gt__, __ge__ = _operator("greater"), _operator("greater_equal")
+
+
+# The two sweeps -----------------------------------------------------------------
+
+
+def topological_order(
+    outputs: Iterable[Node], stop: Callable[[Node], bool] | None = None
+) -> list[Node]:
+    """All nodes that the outputs need, inputs before their users.
+
+    Post-order depth-first search with a stack of its own, so that a chain of 100,000
+    nodes needs no recursion. Nodes for which `stop` holds are left out, and so is
+    what lies behind them.
+    """
+    order: list[Node] = []
+    seen: set[Node] = set()
+    stack: list[Node | None] = [*outputs]
+    while stack:
+        node = stack.pop()
+        if node is None:  # above a node whose inputs are all in the order
+            order.append(cast(Node, stack.pop()))
+        elif node not in seen and not (stop and stop(node)):
+            seen.add(node)
+            stack += (node, None)
+            stack += node.inputs
+    return order
+
+
+def forward(outputs: Iterable[Node]) -> None:
+    """Fill in the values of the outputs and of all that they need."""
+    with np.errstate(all="ignore"):  # inf and nan are results here, not accidents
+        for node in topological_order(outputs, stop=lambda n: n._value is not None):
+            assert node.primitive is not None
+            arrays = (source.value for source in node.inputs)
+            node._value = np.asarray(node.primitive.compute(*arrays, **node.attributes))
+
+
+def gradient(
+    outputs: Sequence[Node], cotangents: Sequence[Any], inputs: Sequence[Node]
+) -> list[Node | None]:
+    """Vector-Jacobian products: d(sum of cotangent * output) / d(input).
+
+    Args:
+        outputs: Nodes; evaluated if they are not yet.
+        cotangents: One array for each output, of its shape.
+        inputs: The nodes to differentiate by.
+
+    Returns:
+        A node for each input, of its shape; None where no path leads to it.
+
+    Raises:
+        ValueError: a cotangent's shape is not its output's.
+    """
+    forward(outputs)
+    reached: dict[Node, Node] = {}
+    for output, cotangent in zip(outputs, cotangents, strict=True):
+        _add_to(reached, output, _cotangent(output, cotangent))
+    for node in reversed(topological_order(outputs)):
+        if node.primitive is None or node not in reached:
+            continue
+        parts = node.primitive.gradient(
+            reached[node], node, *node.inputs, **node.attributes
+        )
+        for source, part in zip(node.inputs, parts, strict=True):
+            if part is not None and source.dtype.kind in FLOATING:
+                _add_to(reached, source, part)
+    return [reached.get(node) for node in inputs]
+
+
+def _add_to(reached: dict[Node, Node], node: Node, part: Node) -> None:
+    reached[node] = reached[node] + part if node in reached else part
+
+
+def _cotangent(output: Node, cotangent: Any) -> Node:
+    array = np.asarray(cotangent, dtype=output.dtype)
+    if array.shape != output.shape:
+        raise ValueError(
+            f"the cotangent has shape {array.shape}, its output {output.shape}"
+        )
+    return variable(array)
+
+
+# Building nodes -----------------------------------------------------------------
+
+Builder = Callable[..., "Node"]
+
+
+def variable(array: Any) -> Node:
+    """A leaf: an input, a cotangent or a constant."""
+    return Node(None, value=np.asarray(array))
+
+
+def primitive(
+    name: str,
+    compute: Callable[..., Any],
+    rule: Callable[..., Sequence[Node | None]],
+    *,
+    dtype: Callable[..., Any] | None = None,
+    floating: bool = False,
+) -> Builder:
+    """Register a primitive and return the function that builds its nodes."""
+    defined = PRIMITIVES[name] = Primitive(name, compute, rule, dtype, floating)
+
+    def build(*inputs: Any, **attributes: Any) -> Node:
+        return Node(defined, as_nodes(inputs, floating=floating), attributes)
+
+    build.__name__ = name
+    return build
+
+
+def as_nodes(
+    inputs: Sequence[Any], *, like: Node | None = None, floating: bool = False
+) -> tuple[Node, ...]:
+    """Inputs as nodes of one dtype: floating where one of them is.
+
+    Numbers and arrays take the dtype of the nodes beside them (or of `like`), and
+    integer nodes beside floating ones become floating.
+
+    Raises:
+        TypeError: an integer meets a fraction, and nothing says in which precision.
+    """
+    dtypes = [value.dtype for value in inputs if isinstance(value, Node)]
+    alike = len(dtypes) == len(inputs) and len(set(dtypes)) == 1
+    if alike and (not floating or dtypes[0].kind in FLOATING):
+        return tuple(inputs)
+    dtype = _common_dtype(inputs, dtypes, like, floating)
+    return tuple(_as_node(value, dtype) for value in inputs)
+
+
+def _as_node(value: Any, dtype: np.dtype[Any]) -> Node:
+    if not isinstance(value, Node):
+        return variable(np.asarray(value, dtype))
+    return value if value.dtype == dtype else _operator("astype")(value, dtype)
+
+
+def _common_dtype(
+    inputs: Sequence[Any],
+    dtypes: Sequence[np.dtype[Any]],
+    like: Node | None,
+    floating: bool,
+) -> np.dtype[Any]:
+    known = [dtype for dtype in dtypes if dtype.kind in FLOATING]
+    if known:
+        return np.result_type(*known)
+    numbers = [np.asarray(v).dtype for v in inputs if not isinstance(v, Node)]
+    if not floating and all(dtype.kind in "biu" for dtype in numbers):
+        return np.result_type(*dtypes, *numbers)
+    nodes = [v for v in (*inputs, like) if isinstance(v, Node)]
+    behind = [node.floating for node in nodes if node.floating]
+    if behind:
+        return behind[0]
+    if not dtypes:  # numbers alone
+        return np.result_type(np.float64, *numbers)
+    raise TypeError(
+        "integers meet floating numbers, and nothing says in which precision: write "
+        "xp.astype(integers, x.dtype), x being a floating input"
+    )
+
+
+def broadcasting(
+    rule: Callable[..., Sequence[Node | None]],
+) -> Callable[..., list[Node | None]]:
+    """A gradient of a broadcast input is summed over the axes that it was copied to."""
+
+    def fitted(
+        dy: Node, y: Node, *inputs: Node, **attributes: Any
+    ) -> list[Node | None]:
+        parts = rule(dy, y, *inputs, **attributes)
+        return [
+            part if part is None else fit(part, y.shape, source.shape)
+            for part, source in zip(parts, inputs, strict=True)
+        ]
+
+    return fitted
+
+
+def fit(part: Node, have: tuple[int, ...], want: tuple[int, ...]) -> Node:
+    """A cotangent of shape `have`, summed to the shape `want` that was copied."""
+    return part if have == want else cast(Node, FUNCTIONS["sum_to"](part, shape=want))
+
+
+def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
+    """Axes counted from 0: of one, of several, or of None (all).
+
+    Raises:
+        AxisError: there is no such axis (an IndexError and a ValueError).
+    """
+    if axis is None:
+        return tuple(range(ndim))
+    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    for i in axes:
+        if not -ndim <= i < ndim:
+            raise np.exceptions.AxisError(i, ndim)
+    return tuple(i % ndim for i in axes)
+
+
+def no_gradient(dy: Node, y: Node, *inputs: Node, **attributes: Any) -> list[None]:
+    """Piecewise constant: no gradient flows."""
+    return [None] * len(inputs)
+
+
+def to_bool(*dtypes: Any, **attributes: Any) -> np.dtype[Any]:
+    """The dtype of comparisons and logic."""
+    return np.dtype(bool)
+
+
+# What is not there --------------------------------------------------------------
+
+_SOFTMAX = (
+    "e = xp.exp(x - xp.stop_gradient(xp.max(x, axis=axis, keepdims=True))); "
+    "e / xp.sum(e, axis=axis, keepdims=True)"
+)
+#: How to write what frameworks and NumPy have under a name of their own.
+WRITTEN_AS = {
+    "relu": "xp.maximum(x, 0.0)",
+    "silu": "x * xp.sigmoid(x)",
+    "gelu": "0.5 * x * (1.0 + xp.erf(x / 2.0 ** 0.5))",
+    "softplus": "xp.maximum(x, 0.0) + xp.log1p(xp.exp(-xp.abs(x)))",
+    "softmax": _SOFTMAX,
+    "log_softmax": "x - xp.logsumexp(x, axis=axis, keepdims=True)",
+    "detach": "xp.stop_gradient(x)",
+    "masked_fill": "xp.where(mask, value, x)",
+    "embedding": "weight[index]",
+    "one_hot": "index[..., None] == xp.arange(n)",
+    "conv2d": "xp.einsum over xp.sliding_windows(x, (3, 3), padding=1)",
+    "max_pool2d": "xp.max(xp.sliding_windows(x, (2, 2), stride=2), axis=(-2, -1))",
+    "avg_pool2d": "xp.mean(xp.sliding_windows(x, (2, 2), stride=2), axis=(-2, -1))",
+    "float": "xp.astype(x, y.dtype)",
+    "to": "xp.astype(x, y.dtype)",
+    "transpose": "xp.permute_dims(x, axes), or x.mT",
+    "swapaxes": "xp.permute_dims(x, axes), or x.mT",
+    "permute": "xp.permute_dims(x, axes)",
+    "dot": "xp.matmul(a, b)",
+    "mm": "xp.matmul(a, b)",
+    "bmm": "xp.matmul(a, b)",
+    "norm": "xp.sqrt(xp.sum(x * x, axis=axis))",
+    "view": "xp.reshape(x, shape)",
+    "ravel": "xp.reshape(x, (-1,))",
+    "flatten": "xp.reshape(x, (-1,))",
+    "unsqueeze": "xp.expand_dims(x, axis=axis)",
+    "expand": "xp.broadcast_to(x, shape)",
+    "cat": "xp.concat(arrays, axis=axis)",
+    "concatenate": "xp.concat(arrays, axis=axis)",
+    "cumsum": "xp.cumulative_sum(x, axis=axis)",
+    "cumprod": "xp.cumulative_prod(x, axis=axis)",
+    "index_select": "xp.take(x, index, axis=axis)",
+    "amax": "xp.max(x, axis=axis)",
+    "amin": "xp.min(x, axis=axis)",
+    "clamp": "xp.clip(x, low, high)",
+    "power": "xp.pow(a, b)",
+    "absolute": "xp.abs(x)",
+    "neg": "-x",
+    **{f"arc{name}": f"xp.a{name}(x)" for name in ("sin", "cos", "tan", "sinh")},
+    **{f"arc{name}": f"xp.a{name}(x)" for name in ("cosh", "tanh")},
+    "arctan2": "xp.atan2(a, b)",
+}
+
+
+def miss(name: str) -> NoReturn:
+    """Say that the engine lacks a name, and how to write what is meant by it.
+
+    Raises:
+        AttributeError: always.
+    """
+    near = difflib.get_close_matches(name, FUNCTIONS, n=1)
+    if name in WRITTEN_AS:
+        hint = f"; write it as {WRITTEN_AS[name]}"
+    elif near:
+        hint = f"; did you mean {near[0]!r}?"
+    else:
+        hint = f"; it has {', '.join(sorted(FUNCTIONS))}"
+    raise AttributeError(f"the graph engine has no {name!r}{hint}")

@@ -1,0 +1,208 @@
+"""Primitives that move elements, and the sums that are their transposes.
+
+`gather` and `scatter_add` carry all that reshape, permute_dims and broadcast_to do not
+(impls/graph/indexing.py): any move is a table of flat positions.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from typing import Any
+
+import numpy as np
+
+from impls.graph.engine import (
+    Array,
+    Node,
+    as_nodes,
+    axes_of,
+    fit,
+    no_gradient,
+    primitive,
+    public,
+)
+
+
+def _sum_to(x: Array, shape: tuple[int, ...]) -> Array:
+    new = x.ndim - len(shape)
+    copied = (i + new for i, n in enumerate(shape) if n == 1 and x.shape[i + new] != 1)
+    axes = (*range(new), *copied)
+    return np.sum(x, axis=axes, keepdims=True, dtype=x.dtype).reshape(shape)
+
+
+_reshape = primitive(
+    "reshape",
+    lambda x, shape: np.reshape(x, shape),
+    lambda dy, y, x, shape: (reshape(dy, x.shape),),
+)
+_permute_dims = primitive(
+    "permute_dims",
+    lambda x, axes: np.transpose(x, axes),
+    lambda dy, y, x, axes: (permute_dims(dy, tuple(np.argsort(axes).tolist())),),
+)
+_broadcast_to = primitive(
+    "broadcast_to",
+    lambda x, shape: np.broadcast_to(x, shape),
+    lambda dy, y, x, shape: (fit(dy, y.shape, x.shape),),
+)
+sum_to = public(
+    primitive("sum_to", _sum_to, lambda dy, y, x, shape: (broadcast_to(dy, x.shape),))
+)
+_astype = primitive(
+    "astype",
+    lambda x, dtype: x.astype(dtype),
+    lambda dy, y, x, dtype: (astype(dy, x.dtype),),
+    dtype=lambda x, dtype: dtype,
+)
+stop_gradient = public(primitive("stop_gradient", np.asarray, no_gradient))
+
+
+@public
+def reshape(x: Any, shape: Any, *more: int) -> Node:
+    """The same elements in another shape; one length may be -1."""
+    (x,) = as_nodes((x,))
+    new = tuple(shape) if isinstance(shape, (tuple, list)) else (shape, *more)
+    return x if x.shape == new else _reshape(x, shape=new)
+
+
+@public
+def permute_dims(x: Any, axes: Any, *more: int) -> Node:
+    """The axes in another order."""
+    (x,) = as_nodes((x,))
+    order = tuple(axes) if isinstance(axes, (tuple, list)) else (axes, *more)
+    return _permute_dims(x, axes=axes_of(order, x.ndim))
+
+
+@public
+def broadcast_to(x: Any, shape: tuple[int, ...]) -> Node:
+    """Copies along new axes and along those of length 1."""
+    (x,) = as_nodes((x,))
+    return x if x.shape == tuple(shape) else _broadcast_to(x, shape=tuple(shape))
+
+
+@public
+def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> Node:
+    """The values in another dtype: another node's, or "int64", or bool."""
+    if not isinstance(x, Node):
+        (x,) = as_nodes((x,))
+    dtype = np.dtype(dtype)
+    return x if x.dtype == dtype else _astype(x, dtype=dtype)
+
+
+# Moves by index: these two, each the other's VJP, carry every other move --------------
+
+
+def _gather(*sources: Array, index: Array) -> Array:
+    whole = [source.reshape(-1) for source in sources]
+    if index.size and (len(whole) > 1 or index.min() < 0):
+        whole.append(np.zeros(1, whole[0].dtype))  # where an index of -1 points to
+        moved: Array = np.concatenate(whole)[index]
+        return moved
+    return np.asarray(whole[0][index])
+
+
+def _scatter_add(values: Array, *, index: Array, shape: tuple[int, ...]) -> Array:
+    whole = np.zeros(math.prod(shape) + 1, values.dtype)
+    np.add.at(whole, index, values)
+    return whole[:-1].reshape(shape)
+
+
+def _gather_rule(dy: Node, y: Node, *sources: Node, index: Array) -> list[Node | None]:
+    parts: list[Node | None] = []
+    start = 0
+    for source in sources:
+        inside = (index >= start) & (index < start + source.size)
+        place = index - start if start else index
+        place = place if inside.all() else np.where(inside, place, -1)
+        parts.append(scatter_add(dy, index=place, shape=source.shape))
+        start += source.size
+    return parts
+
+
+_gather_primitive = primitive("gather", _gather, _gather_rule)
+_scatter_primitive = primitive(
+    "scatter_add",
+    _scatter_add,
+    lambda dy, y, values, index, shape: (gather(dy, index=index),),
+)
+
+
+@public
+def gather(*sources: Any, index: Any) -> Node:
+    """Elements picked by their flat position, in the shape of `index`.
+
+    Args:
+        sources: Nodes of any shapes; positions count through them one after another,
+            each in C order.
+        index: Integers of any shape, below the number of elements; -1 gives 0.
+
+    Raises:
+        IndexError: a position lies outside.
+    """
+    places = exact_index(index)
+    nodes = as_nodes(sources)
+    _check_places(places, builtins.sum(node.size for node in nodes))
+    return _gather_primitive(*nodes, index=places)
+
+
+@public
+def scatter_add(values: Any, *, index: Any, shape: tuple[int, ...]) -> Node:
+    """Zeros of a shape, to which each value is added at its flat position.
+
+    Args:
+        values: A node of the shape of `index`.
+        index: Integers, below the number of elements of `shape`; values at -1 are
+            dropped. Where several values have one position, their sum stands.
+
+    Raises:
+        IndexError: a position lies outside.
+        ValueError: `index` has not the shape of the values.
+    """
+    places = exact_index(index)
+    (node,) = as_nodes((values,))
+    if places.shape != node.shape:
+        raise ValueError(f"values of shape {node.shape}, index of {places.shape}")
+    _check_places(places, math.prod(shape))
+    return _scatter_primitive(node, index=places, shape=tuple(shape))
+
+
+def exact_index(index: Any) -> Array:
+    """Whole numbers to index with; of a node, its values.
+
+    Raises:
+        IndexError: fractions, or a node that rounding could change.
+    """
+    if isinstance(index, Node):
+        if index.floating:
+            raise IndexError(
+                "an index computed from floating numbers could be another one after "
+                "rounding: write xp.where or xp.max, or make the index an input "
+                '(Op(..., constants="index"))'
+            )
+        index = index.value
+    places = np.asarray(index)
+    if places.size and places.dtype.kind not in "iu":
+        raise IndexError(f"an index holds integers, not {places.dtype}")
+    return places.astype(np.intp, copy=False)
+
+
+def _check_places(places: Array, count: int) -> None:
+    if places.size and not (places.min() >= -1 and places.max() < count):
+        outside = places[(places < -1) | (places >= count)][0]
+        raise IndexError(f"index {outside} lies outside of {count} elements")
+
+
+def together(x: Node, axis: Any) -> tuple[Node, tuple[int, ...], tuple[int, ...]]:
+    """Several axes as one last axis; with the shapes left over and kept as 1."""
+    axes = axes_of(axis, x.ndim)
+    rest = tuple(i for i in range(x.ndim) if i not in axes)
+    left = tuple(x.shape[i] for i in rest)
+    kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
+    merged = math.prod(x.shape[i] for i in axes)
+    if axes == (x.ndim - 1,):
+        return x, left, kept
+    ordered = (
+        permute_dims(x, (*rest, *axes)) if (*rest, *axes) != tuple(range(x.ndim)) else x
+    )
+    return reshape(ordered, (*left, merged)), left, kept

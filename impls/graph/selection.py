@@ -1,0 +1,185 @@
+"""Maxima, minima, signs: the gradient at a tie is a set; `ties` names a member of it.
+
+Minima are maxima of the negative: one set of rules, and negation is exact.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+from impls.graph.engine import (
+    FLOATING,
+    Array,
+    Node,
+    as_nodes,
+    axes_of,
+    broadcasting,
+    no_gradient,
+    primitive,
+    public,
+)
+from impls.graph.moves import broadcast_to, reshape, together
+
+TIES = ("first", "last", "even")
+_TIES: ContextVar[str] = ContextVar("ties", default="first")
+
+
+@contextlib.contextmanager
+def ties(convention: str) -> Iterator[None]:
+    """Which subgradient rules written inside take: one of `TIES`."""
+    if convention not in TIES:
+        raise ValueError(f"no convention {convention!r}; one of {', '.join(TIES)}")
+    token = _TIES.set(convention)
+    try:
+        yield
+    finally:
+        _TIES.reset(token)
+
+
+def spread(dy: Node, x: Node, axis: Any, keepdims: bool) -> Node:
+    """A reduction's cotangent, copied along the axes that were reduced."""
+    if not keepdims:
+        reduced = axes_of(axis, x.ndim)
+        kept = (1 if i in reduced else n for i, n in enumerate(x.shape))
+        dy = reshape(dy, tuple(kept))
+    return broadcast_to(dy, x.shape)
+
+
+def _largest(x: Array, axis: int, keepdims: bool) -> Array:
+    """Of no elements: -inf, so that softmax of an empty row is empty."""
+    if x.shape[axis]:
+        return np.asarray(np.max(x, axis=axis, keepdims=keepdims))
+    shape = [n for i, n in enumerate(x.shape) if keepdims or i != axis]
+    if keepdims:
+        shape[axis] = 1
+    lowest = (
+        -np.inf
+        if x.dtype.kind in FLOATING
+        else False
+        if x.dtype == bool
+        else np.iinfo(x.dtype).min
+    )
+    return np.full(shape, lowest, x.dtype)
+
+
+def _share(a: Array, b: Array, *, at_tie: float) -> Array:
+    """1 where a wins, 0 where b does, `at_tie` where they are equal."""
+    share = np.where(a == b, at_tie, np.where(a > b, 1.0, 0.0))
+    known = (a == a) & (b == b)  # false for nan, in any dtype
+    weight: Array = np.where(known, share, np.nan).astype(a.dtype)
+    return weight
+
+
+def _pick(x: Array, *, axis: int, convention: str) -> Array:
+    """Weights of the maxima along an axis, adding up to 1; nan where one is nan."""
+    largest = _largest(x, axis=axis, keepdims=True)
+    top = x == largest
+    if convention == "even":
+        weight: Array = top / np.sum(top, axis=axis, keepdims=True)
+    else:
+        ordered = top if convention == "first" else np.flip(top, axis)
+        weight = ordered & (np.cumsum(ordered, axis=axis) == 1)
+        weight = weight if convention == "first" else np.flip(weight, axis)
+    known: Array = np.where(largest == largest, weight, np.nan)
+    return known.astype(x.dtype)
+
+
+def _sign(a: Array, *, at_tie: float) -> Array:
+    sign: Array = np.where(a == 0, at_tie, np.sign(a))
+    return sign.astype(a.dtype)
+
+
+share = primitive("share", _share, no_gradient)
+pick = primitive("pick", _pick, no_gradient)
+_sign_primitive = primitive("sign", _sign, no_gradient)
+_argmax = primitive(
+    "argmax",
+    lambda x, axis: np.argmax(x, axis=axis),
+    no_gradient,
+    dtype=lambda x, axis: np.intp,
+)
+SELECTIONS = ("share", "pick", "sign")
+_WEIGHT = {"first": (1.0, 0.0), "last": (0.0, 1.0), "even": (0.5, 0.5)}
+
+
+def _maximum_rule(dy: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
+    to_a, to_b = _WEIGHT[_TIES.get()]
+    return dy * share(a, b, at_tie=to_a), dy * share(b, a, at_tie=to_b)
+
+
+def _abs_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
+    one_sided = {"first": 1.0, "last": -1.0, "even": 0.0}
+    return (dy * _sign_primitive(a, at_tie=one_sided[_TIES.get()]),)
+
+
+def _max_rule(dy: Node, y: Node, x: Node, *, axis: int, keepdims: bool) -> tuple[Node]:
+    copied = spread(dy, x, axis, keepdims)
+    return (copied * pick(x, axis=axis, convention=_TIES.get()),)
+
+
+maximum = public(primitive("maximum", np.maximum, broadcasting(_maximum_rule)))
+abs = public(primitive("abs", np.abs, _abs_rule))
+_max = primitive("max", _largest, _max_rule)
+
+
+@public
+def minimum(a: Any, b: Any) -> Node:
+    """The smaller of two elements."""
+    a, b = as_nodes((a, b))
+    return -maximum(-a, -b)
+
+
+@public
+def clip(x: Any, min: Any = None, max: Any = None) -> Node:
+    """x where it lies between two bounds, the nearer bound elsewhere."""
+    (x,) = as_nodes((x,))
+    x = x if min is None else maximum(x, min)
+    return x if max is None else minimum(x, max)
+
+
+@public
+def sign(x: Any, *, at_tie: float = 0.0) -> Node:
+    """-1, 0 or 1; `at_tie` instead of 0, where that is wanted."""
+    return _sign_primitive(x, at_tie=at_tie)
+
+
+@public
+def max(x: Any, axis: Any = None, *, keepdims: bool = False) -> Node:
+    """Largest element along an axis, several, or all; -inf of no elements."""
+    (x,) = as_nodes((x,))
+    if isinstance(axis, int) and x.ndim:
+        return _max(x, axis=axes_of(axis, x.ndim)[0], keepdims=keepdims)
+    merged, left, kept = together(x, axis)
+    y = _max(merged, axis=merged.ndim - 1, keepdims=False)
+    return reshape(y, kept if keepdims else left)
+
+
+@public
+def min(x: Any, axis: Any = None, *, keepdims: bool = False) -> Node:
+    """Smallest element along an axis, several, or all; inf of no elements."""
+    (x,) = as_nodes((x,))
+    return -max(-x, axis, keepdims=keepdims)
+
+
+@public
+def argmax(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Node:
+    """Index of the largest element along an axis, or of all; the first at a tie."""
+    (x,) = as_nodes((x,))
+    merged, _, kept = together(x, axis)
+    if axis is not None and x.ndim:
+        y = _argmax(x, axis=axes_of(axis, x.ndim)[0])
+    else:
+        y = _argmax(merged, axis=merged.ndim - 1)
+    return reshape(y, kept) if keepdims else y
+
+
+@public
+def argmin(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Node:
+    """Index of the smallest element along an axis, or of all; the first at a tie."""
+    (x,) = as_nodes((x,))
+    return argmax(-x, axis, keepdims=keepdims)
