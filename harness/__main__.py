@@ -14,6 +14,7 @@ import click
 
 from harness.agreement.suite import Required
 from harness.project.documents import Unreadable
+from harness.project.git import NotTrusted, refuse_untrusted
 from impls.catalogue import UnknownName, known
 
 _COMMANDS = Path(__file__).parent / "commands"
@@ -54,6 +55,7 @@ def gradwatch() -> None:
       gradwatch agree --op layer_norm      judge one op on every backend
       gradwatch agree                      judge all of them
     """
+    refuse_untrusted()
 
 
 def _set(text: str | None) -> str:
@@ -77,7 +79,7 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(2)
-    except (UnknownName, Unreadable) as error:
+    except (UnknownName, Unreadable, NotTrusted) as error:
         _say(str(error))
         sys.exit(2)
     except Required as error:

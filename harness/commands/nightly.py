@@ -10,11 +10,12 @@ import click
 from harness.console import options as options
 from harness.console.terminal import errors, output
 from harness.nightly import runner
-from harness.nightly.journal import Busy, Journal, alone
+from harness.nightly.journal import Journal
 from harness.nightly.model import Done, Night
 from harness.nightly.parts import PARTS
 from harness.nightly.runner import key_of, problems_of
 from harness.project.git import NoCommit
+from harness.project.lock import Busy, alone
 from harness.project.paths import ROOT
 from impls.catalogue import backend_names, op_names
 

@@ -14,6 +14,7 @@ from harness.dashboard.standing import runner_of
 from harness.history import asv_results as recorded
 from harness.history.changepoints import Change, find_changes
 from harness.project.documents import Unreadable
+from harness.project.git import Commit
 
 Values = tuple[float | None, ...]
 
@@ -25,16 +26,6 @@ METRICS = {
     "track_first_call": "first call",
     "track_peak_memory": "peak memory",
 }
-
-
-@dataclass(frozen=True)
-class Commit:
-    """A commit; `date` is ISO 8601, `tag` the name of its release or ""."""
-
-    hash: str
-    date: str
-    subject: str = ""
-    tag: str = ""
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,17 @@ import bokeh
 from harness.dashboard import figures
 from harness.dashboard.matrix import matrix
 from harness.dashboard.pages.asv_site import publish_asv
-from harness.dashboard.pages.commits import commits
 from harness.dashboard.pages.comparisons import at_commit, comparisons, figures_of
 from harness.dashboard.pages.op import charts, history_data, op_page
 from harness.dashboard.pages.overview import overview
-from harness.dashboard.series import Commit, History, moves, read_histories
+from harness.dashboard.series import History, moves, read_histories
 from harness.dashboard.sources import Results, Trouble, read_results
 from harness.dashboard.standing import Standing, standing
 from harness.dashboard.styles import styles
 from harness.dashboard.writer import Writer, anchor
+from harness.project import git
 from harness.project.documents import machine_name
+from harness.project.git import Commit
 from harness.project.paths import ROOT
 
 # Marks a folder as a dashboard: only such a folder is ever replaced.
@@ -51,7 +52,7 @@ def write_site(folder: Path, output: Path) -> Site:
         OSError: It cannot be written; the earlier one is unchanged.
     """
     _check_replaceable(output)
-    known = commits(ROOT)
+    known = git.log(ROOT)
     results = read_results(folder)
     histories, troubles = read_histories(folder / "asv", known)
     results.troubles.extend(troubles)

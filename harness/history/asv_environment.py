@@ -14,7 +14,7 @@ Written against asv 0.6.6, parts of which are replaced here; another version is 
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import functools
 import io
 import os
 import platform
@@ -23,7 +23,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import asv.benchmarks
 import asv.console
@@ -35,11 +35,17 @@ import asv_runner.run
 
 from harness.history import asv_results
 from harness.history.environments import WrongCall, command_for, environment_with
+from harness.project import git
+from harness.project.lock import Busy, alone
 from harness.project.paths import ROOT
 from impls.catalogue import backend_names, framework_of
 
 PINNED = {"asv": "0.6.6", "asv_runner": "0.3.2"}
 STATE = ROOT / ".asv"
+
+#: What asv takes from the working tree, whatever commit it measures. Of the pages only
+#: their sizes are; what a page computes is taken from the commit.
+INSTRUMENT = ("benchmarks", "harness", "asv.conf.json")
 
 
 def setup() -> None:
@@ -118,7 +124,18 @@ def _choose_by_default() -> None:
     asv.benchmarks.Benchmarks.discover = classmethod(chosen)
 
 
-_locked: list[TextIO] = []  # open for as long as this process measures
+@functools.cache
+def _begin() -> None:
+    """Once in a run: keep others out, and say so if what measures is not committed."""
+    lock(STATE / "lock")
+    if git.changed_files(ROOT, INSTRUMENT):
+        asv.console.log.warning(
+            "benchmarks or harness differ from their commit: what measures is not"
+            " what is in the history"
+        )
+
+
+_held = contextlib.ExitStack()  # closed when this process ends, however it ends
 
 
 def lock(file: Path) -> None:
@@ -127,19 +144,13 @@ def lock(file: Path) -> None:
     Raises:
         asv.util.UserError: Another process holds it.
     """
-    if _locked:
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle = file.open("w", encoding="ascii")
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        handle.close()
+        _held.enter_context(alone(file, "an asv run"))
+    except Busy:
         raise asv.util.UserError(
             "another asv run is measuring in this checkout; two at once would measure"
             " each other's commits"
         ) from None
-    _locked.append(handle)
 
 
 class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no types
@@ -193,12 +204,7 @@ class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no
 
     def create(self) -> None:
         """Make the folder, and keep other runs out of it."""
-        if not _locked and asv_results.instrument_changed(ROOT):
-            asv.console.log.warning(
-                "benchmarks or harness differ from their commit: what measures is not"
-                " what is in the history"
-            )
-        lock(STATE / "lock")
+        _begin()
         super().create()
 
     def find_executable(self, executable: str) -> str:

@@ -9,18 +9,17 @@ that is silently missing looks like a benchmark that was not run.
 from __future__ import annotations
 
 import datetime
-import fcntl
 import itertools
 import json
 import math
 import os
-import subprocess
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.project import git
 from harness.project.documents import Unreadable, machine_name
 from harness.project.paths import ROOT
 
@@ -28,10 +27,6 @@ RESULTS = ROOT / "results" / "asv"
 
 #: What makes two machines different; memory and kernel may change in one.
 IDENTITY = ("arch", "cpu", "num_cpu")
-
-#: What asv takes from the working tree, whatever commit it measures. Of the pages only
-#: their sizes are; what a page computes is taken from the commit.
-INSTRUMENT = ("benchmarks", "harness", "asv.conf.json")
 
 Json = Mapping[str, Any]
 
@@ -125,18 +120,8 @@ def read(
         for name, parameters, entry in _entries(file, content):
             place = (machine, content["env_name"], name, parameters)
             gathered[place].append((content, entry))
-    rank = {commit: i for i, commit in enumerate(order or commits())}
+    rank = {commit: i for i, commit in enumerate(order or git.commits())}
     return tuple(_series(place, gathered[place], known, rank) for place in gathered)
-
-
-def commits(root: Path = ROOT) -> list[str]:
-    """The commits of a checkout, oldest first; none where it is no checkout."""
-    done = subprocess.run(
-        ["git", "-C", str(root), "rev-list", "--reverse", "--topo-order", "HEAD"],
-        capture_output=True,
-        text=True,
-    )
-    return done.stdout.split() if done.returncode == 0 else []
 
 
 def _series(
@@ -311,25 +296,3 @@ def _differences(folder: Path, traits: Json) -> list[str]:
         for name in IDENTITY
         if str(recorded.get(name)) != str(traits.get(name))
     ]
-
-
-# Runs ---------------------------------------------------------------------------
-
-
-def busy(root: Path = ROOT) -> bool:
-    """Whether an `asv run` is measuring in a checkout now."""
-    try:
-        with (root / ".asv" / "lock").open(encoding="ascii") as handle:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
-
-
-def instrument_changed(root: Path = ROOT) -> bool:
-    """Whether what measures differs from its commit: asv takes it as it lies there."""
-    command = ["git", "-C", str(root), "status", "--porcelain", "--", *INSTRUMENT]
-    done = subprocess.run(command, capture_output=True, text=True)
-    return bool(done.stdout.strip())

@@ -14,7 +14,6 @@ import datetime
 import itertools
 import math
 import re
-import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.history import asv_results
-from harness.project import documents
+from harness.project import documents, git
 from harness.project.documents import Unreadable
+from harness.project.git import NoCommit
 from harness.project.paths import ROOT
 from impls.catalogue import framework_of
 
@@ -138,14 +138,11 @@ def _environment(python: str, versions: Mapping[str, str]) -> str:
 
 def _date(commit: str, root: Path) -> int:
     """When the commit was made, in milliseconds, as asv dates it."""
-    done = subprocess.run(
-        ["git", "-C", str(root), "show", "-s", "--format=%at", f"{commit}^{{commit}}"],
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        raise Refused(f"commit {commit[:8]} is not in this checkout")
-    return int(done.stdout) * 1000
+    try:
+        made = git.git("show", "-s", "--format=%at", f"{commit}^{{commit}}", root=root)
+    except NoCommit:
+        raise Refused(f"commit {commit[:8]} is not in this checkout") from None
+    return int(made) * 1000
 
 
 def _by_benchmark(timed: Iterable[Record]) -> dict[str, dict[tuple[str, ...], Record]]:

@@ -7,9 +7,7 @@ there or not. A new run, or one of another state of the files, begins anew.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,31 +17,6 @@ from harness.project import documents
 from harness.project.documents import Unreadable
 
 Document = dict[str, Any]
-
-
-class Busy(Exception):
-    """Another run holds the lock; the message says who."""
-
-
-@contextlib.contextmanager
-def alone(file: Path, what: str) -> Iterator[None]:
-    """Hold a lock that goes with the process, however it ends.
-
-    Raises:
-        Busy: Another process holds it.
-    """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a+", encoding="ascii") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            handle.seek(0)
-            holder = handle.read().strip() or "unknown"
-            raise Busy(f"{what} is running already, as process {holder}") from None
-        handle.truncate(0)
-        handle.write(str(os.getpid()))
-        handle.flush()
-        yield
 
 
 class Journal:

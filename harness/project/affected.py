@@ -18,10 +18,9 @@ def affected(old: str, new: str, root: Path = ROOT) -> list[Pair]:
     all. Raises NoCommit where one of the two is none.
     """
     folder = git.IMPLEMENTATIONS
-    told = git.git("diff", "--name-only", old, new, "--", folder, root=root)
-    files = [PurePosixPath(line).relative_to(folder) for line in told.splitlines()]
-    found = {pair for file in files for pair in _touched(file)}
-    return sorted(found)
+    changed = git.changed_between(old, new, folder, root=root)
+    files = [PurePosixPath(name).relative_to(folder) for name in changed]
+    return sorted({pair for file in files for pair in _touched(file)})
 
 
 def _touched(file: PurePosixPath) -> list[Pair]:

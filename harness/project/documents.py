@@ -14,13 +14,14 @@ import json
 import math
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.project import git
+from harness.project.git import NoCommit
 from harness.project.paths import ROOT
 
 SCHEMA = 1
@@ -75,22 +76,11 @@ def machine_name() -> str:
 
 def _commit() -> tuple[str, bool]:
     """The commit of the checkout, and whether what runs differs from it."""
-    changed = ("status", "--porcelain", "--untracked-files=no")
-    return _git("rev-parse", "HEAD"), bool(_git(*changed, "--", ".", ":!results"))
-
-
-def _git(*arguments: str) -> str:
     try:
-        done = subprocess.run(
-            ["git", "-C", str(ROOT), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""  # not a checkout: an installed copy has no commit to name
-    return done.stdout.strip()
+        commit = git.commit_of("HEAD", ROOT)
+    except NoCommit:
+        return "", False  # an installed copy has no commit to name
+    return commit, bool(git.changed_files(ROOT, (".", ":!results"), untracked="no"))
 
 
 def strict(value: Any) -> Any:

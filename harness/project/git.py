@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import re
+import shlex
+import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
+from packaging.version import InvalidVersion, Version
+
+from harness.project.lock import Busy, alone
 from harness.project.paths import ROOT
 
 #: What a commit is measured by: a step is a step of these files.
@@ -18,42 +27,102 @@ IMPLEMENTATIONS = "impls"
 CODE = (IMPLEMENTATIONS, "harness", "benchmarks", "requirements", "asv.conf.json")
 
 
+_SCRATCH = "gradwatch-checkout-"  # begins names of folders that go with a process
+
+#: A pre-release such as 1.0.0-alpha.beta is one of semver.org, and not of PEP 440.
+_SEMANTIC = re.compile(r"\d+\.\d+\.\d+(-[\w.-]+)?(\+[\w.-]+)?", re.ASCII)
+
+#: What git sets for its hooks: with these it would speak of another repository than the
+#: one that it is asked about (`git rev-parse --local-env-vars`, of settings none).
+_ELSEWHERE = {
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX"),
+    *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE"),
+}
+
+#: What a user's configuration must not change in what is read here.
+_READABLE = ("-c", "log.showSignature=false", "-c", "i18n.logOutputEncoding=UTF-8")
+
+
 class NoCommit(Exception):
-    """A name that is no commit of this checkout, or no checkout at all."""
+    """A name that is no commit of a checkout, or no checkout, or no git at all."""
+
+
+class NotTrusted(Exception):
+    """A checkout that belongs to somebody else: git says nothing of it.
+
+    It is no `NoCommit`, so that it never passes for a folder without a history.
+    """
 
 
 def git(*arguments: str, root: Path = ROOT) -> str:
-    """What a git command prints.
+    """What a git command prints of the checkout at `root`, whatever the environment.
 
     Raises:
+        NotTrusted: The checkout belongs to somebody else.
         NoCommit: It failed; the message is git's.
     """
+    environment = {k: v for k, v in os.environ.items() if k not in _ELSEWHERE}
     try:
         done = subprocess.run(
-            ["git", "-C", str(root), *arguments],
+            ["git", "-C", str(root), *_READABLE, *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
-            errors="replace",
+            env={**environment, "LC_ALL": "C"},  # the messages are looked into
         )
     except FileNotFoundError:
         raise NoCommit("git is not installed") from None
     if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"git {arguments[0]} failed"]
-        raise NoCommit(lines[-1].removeprefix("fatal: "))
-    return done.stdout.rstrip("\n")
+        _refuse(done.stderr.decode(errors="replace"), arguments[0], root)
+    return done.stdout.decode(errors="replace").rstrip("\n")
+
+
+def _refuse(said: str, command: str, root: Path) -> NoReturn:
+    if "dubious ownership" in said:
+        raise NotTrusted(
+            f"the checkout {root} belongs to somebody else, so git does not read it; to"
+            " allow it: git config --global --add safe.directory"
+            f" {shlex.quote(str(root))}"
+        )
+    lines = said.strip().split("\n")
+    raise NoCommit(lines[-1].removeprefix("fatal: ") or f"git {command} failed")
+
+
+def _listed(*arguments: str, root: Path) -> list[str]:
+    """The entries that a git command prints with NUL after, or between, each.
+
+    Lines would not do: a subject or a name may hold what else ends one (U+2028).
+    """
+    printed = git(*arguments, root=root)
+    return printed.removesuffix("\0").split("\0") if printed else []
 
 
 @contextlib.contextmanager
 def checked_out(commit: str, root: Path = ROOT) -> Iterator[Path]:
-    """A folder with the files of a commit; gone at the end."""
-    with tempfile.TemporaryDirectory(prefix="gradwatch-") as folder:
+    """A folder with the files of a commit; gone at the end.
+
+    Those that a killed process left are removed first.
+    """
+    _remove_abandoned(root)
+    with (
+        tempfile.TemporaryDirectory(prefix=_SCRATCH) as folder,
+        alone(Path(folder, "lock"), "a checkout"),
+    ):
         tree = Path(folder, "tree")
         git("worktree", "add", "--quiet", "--detach", str(tree), commit, root=root)
         try:
             yield tree
         finally:
             git("worktree", "remove", "--force", str(tree), root=root)
+
+
+def _remove_abandoned(root: Path) -> None:
+    """Remove the checkouts of ours whose lock nobody holds."""
+    for entry in _listed("worktree", "list", "--porcelain", "-z", root=root):
+        folder = Path(entry.removeprefix("worktree ")).parent
+        if folder.name.startswith(_SCRATCH) and (folder / "lock").exists():
+            with contextlib.suppress(Busy, OSError), alone(folder / "lock", ""):
+                shutil.rmtree(folder)
+    git("worktree", "prune", root=root)
 
 
 def commit_of(name: str, root: Path = ROOT) -> str:
@@ -87,6 +156,15 @@ def implementing(old: str, new: str, op: str, root: Path = ROOT) -> list[str]:
     return git("rev-list", *options, "--", *paths, root=root).split()
 
 
+def changed_between(old: str, new: str, *paths: str, root: Path = ROOT) -> list[str]:
+    """Files below some paths that differ between two commits.
+
+    Raises:
+        NoCommit: One of the two is none.
+    """
+    return _listed("diff", "--name-only", "-z", old, new, "--", *paths, root=root)
+
+
 def _files(op: str) -> tuple[str, ...]:
     """A page imports none of the others, so theirs are not among an op's."""
     folder = IMPLEMENTATIONS
@@ -102,7 +180,7 @@ def same_implementation(old: str, new: str, op: str, root: Path = ROOT) -> bool:
     try:
         git("cat-file", "-e", f"{old}:{page}", root=root)
         paths = [f":(glob){path}" for path in _files(op)]
-        return not git("diff", "--name-only", old, new, "--", *paths, root=root)
+        return not changed_between(old, new, *paths, root=root)
     except NoCommit:
         return False
 
@@ -112,13 +190,78 @@ def count_between(old: str, new: str, root: Path = ROOT) -> int:
     return int(git("rev-list", "--count", f"{old}..{new}", root=root))
 
 
-def newest_release(root: Path = ROOT) -> str:
-    """The newest tag that looks like a version, before HEAD; "" if there is none."""
-    told = ("--tags", "--abbrev=0", "--match", "v[0-9]*", "--match", "[0-9]*")
+def commits(root: Path = ROOT) -> list[str]:
+    """The commits that HEAD reaches, oldest first; none where it is no checkout."""
     try:
-        return git("describe", *told, "HEAD^", root=root)
+        return git("rev-list", "--reverse", "--topo-order", "HEAD", root=root).split()
     except NoCommit:
+        return []
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit; `date` is ISO 8601, `tag` the name of its release or ""."""
+
+    hash: str
+    date: str
+    subject: str = ""
+    tag: str = ""
+
+
+def log(root: Path = ROOT) -> dict[str, Commit]:
+    """All that any branch or tag reaches, by hash, oldest first; else as `commits`."""
+    order = ("--all", "--reverse", "-z", "--format=%H%x00%cI%x00%s")
+    try:
+        tags = {commit: name for name, commit in releases(root).items()}
+        fields = iter(_listed("log", *order, root=root))
+    except NoCommit:
+        return {}
+    return {
+        name: Commit(name, date, subject, tags.get(name, ""))
+        for name, date, subject in zip(fields, fields, fields, strict=True)
+    }
+
+
+def releases(root: Path = ROOT, upto: str = "") -> dict[str, str]:
+    """Commits by the tags that are versions: all, or those that `upto` reaches."""
+    reached = [f"--merged={upto}"] if upto else []
+    told = "--format=%(objectname) %(*objectname) %(refname:lstrip=2)"
+    lines = git("for-each-ref", *reached, "refs/tags", told, root=root).split("\n")
+    found = {}
+    for line in filter(None, lines):
+        tag, marked, name = line.split(" ")
+        if is_version(name):
+            found[name] = marked or tag  # only an annotated tag marks another object
+    return found
+
+
+def refuse_untrusted(root: Path = ROOT) -> None:
+    """Raise NotTrusted now: at the end of a run its records would be lost."""
+    with contextlib.suppress(NoCommit):
+        git("rev-parse", "--git-dir", root=root)
+
+
+def is_version(tag: str) -> bool:
+    """Whether a tag is a release: a version by PEP 440 or semver.org, or v and one."""
+    version = tag.removeprefix("v")
+    if version[:1].isdigit() and _SEMANTIC.fullmatch(version):
+        return True
+    try:
+        Version(version)
+    except InvalidVersion:
+        return False
+    return version[:1].isdigit()  # or vv1 were one: PEP 440 allows a v of its own
+
+
+def newest_release(root: Path = ROOT) -> str:
+    """The newest tag before HEAD that is a release; "" if there is none."""
+    try:
+        matches = [f"--match={name}" for name in releases(root, "HEAD^")]
+    except NoCommit:
+        return ""  # there is no commit before HEAD
+    if not matches:
         return ""
+    return git("describe", "--tags", "--abbrev=0", *matches, "HEAD^", root=root)
 
 
 def is_shallow(root: Path = ROOT) -> bool:
@@ -126,11 +269,17 @@ def is_shallow(root: Path = ROOT) -> bool:
     return git("rev-parse", "--is-shallow-repository", root=root) == "true"
 
 
-def changed_files(root: Path = ROOT) -> list[str]:
-    """Files that a measurement depends on and that are not as in the commit."""
-    options = ("--porcelain", "-z", "--no-renames", "--untracked-files=all")
-    told = git("status", *options, "--", *CODE, root=root)
-    return [entry[3:] for entry in told.split("\0") if entry]
+def changed_files(
+    root: Path = ROOT, paths: Sequence[str] = CODE, untracked: str = "all"
+) -> list[str]:
+    """Files below some paths that are not as in the commit.
+
+    By default those that a measurement depends on. `untracked` says whether files that
+    git does not know count: "all" or "no".
+    """
+    options = ("--porcelain", "-z", "--no-renames", f"--untracked-files={untracked}")
+    listed = _listed("status", *options, "--", *paths, root=root)
+    return [entry[3:] for entry in listed]
 
 
 def fingerprint(root: Path = ROOT) -> str:

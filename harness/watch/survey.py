@@ -61,7 +61,7 @@ def survey(
         harness.project.documents.Unreadable: A file is damaged, or the clone is
         shallow. harness.project.git.NoCommit: No checkout, or no commit called `since`.
     """
-    order = Order.of(asv_results.commits(root), since, root)
+    order = Order.of(git.commits(root), since, root)
     found = asv_results.read(results / "asv", list(order.rank))
     warnings = _told_of(strangers(found, order))
     look = partial(watch, found, order, rules(root / "asv.conf.json"))

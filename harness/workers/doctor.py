@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,12 +12,12 @@ from typing import Any
 
 import psutil
 
+from harness.project import git
+from harness.project.git import NoCommit, NotTrusted
 from harness.project.paths import ROOT
 from harness.workers.interpreters import Interpreter, broken, interpreter_of
 from harness.workers.process import import_error, probe
 from impls.catalogue import backend_names, framework_of
-
-_PATIENCE = 30  # seconds for git: a large checkout on a cold disk is slow
 
 
 @dataclass(frozen=True)
@@ -64,12 +63,15 @@ def _machine() -> str:
 def _checkout(root: Path) -> Finding:
     """History is kept by commit, so results need a clean one, and all before it."""
     try:
-        commit = _git(root, "rev-parse", "--short", "HEAD")
-        shallow = _git(root, "rev-parse", "--is-shallow-repository") == "true"
-        changed = len(_git(root, "status", "--porcelain").splitlines())
-    except FileNotFoundError:
-        return Finding("checkout", "", "git is not installed", "install git")
-    except subprocess.SubprocessError:
+        commit = git.git("rev-parse", "--short", "HEAD", root=root)
+        shallow = git.is_shallow(root)
+        changed = len(git.changed_files(root, (".",)))
+    except NotTrusted as reason:
+        why, _, mend = str(reason).partition("; to allow it: ")
+        return Finding("checkout", "", why, mend)
+    except NoCommit as reason:
+        if "not installed" in str(reason):
+            return Finding("checkout", "", str(reason), "install git")
         why = "no git checkout: results belong to commits"
         return Finding("checkout", "", why, "git clone the project")
     finding = Finding("checkout", f"commit {commit}")
@@ -80,18 +82,6 @@ def _checkout(root: Path) -> Finding:
         why = f"{changed} files differ from it: results will say so"
         return replace(finding, why=why, mend="git commit, or git stash")
     return finding
-
-
-def _git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(root), *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_PATIENCE,
-        check=True,
-    )
-    return done.stdout.strip()
 
 
 def _asv() -> Finding:

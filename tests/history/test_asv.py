@@ -1,6 +1,6 @@
 """The asv suite: what it lists and measures, and the ways in which asv misleads."""
 
-import fcntl
+import contextlib
 import itertools
 import json
 import os
@@ -22,6 +22,8 @@ from harness.history import asv_environment, asv_results
 from harness.history.environments import WrongCall, environment_with, parsed
 from harness.history.measure import KEPT, Figures, NotMeasured, Point, Stand, measure
 from harness.judging.cases import REGIMES, trial
+from harness.project import git
+from harness.project.lock import Busy, alone
 from harness.timing.steps import Warm
 from harness.timing.timers import Reading
 from impls.catalogue import backend_names, load_op, op_names
@@ -431,19 +433,16 @@ def test_a_quick_run_that_saves_nothing_is_let_be(option):
 
 
 def test_a_second_run_in_the_checkout_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(asv_environment, "_locked", [])
-    folder = tmp_path / ".asv"
-    folder.mkdir()
-    assert not asv_results.busy(tmp_path)
-    with (folder / "lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        assert asv_results.busy(tmp_path)
-        with pytest.raises(asv.util.UserError, match="another asv run"):
-            asv_environment.lock(folder / "lock")
-    asv_environment.lock(folder / "lock")
-    assert asv_results.busy(tmp_path)
-    asv_environment._locked.pop().close()
-    assert not asv_results.busy(tmp_path)
+    held = contextlib.ExitStack()
+    monkeypatch.setattr(asv_environment, "_held", held)
+    with (
+        alone(tmp_path / "lock", "a run"),
+        pytest.raises(asv.util.UserError, match="another asv run"),
+    ):
+        asv_environment.lock(tmp_path / "lock")
+    asv_environment.lock(tmp_path / "lock")
+    with held, pytest.raises(Busy), alone(tmp_path / "lock", "a run"):
+        pytest.fail("two runs measure")
 
 
 @pytest.mark.parametrize(
@@ -538,7 +537,7 @@ def test_a_run_in_a_fresh_clone_measures_both_frameworks_and_is_published(clone)
     chosen = ("--bench", r"bench_speed[.]square[.]")
     first = run_asv(clone, "run", *chosen, "HEAD^!")
     assert first.returncode == 0, first.stdout + first.stderr
-    series = asv_results.read(clone / "results" / "asv", asv_results.commits(clone))
+    series = asv_results.read(clone / "results" / "asv", git.commits(clone))
     measured = {
         s.parameters["backend"]
         for s in series

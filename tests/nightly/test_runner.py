@@ -18,7 +18,7 @@ from lxml import etree
 from harness.agreement.findings import Finding, Site
 from harness.agreement.suite import Agreement
 from harness.nightly import parts, runner
-from harness.nightly.journal import Busy, Journal, alone, guarded
+from harness.nightly.journal import Journal, guarded
 from harness.nightly.model import STATES, Done, Night, Problem, Result
 from harness.nightly.report import junit, markdown
 from harness.project import documents, git
@@ -300,17 +300,6 @@ def test_on_a_full_disk_the_former_report_stands_and_the_run_can_be_taken_up(
 
 
 # Taking up ----------------------------------------------------------------------
-
-
-def test_two_runs_at_once_are_refused_and_the_first_is_named(tmp_path):
-    with (
-        alone(tmp_path / "lock", "it"),
-        pytest.raises(Busy, match=f"it is running already, as process {os.getpid()}"),
-        alone(tmp_path / "lock", "it"),
-    ):
-        pytest.fail("both run")
-    with alone(tmp_path / "lock", "it"):
-        assert (tmp_path / "lock").read_text() == str(os.getpid())
 
 
 @pytest.mark.parametrize("run", [{"files": "abc"}, {"ops": ("dot", "add")}])

@@ -10,10 +10,11 @@ from typing import Any
 from harness.dashboard.matrix import Cell, ratio_of
 from harness.dashboard.pages.changed import base_of, changed
 from harness.dashboard.pages.selftest import selftest
-from harness.dashboard.series import Commit, History, moves
+from harness.dashboard.series import History, moves
 from harness.dashboard.sources import Record
 from harness.dashboard.standing import Standing, runner_of
 from harness.judging.known import as_expected
+from harness.project.git import Commit
 
 MOST_MOVES = 30  # on this page; the pages of the ops show all
 
