@@ -1,4 +1,4 @@
-"""`gradwatch nightly`: all of it, for CI."""
+"""`gradwatch nightly`: all checks in one run, for CI."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SIGNS = {"passed": "✓", "failed": "✗", "broken": "✗", "skipped": "–"}
 def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", value)
     if found is None or not float(found[1]):
-        raise click.BadParameter(f"{value!r} is no time such as 90s, 10m or 1h")
+        raise click.BadParameter(f"{value!r} is not a time such as 90s, 10m or 1h")
     return float(found[1]) * _UNITS[found[2]]
 
 
@@ -37,7 +37,7 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> floa
     show_default=True,
     metavar="TIME",
     callback=_seconds,
-    help="A quarter of it for the fuzzer, a quarter for comparing commits.",
+    help="A quarter is for the fuzzer, a quarter for comparing commits.",
 )
 @click.option(
     "--output",
@@ -46,14 +46,14 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> floa
     show_default="nightly",
     metavar="FOLDER",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where everything is written but the history.",
+    help="Folder for all output except the history.",
 )
 @click.option(
     "--previous",
     metavar="F",
     type=click.Path(dir_okay=False, path_type=Path),
     show_default="nightly.json in the output folder",
-    help="The document of the night before: what is not in it is new.",
+    help="The previous document: problems that are not in it are new.",
 )
 @options.op
 @options.backend
@@ -63,7 +63,7 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> floa
     multiple=True,
     metavar="PART",
     callback=options.checked("part", lambda: PARTS),
-    help=f"Only this: {', '.join(PARTS)}. Repeatable.",
+    help=f"Only this part: {', '.join(PARTS)}. Repeatable.",
 )
 @click.option(
     "--require",
@@ -72,7 +72,7 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> floa
     callback=options.checked("backend", backend_names),
     help="End with exit code 3 if this backend cannot run here. Repeatable.",
 )
-@click.option("--fresh", is_flag=True, help="Begin anew, whatever is done already.")
+@click.option("--fresh", is_flag=True, help="Do not continue an unfinished run.")
 @options.seed
 @options.jobs
 def command(
@@ -87,12 +87,12 @@ def command(
     seed: int,
     jobs: int,
 ) -> int:
-    r"""Judge, plant, fuzz, time, watch and report; then one summary and one exit code.
+    r"""Run all checks, then write one summary and end with one exit code.
 
-    A part that fails keeps no other back. The output folder gets summary.md, whose
-    first line says what is new and wrong, junit.xml, nightly.json and dashboard/; the
-    times go into the history in results/asv. A run that was killed is taken up again by
-    the same call, as long as the files are the same.
+    The parts are agree, selftest, fuzz, time, watch and report; all of them run, even
+    if one fails. The output folder gets summary.md (its first line says what is new and
+    wrong), junit.xml, nightly.json and dashboard/. Times go into the history in
+    results/asv. After a kill, the same call continues the run if no file has changed.
 
     \b
     Examples:
@@ -109,7 +109,7 @@ def command(
             before = problems_of(previous or folder / "nightly.json")
             journal = Journal(folder / "parts", key_of(what), fresh=fresh)
             if journal.resumed:
-                _say(f"taken up again: {journal.resumed} pieces are there")
+                _say(f"continued: {journal.resumed} pieces are already done")
             night = Night(
                 folder,
                 journal,
@@ -133,5 +133,5 @@ def _show(done: Done) -> None:
     _say(f"{_SIGNS[done.state]} {done.name}: {done.told} ({done.seconds:.0f} s)")
 
 
-def _say(told: str) -> None:
-    errors().print(told, markup=False, soft_wrap=True)
+def _say(line: str) -> None:
+    errors().print(line, markup=False, soft_wrap=True)

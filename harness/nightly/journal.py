@@ -1,7 +1,7 @@
-"""What of a long run is done, so that after a kill it is not done again.
+"""Keeps the finished pieces of a long run, so that a killed run can continue.
 
-A piece is a document in a file of its own; a file is replaced whole, so that one is
-there or not. A new run, or one of another state of the files, begins anew.
+Each piece is a document in its own file, which is replaced atomically: it is complete
+or not there. A new run starts from the beginning; so does one whose files have changed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ Document = dict[str, Any]
 
 
 class Journal:
-    """The pieces of a run in a folder; those of an unfinished run like it are kept.
+    """The finished pieces of a run, in a folder.
 
-    `resumed` says how many there were.
+    The pieces of an unfinished run with the same settings are reused; `resumed` is
+    their number.
     """
 
     def __init__(self, folder: Path, run: Mapping[str, Any], *, fresh: bool = False):
         self.folder = folder
-        self._run = documents.strict({"run": run, "finished": False})  # as it is read
+        self._run = documents.strict({"run": run, "finished": False})  # as JSON has it
         if fresh or self._found() != self._run:
             shutil.rmtree(folder, ignore_errors=True)
             documents.replace_file(self._file, documents.dumps(self._run))
@@ -41,12 +42,12 @@ class Journal:
         try:
             return _load(self._file)
         except Unreadable:
-            return None  # none yet, or damaged: nothing in it can be trusted
+            return None  # not there, or damaged and thus useless
 
     def once(self, name: str, make: Callable[[], Document]) -> Document:
-        """The piece of that name, made now unless it is there.
+        """The piece of that name; `make` makes it if it is not there yet.
 
-        It is read back in either case, so that a resumed run sees the same numbers.
+        A new piece is read back from its file, so a continued run sees equal numbers.
         """
         file = self.path(name)
         with contextlib.suppress(Unreadable):
@@ -55,11 +56,11 @@ class Journal:
         return _load(file)
 
     def path(self, name: str) -> Path:
-        """Where a piece is or will be."""
+        """The file of a piece, whether it exists or not."""
         return self.folder / f"{name}.json"
 
     def finish(self) -> None:
-        """Say that nothing is left to do: the next run begins anew."""
+        """Mark the run as finished: the next one starts from the beginning."""
         documents.replace_file(
             self._file, documents.dumps({**self._run, "finished": True})
         )
@@ -78,13 +79,13 @@ def _load(file: Path) -> Document:
 
 @contextlib.contextmanager
 def guarded(files: Callable[[], list[Path]], safe: Path) -> Iterator[None]:
-    """Put back what a program that does not replace files whole leaves damaged.
+    """Restore files that another program left damaged because it was killed.
 
     Args:
-        files: The JSON files that it may write, those that are there now.
-        safe: A folder for copies, which outlives a kill: the next call mends first.
+        files: Lists the existing JSON files that the program can write.
+        safe: A folder for copies. After a kill the next call restores from it first.
     """
-    _mend(files(), safe)
+    _restore(files(), safe)
     shutil.rmtree(safe, ignore_errors=True)
     safe.mkdir(parents=True)
     for file in files():
@@ -93,10 +94,10 @@ def guarded(files: Callable[[], list[Path]], safe: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        _mend(files(), safe)
+        _restore(files(), safe)
 
 
-def _mend(files: list[Path], safe: Path) -> None:
+def _restore(files: list[Path], safe: Path) -> None:
     complete = (safe / "complete").exists()
     for file in files:
         try:
@@ -106,7 +107,7 @@ def _mend(files: list[Path], safe: Path) -> None:
             if complete and copy.exists():
                 shutil.copy2(copy, file)
             elif complete:
-                file.unlink()  # half of what was never whole
+                file.unlink()  # a part of a file that did not exist before
 
 
 def _copy(file: Path) -> str:

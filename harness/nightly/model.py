@@ -1,4 +1,4 @@
-"""What a night consists of: its parts, their results, and the problems they found."""
+"""Types of a nightly run: its parts, their results, and the problems they found."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from harness.nightly.journal import Journal
 from harness.project.paths import ROOT
 
-#: What a part may end as; "broken" is one that raised.
+#: How a part can end; "broken" means that it raised an exception.
 STATES = ("passed", "failed", "broken", "skipped")
 
 
-#: The share of the budget that a part may fill, for those that search without an end.
+#: The share of the budget for each part that would otherwise search without end.
 SHARE = 0.25
 
 
@@ -22,8 +22,8 @@ SHARE = 0.25
 class Problem:
     """One thing that is not as expected.
 
-    `what` is the tensor, the metric or the like, `told` a line about it. Of two nights
-    a problem is the same if all but `told` are.
+    `what` names the tensor, the metric or the like; `told` is one line of details.
+    Two nights have the same problem if all fields but `told` are equal.
     """
 
     part: str
@@ -34,16 +34,16 @@ class Problem:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What makes it the same on another night."""
+        """Identifies the problem in another night's report."""
         return self.part, self.op, self.backend, self.what
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a part found: one line, and what is not as expected.
+    """The result of a part: one line, and the problems that it found.
 
-    `skipped` says why nothing was done, `required` which backend must be there and is
-    not; `notes` are what a reader should know and nobody has to mend.
+    `skipped` is the reason why the part did nothing. `required` names a required
+    backend that is missing. `notes` are for the reader; nobody has to act on them.
     """
 
     told: str
@@ -55,7 +55,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Done:
-    """A part that has ended, as the journal keeps it."""
+    """A finished part, as the journal keeps it."""
 
     name: str
     state: str
@@ -68,10 +68,10 @@ class Done:
 
 @dataclass(frozen=True)
 class Night:
-    """What the parts are to do, and where.
+    """The settings of a nightly run.
 
-    `budget` is in seconds, of the whole night; `results` is the folder with the
-    history, `folder` the one for everything that is written.
+    `budget` is in seconds, for the whole run; `results` is the folder with the history;
+    `folder` is where all output goes.
     """
 
     folder: Path
@@ -87,7 +87,7 @@ class Night:
 
     @property
     def share(self) -> float:
-        """Seconds for a part that would search without an end."""
+        """Seconds for a part that would otherwise search without end."""
         return self.budget * SHARE
 
 
@@ -96,7 +96,7 @@ Part = Callable[[Night], Result]
 
 @dataclass(frozen=True)
 class Report:
-    """A night that is over."""
+    """A finished nightly run; `gone` are problems of the previous run that ended."""
 
     parts: Sequence[Done]
     new: Sequence[Problem]
@@ -106,7 +106,7 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """3 where a required backend is missing, 1 if anything is not as expected."""
+        """3 if a required backend is missing, 1 if anything is not as expected."""
         if any(done.lacking for done in self.parts):
             return 3
         return 1 if self.new or self.known else 0

@@ -1,4 +1,4 @@
-"""The parts of a night, by name, in the order in which they are done."""
+"""The parts of a nightly run, in the order in which they run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from harness.workers.pool import Fleet
 from impls.catalogue import load_op
 
 DTYPES = ("float32", "float64")  # those of `gradwatch agree`
-PATIENCE = 2 * 3600.0  # seconds for a part in a process of its own: many times its need
+PATIENCE = 2 * 3600.0  # seconds for a part in its own process: many times what it needs
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
@@ -38,7 +38,7 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def agreement(night: Night) -> Result:
-    """Judge every op on every backend in all regimes; each op is a piece."""
+    """Judge every op on every backend in all regimes; the journal keeps each op."""
     with Fleet(jobs=night.jobs) as fleet:
         pieces = [
             night.journal.once(f"agree-{op}", partial(_judged, night, op, fleet))
@@ -59,7 +59,7 @@ def agreement(night: Night) -> Result:
 
 
 def _absent(found: Agreement) -> list[str]:
-    """A line for each reason, which several backends may share."""
+    """The backends that cannot run; those with the same reason share a line."""
     backends = defaultdict(list)
     for backend, why in sorted(found.missing.items()):
         backends[why].append(backend)
@@ -75,7 +75,7 @@ def _judged(night: Night, op: str, fleet: Fleet) -> Document:
 
 
 def _together(pieces: Sequence[Document]) -> Agreement:
-    """The pieces as one run; that a known defect has gone is a matter of all."""
+    """The ops' runs as one run; only all of them show which known defects are gone."""
     found = Agreement()
     for piece in pieces:
         summary = piece["summary"]
@@ -88,7 +88,7 @@ def _together(pieces: Sequence[Document]) -> Agreement:
 
 
 def _unexpected(found: Agreement) -> list[Problem]:
-    """One for each op and backend: its worst tensor."""
+    """A problem for each op and backend, with its worst tensor."""
     worst: dict[tuple[str, str], dict[str, Any]] = {}
     for record in found.unexpected:
         place = (record["op"], record["backend"])
@@ -107,7 +107,7 @@ def _unexpected(found: Agreement) -> list[Problem]:
 
 
 def _ratio(record: dict[str, Any]) -> float:
-    """A ratio that is no finite number is null in a document, and worst of all."""
+    """A record's ratio; null in a document means infinite or NaN, the worst of all."""
     ratio = record["ratio"]
     return float("inf") if ratio is None else float(ratio)
 
@@ -123,7 +123,7 @@ def _gone(found: Agreement) -> list[Problem]:
 
 
 def times(night: Night) -> Result:
-    """Measure the commit for the history, with asv; not where files are changed."""
+    """Measure the commit for the history, with asv; skipped if files are changed."""
     changed = git.changed_files(night.root)
     if changed:
         some = ", ".join(changed[:3])
@@ -157,7 +157,7 @@ def times(night: Night) -> Result:
 
 
 def _written(folder: Path, commit: str) -> list[Path]:
-    """What asv may write while it measures a commit."""
+    """The files that asv can write while it measures a commit."""
     own = folder.glob(f"*/{commit[:8]}-*.json")
     return [*own, *folder.glob("*/machine.json"), *folder.glob("benchmarks.json")]
 
@@ -166,7 +166,7 @@ def _written(folder: Path, commit: str) -> list[Path]:
 
 
 def watch(night: Night) -> Result:
-    """Look the history over; what got worse is compared again while there is time."""
+    """Search the history for changes; measure again what got worse, as time allows."""
     end = time.monotonic() + night.share
     found = survey(
         night.results,
@@ -187,7 +187,7 @@ def watch(night: Night) -> Result:
 
 
 def _by_place(alerts: Sequence[Alert]) -> dict[tuple[str, str, str], list[Alert]]:
-    """By op, backend and what happened: to several dtypes and environments at once."""
+    """Alerts by op, backend and kind; one change can affect several dtypes at once."""
     several = defaultdict(list)
     for alert in alerts:
         what = f"{alert.series.metric} {alert.kind} {alert.where}"
@@ -196,7 +196,7 @@ def _by_place(alerts: Sequence[Alert]) -> dict[tuple[str, str, str], list[Alert]
 
 
 def _detail(alerts: Sequence[Alert], root: Path) -> str:
-    """The worst in full, and how many more there are."""
+    """The worst alert in full, and the number of others."""
     alert, *others = alerts
     told = f"{series_name(alert.series)} {size(alert.relative_change)}"
     told += f" ({size(alert.low)} to {size(alert.high)}), {alert.why}"
@@ -209,7 +209,7 @@ def _detail(alerts: Sequence[Alert], root: Path) -> str:
 
 
 def selftest(night: Night) -> Result:
-    """Plant wrong backwards and see that the judge rejects them."""
+    """Plant wrong backwards and check that the judge rejects them."""
     options = ["--quick", "--jobs", str(night.jobs), "--seed", str(night.seed)]
     result = _command(night, "selftest", [*options, *_ops(night)])
     file = night.journal.path("selftest")
@@ -226,11 +226,11 @@ def selftest(night: Night) -> Result:
 
 
 def fuzz(night: Night) -> Result:
-    """Look for disagreements on purpose, for a share of the budget.
+    """Search for failures with the fuzzer, for a share of the budget.
 
-    What it finds is written to findings/ in the output folder. Not as expected is what
-    is no known outcome, if results/findings has nothing of that op on that backend: a
-    defect that is recorded shows in other tensors and verdicts every night.
+    Findings are written to findings/ in the output folder. A finding is a problem if it
+    is no known outcome and results/findings has none for that op and backend: a
+    recorded defect shows up in other tensors and verdicts every night.
     """
     folder = night.folder / "findings"
     options = ["--budget", f"{night.share:.0f}", "--seed", str(night.seed)]
@@ -265,7 +265,7 @@ def _new_finding(finding: Document) -> Problem:
 
 
 def dashboard(night: Night) -> Result:
-    """Write the pages, from the history and tonight's verdicts."""
+    """Write the dashboard from the history and this night's verdicts."""
     target = night.folder / "dashboard"
     view = _view(night)
     call = ["-m", "harness", "report"]
@@ -278,7 +278,7 @@ def dashboard(night: Night) -> Result:
 
 
 def _view(night: Night) -> Path:
-    """The results folder with tonight's verdicts as the latest."""
+    """The results folder, as links, with this night's verdicts as the latest."""
     view = night.journal.folder / "view"
     (view / "latest").mkdir(parents=True, exist_ok=True)
     shown = {name: night.results / name for name in ("asv", "recorded", "findings")}
@@ -299,7 +299,7 @@ def _backends(night: Night) -> list[str]:
 
 
 def _command(night: Night, name: str, options: Sequence[str]) -> Result:
-    """A command of ours in a process of its own, and what its exit code says."""
+    """Run one of our commands in its own process; its exit code decides the result."""
     if importlib.util.find_spec(f"harness.commands.{name}") is None:
         return Result("", skipped=f"there is no `gradwatch {name}`")
     file = night.journal.path(name)
@@ -312,9 +312,9 @@ def _command(night: Night, name: str, options: Sequence[str]) -> Result:
 
 
 def child(night: Night, name: str, call: Sequence[str]) -> tuple[int, str]:
-    """Run Python in a process that dies with this one; its code and last line.
+    """Run Python in a process that ends with this one; return exit code and last line.
 
-    All that it says goes to parts/<name>.log.
+    Its output goes to parts/<name>.log.
     """
     log = night.journal.folder / f"{name}.log"
     with log.open("w", encoding="utf-8") as said:
@@ -332,7 +332,7 @@ def child(night: Night, name: str, call: Sequence[str]) -> tuple[int, str]:
 
 
 def _die_with_parent() -> None:
-    """Or else a killed night would go on measuring beside the next one."""
+    """Otherwise the parts of a killed run would go on beside the next run."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

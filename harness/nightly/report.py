@@ -1,4 +1,4 @@
-"""A night for others to read: Markdown for a CI job, JUnit XML for a viewer."""
+"""The report of a nightly run: Markdown for a CI job's page, JUnit XML for viewers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.agreement import output
 from harness.nightly.model import Done, Problem, Report
 from harness.project.markdown import cell
 
-#: Problems listed in full: what is longer is not read.
+#: Problems listed in full; nobody reads longer lists.
 SHOWN = 10
 LONGEST = 300  # characters of one problem
 
@@ -25,7 +25,7 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def markdown(report: Report) -> str:
-    """What is new, what was known already, then a line for each part."""
+    """New problems, problems that were known, then a line for each part."""
     lines = [_headline(report), ""]
     for title, problems in (
         ("New", report.new),
@@ -45,11 +45,11 @@ def markdown(report: Report) -> str:
 
 
 def _headline(report: Report) -> str:
-    """The line that a reader may be the only one to see."""
+    """The first line; many readers see no other."""
     problems = [*report.new, *report.known]
     if not problems:
         told = [d.told for d in report.parts if d.name in ("agree", "watch") and d.told]
-        return f"**All as expected**: {'; '.join(told) or 'no part has found anything'}"
+        return f"**All as expected**: {'; '.join(told) or 'no part found a problem'}"
     first = problems[0]
     place = " on ".join(part for part in (first.op, first.backend) if part)
     more = len(problems) - 1
@@ -83,7 +83,7 @@ def _foot(environment: Mapping[str, Any]) -> str:
 
 
 def junit(report: Report, agreement: Mapping[str, Any] | None) -> str:
-    """A test case for each op and backend, and in a suite of its own for each part."""
+    """A suite with a case for each op and backend, another with one for each part."""
     xml = JUnitXml("gradwatch nightly")
     cases: dict[str, TestCase] = {}
     if agreement is not None:
@@ -106,7 +106,7 @@ def _suite(name: str, cases: Sequence[TestCase]) -> TestSuite:
 
 
 def _add_steps(cases: dict[str, TestCase], report: Report) -> None:
-    """What became slower fails the case of its op and backend."""
+    """Let each problem fail the test case of its op and backend."""
     by_place: dict[str, list[Problem]] = defaultdict(list)
     for problem in (*report.new, *report.known):
         if problem.op and problem.part != "agree":
@@ -121,7 +121,7 @@ def _add_steps(cases: dict[str, TestCase], report: Report) -> None:
 
 
 def _part(done: Done) -> TestCase:
-    # Rounded, since an exponent would be no time in XML.
+    # Rounded: the schema allows no exponent in a time.
     case = TestCase(done.name, "gradwatch.nightly", round(done.seconds, 3))
     if done.state == "skipped":
         case.result = [Skipped(_legal(done.told))]
@@ -134,5 +134,5 @@ def _part(done: Done) -> TestCase:
 
 
 def _legal(text: str) -> str:
-    """Without the characters that XML has no way to write."""
+    """The text without characters that XML cannot contain."""
     return _NO_XML.sub("�", text)

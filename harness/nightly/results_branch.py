@@ -1,11 +1,11 @@
-"""The branch that keeps what nights record, apart from the code.
+"""Keeps the recorded results of nightly runs on a git branch of their own.
 
     python -m harness.nightly.results_branch fetch
     python -m harness.nightly.results_branch store
 
-`fetch` brings what is recorded into results/ and the night before into nightly/; what
-is here already stays. `store` adds what this checkout has, and pushes; where another
-run was quicker it adds to that. Nothing that the branch has is ever removed.
+`fetch` copies recorded results into results/ and the previous report into nightly/; it
+replaces no file. `store` adds the results of this checkout to the branch and pushes it;
+if another run has pushed first, it adds to that. No result is ever removed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from harness.project.paths import ROOT
 BRANCH = "results"
 KEPT = ("results/asv", "results/confirmations", "results/findings")
 NIGHT = "nightly/nightly.json"
-TRIES = 3  # pushes: each needs another run to finish in the same seconds
+TRIES = 3  # pushes: one fails only if another run pushes within the same seconds
 
 
 def fetch(root: Path = ROOT, branch: str = BRANCH) -> int:
-    """Copy what the branch has and the checkout has not; return how many files."""
+    """Copy the files that only the branch has; return their number."""
     with _tree(root, branch) as tree:
         return sum(
             _copy(file, root / file.relative_to(tree), replace=False)
@@ -38,10 +38,10 @@ def fetch(root: Path = ROOT, branch: str = BRANCH) -> int:
 
 
 def store(root: Path = ROOT, branch: str = BRANCH) -> bool:
-    """Add what the checkout has to the branch and push; whether there was anything.
+    """Add the checkout's results to the branch and push; return whether any were new.
 
     Raises:
-        NoCommit: It cannot be pushed.
+        NoCommit: The branch cannot be pushed.
     """
     for tried in range(TRIES):
         with _tree(root, branch) as tree:
@@ -64,7 +64,7 @@ def store(root: Path = ROOT, branch: str = BRANCH) -> bool:
 
 @contextmanager
 def _tree(root: Path, branch: str) -> Iterator[Path]:
-    """The branch as it is at origin, in a folder of its own; empty if there is none."""
+    """A worktree of the branch as it is at origin; empty if there is no such branch."""
     with tempfile.TemporaryDirectory(prefix="gradwatch-") as folder:
         tree = Path(folder, "tree")
         git("worktree", "add", "--quiet", "--detach", str(tree), "HEAD", root=root)
@@ -97,18 +97,18 @@ def _copy(file: Path, target: Path, *, replace: bool) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fetch or store, and say what came of it."""
+    """Fetch or store, and print the result."""
     parser = argparse.ArgumentParser(prog="python -m harness.nightly.results_branch")
     parser.add_argument("what", choices=["fetch", "store"])
     given = parser.parse_args(arguments)
     try:
         if given.what == "fetch":
-            told = f"{fetch()} files of earlier nights"
+            outcome = f"{fetch()} files of earlier nights"
         else:
-            told = "stored" if store() else "nothing new to store"
+            outcome = "stored" if store() else "nothing new to store"
     except (NoCommit, subprocess.SubprocessError) as error:
         parser.exit(1, f"results: {error}\n")
-    sys.stderr.write(f"results: {told}\n")
+    sys.stderr.write(f"results: {outcome}\n")
     return 0
 
 

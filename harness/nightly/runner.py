@@ -1,8 +1,8 @@
-"""All of it, one part after another, for CI: it goes on, and it can be taken up again.
+"""Runs the parts of a nightly run one after another, and can continue a killed run.
 
-A part is a function of the night that returns what it found; harness/nightly/parts.py
-has them. One that raises costs itself alone. What is done stands in a journal, so that
-a run that was killed is continued and nothing is measured twice.
+A part is a function that takes a `Night` and returns a `Result`; they are in
+harness/nightly/parts.py. If a part raises, the others still run. A journal keeps what
+is finished, so a killed run continues where it stopped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def run(
     parts: Mapping[str, Part],
     progress: Callable[[Done], None] = lambda done: None,
 ) -> list[Done]:
-    """Do the parts that are not done yet; one that fails does not keep others back."""
+    """Run the parts that the journal does not have yet, even if one of them fails."""
     found = []
     for name, part in parts.items():
         kept = night.journal.once(f"part-{name}", partial(_attempt, name, part, night))
@@ -59,7 +59,7 @@ def _attempt(name: str, part: Part, night: Night) -> dict[str, Any]:
 
 
 def report(parts: Sequence[Done], previous: Sequence[Problem]) -> Report:
-    """What is new since the previous night, what was known, and what has gone."""
+    """Sort the problems: new since the previous night, known, and gone."""
     found = [problem for done in parts for problem in done.problems]
     before = {problem.key for problem in previous}
     now = {problem.key for problem in found}
@@ -73,10 +73,10 @@ def report(parts: Sequence[Done], previous: Sequence[Problem]) -> Report:
 
 
 def problems_of(file: Path) -> list[Problem]:
-    """Those of a previous night's document; none where there is none.
+    """The problems in a previous night's document; empty if there is no such file.
 
     Raises:
-        Unreadable: It is damaged.
+        Unreadable: The document is damaged.
     """
     if not file.exists():
         return []
@@ -85,11 +85,11 @@ def problems_of(file: Path) -> list[Problem]:
         names = Problem.__dataclass_fields__
         return [Problem(**{name: one[name] for name in names}) for one in listed]
     except (KeyError, TypeError) as error:
-        raise Unreadable(f"{file}: not of a night ({error})") from None
+        raise Unreadable(f"{file}: not written by nightly ({error})") from None
 
 
 def write(found: Report, night: Night) -> None:
-    """Write the document, the XML and the summary; each replaces the former whole."""
+    """Write the document, the XML and the summary; each file is replaced atomically."""
     new = {problem.key for problem in found.new}
     rows = [
         {**asdict(problem), "new": problem.key in new}
@@ -116,7 +116,7 @@ def write(found: Report, night: Night) -> None:
 
 
 def key_of(night_options: Mapping[str, Any], root: Path = ROOT) -> dict[str, Any]:
-    """What makes two runs the same one: options, machine and state of the files."""
+    """Identifies a run that can be continued: options, machine, state of the files."""
     return {
         **night_options,
         "machine": documents.machine_name(),

@@ -274,7 +274,7 @@ def test_no_night_before_is_no_problem_and_a_damaged_one_is_told(tmp_path):
     with pytest.raises(Unreadable, match=r"nightly\.json"):
         runner.problems_of(tmp_path / "nightly.json")
     documents.write(documents.document([{"op": "dot"}], {}), tmp_path / "nightly.json")
-    with pytest.raises(Unreadable, match="not of a night"):
+    with pytest.raises(Unreadable, match="not written by nightly"):
         runner.problems_of(tmp_path / "nightly.json")
 
 
@@ -403,7 +403,7 @@ def test_a_killed_night_is_taken_up_by_the_same_call(tmp_path):
         running.send_signal(signal.SIGKILL)
     first = (tmp_path / "parts" / "agree-add.json").read_bytes()
     done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
-    assert "taken up again" in done.stderr, done.stderr
+    assert "continued: " in done.stderr, done.stderr
     assert (tmp_path / "parts" / "agree-add.json").read_bytes() == first
 
 
@@ -431,7 +431,7 @@ def test_what_is_left_damaged_is_put_back_and_what_is_new_is_kept(tmp_path, file
     assert [f.name for f in files(tmp_path)()] == ["abc.json", "new.json"]
 
 
-def test_after_a_kill_the_next_run_mends_first(tmp_path, file):
+def test_after_a_kill_the_next_run_restores_files_first(tmp_path, file):
     with guarded(files(tmp_path), tmp_path / "safe"):
         pass
     file.write_text('{"n": 2, "m')  # the kill, as if within
@@ -475,7 +475,7 @@ def test_a_history_that_is_cut_short_breaks_the_watch_and_is_left_alone(night):
     assert file.read_bytes() == before
 
 
-def test_a_shallow_clone_breaks_the_watch_with_the_command_that_mends_it(
+def test_a_shallow_clone_breaks_the_watch_with_the_command_that_fixes_it(
     night, monkeypatch
 ):
     monkeypatch.setattr(git, "is_shallow", lambda root: True)
@@ -606,15 +606,15 @@ def test_a_quiet_night_is_exit_0_and_the_next_begins_anew(project):
     for _ in range(2):
         done = gradwatch(root, *NIGHT, "--part", "agree", "--part", "watch")
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "taken up again" not in done.stderr
+        assert "continued: " not in done.stderr
     assert "All as expected" in done.stdout
 
 
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        (("--budget", "soon"), "no time such as"),
-        (("--budget", "0m"), "no time such as"),
+        (("--budget", "soon"), "not a time such as"),
+        (("--budget", "0m"), "not a time such as"),
         (("--part", "agre"), "did you mean 'agree'"),
         (("--require", "torch_custo"), "did you mean 'torch_custom'"),
     ],
