@@ -45,11 +45,11 @@ from impls.graph.engine import (
     Primitive,
     forward,
     gradient,
-    miss,
     primitive,
     topological_order,
     variable,
 )
+from impls.graph.hints import miss
 from impls.graph.selection import SELECTIONS, TIES, pick, share, ties
 
 __all__ = [
@@ -84,4 +84,4 @@ globals().update(FUNCTIONS | creation.CONSTANTS)
 
 
 def __getattr__(name: str) -> Any:
-    return miss(name)
+    return miss(name, FUNCTIONS)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from impls import graph
+from impls.graph import hints
 from tests.balls import balls, digits, precise
 from tests.primitives import ALL, DRAWN, TRIALS, any_sign
 
@@ -83,10 +84,10 @@ def test_what_the_engine_lacks_is_named_with_the_nearest_or_how_to_write_it(name
             getattr(holder, name)
 
 
-@pytest.mark.parametrize("name", graph.engine.WRITTEN_AS)
+@pytest.mark.parametrize("name", hints.WRITTEN_AS)
 def test_what_a_hint_tells_to_write_exists(name):
     assert name not in graph.FUNCTIONS
-    for said in re.findall(r"xp\.(\w+)", graph.engine.WRITTEN_AS[name]):
+    for said in re.findall(r"xp\.(\w+)", hints.WRITTEN_AS[name]):
         assert said in graph.FUNCTIONS
 
 

@@ -1,5 +1,7 @@
 """Running errors: every primitive has a rule, and it bounds what really happens."""
 
+import zlib
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ from harness.judging.rounding import (
     running_errors,
 )
 from impls import graph
+from tests.balls import balls, precise
+from tests.primitives import ALL, DRAWN, UNARY, any_sign
 
 NAMES = list(PRECISIONS)
 
@@ -87,6 +91,119 @@ def test_an_honest_computation_lands_within_a_few_radii(title, name):
         error = np.abs(narrow.astype("float64") - wide.value)
         worst = max(worst, float(np.max(error / radius)))
     assert 0.05 < worst < 4, f"{worst:.2f} radii: above is false, below is blunt"
+
+
+ROUNDINGS = 32  # behind each input: one rounding of the result itself is then little
+
+
+def largest_share(title, name):
+    """Of its bound, by which inputs that are off move the exact result, in balls."""
+    function, shapes = ALL[title]
+    precision = PRECISIONS[name]
+    rng = np.random.default_rng(zlib.crc32(title.encode()))
+    draw = DRAWN.get(title, any_sign)
+    arrays = [precision.round(draw(rng, s)) for s in shapes]
+    leaves = [graph.variable(a) for a in arrays]
+    for _ in range(ROUNDINGS):
+        leaves = [leaf + 0.0 for leaf in leaves]
+    wide = function(*leaves)
+    bound = precision.roundoff * errors_behind([wide], precision)[wide]
+    assert np.isfinite(bound).all()
+    largest = 0.0
+    with precise():
+        exact = function(*(graph.variable(balls(a)) for a in arrays)).value
+        for _ in range(8):
+            signs = [rng.choice([-1.0, 1.0], a.shape) for a in arrays]
+            moved = [
+                balls(a) * (1 + ROUNDINGS * precision.roundoff * balls(sign))
+                for a, sign in zip(arrays, signs, strict=True)
+            ]
+            there = function(*map(graph.variable, moved)).value
+            change = np.array(abs(there - exact), object).astype(float)
+            assert (change[bound == 0] == 0).all()
+            largest = max(largest, np.max(change / np.fmax(bound, 1e-300)))
+    return largest
+
+
+@pytest.mark.parametrize("name", ["float32", "float16"])
+@pytest.mark.parametrize("title", ALL)
+def test_inputs_that_were_rounded_move_the_result_within_its_bound(title, name):
+    share = largest_share(title, name)
+    assert share <= 1, f"{share:.3g} of the bound: it is false"
+    assert share > 0.1, f"{share:.3g} of the bound: it is blunt"
+
+
+# Those that add nothing of their own are copies of an error, or exact.
+@pytest.mark.parametrize("title", sorted({*UNARY, "pow", "atan2", "cumulative_sum"}))
+def test_a_rule_that_forgets_the_error_of_its_input_is_noticed(title, monkeypatch):
+    monkeypatch.setitem(ERROR, title, lambda at: at.v)
+    assert largest_share(title, "float32") > 1
+
+
+CREASES = {
+    "tan beside its pole": (graph.tan, np.tan, (np.pi / 2 - 1e-3,)),
+    "a square root of the square": (
+        lambda x: graph.pow(x, graph.variable(np.array(4.0))),
+        lambda x: x**4,
+        (1e-4,),
+    ),
+    "cosh at its minimum": (graph.cosh, np.cosh, (1e-4,)),
+    "floor below a jump": (graph.floor, np.floor, (2.9999,)),
+    "round at a half": (graph.round, np.round, (0.5,)),
+    "a truth value": (
+        lambda x: graph.astype(x < 1.0, x.dtype),
+        lambda x: (x < 1.0).astype(float),
+        (1.0001,),
+    ),
+    "a branch": (
+        lambda x: graph.where(x < 1.0, 5.0 * x, -x),
+        lambda x: np.where(x < 1.0, 5.0 * x, -x),
+        (1.0001,),
+    ),
+    "a whole number": (
+        lambda x: graph.astype(graph.astype(x, "int64"), x.dtype),
+        np.trunc,
+        (-2.9999,),
+    ),
+    "log1p beside -1": (graph.log1p, np.log1p, (-0.999,)),
+    "asin beside 1": (graph.asin, np.arcsin, (0.9999,)),
+}
+
+
+@pytest.mark.parametrize("title", CREASES)
+def test_the_bound_holds_across_a_crease(title):
+    """The largest change in reach of the input, of 4,001 points, in longdouble."""
+    function, check, (at,) = CREASES[title]
+    precision = PRECISIONS["float16"]
+    x = graph.variable(np.array(precision.round(np.array(at))))
+    for _ in range(ROUNDINGS):
+        x = x + 0.0
+    y = function(x)
+    errors = errors_behind([y], precision)
+    reach = precision.roundoff * float(errors[x])
+    points = np.longdouble(x.value) + np.linspace(-reach, reach, 4001)
+    with np.errstate(all="ignore"):
+        change = np.max(np.abs(check(points) - check(np.longdouble(x.value))))
+    bound = precision.roundoff * float(errors[y])
+    assert np.isnan(change) or change <= bound * (1 + 1e-9)
+    assert not np.isnan(change) or bound == np.inf
+
+
+def test_an_angle_across_the_cut_may_be_off_by_a_whole_turn():
+    y, x = (graph.variable(np.array(v)) + 0.0 for v in (-1e-9, -1.0))
+    shifted = y + 4.3 * y - 4.3 * y  # known to some 1e-8 only in float16
+    angle = graph.atan2(shifted, x)
+    precision = PRECISIONS["float16"]
+    assert precision.roundoff * errors_behind([angle], precision)[angle] > 2 * np.pi
+
+
+def test_logic_that_is_settled_by_what_is_certain_is_exact():
+    sure = graph.variable(np.array([False, True]))
+    unsure = 4.3 * graph.variable(np.array(1.0)) < 4.3
+    both, either = sure & unsure, sure | unsure
+    errors = errors_behind([both, either], PRECISIONS["float32"])
+    assert list(errors[both] > 0) == [False, True]
+    assert list(errors[either] > 0) == [True, False]
 
 
 def test_an_input_that_the_format_holds_is_exact_and_a_constant_it_rounds_is_not():
