@@ -1,4 +1,4 @@
-"""`gradwatch watch`: what moved in the history, and at which commit."""
+"""`gradwatch watch`: finds changes in the history, and their commits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from harness.watch.notify import NotSent, is_address, notify
 from harness.watch.survey import Survey, candidates, survey
 from impls.catalogue import known
 
-_SHOWN = 6  # series of one commit: the page must not scroll for one change
+_SHOWN = 6  # series of one commit: one change must not fill the screen
 
 
 @click.command()
@@ -36,19 +36,19 @@ _SHOWN = 6  # series of one commit: the page must not scroll for one change
     show_default="results",
     metavar="FOLDER",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the history is, in its folder asv.",
+    help="The results folder; the history is in its folder asv.",
 )
 @click.option(
     "--since",
     default="",
     metavar="COMMIT",
     show_default="the newest release",
-    help="Changes up to it are accepted, and creep is counted from it.",
+    help="Accept all changes up to this commit, and measure creep from it.",
 )
 @click.option(
     "--confirm",
     is_flag=True,
-    help="Measure both commits of whatever got worse, side by side.",
+    help="Measure again, side by side, both commits of each change for the worse.",
 )
 @click.option(
     "--bisect",
@@ -63,15 +63,15 @@ _SHOWN = 6  # series of one commit: the page must not scroll for one change
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Of samples, for each comparison of two commits.",
+    help="Sampling time of each comparison of two commits.",
 )
-@click.option("--all", "everything", is_flag=True, help="Show what is accepted too.")
+@click.option("--all", "everything", is_flag=True, help="Show accepted changes, too.")
 @options.json_file
 @click.option(
     "--notify",
     "target",
     metavar="FILE|URL",
-    help="Hand the JSON on, by POST, if there is anything worse.",
+    help="Write or POST the JSON document there, if anything got worse.",
 )
 def command(
     results: Path,
@@ -85,10 +85,10 @@ def command(
 ) -> int:
     r"""Find every lasting step and slow drift in the history: speed, memory, accuracy.
 
-    A change is suspected until some eight runs stand behind it, or until --confirm has
-    compared both commits. What is confirmed and worse than at the newest release fails
-    the run; so does what has crept beyond its budget (asv.conf.json,
-    regressions_thresholds) without a step. What is better is told and never fails.
+    A change is suspected until about eight runs follow it, or until --confirm has
+    compared both commits. The command fails if a confirmed change made something worse
+    since the newest release, or if a series has moved beyond its budget without a step
+    (asv.conf.json, regressions_thresholds). Improvements are shown and never fail.
 
     \b
     Examples:
@@ -102,60 +102,60 @@ def command(
             is_address(target)
         if bisected:
             return _bisect(results, *bisected, budget, json_file)
-        found = survey(results, since=since, confirming=confirm, budget=budget)
+        surveyed = survey(results, since=since, confirming=confirm, budget=budget)
     except (NoCommit, NotComparable, NotSent) as error:
         raise click.UsageError(str(error)) from None
-    content = found.document()
+    content = surveyed.document()
     if json_file:
         documents.write(content, json_file)
     if json_file != "-":
-        _show(found, everything)
-    if target and any(alert.worse and _told(alert) for alert in found.alerts):
-        _hand_on(target, {"text": headline(found), **content})
-    return 1 if found.failing else 0
+        _show(surveyed, everything)
+    if target and any(alert.worse and _is_news(alert) for alert in surveyed.alerts):
+        _hand_on(target, {"text": headline(surveyed), **content})
+    return 1 if surveyed.failing else 0
 
 
 def _hand_on(target: str, content: dict[str, object]) -> None:
-    """That a server does not answer must not hide what was found."""
+    """Send the document; a server that does not answer only causes a warning."""
     try:
         notify(target, content)
     except NotSent as error:
-        errors().print(f"not handed on: {error}", style="yellow", markup=False)
+        errors().print(f"not sent: {error}", style="yellow", markup=False)
 
 
-def _told(alert: Alert) -> bool:
+def _is_news(alert: Alert) -> bool:
     return alert.state in ("confirmed", "suspected")
 
 
-def headline(found: Survey) -> str:
-    """One line: the worst that fails, else how much is quiet."""
-    if not found.failing:
-        suspected = sum(a.worse and a.state == "suspected" for a in found.alerts)
-        quiet = f"{found.series} series watched, nothing confirmed is worse"
+def headline(surveyed: Survey) -> str:
+    """One line: the worst failure, or else the number of series without one."""
+    if not surveyed.failing:
+        suspected = sum(a.worse and a.state == "suspected" for a in surveyed.alerts)
+        quiet = f"{surveyed.series} series watched, nothing confirmed is worse"
         return quiet + (f", {suspected} suspected" if suspected else "")
-    worst = found.failing[0]
-    more = len(found.failing) - 1
-    told = f"{series_name(worst.series)} {size(worst.relative_change)} {worst.where}"
-    return told + (f" and {more} more" if more else "")
+    worst = surveyed.failing[0]
+    more = len(surveyed.failing) - 1
+    line = f"{series_name(worst.series)} {size(worst.relative_change)} {worst.where}"
+    return line + (f" and {more} more" if more else "")
 
 
 # Showing ------------------------------------------------------------------------
 
 
-def _show(found: Survey, everything: bool) -> None:
-    """By commit, the worst first."""
+def _show(surveyed: Survey, everything: bool) -> None:
+    """Print the alerts by commit, the worst first."""
     console = output()
-    for warning in found.warnings:
+    for warning in surveyed.warnings:
         errors().print(warning, style="yellow", markup=False)
-    shown = [a for a in found.alerts if everything or a.state != "accepted"]
+    shown = [a for a in surveyed.alerts if everything or a.state != "accepted"]
     order = list(dict.fromkeys(alert.commit for alert in shown))
     shown.sort(key=lambda alert: order.index(alert.commit))
     for commit, several in groupby(shown, key=lambda alert: alert.commit):
         _show_commit(console, commit, list(several))
-    if not found.series:
+    if not surveyed.series:
         console.print("no history yet: `make bench` records this commit")
     else:
-        console.print(headline(found), markup=False)
+        console.print(headline(surveyed), markup=False)
 
 
 def _show_commit(console: Console, commit: str, alerts: Sequence[Alert]) -> None:
@@ -203,38 +203,43 @@ def _bisect(
     series = _one_series(asv_results.read(results / "asv"), name)
     good, commits = candidates(series, span)
     if not commits:
-        raise NotComparable(f"no commit in {span} changes what {series.op} runs")
+        raise NotComparable(f"no commit in {span} changes the code of {series.op}")
     with comparing(ROOT, budget) as compare:
 
         def against(commit: str, pairs: int) -> Ratio:
             with errors().status(f"comparing {commit[:10]} with {good[:10]}"):
                 return compare(series, good, commit, pairs)
 
-        found = bisect(commits, against)
+        bisection = bisect(commits, against)
     rows = [
         {"commit": c, "ratio": r.value, "low": r.low, "high": r.high}
-        for c, r in found.asked
+        for c, r in bisection.asked
     ]
     if json_file:
-        told = {"series": series_name(series), "good": good, "commit": found.commit}
-        summary = {**told, "skipped": found.skipped, "unsure": found.unsure}
+        about = {
+            "series": series_name(series),
+            "good": good,
+            "commit": bisection.commit,
+        }
+        summary = {**about, "skipped": bisection.skipped, "unsure": bisection.unsure}
         documents.write(documents.document(rows, summary), json_file)
     if json_file != "-":
-        _show_bisection(found, good, len(commits))
+        _show_bisection(bisection, good, len(commits))
     return 0
 
 
 def _one_series(series: Sequence[Series], name: str) -> Series:
-    """The series called that; of several environments the newest measured.
+    """The series of that name; of several environments, the last one measured.
 
     Raises:
-        impls.catalogue.UnknownName: None, or more than one; the nearest are named.
+        impls.catalogue.UnknownName: There is none; the message names the nearest.
+        NotComparable: There are several.
     """
     fitting = named(series, name)
     names = sorted({series_name(one) for one in fitting})
     if len(names) > 1:
-        told = "\n  ".join(names[:_SHOWN])
-        raise NotComparable(f"{name} may be any of\n  {told}")
+        listed = "\n  ".join(names[:_SHOWN])
+        raise NotComparable(f"{name} may be any of\n  {listed}")
     if not series:
         raise NotComparable("no history yet: `make bench` records this commit")
     if not names:
@@ -242,17 +247,17 @@ def _one_series(series: Sequence[Series], name: str) -> Series:
     return max(fitting, key=lambda one: max(e.date for e in one.entries))
 
 
-def _show_bisection(found: Bisection, good: str, count: int) -> None:
+def _show_bisection(bisection: Bisection, good: str, count: int) -> None:
     console = output()
-    for commit, ratio in found.asked:
+    for commit, ratio in bisection.asked:
         interval = f"{ratio.low:.3f} to {ratio.high:.3f}"
-        unsure = ", not resolved" if commit in found.unsure else ""
+        unsure = ", not resolved" if commit in bisection.unsure else ""
         console.print(f"  {commit[:10]} {ratio.value:.3f} ({interval}){unsure}")
-    told = f"{len(found.asked)} comparisons of {count} candidates with {good[:10]}"
-    if not found.commit:
-        console.print(f"{told}: the last does not differ from it")
+    asked = f"{len(bisection.asked)} comparisons of {count} candidates with {good[:10]}"
+    if not bisection.commit:
+        console.print(f"{asked}: the last does not differ from it")
         return
-    subject = escape(git.subject(found.commit))
-    console.print(f"{told}: [bold]{found.commit[:10]}[/] {subject}")
-    for commit in found.skipped:
+    subject = escape(git.subject(bisection.commit))
+    console.print(f"{asked}: [bold]{bisection.commit[:10]}[/] {subject}")
+    for commit in bisection.skipped:
         console.print(f"  or {commit[:10]}, which could not be measured")

@@ -1,9 +1,9 @@
-"""What moved in the history: which series, at which commit, how far, and how surely.
+"""Finds changes in the history: which series, at which commit, how large, how certain.
 
-Three kinds: a lasting step and a slow drift, which `harness.find_changes` finds, and a
-creep, which is further from the reference than the series' budget allows. What is new
-is suspected until further runs or a paired comparison confirm it; only what is
-confirmed and worse fails.
+There are three kinds: a lasting step and a slow drift (`harness.find_changes` finds
+both), and a creep, which is further from the reference than the series' budget allows.
+A new change is suspected until further runs or a paired comparison confirm it. Only a
+confirmed change for the worse fails.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from harness.watch.budget import Rules, creep
 STATES = ("confirmed", "suspected", "cleared", "accepted")
 PHASES = {"time_forward": "forward", "time_backward": "backward"}
 
-#: Runs by which the place of a step may be off: 0.3 in the mean (docs/changes.md).
+#: Runs by which the position of a step can be wrong; the mean is 0.3 (docs/changes.md).
 OFF = 1
 
 
 @dataclass(frozen=True)
 class Alert:
-    """A series that has changed its level.
+    """A change of level in a series.
 
-    series: which.
+    series: the series.
     kind: "step", "drift" or "creep".
     good: the newest measured commit at the old level.
-    commit: the first at the new one; of a step the one that brought it, where only one
-        between the two changes what the op runs.
-    candidates: how many commits it can have been.
-    around: measured commits surely before and surely after it, to be compared.
-    relative_change, low, high: of the value, with a 95 % interval.
+    commit: the first measured commit at the new level; for a step, the commit that
+        caused it, if only one between the two changes the code that the op runs.
+    candidates: the number of commits that can have caused it.
+    around: measured commits that are certainly before and certainly after it.
+    relative_change, low, high: change of the value, with its 95 % interval.
     confidence: 0 to 1, that there is a change at all.
-    worse: all units are such that more is worse.
-    state: one of `STATES`, and `why`.
-    fails: whether a run that finds it is not as expected.
+    worse: whether the value increased; in all units more is worse.
+    state: one of `STATES`; `why` gives the reason.
+    fails: whether it makes the exit code 1.
     """
 
     series: Series
@@ -64,12 +64,12 @@ class Alert:
 
     @property
     def where(self) -> str:
-        """At which commit; of a drift or creep, which go on, since which."""
+        """At the commit of a step, or since the commit at which a drift began."""
         step = self.kind == "step"
         return f"at {self.commit[:10]}" if step else f"since {self.good[:10]}"
 
     def settled(self, state: str, why: str) -> Alert:
-        """The same, confirmed or cleared by something else than the series itself."""
+        """This alert with a state that something other than the series decided."""
         fails = self.worse and state == "confirmed" and self.why != _SMALL
         return replace(self, state=state, why=why, fails=fails)
 
@@ -81,7 +81,7 @@ _SMALL = "less than its threshold in asv.conf.json"
 class Order:
     """The commits of the checkout, oldest first, and the reference among them.
 
-    `reference` is the newest release, as it is called, and its commit; "" for none.
+    `reference` is the name and the commit of the newest release; "" if there is none.
     """
 
     root: Path
@@ -90,7 +90,7 @@ class Order:
 
     @classmethod
     def of(cls, commits: Sequence[str], since: str = "", root: Path = ROOT) -> Order:
-        """That of a checkout; the reference is `since` or its newest release.
+        """The order in a checkout; the reference is `since` or the newest release.
 
         Raises:
             harness.project.git.NoCommit: There is no commit called `since`.
@@ -101,25 +101,25 @@ class Order:
         return cls(root, rank, (name, commit))
 
 
-def strangers(series: Iterable[Series], order: Order) -> list[str]:
-    """Commits that have results and are not on this branch: rewritten, or another's.
+def off_branch_commits(series: Iterable[Series], order: Order) -> list[str]:
+    """Commits with results that are not on this branch (another or a rewritten one).
 
-    They are kept and not watched: nobody knows where they stand in the order.
+    Their results are kept but not watched, since their place in the order is unknown.
 
     Raises:
-        Unreadable: The clone is shallow, so that the history would seem quiet.
+        Unreadable: The clone is shallow, so that changes could not be seen.
     """
-    found = {entry.commit for one in series for entry in one.entries}
-    strange = sorted(found - set(order.rank))
-    if strange and git.is_shallow(order.root):
+    recorded = {entry.commit for one in series for entry in one.entries}
+    off_branch = sorted(recorded - set(order.rank))
+    if off_branch and git.is_shallow(order.root):
         raise Unreadable(
-            f"a shallow clone: {len(strange)} of {len(found)} commits that have results"
-            " are not in it; to mend it: git fetch --unshallow"
+            f"a shallow clone: {len(off_branch)} of {len(recorded)} commits with"
+            " results are not in it; to fix it: git fetch --unshallow"
         )
-    return strange
+    return off_branch
 
 
-#: What confirms or clears alerts by other means than the series; passes on all.
+#: Confirms or clears alerts by other means than the series; yields all of them.
 Settle = Callable[[Sequence[Alert]], Iterable[Alert]]
 
 
@@ -128,8 +128,8 @@ def watch(
 ) -> list[Alert]:
     """All changes of level, the worst first.
 
-    Steps and drift are settled before creep is looked for: what is cleared explains
-    nothing, so that a creep seen as a step by mistake still is a creep.
+    Steps and drift are settled before the search for creep: a cleared step explains no
+    creep, so a creep that looks like a step is still reported.
     """
     watched = [(one, _moves(one, order, rules)) for one in series]
     settled = list(settle(_by_urgency(a for _, moves in watched for a in moves)))
@@ -147,12 +147,12 @@ def _urgency(alert: Alert) -> tuple[Any, ...]:
 
 
 def _moves(series: Series, order: Order, rules: Rules) -> list[Alert]:
-    """Its steps and drift."""
+    """The steps and drift of a series."""
     runs, values = _runs(series, order)
     floor = _accepted(series, order, rules)
     tolerance = rules.tolerance(series)
 
-    def told(alert: Alert) -> Alert:
+    def by_rules(alert: Alert) -> Alert:
         if order.rank[alert.commit] <= floor:
             return alert.settled("accepted", _why_accepted(floor, order))
         if alert.worse and alert.relative_change <= tolerance:
@@ -160,26 +160,26 @@ def _moves(series: Series, order: Order, rules: Rules) -> list[Alert]:
         return alert
 
     changes = find_changes(values)
-    return [told(_alert(series, runs, change, order)) for change in changes]
+    return [by_rules(_alert(series, runs, change, order)) for change in changes]
 
 
 def _runs(series: Series, order: Order) -> tuple[list[Entry], list[float]]:
-    """The runs that have a value, on this branch, and their values."""
+    """The runs on this branch that have a value, and their values."""
     runs = [e for e in series.measured if e.commit in order.rank]
     return runs, [entry.value for entry in runs if entry.value is not None]
 
 
 def _accepted(series: Series, order: Order, rules: Rules) -> int:
     """The rank of the commit up to which changes are accepted; -1 for none."""
-    told = rules.accepted_until(series)
-    if "" in told:
+    names = rules.accepted_until(series)
+    if "" in names:
         return len(order.rank)
-    known = [_rank(name, order) for name in told]
+    known = [_rank(name, order) for name in names]
     return max([*known, order.rank.get(order.reference[1], -1)])
 
 
 def _rank(name: str, order: Order) -> int:
-    """Of a commit that asv.conf.json names, perhaps in short."""
+    """The rank of a commit; asv.conf.json may abbreviate its hash."""
     return max((r for c, r in order.rank.items() if c.startswith(name)), default=-1)
 
 
@@ -217,7 +217,7 @@ def _alert(
         change.confidence,
         change.worse,
         "suspected" if change.suspected else "confirmed",
-        "too little to be sure yet" if change.suspected else "by further runs",
+        "too few runs to be certain" if change.suspected else "by further runs",
         change.worse and not change.suspected,
     )
 
@@ -225,10 +225,10 @@ def _alert(
 def _culprit(
     op: str, place: tuple[str, str], around: tuple[str, str], order: Order
 ) -> tuple[tuple[str, str], str, int]:
-    """Where it was, the commit to name, and how many it can have been.
+    """The range of a step, the commit to name, and the number of candidates.
 
-    The one commit between both that changes what the op runs; where none does, and a
-    run earlier or later there is just one, that one.
+    That is the one commit in the range that changes the code the op runs. If there is
+    none, the range is widened by one run on both sides.
     """
     for old, new in (place, around):
         touching = _implementing(old, new, op, order)
@@ -240,8 +240,8 @@ def _culprit(
 
 
 def _implementing(old: str, new: str, op: str, order: Order) -> list[str]:
-    found = git.implementing(old, new, op, order.root)
-    return [commit for commit in found if commit in order.rank]
+    touching = git.implementing(old, new, op, order.root)
+    return [commit for commit in touching if commit in order.rank]
 
 
 def _count(old: str, new: str, order: Order) -> int:
@@ -251,20 +251,20 @@ def _count(old: str, new: str, order: Order) -> int:
 def _creeping(
     series: Series, settled: Sequence[Alert], order: Order, rules: Rules
 ) -> Iterator[Alert]:
-    """An alert if all of the interval is beyond the budget.
+    """An alert if the whole interval is beyond the budget.
 
-    What the series' steps and drift already tell is not told again.
+    The part of the change that steps and drift explain is not counted.
     """
     runs, values = _runs(series, order)
     floor = _accepted(series, order, rules)
     reference = sum(order.rank[run.commit] <= floor for run in runs)
-    found = creep(values, reference)
-    told = math.prod(
+    measured = creep(values, reference)
+    explained = math.prod(
         1 + alert.relative_change
         for alert in settled
         if alert.series is series and alert.worse and _explains(alert, runs, order)
     )
-    if found is None or (1 + found.low) / told - 1 <= rules.budget(series):
+    if measured is None or (1 + measured.low) / explained - 1 <= rules.budget(series):
         return
     good, commit = runs[max(reference - 1, 0)].commit, runs[-1].commit
     name = order.reference[0] or "the first runs"
@@ -275,9 +275,9 @@ def _creeping(
         commit,
         _count(good, commit, order),
         (good, commit),
-        found.relative_change,
-        found.low,
-        found.high,
+        measured.relative_change,
+        measured.low,
+        measured.high,
         0.95,
         True,
         "confirmed",
@@ -287,7 +287,7 @@ def _creeping(
 
 
 def _explains(alert: Alert, runs: Sequence[Entry], order: Order) -> bool:
-    """Whether it fails by itself, or is so new that it may yet."""
+    """Whether an alert fails by itself, or is so new that it still can."""
     new = runs[-(LASTING - 1) :]
     recent = order.rank[alert.commit] >= order.rank[new[0].commit]
     return alert.state == "confirmed" or (alert.state == "suspected" and recent)
@@ -297,12 +297,12 @@ def _explains(alert: Alert, runs: Sequence[Entry], order: Order) -> bool:
 
 
 def series_name(series: Series) -> str:
-    """Benchmark and parameters, such as bench_speed.dot.time_backward/64/float32."""
+    """Benchmark and parameters: bench_speed.dot.time_backward/64/float32."""
     return "/".join((series.benchmark, *series.parameters.values()))
 
 
 def named(series: Iterable[Series], name: str) -> list[Series]:
-    """The series of that name, or that have all of its parts, in any order."""
+    """The series of that name, or else those that have all its parts, in any order."""
     parts = [part for part in name.replace("/", " ").split() if part]
     several = list(series)
     exact = [one for one in several if series_name(one) == name]
@@ -316,17 +316,17 @@ def _has(series: Series, parts: Sequence[str]) -> bool:
 
 
 def size(change: float) -> str:
-    """A relative change for people: +12.3%, and from tenfold on the factor, ×12.3."""
+    """A relative change as text: +12.3%; from a factor of 10 on ×12.3."""
     return f"{change:+.1%}" if change < 9 else f"×{1 + change:.3g}"
 
 
 def backend_of(series: Series) -> str:
-    """The backend measured."""
+    """The backend of a series."""
     return series.parameters.get("backend", "")
 
 
 def repro(alert: Alert) -> str:
-    """The command that shows it again."""
+    """The command that reproduces an alert."""
     series, given = alert.series, alert.series.parameters
     options = f"--op {series.op} --backend {backend_of(series)}"
     old, new = (commit[:10] for commit in alert.around)
@@ -340,7 +340,7 @@ def repro(alert: Alert) -> str:
 
 
 def record(alert: Alert, order: Order) -> dict[str, Any]:
-    """An alert as it stands in documents; see docs/watch.md."""
+    """An alert as a record of a document; see docs/watch.md."""
     series = alert.series
     return {
         "series": series_name(series),

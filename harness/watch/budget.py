@@ -1,11 +1,11 @@
-"""What a series may do: how far it may creep from a fixed commit, and what is accepted.
+"""The rules for a series: how far it may move from the reference, and what is accepted.
 
-The fixed commit is the newest release, a git tag such as v1.2: what its users have. A
-tag is made with every release anyway, cannot be forgotten in a file, and is the same in
-every clone. Before the first release it is where the history begins.
+The reference is the newest release, a git tag such as v1.2, because that is what users
+have. Every release has a tag, and it is the same in every clone. Before the first
+release the reference is the beginning of the history.
 
-How far is in asv.conf.json, where asv itself reads it: `regressions_thresholds` (by
-default 10 %), and `regressions_first_commits`, which accepts all before a commit.
+The rules are in asv.conf.json, where asv reads them, too: `regressions_thresholds` (by
+default 10 %), and `regressions_first_commits`, which accepts all up to a commit.
 """
 
 from __future__ import annotations
@@ -24,75 +24,76 @@ from harness.history.asv_results import Series
 from harness.project.documents import Unreadable
 from harness.project.paths import ROOT
 
-BUDGET = 0.1  # relative; what issue 9 asks for
-NIGHTS = 5  # runs at either end: their median is deaf to two stray ones
-FEWEST = 6  # runs in a series; with fewer there is no creep, only steps
+BUDGET = 0.1  # relative; a requirement of the project
+NIGHTS = 5  # runs at either end: their median is robust to two outliers
+FEWEST = 6  # runs in a series; a shorter one can have steps, but no creep
 LEVEL = 0.975  # quantile: a 95 % interval
 MEDIAN = math.sqrt(math.pi / 2)  # standard error of a median over that of a mean
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What asv.conf.json says of series, by regular expressions on asv's names."""
+    """The rules of asv.conf.json; the keys are regular expressions for asv's names."""
 
     thresholds: Mapping[str, float] = field(default_factory=dict)
     first_commits: Mapping[str, str | None] = field(default_factory=dict)
 
     def budget(self, series: Series) -> float:
-        """By which share it may get worse; of several the largest, as in asv."""
+        """The share by which a series may get worse; the largest match, as in asv."""
         name = asv_name(series)
-        found = [v for key, v in self.thresholds.items() if re.match(key, name)]
-        return max(found, default=BUDGET)
+        budgets = [v for key, v in self.thresholds.items() if re.match(key, name)]
+        return max(budgets, default=BUDGET)
 
     def tolerance(self, series: Series) -> float:
-        """Up to which size a step of it does not fail: 0 unless more is allowed it."""
+        """The size up to which a step does not fail; 0 unless a rule allows more."""
         budget = self.budget(series)
         return budget if budget > BUDGET else 0.0
 
     def accepted_until(self, series: Series) -> Sequence[str]:
-        """Commits whose changes, and those before, are accepted; "" for all."""
+        """Commits up to which all changes are accepted; "" accepts every change."""
         name = asv_name(series)
-        found = [v for key, v in self.first_commits.items() if re.match(key, name)]
-        return [commit or "" for commit in found]
+        commits = [v for key, v in self.first_commits.items() if re.match(key, name)]
+        return [commit or "" for commit in commits]
 
 
 def rules(file: Path = ROOT / "asv.conf.json") -> Rules:
-    """The rules in asv's configuration, which may hold comments.
+    """Read the rules from asv's configuration, which may contain comments.
 
     Raises:
-        Unreadable: It is not there, damaged, or a pattern is no regular expression.
+        Unreadable: The file is missing or damaged, or a pattern is not a regular
+            expression.
     """
     from asv.util import UserError, load_json
 
     try:
         content: dict[str, Any] = load_json(str(file), js_comments=True)
-        found = Rules(
+        read = Rules(
             content.get("regressions_thresholds", {}),
             content.get("regressions_first_commits", {}),
         )
-        for key in (*found.thresholds, *found.first_commits):
+        for key in (*read.thresholds, *read.first_commits):
             _compiled(key)
     except (OSError, UserError, ValueError) as error:
         raise Unreadable(f"{file.name}: {error}") from None
-    return found
+    return read
 
 
 def _compiled(pattern: str) -> None:
     try:
         re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"{pattern!r} is no regular expression ({error})") from None
+        raise ValueError(f"{pattern!r} is not a regular expression ({error})") from None
 
 
 def asv_name(series: Series) -> str:
-    """As asv matches it: the benchmark with its parameters as Python writes them."""
+    """The name that asv matches: the benchmark and the repr of its parameters."""
     values = ", ".join(map(repr, series.parameters.values()))
     return f"{series.benchmark}({values})" if values else series.benchmark
 
 
 @dataclass(frozen=True)
 class Creep:
-    """How far the newest runs are from those at the reference, with a 95 % interval."""
+    """The change from the reference to the newest runs, with its 95 % interval."""
 
     relative_change: float
     low: float
@@ -100,15 +101,15 @@ class Creep:
 
 
 def creep(values: Sequence[float], reference: int) -> Creep | None:
-    """Compare the newest runs with those up to the reference.
+    """Compare the newest runs with the runs up to the reference.
 
     Args:
-        values: One a run, oldest first, all positive.
-        reference: How many of them are up to the reference; 0 for none, then it is
-            where the series begins.
+        values: One value for each run, oldest first, all positive.
+        reference: Number of values up to the reference; with 0 the first runs of the
+            series are the reference.
 
     Returns:
-        None where there are too few runs to tell.
+        None if there are too few runs.
     """
     count = min(NIGHTS, (len(values) - max(reference, 1)), len(values) // 2)
     if len(values) < FEWEST or count < 2 or min(values) <= 0:

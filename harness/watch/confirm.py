@@ -1,8 +1,8 @@
-"""Whether a step is real: both commits measured again, side by side, on this machine.
+"""Checks whether a step is real: compares both commits again, on this machine.
 
-Times are compared in turn in pairs of fresh processes; accuracy, which depends on no
-neighbour, is measured once on either side, memory in a few processes. What was compared
-is kept in results/confirmations, so that no night repeats it.
+Times are compared in turn, in pairs of fresh processes. Accuracy does not depend on
+other processes and is measured once for each commit; memory is measured in a few
+processes. Results are kept in results/confirmations, so no run repeats a comparison.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from harness.watch.alerts import PHASES, Alert, backend_of, series_name
 from harness.workers.process import Died
 from impls.catalogue import UnknownName, framework_of, load_op
 
-#: What a figure that is measured once is called among harness.history.measure's.
+#: The fields of harness.history.measure.Figures for metrics that are not timed.
 FIGURES = {"track_gradient_ratio": "ratio", "track_peak_memory": "peak"}
 
-#: In how many processes. PyTorch keeps an array more in one of about five: the same
-#: commit has 512 KiB or 768. A ratio's ends are those of the processes' figures.
+#: Number of processes. In about one of five, PyTorch keeps one more array: the same
+#: commit needs 512 KiB or 768. The interval of the ratio spans all processes.
 DRAWS = {"track_peak_memory": 3}
 
-#: How often a comparison that is not resolved is repeated, with twice the pairs.
+#: How often an unresolved comparison is repeated, each time with twice the pairs.
 REPEATS = 1
 
 
@@ -49,9 +49,9 @@ class Ratio:
     high: float
 
     def is_like(self, factor: float) -> bool | None:
-        """Whether it is the factor rather than 1; None where that is not resolved.
+        """Whether the ratio is nearer to the factor than to 1; None if not resolved.
 
-        The border is halfway, in logarithms.
+        The border is halfway between both on a log scale.
         """
         if factor < 1:
             return Ratio(1 / self.value, 1 / self.high, 1 / self.low).is_like(
@@ -63,19 +63,19 @@ class Ratio:
         return self.value > border
 
     def leans_to(self, factor: float) -> bool:
-        """The same by the value alone: which of both is the likelier."""
+        """The same, decided by the value alone: which of both is more likely."""
         return Ratio(self.value, self.value, self.value).is_like(factor) is True
 
 
-#: Compares two commits of a series; `pairs` is how many pairs of processes.
+#: Compares a series at two commits, in the given number of pairs of processes.
 Compare = Callable[[Series, str, str, int], Ratio]
 
 
 def resolve(compare: Callable[[int], Ratio], factor: float) -> Ratio:
-    """Compare in as many pairs of processes as tell the factor from 1, up to a limit.
+    """Compare with more and more pairs of processes until the factor differs from 1.
 
     Returns:
-        The last comparison; all of one limit's pairs may still leave it open.
+        The last comparison, which may still be unresolved at the largest number.
     """
     for repeat in range(REPEATS + 1):
         ratio = compare(PAIRS << repeat)
@@ -89,7 +89,7 @@ def resolve(compare: Callable[[int], Ratio], factor: float) -> Ratio:
 
 @contextlib.contextmanager
 def comparing(root: Path = ROOT, budget: float = SAMPLED) -> Iterator[Compare]:
-    """A way to compare commits; each is checked out once, all are gone at the end."""
+    """A function that compares commits; it reuses checkouts, removed at the end."""
     with contextlib.ExitStack() as stack:
         trees: dict[str, Path] = {}
 
@@ -112,7 +112,7 @@ def comparing(root: Path = ROOT, budget: float = SAMPLED) -> Iterator[Compare]:
 def _timed(
     series: Series, trees: tuple[Path, Path], pairs: int, budget: float
 ) -> Ratio:
-    """Raises NotComparable: the op, size, backend or device is not there or fails."""
+    """Raises NotComparable if op, size, backend or device are missing or fail."""
     backend, given = backend_of(series), series.parameters
     try:
         op = load_op(series.op)
@@ -120,12 +120,12 @@ def _timed(
         chosen = trial(op, size, REGIMES["normal"], given["dtype"])
         a, b = (Side(name, backend, t) for name, t in zip("ab", trees, strict=True))
         plan = Plan(chosen, PHASES[series.metric], budget, pairs, given["device"])
-        found = compare_sides(a, b, plan)
+        compared = compare_sides(a, b, plan)
     except KeyError as missing:
-        raise NotComparable(f"no size {missing} any more") from None
+        raise NotComparable(f"size {missing} no longer exists") from None
     except (Died, UnknownName) as reason:
         raise NotComparable(str(reason)) from None
-    return Ratio(found["ratio"], found["low"], found["high"])
+    return Ratio(compared["ratio"], compared["low"], compared["high"])
 
 
 def _measured(series: Series, trees: tuple[Path, Path]) -> Ratio:
@@ -144,10 +144,10 @@ def _measured(series: Series, trees: tuple[Path, Path]) -> Ratio:
 
 
 def _figure(series: Series, stand: Stand) -> float:
-    """The worst of all cases, as benchmarks/ records it."""
+    """The worst figure of all cases, as benchmarks/ records it."""
     devices = [series.parameters["device"]]
     try:
-        found = measure(
+        by_point = measure(
             _trials(series),
             [backend_of(series)],
             devices,
@@ -157,11 +157,11 @@ def _figure(series: Series, stand: Stand) -> float:
         )
     except (NotMeasured, UnknownName, KeyError) as reason:
         raise NotComparable(str(reason)) from None
-    figures = [_value(series, one) for one in found.values()]
+    figures = [_value(series, one) for one in by_point.values()]
     known = [figure for figure in figures if figure is not None]
     if not known:
-        told = "; ".join(sorted({one.why for one in found.values()} - {""}))
-        raise NotComparable(told or f"{series.metric} cannot be seen here")
+        reasons = "; ".join(sorted({one.why for one in by_point.values()} - {""}))
+        raise NotComparable(reasons or f"{series.metric} cannot be measured here")
     return max(known)
 
 
@@ -174,8 +174,8 @@ def _trials(series: Series) -> list[Trial]:
 
 
 def _value(series: Series, figures: Figures) -> float | None:
-    found: float | None = getattr(figures, FIGURES[series.metric])
-    return found
+    value: float | None = getattr(figures, FIGURES[series.metric])
+    return value
 
 
 # Confirming ---------------------------------------------------------------------
@@ -188,25 +188,25 @@ def confirm(
     machine: str,
     root: Path = ROOT,
     known: Mapping[str, Mapping[str, Any]] | None = None,
-    keep: Callable[[str, Mapping[str, Any]], None] = lambda key, found: None,
+    keep: Callable[[str, Mapping[str, Any]], None] = lambda key, figures: None,
     enough: Callable[[], bool] = lambda: False,
 ) -> Iterator[Alert]:
-    """Each alert as it stands when both of its commits were measured again.
+    """Yield each alert, with its state after both commits were measured again.
 
     Args:
-        alerts: What was found; those that are worse and not accepted are compared.
+        alerts: Only alerts that are worse and not accepted are measured again.
         compare: See `comparing`.
-        machine: This one; what was recorded on another is passed on as it is.
+        machine: The name of this machine; alerts of others are passed on unchanged.
         root: The checkout.
-        known: Findings of earlier calls, by `key_of`; they are not repeated.
-        keep: Called with each new finding.
-        enough: Asked before each comparison whether time is out.
+        known: Comparisons of earlier calls, by `key_of`; they are not repeated.
+        keep: Called with each new comparison.
+        enough: Asked before each comparison whether to stop.
     """
     for alert in alerts:
         if not alert.worse or alert.state not in ("suspected", "confirmed"):
             yield alert
         elif git.same_implementation(*alert.around, alert.series.op, root):
-            yield alert.settled("cleared", "what the op runs is the same before it")
+            yield alert.settled("cleared", "both commits run the same code for this op")
         elif alert.series.machine != machine:
             yield _still(alert, f"recorded on {alert.series.machine}, not here")
         elif known is not None and key_of(alert) in known:
@@ -226,29 +226,29 @@ def _compared(
         )
     except NotComparable as reason:
         return _still(alert, f"not compared: {reason}")
-    found = {"ratio": ratio.value, "low": ratio.low, "high": ratio.high}
-    keep(key_of(alert), found)
-    return _settled(alert, found)
+    figures = {"ratio": ratio.value, "low": ratio.low, "high": ratio.high}
+    keep(key_of(alert), figures)
+    return _settled(alert, figures)
 
 
-def _settled(alert: Alert, found: Mapping[str, Any]) -> Alert:
-    ratio = Ratio(found["ratio"], found["low"], found["high"])
+def _settled(alert: Alert, figures: Mapping[str, Any]) -> Alert:
+    ratio = Ratio(figures["ratio"], figures["low"], figures["high"])
     value, low, high = (
         f"{one:.3f}" if one < 10 else f"{one:.3g}"
         for one in (ratio.value, ratio.low, ratio.high)
     )
-    told = f"compared: {value} ({low} to {high})"
+    summary = f"compared: {value} ({low} to {high})"
     factor = 1 + alert.relative_change
     state = state_after(ratio, factor, alert.state)
     if ratio.is_like(factor) is not None:
-        return alert.settled(state, told)
+        return alert.settled(state, summary)
     if ratio.leans_to(factor):
-        return _still(alert, f"{told}, not resolved")
-    return alert.settled(state, f"{told}, not resolved, rather no change")
+        return _still(alert, f"{summary}, not resolved")
+    return alert.settled(state, f"{summary}, not resolved, more likely no change")
 
 
 def state_after(ratio: Ratio, factor: float, before: str) -> str:
-    """Of a change by a factor; where it is not resolved, by what is the likelier."""
+    """The state of a change by a factor; if unresolved, the likelier of both."""
     real = ratio.is_like(factor)
     if real is None:
         return before if ratio.leans_to(factor) else "suspected"
@@ -256,18 +256,18 @@ def state_after(ratio: Ratio, factor: float, before: str) -> str:
 
 
 def _still(alert: Alert, why: str) -> Alert:
-    """As it was, and why no comparison has settled it."""
+    """The alert unchanged, with the reason why no comparison decided it."""
     return replace(alert, why=f"{alert.why}; {why}")
 
 
 def key_of(alert: Alert) -> str:
-    """What a comparison is of: the series on a machine, and the two commits."""
+    """Identifies a comparison: series, machine, environment and both commits."""
     place = (alert.series.machine, alert.series.environment, series_name(alert.series))
     return " ".join((*place, *alert.around))
 
 
 class Findings:
-    """Comparisons that were made, in a file that is replaced as each comes."""
+    """The comparisons made so far, in a file that is rewritten after each one."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -275,11 +275,11 @@ class Findings:
         self.known: dict[str, dict[str, Any]] = {}
         if file.exists():
             listed: Iterable[dict[str, Any]] = documents.read(file)["records"]
-            self.known = {found["key"]: found for found in listed}
+            self.known = {kept["key"]: kept for kept in listed}
 
-    def keep(self, key: str, found: Mapping[str, Any]) -> None:
-        """Add one; where the folder cannot be written, say so in `trouble`."""
-        self.known[key] = {"key": key, **found}
+    def keep(self, key: str, figures: Mapping[str, Any]) -> None:
+        """Add a comparison; if it cannot be written, `trouble` says so."""
+        self.known[key] = {"key": key, **figures}
         content = documents.document(list(self.known.values()), {})
         try:
             documents.write(content, self.file)

@@ -1,4 +1,4 @@
-"""Hands a document on, to a file or to a webhook; never on its own account."""
+"""Sends a document to a file or a webhook, only when the user asks for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from harness.project import documents
 
-TIMEOUT = 10  # seconds: a run must not hang on somebody else's server
+TIMEOUT = 10  # seconds: a slow server must not block the run
 SCHEMES = ("http", "https")
 
 
@@ -21,10 +21,10 @@ class NotSent(Exception):
 
 
 def is_address(target: str) -> bool:
-    """Whether it is an address, and not a file.
+    """Whether the target is an address and not a file.
 
     Raises:
-        NotSent: An address of a kind that nothing is sent to.
+        NotSent: The address is not http or https.
     """
     scheme = urlsplit(target).scheme
     if "://" in target and scheme not in SCHEMES:
@@ -36,7 +36,7 @@ def notify(target: str, content: Mapping[str, Any]) -> None:
     """Write a document to a file, or POST it as JSON.
 
     Raises:
-        NotSent: The server cannot be reached in ten seconds or refuses, or the file
+        NotSent: The server does not answer within ten seconds or refuses, or the file
             cannot be written.
     """
     try:
@@ -47,8 +47,8 @@ def notify(target: str, content: Mapping[str, Any]) -> None:
     except urllib.error.HTTPError as error:
         raise NotSent(f"{target}: HTTP status {error.code}") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
-        told = getattr(error, "reason", None) or getattr(error, "strerror", None)
-        raise NotSent(f"{target}: {told or error}") from None
+        why = getattr(error, "reason", None) or getattr(error, "strerror", None)
+        raise NotSent(f"{target}: {why or error}") from None
 
 
 def _post(address: str, body: bytes) -> None:
@@ -58,4 +58,4 @@ def _post(address: str, body: bytes) -> None:
         headers={"Content-Type": "application/json", "User-Agent": "gradwatch"},
     )
     with urllib.request.urlopen(request, timeout=TIMEOUT):
-        pass  # any status of success will do
+        pass  # any success status is fine

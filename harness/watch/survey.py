@@ -1,4 +1,4 @@
-"""The history looked over as a whole: what moved, and what could not be looked at."""
+"""Searches the whole history for changes, and collects warnings."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from harness.history.asv_results import Series
 from harness.project import documents, git
 from harness.project.paths import ROOT
 from harness.timing.compare import SAMPLED
-from harness.watch.alerts import STATES, Alert, Order, record, strangers, watch
+from harness.watch.alerts import STATES, Alert, Order, off_branch_commits, record, watch
 from harness.watch.budget import rules
 from harness.watch.confirm import Findings, comparing, confirm
 
 
 @dataclass(frozen=True)
 class Survey:
-    """All alerts, the worst first, of so many series; `warnings` a line each."""
+    """All alerts, the worst first; `series` is how many series were searched."""
 
     order: Order
     series: int
@@ -29,11 +29,11 @@ class Survey:
 
     @property
     def failing(self) -> list[Alert]:
-        """What is not as expected."""
+        """The alerts that make the exit code 1."""
         return [alert for alert in self.alerts if alert.fails]
 
     def document(self) -> dict[str, Any]:
-        """As `gradwatch watch --json` writes it."""
+        """The document that `gradwatch watch --json` writes."""
         states = [alert.state for alert in self.alerts]
         summary = {
             "series": self.series,
@@ -42,8 +42,8 @@ class Survey:
             "states": {state: states.count(state) for state in STATES},
             "warnings": list(self.warnings),
         }
-        found = [record(alert, self.order) for alert in self.alerts]
-        return documents.document(found, summary)
+        records = [record(alert, self.order) for alert in self.alerts]
+        return documents.document(records, summary)
 
 
 def survey(
@@ -55,18 +55,18 @@ def survey(
     enough: Callable[[], bool] = lambda: False,
     root: Path = ROOT,
 ) -> Survey:
-    """Look the history over, and measure again what got worse if `confirming`.
+    """Search the history for changes; if `confirming`, measure again what got worse.
 
     Raises:
         harness.project.documents.Unreadable: A file is damaged, or the clone is
         shallow. harness.project.git.NoCommit: No checkout, or no commit called `since`.
     """
     order = Order.of(git.commits(root), since, root)
-    found = asv_results.read(results / "asv", list(order.rank))
-    warnings = _told_of(strangers(found, order))
-    look = partial(watch, found, order, rules(root / "asv.conf.json"))
+    series = asv_results.read(results / "asv", list(order.rank))
+    warnings = _off_branch_warning(off_branch_commits(series, order))
+    look = partial(watch, series, order, rules(root / "asv.conf.json"))
     if not confirming:
-        return Survey(order, len(found), look(), warnings)
+        return Survey(order, len(series), look(), warnings)
     machine = this_machine(results)
     findings = Findings(results / "confirmations" / f"{machine}.json")
     with comparing(root, budget) as compare:
@@ -82,34 +82,34 @@ def survey(
             )
         )
     warnings += [findings.trouble] if findings.trouble else []
-    return Survey(order, len(found), alerts, warnings)
+    return Survey(order, len(series), alerts, warnings)
 
 
 def this_machine(results: Path) -> str:
-    """The name under which this machine's results go."""
+    """The name under which this machine's results are recorded."""
     from asv.machine import Machine
 
     return asv_results.machine_for(results / "asv", Machine.get_defaults())
 
 
-def _told_of(strange: Sequence[str]) -> list[str]:
-    if not strange:
+def _off_branch_warning(commits: Sequence[str]) -> list[str]:
+    if not commits:
         return []
-    some = ", ".join(commit[:8] for commit in strange[:3])
+    some = ", ".join(commit[:8] for commit in commits[:3])
     return [
-        f"results of {len(strange)} commits that are not on this branch are kept and"
-        f" not watched (a branch that was rewritten, or another): {some}"
+        f"results of {len(commits)} commits that are not on this branch are kept but"
+        f" not watched (a rewritten branch, or another one): {some}"
     ]
 
 
 def candidates(series: Series, span: str, root: Path = ROOT) -> tuple[str, list[str]]:
-    """The good commit of A..B, and those after it that change what a series runs.
+    """The good commit of A..B, and the later ones that change the code of a series.
 
     Raises:
-        harness.project.git.NoCommit: One of the two is none.
+        harness.project.git.NoCommit: One of the two is not a commit.
     """
     a, dots, b = span.partition("..")
     if not dots:
-        raise git.NoCommit(f"{span!r} is no range of commits such as v1.0..HEAD")
+        raise git.NoCommit(f"{span!r} is not a range of commits such as v1.0..HEAD")
     good, bad = git.commit_of(a, root), git.commit_of(b or "HEAD", root)
     return good, git.implementing(good, bad, series.op, root)

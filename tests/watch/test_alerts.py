@@ -63,7 +63,7 @@ def test_a_history_without_a_change_is_quiet(root, seed):
     assert not found.alerts
 
 
-def test_an_improvement_is_told_and_never_fails(root):
+def test_an_improvement_is_reported_and_never_fails(root):
     commits, found = watched(root, stepped(noisy(RUNS), AT, -0.2))
     (alert,) = found.alerts
     assert alert.commit == commits[AT]
@@ -89,7 +89,7 @@ def test_of_commits_between_two_runs_the_one_that_changes_the_page_is_named(root
     assert (alert.commit, alert.candidates) == (commits[3 * AT - 2], 1)
 
 
-def test_where_any_of_several_commits_may_be_it_the_range_is_told(root):
+def test_with_several_possible_commits_the_range_is_reported(root):
     commits = repository(root, ["square"] * 2 * RUNS)
     record(root, commits[::2], {SERIES: stepped(noisy(RUNS), AT, 0.1)})
     (alert,) = survey(root / "results", root=root).alerts
@@ -97,7 +97,7 @@ def test_where_any_of_several_commits_may_be_it_the_range_is_told(root):
     assert (alert.good, alert.commit) == (commits[2 * AT - 2], commits[2 * AT])
 
 
-def test_a_page_of_another_op_is_no_suspect(root):
+def test_a_commit_to_another_op_s_page_is_not_named(root):
     """The step seems to be one run late: its own page changed a run before."""
     pages = ["" if i else "square" for i in range(RUNS)]
     pages[AT - 1], pages[AT] = "square", "softmax"
@@ -120,7 +120,7 @@ def test_creep_beyond_the_budget_fails_though_no_step_is_seen(root):
 
 
 @pytest.mark.parametrize("seed", [0, 4, 17])  # drift; three suspected steps; two kinds
-def test_creep_fails_whatever_it_is_taken_for(root, seed):
+def test_creep_fails_even_if_it_looks_like_a_step(root, seed):
     """Steps that are only suspected, though not new, do not explain it."""
     values = noisy(RUNS, noise=0.02, seed=seed)
     values[10:] = crept(values[10:], 0.25)
@@ -138,13 +138,13 @@ def test_creep_is_counted_from_the_reference(by, found):
     assert measured.low <= measured.relative_change <= measured.high
 
 
-def test_creep_in_noise_that_hides_it_is_no_alarm():
+def test_creep_hidden_by_noise_raises_no_alarm():
     alarms = [creep(noisy(RUNS, noise=0.05, seed=s), 5).low > 0.1 for s in range(200)]
     assert sum(alarms) == 0
 
 
 @pytest.mark.parametrize("values", [[1.0] * 5, [1.0] * 9 + [0.0], []])
-def test_too_few_runs_and_zeros_tell_no_creep(values):
+def test_too_few_runs_or_zeros_give_no_creep(values):
     assert creep(values, 0) is None
 
 
@@ -165,7 +165,7 @@ def test_what_a_release_ships_is_accepted(root):
     assert survey(root / "results", root=root, since=commits[0]).failing
 
 
-def test_a_change_that_asv_is_told_of_is_accepted(root):
+def test_a_change_accepted_in_asv_s_configuration_is_accepted(root):
     values = stepped(noisy(RUNS), AT, 0.2)
     commits, found = watched(root, values)
     assert found.failing
@@ -175,7 +175,7 @@ def test_a_change_that_asv_is_told_of_is_accepted(root):
     assert survey(root / "results", root=root).failing
 
 
-def test_a_figure_that_may_move_more_fails_later(root):
+def test_a_larger_threshold_lets_a_larger_step_pass(root):
     values = stepped(noisy(RUNS), AT, 0.3)
     assert watched(root, values)[1].failing
     configure(root, regressions_thresholds={".*time_backward.*numpy_manual.*": 0.5})
@@ -188,7 +188,7 @@ def test_a_figure_that_may_move_more_fails_later(root):
     ("content", "told"),
     [("{", "asv.conf.json"), ('{"regressions_thresholds": {"(": 1}}', "(")],
 )
-def test_rules_that_cannot_be_read_are_told(root, content, told):
+def test_unreadable_rules_are_named(root, content, told):
     root.mkdir()
     (root / "asv.conf.json").write_text(content)
     with pytest.raises(Unreadable, match="asv") as error:
@@ -224,7 +224,7 @@ def test_a_series_is_found_by_its_parts(root, name, count):
 
 
 @pytest.mark.parametrize("kind", ["creep", "drift"])
-def test_what_goes_on_is_named_by_where_it_began(root, kind):
+def test_drift_and_creep_are_named_by_their_beginning(root, kind):
     """Its newest commit is another every night, and would be news every night."""
     commits, found = watched(root, stepped(noisy(RUNS), AT, 0.1))
     (step,) = found.alerts
@@ -247,7 +247,7 @@ def test_a_size_is_a_percentage_or_a_factor(change, shown):
     assert size(change) == shown
 
 
-def test_a_record_says_all_that_others_need(root):
+def test_a_record_has_all_documented_fields(root):
     commits, found = watched(root, stepped(noisy(RUNS), AT, 0.1))
     told = record_of(found.alerts[0], found.order)
     assert told["commit"] == commits[AT]
@@ -265,7 +265,7 @@ def test_a_record_says_all_that_others_need(root):
         ("bench_speed.square.track_peak_memory", "asv continuous --bench '^bench_"),
     ],
 )
-def test_the_command_that_shows_it_again_is_of_its_metric(root, metric, told):
+def test_the_command_that_reproduces_an_alert_fits_its_metric(root, metric, told):
     values = stepped(noisy(RUNS), AT, 0.2)
     commits, found = watched(root, values, metric=metric)
     command = repro(found.alerts[0])
@@ -277,7 +277,7 @@ def test_the_command_that_shows_it_again_is_of_its_metric(root, metric, told):
 # What can go wrong ------------------------------------------------------------------
 
 
-def test_commits_of_a_rewritten_branch_are_told_and_kept(root):
+def test_commits_of_a_rewritten_branch_are_reported_and_kept(root):
     values = noisy(RUNS)
     commits = repository(root, ["square"] * RUNS)
     record(root, commits, {SERIES: values})
@@ -348,7 +348,7 @@ def gradwatch(root, *arguments):
     )
 
 
-def test_the_command_fails_on_a_slowdown_and_tells_commit_and_size(root, checkout):
+def test_the_command_fails_on_a_slowdown_and_names_commit_and_size(root, checkout):
     commits = checkout(stepped(noisy(RUNS), AT, 0.2))
     notified = root / "body.json"
     done = gradwatch(root, "watch", "--json", "out.json", "--notify", str(notified))
@@ -363,9 +363,7 @@ def test_the_command_fails_on_a_slowdown_and_tells_commit_and_size(root, checkou
     assert "square" in body["text"]
 
 
-def test_the_command_is_content_with_a_quiet_history_and_hands_on_nothing(
-    root, checkout
-):
+def test_the_command_passes_a_history_without_change_and_sends_nothing(root, checkout):
     checkout(noisy(RUNS))
     done = gradwatch(root, "watch", "--notify", "body.json")
     assert done.returncode == 0, done.stderr

@@ -101,7 +101,9 @@ def confirmed(alert, answer, root, **more):
         (NotComparable("no such size"), "suspected", False),
     ],
 )
-def test_a_comparison_confirms_clears_or_leaves_it(suspect, root, answer, state, fails):
+def test_a_comparison_confirms_or_clears_an_alert_or_leaves_it(
+    suspect, root, answer, state, fails
+):
     found = confirmed(suspect, answer, root)
     assert (found.state, found.fails) == (state, fails)
     assert found.why
@@ -115,7 +117,7 @@ def test_a_comparison_confirms_clears_or_leaves_it(suspect, root, answer, state,
         (about(1.12, 0.09), "confirmed"),
     ],
 )
-def test_a_comparison_outdoes_what_further_runs_had_confirmed(
+def test_a_comparison_overrides_what_further_runs_confirmed(
     suspect, root, answer, state
 ):
     """Where it is not resolved, the likelier of both; the border is at 1.095."""
@@ -124,7 +126,7 @@ def test_a_comparison_outdoes_what_further_runs_had_confirmed(
     assert (found.state, found.fails) == (state, state == "confirmed")
 
 
-def test_what_is_not_resolved_is_compared_in_twice_the_pairs(suspect, root):
+def test_an_unresolved_comparison_is_repeated_with_twice_the_pairs(suspect, root):
     asked = []
 
     def compare(series, old, new, pairs):
@@ -141,25 +143,25 @@ def test_what_is_not_resolved_is_compared_in_twice_the_pairs(suspect, root):
     [{"worse": False}, {"state": "accepted"}, {"state": "cleared"}],
     ids=str,
 )
-def test_what_cannot_fail_is_not_measured_again(suspect, root, change):
+def test_an_alert_that_cannot_fail_is_not_measured_again(suspect, root, change):
     asked = AssertionError("it was compared")
     assert confirmed(replace(suspect, **change), asked, root).why == suspect.why
 
 
-def test_what_another_machine_recorded_is_not_measured_here(suspect, root):
+def test_an_alert_of_another_machine_is_not_measured_here(suspect, root):
     asked = AssertionError("it was compared")
     found = confirmed(suspect, asked, root, machine="another")
     assert (found.state, MACHINE in found.why) == ("suspected", True)
 
 
-def test_without_time_it_stays_as_it_was(suspect, root):
+def test_without_time_an_alert_stays_as_it_is(suspect, root):
     asked = AssertionError("it was compared")
     found = confirmed(suspect, asked, root, enough=lambda: True)
     assert found.state == "suspected"
     assert "no time" in found.why
 
 
-def test_where_nothing_that_the_op_runs_has_changed_it_is_cleared_unmeasured(root):
+def test_a_step_between_commits_with_equal_code_is_cleared_unmeasured(root):
     commits = repository(root, ["square"] + [""] * (RUNS - 1))
     record(root, commits, {SERIES: stepped(noisy(RUNS), AT, 0.2)})
     (alert,) = survey(root / "results", root=root).failing
@@ -175,7 +177,7 @@ def test_a_comparison_is_kept_and_not_repeated(suspect, root, tmp_path):
     assert len(again.known) == 1
 
 
-def test_where_findings_cannot_be_written_the_verdict_stands(suspect, root, tmp_path):
+def test_a_comparison_that_cannot_be_written_still_counts(suspect, root, tmp_path):
     """A file stands where the folder should be; it is not touched."""
     (tmp_path / "kept").write_text("a file")
     findings = Findings(tmp_path / "kept" / "cpu.json")
@@ -184,7 +186,7 @@ def test_where_findings_cannot_be_written_the_verdict_stands(suspect, root, tmp_
     assert (tmp_path / "kept").read_text() == "a file"
 
 
-def test_a_creep_that_was_taken_for_a_step_still_fails(root, monkeypatch):
+def test_a_creep_that_looked_like_a_step_still_fails(root, monkeypatch):
     """Its neighbours are alike, which clears the step, but both ends are not."""
     values = stepped(noisy(RUNS), AT, 0.2)
     commits = repository(root, ["square"] * RUNS)
@@ -204,9 +206,7 @@ def test_a_creep_that_was_taken_for_a_step_still_fails(root, monkeypatch):
     assert "compared: 1.200" in creep.why
 
 
-def test_a_step_that_is_cleared_is_no_creep_where_both_ends_are_alike(
-    root, monkeypatch
-):
+def test_a_cleared_step_with_equal_ends_is_no_creep(root, monkeypatch):
     """The machine has become slower."""
     commits = repository(root, ["square"] * RUNS)
     record(root, commits, {SERIES: stepped(noisy(RUNS), AT, 0.2)})
@@ -248,7 +248,7 @@ def test_the_planted_commit_is_found_in_log2_comparisons(count, factor):
         assert len(asked) <= 1 + math.ceil(math.log2(count))  # the first is of the ends
 
 
-def test_ends_that_do_not_differ_give_no_commit_after_one_comparison():
+def test_equal_ends_give_no_commit_after_one_comparison():
     commits, against, asked = planted(64, 64, 2.0)
     assert bisect(commits, against).commit == ""
     assert len(asked) == 1
@@ -274,7 +274,7 @@ def test_memory_that_differs_from_process_to_process_is_not_confirmed(
     assert found.is_like(1.5) is like
 
 
-def test_commits_that_cannot_be_measured_are_passed_by_and_named():
+def test_commits_that_cannot_be_measured_are_skipped_and_named():
     commits, against, _ = planted(16, 8, 2.0, broken=(6, 7))
     found = bisect(commits, against)
     assert found.commit == "8"
@@ -283,7 +283,7 @@ def test_commits_that_cannot_be_measured_are_passed_by_and_named():
     assert bisect(commits, against).skipped == []
 
 
-def test_what_is_not_resolved_is_measured_with_twice_the_pairs():
+def test_an_unresolved_commit_is_measured_with_twice_the_pairs():
     asked = []
 
     def against(commit, pairs):
@@ -298,7 +298,7 @@ def test_what_is_not_resolved_is_measured_with_twice_the_pairs():
     assert 2 * PAIRS in asked
 
 
-def test_nothing_to_choose_from_is_an_error():
+def test_bisecting_no_commits_is_an_error():
     with pytest.raises(ValueError, match="no commit"):
         bisect([], lambda commit, pairs: about(1.0))
 
@@ -396,11 +396,11 @@ def test_a_file_gets_the_document_whole(tmp_path):
         ("http://", "host"),
     ],
 )
-def test_what_cannot_be_sent_says_why(target, told):
+def test_a_document_that_cannot_be_sent_says_why(target, told):
     with pytest.raises(NotSent, match=told):
         notify(target, {})
 
 
-def test_a_server_that_refuses_is_told(server):
+def test_a_refusal_of_the_server_is_reported(server):
     with pytest.raises(NotSent, match="HTTP status 500"):
         notify(f"{server[0]}/broken", {})
