@@ -34,7 +34,7 @@ class Commands(click.Group):
             known("command", cmd_name, self.list_commands(ctx))
         except UnknownName as error:
             raise click.UsageError(str(error)) from None
-        module = importlib.import_module(f"harness.commands.{cmd_name}")
+        module = importlib.import_module(f"{__package__}.commands.{cmd_name}")
         command: click.Command = module.command
         command.help = _set(command.help)
         return command

@@ -28,6 +28,7 @@ Answer = tuple[str, str]  # exact value and rounding radius, as expressions
 
 _HERE = Path(__file__).parent
 _OURS = Path(contract.__file__).parent
+_PACKAGE = f"{contract.__package__}."
 _ENVIRONMENT = jinja2.Environment(
     loader=jinja2.FileSystemLoader(_HERE),
     trim_blocks=True,
@@ -54,6 +55,7 @@ def repro(
     helpers = list(_helpers(trial, dialect, framework, said.__name__))
     text = _ENVIRONMENT.get_template("repro.py.j2").render(
         headline=headline,
+        impls=contract.__package__,
         framework=framework,
         dialect=dialect,
         said=said.__name__,
@@ -147,16 +149,12 @@ def _helpers(trial: Trial, dialect: str, framework: str, said: str) -> Iterator[
     for name in dict.fromkeys((trial.layout, trial.cotangent_layout)):
         if name != "contiguous":
             yield lifted(Path(arrays.__file__), _maker(name))
-    yield lifted(_page(trial.op), said)
+    yield lifted(catalogue.op_page(trial.op), said)
 
 
 def _maker(layout: str) -> str:
     """Name of the function that lays an array out."""
     return "np.array" if layout == "contiguous" else arrays.LAYOUTS[layout].__name__
-
-
-def _page(op: str) -> Path:
-    return Path(op) if op.endswith(".py") else _OURS / "ops" / f"{op}.py"
 
 
 def lifted(file: Path, name: str) -> Lifted:
@@ -179,8 +177,9 @@ def lifted(file: Path, name: str) -> Lifted:
     for key, node in top.items():
         if key not in wanted:
             continue
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("impls"):
-            inner = lifted(_OURS / f"{str(node.module).split('.')[1]}.py", key)
+        module = getattr(node, "module", "") or ""
+        if isinstance(node, ast.ImportFrom) and module.startswith(_PACKAGE):
+            inner = lifted(_OURS / f"{module.removeprefix(_PACKAGE)}.py", key)
             parts.append(inner.text)
             imports += inner.imports
         elif isinstance(node, (ast.Import, ast.ImportFrom)):

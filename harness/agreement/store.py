@@ -7,6 +7,7 @@ filed as it stands) and repro.py (it runs by itself).
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -18,7 +19,7 @@ from typing import Any
 
 from harness.agreement.findings import DEATHS, Finding, Site
 from harness.project.documents import SCHEMA, Unreadable, dumps
-from harness.project.paths import ROOT
+from harness.project.paths import PREFIX, PROJECT, ROOT, SOURCE
 from harness.workers.interpreters import interpreter_of
 
 FOLDER = ROOT / "results" / "findings"
@@ -87,11 +88,17 @@ def replay(finding: Finding, folder: Path = FOLDER) -> tuple[str, str]:
         capture_output=True,
         text=True,
         timeout=300,
-        env={"PYTHONPATH": str(ROOT), "GLOG_minloglevel": "2"},
+        env={"PYTHONPATH": os.pathsep.join(_paths()), "GLOG_minloglevel": "2"},
     )
     told = (done.stdout or done.stderr).strip().splitlines()
     state = {0: "gone", 1: "holds"}.get(done.returncode, "not run")
     return state, told[-1] if told else ""
+
+
+def _paths() -> list[str]:
+    """Of the checkout's engine, and of the project's modules."""
+    checkout = [] if PREFIX else [SOURCE]
+    return [str(path) for path in dict.fromkeys([*checkout, *PROJECT.paths(ROOT)])]
 
 
 # In words -------------------------------------------------------------------------

@@ -66,7 +66,7 @@ class Writer:
 @cache
 def _templates() -> Environment:
     environment = Environment(
-        loader=PackageLoader("harness.dashboard"),
+        loader=PackageLoader(str(__package__)),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

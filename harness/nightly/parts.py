@@ -29,6 +29,8 @@ from harness.watch.survey import survey, this_machine
 from harness.workers.pool import Fleet
 from impls.catalogue import load_op
 
+_COMMANDS = f"{str(__package__).rpartition('.')[0]}.commands"
+
 DTYPES = ("float32", "float64")  # those of `gradwatch agree`
 PATIENCE = 2 * 3600.0  # seconds for a part in its own process: many times what it needs
 _PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -268,7 +270,7 @@ def dashboard(night: Night) -> Result:
     """Write the dashboard from the history and this night's verdicts."""
     target = night.folder / "dashboard"
     view = _view(night)
-    call = ["-m", "harness", "report"]
+    call = ["-m", "gradwatch", "report"]
     call += ["--results", str(view), "--output", str(target)]
     code, tail = child(night, "report", call)
     if code:
@@ -300,10 +302,10 @@ def _backends(night: Night) -> list[str]:
 
 def _command(night: Night, name: str, options: Sequence[str]) -> Result:
     """Run one of our commands in its own process; its exit code decides the result."""
-    if importlib.util.find_spec(f"harness.commands.{name}") is None:
+    if importlib.util.find_spec(f"{_COMMANDS}.{name}") is None:
         return Result("", skipped=f"there is no `gradwatch {name}`")
     file = night.journal.path(name)
-    call = ["-m", "harness", name, *options, "--json", str(file)]
+    call = ["-m", "gradwatch", name, *options, "--json", str(file)]
     code, tail = child(night, name, call)
     if code == 0:
         return Result("all as expected")

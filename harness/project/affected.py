@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 
 from harness.project import git
-from harness.project.paths import ROOT
+from harness.project.paths import PROJECT, ROOT
 from impls.catalogue import backend_names, op_names
 
 Pair = tuple[str, str]  # op, backend
@@ -14,20 +14,20 @@ Pair = tuple[str, str]  # op, backend
 def affected(old: str, new: str, root: Path = ROOT) -> list[Pair]:
     """Op and backend of all that run different files at two commits.
 
-    A page concerns its op, a backend's file that backend, any other file of `impls`
-    all. Raises NoCommit where one of the two is none.
+    A page concerns its op, a backend's file that backend, any other file that a commit
+    is measured by all. Raises NoCommit where one of the two is none.
     """
-    folder = git.IMPLEMENTATIONS
-    changed = git.changed_between(old, new, folder, root=root)
-    files = [PurePosixPath(name).relative_to(folder) for name in changed]
+    changed = git.changed_between(old, new, *PROJECT.code, root=root)
+    files = [PurePosixPath(name) for name in changed]
     return sorted({pair for file in files for pair in _touched(file)})
 
 
 def _touched(file: PurePosixPath) -> list[Pair]:
     ops, backends = list(op_names()), list(backend_names())
-    if file.parent.name == "ops" and not file.stem.startswith("_"):
+    shared, folder = file.stem.startswith("_"), str(file.parent)
+    if folder in PROJECT.ops and not shared:
         ops = [op for op in ops if op == file.stem]  # none, where the page has gone
-    elif file.parent.name == "backends" and not file.stem.startswith("_"):
+    elif folder in PROJECT.backends and not shared:
         backends = [name for name in backends if name == file.stem]
     return [(op, backend) for op in ops for backend in backends]
 

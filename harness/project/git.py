@@ -18,13 +18,10 @@ from typing import NoReturn
 from packaging.version import InvalidVersion, Version
 
 from harness.project.lock import Busy, alone
-from harness.project.paths import ROOT
-
-#: What a commit is measured by: a step is a step of these files.
-IMPLEMENTATIONS = "impls"
+from harness.project.paths import PROJECT, ROOT
 
 #: What a measurement depends on: changes elsewhere, results among them, are none of it.
-CODE = (IMPLEMENTATIONS, "harness", "benchmarks", "requirements", "asv.conf.json")
+CODE = (*PROJECT.code, "harness", "benchmarks", "requirements", "asv.conf.json")
 
 
 _SCRATCH = "gradwatch-checkout-"  # begins names of folders that go with a process
@@ -152,8 +149,7 @@ def implementing(old: str, new: str, op: str, root: Path = ROOT) -> list[str]:
     merge. All pages at once with "*" as the op.
     """
     options = ("--first-parent", "--reverse", f"{old}..{new}")
-    paths = [f":(glob){path}" for path in _files(op)]
-    return git("rev-list", *options, "--", *paths, root=root).split()
+    return git("rev-list", *options, "--", *_files(op), root=root).split()
 
 
 def changed_between(old: str, new: str, *paths: str, root: Path = ROOT) -> list[str]:
@@ -165,10 +161,13 @@ def changed_between(old: str, new: str, *paths: str, root: Path = ROOT) -> list[
     return _listed("diff", "--name-only", "-z", old, new, "--", *paths, root=root)
 
 
-def _files(op: str) -> tuple[str, ...]:
-    """A page imports none of the others, so theirs are not among an op's."""
-    folder = IMPLEMENTATIONS
-    return f"{folder}/*.py", f"{folder}/backends/**", f"{folder}/ops/{op}.py"
+def _files(op: str) -> list[str]:
+    return [f":(glob){pattern}" for pattern in PROJECT.files(op)]
+
+
+def _has_page(commit: str, op: str, root: Path) -> bool:
+    pages = [f"{folder}/{op}.py" for folder in PROJECT.ops]
+    return bool(git("ls-tree", "--name-only", commit, "--", *pages, root=root))
 
 
 def same_implementation(old: str, new: str, op: str, root: Path = ROOT) -> bool:
@@ -176,11 +175,9 @@ def same_implementation(old: str, new: str, op: str, root: Path = ROOT) -> bool:
 
     Not where one has no such page: then it says nothing.
     """
-    page = f"{IMPLEMENTATIONS}/ops/{op}.py"
     try:
-        git("cat-file", "-e", f"{old}:{page}", root=root)
-        paths = [f":(glob){path}" for path in _files(op)]
-        return not changed_between(old, new, *paths, root=root)
+        differ = changed_between(old, new, *_files(op), root=root)
+        return not differ and _has_page(old, op, root)
     except NoCommit:
         return False
 

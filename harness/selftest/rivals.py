@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from impls import catalogue
+
 Array = NDArray[Any]
 #: Called with `got`, `expected` and the name of the precision; raises if they differ.
 Comparison = Callable[[Any, Array, str], None]
@@ -29,7 +31,9 @@ def _torch(name: str) -> Callable[..., None]:
     """One of PyTorch's judges; only `impls.backends` imports the framework."""
 
     def judge(*arguments: Any, **more: Any) -> None:
-        door = importlib.import_module("impls.backends._torch_judges")
+        door = importlib.import_module(
+            f"{catalogue.__package__}.backends._torch_judges"
+        )
         getattr(door, name)(*arguments, **more)
 
     return judge

@@ -493,7 +493,7 @@ def clone(tmp_path_factory):
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@localhost"]
     subprocess.run([*git, "clone", "-q", ROOT, folder], check=True)
     shutil.rmtree(folder / "results" / "asv", ignore_errors=True)
-    for name in ("asv.conf.json", "benchmarks", "harness", "impls"):
+    for name in ("asv.conf.json", "benchmarks", "gradwatch", "harness", "impls"):
         source, target = ROOT / name, folder / name
         if source.is_dir():
             shutil.copytree(source, target, dirs_exist_ok=True)
@@ -503,7 +503,7 @@ def clone(tmp_path_factory):
         if (environment / "bin" / "python").exists():
             (folder / environment.name).symlink_to(environment)
     subprocess.run(
-        [*git, "add", "-A", "asv.conf.json", "benchmarks", "harness", "impls"],
+        [*git, "add", "-A", "asv.conf.json", "benchmarks", "gradwatch", "harness", "impls"],
         cwd=folder,
         check=True,
     )

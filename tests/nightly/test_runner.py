@@ -536,7 +536,7 @@ def project(tmp_path):
         root = tmp_path / "project"
         commits = repository(root, ["square"] * len(values))
         record(root, commits, {SERIES: values})
-        for folder in ("harness", "impls"):
+        for folder in ("harness", "impls", "gradwatch"):
             shutil.copytree(
                 *(ROOT / folder, root / folder),
                 dirs_exist_ok=True,

@@ -25,7 +25,7 @@ backend = NumpyBackend("manual", Manual)
 @pytest.fixture
 def copy(tmp_path):
     """The project in another place, without its environments."""
-    for package in ("impls", "harness"):
+    for package in ("impls", "harness", "gradwatch"):
         shutil.copytree(
             ROOT / package,
             tmp_path / package,

@@ -326,7 +326,7 @@ def checkout(root):
     def made(values):
         commits = repository(root, ["square"] * len(values))
         record(root, commits, {SERIES: values})
-        for folder in ("harness", "impls"):
+        for folder in ("harness", "impls", "gradwatch"):
             shutil.copytree(
                 os.path.join(os.path.dirname(__file__), "../..", folder),
                 root / folder,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
+import ast
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -22,6 +21,7 @@ from harness.dashboard.standing import Standing
 from harness.judging.cases import REGIMES
 from harness.judging.known import as_expected
 from harness.judging.signs import SIGNS
+from impls import catalogue
 from impls.catalogue import op_names
 
 #: Charts of times: one for each pass and precision.
@@ -64,8 +64,8 @@ def op_page(
 @cache
 def _source(op: str) -> dict[str, Any]:
     """Title, formulas and dialects of a page of the catalogue."""
-    module = importlib.import_module(f"impls.ops.{op}")
-    source, docstring = inspect.getsource(module), module.__doc__ or ""
+    source = catalogue.op_page(op).read_text(encoding="utf-8")
+    docstring = ast.get_docstring(ast.parse(source)) or ""
     return {
         "title": docstring.partition("\n")[0],
         "paragraphs": paragraphs(docstring),
