@@ -484,6 +484,9 @@ def test_an_entry_is_served_by_what_has_exactly_its_versions(
 # --- all of it -------------------------------------------------------------------
 
 
+COPIED = ("asv.conf.json", "benchmarks", "gradwatch", "harness", "impls")
+
+
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
     """A clone of the last commit with this checkout's files, and its environments."""
@@ -493,7 +496,7 @@ def clone(tmp_path_factory):
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@localhost"]
     subprocess.run([*git, "clone", "-q", ROOT, folder], check=True)
     shutil.rmtree(folder / "results" / "asv", ignore_errors=True)
-    for name in ("asv.conf.json", "benchmarks", "gradwatch", "harness", "impls"):
+    for name in COPIED:
         source, target = ROOT / name, folder / name
         if source.is_dir():
             shutil.copytree(source, target, dirs_exist_ok=True)
@@ -503,7 +506,16 @@ def clone(tmp_path_factory):
         if (environment / "bin" / "python").exists():
             (folder / environment.name).symlink_to(environment)
     subprocess.run(
-        [*git, "add", "-A", "asv.conf.json", "benchmarks", "gradwatch", "harness", "impls"],
+        [
+            *git,
+            "add",
+            "-A",
+            "asv.conf.json",
+            "benchmarks",
+            "gradwatch",
+            "harness",
+            "impls",
+        ],
         cwd=folder,
         check=True,
     )
