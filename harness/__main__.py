@@ -21,15 +21,15 @@ _COMMANDS = Path(__file__).parent / "commands"
 
 
 class Commands(click.Group):
-    """Loads a command's file when it is called; suggests the nearest name."""
+    """Imports a command's file only when it is called; suggests the nearest name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The files in harness/commands."""
+        """The names of the files in harness/commands."""
         stems = (path.stem for path in _COMMANDS.glob("*.py"))
         return sorted(stem for stem in stems if not stem.startswith("_"))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the one file that is needed."""
+        """Import the file of one command."""
         try:
             known("command", cmd_name, self.list_commands(ctx))
         except UnknownName as error:
@@ -45,9 +45,10 @@ class Commands(click.Group):
 def gradwatch() -> None:
     r"""Is the gradient right, is it fast, and since when.
 
-    One operation, said several ways (NumPy by hand, a NumPy graph engine, PyTorch,
-    OneFlow), is judged against a wider reference with a tolerance that is derived from
-    the arithmetic; what is right is timed, and the history kept.
+    Each operation is written in several ways: NumPy by hand, a NumPy graph engine,
+    PyTorch, OneFlow. Every gradient is compared with a reference in a wider type, with
+    a tolerance that is derived from the rounding errors. Right gradients are timed, and
+    the history is kept.
 
     \b
     First steps:
@@ -59,7 +60,7 @@ def gradwatch() -> None:
 
 
 def _set(text: str | None) -> str:
-    """Help as click wants it: a raw docstring has an escape for its mark."""
+    """The help text for click, which marks preformatted text with a backspace."""
     return (text or "").replace("\\b\n", "\b\n")
 
 
@@ -67,7 +68,7 @@ gradwatch.help = _set(gradwatch.help)
 
 
 def main() -> None:
-    """Run the command line; turn what users can mend into one line and an exit code."""
+    """Run the command line; an error that users can fix becomes one line and a code."""
     try:
         code = gradwatch.main(standalone_mode=False, prog_name="gradwatch")
         sys.exit(code if isinstance(code, int) else 0)

@@ -1,4 +1,4 @@
-"""The first thing to see: one gradient, as every backend says it.
+"""A first example: the same gradient, computed by every backend.
 
     python -m harness.commands._tour
 
@@ -23,14 +23,14 @@ DY = np.ones_like(X)
 
 
 def exp2_everywhere() -> list[Outcome]:
-    """What each backend makes of the example, by the backend's name."""
+    """The outcome of the example on each backend, by the backend's name."""
     problem = Problem(load_op("exp2"), {"x": X}, [DY], dtype="float32")
     tasks = [Task(name, "exp2", name, problem) for name in backend_names()]
     return sorted(sweep(tasks, jobs=2), key=lambda outcome: outcome.task.backend)
 
 
 def row(outcome: Outcome) -> tuple[str, str, str]:
-    """Backend, gradient and verdict, or why there is none."""
+    """Backend, gradient and verdict, or the reason why there is none."""
     if outcome.result is None:
         return outcome.task.backend, "", f"{outcome.kind}: {outcome.message}"
     dx = outcome.result.gradients["dx"]

@@ -1,4 +1,4 @@
-"""`gradwatch agree`: the agreement suite."""
+"""`gradwatch agree`: runs the agreement suite."""
 
 from __future__ import annotations
 
@@ -59,9 +59,10 @@ def command(
 ) -> int:
     r"""Judge the gradients of every op on every backend.
 
-    All backends get the same bytes. Each gradient, output and state is held against a
-    reference in a wider type; the tolerance is the rounding radius, derived for each
-    element. Known defects of frameworks are listed and held both ways.
+    All backends get the same bytes. Each gradient, output and state is compared with a
+    reference in a wider type. The tolerance of each element is derived from its
+    rounding radius. Known defects of frameworks are expected; if one is gone, that
+    fails, too.
 
     \b
     Examples:
@@ -108,7 +109,7 @@ def _check_required(found: Agreement, required: Sequence[str]) -> None:
 
 
 def show(found: Agreement, seconds: float) -> None:
-    """The matrix of ops and backends, then what is not as expected, then the counts."""
+    """Print the matrix of ops and backends, the unexpected verdicts, and the counts."""
     console = output()
     if found.records:
         console.print(_matrix(found.records))
@@ -133,7 +134,7 @@ def show(found: Agreement, seconds: float) -> None:
 
 
 def _matrix(records: Sequence[Record]) -> Table:
-    """Verdict sign and worst ratio of each op on each backend."""
+    """The sign of the verdict and the worst ratio of each op on each backend."""
     cells: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in records:
         cells[record["op"], record["backend"]].append(record)
@@ -177,7 +178,7 @@ def _counts(found: Agreement, seconds: float) -> str:
     verdicts = ", ".join(f"{n} {v}" for v, n in sorted(summary["verdicts"].items()))
     known = sum(r["verdict"] == r["expected_verdict"] != "agree" for r in found.records)
     told = f"{len(found.records)} tensors in {seconds:.1f} s: {verdicts}"
-    told += f" ({summary['vacuous_share']:.0%} of the judged say nothing)"
+    told += f" ({summary['vacuous_share']:.0%} of the judged are vacuous)"
     if known:
         told += f"; {known} are known defects"
     told += f"; {len(found.unexpected)} not as expected"

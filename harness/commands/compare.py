@@ -1,4 +1,4 @@
-"""`gradwatch compare A B`: two backends, or two commits, measured in turn."""
+"""`gradwatch compare A B`: compares two backends, or two commits, in turn."""
 
 from __future__ import annotations
 
@@ -55,23 +55,23 @@ _COLOURS = {"slower": "red", "faster": "green", "no difference": "dim"}
     show_default=f"{_BUDGETS[True]:g}, in pairs {_BUDGETS[False]:g}",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="For each row of the table, all pairs of processes together.",
+    help="Sampling time of each row of the table, for all pairs of processes together.",
 )
 @click.option(
     "--pairs",
     default=PAIRS,
     show_default=True,
     type=click.IntRange(min=1),
-    help="Pairs of fresh processes, where A and B cannot share one.",
+    help="Pairs of fresh processes, if A and B cannot share a process.",
 )
-@click.option("--threads", default=1, show_default=True, help="Of each framework.")
+@click.option("--threads", default=1, show_default=True, help="Threads of a framework.")
 @options.seed
 @click.option(
     "--affected",
     "most",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Of two commits: only what runs other files, at most N ops and backends.",
+    help="Two commits: only ops and backends whose files differ, at most N of them.",
 )
 @options.json_file
 @click.option("--markdown", "markdown_file", metavar="F", help="Write a summary.")
@@ -93,13 +93,13 @@ def command(
     json_file: str | None,
     markdown_file: str | None,
 ) -> int:
-    r"""Compare two backends, or two commits, in turn in one run: B against A.
+    r"""Compare B with A, two backends or two commits, by timing them in turn.
 
-    The ratio is the time of B over that of A, above 1 where B is slower, with a 95 %
-    interval and beside it the noise of either side against itself. Backends of one
-    framework share a process; others, and commits, are measured in several pairs of
-    fresh processes. A commit is checked out into a folder of its own for the time. A
-    side whose gradient is wrong is not timed.
+    The ratio is the time of B divided by that of A: above 1, B is slower. It comes with
+    a 95 % interval and with the noise, which is each side compared with itself. Two
+    backends of one framework share a process. Backends of different frameworks, and
+    commits, are measured in several pairs of fresh processes. Commits are checked out
+    into temporary folders. A side whose gradient is wrong is not timed.
 
     \b
     Examples:
@@ -154,14 +154,14 @@ def _affected(a: str, b: str, most: int) -> list[Pair]:
     try:
         return spread(affected(a, b), most)
     except NoCommit as error:
-        raise click.UsageError(f"--affected is of two commits: {error}") from None
+        raise click.UsageError(f"--affected needs two commits: {error}") from None
 
 
 @contextlib.contextmanager
 def _sides(
     a: str, b: str, backends: Sequence[str]
 ) -> Iterator[list[tuple[Side, Side]]]:
-    """Pairs to compare: of two backends one, of two commits one for each backend."""
+    """The sides to compare: one pair of backends, or each backend at two commits."""
     if {a, b} & set(backend_names()):
         for name in (a, b):
             known("backend", name, backend_names())
@@ -173,7 +173,7 @@ def _sides(
             commit: stack.enter_context(checked_out(commit))
             for commit in dict.fromkeys(commits.values())
         }
-        if commits[a] == commits[b]:  # the noise floor of two checkouts
+        if commits[a] == commits[b]:  # measures the noise between two checkouts
             again = stack.enter_context(checked_out(commits[b]))
         else:
             again = trees[commits[b]]
@@ -187,7 +187,7 @@ def _commit(name: str) -> str:
     """The hash of a commit.
 
     Raises:
-        UnknownName: the name is neither a commit's nor a backend's.
+        UnknownName: The name is neither a commit nor a backend.
     """
     try:
         return commit_of(name)
@@ -196,7 +196,7 @@ def _commit(name: str) -> str:
 
 
 def _pairs(row: Record) -> str:
-    """How many there were, and how many it takes for the ratio to be near the truth."""
+    """The number of pairs, and the number that makes the ratio accurate."""
     return f"{row['pairs']} ({row['pairs_needed']})" if row["pairs"] > 1 else "1"
 
 

@@ -1,4 +1,4 @@
-"""`gradwatch doctor`: what is here, what is missing, and the command that mends it."""
+"""`gradwatch doctor`: what is installed, what is missing, and how to install it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SIGNS = {
 @click.command()
 @options.json_file
 def command(json_file: str | None) -> None:
-    r"""Tell what is installed here, what is missing, and how to mend it.
+    r"""Show what is installed here, what is missing, and how to install it.
 
-    Looks at the interpreters, the frameworks and their devices, the allocator, and the
-    checkout that results will name. Nothing is changed, and the exit code is 0 whatever
-    is found: `gradwatch agree --require BACKEND` is the check that can fail.
+    Examines the interpreters, the frameworks and their devices, the allocator, and the
+    checkout. Nothing is changed, and the exit code is always 0; to fail when a backend
+    is missing, use `gradwatch agree --require BACKEND`.
 
     \b
     Examples:
@@ -35,7 +35,7 @@ def command(json_file: str | None) -> None:
         findings = []
         for finding in examine():
             findings.append(finding)
-            status.update(f"looked at {finding.name}")
+            status.update(f"checked {finding.name}")
     if json_file:
         rows = [{**vars(f), "state": f.state} for f in findings]
         counts = {s: sum(f.state == s for f in findings) for s in _SIGNS}
@@ -47,7 +47,7 @@ def command(json_file: str | None) -> None:
 def _table(findings: list[Finding]) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 1))
     for finding in findings:
-        absent = finding.state == "missing" and not finding.mend  # nothing to be done
+        absent = finding.state == "missing" and not finding.mend  # cannot be installed
         sign, colour = ("–", "dim") if absent else _SIGNS[finding.state]
         told = "; ".join(part for part in (finding.found, finding.why) if part)
         if finding.mend:

@@ -1,4 +1,4 @@
-"""`gradwatch fuzz`: look for trouble on purpose, shrink it, write it up."""
+"""`gradwatch fuzz`: searches for failures, shrinks them, writes reports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from impls.catalogue import framework_of
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="How long to look and shrink.",
+    help="Time for searching and shrinking.",
 )
 @options.seed
 @click.option(
@@ -37,21 +37,21 @@ from impls.catalogue import framework_of
     default=str(store.FOLDER),
     show_default="results/findings",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where findings are written, a folder each.",
+    help="Folder for the findings; each gets a folder of its own.",
 )
-@click.option("--replay", is_flag=True, help="Only run the scripts of what was found.")
+@click.option("--replay", is_flag=True, help="Only run the scripts of the findings.")
 @click.option(
     "--page",
     metavar="F.md",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Only write a page of what was found.",
+    help="Only write a page with all findings.",
 )
 @click.option(
     "--known",
     multiple=True,
     metavar="AGREE.json",
     help="Only write known_outcomes.json, from documents of `gradwatch agree` with"
-    " several seeds; each defect in them must have been found. Repeatable.",
+    " several seeds; each defect in them needs a finding. Repeatable.",
 )
 @options.json_file
 def command(
@@ -66,18 +66,18 @@ def command(
     known: tuple[str, ...],
     json_file: str | None,
 ) -> int:
-    r"""Search for inputs on which a backend goes wrong, and shrink them.
+    r"""Search for inputs on which a backend is wrong, and shrink them.
 
-    Shapes, values, memory layouts and attributes are drawn from what the op's page
-    shows. Each finding is written at once, as a folder with the facts, a paragraph to
-    be filed and a script that runs by itself, and again when it has been shrunk.
+    Shapes, values, memory layouts and attributes are drawn from the op's page. Each
+    finding is a folder with the facts, a paragraph for a bug report and a script that
+    runs by itself. It is written at once, and again after shrinking.
 
     \b
     Examples:
       gradwatch fuzz --op batch_norm --backend oneflow_autograd --budget 30
       gradwatch fuzz --ops my_op.py --seed 7
-      gradwatch fuzz --replay              what still holds of what was found
-    Exit code: 0; 1 if what was found has gone (--replay) or is not all (--known).
+      gradwatch fuzz --replay              which findings still fail
+    Exit code: 0; 1 if a finding is gone (--replay) or missing (--known).
     """
     if replay:
         return _replay(folder)

@@ -1,4 +1,4 @@
-"""`gradwatch list`: the names that other commands take."""
+"""`gradwatch list`: the names of ops, backends and cases."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _NAMES = {"ops": op_names, "backends": backend_names, "cases": _cases}
 @click.command()
 @click.argument("what", type=click.Choice(sorted(_NAMES)))
 def command(what: str) -> None:
-    r"""Names of ops, backends or cases, one a line.
+    r"""List the names of ops, backends or cases, one per line.
 
-    No framework is imported for it. The names are what other commands take.
+    Other commands take these names. No framework is imported.
 
     \b
     Examples:

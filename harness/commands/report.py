@@ -1,4 +1,4 @@
-"""`gradwatch report`: the dashboard."""
+"""`gradwatch report`: writes the dashboard."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.project.paths import ROOT
 
 
 def _there(ctx: click.Context, parameter: click.Parameter, folder: Path) -> Path:
-    """The folder; a fresh clone's may be absent, one that is named may not."""
+    """The results folder; it must exist, except the default one in a fresh clone."""
     if not folder.is_dir() and folder != ROOT / "results":
         raise click.BadParameter(f"no folder {folder}")
     return folder
@@ -25,7 +25,7 @@ def _there(ctx: click.Context, parameter: click.Parameter, folder: Path) -> Path
     metavar="FOLDER",
     type=click.Path(file_okay=False, path_type=Path),
     callback=_there,
-    help="What to show.",
+    help="The results to show.",
 )
 @click.option(
     "--output",
@@ -33,28 +33,28 @@ def _there(ctx: click.Context, parameter: click.Parameter, folder: Path) -> Path
     show_default="html",
     metavar="FOLDER",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the site is written; a former one is replaced.",
+    help="Folder for the site; an earlier site there is replaced.",
 )
 @click.option(
     "--pictures",
     metavar="FOLDER",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Draw the README's pictures there, instead of a site.",
+    help="Only draw the README's pictures, into this folder.",
 )
-@click.option("--open", "opened", is_flag=True, help="Show it in the browser.")
+@click.option("--open", "opened", is_flag=True, help="Open the site in the browser.")
 def command(results: Path, output: Path, pictures: Path | None, opened: bool) -> int:
     r"""Write the dashboard: is it right, is it fast, since when.
 
-    A static site of results/latest (what this checkout ran last), results/recorded,
-    results/asv (the history) and results/findings. It opens from a file and asks the
-    network for nothing. Results of two machines are never put together.
+    The site shows results/latest (the last runs of this checkout), results/recorded,
+    results/asv (the history) and results/findings. It works when opened as a file and
+    loads nothing from the network. Results of different machines are never mixed.
 
     \b
     Examples:
       gradwatch agree --json results/latest/agree.json && gradwatch report --open
       gradwatch report --pictures docs
     """
-    # Charts take a second to import: not before the call is known to be right.
+    # Importing the charts takes a second, so the options are checked first.
     from harness.dashboard.pictures import NothingToDraw, draw
     from harness.dashboard.site import NotASite, write_site
 

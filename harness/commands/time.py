@@ -1,4 +1,4 @@
-"""`gradwatch time`: forward and backward of whatever agrees, side by side."""
+"""`gradwatch time`: times forward and backward of all backends that agree."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ Reasons = dict[str, str]  # by backend
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="For each op and size, all backends and both phases together.",
+    help="Sampling time of each op and size, for all backends and both phases.",
 )
-@click.option("--threads", default=1, show_default=True, help="Of each framework.")
+@click.option("--threads", default=1, show_default=True, help="Threads of a framework.")
 @options.seed
 @options.json_file
 def command(
@@ -55,11 +55,11 @@ def command(
 ) -> int:
     r"""Time forward and backward of every backend whose gradient is right.
 
-    Backends are timed in turn, call by call, in a drawn order, each in its own
-    interpreter, with equal thread counts; the first call is apart. The figure is the
-    median with a 95 % interval; the samples are in the JSON. What disagrees is not
-    timed, and it is told why. Exit code: 3 where the device, or all that was asked
-    for, is missing.
+    All backends are timed in turn, call by call, in random order, each in its own
+    interpreter, with equal numbers of threads. The figure is the median with its 95 %
+    interval; the JSON has the samples, and the first call separately. A backend that
+    disagrees is not timed, and the reason is printed. Exit code: 3 if the device is
+    missing, or all requested backends.
 
     \b
     Examples:
@@ -98,7 +98,7 @@ def _on(
     threads: int,
     seed: int,
 ) -> tuple[list[Record], dict[str, str], list[str]]:
-    """Records, what has none and why, and why backends are missing."""
+    """The records, the reasons for missing records, and for missing backends."""
     usable = [name for name in names if options.runs_on(name, device)]
     if not usable:
         return [], {}, [f"none of these runs on {device}"]
@@ -122,9 +122,9 @@ def _on(
 def _judged(
     trials: Sequence[Trial], backends: Sequence[str], device: str
 ) -> tuple[Reasons, dict[str, Reasons]]:
-    """Why backends are not here, and which have no right gradient of a trial, and why.
+    """The reasons why backends are missing, and why a trial of one is not right.
 
-    All of it before anything is timed: workers are started once, and none is left to
+    Everything is judged before the first timing, so that no worker that judges can
     disturb the clock.
     """
     wrong: dict[str, Reasons] = {one.name: {} for one in trials}
@@ -155,7 +155,7 @@ def _show(
         console.print(_table([r for r in rows if r["device"] == device], bandwidth))
     doubts = sorted({d for row in rows for d in row["doubts"] if "busy" not in d})
     if any("busy" in doubt for row in rows for doubt in row["doubts"]):
-        doubts.append("others were busy on this machine")
+        doubts.append("other processes were busy on this machine")
     for doubt in doubts[:5]:
         console.print(f"doubtful: {doubt}", style="yellow", markup=False)
     alike: dict[tuple[str, str], list[str]] = {}
@@ -168,7 +168,7 @@ def _show(
 
 
 def _table(rows: Sequence[Record], bandwidth: float | None) -> Table:
-    """Medians by op and size; the fastest in each row in bold."""
+    """The medians by op and size; the fastest of each row is bold."""
     told = f"median microseconds, {rows[0]['device']}, {rows[0]['threads']} thread"
     if bandwidth:
         told += f"; in brackets the share of {bandwidth / 1e9:.1f} GB/s copy bandwidth"

@@ -1,4 +1,4 @@
-"""Options that several commands share, with the checks that name the nearest."""
+"""Options that several commands share; an unknown name suggests the nearest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Command = Callable[..., Any]
 
 
 def checked(kind: str, names: Callable[[], Iterable[str]]) -> Callable[..., Any]:
-    """A callback of click: each value is a known name, or the nearest is suggested."""
+    """A callback of click: checks each name, and suggests the nearest known one."""
 
     def check(
         ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
@@ -69,7 +69,7 @@ pages = click.option(
     multiple=True,
     metavar="PAGE.py",
     type=click.Path(exists=True, dir_okay=False, resolve_path=True),
-    help="An op page that lives outside the project. Repeatable.",
+    help="An op page outside the project. Repeatable.",
 )
 size = click.option(
     "--size",
@@ -94,7 +94,7 @@ timeout = click.option(
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Time for one case on one backend; a hang costs that case alone.",
+    help="Time for one case on one backend; a hang ends only that case.",
 )
 json_file = click.option(
     "--json",
@@ -110,12 +110,12 @@ def framework_backends(chosen: Sequence[str]) -> tuple[str, ...]:
 
 
 def runs_on(backend_name: str, device_name: str) -> bool:
-    """NumPy has no GPU: it is left out of a CUDA run without a word."""
+    """Whether a backend runs on a device; NumPy has no GPU and is left out silently."""
     return device_name == "cpu" or framework_of(backend_name) != "numpy"
 
 
 def loaded_ops(names: Sequence[str], pages_given: Sequence[str]) -> dict[str, Op]:
-    """Ops by where workers find them: the chosen pages and names, or all names."""
+    """Ops by the name or page from which workers load them; all by default."""
     wanted = (*names, *pages_given) or op_names()
     return {source: load_op(source) for source in wanted}
 
@@ -128,10 +128,10 @@ def chosen_trials(
     cases: Sequence[str],
     seed: int,
 ) -> list[Trial]:
-    """The cases that the filters leave over.
+    """The cases that match the filters.
 
     Raises:
-        click.UsageError: none are left.
+        click.UsageError: There are none.
     """
     found = [
         trial
@@ -146,7 +146,7 @@ def chosen_trials(
         if not cases or any(_matches(trial.name, case) for case in cases)
     ]
     if not found:
-        raise click.UsageError("no case is left over; see `gradwatch list cases`")
+        raise click.UsageError("no case matches; see `gradwatch list cases`")
     return found
 
 
@@ -169,10 +169,10 @@ def sizes_of(op: Op, wanted: Sequence[str]) -> list[Case]:
 def sized_trials(
     ops: dict[str, Op], *, sizes: Sequence[str], dtypes: Sequence[str], seed: int
 ) -> list[Trial]:
-    """The chosen sizes of ops, with ordinary numbers.
+    """The chosen sizes of ops, with values of the normal regime.
 
     Raises:
-        click.UsageError: none of the ops has such a size.
+        click.UsageError: None of the ops has such a size.
     """
     found = [
         trial(op, case, REGIMES["normal"], dtype, seed, source)
@@ -184,5 +184,7 @@ def sized_trials(
         told = ", ".join(
             dict.fromkeys(size for op in ops.values() for size in op.sizes)
         )
-        raise click.UsageError(f"no size is called that; small, middle, large, {told}")
+        raise click.UsageError(
+            f"no such size; the sizes are small, middle, large, {told}"
+        )
     return found

@@ -1,4 +1,4 @@
-"""What a person sees: tables on standard output, progress on standard error."""
+"""Output for people: tables on standard output, progress on standard error."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def output() -> Console:
 
 
 def errors() -> Console:
-    """Standard error, for what is no result."""
+    """Standard error, for everything that is not a result."""
     return Console(stderr=True, highlight=False)
 
 
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on standard error, if that is a terminal; a call moves it.
+    """A progress bar on standard error if that is a terminal; each call advances it.
 
-    Ctrl-C inside is never lost: where it comes in a callback of the garbage collector
-    (Hypothesis has one), Python drops the exception, and the next call raises it anew.
+    Ctrl-C is never lost: Python drops an exception that is raised in a callback of the
+    garbage collector (Hypothesis has one), so the next call raises it again.
     """
     with _interrupts() as heard, _bar(what) as move:
 
@@ -47,10 +47,10 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextlib.contextmanager
 def _interrupts() -> Iterator[list[int]]:
-    """The interrupts that have come; each is raised as well."""
+    """Collects interrupts; each is raised as well."""
     heard: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield heard  # Python delivers signals to the main thread alone
+        yield heard  # Python delivers signals only to the main thread
         return
 
     def hear(number: int, frame: object) -> None:
