@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
+Maker = Callable[[np.random.Generator, Shape, Mapping[str, Shape]], Array]
 DIALECTS = ("formula", "manual", "autograd", "custom")
 
 
@@ -56,6 +57,10 @@ class Op:
         inputs: Names of the input tensors, in order, separated by blanks.
         outputs: Names of the outputs.
         state: Those inputs that the op updates and that have no gradient.
+        constants: Those inputs that have no gradient and are not updated: targets,
+            indices, masks. Integers and truth values keep their own dtype. A mapping
+            says how the suite draws them: maker(rng, shape, shapes of all inputs);
+            without a maker they are drawn from 0 and 1.
         integers: Those outputs that are integers and have no gradient.
         cases: What the agreement suite runs.
         sizes: What the timer runs, smallest first.
@@ -72,6 +77,7 @@ class Op:
         inputs: str,
         outputs: str = "y",
         state: str = "",
+        constants: str | Mapping[str, Maker] = "",
         integers: str = "",
         cases: Sequence[Case] = (),
         sizes: Sequence[Case] = (),
@@ -84,6 +90,10 @@ class Op:
         self.outputs = tuple(outputs.split())
         self.state = tuple(state.split())
         self.integers = tuple(integers.split())
+        named = constants.split() if isinstance(constants, str) else constants
+        self.constants = tuple(named)
+        self._makers = constants if isinstance(constants, Mapping) else {}
+        _check_inputs(name, self.inputs, (*self.state, *self.constants))
         self.cases = _by_name(name, cases)
         self.sizes = _by_name(name, sizes)
         self.odd = _by_name(name, odd)
@@ -95,12 +105,22 @@ class Op:
     @property
     def differentiable(self) -> tuple[str, ...]:
         """Names of the inputs that have a gradient; that of `a` is called `da`."""
-        return tuple(name for name in self.inputs if name not in self.state)
+        fixed = (*self.state, *self.constants)
+        return tuple(name for name in self.inputs if name not in fixed)
 
     def shapes(self, case: Case) -> dict[str, Shape]:
         """Shapes of the tensors of a case; an input that repeats another has none."""
         named = {name: case.fields[name] for name in self.inputs}
         return {name: s for name, s in named.items() if not isinstance(s, str)}
+
+    def draw_constants(self, case: Case, rng: np.random.Generator) -> dict[str, Array]:
+        """Values of the constants of a case, by their makers."""
+        shapes = self.shapes(case)
+        return {
+            name: np.asarray(self._makers.get(name, _bits)(rng, shapes[name], shapes))
+            for name in self.constants
+            if name in shapes
+        }
 
     def aliases(self, case: Case) -> dict[str, str]:
         """Inputs that are the same tensor as another one, and which."""
@@ -147,6 +167,16 @@ class Op:
         if isinstance(found, Unsupported):
             raise found
         return found
+
+
+def _check_inputs(op: str, inputs: Sequence[str], named: Iterable[str]) -> None:
+    for name in named:
+        if name not in inputs:
+            raise ValueError(f"{op}: {name!r} is none of its inputs {' '.join(inputs)}")
+
+
+def _bits(rng: np.random.Generator, shape: Shape, shapes: Mapping[str, Shape]) -> Array:
+    return rng.integers(0, 2, shape)
 
 
 def _by_name(op: str, cases: Iterable[Case]) -> dict[str, Case]:

@@ -19,7 +19,14 @@ from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
 from harness.judging import layouts
-from harness.judging.cases import REGIMES, Trial, admits, output_shapes, problem_with
+from harness.judging.cases import (
+    REGIMES,
+    Trial,
+    admits,
+    constants_of,
+    output_shapes,
+    problem_with,
+)
 from harness.judging.rounding import PRECISIONS
 from harness.workers.arrays import LAYOUTS
 from impls.contract import Case, Op, Shape
@@ -121,10 +128,21 @@ def _inputs(draw: Draw, op: Op, case: Case, dtype: str) -> dict[str, Array]:
     first = draw(_kinds())
     others = draw(st.sampled_from((PLAIN, first, None)))
     values: dict[str, Array] = {}
+    constants = draw(_constants(op, case))
     for name, shape in op.shapes(case).items():
+        if name in constants:
+            values[name] = constants[name]
+            continue
         kind = (others or draw(_kinds())) if values else first
         values[name] = draw(_array(shape, kind, dtype))
     return values
+
+
+def _constants(op: Op, case: Case) -> st.SearchStrategy[dict[str, Array]]:
+    if not getattr(op, "constants", ()):  # an older commit's op knows of none
+        return st.just({})
+    generators = st.integers(0, 2**16).map(np.random.default_rng)
+    return generators.map(lambda rng: constants_of(op, case, rng))
 
 
 def _kinds() -> st.SearchStrategy[Any]:

@@ -196,7 +196,11 @@ def trial(
     name = case_name(op.name, regime.name, case.name, dtype)
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     values = {}
+    constants = constants_of(op, case, rng)
     for i, (tensor, shape) in enumerate(op.shapes(case).items()):
+        if tensor in constants:
+            values[tensor] = constants[tensor]
+            continue
         draw = _normal if regime.first_only and i else regime.values
         values[tensor] = draw(rng, shape, PRECISIONS[dtype])
     cotangents = [
@@ -211,6 +215,16 @@ def trial(
         regime.layout,
         regime.cotangent_layout,
     )
+
+
+def constants_of(op: Op, case: Case, rng: Generator) -> dict[str, Array]:
+    """Values of the inputs without gradient; an older commit's op has none."""
+    return op.draw_constants(case, rng) if getattr(op, "constants", ()) else {}
+
+
+def is_floating(array: Array) -> bool:
+    """False of integers and truth values, which are constants and never rounded."""
+    return array.dtype.kind not in "biu"
 
 
 def problem_with(
@@ -229,7 +243,10 @@ def problem_with(
 
     return Problem(
         op,
-        {name: exact(_into(a, op.domain.get(name))) for name, a in values.items()},
+        {
+            name: exact(_into(a, op.domain.get(name))) if is_floating(a) else a
+            for name, a in values.items()
+        },
         [None if a is None else exact(a) for a in cotangents],
         op.attributes(case),
         op.aliases(case),
@@ -271,7 +288,9 @@ def admits(op: Op, case: Case) -> bool:
 @cache
 def output_shapes(op: Op, case: Case) -> tuple[tuple[int, ...] | None, ...]:
     """Shapes of the outputs of a case; None for an integer output, without gradient."""
-    leaves = {n: graph.variable(np.ones(s)) for n, s in op.shapes(case).items()}
+    arrays = {n: np.ones(s) for n, s in op.shapes(case).items()}
+    arrays |= constants_of(op, case, np.random.default_rng(0))
+    leaves = {n: graph.variable(a) for n, a in arrays.items()}
     problem = Problem(op, {}, (), aliases=op.aliases(case))
     returned = op.said("formula")(
         graph, *problem.arguments(leaves), **op.attributes(case)

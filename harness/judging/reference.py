@@ -79,12 +79,32 @@ def wider(precision: Precision) -> np.dtype[Any]:
     return np.dtype(np.longdouble if precision.name == "float64" else np.float64)
 
 
+def require_subnormals() -> None:
+    """Refuse to judge where the processor flushes subnormal numbers to zero.
+
+    The reference would flush what the implementation under test flushes, and a wrong
+    zero would agree. The flag belongs to the thread: PyTorch's call sets it for ours.
+
+    Raises:
+        FloatingPointError: a subnormal number, made or read, is taken for zero.
+    """
+    smallest = np.array([np.finfo(np.float64).tiny])
+    if not (smallest / 2)[0] > 0 or not (np.array([5e-324]) * 2.0**60)[0] > 0:
+        raise FloatingPointError(
+            "subnormal numbers are flushed to zero in this thread, so that nothing can "
+            "be judged in it: call torch.set_flush_denormal(False) before, or judge in "
+            "another process"
+        )
+
+
 def reference(problem: Problem) -> Reference:
     """Gradients, outputs and state of a problem, with their rounding radii.
 
     Raises:
         Unsupported: the op has no formula.
+        FloatingPointError: subnormal numbers are flushed to zero in this thread.
     """
+    require_subnormals()
     precision = PRECISIONS[problem.dtype]
     wide = wider(precision)
     problem = replace(
@@ -109,7 +129,9 @@ def reference(problem: Problem) -> Reference:
 
 
 def _rounded(array: Array, precision: Precision, wide: np.dtype[Any]) -> Array:
-    """In the wide type, what the precision holds of an array."""
+    """In the wide type, what the precision holds of an array; integers stay."""
+    if array.dtype.kind in "biu":
+        return array
     held = array.astype(wide)
     return held if array.dtype.name == precision.name else precision.round(held)
 

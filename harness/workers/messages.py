@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from harness.workers.arrays import pack, plain, unpack
+from harness.workers.arrays import Packed, pack, plain, unpack
 from impls.catalogue import framework_of
-from impls.contract import Problem, Result
+from impls.contract import Array, Problem, Result
 
 if TYPE_CHECKING:
     from harness.judging.cases import Trial
@@ -75,7 +75,7 @@ class Task:
         return {
             "op": self.op,
             "backend": self.backend,
-            "inputs": {n: pack(a, self.layout) for n, a in problem.inputs.items()},
+            "inputs": {n: self._packed(a) for n, a in problem.inputs.items()},
             "cotangents": [
                 None if array is None else pack(array, self.cotangent_layout)
                 for array in problem.cotangents
@@ -86,6 +86,11 @@ class Task:
             "device": problem.device,
             "options": plain(dict(self.options)),
         }
+
+    def _packed(self, array: Array) -> Packed:
+        """Integers and truth values are constants, whose layout is not on trial."""
+        constant = array.dtype.kind in "biu"
+        return pack(array, "contiguous" if constant else self.layout)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ class NumpyStep:
         self.problem, self.said = problem, said
         dtype = np.dtype(problem.dtype)
         self.arrays = {
-            n: a.astype(dtype, copy=n in problem.op.state)
+            n: a.astype(dtype, copy=n in problem.op.state) if a.dtype.kind == "f" else a
             for n, a in problem.inputs.items()
         }
         self.cotangents = [

@@ -86,7 +86,9 @@ class TorchLikeStep:
         """Keeps strides, and the memory too where dtype and device allow."""
         if min(array.strides, default=0) < 0:
             raise Unsupported(f"{self.F.__name__} has no negative strides")
-        return self.F.from_numpy(array).to(self.dtype).to(self.problem.device)
+        tensor = self.F.from_numpy(array)
+        constant = array.dtype.kind in "biu"  # a target, an index, a mask
+        return (tensor if constant else tensor.to(self.dtype)).to(self.problem.device)
 
     def forward(self) -> None:
         """Run the forward pass; the framework records its graph."""

@@ -174,7 +174,7 @@ def exact_index(index: Any) -> Array:
         IndexError: fractions, or a node that rounding could change.
     """
     if isinstance(index, Node):
-        if index.floating:
+        if index.floating and index.primitive is not None:
             raise IndexError(
                 "an index computed from floating numbers could be another one after "
                 "rounding: write xp.where or xp.max, or make the index an input "
