@@ -22,6 +22,7 @@ from typing import Any
 from harness.commands.selftest import per_cent, summarise
 from harness.judging import known
 from harness.project.documents import machine_name, replace_file
+from harness.project.records import SelftestSummary
 from harness.selftest.calibration import (
     CURVES,
     SHIPPED,
@@ -89,25 +90,24 @@ def _of(score: Score, ops: Sequence[str]) -> Score:
 # Parts --------------------------------------------------------------------------
 
 
-def detection(summary: dict[str, Any]) -> str:
+def detection(summary: SelftestSummary) -> str:
     """Caught and falsely accused shares of all judges, and what is required."""
     head = ["precision", "effect", "runs", *JUDGES]
     caught = [
-        [r["dtype"], r["effect"], r["runs"], *_shares(r["caught"])]
-        for r in summary["detection"]
+        [r.dtype, r.effect, r.runs, *_shares(r.caught)] for r in summary.detection
     ]
     accused = [
-        [r["dtype"], "right tensors", r["tensors"], *_shares(r["accused"])]
-        for r in summary["false_alarms"]
+        [r.dtype, "right tensors", r.tensors, *_shares(r.accused)]
+        for r in summary.false_alarms
     ]
     required = [
-        f"- {r['required']}: {r['found']}{'' if r['met'] else ' (not met)'}"
-        for r in summary["requirements"]
+        f"- {r.required}: {r.found}{'' if r.met else ' (not met)'}"
+        for r in summary.requirements
     ]
     told = (
-        f"{summary['planted']} planted errors over {summary['ops']} ops, "
-        f"{summary['runs']} runs of which {summary['counted']} count; "
-        f"{summary['seconds']} s."
+        f"{summary.planted} planted errors over {summary.ops} ops, "
+        f"{summary.runs} runs of which {summary.counted} count; "
+        f"{summary.seconds} s."
     )
     blocks = (
         *("Caught, in per cent:", _table(head, caught)),

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.agreement.suite import Record
 from harness.judging.verdict import PASSING
+from harness.project.records import AgreeRecord
 from impls.contract import Op, Problem
 
 DEATHS = ("crash", "timeout")
@@ -49,7 +49,7 @@ class Finding:
     """
 
     site: Site
-    record: Record
+    record: AgreeRecord
     values: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -82,60 +82,60 @@ def flags(problem: Problem) -> str:
     return "".join(f"-{flag}" for flag in told)
 
 
-def sites(problem: Problem, records: Iterable[Record]) -> dict[Site, Record]:
+def sites(problem: Problem, records: Iterable[AgreeRecord]) -> dict[Site, AgreeRecord]:
     """What goes wrong in one trial: a site for each backend, with its worst record.
 
     If outputs are wrong, the rest is too as a matter of course: they come first.
     """
     op = problem.op
-    by_backend: dict[str, list[Record]] = {}
+    by_backend: dict[str, list[AgreeRecord]] = {}
     for record in records:
-        by_backend.setdefault(record["backend"], []).append(record)
+        by_backend.setdefault(record.backend, []).append(record)
     found = {}
     for backend, own in by_backend.items():
-        wrong = [r for r in own if r["verdict"] not in PASSING]
+        wrong = [r for r in own if r.verdict not in PASSING]
         first = [r for r in wrong if _pass(op, r) == "forward"]
         if wrong:
             worst = max(first or wrong, key=_badness)
             place = _place(op, worst) + flags(problem)
-            found[Site(op.name, backend, worst["verdict"], place)] = worst
+            found[Site(op.name, backend, worst.verdict, place)] = worst
     return found | _conventions(op, by_backend)
 
 
-def _badness(record: Record) -> tuple[bool, float]:
+def _badness(record: AgreeRecord) -> tuple[bool, float]:
     """A number that is not there is worse than a wrong one."""
-    ratio = record["ratio"]
-    return record["verdict"] != "disagree", ratio if ratio == ratio else -1.0
+    distance = record.distance
+    return record.verdict != "disagree", -1.0 if distance is None else distance
 
 
-def _place(op: Op, record: Record) -> str:
-    if record["tensor"] == "all":
+def _place(op: Op, record: AgreeRecord) -> str:
+    if record.tensor == "all":
         return "run"
-    rounds = record["verdict"] == "nonfinite" or record["radius"] > 0
-    return _pass(op, record) + (f"-{record['dtype']}" if rounds else "")
+    rounds = record.verdict == "nonfinite" or bool(record.radius)
+    return _pass(op, record) + (f"-{record.dtype}" if rounds else "")
 
 
-def _pass(op: Op, record: Record) -> str:
+def _pass(op: Op, record: AgreeRecord) -> str:
     """Where a tensor comes from."""
-    if record["tensor"] in op.outputs:
+    if record.tensor in op.outputs:
         return "forward"
-    return "state" if record["tensor"] in op.state else "backward"
+    return "state" if record.tensor in op.state else "backward"
 
 
 def _conventions(
-    op: Op, by_backend: Mapping[str, Sequence[Record]]
-) -> dict[Site, Record]:
+    op: Op, by_backend: Mapping[str, Sequence[AgreeRecord]]
+) -> dict[Site, AgreeRecord]:
     """Frameworks whose own call breaks ties as no other's does, nor the reference."""
     told = {
         backend: record
         for backend, records in by_backend.items()
         if backend.endswith("_autograd")
         for record in records
-        if record["verdict"] == "convention"
+        if record.verdict == "convention"
     }
-    names = [record["convention"] for record in told.values()]
+    names = [record.convention for record in told.values()]
     return {
-        Site(op.name, backend, "convention", record["convention"]): record
+        Site(op.name, backend, "convention", record.convention): record
         for backend, record in told.items()
-        if record["convention"] != "first" and names.count(record["convention"]) == 1
+        if record.convention != "first" and names.count(record.convention) == 1
     }

@@ -55,16 +55,16 @@ def _defect(finding: Finding) -> Defect:
     """Findings of one framework's op that differ in dtype or backend are one defect."""
     site = finding.site
     numeric = site.verdict in ("disagree", "nonfinite")
-    common = ("forward", "backward", "state", "run", finding.record["dtype"])
+    common = ("forward", "backward", "state", "run", finding.record.dtype)
     flags = "-".join(w for w in site.place.split("-") if w not in common)
     kind = "wrong" if numeric else site.verdict
-    return finding.record["framework"], site.op, kind, flags
+    return finding.record.framework, site.op, kind, flags
 
 
 def _framework(finding: Finding) -> str:
     record = finding.record
-    version = record["framework_version"].partition("+")[0]
-    return f"{NAMES[record['framework']]} {version}"
+    version = record.framework_version.partition("+")[0]
+    return f"{NAMES[record.framework]} {version}"
 
 
 def _smallest(several: Iterable[Finding]) -> list[Finding]:
@@ -86,9 +86,9 @@ def _table(defects: Iterable[list[Finding]]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for several in defects:
         first = _smallest(several)[0]
-        ratio = first.record["ratio"]
-        off = f"{ratio:.3g}" if ratio is not None and ratio == ratio else ""
-        off = off if first.record["radius"] else ""
+        ratio = first.record.ratio
+        off = "" if ratio is None else f"{ratio:.3g}"
+        off = off if first.record.radius else ""
         shapes = ", ".join(f"{n} {tuple(s)}" for n, s in first.shapes.items())
         what = headline(first).partition(": ")[2]
         link = f"[repro]({_RESULTS}/{first.site.id}/repro.py)"

@@ -19,17 +19,18 @@ from typing import Any
 
 import hypothesis
 from hypothesis.errors import NoSuchExample, Unsatisfiable
+from msgspec import structs
 
 from harness.agreement import strategies
 from harness.agreement.findings import DEATHS, Finding, Site, flags, sites
 from harness.agreement.repro import literal, repro
 from harness.agreement.store import headline
-from harness.agreement.suite import Record, agree
+from harness.agreement.suite import agree, record_of
 from harness.judging.cases import REFUSALS, Trial
 from harness.judging.reference import Reference, reference
-from harness.workers.messages import Outcome, Task
+from harness.project.records import AgreeRecord
+from harness.workers.messages import Task
 from harness.workers.pool import Fleet
-from impls.catalogue import framework_of
 from impls.contract import Op
 
 BATCH = 20  # trials: a second, most of it OneFlow's
@@ -86,7 +87,7 @@ class Suspect:
     """A site that was seen, and where: in which trial of which batch."""
 
     site: Site
-    record: Record
+    record: AgreeRecord
     trial: Trial
     batch: Batch
     index: int
@@ -162,7 +163,7 @@ class Hunt:
 
     def _examine(
         self, trials: Sequence[Trial], backends: Sequence[str] = ()
-    ) -> Iterator[tuple[Trial, Site, Record]]:
+    ) -> Iterator[tuple[Trial, Site, AgreeRecord]]:
         """What goes wrong in trials, each on the backends that it does not kill."""
         groups: dict[tuple[str, ...], list[Trial]] = defaultdict(list)
         for trial in trials:
@@ -175,13 +176,13 @@ class Hunt:
                 group, asked, entries=(), fleet=self.fleet, timeout=self.timeout
             )
             for trial in group:
-                records = [r for r in found.records if r["case"] == trial.name]
+                records = [r for r in found.records if r.case == trial.name]
                 for site, record in sites(trial.problem, records).items():
                     yield trial, site, record
 
     def _survivors(
         self, trial: Trial, backends: Sequence[str]
-    ) -> Iterator[tuple[Trial, Site, Record]]:
+    ) -> Iterator[tuple[Trial, Site, AgreeRecord]]:
         """What the formula refuses may be refused by all: but nobody may die of it."""
         tasks = [Task.of(trial, backend) for backend in backends]
         for outcome in self.fleet.run(tasks, timeout=self.timeout):
@@ -189,7 +190,14 @@ class Hunt:
                 op, backend = trial.problem.op.name, outcome.task.backend
                 place = "run" + flags(trial.problem)
                 site = Site(op, backend, outcome.kind, place)
-                yield trial, site, _death(trial, site, outcome)
+                record = record_of(
+                    trial,
+                    outcome,
+                    tensor="all",
+                    verdict=outcome.kind,
+                    message=outcome.message,
+                )
+                yield trial, site, record
 
     def _living(self, trial: Trial) -> list[str]:
         """Backends that have not died of a trial of this kind."""
@@ -206,7 +214,7 @@ class Hunt:
             record = self._record(suspect.site, small)
             if record is not None:
                 return replace(suspect, trial=small, record=record)
-        known: dict[Any, Record | None] = {}
+        known: dict[Any, AgreeRecord | None] = {}
         drawn = itertools.count()
         deaths = 0
 
@@ -231,7 +239,7 @@ class Hunt:
         self._small[suspect.site.op].append(found)
         return replace(suspect, trial=found, record=shown)
 
-    def _record(self, site: Site, trial: Trial) -> Record | None:
+    def _record(self, site: Site, trial: Trial) -> AgreeRecord | None:
         """The record of a trial that shows a site on its backend."""
         for _, seen, record in self._examine([trial], [site.backend]):
             if seen == site:
@@ -243,11 +251,11 @@ class Hunt:
     def finding(self, suspect: Suspect, everywhere: bool = False) -> Finding:
         """All that is told of a suspect; `everywhere` asks the other backends too."""
         trial, site = suspect.trial, suspect.site
-        record = {**suspect.record, "message": _plain(suspect.record["message"])}
+        record = structs.replace(suspect.record, message=_plain(suspect.record.message))
         problem = trial.problem
         found = Finding(
             site,
-            {**record, "case": trial.name},
+            structs.replace(record, case=trial.name),
             values=self._values(trial, record) if everywhere else {},
             inputs={name: literal(array) for name, array in problem.inputs.items()},
             shapes={name: array.shape for name, array in problem.inputs.items()},
@@ -259,7 +267,7 @@ class Hunt:
         text = repro(trial, site.backend, record, headline(found), right)
         return replace(found, repro=text)
 
-    def _values(self, trial: Trial, record: Record) -> dict[str, str]:
+    def _values(self, trial: Trial, record: AgreeRecord) -> dict[str, str]:
         """What each backend gives at the worst index of the accused one."""
         living = self._living(trial)
         values = dict.fromkeys(self.backends, "crash")
@@ -267,9 +275,9 @@ class Hunt:
         for outcome in self.fleet.run(tasks, timeout=self.timeout):
             told = outcome.kind
             if outcome.result is not None:
-                array = outcome.result.tensors.get(record["tensor"])
-                told = _shown(array, record["worst_index"])
-                told = "runs" if record["tensor"] == "all" else told
+                array = outcome.result.tensors.get(record.tensor)
+                told = _shown(array, record.worst_index)
+                told = "runs" if record.tensor == "all" else told
             values[outcome.task.backend] = told
         return values
 
@@ -315,26 +323,3 @@ def _content(trial: Trial) -> tuple[Any, ...]:
     attributes = tuple(sorted(problem.attributes.items()))
     layouts = trial.layout, trial.cotangent_layout
     return *told, attributes, tuple(problem.aliases), problem.dtype, *layouts
-
-
-def _death(trial: Trial, site: Site, outcome: Outcome) -> Record:
-    """The record of a trial that has no right answer."""
-    return {
-        "op": site.op,
-        "case": trial.name,
-        "regime": trial.regime,
-        "backend": site.backend,
-        "framework": framework_of(site.backend),
-        "framework_version": outcome.version,
-        "device": outcome.task.device,
-        "dtype": trial.problem.dtype,
-        "tensor": "all",
-        "verdict": outcome.kind,
-        "ratio": float("nan"),
-        "limit": float("nan"),
-        "radius": float("nan"),
-        "got": float("nan"),
-        "expected": float("nan"),
-        "worst_index": [],
-        "message": outcome.message,
-    }

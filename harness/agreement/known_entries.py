@@ -16,8 +16,8 @@ from harness.agreement.findings import Finding
 from harness.agreement.store import headline
 from harness.judging.known import Known
 from harness.judging.verdict import PASSING
+from harness.project.records import AgreeRecord
 
-Record = Mapping[str, Any]
 Failing = dict[str, set[int]]  # cases that fail, and in which of the runs
 
 MOST = 2 / 3  # share of a pattern's cases that fail: a wider one hides new defects
@@ -28,7 +28,7 @@ class Unconfirmed(Exception):
 
 
 def announced(
-    runs: Sequence[Sequence[Record]], findings: Sequence[Finding]
+    runs: Sequence[Sequence[AgreeRecord]], findings: Sequence[Finding]
 ) -> list[dict[str, Any]]:
     """Entries for the data file, from runs of the whole suite with several seeds.
 
@@ -36,7 +36,7 @@ def announced(
         Unconfirmed: a defect was seen of which there is no finding.
     """
     unconfirmed = sorted(
-        f"{r['case']} {r['backend']} {r['verdict']}"
+        f"{r.case} {r.backend} {r.verdict}"
         for run in runs
         for r in run
         if _wrong(r) and not _confirming(r, findings)
@@ -46,7 +46,7 @@ def announced(
     entries = []
     for (op, backend, verdict), wrong in _groups(runs).items():
         tested = _by_case(r for run in runs for r in run if _of(r, op, backend))
-        tensors = sorted({r["tensor"] for _, r in wrong})
+        tensors = sorted({r.tensor for _, r in wrong})
         for pattern in _patterns(wrong, tested, len(runs)):
             (example, *_) = (r for _, r in wrong if pattern in _candidates(r))
             known = Known(
@@ -56,63 +56,65 @@ def announced(
                 tensor=tensors[0] if len(tensors) == 1 else "*",
                 verdict=verdict,
                 reason=headline(_confirming(example, findings)[0]),
-                versions=sorted({r["framework_version"] for _, r in wrong}),
+                versions=sorted({r.framework_version for _, r in wrong}),
             )
             entries.append(asdict(known))
     return entries
 
 
-def _wrong(record: Record) -> bool:
-    return str(record["verdict"]) not in PASSING
+def _wrong(record: AgreeRecord) -> bool:
+    return record.verdict not in PASSING
 
 
-def _of(record: Record, op: str, backend: str) -> bool:
-    return (record["op"], record["backend"]) == (op, backend)
+def _of(record: AgreeRecord, op: str, backend: str) -> bool:
+    return (record.op, record.backend) == (op, backend)
 
 
 def _groups(
-    runs: Sequence[Sequence[Record]],
-) -> dict[tuple[str, str, str], list[tuple[int, Record]]]:
-    groups: dict[tuple[str, str, str], list[tuple[int, Record]]] = defaultdict(list)
+    runs: Sequence[Sequence[AgreeRecord]],
+) -> dict[tuple[str, str, str], list[tuple[int, AgreeRecord]]]:
+    groups: dict[tuple[str, str, str], list[tuple[int, AgreeRecord]]] = defaultdict(
+        list
+    )
     for number, run in enumerate(runs):
         for r in filter(_wrong, run):
-            groups[r["op"], r["backend"], r["verdict"]].append((number, r))
+            groups[r.op, r.backend, r.verdict].append((number, r))
     return dict(sorted(groups.items()))
 
 
-def _by_case(records: Iterable[Record]) -> dict[str, Record]:
-    return {record["case"]: record for record in records}
+def _by_case(records: Iterable[AgreeRecord]) -> dict[str, AgreeRecord]:
+    return {record.case: record for record in records}
 
 
-def _confirming(record: Record, findings: Sequence[Finding]) -> list[Finding]:
+def _confirming(record: AgreeRecord, findings: Sequence[Finding]) -> list[Finding]:
     """Findings of the same defect, the likeliest first."""
     numeric = ("disagree", "nonfinite")
     alike = [
         f
         for f in findings
-        if (f.site.op, f.site.backend) == (record["op"], record["backend"])
+        if (f.site.op, f.site.backend) == (record.op, record.backend)
         and (
-            f.site.verdict == record["verdict"]
-            or (f.site.verdict in numeric and record["verdict"] in numeric)
+            f.site.verdict == record.verdict
+            or (f.site.verdict in numeric and record.verdict in numeric)
         )
     ]
-    training = "evaluation" not in record["case"]
+    training = "evaluation" not in record.case
     return sorted(
         alike,
         key=lambda f: (
             ("-not-" in f.site.place) == training,
-            ("-empty" in f.site.place) != ("[empty-" in record["case"]),
-            f.record["dtype"] != record["dtype"],
-            f.site.verdict != record["verdict"],
+            ("-empty" in f.site.place) != ("[empty-" in record.case),
+            f.record.dtype != record.dtype,
+            f.site.verdict != record.verdict,
             f.site.id,
         ),
     )
 
 
-def _candidates(record: Record) -> list[str]:
+def _candidates(record: AgreeRecord) -> list[str]:
     """Patterns that match a case, the widest first."""
-    op, regime, dtype = record["op"], record["regime"], record["dtype"]
-    case = record["case"][len(f"{op}[{regime}-") : -len(f"-{dtype}]")]
+    op, regime, dtype = record.op, record.regime, record.dtype
+    case = record.case[len(f"{op}[{regime}-") : -len(f"-{dtype}]")]
     return [
         f"{op}[*]",
         f"{op}[*-{dtype}]",
@@ -120,16 +122,18 @@ def _candidates(record: Record) -> list[str]:
         f"{op}[{regime}-*]",
         f"{op}[*-{case}-{dtype}]",
         f"{op}[{regime}-*-{dtype}]",
-        record["case"],
+        record.case,
     ]
 
 
 def _patterns(
-    wrong: Sequence[tuple[int, Record]], tested: Mapping[str, Record], runs: int
+    wrong: Sequence[tuple[int, AgreeRecord]],
+    tested: Mapping[str, AgreeRecord],
+    runs: int,
 ) -> Iterator[str]:
     failing: Failing = defaultdict(set)
     for number, record in wrong:
-        failing[record["case"]].add(number)
+        failing[record.case].add(number)
     matches: dict[str, set[str]] = defaultdict(set)
     for case, record in tested.items():
         for pattern in _candidates(record):
@@ -146,13 +150,13 @@ def _patterns(
 
 
 def _pattern(
-    record: Record,
+    record: AgreeRecord,
     matches: Mapping[str, set[str]],
     always: set[str],
     failing: set[str],
 ) -> str:
     candidates = _candidates(record)
-    if record["case"] in always:
+    if record.case in always:
         for pattern in candidates:
             if len(matches[pattern] & failing) >= MOST * len(matches[pattern]):
                 return pattern

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from harness.judging.known import as_expected
+from harness.project.documents import Document
+from harness.project.records import AgreeRecord, AgreeSummary
 
-Document = Mapping[str, Any]
+Judged = Document[AgreeRecord, AgreeSummary]
 
 
-def junit(document: Document) -> str:
+def junit(document: Judged) -> str:
     """JUnit XML: one test case for each op and backend."""
     suite = TestSuite("gradwatch agree")
     for (op, backend), records in _groups(document).items():
         case = TestCase(name=f"{op}[{backend}]", classname=f"gradwatch.{op}")
         bad = [r for r in records if not as_expected(r)]
         if bad:
-            kind = Failure if bad[0]["verdict"] != "error" else Error
-            told = [f"{r['case']}: {r['verdict']}: {r['message']}" for r in bad]
-            fault = kind(told[0], bad[0]["verdict"])
+            kind = Failure if bad[0].verdict != "error" else Error
+            told = [f"{r.case}: {r.verdict}: {r.message}" for r in bad]
+            fault = kind(told[0], bad[0].verdict)
             fault.text = "\n".join(told[:20])
             case.result = [fault]
-        elif all(r["verdict"] == "unsupported" for r in records):
-            case.result = [Skipped(records[0]["message"])]
+        elif all(r.verdict == "unsupported" for r in records):
+            case.result = [Skipped(records[0].message)]
         suite.add_testcase(case)
-    for backend, why in document["summary"]["missing"].items():
+    for backend, why in document.summary.missing.items():
         case = TestCase(name=f"all[{backend}]", classname="gradwatch.backend")
         case.result = [Skipped(why)]
         suite.add_testcase(case)
@@ -38,38 +39,40 @@ def junit(document: Document) -> str:
     return text.decode()
 
 
-def markdown(document: Document) -> str:
+def markdown(document: Judged) -> str:
     """A summary that begins with what is wrong."""
-    summary = document["summary"]
-    bad = [r for r in document["records"] if not as_expected(r)]
+    summary = document.summary
+    bad = [r for r in document.records if not as_expected(r)]
     lines = [_headline(bad, summary), ""]
     for (op, backend), records in _grouped(bad).items():
-        worst = max(records, key=lambda r: r["ratio"] or 0.0)
+        worst = max(records, key=lambda r: r.distance or 0.0)
         lines.append(f"- **{op}** on `{backend}`, {len(records)} tensors, such as ")
-        lines[-1] += f"`{worst['case']}`: {worst['verdict']}: {worst['message']}"
-    lines += [f"- known defect is gone: {reason}" for reason in summary["gone"]]
-    lines += [f"- not run: `{b}`: {why}" for b, why in summary["missing"].items()]
+        lines[-1] += f"`{worst.case}`: {worst.verdict}: {worst.message}"
+    lines += [f"- known defect is gone: {reason}" for reason in summary.gone]
+    lines += [f"- not run: `{b}`: {why}" for b, why in summary.missing.items()]
     return "\n".join(lines) + "\n"
 
 
-def _headline(bad: list[Any], summary: Mapping[str, Any]) -> str:
+def _headline(bad: Sequence[AgreeRecord], summary: AgreeSummary) -> str:
     if bad:
         first = bad[0]
         return (
-            f"**{first['op']} on {first['backend']}: {first['tensor']} "
-            f"{first['verdict']}** ({len(bad)} of {summary['judged']} tensors)"
+            f"**{first.op} on {first.backend}: {first.tensor} "
+            f"{first.verdict}** ({len(bad)} of {summary.judged} tensors)"
         )
-    if summary["gone"]:
-        return f"**{len(summary['gone'])} known defects have gone**"
-    return f"All as expected: {summary['judged']} tensors judged"
+    if summary.gone:
+        return f"**{len(summary.gone)} known defects have gone**"
+    return f"All as expected: {summary.judged} tensors judged"
 
 
-def _groups(document: Document) -> dict[tuple[str, str], list[Any]]:
-    return _grouped(document["records"])
+def _groups(document: Judged) -> dict[tuple[str, str], list[AgreeRecord]]:
+    return _grouped(document.records)
 
 
-def _grouped(records: list[Any]) -> dict[tuple[str, str], list[Any]]:
-    groups: dict[tuple[str, str], list[Any]] = defaultdict(list)
+def _grouped(
+    records: Sequence[AgreeRecord],
+) -> dict[tuple[str, str], list[AgreeRecord]]:
+    groups: dict[tuple[str, str], list[AgreeRecord]] = defaultdict(list)
     for record in records:
-        groups[record["op"], record["backend"]].append(record)
+        groups[record.op, record.backend].append(record)
     return dict(groups)

@@ -17,9 +17,9 @@ import jinja2
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.agreement.suite import Record
 from harness.judging.cases import Trial
 from harness.judging.reference import Reference, Truth
+from harness.project.records import AgreeRecord
 from harness.workers import arrays
 from impls import catalogue, contract
 
@@ -41,7 +41,7 @@ _ENVIRONMENT = jinja2.Environment(
 def repro(
     trial: Trial,
     backend: str,
-    record: Record,
+    record: AgreeRecord,
     headline: str,
     right: Reference | None = None,
 ) -> str:
@@ -70,9 +70,9 @@ def repro(
         dtype=problem.dtype,
         layouts=[_maker(name) for name in (trial.layout, trial.cotangent_layout)],
         empty=problem.empty,
-        death=record["verdict"] in ("crash", "timeout"),
+        death=record.verdict in ("crash", "timeout"),
         answers=[] if right is None else list(_answers(right, record)),
-        limit=record["limit"],
+        limit=record.limit,
     )
     return re.sub(r"\n{4,}", "\n\n\n", text)
 
@@ -82,17 +82,17 @@ def _order(line: str) -> tuple[bool, bool, str]:
     return "numpy" in line, line.startswith("from"), line
 
 
-def _answers(right: Reference, record: Record) -> Iterator[dict[str, Answer]]:
+def _answers(right: Reference, record: AgreeRecord) -> Iterator[dict[str, Answer]]:
     """By tensor, for each way of breaking ties that is right: exact value and radius.
 
     All tensors that depend on the tie are in it: a maximum that passes its cotangent on
     to both inputs is wrong, though each gradient is right in one way.
     """
-    tensor, ways = record["tensor"], list(right.truths.values())
+    tensor, ways = record.tensor, list(right.truths.values())
     if tensor not in ways[0]:
         return
     names = [n for n in ways[0] if n == tensor or right.hangs_on_ties(n)]
-    if record["verdict"] == "convention":  # the finding is just that it is not ours
+    if record.verdict == "convention":  # the finding is just that it is not ours
         ways, names = ways[:1], [tensor]
     for truths in ways:
         yield {n: _answer(truths[n]) for n in names}

@@ -6,20 +6,19 @@ filed as it stands) and repro.py (it runs by itself).
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from harness.agreement.findings import DEATHS, Finding, Site
-from harness.project.documents import SCHEMA, Unreadable, dumps
+from harness.project import documents
+from harness.project.documents import Unreadable, dumps
 from harness.project.paths import PREFIX, PROJECT, ROOT, SOURCE
+from harness.project.records import AgreeRecord, FindingRecord
 from harness.workers.interpreters import interpreter_of
 
 FOLDER = ROOT / "results" / "findings"
@@ -33,7 +32,7 @@ def save(finding: Finding, folder: Path = FOLDER) -> Path:
     One of the same site goes, unless it is smaller.
     """
     target = folder / finding.site.id
-    if target.exists() and _read(target / "finding.json").elements < finding.elements:
+    if _smaller(target / "finding.json", finding):
         return target
     folder.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(dir=folder, prefix=f".{finding.site.id}."))
@@ -51,36 +50,66 @@ def save(finding: Finding, folder: Path = FOLDER) -> Path:
     return target
 
 
-def facts(finding: Finding) -> dict[str, Any]:
+def _smaller(file: Path, finding: Finding) -> bool:
+    """Whether what stands there already is smaller; what is damaged is replaced."""
+    try:
+        return _read(file).elements < finding.elements
+    except Unreadable:
+        return False
+
+
+def facts(finding: Finding) -> FindingRecord:
     """What finding.json says."""
-    told = asdict(finding)
-    del told["repro"]
-    return {"schema": SCHEMA, "id": finding.site.id, **told.pop("site"), **told}
+    site = finding.site
+    return FindingRecord(
+        id=site.id,
+        op=site.op,
+        backend=site.backend,
+        verdict=site.verdict,
+        place=site.place,
+        record=finding.record,
+        values=dict(finding.values),
+        inputs=dict(finding.inputs),
+        shapes={name: list(shape) for name, shape in finding.shapes.items()},
+        attributes=dict(finding.attributes),
+        layout=finding.layout,
+        seed=finding.seed,
+    )
 
 
-def load(folder: Path = FOLDER) -> list[Finding]:
-    """All findings of a folder, by id; one that is being written is none.
+def load(folder: Path = FOLDER) -> tuple[list[Finding], list[str]]:
+    """All findings of a folder, by id, and a line for each that cannot be read.
 
-    Raises:
-        Unreadable: a finding.json is cut short or not ours.
+    One that is being written is none.
     """
-    return [_read(file) for file in sorted(folder.glob("[!.]*/finding.json"))]
+    found, troubles = list[Finding](), list[str]()
+    for file in sorted(folder.glob("[!.]*/finding.json")):
+        try:
+            found.append(_read(file))
+        except Unreadable as error:
+            troubles.append(str(error))
+    return found, troubles
 
 
 def _read(file: Path) -> Finding:
-    try:
-        facts = json.loads(file.read_text(encoding="utf-8"))
-        site = Site(*(facts.pop(k) for k in ("op", "backend", "verdict", "place")))
-        del facts["schema"], facts["id"]
-        repro = (file.parent / "repro.py").read_text(encoding="utf-8")
-        return Finding(site, repro=repro, **facts)
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise Unreadable(f"{file}: no finding of ours ({error})") from None
+    told = documents.load(file, FindingRecord)
+    repro = documents.bytes_of(file.with_name("repro.py")).decode(errors="replace")
+    return Finding(
+        Site(told.op, told.backend, told.verdict, told.place),
+        told.record,
+        told.values,
+        told.inputs,
+        told.shapes,
+        told.attributes,
+        told.layout,
+        told.seed,
+        repro,
+    )
 
 
 def replay(finding: Finding, folder: Path = FOLDER) -> tuple[str, str]:
     """Run a finding's script: "holds", "gone" or "not run", and what it printed."""
-    found = interpreter_of(finding.record["framework"])
+    found = interpreter_of(finding.record.framework)
     if found.why_missing:
         return "not run", found.why_missing
     done = subprocess.run(
@@ -107,8 +136,8 @@ def _paths() -> list[str]:
 def headline(finding: Finding) -> str:
     """Such as "OneFlow 0.9.0: batch_norm gives a wrong y in float32"."""
     record = finding.record
-    who = f"{NAMES[record['framework']]} {record['framework_version']}"
-    op, tensor, dtype = finding.site.op, record["tensor"], record["dtype"]
+    who = f"{NAMES[record.framework]} {record.framework_version}"
+    op, tensor, dtype = finding.site.op, record.tensor, record.dtype
     what = {
         "crash": f"{op} kills the process",
         "timeout": f"{op} does not return",
@@ -124,7 +153,7 @@ def headline(finding: Finding) -> str:
 
 def paragraph(finding: Finding) -> str:
     """Headline, input, what came and what is exact, and how to see it."""
-    who = NAMES[finding.record["framework"]]
+    who = NAMES[finding.record.framework]
     lines = [f"**{headline(finding)}**", "", f"With {_given(finding)}:", ""]
     lines += [f"- {line}" for line in _told(finding)]
     lines += [
@@ -159,13 +188,13 @@ def _told(finding: Finding) -> Iterator[str]:
     record, verdict = finding.record, finding.site.verdict
     if (
         verdict in (*DEATHS, "error", "malformed")
-        or record["tensor"] == "all"
+        or record.tensor == "all"
         or verdict == "convention"
     ):
-        yield record["message"]
+        yield record.message
     else:
-        where = f"{record['tensor']}{list(record['worst_index'])}"
-        yield f"exact: {where} = {record['expected']!r}"
+        where = f"{record.tensor}{list(record.worst_index)}"
+        yield f"exact: {where} = {record.expected!r}"
         yield _off(record)
     groups: dict[str, list[str]] = defaultdict(list)
     for backend, value in finding.values.items():
@@ -174,12 +203,12 @@ def _told(finding: Finding) -> Iterator[str]:
         yield f"{', '.join(f'`{b}`' for b in sorted(backends))}: {value}"
 
 
-def _off(record: Mapping[str, Any]) -> str:
-    if record["got"] is None or record["ratio"] is None:
+def _off(record: AgreeRecord) -> str:
+    if record.got is None or record.ratio is None or record.limit is None:
         return "what came is not finite"
-    if not record["radius"]:
+    if not record.radius:
         return "no rounding is involved: any difference is an error"
     return (
-        f"off by {record['ratio']:.3g} rounding radii of {record['radius']:.3g} "
-        f"({record['limit']:.3g} are allowed for)"
+        f"off by {record.ratio:.3g} rounding radii of {record.radius:.3g} "
+        f"({record.limit:.3g} are allowed for)"
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,11 @@ from harness.judging import known
 from harness.judging.cases import Trial
 from harness.judging.reference import Reference, reference
 from harness.judging.verdict import Judgement
+from harness.project.records import AgreeRecord, AgreeSummary, Number, finite
 from harness.workers.fitness import judge_outcome
 from harness.workers.messages import Outcome, Task
 from harness.workers.pool import Fleet, sweep
 from impls.catalogue import framework_of
-
-Record = dict[str, Any]
 
 
 class Required(Exception):
@@ -39,14 +38,14 @@ class Agreement:
     run was not bitwise equal to the first (reported, not judged).
     """
 
-    records: list[Record] = field(default_factory=list)
-    pairs: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    records: list[AgreeRecord] = field(default_factory=list)
+    pairs: dict[str, dict[str, dict[str, Number]]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     unrepeatable: list[str] = field(default_factory=list)
     gone: tuple[known.Known, ...] = ()
 
     @property
-    def unexpected(self) -> list[Record]:
+    def unexpected(self) -> list[AgreeRecord]:
         """Records whose verdict is neither right nor announced."""
         return [r for r in self.records if not known.as_expected(r)]
 
@@ -55,20 +54,20 @@ class Agreement:
         """0 if all is as expected, else 1."""
         return 1 if self.unexpected or self.gone else 0
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> AgreeSummary:
         """Counts by verdict, and what is not as expected."""
-        counts = Counter(record["verdict"] for record in self.records)
+        counts = Counter(record.verdict for record in self.records)
         judged = sum(counts[v] for v in ("agree", "convention", "vacuous", "disagree"))
-        return {
-            "judged": judged,
-            "verdicts": dict(counts),
-            "vacuous_share": counts["vacuous"] / judged if judged else 0.0,
-            "unexpected": len(self.unexpected),
-            "gone": [k.reason for k in self.gone],
-            "missing": self.missing,
-            "unrepeatable": self.unrepeatable,
-            "pairs": self.pairs,
-        }
+        return AgreeSummary(
+            judged=judged,
+            verdicts=dict(counts),
+            vacuous_share=counts["vacuous"] / judged if judged else 0.0,
+            unexpected=len(self.unexpected),
+            gone=[k.reason for k in self.gone],
+            missing=self.missing,
+            unrepeatable=self.unrepeatable,
+            pairs=self.pairs,
+        )
 
 
 def agree(
@@ -135,7 +134,7 @@ def _settle(
     outcomes.sort(key=lambda outcome: outcome.task.backend)
     right = reference(trial.problem)
     tensors = {}
-    judged: dict[str, list[Record]] = {}
+    judged: dict[str, list[AgreeRecord]] = {}
     for outcome in outcomes:
         backend = outcome.task.backend
         if outcome.kind == "missing":
@@ -155,33 +154,44 @@ def _settle(
         _name_outliers(tensor, judged, ratios, right.limit)
     for records in judged.values():
         for record in records:
-            record["expected_verdict"] = known.expected_verdict(record, listed)
+            record.expected_verdict = known.expected_verdict(record, listed)
             found.records.append(record)
 
 
-def _record(trial: Trial, outcome: Outcome, j: Judgement) -> Record:
-    return {
-        "op": trial.problem.op.name,
-        "case": trial.name,
-        "regime": trial.regime,
-        "backend": outcome.task.backend,
-        "framework": framework_of(outcome.task.backend),
-        "framework_version": outcome.version,
-        "device": outcome.task.device,
-        "dtype": trial.problem.dtype,
-        "tensor": j.tensor,
-        "verdict": j.verdict,
-        "expected_verdict": "agree",
-        "ratio": j.ratio,
-        "limit": j.limit,
-        "radius": j.radius,
-        "got": j.got,
-        "expected": j.expected,
-        "worst_index": list(j.worst_index),
-        "vacuous": j.vacuous,
-        "convention": j.convention,
-        "message": j.message,
-    }
+#: What a record takes from a judgement: the fields of the same name.
+_JUDGED = sorted(
+    {one.name for one in fields(Judgement)} & set(AgreeRecord.__struct_fields__)
+)
+
+
+def _record(trial: Trial, outcome: Outcome, judgement: Judgement) -> AgreeRecord:
+    return record_of(
+        trial,
+        outcome,
+        **{name: _plain(getattr(judgement, name)) for name in _JUDGED},
+    )
+
+
+def record_of(trial: Trial, outcome: Outcome, **judged: Any) -> AgreeRecord:
+    """The record of a trial on a backend; `judged` are the fields of the verdict."""
+    return AgreeRecord(
+        op=trial.problem.op.name,
+        case=trial.name,
+        regime=trial.regime,
+        backend=outcome.task.backend,
+        framework=framework_of(outcome.task.backend),
+        framework_version=outcome.version,
+        device=outcome.task.device,
+        dtype=trial.problem.dtype,
+        **judged,
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A field of a judgement as a record holds it."""
+    if isinstance(value, float):
+        return finite(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 # Pairs --------------------------------------------------------------------------
@@ -222,30 +232,30 @@ def _apart(a: NDArray[Any], b: NDArray[Any], radius: NDArray[Any]) -> float:
     return float(np.nan_to_num(ratios, nan=np.inf).max(initial=0.0))
 
 
-def _keep_worst(matrix: dict[str, dict[str, float]], ratios: Pairs) -> None:
+def _keep_worst(matrix: dict[str, dict[str, Number]], ratios: Pairs) -> None:
     for (a, b), ratio in ratios.items():
         row = matrix.setdefault(a, {})
-        row[b] = max(row.get(b, 0.0), ratio)
+        row[b] = max(row.get(b) or 0.0, ratio)
 
 
 def _name_outliers(
-    tensor: str, judged: Mapping[str, list[Record]], ratios: Pairs, limit: float
+    tensor: str, judged: Mapping[str, list[AgreeRecord]], ratios: Pairs, limit: float
 ) -> None:
     """Say in the messages who stands against the rest, which agree among themselves."""
     wrong = [
         r
         for rs in judged.values()
         for r in rs
-        if r["tensor"] == tensor and r["verdict"] in ("disagree", "nonfinite")
+        if r.tensor == tensor and r.verdict in ("disagree", "nonfinite")
     ]
-    accused = {r["backend"] for r in wrong}
+    accused = {r.backend for r in wrong}
     rest = [b for b in judged if b not in accused]
     united = all(
         ratio <= limit for (a, b), ratio in ratios.items() if {a, b} <= set(rest)
     )
     for record in wrong:
         if len(rest) > len(accused) and united:
-            record["message"] += (
-                f"; outlier: {record['backend']} against {len(rest)} others, "
+            record.message += (
+                f"; outlier: {record.backend} against {len(rest)} others, "
                 "which agree with each other"
             )

@@ -11,12 +11,13 @@ import click
 from rich.table import Table
 
 from harness.agreement.output import junit, markdown
-from harness.agreement.suite import Agreement, Record, Required, agree
+from harness.agreement.suite import Agreement, Required, agree
 from harness.console import options as options
 from harness.console.terminal import output, progress
 from harness.judging.known import as_expected
 from harness.judging.signs import SIGNS
 from harness.project import documents as recording
+from harness.project.records import AgreeRecord
 from impls.catalogue import backend_names
 
 
@@ -89,7 +90,8 @@ def command(
             progress=advance,
         )
     seconds = time.monotonic() - started
-    summary = {**found.summary(), "seconds": round(seconds, 2), "seed": seed}
+    summary = found.summary()
+    summary.seconds, summary.seed = round(seconds, 2), seed
     content = recording.document(found.records, summary)
     if json_file != "-":
         show(found, seconds)
@@ -118,10 +120,9 @@ def show(found: Agreement, seconds: float) -> None:
             style="dim",
         )
     for record in _first_of_each(found.unexpected):
-        sign, colour = SIGNS[record["verdict"]]
+        sign, colour = SIGNS[record.verdict]
         console.print(
-            f"{sign} {record['case']} {record['backend']} {record['verdict']}: "
-            f"{record['message']}",
+            f"{sign} {record.case} {record.backend} {record.verdict}: {record.message}",
             style=colour,
             markup=False,
         )
@@ -133,11 +134,11 @@ def show(found: Agreement, seconds: float) -> None:
     console.print(_counts(found, seconds))
 
 
-def _matrix(records: Sequence[Record]) -> Table:
+def _matrix(records: Sequence[AgreeRecord]) -> Table:
     """The sign of the verdict and the worst ratio of each op on each backend."""
-    cells: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    cells: dict[tuple[str, str], list[AgreeRecord]] = defaultdict(list)
     for record in records:
-        cells[record["op"], record["backend"]].append(record)
+        cells[record.op, record.backend].append(record)
     backends = sorted({backend for _, backend in cells})
     table = Table(title="worst error in rounding radii", title_justify="left")
     table.add_column("op")
@@ -148,37 +149,40 @@ def _matrix(records: Sequence[Record]) -> Table:
     return table
 
 
-def _cell(records: Sequence[Record]) -> str:
+def _cell(records: Sequence[AgreeRecord]) -> str:
     if not records:
         return ""
     bad = [r for r in records if not as_expected(r)]
-    listed = [r for r in records if r["verdict"] == r["expected_verdict"] != "agree"]
-    judged = [r for r in records if r["verdict"] in ("agree", "convention", "vacuous")]
+    listed = [r for r in records if r.listed]
+    judged = [r for r in records if r.verdict in ("agree", "convention", "vacuous")]
     chief = (bad or judged or listed or list(records))[0]
-    sign, colour = SIGNS[chief["verdict"] if bad or not judged else "agree"]
+    sign, colour = SIGNS[chief.verdict if bad or not judged else "agree"]
     shown = bad or judged
-    ratio = max((r["ratio"] for r in shown if r["ratio"] == r["ratio"]), default=0.0)
+    ratio = max(map(_distance, shown), default=0.0)
     known = " [yellow]known[/]" if listed else ""
     number = f"{ratio:.2g} " if (shown and not bad) or ratio else ""
     return f"{number}[{colour}]{sign}[/]{known}"
 
 
-def _first_of_each(records: Sequence[Record]) -> list[Record]:
+def _first_of_each(records: Sequence[AgreeRecord]) -> list[AgreeRecord]:
     """The worst record of each op, backend and verdict."""
-    worst: dict[tuple[str, str, str], Record] = {}
+    worst: dict[tuple[str, str, str], AgreeRecord] = {}
     for record in records:
-        key = (record["op"], record["backend"], record["verdict"])
-        if key not in worst or record["ratio"] > worst[key]["ratio"]:
-            worst[key] = record
+        key = (record.op, record.backend, record.verdict)
+        worst[key] = max(worst.get(key, record), record, key=_distance)
     return list(worst.values())
+
+
+def _distance(record: AgreeRecord) -> float:
+    return record.distance or 0.0
 
 
 def _counts(found: Agreement, seconds: float) -> str:
     summary = found.summary()
-    verdicts = ", ".join(f"{n} {v}" for v, n in sorted(summary["verdicts"].items()))
-    known = sum(r["verdict"] == r["expected_verdict"] != "agree" for r in found.records)
+    verdicts = ", ".join(f"{n} {v}" for v, n in sorted(summary.verdicts.items()))
+    known = sum(r.listed for r in found.records)
     told = f"{len(found.records)} tensors in {seconds:.1f} s: {verdicts}"
-    told += f" ({summary['vacuous_share']:.0%} of the judged are vacuous)"
+    told += f" ({summary.vacuous_share:.0%} of the judged are vacuous)"
     if known:
         told += f"; {known} are known defects"
     told += f"; {len(found.unexpected)} not as expected"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,12 +16,12 @@ from harness.console.terminal import errors, output, progress
 from harness.project import documents as recording
 from harness.project.affected import Pair, affected, spread
 from harness.project.git import NoCommit, checked_out, commit_of
+from harness.project.records import CompareRecord, CompareSummary
 from harness.timing.compare import (
     PAIRS,
     SAMPLED,
     WITHIN,
     Plan,
-    Record,
     Side,
     compare_sides,
 )
@@ -109,7 +110,7 @@ def command(
       gradwatch compare origin/main HEAD --affected 24 --markdown comparison.md
     Verdicts: faster, slower, no difference, not resolved.
     """
-    rows: list[Record] = []
+    rows: list[CompareRecord] = []
     failed: list[str] = []
     absent: list[str] = []
     trials = options.sized_trials(
@@ -120,7 +121,8 @@ def command(
         plans = [
             (one, other, Plan(t, f, spent, pairs, device, threads, seed))
             for t in trials
-            for f in (PHASES if phase == "both" else (phase,))
+            for f in PHASES
+            if phase in (f, "both")
             for one, other in sides
             for spent in [budget or _BUDGETS[one.beside(other)]]
             if chosen is None or (t.problem.op.name, one.backend) in chosen
@@ -133,9 +135,9 @@ def command(
                     told = f"{plan.trial.name} {plan.phase} {one.backend}: {reason}"
                     (absent if isinstance(reason, Absent) else failed).append(told)
                 advance(done, len(plans))
-    verdicts = [row["verdict"] for row in rows]
-    counts = {verdict: verdicts.count(verdict) for verdict in set(verdicts)}
-    content = recording.document(rows, {**counts, "failed": failed + absent})
+    counts = Counter(row.verdict.replace(" ", "_") for row in rows)
+    summary = CompareSummary(**counts, failed=failed + absent)
+    content = recording.document(rows, summary)
     if json_file:
         recording.write(content, json_file)
     if markdown_file:
@@ -195,31 +197,31 @@ def _commit(name: str) -> str:
         return known("backend or commit", name, backend_names())
 
 
-def _pairs(row: Record) -> str:
+def _pairs(row: CompareRecord) -> str:
     """The number of pairs, and the number that makes the ratio accurate."""
-    return f"{row['pairs']} ({row['pairs_needed']})" if row["pairs"] > 1 else "1"
+    return f"{row.pairs} ({row.pairs_needed})" if row.pairs > 1 else "1"
 
 
-def _table(a: str, b: str, rows: Sequence[Record]) -> Table:
+def _table(a: str, b: str, rows: Sequence[CompareRecord]) -> Table:
     table = Table(title=f"{b} against {a}: time ratio", title_justify="left")
     for heading in ("op", "size", "phase", "backend"):
         table.add_column(heading)
     for heading in ("ratio", "95 % interval", "noise", "µs A", "µs B"):
         table.add_column(heading, justify="right")
-    in_pairs = any(row["pairs"] > 1 for row in rows)
+    in_pairs = any(row.pairs > 1 for row in rows)
     if in_pairs:
         table.add_column("pairs", justify="right")
         table.caption = _PAIRS
     table.add_column("verdict")
     for row in rows:
-        verdict = f"[{_COLOURS.get(row['verdict'], 'yellow')}]{row['verdict']}[/]"
+        verdict = f"[{_COLOURS.get(row.verdict, 'yellow')}]{row.verdict}[/]"
         table.add_row(
-            *(row["op"], row["case"], row["phase"], row["backend"]),
-            f"{row['ratio']:.4f}",
-            f"{row['low']:.4f} to {row['high']:.4f}",
-            f"{row['noise_low']:.4f} to {row['noise_high']:.4f}",
-            *(f"{row[side] * 1e6:.4g}" for side in ("a_seconds", "b_seconds")),
+            *(row.op, row.case, row.phase, row.backend),
+            f"{row.ratio:.4f}",
+            f"{row.low:.4f} to {row.high:.4f}",
+            f"{row.noise_low:.4f} to {row.noise_high:.4f}",
+            *(f"{seconds * 1e6:.4g}" for seconds in row.medians),
             *([_pairs(row)] if in_pairs else []),
-            verdict + (f" ({row['short']})" if row["short"] else ""),
+            verdict + (f" ({row.short})" if row.short else ""),
         )
     return table

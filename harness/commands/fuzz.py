@@ -15,6 +15,7 @@ from harness.console import options as options
 from harness.console.terminal import errors, output, progress
 from harness.judging.known import FILE
 from harness.project import documents
+from harness.project.records import AGREE, FuzzSummary
 from harness.workers.pool import Fleet
 from impls.catalogue import framework_of
 
@@ -96,7 +97,7 @@ def command(
                 found[finding.site.id] = finding
         except KeyboardInterrupt:
             errors().print(f"interrupted; {len(found)} findings are kept")
-    summary = {"tried": hunt.tried, "findings": len(found), "seed": seed}
+    summary = FuzzSummary(tried=hunt.tried, findings=len(found), seed=seed)
     if json_file != "-":
         _show(found, hunt.tried)
     if json_file:
@@ -106,11 +107,11 @@ def command(
 
 
 def _write(folder: Path, page: Path | None, known: Sequence[str]) -> int:
-    findings = store.load(folder)
+    findings = _loaded(folder)
     if page:
         documents.replace_file(page, findings_page.page(findings))
     if known:
-        runs = [documents.read(name)["records"] for name in known]
+        runs = [documents.read_whole(name, AGREE).records for name in known]
         try:
             entries = announced(runs, findings)
         except Unconfirmed as error:
@@ -118,6 +119,14 @@ def _write(folder: Path, page: Path | None, known: Sequence[str]) -> int:
             return 1
         documents.write(entries, FILE)
     return 0
+
+
+def _loaded(folder: Path) -> list[Finding]:
+    """The findings of a folder; those that cannot be read are named."""
+    findings, troubles = store.load(folder)
+    for trouble in troubles:
+        errors().print(trouble, style="yellow", markup=False, soft_wrap=True)
+    return findings
 
 
 def _show(found: dict[str, Finding], tried: int) -> None:
@@ -130,7 +139,7 @@ def _show(found: dict[str, Finding], tried: int) -> None:
 
 def _replay(folder: Path) -> int:
     states = []
-    for finding in store.load(folder):
+    for finding in _loaded(folder):
         state, told = store.replay(finding, folder)
         output().print(f"{state:8} {finding.site.id}: {told}", markup=False)
         states.append(state)

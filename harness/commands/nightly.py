@@ -11,12 +11,13 @@ from harness.console import options as options
 from harness.console.terminal import errors, output
 from harness.nightly import runner
 from harness.nightly.journal import Journal
-from harness.nightly.model import Done, Night
+from harness.nightly.model import Night
 from harness.nightly.parts import PARTS
 from harness.nightly.runner import key_of, problems_of
 from harness.project.git import NoCommit
 from harness.project.lock import Busy, alone
 from harness.project.paths import ROOT
+from harness.project.records import DoneRecord
 from impls.catalogue import backend_names, op_names
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
@@ -106,7 +107,9 @@ def command(
     what = {"ops": ops, "backends": backends, "seed": seed, "parts": list(chosen)}
     try:
         with alone(ROOT / ".asv" / "nightly.lock", "gradwatch nightly"):
-            before = problems_of(previous or folder / "nightly.json")
+            before, notes = problems_of(previous or folder / "nightly.json")
+            for note in notes:
+                _say(note)
             journal = Journal(folder / "parts", key_of(what), fresh=fresh)
             if journal.resumed:
                 _say(f"continued: {journal.resumed} pieces are already done")
@@ -120,7 +123,7 @@ def command(
                 seed=seed,
                 jobs=jobs,
             )
-            found = runner.report(runner.run(night, chosen, _show), before)
+            found = runner.report(runner.run(night, chosen, _show), before, notes)
             runner.write(found, night)
             journal.finish()
     except (Busy, NoCommit) as error:
@@ -129,7 +132,7 @@ def command(
     return found.exit_code
 
 
-def _show(done: Done) -> None:
+def _show(done: DoneRecord) -> None:
     _say(f"{_SIGNS[done.state]} {done.name}: {done.told} ({done.seconds:.0f} s)")
 
 

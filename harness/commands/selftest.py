@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.table import Table
@@ -14,6 +13,7 @@ from harness.console import options as options
 from harness.console.terminal import output, progress
 from harness.judging import known
 from harness.project import documents as recording
+from harness.project.records import Accused, Requirement, SelftestSummary, finite
 from harness.selftest import scoring
 from harness.selftest.charts import chart_detection
 from harness.selftest.run import FULL, QUICK, try_judges
@@ -68,62 +68,66 @@ def command(
     if json_file:
         content = recording.document(scoring.records(score), summary)
         recording.write(content, json_file)
-    return 0 if all(r["met"] for r in summary["requirements"]) else 1
+    return 0 if all(r.met for r in summary.requirements) else 1
 
 
-def summarise(score: Score, tensors: int, **more: Any) -> dict[str, Any]:
+def summarise(
+    score: Score, tensors: int, *, seconds: float | None = None, seed: int | None = None
+) -> SelftestSummary:
     """The summary of a self-test, as the JSON document has it."""
     entries = known.load()
-    requirements = scoring.requirements(score, entries, tensors=tensors)
-    return {
-        "planted": len({(t.op, run.mistake) for t, run in score.runs}),
-        "ops": len({t.op for t, _ in score.runs}),
-        "runs": len(score.runs),
-        "counted": len(score.counted),
-        "detection": scoring.detection(score),
-        "false_alarms": scoring.accusations(score, entries),
-        "accused": [
-            {"case": t.name, "backend": a.backend, "tensor": a.tensor, "ratio": a.ratio}
+    required = scoring.requirements(score, entries, tensors=tensors)
+    return SelftestSummary(
+        planted=len({(t.op, run.mistake) for t, run in score.runs}),
+        ops=len({t.op for t, _ in score.runs}),
+        runs=len(score.runs),
+        counted=len(score.counted),
+        detection=scoring.detection(score),
+        false_alarms=scoring.accusations(score, entries),
+        accused=[
+            Accused(
+                case=t.name, backend=a.backend, tensor=a.tensor, ratio=finite(a.ratio)
+            )
             for t, a in score.false_alarms(entries)
         ],
-        "requirements": [
-            {"required": required, "found": measured, "met": met}
-            for required, measured, met in requirements
+        requirements=[
+            Requirement(required=told, found=found, met=met)
+            for told, found, met in required
         ],
-        "missing": score.missing,
-        **more,
-    }
+        missing=score.missing,
+        seconds=seconds,
+        seed=seed,
+    )
 
 
-def show(score: Score, summary: dict[str, Any]) -> None:
+def show(score: Score, summary: SelftestSummary) -> None:
     """Print the shares caught and falsely rejected, requirements and misses."""
     console = output()
-    caught = [
-        (r["dtype"], r["effect"], r["runs"], r["caught"]) for r in summary["detection"]
-    ]
+    caught = [(r.dtype, r.effect, r.runs, r.caught) for r in summary.detection]
     console.print(_table("planted errors caught, %", "effect", "runs", caught))
-    accused = [
-        (r["dtype"], "right", r["tensors"], r["accused"])
-        for r in summary["false_alarms"]
-    ]
+    accused = [(r.dtype, "right", r.tensors, r.accused) for r in summary.false_alarms]
     console.print(_table("right tensors accused, %", "", "tensors", accused))
-    for requirement in summary["requirements"]:
-        sign, colour = ("✓", "green") if requirement["met"] else ("✗", "bold red")
-        line = f"{sign} {requirement['required']}: {requirement['found']}"
+    for requirement in summary.requirements:
+        sign, colour = ("✓", "green") if requirement.met else ("✗", "bold red")
+        line = f"{sign} {requirement.required}: {requirement.found}"
         console.print(line, style=colour, markup=False)
-    for record in summary["accused"][:MISSES_SHOWN]:
-        line = f"accused: {record['case']} {record['backend']} {record['tensor']}"
-        console.print(f"{line}, ratio {record['ratio']:.3g}", style="red", markup=False)
+    for record in summary.accused[:MISSES_SHOWN]:
+        line = f"accused: {record.case} {record.backend} {record.tensor}"
+        console.print(f"{line}, ratio {_ratio(record)}", style="red", markup=False)
     for trial, run in sorted(score.missed, key=lambda m: -m[1].effect)[:MISSES_SHOWN]:
         line = f"missed: {trial.name} {run.mistake}, effect {run.effect:.2g}"
         console.print(f"{line}: {scoring.why_missed(run)}", style="dim", markup=False)
     for backend, why in sorted(score.missing.items()):
         console.print(f"not run: {backend}: {why}", style="yellow", markup=False)
     console.print(
-        f"{summary['planted']} planted errors over {summary['ops']} ops: "
-        f"{summary['runs']} runs, of which {summary['counted']} are visible in their "
-        f"precision and {len(score.missed)} were missed; {summary['seconds']} s"
+        f"{summary.planted} planted errors over {summary.ops} ops: "
+        f"{summary.runs} runs, of which {summary.counted} are visible in their "
+        f"precision and {len(score.missed)} were missed; {summary.seconds} s"
     )
+
+
+def _ratio(accused: Accused) -> str:
+    return "not finite" if accused.ratio is None else f"{accused.ratio:.3g}"
 
 
 def _table(

@@ -14,7 +14,7 @@ from harness.console import options as options
 from harness.console.terminal import errors, output, progress
 from harness.judging.cases import Trial
 from harness.project import documents as recording
-from harness.timing.compare import Record
+from harness.project.records import TimeRecord, TimeSummary
 from harness.timing.memory import copy_bandwidth
 from harness.timing.remote import lines
 from harness.timing.trial import time_trial
@@ -71,7 +71,7 @@ def command(
         options.loaded_ops(ops, pages), sizes=sizes, dtypes=dtypes, seed=seed
     )
     names = options.framework_backends(backends)
-    rows: list[Record] = []
+    rows: list[TimeRecord] = []
     untimed: dict[str, str] = {}
     absent: list[str] = []
     for device in devices or ("cpu",):
@@ -80,7 +80,7 @@ def command(
         untimed |= why
         absent += missing
     bandwidth = copy_bandwidth() if "cpu" in (devices or ("cpu",)) else None
-    summary = {"timed": len(rows), "untimed": untimed, "copy_bandwidth": bandwidth}
+    summary = TimeSummary(timed=len(rows), untimed=untimed, copy_bandwidth=bandwidth)
     if json_file:
         recording.write(recording.document(rows, summary), json_file)
     if json_file != "-":
@@ -97,13 +97,13 @@ def _on(
     budget: float,
     threads: int,
     seed: int,
-) -> tuple[list[Record], dict[str, str], list[str]]:
+) -> tuple[list[TimeRecord], dict[str, str], list[str]]:
     """The records, the reasons for missing records, and for missing backends."""
     usable = [name for name in names if options.runs_on(name, device)]
     if not usable:
         return [], {}, [f"none of these runs on {device}"]
     missing, wrong = _judged(trials, usable, device)
-    rows: list[Record] = []
+    rows: list[TimeRecord] = []
     untimed: dict[str, str] = {}
     with lines(threads) as line, progress("timing") as advance:
         for done, one in enumerate(trials, 1):
@@ -139,8 +139,8 @@ def _judged(
         )
     verdicts: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for record in judged.records:
-        place = record["case"], record["backend"]
-        verdicts[place].append((record["verdict"], record["message"]))
+        place = record.case, record.backend
+        verdicts[place].append((record.verdict, record.message))
     for (case, backend), given in verdicts.items():
         if why := why_unfit(given):
             wrong[case][backend] = why
@@ -148,13 +148,13 @@ def _judged(
 
 
 def _show(
-    rows: Sequence[Record], untimed: dict[str, str], bandwidth: float | None
+    rows: Sequence[TimeRecord], untimed: dict[str, str], bandwidth: float | None
 ) -> None:
     console = output()
-    for device in sorted({row["device"] for row in rows}):
-        console.print(_table([r for r in rows if r["device"] == device], bandwidth))
-    doubts = sorted({d for row in rows for d in row["doubts"] if "busy" not in d})
-    if any("busy" in doubt for row in rows for doubt in row["doubts"]):
+    for device in sorted({row.device for row in rows}):
+        console.print(_table([r for r in rows if r.device == device], bandwidth))
+    doubts = sorted({d for row in rows for d in row.doubts if "busy" not in d})
+    if any("busy" in doubt for row in rows for doubt in row.doubts):
         doubts.append("other processes were busy on this machine")
     for doubt in doubts[:5]:
         console.print(f"doubtful: {doubt}", style="yellow", markup=False)
@@ -167,37 +167,33 @@ def _show(
         errors().print(line, style="yellow", markup=False, soft_wrap=True)
 
 
-def _table(rows: Sequence[Record], bandwidth: float | None) -> Table:
+def _table(rows: Sequence[TimeRecord], bandwidth: float | None) -> Table:
     """The medians by op and size; the fastest of each row is bold."""
-    told = f"median microseconds, {rows[0]['device']}, {rows[0]['threads']} thread"
+    told = f"median microseconds, {rows[0].device}, {rows[0].threads} thread"
     if bandwidth:
         told += f"; in brackets the share of {bandwidth / 1e9:.1f} GB/s copy bandwidth"
     table = Table(title=told, title_justify="left")
-    backends = sorted({row["backend"] for row in rows})
+    backends = sorted({row.backend for row in rows})
     for heading in ("op", "size", "phase"):
         table.add_column(heading)
     for name in backends:
         table.add_column(name.replace("_", "\n", 1), justify="right")
-    keys = dict.fromkeys((r["op"], r["case"], r["dtype"], r["phase"]) for r in rows)
+    keys = dict.fromkeys((r.op, r.case, r.dtype, r.phase) for r in rows)
     for key in keys:
-        here = {
-            r["backend"]: r
-            for r in rows
-            if (r["op"], r["case"], r["dtype"], r["phase"]) == key
-        }
-        fastest = min(row["seconds"] for row in here.values())
+        here = {r.backend: r for r in rows if (r.op, r.case, r.dtype, r.phase) == key}
+        fastest = min(row.seconds for row in here.values())
         cells = (_cell(here.get(name), fastest, bandwidth) for name in backends)
         table.add_row(key[0], f"{key[1]} {key[2]}", key[3], *cells)
     return table
 
 
-def _cell(row: Record | None, fastest: float, bandwidth: float | None) -> str:
+def _cell(row: TimeRecord | None, fastest: float, bandwidth: float | None) -> str:
     if row is None:
         return ""
-    shown = f"{row['seconds'] * 1e6:,.3g}" if row["seconds"] < 1e-3 else ""
-    shown = shown or f"{row['seconds'] * 1e6:,.0f}"
-    if row["seconds"] == fastest:
+    shown = f"{row.seconds * 1e6:,.3g}" if row.seconds < 1e-3 else ""
+    shown = shown or f"{row.seconds * 1e6:,.0f}"
+    if row.seconds == fastest:
         shown = f"[bold]{shown}[/]"
-    if bandwidth:
-        shown += f" [dim]({row['bytes'] / row['seconds'] / bandwidth:.0%})[/]"
+    if bandwidth and row.bytes:
+        shown += f" [dim]({row.bytes / row.seconds / bandwidth:.0%})[/]"
     return shown

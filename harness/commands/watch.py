@@ -18,6 +18,7 @@ from harness.history.asv_results import Series
 from harness.project import documents, git
 from harness.project.git import NoCommit
 from harness.project.paths import ROOT
+from harness.project.records import BisectRecord, BisectSummary
 from harness.timing.compare import SAMPLED
 from harness.watch.alerts import Alert, named, repro, series_name, size
 from harness.watch.bisect import Bisection, bisect
@@ -111,7 +112,7 @@ def command(
     if json_file != "-":
         _show(surveyed, everything)
     if target and any(alert.worse and _is_news(alert) for alert in surveyed.alerts):
-        _hand_on(target, {"text": headline(surveyed), **content})
+        _hand_on(target, {"text": headline(surveyed), **documents.plain(content)})
     return 1 if surveyed.failing else 0
 
 
@@ -212,16 +213,17 @@ def _bisect(
 
         bisection = bisect(commits, against)
     rows = [
-        {"commit": c, "ratio": r.value, "low": r.low, "high": r.high}
+        BisectRecord(commit=c, ratio=r.value, low=r.low, high=r.high)
         for c, r in bisection.asked
     ]
     if json_file:
-        about = {
-            "series": series_name(series),
-            "good": good,
-            "commit": bisection.commit,
-        }
-        summary = {**about, "skipped": bisection.skipped, "unsure": bisection.unsure}
+        summary = BisectSummary(
+            series=series_name(series),
+            good=good,
+            commit=bisection.commit,
+            skipped=list(bisection.skipped),
+            unsure=list(bisection.unsure),
+        )
         documents.write(documents.document(rows, summary), json_file)
     if json_file != "-":
         _show_bisection(bisection, good, len(commits))

@@ -26,8 +26,8 @@ from bokeh.models import (
 from bokeh.models.annotations import Span
 from bokeh.plotting import figure
 
-from harness.dashboard.matrix import ratio_of, short
-from harness.dashboard.sources import Record
+from harness.dashboard.matrix import short
+from harness.project.records import AgreeRecord, TimeRecord
 
 Chart = dict[str, Any]
 
@@ -172,7 +172,7 @@ def _ratios() -> Any:
 
 
 def agreement(
-    judged: Mapping[str, Sequence[Record]], dtype: str, regimes: Sequence[str]
+    judged: Mapping[str, Sequence[AgreeRecord]], dtype: str, regimes: Sequence[str]
 ) -> Chart | None:
     """Each tensor's ratio over its limit, by regime; above 1 is wrong.
 
@@ -187,10 +187,10 @@ def agreement(
         offset = 0.8 * ((place + 0.5) / len(judged) - 0.5)
         for r in records:
             share = _share(r)
-            if r["dtype"] == dtype and share is not None:
-                x = round(places[r["regime"]] + offset, 3)
-                what = f"{r['tensor']} of {_within(r['case'])}"
-                detail = f"{r['verdict']}, ratio {short(ratio_of(r))}"
+            if r.dtype == dtype and share is not None:
+                x = round(places[r.regime] + offset, 3)
+                what = f"{r.tensor} of {_within(r.case)}"
+                detail = f"{r.verdict}, ratio {short(r.distance)}"
                 rows.append((x, share, None, None, runner, what, detail))
     if not rows:
         return None
@@ -203,12 +203,12 @@ def agreement(
     }
 
 
-def _share(record: Record) -> float | None:
+def _share(record: AgreeRecord) -> float | None:
     """Ratio over limit, clipped to the bounds of the chart."""
-    ratio = ratio_of(record)
+    ratio = record.distance
     if ratio is None:
         return None
-    share = ratio / (record["limit"] or math.inf)
+    share = ratio / (record.limit or math.inf)
     return MOST if math.isnan(share) else float(f"{min(max(share, LEAST), MOST):.3g}")
 
 
@@ -222,7 +222,7 @@ def _within(case: str) -> str:
 
 
 def times(
-    timed: Mapping[str, Sequence[Record]],
+    timed: Mapping[str, Sequence[TimeRecord]],
     dtype: str,
     phase: str,
     bandwidth: float | None,
@@ -235,10 +235,10 @@ def times(
         bandwidth: Bytes per second that a copy moves on that machine, if known.
     """
     rows = [
-        (r["bytes"], r["seconds"], r["low"], r["high"], runner, r["case"], _detail(r))
+        (r.bytes, r.seconds, r.low, r.high, runner, r.case, _detail(r))
         for runner, records in timed.items()
         for r in sorted(records, key=_bytes)
-        if (r["dtype"], r["phase"]) == (dtype, phase) and _bytes(r) > 0
+        if (r.dtype, r.phase) == (dtype, phase) and _bytes(r) > 0
     ]
     if not rows:
         return None
@@ -248,14 +248,13 @@ def times(
     return {"frame": "times", "points": points, "limit": limit, "joined": True}
 
 
-def _bytes(record: Record) -> float:
-    moved = record.get("bytes")
-    return float(moved) if isinstance(moved, (int, float)) else 0.0
+def _bytes(record: TimeRecord) -> int:
+    return record.bytes or 0
 
 
-def _detail(record: Record) -> str:
-    low, high = clock(record["low"]), clock(record["high"])
-    return f"{clock(record['seconds'])} ({low} to {high})"
+def _detail(record: TimeRecord) -> str:
+    low, high = clock(record.low), clock(record.high)
+    return f"{clock(record.seconds)} ({low} to {high})"
 
 
 def clock(seconds: float | None) -> str:

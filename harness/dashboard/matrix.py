@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
 
-from harness.dashboard.sources import Record
 from harness.dashboard.standing import Standing
 from harness.judging import known
 from harness.judging.signs import SIGNS
 from harness.judging.verdict import PASSING, VERDICTS
-
-# Verdicts that come with a ratio; a crash has none.
-COMPARED = ("agree", "convention", "vacuous", "disagree", "nonfinite")
+from harness.project.records import AgreeRecord, TimeRecord
 
 # The range of the bars, on a log scale: float64 results are rarely closer to the
 # reference than a hundredth of a radius, and limits are about 17.
@@ -97,14 +93,6 @@ def bar_length(ratio: float | None) -> float:
     return min(1.0, math.log(ratio / FAINTEST) / span)
 
 
-def ratio_of(record: Mapping[str, Any]) -> float | None:
-    """A record's ratio; infinite if numbers were compared and the ratio is null."""
-    if record["verdict"] not in COMPARED:
-        return None
-    ratio = record["ratio"]
-    return math.inf if ratio is None else float(ratio)
-
-
 def matrix(here: Standing) -> dict[str, dict[str, Cell]]:
     """All cells, by op and then by runner."""
     entries = known.load()
@@ -130,7 +118,7 @@ def _older(here: Standing, place: tuple[str, str], commit: str) -> str:
 def _cell(
     op: str,
     runner: str,
-    records: Sequence[Record],
+    records: Sequence[AgreeRecord],
     here: Standing,
     entries: Sequence[known.Known],
     older: str,
@@ -140,9 +128,9 @@ def _cell(
             return Cell(op, runner, "missing", "?", message=here.missing[runner])
         return Cell(op, runner, "none", "·", message="not judged")
     wrong = [r for r in records if not known.as_expected(r)]
-    listed = [r for r in records if r["verdict"] == r["expected_verdict"] != "agree"]
+    listed = [r for r in records if r.listed]
     chief = _worst(wrong or listed or records)
-    verdict = chief["verdict"]
+    verdict = chief.verdict
     if not wrong and not listed:
         verdict = _right(records)
     defect = next((e.reason for e in entries if listed and e.covers(chief)), "")
@@ -151,31 +139,31 @@ def _cell(
         runner,
         verdict,
         SIGNS[verdict][0],
-        ratio=ratio_of(chief),
-        limit=chief["limit"],
+        ratio=chief.distance,
+        limit=chief.limit,
         tensors=len(records),
         unexpected=len(wrong),
         defect=("" if wrong else defect or ("listed" if listed else "")),
-        message=chief["message"],
-        case=chief["case"],
+        message=chief.message,
+        case=chief.case,
         older=older,
     )
 
 
-def _worst(records: Sequence[Record]) -> Record:
+def _worst(records: Sequence[AgreeRecord]) -> AgreeRecord:
     """The record with the worst failing verdict; if none fails, the largest ratio."""
 
-    def badness(record: Record) -> tuple[int, float]:
-        verdict = record["verdict"]
+    def badness(record: AgreeRecord) -> tuple[int, float]:
+        verdict = record.verdict
         rank = 0 if verdict in PASSING else VERDICTS.index(verdict)
-        return rank, ratio_of(record) or 0.0
+        return rank, record.distance or 0.0
 
     return max(records, key=badness)
 
 
-def _right(records: Sequence[Record]) -> str:
+def _right(records: Sequence[AgreeRecord]) -> str:
     """The verdict of a cell in which every tensor is as expected."""
-    verdicts = {r["verdict"] for r in records}
+    verdicts = {r.verdict for r in records}
     if verdicts == {"unsupported"}:
         return "unsupported"
     return "vacuous" if verdicts <= {"vacuous", "unsupported"} else "agree"
@@ -191,7 +179,7 @@ def _with_speed(row: dict[str, Cell], here: Standing) -> dict[str, Cell]:
     right backend on the same device; `speed` is the geometric mean of these ratios.
     """
     times = {
-        runner: {_key(r): r["seconds"] for r in here.timed.get((cell.op, runner), [])}
+        runner: {_key(r): r.seconds for r in here.timed.get((cell.op, runner), [])}
         for runner, cell in row.items()
     }
     best: dict[tuple[str, ...], float] = {}
@@ -210,5 +198,5 @@ def _with_speed(row: dict[str, Cell], here: Standing) -> dict[str, Cell]:
     return timed
 
 
-def _key(record: Record) -> tuple[str, ...]:
-    return tuple(record[name] for name in ("case", "device", "dtype", "phase"))
+def _key(record: TimeRecord) -> tuple[str, ...]:
+    return record.case, record.device, record.dtype, record.phase

@@ -190,8 +190,8 @@ def _lines(several: Sequence[recorded.Series]) -> dict[int, str]:
 
 
 def _runner(series: recorded.Series) -> str:
-    said = {"backend": "unnamed", "device": "cpu", **series.parameters}
-    return runner_of(said)
+    given = series.parameters
+    return runner_of(given.get("backend", "unnamed"), given.get("device", "cpu"))
 
 
 def _aligned(

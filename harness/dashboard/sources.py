@@ -6,42 +6,23 @@ ours becomes a `Trouble`, which the site shows.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.judging.verdict import VERDICTS
+from msgspec import Raw
+
 from harness.project import documents
-
-Record = dict[str, Any]
-
-# The fields that a record of each kind must have, with their types. Kinds are told
-# apart by these fields: a file's name is its owner's to choose.
-_TEXT, _NUMBER = (str,), (int, float)
-_MAYBE = (int, float, type(None))
-_RUN = {"op": _TEXT, "case": _TEXT, "device": _TEXT, "dtype": _TEXT}
-FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
-    "agree": {
-        **_RUN,
-        **dict.fromkeys(("regime", "backend", "framework", "tensor"), _TEXT),
-        **dict.fromkeys(("framework_version", "verdict", "expected_verdict"), _TEXT),
-        **dict.fromkeys(("message",), _TEXT),
-        **dict.fromkeys(("ratio", "limit", "vacuous"), _MAYBE),
-    },
-    "time": {
-        **_RUN,
-        **dict.fromkeys(("backend", "phase"), _TEXT),
-        **dict.fromkeys(("seconds", "low", "high"), _NUMBER),
-    },
-    "compare": {
-        **_RUN,
-        **dict.fromkeys(("a", "b", "phase", "verdict"), _TEXT),
-        **dict.fromkeys(("ratio", "low", "high"), _NUMBER),
-    },
-}
+from harness.project.documents import Parts
+from harness.project.records import (
+    KINDS,
+    Environment,
+    FindingRecord,
+    Kind,
+    NoSummary,
+)
 
 
 @dataclass(frozen=True)
@@ -58,29 +39,29 @@ class Source:
 
     file: str
     kind: str
-    environment: Mapping[str, Any]
-    summary: Mapping[str, Any]
-    records: tuple[Record, ...]
+    environment: Environment
+    summary: Any
+    records: tuple[Any, ...]
 
     @property
     def machine(self) -> str:
         """The machine on which it was made."""
-        return str(self.environment.get("machine") or "unnamed")
+        return self.environment.machine or "unnamed"
 
     @property
     def commit(self) -> str:
         """The full hash of the commit that was run; "" if unknown."""
-        return str(self.environment.get("commit") or "")
+        return self.environment.commit
 
     @property
     def date(self) -> str:
         """The time at which it was made, ISO 8601; can be sorted as text."""
-        return str(self.environment.get("date") or "")
+        return self.environment.date
 
     @property
     def dirty(self) -> bool:
         """Whether there were uncommitted changes."""
-        return bool(self.environment.get("dirty"))
+        return self.environment.dirty
 
 
 @dataclass(frozen=True)
@@ -89,7 +70,7 @@ class Finding:
 
     id: str
     op: str
-    about: Mapping[str, Any]
+    about: FindingRecord
     text: str
     repro: str
 
@@ -138,74 +119,43 @@ def _without_path(message: str) -> str:
 
 
 def _read_source(results: Results, file: Path, name: str) -> None:
-    content = documents.strict(documents.read(file))
-    environment, listed = content.get("environment"), content.get("records")
-    if not isinstance(environment, dict) or not isinstance(listed, list):
-        raise documents.Unreadable(
-            f"{name}: it has no environment or no list of records"
-        )
-    kind = _kind(listed, file.stem)
-    sound = []
-    faults: dict[str, int] = {}
-    for record in listed:
-        fault = next(_faults(record, kind), "")
-        if fault:
-            faults[fault] = faults.get(fault, 0) + 1
-        else:
-            sound.append(record)
-    for fault, count in faults.items():
-        why = f"{count} of {len(listed)} records are not shown: {fault}"
-        results.troubles.append(Trouble(name, why))
-    summary = content.get("summary")
-    summary = summary if isinstance(summary, dict) else {}
-    source = Source(name, kind, environment, summary, tuple(sound))
+    parts = Parts.of(file)
+    kind = _kind(parts.fields, file.stem)
+    content = parts.document(kind)
+    results.troubles += (Trouble(name, why) for why in content.troubles)
+    source = Source(
+        name, kind.name, content.environment, content.summary, tuple(content.records)
+    )
     results.sources.append(source)
     if name.startswith("recorded/") and file.parent.name != source.machine:
         why = f"it was made on {source.machine} and is shown there"
         results.troubles.append(Trouble(name, why))
 
 
-def _kind(listed: list[Any], stem: str) -> str:
-    """The kind of whose fields the first record has most; else by the file's name.
+def _kind(fields: frozenset[str], stem: str) -> Kind[Any, Any]:
+    """The kind of whose fields a record has most; else by the file's name.
 
     Half of them must be there: what lacks one or two is a damaged one of that kind.
     """
-    first = next((r for r in listed if isinstance(r, dict)), {})
     had = {
-        kind: len(own & set(first))
-        for kind, fields in FIELDS.items()
-        if len((own := set(fields) - set(_RUN)) & set(first)) > len(own) / 2
+        kind: len(kind.marks & fields)
+        for kind in KINDS
+        if len(kind.marks & fields) > len(kind.marks) / 2
     }
-    return max(had, key=lambda kind: had[kind]) if had else stem.partition("-")[0]
-
-
-def _faults(record: Any, kind: str) -> Iterator[str]:
-    if not isinstance(record, dict):
-        yield "no record"
-        return
-    for name, types in FIELDS.get(kind, {}).items():
-        if name not in record:
-            yield f"{name} is missing"
-        elif not isinstance(record[name], types) or isinstance(record[name], bool):
-            yield f"{name} is of the wrong type"
-    if kind == "agree" and record.get("verdict") not in VERDICTS:
-        yield f"the verdict {record.get('verdict')!r} is unknown"
-    if kind == "time" and not min(record["seconds"], record["low"]) > 0:
-        yield "a time is not positive"
+    if had:
+        return max(had, key=lambda kind: had[kind])
+    name = stem.partition("-")[0]
+    other: Kind[Any, Any] = Kind(name, Raw, NoSummary)
+    return next((kind for kind in KINDS if kind.name == name), other)
 
 
 def _read_finding(results: Results, folder: Path) -> None:
-    try:
-        about = json.loads((folder / "finding.json").read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, ValueError) as error:
-        message = f"finding.json: not readable as JSON ({error})"
-        raise documents.Unreadable(f"{folder.name}: {message}") from None
-    if not isinstance(about, dict) or not isinstance(about.get("op"), str):
-        raise documents.Unreadable(f"{folder.name}: finding.json names no op")
+    about = documents.load(folder / "finding.json", FindingRecord)
     text, repro = (_optional(folder / name) for name in ("finding.md", "repro.py"))
-    made = Finding(folder.name, about["op"], documents.strict(about), text, repro)
-    results.findings.append(made)
+    results.findings.append(Finding(folder.name, about.op, about, text, repro))
 
 
 def _optional(file: Path) -> str:
-    return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+    if not file.exists():
+        return ""
+    return documents.bytes_of(file).decode("utf-8", "replace")

@@ -6,22 +6,21 @@ document that has it. Documents of other machines are never mixed in.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.dashboard.sources import Finding, Record, Results, Source
+from harness.dashboard.sources import Finding, Results, Source
 from harness.judging.cases import REGIMES
+from harness.project.records import AgreeRecord, CompareRecord, TimeRecord
 from impls.catalogue import backend_names, op_names
 
 Place = tuple[str, str]  # op, runner
 
 
-def runner_of(record: Mapping[str, Any]) -> str:
+def runner_of(backend: str, device: str) -> str:
     """The name of a backend on a device; the CPU is not named."""
-    device = record["device"]
-    name: str = record["backend"]
-    return name if device == "cpu" else f"{name} on {device}"
+    return backend if device == "cpu" else f"{backend} on {device}"
 
 
 @dataclass
@@ -31,9 +30,9 @@ class Standing:
     machine: str
     sources: list[Source]
     findings: list[Finding]
-    judged: dict[Place, list[Record]] = field(default_factory=dict)
-    timed: dict[Place, list[Record]] = field(default_factory=dict)
-    compared: list[Record] = field(default_factory=list)
+    judged: dict[Place, list[AgreeRecord]] = field(default_factory=dict)
+    timed: dict[Place, list[TimeRecord]] = field(default_factory=dict)
+    compared: list[CompareRecord] = field(default_factory=list)
     origin: dict[str, dict[Place, Source]] = field(default_factory=dict)
 
     def newest(self, kind: str) -> Source | None:
@@ -55,49 +54,35 @@ class Standing:
     @property
     def regimes(self) -> tuple[str, ...]:
         """Regimes of the project, and regimes that only appear in results."""
-        seen = {r["regime"] for records in self.judged.values() for r in records}
+        seen = {r.regime for records in self.judged.values() for r in records}
         return (*REGIMES, *sorted(seen - set(REGIMES)))
 
     @property
     def missing(self) -> dict[str, str]:
         """Backends that the newest run of the suite could not run, and why."""
         source = self.newest("agree")
-        missing = source.summary.get("missing") if source else {}
-        if not isinstance(missing, dict):
-            return {}
-        return {str(backend): str(why) for backend, why in missing.items()}
+        return source.summary.missing if source else {}
 
     def pairs(self, op: str) -> dict[str, dict[str, float | None]]:
         """The newest matrix of pairs of an op; None means an infinite ratio."""
-        for source in self.sources:
-            pairs = source.summary.get("pairs")
-            if source.kind == "agree" and isinstance(pairs, dict) and pairs.get(op):
-                matrix = pairs[op]
-                sound = isinstance(matrix, dict) and all(
-                    isinstance(row, dict) for row in matrix.values()
-                )
-                return matrix if sound else {}
-        return {}
+        judged = (s.summary.pairs for s in self.sources if s.kind == "agree")
+        return next((pairs[op] for pairs in judged if pairs.get(op)), {})
 
     def untimed(self, op: str) -> dict[str, str]:
         """What the newest timing run left out of this op, and why."""
         source = self.newest("time")
-        untimed = source.summary.get("untimed") if source else {}
-        untimed = untimed if isinstance(untimed, dict) else {}
+        untimed: dict[str, str] = source.summary.untimed if source else {}
         return {
-            str(what).partition(" ")[2]: str(why)
+            what.partition(" ")[2]: why
             for what, why in untimed.items()
-            if str(what).partition(" ")[0] == op
+            if what.partition(" ")[0] == op
         }
 
     def bandwidth(self) -> float | None:
         """Bytes per second that a copy moves here, if a timing run has measured it."""
-        for source in self.sources:
-            for place in (source.summary, source.environment):
-                value = place.get("copy_bandwidth")
-                if isinstance(value, (int, float)) and value > 0:
-                    return float(value)
-        return None
+        timed = (s.summary for s in self.sources if s.kind == "time")
+        known = (float(one.copy_bandwidth) for one in timed if one.copy_bandwidth)
+        return next(known, None)
 
 
 def standing(results: Results, machine: str) -> Standing:
@@ -112,7 +97,9 @@ def gathered(
     """The results of some documents of one machine; newer ones take precedence."""
     own = sorted(sources, key=lambda s: s.date, reverse=True)
     here = Standing(machine, own, findings)
-    for kind, places in (("agree", here.judged), ("time", here.timed)):
+    by_kind: dict[str, dict[Place, list[Any]]]
+    by_kind = {"agree": here.judged, "time": here.timed}
+    for kind, places in by_kind.items():
         origin = here.origin.setdefault(kind, {})
         for source in own:
             if source.kind == kind:
@@ -122,7 +109,7 @@ def gathered(
 
 
 def _take(
-    source: Source, places: dict[Place, list[Record]], origin: dict[Place, Source]
+    source: Source, places: dict[Place, list[Any]], origin: dict[Place, Source]
 ) -> None:
     """Add those ops and backends of a document that no newer document has."""
     fresh = _grouped(source.records)
@@ -131,8 +118,9 @@ def _take(
             places[place], origin[place] = records, source
 
 
-def _grouped(records: Iterable[Record]) -> dict[Place, list[Record]]:
-    groups: dict[Place, list[Record]] = {}
+def _grouped(records: Iterable[Any]) -> dict[Place, list[Any]]:
+    groups: dict[Place, list[Any]] = {}
     for record in records:
-        groups.setdefault((record["op"], runner_of(record)), []).append(record)
+        place = (record.op, runner_of(record.backend, record.device))
+        groups.setdefault(place, []).append(record)
     return groups

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -14,7 +13,7 @@ from markupsafe import Markup
 
 from harness.dashboard.dialects import highlighted
 from harness.dashboard.figures import clock
-from harness.dashboard.matrix import bar_length, ratio_of, short
+from harness.dashboard.matrix import bar_length, short
 from harness.judging.signs import SIGNS
 from harness.project import documents
 
@@ -53,8 +52,7 @@ class Writer:
 
     def data(self, name: str, key: str, content: Any) -> None:
         """Write data as a script: a page that was opened as a file can load no JSON."""
-        options: dict[str, Any] = {"separators": (",", ":"), "ensure_ascii": False}
-        text = json.dumps(documents.strict(content), **options)
+        text = documents.compact(content)
         self._write(f"{self.folder}{name}", f"gradwatch.data[{key!r}] = {text}\n")
 
     def _write(self, place: str, text: str) -> None:
@@ -76,7 +74,7 @@ def _templates() -> Environment:
     environment.filters.update(
         code=_code, python=highlighted, bar=bar_length, anchor=anchor
     )
-    environment.globals.update(signs=SIGNS, ratio_of=ratio_of)
+    environment.globals.update(signs=SIGNS)
     return environment
 
 

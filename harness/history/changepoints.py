@@ -28,6 +28,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -87,6 +88,9 @@ FADING = 2.5  # standard errors above CUT that divide this share by e
 TINY = 1e-24  # square of a relative noise below all rounding; keeps constants finite
 
 
+ChangeKind = Literal["step", "drift"]
+
+
 @dataclass(frozen=True)
 class Change:
     """One lasting change of the level of a series.
@@ -109,7 +113,7 @@ class Change:
     high: float
     before: float
     after: float
-    kind: str
+    kind: ChangeKind
     confidence: float
     worse: bool
     suspected: bool
@@ -123,7 +127,7 @@ class _Jump:
     before: float
     after: float
     error: float  # standard error of after - before
-    kind: str
+    kind: ChangeKind
     suspected: bool
     weak: bool = False  # found by the kernel test alone
 

@@ -22,9 +22,10 @@ from typing import Any
 
 from harness.history import asv_results
 from harness.project import documents, git
-from harness.project.documents import Unreadable
+from harness.project.documents import Document, Unreadable
 from harness.project.git import NoCommit
 from harness.project.paths import ROOT
+from harness.project.records import TIME, Environment, TimeRecord, TimeSummary
 from impls.catalogue import framework_of
 
 #: The set of benchmarks that has all sizes, and the names of its parameters.
@@ -34,7 +35,7 @@ PARAMETERS = ("size", "dtype", "device", "backend")
 # "softmax[normal-64x1024-float32]" is of the size "64x1024", as is "64x1024".
 _CASE = re.compile(r"(?:\w+\[\w+-)?(?P<size>.+?)(?:-\w+\])?")
 
-Record = Mapping[str, Any]
+Times = Document[TimeRecord, TimeSummary]
 
 
 class Refused(ValueError):
@@ -42,7 +43,7 @@ class Refused(ValueError):
 
 
 def add(
-    document: Mapping[str, Any],
+    document: Times,
     folder: Path = asv_results.RESULTS,
     *,
     commit: str = "",
@@ -65,12 +66,11 @@ def add(
     from asv.machine import Machine
     from asv.results import Results
 
-    about = document["environment"]
-    timed = [r for r in document["records"] if r.get("seconds") is not None]
+    about, timed = document.environment, document.records
     commit = _commit(about, commit)
     traits = _traits(about)
     versions = _versions(about, timed)
-    python = ".".join(about["python"].split(".")[:2])
+    python = ".".join(about.python.split(".")[:2])
     asv_results.check_machine(folder, traits)
     known = asv_results.benchmarks(folder)
     result = Results(
@@ -84,7 +84,7 @@ def add(
     )
     result.load_data(str(folder))
     for name, several in _by_benchmark(timed).items():
-        _add(result, known.get(name), name, several, about["date"])
+        _add(result, known.get(name), name, several, about.date)
     machine = Machine()
     machine.__dict__.update(traits)
     machine.save(str(folder))
@@ -92,41 +92,41 @@ def add(
     return folder / str(result._filename)
 
 
-def _commit(about: Record, told: str) -> str:
+def _commit(about: Environment, told: str) -> str:
     """The commit that was measured, and nothing else."""
-    if about.get("dirty"):
+    if about.dirty:
         raise Refused("measured on a changed tree: it belongs to no commit")
-    if told and about.get("commit") not in ("", None, told):
-        raise Refused(f"it is of commit {about['commit'][:8]}, not of {told[:8]}")
-    commit = about.get("commit") or told
+    if told and about.commit not in ("", told):
+        raise Refused(f"it is of commit {about.commit[:8]}, not of {told[:8]}")
+    commit = about.commit or told
     if not commit:
         raise Refused("it names no commit; say which with --commit")
-    return str(commit)
+    return commit
 
 
-def _traits(about: Record) -> dict[str, str]:
+def _traits(about: Environment) -> dict[str, str]:
     """A machine in asv's words; a GPU is part of what it is called."""
     return {
-        "machine": str(about["machine"]),
-        "arch": str(about.get("arch", about["cpu"])),
-        "cpu": str(about.get("gpu") or about["cpu"]),
-        "num_cpu": str(about["cores"]),
-        "os": str(about["system"]),
-        "ram": str(about.get("ram", "")),
+        "machine": about.machine,
+        "arch": about.arch or about.cpu,
+        "cpu": about.gpu or about.cpu,
+        "num_cpu": str(about.cores),
+        "os": about.system,
+        "ram": about.ram or "",
     }
 
 
-def _versions(about: Record, timed: Sequence[Record]) -> dict[str, str]:
+def _versions(about: Environment, timed: Sequence[TimeRecord]) -> dict[str, str]:
     """Versions of all frameworks that were timed."""
-    versions = {name: str(v) for name, v in about.get("versions", {}).items() if v}
+    versions = {name: told for name, told in (about.versions or {}).items() if told}
     if not timed:
         raise Refused("it holds no times")
     for record in timed:
-        framework = framework_of(record["backend"])
-        version = record.get("framework_version") or versions.get(framework)
+        framework = framework_of(record.backend)
+        version = record.framework_version or versions.get(framework)
         if not version:
             raise Refused(f"it does not say which version of {framework} was timed")
-        versions[framework] = str(version)
+        versions[framework] = version
     return dict(sorted(versions.items()))
 
 
@@ -145,23 +145,25 @@ def _date(commit: str, root: Path) -> int:
     return int(made) * 1000
 
 
-def _by_benchmark(timed: Iterable[Record]) -> dict[str, dict[tuple[str, ...], Record]]:
+def _by_benchmark(
+    timed: Iterable[TimeRecord],
+) -> dict[str, dict[tuple[str, ...], TimeRecord]]:
     """Records by benchmark, then by their parameters as asv writes them."""
-    found: dict[str, dict[tuple[str, ...], Record]] = defaultdict(dict)
+    found: dict[str, dict[tuple[str, ...], TimeRecord]] = defaultdict(dict)
     for record in timed:
-        name = f"{SUITE}.{record['op']}.time_{record['phase']}"
-        case = _CASE.fullmatch(record["case"])
+        name = f"{SUITE}.{record.op}.time_{record.phase}"
+        case = _CASE.fullmatch(record.case)
         assert case is not None, "the pattern matches any name"
-        values = (case["size"], *(record[key] for key in PARAMETERS[1:]))
+        values = (case["size"], *(getattr(record, key) for key in PARAMETERS[1:]))
         found[name][tuple(map(repr, values))] = record
     return dict(found)
 
 
 def _add(
     result: Any,
-    benchmark: Record | None,
+    benchmark: Mapping[str, Any] | None,
     name: str,
-    several: Mapping[tuple[str, ...], Record],
+    several: Mapping[tuple[str, ...], TimeRecord],
     date: str,
 ) -> None:
     """Add one benchmark's times; those of other parameters stay as they were."""
@@ -191,14 +193,13 @@ def _all_values(*params: Sequence[Sequence[str]]) -> list[list[str]]:
     return [[*dict.fromkeys(itertools.chain(*column))] for column in columns]
 
 
-def _taken(record: Record | None) -> tuple[Any, Any, Any]:
+def _taken(record: TimeRecord | None) -> tuple[Any, Any, Any]:
     """Value, samples and number as asv takes them; its own median where it can."""
     if record is None:
         return math.nan, None, None
-    samples = record.get("samples")
-    if isinstance(samples, (list, tuple)) and samples:
-        return True, list(samples), 1
-    return record["seconds"], None, None
+    if record.samples:
+        return True, record.samples, 1
+    return record.seconds, None, None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -209,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     for source in given.documents:
         try:
-            file = add(documents.read(source), commit=given.commit)
+            file = add(documents.read_whole(source, TIME), commit=given.commit)
         except (Refused, Unreadable, asv_results.OtherMachine) as error:
             parser.exit(1, f"{source}: {error}\n")
         sys.stderr.write(f"{source}: recorded in {file.name}\n")

@@ -7,13 +7,16 @@ no entry announces fails the run, and so does an entry whose defect has gone.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from harness.judging.verdict import PASSING, VERDICTS
+
+if TYPE_CHECKING:  # workers judge too, and have no library for documents
+    from harness.project.records import AgreeRecord
 
 FILE = Path(__file__).with_name("known_outcomes.json")
 
@@ -37,14 +40,26 @@ class Known:
         if self.verdict not in VERDICTS or self.verdict in PASSING:
             raise ValueError(f"known outcome of {self.op}: no defect {self.verdict!r}")
 
-    def covers(self, record: Mapping[str, Any]) -> bool:
+    def covers(self, record: AgreeRecord) -> bool:
         """Whether a record is of the op, backend, case, tensor and version named."""
+        return self.names(
+            record.op,
+            record.backend,
+            record.framework_version,
+            record.case,
+            record.tensor,
+        )
+
+    def names(
+        self, op: str, backend: str, version: str, case: str, tensor: str
+    ) -> bool:
+        """Whether it speaks of that tensor."""
         return (
-            record["op"] == self.op
-            and record["framework_version"] in self.versions
-            and fnmatchcase(record["backend"], self.backend)
-            and fnmatchcase(_literal(record["case"]), _literal(self.case))
-            and fnmatchcase(record["tensor"], self.tensor)
+            op == self.op
+            and version in self.versions
+            and fnmatchcase(backend, self.backend)
+            and fnmatchcase(_literal(case), _literal(self.case))
+            and fnmatchcase(tensor, self.tensor)
         )
 
 
@@ -66,33 +81,32 @@ def load(path: Path = FILE) -> tuple[Known, ...]:
         raise ValueError(f"{path.name}: {error}") from None
 
 
-def expected_verdict(record: Mapping[str, Any], known: Iterable[Known]) -> str:
+def expected_verdict(record: AgreeRecord, known: Iterable[Known]) -> str:
     """What is expected of a record: the verdict of an entry, or else `agree`.
 
     Of several entries it is the one that announces the record's own verdict.
     """
     announced = [k.verdict for k in known if k.covers(record)]
-    verdict: str = record["verdict"]
-    return verdict if verdict in announced else next(iter(announced), "agree")
+    if record.verdict in announced:
+        return record.verdict
+    return next(iter(announced), "agree")
 
 
-def as_expected(record: Mapping[str, Any]) -> bool:
+def as_expected(record: AgreeRecord) -> bool:
     """Whether a verdict is the expected one.
 
     An entry may speak of many cases, and the defect need not show in each.
     """
-    return record["verdict"] in (*PASSING, record["expected_verdict"])
+    return record.verdict in (*PASSING, record.expected_verdict)
 
 
-def gone(
-    records: Sequence[Mapping[str, Any]], known: Iterable[Known]
-) -> tuple[Known, ...]:
+def gone(records: Sequence[AgreeRecord], known: Iterable[Known]) -> tuple[Known, ...]:
     """Entries that were put to the test and whose defect showed nowhere.
 
     What a framework does not support, or a verdict that says nothing, tests nothing.
     """
-    telling = [r for r in records if r["verdict"] not in ("unsupported", "vacuous")]
+    telling = [r for r in records if r.verdict not in ("unsupported", "vacuous")]
     tested = ((k, [r for r in telling if k.covers(r)]) for k in known)
     return tuple(
-        k for k, seen in tested if seen and all(r["verdict"] != k.verdict for r in seen)
+        k for k, seen in tested if seen and all(r.verdict != k.verdict for r in seen)
     )

@@ -20,17 +20,13 @@ from numpy.typing import NDArray
 
 from harness.judging.reference import Reference, Truth, reference
 from harness.judging.rounding import PRECISIONS
+from harness.project.verdicts import PASSING as PASSING
+from harness.project.verdicts import VERDICTS as VERDICTS
 from impls import catalogue
 from impls.contract import Op, Problem
 
 Array = NDArray[Any]
 
-# Best first. `malformed` is None, shape, dtype or mutation.
-VERDICTS = (
-    *("agree", "convention", "vacuous", "unsupported"),
-    *("disagree", "nonfinite", "malformed", "error", "crash", "timeout"),
-)
-PASSING = ("agree", "convention", "vacuous", "unsupported")
 SAYS_NOTHING = 0.1  # limit * radius above a tenth of the element: judging.md, headlines
 
 

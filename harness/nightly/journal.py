@@ -7,16 +7,15 @@ or not there. A new run starts from the beginning; so does one whose files have 
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.project import documents
 from harness.project.documents import Unreadable
 
-Document = dict[str, Any]
+Piece = TypeVar("Piece")
 
 
 class Journal:
@@ -28,32 +27,37 @@ class Journal:
 
     def __init__(self, folder: Path, run: Mapping[str, Any], *, fresh: bool = False):
         self.folder = folder
-        self._run = documents.strict({"run": run, "finished": False})  # as JSON has it
-        if fresh or self._found() != self._run:
+        self._run = documents.dumps({"run": run, "finished": False})
+        if fresh or self._found() != self._run.encode():
             shutil.rmtree(folder, ignore_errors=True)
-            documents.replace_file(self._file, documents.dumps(self._run))
+            documents.replace_file(self._file, self._run)
         self.resumed = len(list(folder.glob("*.json"))) - 1
 
     @property
     def _file(self) -> Path:
         return self.folder / "journal.json"
 
-    def _found(self) -> Document | None:
+    def _found(self) -> bytes:
         try:
-            return _load(self._file)
+            return documents.bytes_of(self._file)
         except Unreadable:
-            return None  # not there, or damaged and thus useless
+            return b""  # not there, or damaged and thus useless
 
-    def once(self, name: str, make: Callable[[], Document]) -> Document:
-        """The piece of that name; `make` makes it if it is not there yet.
+    def once(
+        self,
+        name: str,
+        make: Callable[[], Any],
+        read: Callable[[Path], Piece],
+    ) -> Piece:
+        """The piece of that name; `make` makes it if `read` cannot read one yet.
 
         A new piece is read back from its file, so a continued run sees equal numbers.
         """
         file = self.path(name)
         with contextlib.suppress(Unreadable):
-            return _load(file)
-        documents.replace_file(file, documents.dumps(make()))
-        return _load(file)
+            return read(file)
+        documents.write(make(), file)
+        return read(file)
 
     def path(self, name: str) -> Path:
         """The file of a piece, whether it exists or not."""
@@ -61,17 +65,7 @@ class Journal:
 
     def finish(self) -> None:
         """Mark the run as finished: the next one starts from the beginning."""
-        documents.replace_file(
-            self._file, documents.dumps({**self._run, "finished": True})
-        )
-
-
-def _load(file: Path) -> Document:
-    try:
-        content: Document = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise Unreadable(f"{file}: {error}") from None
-    return content
+        documents.replace_file(self._file, documents.dumps({"finished": True}))
 
 
 # Files that others write --------------------------------------------------------
@@ -101,7 +95,7 @@ def _restore(files: list[Path], safe: Path) -> None:
     complete = (safe / "complete").exists()
     for file in files:
         try:
-            _load(file)
+            documents.load(file, dict[str, Any])
         except Unreadable:
             copy = safe / _copy(file)
             if complete and copy.exists():

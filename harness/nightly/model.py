@@ -2,40 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from harness.nightly.journal import Journal
 from harness.project.paths import ROOT
-
-#: How a part can end; "broken" means that it raised an exception.
-STATES = ("passed", "failed", "broken", "skipped")
-
+from harness.project.records import DoneRecord, Environment, Problem
 
 #: The share of the budget for each part that would otherwise search without end.
 SHARE = 0.25
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One thing that is not as expected.
-
-    `what` names the tensor, the metric or the like; `told` is one line of details.
-    Two nights have the same problem if all fields but `told` are equal.
-    """
-
-    part: str
-    op: str
-    backend: str
-    what: str
-    told: str
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """Identifies the problem in another night's report."""
-        return self.part, self.op, self.backend, self.what
 
 
 @dataclass(frozen=True)
@@ -51,19 +27,6 @@ class Result:
     skipped: str = ""
     notes: Sequence[str] = ()
     required: str = ""
-
-
-@dataclass(frozen=True)
-class Done:
-    """A finished part, as the journal keeps it."""
-
-    name: str
-    state: str
-    told: str
-    seconds: float
-    problems: Sequence[Problem] = ()
-    notes: Sequence[str] = ()
-    lacking: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,13 +59,18 @@ Part = Callable[[Night], Result]
 
 @dataclass(frozen=True)
 class Report:
-    """A finished nightly run; `gone` are problems of the previous run that ended."""
+    """A finished nightly run.
 
-    parts: Sequence[Done]
+    `gone` are problems of the previous run that ended; `notes` say what of its document
+    cannot be read.
+    """
+
+    parts: Sequence[DoneRecord]
     new: Sequence[Problem]
     known: Sequence[Problem]
     gone: Sequence[Problem]
-    environment: Mapping[str, Any] = field(default_factory=dict)
+    environment: Environment = field(default_factory=Environment)
+    notes: Sequence[str] = ()
 
     @property
     def exit_code(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import math
 import os
 import signal
 import subprocess
@@ -13,17 +14,25 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from harness.agreement import store
+from harness.agreement.output import Judged
 from harness.agreement.suite import Agreement, agree
 from harness.history import asv_results
 from harness.judging import known
 from harness.judging.cases import REGIMES, trials
 from harness.judging.verdict import PASSING
-from harness.nightly.journal import Document, guarded
-from harness.nightly.model import Night, Part, Problem, Result
+from harness.nightly.journal import guarded
+from harness.nightly.model import Night, Part, Result
 from harness.project import documents, git
+from harness.project.records import (
+    AGREE,
+    FUZZ,
+    SELFTEST,
+    AgreeRecord,
+    FindingRecord,
+    Problem,
+)
 from harness.watch.alerts import Alert, backend_of, series_name, size
 from harness.watch.survey import survey, this_machine
 from harness.workers.pool import Fleet
@@ -42,15 +51,16 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 def agreement(night: Night) -> Result:
     """Judge every op on every backend in all regimes; the journal keeps each op."""
     with Fleet(jobs=night.jobs) as fleet:
+        read = partial(documents.read_whole, kind=AGREE)
         pieces = [
-            night.journal.once(f"agree-{op}", partial(_judged, night, op, fleet))
+            night.journal.once(f"agree-{op}", partial(_judged, night, op, fleet), read)
             for op in night.ops
         ]
     found = _together(pieces)
     content = documents.document(found.records, found.summary())
     documents.write(content, night.journal.path("agree"))
     summary = found.summary()
-    told = f"{summary['judged']:,} tensors judged, {summary['unexpected']} unexpected"
+    told = f"{summary.judged:,} tensors judged, {summary.unexpected} unexpected"
     problems = [*_unexpected(found), *_gone(found)]
     lacking = [
         f"{b} is required, but {found.missing[b]}"
@@ -68,7 +78,7 @@ def _absent(found: Agreement) -> list[str]:
     return [f"{', '.join(names)}: {why}" for why, names in backends.items()]
 
 
-def _judged(night: Night, op: str, fleet: Fleet) -> Document:
+def _judged(night: Night, op: str, fleet: Fleet) -> Judged:
     chosen = trials(
         load_op(op), regimes=tuple(REGIMES), dtypes=DTYPES, seed=night.seed, source=op
     )
@@ -76,42 +86,40 @@ def _judged(night: Night, op: str, fleet: Fleet) -> Document:
     return documents.document(found.records, found.summary())
 
 
-def _together(pieces: Sequence[Document]) -> Agreement:
-    """The ops' runs as one run; only all of them show which known defects are gone."""
+def _together(pieces: Sequence[Judged]) -> Agreement:
+    """The pieces as one run; that a known defect has gone is a matter of all."""
     found = Agreement()
     for piece in pieces:
-        summary = piece["summary"]
-        found.records += piece["records"]
-        found.pairs |= summary["pairs"]
-        found.missing |= summary["missing"]
-        found.unrepeatable += summary["unrepeatable"]
+        summary = piece.summary
+        found.records += piece.records
+        found.pairs |= summary.pairs
+        found.missing |= summary.missing
+        found.unrepeatable += summary.unrepeatable
     found.gone = known.gone(found.records, known.load())
     return found
 
 
 def _unexpected(found: Agreement) -> list[Problem]:
-    """A problem for each op and backend, with its worst tensor."""
-    worst: dict[tuple[str, str], dict[str, Any]] = {}
+    """One for each op and backend: its worst tensor."""
+    worst: dict[tuple[str, str], AgreeRecord] = {}
     for record in found.unexpected:
-        place = (record["op"], record["backend"])
-        if place not in worst or _ratio(record) > _ratio(worst[place]):
-            worst[place] = record
-    count = Counter((r["op"], r["backend"]) for r in found.unexpected)
+        place = (record.op, record.backend)
+        worst[place] = max(worst.get(place, record), record, key=_distance)
+    count = Counter((r.op, r.backend) for r in found.unexpected)
     return [
         Problem(
             "agree",
             *place,
-            f"{record['tensor']} {record['verdict']}",
-            f"{record['case']}: {record['message']} ({count[place]} tensors)",
+            f"{record.tensor} {record.verdict}",
+            f"{record.case}: {record.message} ({count[place]} tensors)",
         )
         for place, record in worst.items()
     ]
 
 
-def _ratio(record: dict[str, Any]) -> float:
-    """A record's ratio; null in a document means infinite or NaN, the worst of all."""
-    ratio = record["ratio"]
-    return float("inf") if ratio is None else float(ratio)
+def _distance(record: AgreeRecord) -> float:
+    """What has no ratio at all, such as a crash, is worst."""
+    return math.inf if record.distance is None else record.distance
 
 
 def _gone(found: Agreement) -> list[Problem]:
@@ -217,13 +225,13 @@ def selftest(night: Night) -> Result:
     file = night.journal.path("selftest")
     if result.skipped or not file.exists():
         return result
-    found = documents.read(file)["summary"]
+    found = documents.read(file, SELFTEST).summary
     unmet = [
-        Problem("selftest", "", "", one["required"], str(one["found"]))
-        for one in found["requirements"]
-        if not one["met"]
+        Problem("selftest", "", "", one.required, one.found)
+        for one in found.requirements
+        if not one.met
     ]
-    told = f"{found['planted']:,} planted errors in {found['runs']:,} runs"
+    told = f"{found.planted:,} planted errors in {found.runs:,} runs"
     return Result(told, unmet or result.problems)
 
 
@@ -240,29 +248,29 @@ def fuzz(night: Night) -> Result:
     result = _command(night, "fuzz", options)
     if result.skipped or result.problems:
         return result
-    found = documents.read(night.journal.path("fuzz"))
+    found = documents.read(night.journal.path("fuzz"), FUZZ)
     listed = known.load()
-    kept = store.load(night.results / "findings")
+    kept, troubles = store.load(night.results / "findings")
     recorded = {(finding.site.op, finding.site.backend) for finding in kept}
     fresh = [
         finding
-        for finding in found["records"]
-        if finding["verdict"] not in PASSING
-        and (finding["op"], finding["backend"]) not in recorded
-        and known.expected_verdict(finding["record"], listed) != finding["verdict"]
+        for finding in found.records
+        if finding.verdict not in PASSING
+        and (finding.op, finding.backend) not in recorded
+        and known.expected_verdict(finding.record, listed) != finding.verdict
     ]
-    told = f"{found['summary']['tried']:,} trials, {len(fresh)} of"
-    told += f" {len(found['records'])} findings are new"
-    return Result(told, [_new_finding(finding) for finding in fresh])
+    told = f"{found.summary.tried:,} trials, {len(fresh)} of"
+    told += f" {len(found.records)} findings are new"
+    return Result(told, [_new_finding(finding) for finding in fresh], notes=troubles)
 
 
-def _new_finding(finding: Document) -> Problem:
+def _new_finding(finding: FindingRecord) -> Problem:
     return Problem(
         "fuzz",
-        finding["op"],
-        finding["backend"],
-        f"{finding['record']['tensor']} {finding['verdict']} ({finding['place']})",
-        f"findings/{finding['id']}/repro.py: {finding['record']['message']}",
+        finding.op,
+        finding.backend,
+        f"{finding.record.tensor} {finding.verdict} ({finding.place})",
+        f"findings/{finding.id}/repro.py: {finding.record.message}",
     )
 
 

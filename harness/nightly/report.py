@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from harness.agreement import output
-from harness.nightly.model import Done, Problem, Report
+from harness.agreement.output import Judged
+from harness.nightly.model import Report
 from harness.project.markdown import cell
+from harness.project.records import DoneRecord, Environment, Problem
 
 #: Problems listed in full; nobody reads longer lists.
 SHOWN = 10
@@ -39,8 +40,8 @@ def markdown(report: Report) -> str:
         f"| {d.name} | {_SIGNS[d.state]} {d.state}: {cell(d.told)} | {d.seconds:.0f} |"
         for d in report.parts
     ]
-    notes = [f"- {cell(note)}" for done in report.parts for note in done.notes]
-    lines += ["", *notes] if notes else []
+    notes = [*report.notes, *(note for done in report.parts for note in done.notes)]
+    lines += ["", *(f"- {cell(note)}" for note in notes)] if notes else []
     return "\n".join([*lines, "", _foot(report.environment)]) + "\n"
 
 
@@ -69,12 +70,12 @@ def _listed(problems: Sequence[Problem]) -> Iterator[str]:
         yield f"- and {len(problems) - SHOWN} more (nightly.json has them)"
 
 
-def _foot(environment: Mapping[str, Any]) -> str:
+def _foot(environment: Environment) -> str:
     told = [
-        f"commit {str(environment.get('commit', ''))[:10] or 'unknown'}",
-        "with changed files" if environment.get("dirty") else "",
-        str(environment.get("machine", "")),
-        str(environment.get("date", "")),
+        f"commit {environment.commit[:10] or 'unknown'}",
+        "with changed files" if environment.dirty else "",
+        environment.machine,
+        environment.date,
     ]
     return f"<sub>{', '.join(part for part in told if part)}</sub>"
 
@@ -82,7 +83,7 @@ def _foot(environment: Mapping[str, Any]) -> str:
 # JUnit XML ----------------------------------------------------------------------
 
 
-def junit(report: Report, agreement: Mapping[str, Any] | None) -> str:
+def junit(report: Report, agreement: Judged | None) -> str:
     """A suite with a case for each op and backend, another with one for each part."""
     xml = JUnitXml("gradwatch nightly")
     cases: dict[str, TestCase] = {}
@@ -120,7 +121,7 @@ def _add_steps(cases: dict[str, TestCase], report: Report) -> None:
         case.result += [fault]
 
 
-def _part(done: Done) -> TestCase:
+def _part(done: DoneRecord) -> TestCase:
     # Rounded: the schema allows no exponent in a time.
     case = TestCase(done.name, "gradwatch.nightly", round(done.seconds, 3))
     if done.state == "skipped":

@@ -9,35 +9,46 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.nightly.model import Done, Night, Part, Problem, Report, Result
+from harness.agreement.output import Judged
+from harness.nightly.model import Night, Part, Report, Result
 from harness.nightly.report import junit, markdown
 from harness.project import documents, git
 from harness.project.documents import Unreadable
 from harness.project.paths import ROOT
+from harness.project.records import (
+    AGREE,
+    NIGHTLY,
+    DoneRecord,
+    NightlySummary,
+    PartRecord,
+    PartState,
+    Problem,
+    ProblemRecord,
+)
 from harness.workers.evaluate import in_short
 
 
 def run(
     night: Night,
     parts: Mapping[str, Part],
-    progress: Callable[[Done], None] = lambda done: None,
-) -> list[Done]:
+    progress: Callable[[DoneRecord], None] = lambda done: None,
+) -> list[DoneRecord]:
     """Run the parts that the journal does not have yet, even if one of them fails."""
     found = []
     for name, part in parts.items():
-        kept = night.journal.once(f"part-{name}", partial(_attempt, name, part, night))
-        problems = [Problem(**problem) for problem in kept.pop("problems")]
-        found.append(Done(**kept, problems=problems))
+        make = partial(_attempt, name, part, night)
+        read = partial(documents.load, kind=DoneRecord)
+        found.append(night.journal.once(f"part-{name}", make, read))
         progress(found[-1])
     return found
 
 
-def _attempt(name: str, part: Part, night: Night) -> dict[str, Any]:
+def _attempt(name: str, part: Part, night: Night) -> DoneRecord:
+    state: PartState
     start = time.monotonic()
     try:
         result = part(night)
@@ -46,19 +57,22 @@ def _attempt(name: str, part: Part, night: Night) -> dict[str, Any]:
         told = in_short(error)
         result = Result(told, [Problem(name, "", "", "part", told)])
         state = "broken"
-    done = Done(
-        name,
-        "skipped" if result.skipped else state,
-        result.skipped or result.required or result.told,
-        time.monotonic() - start,
-        result.problems,
-        result.notes,
-        bool(result.required),
+    return DoneRecord(
+        name=name,
+        state="skipped" if result.skipped else state,
+        told=result.skipped or result.required or result.told,
+        seconds=time.monotonic() - start,
+        problems=list(result.problems),
+        notes=list(result.notes),
+        lacking=bool(result.required),
     )
-    return asdict(done)
 
 
-def report(parts: Sequence[Done], previous: Sequence[Problem]) -> Report:
+def report(
+    parts: Sequence[DoneRecord],
+    previous: Sequence[Problem],
+    notes: Sequence[str] = (),
+) -> Report:
     """Sort the problems: new since the previous night, known, and gone."""
     found = [problem for done in parts for problem in done.problems]
     before = {problem.key for problem in previous}
@@ -69,50 +83,51 @@ def report(parts: Sequence[Done], previous: Sequence[Problem]) -> Report:
         [problem for problem in found if problem.key in before],
         [problem for problem in previous if problem.key not in now],
         documents.surroundings(),
+        notes,
     )
 
 
-def problems_of(file: Path) -> list[Problem]:
-    """The problems in a previous night's document; empty if there is no such file.
+def problems_of(file: Path) -> tuple[list[Problem], list[str]]:
+    """The problems in a previous night's document, and a line for each damaged part.
 
-    Raises:
-        Unreadable: The document is damaged.
+    Both are empty if there is no such file. What cannot be compared counts as new.
     """
     if not file.exists():
-        return []
-    listed = documents.read(file)["records"]
+        return [], []
     try:
-        names = Problem.__dataclass_fields__
-        return [Problem(**{name: one[name] for name in names}) for one in listed]
-    except (KeyError, TypeError) as error:
-        raise Unreadable(f"{file}: not written by nightly ({error})") from None
+        found = documents.read(file, NIGHTLY)
+    except Unreadable as error:
+        return [], [f"{error}: nothing to compare with, all counts as new"]
+    return list(found.records), [f"{file}: {why}" for why in found.troubles]
 
 
 def write(found: Report, night: Night) -> None:
     """Write the document, the XML and the summary; each file is replaced atomically."""
     new = {problem.key for problem in found.new}
     rows = [
-        {**asdict(problem), "new": problem.key in new}
+        ProblemRecord(*problem.key, problem.told, new=problem.key in new)
         for problem in (*found.new, *found.known)
     ]
-    parts = [
-        {"name": d.name, "state": d.state, "told": d.told, "seconds": d.seconds}
-        for d in found.parts
-    ]
-    summary = {
-        "parts": parts,
-        "new": len(found.new),
-        "known": len(found.known),
-        "gone": [asdict(problem) for problem in found.gone],
-    }
-    judged = night.journal.path("agree")
-    agreement = documents.read(judged) if judged.exists() else None
-    documents.replace_file(night.folder / "junit.xml", junit(found, agreement))
+    summary = NightlySummary(
+        parts=[PartRecord(d.name, d.state, d.told, d.seconds) for d in found.parts],
+        new=len(found.new),
+        known=len(found.known),
+        gone=list(found.gone),
+    )
+    documents.replace_file(night.folder / "junit.xml", junit(found, _judged(night)))
     documents.replace_file(night.folder / "summary.md", markdown(found))
     documents.write(
         documents.document(rows, summary, found.environment),
         night.folder / "nightly.json",
     )
+
+
+def _judged(night: Night) -> Judged | None:
+    """Tonight's verdicts, if that part was done."""
+    try:
+        return documents.read(night.journal.path("agree"), AGREE)
+    except Unreadable:
+        return None
 
 
 def key_of(night_options: Mapping[str, Any], root: Path = ROOT) -> dict[str, Any]:

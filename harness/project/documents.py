@@ -1,63 +1,78 @@
-"""The one document that every command writes, and how it is kept whole.
+"""The one document that every command writes: encoded, decoded and kept whole here.
 
-Schema 1: {"schema": 1, "environment": {...}, "summary": {...}, "records": [...]}.
-Strict JSON: what is not a finite number is null. A file is replaced atomically, so
-that an interrupted run or a full disk leaves the old one as it was.
+Schema 1: {"schema": 1, "environment": {...}, "summary": {...}, "records": [...]}, with
+the types of `harness.project.records`. Strict JSON: what is not a finite number is
+null. A file is replaced atomically, so that an interrupted run or a full disk leaves
+the old one as it was. Reading collects what is wrong: an odd record costs itself.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
-import json
-import math
 import os
 import platform
+import stat
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from harness.project import git
 from harness.project.git import NoCommit
 from harness.project.paths import ROOT
+from harness.project.records import Environment, Kind, Record, Summary
 
 SCHEMA = 1
+
+#: Bytes of a file that is read: four times the longest document, the agreement of all
+#: ops in four precisions. What is longer is not ours, and would fill the memory.
+LONGEST = 64 << 20
+
+T = TypeVar("T")
+Fields = TypeVar("Fields", bound=msgspec.Struct)  # all of which have defaults
 
 
 class Unreadable(Exception):
     """A file that is no document of ours: missing, cut short, or of a newer schema."""
 
 
+@dataclass
+class Document(Generic[Record, Summary]):
+    """A document; `troubles` has a line for each part of it that could not be read."""
+
+    environment: Environment
+    summary: Summary
+    records: list[Record]
+    troubles: tuple[str, ...] = ()
+
+
 def document(
-    records: Sequence[Mapping[str, Any]],
-    summary: Mapping[str, Any],
-    environment: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+    records: Iterable[Record], summary: Summary, environment: Environment | None = None
+) -> Document[Record, Summary]:
     """Records with the circumstances in which they were made."""
-    return {
-        "schema": SCHEMA,
-        "environment": dict(environment or surroundings()),
-        "summary": dict(summary),
-        "records": [dict(record) for record in records],
-    }
+    return Document(environment or surroundings(), summary, list(records))
 
 
-def surroundings() -> dict[str, Any]:
+def surroundings() -> Environment:
     """Machine, commit and versions, without any path or host name."""
     commit, dirty = _commit()
-    return {
-        "machine": machine_name(),
-        "cpu": _processor(),
-        "cores": os.cpu_count() or 1,
-        "system": platform.system(),
-        "python": platform.python_version(),
-        "commit": commit,
-        "dirty": dirty,
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat("T", "seconds"),
-    }
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return Environment(
+        machine=machine_name(),
+        cpu=_processor(),
+        cores=os.cpu_count() or 1,
+        system=platform.system(),
+        python=platform.python_version(),
+        commit=commit,
+        dirty=dirty,
+        date=now.isoformat("T", "seconds"),
+    )
 
 
 def _processor() -> str:
@@ -83,24 +98,53 @@ def _commit() -> tuple[str, bool]:
     return commit, bool(git.changed_files(ROOT, (".", ":!results"), untracked="no"))
 
 
-def strict(value: Any) -> Any:
-    """The same data with null for what is not finite, tuples as lists."""
-    if isinstance(value, (str, int, type(None))):  # first, for most of it is that
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(k): strict(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [strict(v) for v in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return strict(dataclasses.asdict(value))
-    return value
+# Writing ------------------------------------------------------------------------
+
+
+def plain(content: Document[Any, Any]) -> dict[str, Any]:
+    """A document in builtin types."""
+    told = {
+        "schema": SCHEMA,
+        "environment": content.environment,
+        "summary": content.summary,
+        "records": content.records,
+    }
+    found: dict[str, Any] = msgspec.to_builtins(told, enc_hook=_builtin)
+    return found
 
 
 def dumps(content: Any) -> str:
-    """Strict JSON, one record a line where there are records."""
-    return json.dumps(strict(content), indent=1, allow_nan=False, ensure_ascii=False)
+    """Strict JSON of builtin types, records or a whole document, indented."""
+    return msgspec.json.format(compact(content), indent=1)
+
+
+def compact(content: Any) -> str:
+    """The same in one line."""
+    content = plain(content) if isinstance(content, Document) else content
+    try:
+        return msgspec.json.encode(content, enc_hook=_builtin).decode()
+    except UnicodeEncodeError:  # half a surrogate pair, in a framework's message
+        content = _legal(msgspec.to_builtins(content, enc_hook=_builtin))
+        return msgspec.json.encode(content).decode()
+
+
+def _builtin(value: Any) -> Any:
+    """NumPy's scalars, and mappings of other types, as what JSON has."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is of no type that JSON has")
+
+
+def _legal(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_legal(one) for one in value]
+    if isinstance(value, dict):
+        return {_legal(key): _legal(one) for key, one in value.items()}
+    return value
 
 
 def write(content: Any, target: str | Path) -> None:
@@ -132,22 +176,178 @@ def replace_file(target: Path, text: str) -> None:
         raise
 
 
-def read(source: str | Path) -> dict[str, Any]:
-    """A document that `write` wrote.
+# Reading ------------------------------------------------------------------------
+
+#: What a decoder raises over JSON that is damaged, too deep or of another type.
+_FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+_Fields = dict[str, msgspec.Raw]
+
+
+def bytes_of(source: str | Path) -> bytes:
+    """A whole file, if it is a regular one and not too long; a pipe is not waited for.
 
     Raises:
-        Unreadable: the file is missing, cut short, not ours, or of a newer schema.
+        Unreadable: it is none, or the system refuses.
     """
     try:
-        content = json.loads(Path(source).read_text(encoding="utf-8"))
+        opened = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(opened, "rb") as file:
+            about = os.fstat(opened)
+            if not stat.S_ISREG(about.st_mode):
+                raise Unreadable(f"{source}: not a regular file")
+            if about.st_size > LONGEST:
+                size, most = (f"{n / (1 << 20):.0f}" for n in (about.st_size, LONGEST))
+                raise Unreadable(f"{source}: {size} MB long, {most} are read at most")
+            return file.read()
     except FileNotFoundError:
         raise Unreadable(f"{source}: no such file") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise Unreadable(f"{source}: not readable as JSON ({error})") from None
-    if not isinstance(content, dict) or "schema" not in content:
-        raise Unreadable(f"{source}: no gradwatch document (it has no schema)")
-    if content["schema"] != SCHEMA:
-        raise Unreadable(
-            f"{source}: schema {content['schema']}, this version reads {SCHEMA}"
+    except OSError as error:
+        raise Unreadable(f"{source}: {error.strerror or error}") from None
+
+
+def decoded(content: bytes | msgspec.Raw, kind: type[T], source: str | Path) -> T:
+    """JSON as one value of a type.
+
+    Raises:
+        Unreadable: it is damaged or of another type; the message begins with `source`.
+    """
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except _FAULTS as error:
+        raise Unreadable(f"{source}: {_why(error)}") from None
+
+
+def _why(error: Exception) -> str:
+    """What is wrong with some JSON, in a line; it never has the whole of a value."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    told = " ".join(str(error).split())[:200]
+    if isinstance(error, msgspec.ValidationError):
+        return told
+    return f"not readable as JSON ({told})"
+
+
+def load(source: str | Path, kind: type[T]) -> T:
+    """A whole JSON file as one value of a type.
+
+    Raises:
+        Unreadable: the file is missing, damaged, too long, or of another type.
+    """
+    return decoded(bytes_of(source), kind, source)
+
+
+def read(source: str | Path, kind: Kind[Record, Summary]) -> Document[Record, Summary]:
+    """A document that `write` wrote, and what of it could not be read.
+
+    Raises:
+        Unreadable: the file is missing, damaged as a whole, or of another schema.
+    """
+    return Parts.of(source).document(kind)
+
+
+def read_whole(
+    source: str | Path, kind: Kind[Record, Summary]
+) -> Document[Record, Summary]:
+    """A document all of which is sound.
+
+    Raises:
+        Unreadable: any part of it is not.
+    """
+    found = read(source, kind)
+    if found.troubles:
+        raise Unreadable(f"{source}: {found.troubles[0]}")
+    return found
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A document of which only the outermost shape has been read."""
+
+    source: str
+    environment: msgspec.Raw
+    summary: msgspec.Raw
+    records: list[msgspec.Raw]
+
+    @classmethod
+    def of(cls, source: str | Path) -> Parts:
+        """Read a file as far as to know that it is a document.
+
+        Raises:
+            Unreadable: it is missing, damaged as a whole, or of another schema.
+        """
+        found = load(source, _Fields)
+        if "schema" not in found:
+            raise Unreadable(f"{source}: no gradwatch document (it has no schema)")
+        schema = bytes(found["schema"]).decode(errors="replace").strip()
+        if schema != str(SCHEMA):
+            told = f"schema {schema[:20]}, this version reads {SCHEMA}"
+            raise Unreadable(f"{source}: {told}")
+        if "environment" not in found:
+            raise Unreadable(f"{source}: it lacks an environment")
+        listed = found.get("records", msgspec.Raw(b"null"))
+        records = decoded(listed, list[msgspec.Raw], f"{source}: records")
+        summary = found.get("summary", msgspec.Raw(b"{}"))
+        return cls(str(source), found["environment"], summary, records)
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """Names of the fields of the first record that has any."""
+        for record in self.records:
+            with contextlib.suppress(Unreadable):
+                return frozenset(decoded(record, _Fields, self.source))
+        return frozenset()
+
+    def document(self, kind: Kind[Record, Summary]) -> Document[Record, Summary]:
+        """All of it that is sound, and a line for each fault.
+
+        Raises:
+            Unreadable: the environment is none: nobody knows what was measured.
+        """
+        place = f"{self.source}: environment"
+        decoded(self.environment, _Fields, place)
+        environment, unknown = _sound_fields(
+            self.environment, Environment, "environment"
         )
-    return content
+        records, faults = _sound(self.records, kind.record)
+        summary, odd = _sound_fields(self.summary, kind.summary, "summary")
+        return Document(environment, summary, records, (*unknown, *faults, *odd))
+
+
+def _sound(
+    listed: Sequence[msgspec.Raw], kind: type[Record]
+) -> tuple[list[Record], list[str]]:
+    """The records that are of the type, and how many are not, for each reason."""
+    decoder, found, faults = msgspec.json.Decoder(kind), list[Record](), Counter[str]()
+    for raw in listed:
+        try:
+            found.append(decoder.decode(raw))
+        except _FAULTS as error:
+            faults[_why(error)] += 1
+    return found, [
+        f"{count} of {len(listed)} records are not read: {why}"
+        for why, count in faults.items()
+    ]
+
+
+def _sound_fields(
+    content: msgspec.Raw, kind: type[Fields], name: str
+) -> tuple[Fields, list[str]]:
+    """A part of a document without its damaged fields, and a line for each of them."""
+    with contextlib.suppress(Unreadable):
+        return decoded(content, kind, ""), []
+    try:
+        found = decoded(content, _Fields, name)
+    except Unreadable as error:
+        return kind(), [str(error)]
+    sound, faults = dict[str, Any](), list[str]()
+    for about in msgspec.structs.fields(kind):
+        if about.encode_name in found:
+            place = f"{name}: {about.encode_name}"
+            try:
+                value = decoded(found[about.encode_name], about.type, place)
+            except Unreadable as error:
+                faults.append(str(error))
+            else:
+                sound[about.name] = value
+    return kind(**sound), faults

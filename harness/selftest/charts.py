@@ -13,6 +13,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from harness.project.records import Detection, FalseAlarms, SelftestSummary
 from harness.selftest.scoring import JUDGES
 
 # Okabe and Ito's colours, told apart by any eye; the judge is black and in front.
@@ -31,7 +32,7 @@ SETTINGS: Any = {"font.size": 9, "svg.hashsalt": "gradwatch", "svg.fonttype": "n
 _SHOWN = ("float64", "float32")
 
 
-def chart_detection(summary: Mapping[str, Any], target: Path) -> None:
+def chart_detection(summary: SelftestSummary, target: Path) -> None:
     """Share caught by effect, for float64 and float32, and share falsely accused.
 
     Raises:
@@ -42,8 +43,8 @@ def chart_detection(summary: Mapping[str, Any], target: Path) -> None:
         figure = Figure(figsize=(10.5, 4), layout="constrained")
         left, middle, right = figure.subplots(1, 3, width_ratios=(5, 3.4, 3))
         for ax, dtype in zip((left, middle), _SHOWN, strict=True):
-            _caught(ax, dtype, summary["detection"])
-        _accused(right, summary["false_alarms"])
+            _caught(ax, dtype, summary.detection)
+        _accused(right, summary.false_alarms)
         left.set_ylabel("planted errors caught, %")
         handles, labels = left.get_legend_handles_labels()
         place: Any = {"loc": "outside lower center", "ncols": 4, "frameon": False}
@@ -58,26 +59,26 @@ def write_figure(figure: Figure, target: Path) -> None:
     figure.savefig(target, dpi=200, metadata=metadata)
 
 
-def _caught(ax: Axes, dtype: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    numeric = [r for r in rows if r["dtype"] == dtype and r["effect"] != "structure"]
+def _caught(ax: Axes, dtype: str, rows: Sequence[Detection]) -> None:
+    numeric = [r for r in rows if r.dtype == dtype and r.effect != "structure"]
     shown = numeric[::-1]
     for judge, line in _LINES.items():
-        known = [(i, r["caught"]) for i, r in enumerate(shown) if judge in r["caught"]]
+        known = [(i, r.caught) for i, r in enumerate(shown) if judge in r.caught]
         if known:
             places, shares = [i for i, _ in known], [100 * c[judge] for _, c in known]
             front = 3 if judge == JUDGES[0] else 2
             ax.plot(places, shares, label=judge, zorder=front, **line)
-    names = [r["effect"].replace(" to ", "\nto ") for r in shown]
+    names = [r.effect.replace(" to ", "\nto ") for r in shown]
     ax.set_xticks(range(len(shown)), names)
     ax.set(title=dtype, xlabel="relative effect of the error", ylim=(-4, 104))
     ax.grid(axis="y", alpha=0.3)
 
 
-def _accused(ax: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
+def _accused(ax: Axes, rows: Sequence[FalseAlarms]) -> None:
     """Bars of two shades: one for each precision."""
     for i, (dtype, shade) in enumerate(zip(_SHOWN, ("0.25", "0.75"), strict=True)):
         found: Mapping[str, float] = next(
-            (r["accused"] for r in rows if r["dtype"] == dtype), {}
+            (r.accused for r in rows if r.dtype == dtype), {}
         )
         places = [k + 0.4 * i - 0.2 for k, judge in enumerate(JUDGES) if judge in found]
         values = [100 * found[judge] for judge in JUDGES if judge in found]

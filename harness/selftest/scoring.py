@@ -10,13 +10,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 from harness.judging import known
 from harness.judging.cases import Trial
 from harness.judging.rounding import PRECISIONS
+from harness.project.records import (
+    Detection,
+    FalseAlarms,
+    MissRecord,
+    PlantedRecord,
+    finite,
+)
 from harness.selftest.examine import JUDGE, Alarm, Run
 from harness.selftest.rivals import COMPARISONS, GRADCHECKS
 
@@ -100,14 +107,12 @@ def matters(trial: Trial, run: Run) -> bool:
 
 def listed(trial: Trial, alarm: Alarm, entries: Sequence[known.Known]) -> bool:
     """Whether a rejected tensor is a framework defect that an entry lists."""
-    record = {
-        "op": trial.problem.op.name,
-        "case": trial.name,
-        "backend": alarm.backend,
-        "framework_version": alarm.version,
-        "tensor": alarm.tensor,
-    }
-    return any(k.covers(record) and k.verdict == alarm.verdict for k in entries)
+    op, case = trial.problem.op.name, trial.name
+    return any(
+        entry.verdict == alarm.verdict
+        and entry.names(op, alarm.backend, alarm.version, case, alarm.tensor)
+        for entry in entries
+    )
 
 
 # Tables -----------------------------------------------------------------------------
@@ -132,7 +137,7 @@ def bands(dtype: str) -> list[str]:
     return ["structure", f"over {edges[0]}", *between, f"up to {edges[-1]}"]
 
 
-def detection(score: Score) -> list[dict[str, Any]]:
+def detection(score: Score) -> list[Detection]:
     """The share of errors caught, by precision, effect and judge."""
     asked: Counter[tuple[str, str, str]] = Counter()
     caught: Counter[tuple[str, str, str]] = Counter()
@@ -142,19 +147,19 @@ def detection(score: Score) -> list[dict[str, Any]]:
         asked.update((*row, judge) for judge in run.asked)
         caught.update((*row, judge) for judge in run.accused_by)
     return [
-        {
-            "dtype": dtype,
-            "effect": effect,
-            "runs": asked[dtype, effect, JUDGE],
-            "caught": _shares(caught, asked, (dtype, effect)),
-        }
+        Detection(
+            dtype=dtype,
+            effect=effect,
+            runs=asked[dtype, effect, JUDGE],
+            caught=_shares(caught, asked, (dtype, effect)),
+        )
         for dtype in BANDS
         for effect in bands(dtype)
         if asked[dtype, effect, JUDGE]
     ]
 
 
-def accusations(score: Score, entries: Sequence[known.Known]) -> list[dict[str, Any]]:
+def accusations(score: Score, entries: Sequence[known.Known]) -> list[FalseAlarms]:
     """The share of right tensors rejected, by precision and judge."""
     asked: Counter[tuple[str, str]] = Counter()
     caught: Counter[tuple[str, str]] = Counter()
@@ -164,11 +169,11 @@ def accusations(score: Score, entries: Sequence[known.Known]) -> list[dict[str, 
         asked.update((trial.problem.dtype, judge) for judge in alarm.asked)
         caught.update((trial.problem.dtype, judge) for judge in alarm.accused_by)
     return [
-        {
-            "dtype": dtype,
-            "tensors": asked[dtype, JUDGE],
-            "accused": _shares(caught, asked, (dtype,)),
-        }
+        FalseAlarms(
+            dtype=dtype,
+            tensors=asked[dtype, JUDGE],
+            accused=_shares(caught, asked, (dtype,)),
+        )
         for dtype in BANDS
         if asked[dtype, JUDGE]
     ]
@@ -232,40 +237,45 @@ def why_missed(run: Run) -> str:
 # Records ----------------------------------------------------------------------------
 
 
-def records(score: Score) -> list[dict[str, Any]]:
+def records(score: Score) -> list[PlantedRecord | MissRecord]:
     """A record for each planted error and precision, then one for each missed error."""
     grouped: dict[tuple[str, str, str], list[tuple[Trial, Run]]] = {}
     for trial, run in score.runs:
         key = trial.problem.op.name, run.mistake, trial.problem.dtype
         grouped.setdefault(key, []).append((trial, run))
     counts = [_counts(key, members) for key, members in sorted(grouped.items())]
-    misses = [
-        {
-            "record": "miss",
-            "op": trial.problem.op.name,
-            "case": trial.name,
-            "dtype": trial.problem.dtype,
-            **asdict(run),
-            "reason": why_missed(run),
-        }
-        for trial, run in score.missed
-    ]
-    return counts + misses
+    return [*counts, *(_miss(trial, run) for trial, run in score.missed)]
+
+
+def _miss(trial: Trial, run: Run) -> MissRecord:
+    return MissRecord(
+        op=trial.problem.op.name,
+        case=trial.name,
+        dtype=trial.problem.dtype,
+        mistake=run.mistake,
+        kind=run.kind,
+        effect=finite(run.effect),
+        reach=finite(run.reach),
+        ratio=finite(run.ratio),
+        limit=finite(run.limit),
+        accused_by=list(run.accused_by),
+        asked=list(run.asked),
+        reason=why_missed(run),
+    )
 
 
 def _counts(
     key: tuple[str, str, str], members: Sequence[tuple[Trial, Run]]
-) -> dict[str, Any]:
+) -> PlantedRecord:
     counted = [run for trial, run in members if matters(trial, run)]
     op, mistake, dtype = key
-    return {
-        "record": "planted",
-        "op": op,
-        "mistake": mistake,
-        "dtype": dtype,
-        "runs": len(members),
-        "silent": sum(run.kind == "silent" for _, run in members),
-        "counted": len(counted),
-        "asked": Counter(judge for run in counted for judge in run.asked),
-        "caught": Counter(judge for run in counted for judge in run.accused_by),
-    }
+    return PlantedRecord(
+        op=op,
+        mistake=mistake,
+        dtype=dtype,
+        runs=len(members),
+        silent=sum(run.kind == "silent" for _, run in members),
+        counted=len(counted),
+        asked=dict(Counter(judge for run in counted for judge in run.asked)),
+        caught=dict(Counter(judge for run in counted for judge in run.accused_by)),
+    )

@@ -19,6 +19,7 @@ from typing import Any
 from harness.judging.cases import Trial
 from harness.judging.reference import reference
 from harness.project.paths import ROOT
+from harness.project.records import CompareRecord, Phase
 from harness.timing.interleave import interleave
 from harness.timing.intervals import FEWEST, Estimate, pairs_needed, resampled
 from harness.timing.remote import Line, Remote, RemoteTimer, prepare_steps
@@ -32,8 +33,6 @@ from impls.catalogue import framework_of
 PAIRS = 16  # process pairs by default: a spread of 5.5 % in one pair turns into 1.5 %
 SAMPLED = 0.5 * PAIRS  # seconds by default for so many; to start them takes five times
 WITHIN = 0.04  # of 1, in 95 % of comparisons: what the pairs needed are counted for
-
-Record = dict[str, Any]
 
 
 class WrongGradient(Died):
@@ -63,7 +62,7 @@ class Plan:
     """What is compared and for how long: `budget` is seconds for all pairs together."""
 
     trial: Trial
-    phase: str
+    phase: Phase
     budget: float
     pairs: int = PAIRS
     device: str = "cpu"
@@ -71,7 +70,7 @@ class Plan:
     seed: int = 0
 
 
-def compare_sides(a: Side, b: Side, plan: Plan) -> Record:
+def compare_sides(a: Side, b: Side, plan: Plan) -> CompareRecord:
     """B against A in turn: how many times as long B takes, with its interval.
 
     In one process where both can live in one, which is the sharpest. Otherwise in
@@ -85,18 +84,18 @@ def compare_sides(a: Side, b: Side, plan: Plan) -> Record:
     """
     started = time.monotonic()
     found = (_in_one_process if a.beside(b) else _in_pairs)(a, b, plan)
-    return {
-        "a": a.name,
-        "b": b.name,
-        "op": plan.trial.problem.op.name,
-        "case": plan.trial.case,
-        "backend": a.backend if a.backend == b.backend else "",
-        "device": plan.device,
-        "dtype": plan.trial.problem.dtype,
-        "phase": plan.phase,
+    return CompareRecord(
+        a=a.name,
+        b=b.name,
+        op=plan.trial.problem.op.name,
+        case=plan.trial.case,
+        backend=a.backend if a.backend == b.backend else "",
+        device=plan.device,
+        dtype=plan.trial.problem.dtype,
+        phase=plan.phase,
         **found,
-        "seconds": time.monotonic() - started,
-    }
+        seconds=time.monotonic() - started,
+    )
 
 
 def _check(line: Line, side: Side, plan: Plan) -> None:
@@ -109,7 +108,7 @@ def _check(line: Line, side: Side, plan: Plan) -> None:
         raise WrongGradient(f"{side.backend} of {side.name} is wrong: {why}")
 
 
-def _in_one_process(a: Side, b: Side, plan: Plan) -> Record:
+def _in_one_process(a: Side, b: Side, plan: Plan) -> dict[str, Any]:
     with contextlib.closing(Line(a.framework, threads=plan.threads)) as line:
         for side in dict.fromkeys((a, b)):
             _check(line, side, plan)
@@ -122,7 +121,7 @@ def _in_one_process(a: Side, b: Side, plan: Plan) -> Record:
     return _told(ratio, noise, 1, told["medians"], told["short"])
 
 
-def _in_pairs(a: Side, b: Side, plan: Plan) -> Record:
+def _in_pairs(a: Side, b: Side, plan: Plan) -> dict[str, Any]:
     order = random.Random(plan.seed)
     found = [_one_pair(a, b, plan, order, i == 0) for i in range(plan.pairs)]
     ratios = [math.log(pair.ratio.value) for pair in found]
@@ -183,7 +182,7 @@ def _estimate(told: Sequence[float], count: int, level: float) -> Estimate:
 
 def _told(
     ratio: Estimate, noise: Estimate, pairs: int, medians: Sequence[float], short: str
-) -> Record:
+) -> dict[str, Any]:
     return {
         "ratio": ratio.value,
         "low": ratio.low,

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any
 
+from harness.project.documents import Document
 from harness.project.markdown import cell
+from harness.project.records import CompareRecord, CompareSummary
 
 SHOWN = 10
 
+Comparisons = Document[CompareRecord, CompareSummary]
 
-def compared(document: Mapping[str, Any]) -> str:
+
+def compared(document: Comparisons) -> str:
     """The rows of a `gradwatch compare`, those that differ first."""
-    rows = sorted(document["records"], key=lambda r: (_quiet(r), -abs(r["ratio"] - 1)))
+    rows = sorted(document.records, key=lambda r: (_quiet(r), -abs(r.ratio - 1)))
     failed = [f"- not compared: {cell(why)}" for why in _failed(document)]
     if not rows:
         return "\n".join(
@@ -21,14 +23,14 @@ def compared(document: Mapping[str, Any]) -> str:
         )
     counts: dict[str, int] = defaultdict(int)
     for row in rows:
-        counts[row["verdict"]] += 1
+        counts[row.verdict] += 1
     told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    lines = [f"**{rows[0]['b']} against {rows[0]['a']}**: {told}", ""]
+    lines = [f"**{rows[0].b} against {rows[0].a}**: {told}", ""]
     lines += ["| op | size | phase | backend | ratio | 95 % | verdict |"]
     lines += ["|---|---|---|---|--:|---|---|"]
     lines += [
-        f"| {r['op']} | {r['case']} | {r['phase']} | {r['backend']} | {r['ratio']:.3f}"
-        f" | {r['low']:.3f} to {r['high']:.3f} | {r['verdict']} |"
+        f"| {r.op} | {r.case} | {r.phase} | {r.backend} | {r.ratio:.3f}"
+        f" | {r.low:.3f} to {r.high:.3f} | {r.verdict} |"
         for r in rows[: 3 * SHOWN]
     ]
     left = len(rows) - 3 * SHOWN
@@ -36,9 +38,9 @@ def compared(document: Mapping[str, Any]) -> str:
     return "\n".join([*lines, *([""] if failed else []), *failed]) + "\n"
 
 
-def _failed(document: Mapping[str, Any]) -> list[str]:
-    return list(document["summary"].get("failed", []))[:SHOWN]
+def _failed(document: Comparisons) -> list[str]:
+    return document.summary.failed[:SHOWN]
 
 
-def _quiet(row: Mapping[str, Any]) -> bool:
-    return row["verdict"] not in ("slower", "faster")
+def _quiet(row: CompareRecord) -> bool:
+    return row.verdict not in ("slower", "faster")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from harness.judging.cases import Trial
+from harness.project.records import Phase, TimeRecord
 from harness.timing.interleave import interleave
 from harness.timing.remote import Line, Remote, RemoteTimer, prepare_steps
 from harness.timing.samples import Samples
@@ -20,9 +21,7 @@ from harness.timing.work import Work, work
 from harness.workers.process import Died
 from impls.catalogue import framework_of
 
-Record = dict[str, Any]
-
-PHASES = ("forward", "backward")
+PHASES: tuple[Phase, ...] = ("forward", "backward")
 
 
 KEPT = 200  # samples in a record, evenly spread over those taken
@@ -36,7 +35,7 @@ def time_trial(
     device: str = "cpu",
     budget: float,
     seed: int = 0,
-) -> tuple[list[Record], dict[str, str]]:
+) -> tuple[list[TimeRecord], dict[str, str]]:
     """Time both phases of a trial on backends that agree, all of them in turn.
 
     Args:
@@ -73,16 +72,23 @@ def time_trial(
     samples = interleave(runs, budget=budget, timer=RemoteTimer(), seed=seed)
     least = work(trial.problem)
     records = [
-        {
-            **_place(trial, name, device, line_of[0].facts),
-            "phase": phase,
+        TimeRecord(
+            op=trial.problem.op.name,
+            case=trial.case,
+            backend=name,
+            framework=framework_of(name),
+            framework_version=line_of[0].facts["version"],
+            threads=line_of[0].facts["threads"],
+            device=device,
+            dtype=trial.problem.dtype,
+            phase=phase,
             **_figures(samples[f"{name} {phase}"], least[phase].bytes),
-            "warm_seconds": _median(samples.get(f"{name} {phase} warm")),
-            "first": line_of[1]["first"][name],
-            "peak_bytes": _seen(line_of[1]["peak"][name], least["backward"]),
-            "bytes": least[phase].bytes,
-            "flops": least[phase].flops,
-        }
+            warm_seconds=_median(samples.get(f"{name} {phase} warm")),
+            first=line_of[1]["first"][name],
+            peak_bytes=_seen(line_of[1]["peak"][name], least["backward"]),
+            bytes=least[phase].bytes,
+            flops=least[phase].flops,
+        )
         for name, line_of in ready.items()
         for phase in PHASES
     ]
@@ -99,20 +105,8 @@ def _seen(peak: int | None, backward: Work) -> int | None:
     return peak if peak is not None and peak >= backward.out else None
 
 
-def _place(trial: Trial, backend: str, device: str, facts: Mapping[str, Any]) -> Record:
-    return {
-        "op": trial.problem.op.name,
-        "case": trial.case,
-        "backend": backend,
-        "framework": framework_of(backend),
-        "framework_version": facts["version"],
-        "threads": facts["threads"],
-        "device": device,
-        "dtype": trial.problem.dtype,
-    }
-
-
-def _figures(samples: Samples, moved: int) -> Record:
+def _figures(samples: Samples, moved: int) -> dict[str, Any]:
+    """The fields of a record that samples fill."""
     interval = samples.interval
     spread = np.linspace(0, len(samples.seconds) - 1, min(KEPT, len(samples.seconds)))
     return {

@@ -13,17 +13,24 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from harness.history.asv_results import Entry, Series
 from harness.history.changepoints import LASTING, Change, find_changes
 from harness.project import git
 from harness.project.documents import Unreadable
 from harness.project.paths import ROOT
+from harness.project.records import (
+    AlertKind,
+    AlertRecord,
+    AlertState,
+    Phase,
+    finite,
+)
 from harness.watch.budget import Rules, creep
 
-STATES = ("confirmed", "suspected", "cleared", "accepted")
-PHASES = {"time_forward": "forward", "time_backward": "backward"}
+STATES: tuple[AlertState, ...] = get_args(AlertState)
+PHASES: dict[str, Phase] = {"time_forward": "forward", "time_backward": "backward"}
 
 #: Runs by which the position of a step can be wrong; the mean is 0.3 (docs/changes.md).
 OFF = 1
@@ -48,7 +55,7 @@ class Alert:
     """
 
     series: Series
-    kind: str
+    kind: AlertKind
     good: str
     commit: str
     candidates: int
@@ -58,7 +65,7 @@ class Alert:
     high: float
     confidence: float
     worse: bool
-    state: str
+    state: AlertState
     why: str = ""
     fails: bool = False
 
@@ -68,7 +75,7 @@ class Alert:
         step = self.kind == "step"
         return f"at {self.commit[:10]}" if step else f"since {self.good[:10]}"
 
-    def settled(self, state: str, why: str) -> Alert:
+    def settled(self, state: AlertState, why: str) -> Alert:
         """This alert with a state that something other than the series decided."""
         fails = self.worse and state == "confirmed" and self.why != _SMALL
         return replace(self, state=state, why=why, fails=fails)
@@ -311,7 +318,7 @@ def named(series: Iterable[Series], name: str) -> list[Series]:
 
 def _has(series: Series, parts: Sequence[str]) -> bool:
     own = {series.benchmark, *series.benchmark.split("."), *series.parameters.values()}
-    own |= {PHASES.get(series.metric, ""), series.machine, series.environment}
+    own |= {str(PHASES.get(series.metric, "")), series.machine, series.environment}
     return set(parts) <= own
 
 
@@ -339,30 +346,30 @@ def repro(alert: Alert) -> str:
     return f"gradwatch compare {old} {new} {options}"
 
 
-def record(alert: Alert, order: Order) -> dict[str, Any]:
+def record(alert: Alert, order: Order) -> AlertRecord:
     """An alert as a record of a document; see docs/watch.md."""
     series = alert.series
-    return {
-        "series": series_name(series),
-        "machine": series.machine,
-        "environment": series.environment,
-        "op": series.op,
-        "backend": backend_of(series),
-        "metric": series.metric,
-        "unit": series.unit,
-        "kind": alert.kind,
-        "commit": alert.commit,
-        "subject": git.subject(alert.commit, order.root),
-        "range": f"{alert.good}..{alert.commit}",
-        "candidates": alert.candidates,
-        "relative_change": alert.relative_change,
-        "low": alert.low,
-        "high": alert.high,
-        "confidence": alert.confidence,
-        "worse": alert.worse,
-        "state": alert.state,
-        "suspected": alert.state == "suspected",
-        "fails": alert.fails,
-        "why": alert.why,
-        "repro": repro(alert),
-    }
+    return AlertRecord(
+        series=series_name(series),
+        machine=series.machine,
+        environment=series.environment,
+        op=series.op,
+        backend=backend_of(series),
+        metric=series.metric,
+        unit=series.unit,
+        kind=alert.kind,
+        commit=alert.commit,
+        subject=git.subject(alert.commit, order.root),
+        range=f"{alert.good}..{alert.commit}",
+        candidates=alert.candidates,
+        relative_change=finite(alert.relative_change),
+        low=finite(alert.low),
+        high=finite(alert.high),
+        confidence=finite(alert.confidence),
+        worse=alert.worse,
+        state=alert.state,
+        suspected=alert.state == "suspected",
+        fails=alert.fails,
+        why=alert.why,
+        repro=repro(alert),
+    )

@@ -9,17 +9,24 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from harness.history.asv_results import Series
 from harness.history.measure import Figures, NotMeasured, Stand, measure
 from harness.judging.cases import REGIMES, Trial, trial, trials
 from harness.project import documents, git
+from harness.project.documents import Unreadable
 from harness.project.paths import ROOT
+from harness.project.records import (
+    CONFIRMATIONS,
+    AlertState,
+    ConfirmationRecord,
+    NoSummary,
+    finite,
+)
 from harness.timing.compare import PAIRS, SAMPLED, Plan, Side, compare_sides
 from harness.watch.alerts import PHASES, Alert, backend_of, series_name
 from harness.workers.process import Died
@@ -125,7 +132,7 @@ def _timed(
         raise NotComparable(f"size {missing} no longer exists") from None
     except (Died, UnknownName) as reason:
         raise NotComparable(str(reason)) from None
-    return Ratio(compared["ratio"], compared["low"], compared["high"])
+    return Ratio(compared.ratio, compared.low, compared.high)
 
 
 def _measured(series: Series, trees: tuple[Path, Path]) -> Ratio:
@@ -187,8 +194,8 @@ def confirm(
     *,
     machine: str,
     root: Path = ROOT,
-    known: Mapping[str, Mapping[str, Any]] | None = None,
-    keep: Callable[[str, Mapping[str, Any]], None] = lambda key, figures: None,
+    known: Mapping[str, ConfirmationRecord] | None = None,
+    keep: Callable[[ConfirmationRecord], None] = lambda found: None,
     enough: Callable[[], bool] = lambda: False,
 ) -> Iterator[Alert]:
     """Yield each alert, with its state after both commits were measured again.
@@ -210,7 +217,9 @@ def confirm(
         elif alert.series.machine != machine:
             yield _still(alert, f"recorded on {alert.series.machine}, not here")
         elif known is not None and key_of(alert) in known:
-            yield _settled(alert, known[key_of(alert)])
+            found = known[key_of(alert)]
+            ends = (found.ratio, found.low, found.high)
+            yield _settled(alert, Ratio(*(math.inf if e is None else e for e in ends)))
         elif enough():
             yield _still(alert, "no time was left to compare")
         else:
@@ -218,7 +227,7 @@ def confirm(
 
 
 def _compared(
-    alert: Alert, compare: Compare, keep: Callable[[str, Mapping[str, Any]], None]
+    alert: Alert, compare: Compare, keep: Callable[[ConfirmationRecord], None]
 ) -> Alert:
     try:
         ratio = resolve(
@@ -226,13 +235,12 @@ def _compared(
         )
     except NotComparable as reason:
         return _still(alert, f"not compared: {reason}")
-    figures = {"ratio": ratio.value, "low": ratio.low, "high": ratio.high}
-    keep(key_of(alert), figures)
-    return _settled(alert, figures)
+    ends = (finite(one) for one in (ratio.value, ratio.low, ratio.high))
+    keep(ConfirmationRecord(key_of(alert), *ends))
+    return _settled(alert, ratio)
 
 
-def _settled(alert: Alert, figures: Mapping[str, Any]) -> Alert:
-    ratio = Ratio(figures["ratio"], figures["low"], figures["high"])
+def _settled(alert: Alert, ratio: Ratio) -> Alert:
     value, low, high = (
         f"{one:.3f}" if one < 10 else f"{one:.3g}"
         for one in (ratio.value, ratio.low, ratio.high)
@@ -247,7 +255,7 @@ def _settled(alert: Alert, figures: Mapping[str, Any]) -> Alert:
     return alert.settled(state, f"{summary}, not resolved, more likely no change")
 
 
-def state_after(ratio: Ratio, factor: float, before: str) -> str:
+def state_after(ratio: Ratio, factor: float, before: AlertState) -> AlertState:
     """The state of a change by a factor; if unresolved, the likelier of both."""
     real = ratio.is_like(factor)
     if real is None:
@@ -267,21 +275,33 @@ def key_of(alert: Alert) -> str:
 
 
 class Findings:
-    """The comparisons made so far, in a file that is rewritten after each one."""
+    """The comparisons made so far, in a file that is rewritten after each one.
+
+    `troubles` says what of the file cannot be read, or that it cannot be written.
+    """
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self.trouble = ""
-        self.known: dict[str, dict[str, Any]] = {}
+        self.troubles: list[str] = []
+        self.known: dict[str, ConfirmationRecord] = {}
         if file.exists():
-            listed: Iterable[dict[str, Any]] = documents.read(file)["records"]
-            self.known = {kept["key"]: kept for kept in listed}
+            self._read()
 
-    def keep(self, key: str, figures: Mapping[str, Any]) -> None:
+    def _read(self) -> None:
+        try:
+            found = documents.read(self.file, CONFIRMATIONS)
+        except Unreadable as error:
+            self.troubles.append(str(error))
+            return
+        self.troubles += (f"{self.file}: {why}" for why in found.troubles)
+        self.known = {one.key: one for one in found.records}
+
+    def keep(self, found: ConfirmationRecord) -> None:
         """Add a comparison; if it cannot be written, `trouble` says so."""
-        self.known[key] = {"key": key, **figures}
-        content = documents.document(list(self.known.values()), {})
+        self.known[found.key] = found
+        content = documents.document(self.known.values(), NoSummary())
         try:
             documents.write(content, self.file)
         except OSError as error:
-            self.trouble = f"{self.file.name} cannot be written: {error.strerror}"
+            why = f"{self.file.name} cannot be written: {error.strerror}"
+            self.troubles = [*self.troubles, *({why} - set(self.troubles))]

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from harness.history import asv_results
 from harness.history.asv_results import Series
 from harness.project import documents, git
+from harness.project.documents import Document
 from harness.project.paths import ROOT
+from harness.project.records import AlertRecord, WatchSummary
 from harness.timing.compare import SAMPLED
 from harness.watch.alerts import STATES, Alert, Order, off_branch_commits, record, watch
 from harness.watch.budget import rules
@@ -32,18 +33,18 @@ class Survey:
         """The alerts that make the exit code 1."""
         return [alert for alert in self.alerts if alert.fails]
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document[AlertRecord, WatchSummary]:
         """The document that `gradwatch watch --json` writes."""
         states = [alert.state for alert in self.alerts]
-        summary = {
-            "series": self.series,
-            "reference": self.order.reference[0],
-            "failing": len(self.failing),
-            "states": {state: states.count(state) for state in STATES},
-            "warnings": list(self.warnings),
-        }
-        records = [record(alert, self.order) for alert in self.alerts]
-        return documents.document(records, summary)
+        summary = WatchSummary(
+            series=self.series,
+            reference=self.order.reference[0],
+            failing=len(self.failing),
+            states={state: states.count(state) for state in STATES},
+            warnings=list(self.warnings),
+        )
+        found = [record(alert, self.order) for alert in self.alerts]
+        return documents.document(found, summary)
 
 
 def survey(
@@ -81,7 +82,7 @@ def survey(
                 enough=enough,
             )
         )
-    warnings += [findings.trouble] if findings.trouble else []
+    warnings += findings.troubles
     return Survey(order, len(series), alerts, warnings)
 
 

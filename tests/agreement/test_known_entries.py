@@ -6,30 +6,31 @@ from harness.agreement.findings import Finding, Site
 from harness.agreement.findings_page import page
 from harness.agreement.known_entries import Unconfirmed, announced
 from harness.judging.known import Known, as_expected, expected_verdict, gone
+from harness.project.records import AgreeRecord
 
 CASES = ["4x5", "3x1"]
 REGIMES = ["normal", "large", "ties"]
 
 
 def record(regime, case, verdict, dtype="float32"):
-    return {
-        "op": "log_softmax",
-        "regime": regime,
-        "case": f"log_softmax[{regime}-{case}-{dtype}]",
-        "dtype": dtype,
-        "backend": "oneflow_autograd",
-        "framework": "oneflow",
-        "framework_version": "0.9.0",
-        "tensor": "y",
-        "verdict": verdict,
-        "message": "",
-        "ratio": 24.0,
-        "limit": 17.0,
-        "radius": 1e-7,
-        "expected": 0.0,
-        "got": 1.4e-6,
-        "worst_index": [0, 0],
-    }
+    return AgreeRecord(
+        op="log_softmax",
+        regime=regime,
+        case=f"log_softmax[{regime}-{case}-{dtype}]",
+        dtype=dtype,
+        device="cpu",
+        backend="oneflow_autograd",
+        framework="oneflow",
+        framework_version="0.9.0",
+        tensor="y",
+        verdict=verdict,
+        ratio=24.0,
+        limit=17.0,
+        radius=1e-7,
+        expected=0.0,
+        got=1.4e-6,
+        worst_index=[0, 0],
+    )
 
 
 def run(*failing):
@@ -75,9 +76,10 @@ def test_what_fails_with_one_seed_alone_is_expected_and_not_gone_with_another(sp
     one, other = run(*ALWAYS, sporadic), run(*ALWAYS)
     known = entries(one, other)
     for records in (one, other):
-        told = [{**r, "expected_verdict": expected_verdict(r, known)} for r in records]
-        assert all(map(as_expected, told))
-        assert gone(told, known) == ()
+        for r in records:
+            r.expected_verdict = expected_verdict(r, known)
+        assert all(map(as_expected, records))
+        assert gone(records, known) == ()
 
 
 def test_a_defect_that_has_gone_is_noticed():

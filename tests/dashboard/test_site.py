@@ -237,9 +237,9 @@ def _odd_verdict(file: Path) -> None:
     invented.write_document(file, [odd], environment(1))
 
 
-def _lacks_ratio(file: Path) -> None:
+def _lacks_tensor(file: Path) -> None:
     record = agree_record("add", "numpy_graph")
-    del record["ratio"]
+    del record["tensor"]
     invented.write_document(file, [record], environment(1))
 
 
@@ -251,14 +251,14 @@ def _negative_time(file: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_foreign, "no gradwatch document"),
+        (_foreign, "Expected `object`, got `array`"),
         (_newer, "schema 2, this version reads 1"),
         (_cut, "not readable as JSON"),
-        (_no_records, "it has no environment or no list of records"),
+        (_no_records, "records: Expected `array`, got `int`"),
         (_binary, "not readable as JSON"),
-        (_odd_verdict, "1 of 1 records are not shown: the verdict 'splendid'"),
-        (_lacks_ratio, "1 of 1 records are not shown: ratio is missing"),
-        (_negative_time, "1 of 1 records are not shown: a time is not positive"),
+        (_odd_verdict, "1 of 1 records are not read: the verdict 'splendid'"),
+        (_lacks_tensor, "records are not read: Object missing required field `tensor`"),
+        (_negative_time, "1 of 1 records are not read: Expected `float` > 0.0"),
     ],
 )
 def test_a_damaged_document_is_named_and_the_rest_is_shown(
@@ -341,7 +341,7 @@ def test_a_damaged_finding_is_named(results: Path) -> None:
     (results / "findings" / "softmax-0001" / "finding.json").write_text("{")
     told = [f"{t.file}: {t.why}" for t in read_results(results).troubles]
     assert len(told) == 1
-    assert told[0].startswith("findings/softmax-0001: finding.json: not readable")
+    assert told[0].startswith("findings/softmax-0001: not readable as JSON")
 
 
 def test_a_document_may_say_little_of_where_it_was_made(results: Path) -> None:
@@ -349,7 +349,8 @@ def test_a_document_may_say_little_of_where_it_was_made(results: Path) -> None:
     about = {"date": "yesterday", "machine": None}
     invented.write_document(file, [agree_record("add", "numpy_graph")], about)
     text = said(written(results))
-    assert "unnamed Verdicts: yesterday, unknown commit" in text
+    assert "unnamed Verdicts: unknown date, unknown commit" in text
+    assert "environment: date: Expected `str` matching" in text
 
 
 # Writing -----------------------------------------------------------------------------

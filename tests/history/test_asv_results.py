@@ -12,7 +12,8 @@ from asv.runner import BenchmarkResult
 from harness.history import asv_results, import_times
 from harness.history.asv_results import OtherMachine, read
 from harness.history.import_times import Refused, add
-from harness.project.documents import Unreadable
+from harness.project.documents import Document, Unreadable
+from harness.project.records import Environment, TimeRecord, TimeSummary
 
 NAME = "bench_sizes.add.time_backward"
 BENCHMARK = {
@@ -241,12 +242,14 @@ def document(commit, **changed):
         "dtype": "float32",
         "phase": "backward",
         "seconds": 3e-6,
+        "low": 2e-6,
+        "high": 4e-6,
         "samples": [4e-6, 3e-6, 2e-6],
     }
-    return {
-        "environment": {**environment, **changed.pop("environment", {})},
-        "records": [{**timed, **changed}],
-    }
+    about = Environment(**{**environment, **changed.pop("environment", {})})
+    if "records" in changed:
+        return Document(about, TimeSummary(), changed["records"])
+    return Document(about, TimeSummary(), [TimeRecord(**{**timed, **changed})])
 
 
 def test_a_time_made_elsewhere_is_a_series_of_its_machine_and_versions(
@@ -300,7 +303,7 @@ def test_a_second_document_adds_to_the_first(folder, checkout):
         ({"environment": {"commit": "f" * 40}}, "not in this checkout"),
         ({"environment": {"versions": {}}}, "which version of torch"),
         ({"op": "nonsense"}, "is not a benchmark"),
-        ({"seconds": None}, "no times"),
+        ({"records": []}, "no times"),
     ],
     ids=["dirty", "no commit", "unknown commit", "no version", "op", "empty"],
 )

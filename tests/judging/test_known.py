@@ -3,18 +3,24 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from harness.judging import known
 from harness.judging.known import Known, as_expected, expected_verdict, gone
+from harness.project.records import AgreeRecord
 
-RECORD = {
-    "op": "batch_norm",
-    "case": "batch_norm[shifted-4x3-float64]",
-    "backend": "oneflow_autograd",
-    "framework_version": "0.9.0",
-    "tensor": "dx",
-    "verdict": "disagree",
-}
+RECORD = AgreeRecord(
+    op="batch_norm",
+    case="batch_norm[shifted-4x3-float64]",
+    regime="shifted",
+    backend="oneflow_autograd",
+    framework="oneflow",
+    framework_version="0.9.0",
+    device="cpu",
+    dtype="float64",
+    tensor="dx",
+    verdict="disagree",
+)
 ENTRY = Known(
     op="batch_norm",
     backend="oneflow_*",
@@ -27,13 +33,13 @@ ENTRY = Known(
 
 
 def expected(**changes):
-    record = {**RECORD, **changes}
-    return {**record, "expected_verdict": expected_verdict(record, [ENTRY])}
+    record = replace(RECORD, **changes)
+    return replace(record, expected_verdict=expected_verdict(record, [ENTRY]))
 
 
 def test_an_announced_defect_is_as_expected():
     record = expected()
-    assert record["expected_verdict"] == "disagree"
+    assert record.expected_verdict == "disagree"
     assert as_expected(record)
 
 
@@ -74,7 +80,7 @@ def test_an_entry_that_was_not_put_to_the_test_is_not_gone(record):
 
 
 def test_brackets_of_a_case_name_are_no_character_class():
-    assert not ENTRY.covers({**RECORD, "case": "batch_normX"})
+    assert not ENTRY.covers(replace(RECORD, case="batch_normX"))
 
 
 def test_the_data_file_gives_a_reason_and_a_version_with_each_entry():

@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 from lxml import etree
@@ -19,10 +21,22 @@ from harness.agreement.findings import Finding, Site
 from harness.agreement.suite import Agreement
 from harness.nightly import parts, runner
 from harness.nightly.journal import Journal, guarded
-from harness.nightly.model import STATES, Done, Night, Problem, Result
+from harness.nightly.model import Night, Result
 from harness.nightly.report import junit, markdown
 from harness.project import documents, git
-from harness.project.documents import Unreadable
+from harness.project.records import (
+    NIGHTLY,
+    AgreeRecord,
+    AgreeSummary,
+    CompareRecord,
+    CompareSummary,
+    DoneRecord,
+    FindingRecord,
+    FuzzSummary,
+    PartState,
+    Problem,
+    ProblemRecord,
+)
 from harness.timing.report import compared
 from harness.watch.survey import survey
 from tests.histories import (
@@ -37,6 +51,7 @@ from tests.histories import (
 from tests.pages import plant
 from tests.watch.test_alerts import gradwatch
 
+NUMBERS = partial(documents.load, kind=dict[str, int])
 WRONG = Problem("agree", "softmax", "numpy_manual", "dx disagree", "3.1 radii")
 SLOW = Problem("watch", "dot", "torch_custom", "time_backward step at abc", "+20 %")
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,7 +88,7 @@ def broken(error):
 
 
 def report_of(*problems, previous=(), **more):
-    done = [Done("agree", "failed", "looked", 1.0, problems, **more)]
+    done = [DoneRecord("agree", "failed", "looked", 1.0, problems, **more)]
     return runner.report(done, previous)
 
 
@@ -127,7 +142,9 @@ def test_what_was_known_is_not_called_new_though_its_figures_differ():
 
 
 def test_a_quiet_night_says_how_much_was_looked_at():
-    report = runner.report([Done("agree", "passed", "48,456 tensors judged", 1.0)], [])
+    report = runner.report(
+        [DoneRecord("agree", "passed", "48,456 tensors judged", 1.0)], []
+    )
     assert markdown(report).startswith("**All as expected**: 48,456 tensors judged")
 
 
@@ -152,13 +169,14 @@ def test_a_message_cannot_break_the_page():
 
 
 def test_a_comparison_of_commits_is_a_table_with_what_differs_first():
-    row = {"a": "base", "b": "head", "op": "dot", "case": "64", "phase": "backward"}
-    row |= {"backend": "numpy_manual", "ratio": 1.0, "low": 0.99, "high": 1.01}
+    row = {"a": "base", "b": "head", "case": "64", "phase": "backward"}
+    row |= {"backend": "numpy_manual", "device": "cpu", "dtype": "float32"}
+    row |= {"low": 0.99, "high": 1.01}
     rows = [
-        {**row, "verdict": "no difference"},
-        {**row, "verdict": "slower", "op": "square", "ratio": 1.2},
+        CompareRecord(op="dot", ratio=1.0, verdict="no difference", **row),
+        CompareRecord(op="square", ratio=1.2, verdict="slower", **row),
     ]
-    lines = compared(documents.document(rows, {"failed": []})).splitlines()
+    lines = compared(documents.document(rows, CompareSummary())).splitlines()
     assert lines[0] == "**head against base**: 1 slower, 1 no difference"
     assert lines[4].startswith("| square |")
     assert len(lines) == 6
@@ -171,15 +189,21 @@ SCHEMA = etree.XMLSchema(etree.parse(str(Path(__file__).with_name("junit.xsd")))
 
 
 def agreement(verdict="agree"):
-    row = {"case": "square[normal-3-float32]", "tensor": "dx", "message": "it is off"}
-    row |= {"expected_verdict": "agree", "ratio": 1.0}
     rows = [
-        {**row, "op": op, "backend": backend, "verdict": "agree"}
+        agree_record(op, backend)
         for op in ("square", "dot")
         for backend in ("numpy_manual", "numpy_graph")
     ]
-    rows[0]["verdict"] = verdict
-    return documents.document(rows, {"missing": {"oneflow_custom": "no such Python"}})
+    rows[0].verdict = verdict
+    missing = {"oneflow_custom": "no such Python"}
+    return documents.document(rows, AgreeSummary(missing=missing))
+
+
+def agree_record(op, backend, **fields):
+    about = {"case": f"{op}[normal-3-float32]", "regime": "normal", "dtype": "float32"}
+    about |= {"framework": "numpy", "framework_version": "2.4.6", "device": "cpu"}
+    about |= {"tensor": "dx", "verdict": "agree", "ratio": 1.0, "message": "it is off"}
+    return AgreeRecord(op=op, backend=backend, **{**about, **fields})
 
 
 def cases(report, document):
@@ -213,7 +237,7 @@ def test_backends_missing_for_one_reason_are_one_note():
 
 
 def test_each_op_and_backend_is_a_case_and_each_part_one_of_another_suite():
-    report = runner.report([Done("agree", "passed", "", 0.0)], [])
+    report = runner.report([DoneRecord("agree", "passed", "", 0.0)], [])
     found = cases(report, agreement())
     assert set(found) == {
         *(
@@ -234,9 +258,9 @@ def test_what_disagrees_and_what_is_slower_fail_their_cases():
     assert failed == {"square[numpy_manual]", "dot[numpy_graph]", "agree"}
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", get_args(PartState))
 def test_a_part_that_could_not_be_done_is_no_passed_case(state):
-    report = runner.report([Done("fuzz", state, "why\x00\x1b[0m", 0.00001)], [])
+    report = runner.report([DoneRecord("fuzz", state, "why\x00\x1b[0m", 0.00001)], [])
     case = cases(report, None)["gradwatch.nightly", "fuzz"]
     outcomes = {"passed": None, "failed": "failure", "broken": "error"}
     expected = outcomes.get(state, "skipped")
@@ -262,20 +286,38 @@ def test_the_schema_rejects_what_is_no_junit(text):
 def test_the_document_of_a_night_is_the_next_nights_previous(night):
     runner.write(report_of(WRONG), night)
     file = night.folder / "nightly.json"
-    assert runner.problems_of(file) == [WRONG]
+    assert runner.problems_of(file) == (
+        [ProblemRecord(*WRONG.key, WRONG.told, new=True)],
+        [],
+    )
     assert {f.name for f in night.folder.iterdir()} == {
         *("parts", "nightly.json", "summary.md", "junit.xml")
     }
 
 
-def test_no_night_before_is_no_problem_and_a_damaged_one_is_told(tmp_path):
-    assert runner.problems_of(tmp_path / "nightly.json") == []
-    (tmp_path / "nightly.json").write_text('{"schema": 1, "rec')
-    with pytest.raises(Unreadable, match=r"nightly\.json"):
-        runner.problems_of(tmp_path / "nightly.json")
-    documents.write(documents.document([{"op": "dot"}], {}), tmp_path / "nightly.json")
-    with pytest.raises(Unreadable, match="not written by nightly"):
-        runner.problems_of(tmp_path / "nightly.json")
+def test_no_night_before_is_no_problem(tmp_path):
+    assert runner.problems_of(tmp_path / "nightly.json") == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ('{"schema": 1, "rec', "not readable as JSON"),
+        ('{"schema": 1, "records": ' + "[" * 100_000, "nested too deeply"),
+        ('{"schema": 1, "environment": {}, "records": [{"op": 1}]}', "1 of 1 records"),
+    ],
+    ids=["cut short", "deep", "not of a night"],
+)
+def test_a_damaged_night_before_costs_its_comparison_alone(tmp_path, content, told):
+    file = tmp_path / "nightly.json"
+    file.write_text(content)
+    before, (note,) = runner.problems_of(file)
+    assert before == []
+    assert told in note
+    assert str(file) in note
+    report = runner.report([DoneRecord("agree", "passed", "", 0.0)], before, [note])
+    assert report.exit_code == 0
+    assert "nightly.json" in markdown(report)
 
 
 def test_on_a_full_disk_the_former_report_stands_and_the_run_can_be_taken_up(
@@ -305,16 +347,16 @@ def test_on_a_full_disk_the_former_report_stands_and_the_run_can_be_taken_up(
 @pytest.mark.parametrize("run", [{"files": "abc"}, {"ops": ("dot", "add")}])
 def test_pieces_of_an_unfinished_run_are_kept(tmp_path, run):
     journal = Journal(tmp_path, run)
-    journal.once("one", lambda: {"n": 1})
+    journal.once("one", lambda: {"n": 1}, NUMBERS)
     journal = Journal(tmp_path, run)
     assert journal.resumed == 1
-    assert journal.once("one", lambda: pytest.fail("made twice")) == {"n": 1}
+    assert journal.once("one", lambda: pytest.fail("made twice"), NUMBERS) == {"n": 1}
 
 
 @pytest.mark.parametrize("how", ["finished", "another state", "fresh", "no journal"])
 def test_otherwise_a_run_begins_anew(tmp_path, how):
     journal = Journal(tmp_path, {"files": "abc"})
-    journal.once("one", lambda: {"n": 1})
+    journal.once("one", lambda: {"n": 1}, NUMBERS)
     if how == "finished":
         journal.finish()
     if how == "no journal":
@@ -322,14 +364,14 @@ def test_otherwise_a_run_begins_anew(tmp_path, how):
     files = "abc+" if how == "another state" else "abc"
     journal = Journal(tmp_path, {"files": files}, fresh=how == "fresh")
     assert journal.resumed == 0
-    assert journal.once("one", lambda: {"n": 2}) == {"n": 2}
+    assert journal.once("one", lambda: {"n": 2}, NUMBERS) == {"n": 2}
 
 
 def test_a_piece_that_is_cut_short_is_made_again(tmp_path):
     journal = Journal(tmp_path, {})
-    journal.once("one", lambda: {"n": 1})
+    journal.once("one", lambda: {"n": 1}, NUMBERS)
     journal.path("one").write_text('{"n"')
-    assert journal.once("one", lambda: {"n": 2}) == {"n": 2}
+    assert journal.once("one", lambda: {"n": 2}, NUMBERS) == {"n": 2}
 
 
 KILLED = """
@@ -337,9 +379,14 @@ import sys, time
 from pathlib import Path
 from harness.nightly import runner
 from harness.nightly.journal import Journal
-from harness.nightly.model import Night, Problem, Result
+from harness.nightly.model import Night, Result
+from harness.project.documents import load
+from harness.project.records import Problem
 
 folder, pieces = Path(sys.argv[1]), 8
+
+def read(file):
+    return load(file, dict[str, list[str]])
 
 def measure(name):
     time.sleep(0.02)
@@ -349,7 +396,8 @@ def measure(name):
 
 def part(name):
     def measured(night):
-        found = [night.journal.once(f"{name}-{i}", lambda i=i: measure(f"{name}-{i}"))
+        found = [night.journal.once(f"{name}-{i}", lambda i=i: measure(f"{name}-{i}"),
+                                    read)
                  for i in range(pieces)]
         problems = [Problem(name, r, "", "", "") for f in found for r in f["records"]]
         return Result(name, problems)
@@ -385,8 +433,8 @@ def test_killed_at_five_random_moments_it_ends_with_the_same_records(tmp_path):
         assert running.returncode, "it had ended before it could be killed"
     subprocess.run(call, cwd=ROOT, check=True)
     names = [f"{part}-{i}" for part in ("agree", "time", "watch") for i in range(8)]
-    found = documents.read(tmp_path / "nightly.json")
-    assert [row["op"] for row in found["records"]] == names
+    found = documents.read_whole(tmp_path / "nightly.json", NIGHTLY)
+    assert [row.op for row in found.records] == names
     made = (tmp_path / "made").read_text().split()
     assert set(made) == set(names)
     assert len(made) <= len(names) + kills
@@ -578,15 +626,14 @@ def test_a_finding_is_new_where_none_of_that_op_and_backend_is_recorded(
 ):
     """Recorded is one of square on numpy_manual, in another tensor and verdict."""
     site = {"op": "square", "backend": backend, "verdict": "disagree", "place": "state"}
-    record = {"op": "square", "backend": backend, "case": "square[normal-3-float32]"}
-    record |= {"tensor": "y", "verdict": "disagree", "message": "y[0]: got 1"}
-    found = {"records": [{"id": "new", "record": record, **site}]}
-    monkeypatch.setattr(parts, "_command", lambda *_: Result(""))
-    monkeypatch.setattr(
-        parts.documents, "read", lambda _: {"summary": {"tried": 9}, **found}
+    record = agree_record("square", backend, tensor="y", verdict="disagree")
+    found = documents.document(
+        [FindingRecord(id="new", record=record, **site)], FuzzSummary(tried=9)
     )
+    monkeypatch.setattr(parts, "_command", lambda *_: Result(""))
+    monkeypatch.setattr(parts.documents, "read", lambda *_: found)
     recorded = Finding(Site("square", "numpy_manual", "nonfinite", "backward"), record)
-    monkeypatch.setattr(parts.store, "load", lambda _: [recorded])
+    monkeypatch.setattr(parts.store, "load", lambda _: ([recorded], []))
     night = SimpleNamespace(
         folder=tmp_path,
         results=tmp_path,

@@ -7,6 +7,7 @@ import pytest
 
 from harness.project import documents
 from harness.project.documents import Unreadable
+from harness.project.records import AGREE
 from tests.histories import git, repository
 
 
@@ -15,16 +16,16 @@ def test_what_is_not_finite_becomes_null(tmp_path):
     values = {"ratio": float("inf"), "got": float("nan"), "index": (1, 2), "ok": 0.5}
     documents.write(documents.document([values], {}), target)
     assert "NaN" not in target.read_text()
-    (record,) = documents.read(target)["records"]
+    (record,) = json.loads(target.read_text())["records"]
     assert record == {"ratio": None, "got": None, "index": [1, 2], "ok": 0.5}
 
 
 def test_the_surroundings_name_neither_path_nor_host():
-    told = json.dumps(documents.surroundings())
+    told = documents.dumps(documents.surroundings())
     assert os.sep + "home" not in told
     assert os.uname().nodename not in told
     assert {"machine", "python", "commit", "dirty", "date", "cores"} <= set(
-        documents.surroundings()
+        json.loads(told)
     )
 
 
@@ -41,14 +42,14 @@ def test_results_that_are_not_committed_make_no_dirty_tree(
     git(tmp_path, "add", "results")
     git(tmp_path, "commit", "-q", "-m", "results")
     monkeypatch.setattr(documents, "ROOT", tmp_path)
-    assert not documents.surroundings()["dirty"]
+    assert not documents.surroundings().dirty
     (tmp_path / changed).write_text("changed")
-    assert documents.surroundings()["dirty"] == dirty
+    assert documents.surroundings().dirty == dirty
 
 
 def test_the_machine_has_the_name_that_it_is_given(monkeypatch):
     monkeypatch.setenv("GRADWATCH_MACHINE", "h200")
-    assert documents.surroundings()["machine"] == "h200"
+    assert documents.surroundings().machine == "h200"
 
 
 @pytest.mark.parametrize(
@@ -56,18 +57,19 @@ def test_the_machine_has_the_name_that_it_is_given(monkeypatch):
     [
         (None, "no such file"),
         ('{"schema": 1, "records": [', "not readable as JSON"),
-        ("[1, 2]", "no gradwatch document"),
+        ("[1, 2]", "Expected `object`, got `array`"),
+        ("{}", "no gradwatch document"),
         ('{"schema": 2}', "schema 2, this version reads 1"),
         ("\udcff", "not readable"),
     ],
-    ids=["missing", "truncated", "foreign", "newer", "binary"],
+    ids=["missing", "truncated", "foreign", "empty", "newer", "binary"],
 )
 def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path, content, told):
     source = tmp_path / "run.json"
     if content is not None:
         source.write_bytes(content.encode("utf-8", "surrogateescape"))
     with pytest.raises(Unreadable, match=told) as caught:
-        documents.read(source)
+        documents.read(source, AGREE)
     assert "run.json" in str(caught.value)
 
 

@@ -13,6 +13,7 @@ from harness.commands.selftest import summarise
 from harness.judging import reference as reference_module
 from harness.judging import rounding, verdict
 from harness.judging.cases import trials
+from harness.project.records import MissRecord
 from harness.selftest import calibration, rivals, scoring, textbook
 from harness.selftest.charts import chart_detection
 from harness.selftest.examine import JUDGE, examine, read
@@ -218,9 +219,9 @@ def test_the_quick_form_passes_and_writes_its_document():
 
 def test_each_miss_is_told_with_its_reason():
     score = tried(["layer_norm"], ["normal"], ["float32"])
-    misses = [r for r in scoring.records(score) if r["record"] == "miss"]
+    misses = [r for r in scoring.records(score) if isinstance(r, MissRecord)]
     assert misses
-    assert all("rounding" in miss["reason"] for miss in misses)
+    assert all("rounding" in miss.reason for miss in misses)
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png"])

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from harness.judging.cases import REGIMES, trial
+from harness.project.records import TimeRecord
 from harness.timing import compare
 from harness.timing.compare import Plan, Side, compare_sides
 from harness.timing.intervals import Estimate
@@ -55,18 +56,18 @@ def timed():
 def test_each_backend_has_a_record_for_each_phase(timed):
     records, untimed = timed
     assert not untimed
-    assert sorted((r["backend"], r["phase"]) for r in records) == [
+    assert sorted((r.backend, r.phase) for r in records) == [
         (backend, phase) for backend in NUMPY for phase in ("backward", "forward")
     ]
-    assert all(set(record) >= SCHEMA for record in records)
+    assert set(TimeRecord.__struct_fields__) >= SCHEMA
 
 
 def test_the_median_lies_in_its_interval_and_samples_are_kept(timed):
     for record in timed[0]:
-        assert 0 < record["low"] <= record["seconds"] <= record["high"]
-        assert len(record["samples"]) > 5
-        assert min(record["samples"]) <= record["seconds"] <= max(record["samples"])
-        assert record["first"] > record["seconds"]
+        assert 0 < record.low <= record.seconds <= record.high
+        assert len(record.samples) > 5
+        assert min(record.samples) <= record.seconds <= max(record.samples)
+        assert record.first > record.seconds
 
 
 def test_a_wrong_gradient_is_not_timed(tmp_path):
@@ -93,10 +94,10 @@ def test_a_backend_against_itself_shows_no_news(phase):
     """One process, interleaved: the ratio is near 1, whatever else runs."""
     side = Side("numpy_manual", "numpy_manual")
     found = compare_sides(side, side, Plan(square(), phase, budget=0.4))
-    assert found["pairs"] == 1
-    assert found["low"] <= found["ratio"] <= found["high"]
-    assert abs(math.log(found["ratio"])) < 0.2
-    assert found["noise_low"] <= found["noise"] <= found["noise_high"]
+    assert found.pairs == 1
+    assert found.low <= found.ratio <= found.high
+    assert abs(math.log(found.ratio)) < 0.2
+    assert found.noise_low <= found.noise <= found.noise_high
 
 
 def test_ten_times_the_work_is_slower():
@@ -108,8 +109,8 @@ def test_ten_times_the_work_is_slower():
             trial(op, op.sizes["1024"], REGIMES["normal"], "float32"), "backward", 0.4
         ),
     )
-    assert found["verdict"] == "slower"
-    assert found["ratio"] > 1.5
+    assert found.verdict == "slower"
+    assert found.ratio > 1.5
 
 
 def test_too_few_pairs_of_processes_are_told():
@@ -119,10 +120,10 @@ def test_too_few_pairs_of_processes_are_told():
     a = Side("a", "numpy_manual", ROOT)
     b = Side("b", "numpy_manual", ROOT / "impls" / "..")
     found = compare_sides(a, b, Plan(square(), "backward", 0.4, pairs=2))
-    assert found["pairs"] == 2
-    assert found["verdict"] == "not resolved"
-    assert "6 pairs" in found["short"]
-    assert found["pairs_needed"] >= 6
+    assert found.pairs == 2
+    assert found.verdict == "not resolved"
+    assert "6 pairs" in found.short
+    assert found.pairs_needed >= 6
 
 
 def played_pair(log_ratio, log_noise):
@@ -145,9 +146,9 @@ def test_one_noisy_pair_of_processes_does_not_hide_a_change(
     monkeypatch.setattr(compare, "_one_pair", lambda *_: next(pairs))
     a, b = Side("a", "numpy_manual"), Side("b", "numpy_manual", compare.ROOT / "other")
     found = compare_sides(a, b, Plan(square(), "backward", 1.0, pairs=16))
-    assert found["verdict"] == verdict
-    assert found["low"] < math.exp(truth) < found["high"]
-    assert 6 <= found["pairs_needed"] <= 12  # 3 % in one pair: by hand 2.3 for 4 %
+    assert found.verdict == verdict
+    assert found.low < math.exp(truth) < found.high
+    assert 6 <= found.pairs_needed <= 12  # 3 % in one pair: by hand 2.3 for 4 %
 
 
 def test_processes_of_a_pair_keep_their_heap_on_huge_pages():

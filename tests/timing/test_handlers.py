@@ -150,7 +150,7 @@ def test_on_a_gpu_each_phase_has_a_cold_and_a_warm_figure(device, warm):
         one, backends, lambda _: line(), device=device, budget=0.05
     )
     assert not untimed
-    assert [(r["phase"], r["seconds"], r["warm_seconds"]) for r in records] == [
+    assert [(r.phase, r.seconds, r.warm_seconds) for r in records] == [
         (phase, pytest.approx(1e-3), warm and pytest.approx(warm))
         for phase in ("forward", "backward")
     ]

@@ -250,12 +250,12 @@ def test_a_size_is_a_percentage_or_a_factor(change, shown):
 def test_a_record_has_all_documented_fields(root):
     commits, found = watched(root, stepped(noisy(RUNS), AT, 0.1))
     told = record_of(found.alerts[0], found.order)
-    assert told["commit"] == commits[AT]
-    assert told["subject"] == f"commit {AT}"
-    assert told["range"] == f"{commits[AT - 1]}..{commits[AT]}"
-    assert (told["op"], told["backend"]) == ("square", "numpy_manual")
-    assert "--op square --backend numpy_manual --size 8" in told["repro"]
-    assert told["repro"].startswith(f"gradwatch compare {commits[AT - 2][:10]} ")
+    assert told.commit == commits[AT]
+    assert told.subject == f"commit {AT}"
+    assert told.range == f"{commits[AT - 1]}..{commits[AT]}"
+    assert (told.op, told.backend) == ("square", "numpy_manual")
+    assert "--op square --backend numpy_manual --size 8" in told.repro
+    assert told.repro.startswith(f"gradwatch compare {commits[AT - 2][:10]} ")
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def test_a_comparison_that_cannot_be_written_still_counts(suspect, root, tmp_pat
     (tmp_path / "kept").write_text("a file")
     findings = Findings(tmp_path / "kept" / "cpu.json")
     assert confirmed(suspect, about(1.2), root, keep=findings.keep).fails
-    assert "cpu.json cannot be written" in findings.trouble
+    assert "cpu.json cannot be written" in findings.troubles[0]
     assert (tmp_path / "kept").read_text() == "a file"
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from harness.dashboard.series import History
-from harness.dashboard.sources import Record
 from harness.dashboard.standing import Standing, runner_of
 from harness.judging.known import as_expected
+from harness.project.records import AgreeRecord, CompareRecord
 
 Row = list[Any]
 
@@ -24,8 +24,8 @@ def comparisons(here: Standing) -> dict[str, Any]:
     """The newest times and ratios, as the comparison page needs them."""
     wrong = {place for place, rs in here.judged.items() if not _right(rs)}
     times = [
-        [r["op"], r["case"], r["dtype"], r["phase"], runner_of(r)]
-        + [_brief(r[name]) for name in ("seconds", "low", "high")]
+        [r.op, r.case, r.dtype, r.phase, runner_of(r.backend, r.device)]
+        + [_brief(value) for value in (r.seconds, r.low, r.high)]
         for place, records in here.timed.items()
         if place not in wrong
         for r in records
@@ -33,13 +33,13 @@ def comparisons(here: Standing) -> dict[str, Any]:
     return {"times": times, "ratios": list(_ratios(here.compared))}
 
 
-def _ratios(records: Iterable[Record]) -> Iterable[Row]:
+def _ratios(records: Iterable[CompareRecord]) -> Iterable[Row]:
     for r in records:
-        names = [r[name] for name in ("op", "case", "dtype", "phase", "a", "b")]
-        yield [*names, *(_brief(r[n]) for n in ("ratio", "low", "high")), r["verdict"]]
+        names = (r.op, r.case, r.dtype, r.phase, r.a, r.b)
+        yield [*names, *map(_brief, (r.ratio, r.low, r.high)), r.verdict]
 
 
-def _right(records: Iterable[Record]) -> bool:
+def _right(records: Iterable[AgreeRecord]) -> bool:
     return all(as_expected(r) for r in records)
 
 

@@ -13,14 +13,15 @@ from markupsafe import Markup
 from harness.dashboard import figures
 from harness.dashboard.dialects import dialects, highlighted
 from harness.dashboard.formula import paragraphs
-from harness.dashboard.matrix import Cell, ratio_of, short
+from harness.dashboard.matrix import Cell, short
 from harness.dashboard.pages.overview import faults
 from harness.dashboard.series import History, Series
-from harness.dashboard.sources import Finding, Record
+from harness.dashboard.sources import Finding
 from harness.dashboard.standing import Standing
 from harness.judging.cases import REGIMES
 from harness.judging.known import as_expected
 from harness.judging.signs import SIGNS
+from harness.project.records import AgreeRecord
 from impls import catalogue
 from impls.catalogue import op_names
 
@@ -49,7 +50,7 @@ def op_page(
         "times": [r for several in timed.values() for r in several],
         "untimed": here.untimed(op),
         "threads": sorted(
-            {r["threads"] for rs in timed.values() for r in rs if "threads" in r}
+            {r.threads for rs in timed.values() for r in rs if r.threads is not None}
         ),
         "hidden": [c for r, c in row.items() if c.wrong and (op, r) in here.timed],
         "steps": [(s, c) for s in history.by_op.get(op, []) for c in s.changes],
@@ -95,20 +96,22 @@ def _pair_matrix(pairs: Mapping[str, Mapping[str, float | None]]) -> dict[str, A
     return {"names": names, "ratios": both}
 
 
-def _agreement_tables(judged: Mapping[str, Sequence[Record]]) -> list[dict[str, Any]]:
+def _agreement_tables(
+    judged: Mapping[str, Sequence[AgreeRecord]],
+) -> list[dict[str, Any]]:
     """For each dtype, the worst verdicts by regime and runner, as a table."""
-    dtypes = sorted({r["dtype"] for several in judged.values() for r in several})
+    dtypes = sorted({r.dtype for several in judged.values() for r in several})
     return [_agreement_table(judged, dtype) for dtype in dtypes]
 
 
 def _agreement_table(
-    judged: Mapping[str, Sequence[Record]], dtype: str
+    judged: Mapping[str, Sequence[AgreeRecord]], dtype: str
 ) -> dict[str, Any]:
-    worst: dict[str, dict[str, Record]] = {name: {} for name in REGIMES}
+    worst: dict[str, dict[str, AgreeRecord]] = {name: {} for name in REGIMES}
     for runner, records in judged.items():
         for record in records:
-            if record["dtype"] == dtype:
-                row = worst.setdefault(record["regime"], {})
+            if record.dtype == dtype:
+                row = worst.setdefault(record.regime, {})
                 row[runner] = max(row.get(runner, record), record, key=_badness)
     rows = [
         (regime, [_entry(row.get(runner)) for runner in judged])
@@ -118,15 +121,15 @@ def _agreement_table(
     return {"dtype": dtype, "runners": list(judged), "rows": rows}
 
 
-def _badness(record: Record) -> tuple[bool, float]:
-    return not as_expected(record), ratio_of(record) or 0.0
+def _badness(record: AgreeRecord) -> tuple[bool, float]:
+    return not as_expected(record), record.distance or 0.0
 
 
-def _entry(record: Record | None) -> tuple[str, str, str]:
+def _entry(record: AgreeRecord | None) -> tuple[str, str, str]:
     """Verdict, sign and ratio of a cell."""
     if record is None:
         return "none", "·", ""
-    return record["verdict"], SIGNS[record["verdict"]][0], short(ratio_of(record))
+    return record.verdict, SIGNS[record.verdict][0], short(record.distance)
 
 
 # Data of the charts -------------------------------------------------------------
@@ -141,7 +144,7 @@ def charts(
         dtype = table["dtype"]
         chart = figures.agreement(context["judged"], dtype, regimes)
         drawn[f"agreement-{dtype}"] = chart
-    for dtype in sorted({r["dtype"] for r in context["times"]}):
+    for dtype in sorted({r.dtype for r in context["times"]}):
         for phase in PHASES:
             chart = figures.times(context["timed"], dtype, phase, bandwidth)
             drawn[f"times-{dtype}-{phase}"] = chart

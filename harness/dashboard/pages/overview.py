@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.dashboard.matrix import Cell, ratio_of
+from harness.dashboard.matrix import Cell
 from harness.dashboard.pages.changed import base_of, changed
 from harness.dashboard.pages.selftest import selftest
 from harness.dashboard.series import History, moves
-from harness.dashboard.sources import Record
 from harness.dashboard.standing import Standing, runner_of
 from harness.judging.known import as_expected
 from harness.project.git import Commit
+from harness.project.records import AgreeRecord
 
 MOST_MOVES = 30  # on this page; the pages of the ops show all
 
@@ -25,16 +25,16 @@ Cells = Mapping[str, Mapping[str, Cell]]
 class Fault:
     """All records of one op, runner and verdict that fail in the same way."""
 
-    first: Record
+    first: AgreeRecord
     runner: str
     count: int
 
     @property
     def repro(self) -> str:
         """The command that reproduces it."""
-        command = f"gradwatch agree --case '{self.first['case']}'"
-        command += f" --backend {self.first['backend']}"
-        device = self.first["device"]
+        command = f"gradwatch agree --case '{self.first.case}'"
+        command += f" --backend {self.first.backend}"
+        device = self.first.device
         return command if device == "cpu" else f"{command} --device {device}"
 
 
@@ -44,9 +44,9 @@ def overview(
     """The variables of the overview template."""
     records = [r for several in here.judged.values() for r in several]
     wrong = [r for r in records if not as_expected(r)]
-    listed = [r for r in records if r["verdict"] == r["expected_verdict"] != "agree"]
-    verdicts = Counter(r["verdict"] for r in records)
-    compared = sum(ratio_of(r) is not None for r in records)
+    listed = [r for r in records if r.listed]
+    verdicts = Counter(r.verdict for r in records)
+    compared = sum(r.distance is not None for r in records)
     return {
         "cells": cells,
         "shown": _shown(cells),
@@ -70,14 +70,14 @@ def _shown(cells: Cells) -> tuple[str, ...]:
     return tuple(next(iter(cells.values()), {}))
 
 
-def faults(records: Sequence[Record]) -> list[Fault]:
+def faults(records: Sequence[AgreeRecord]) -> list[Fault]:
     """Records grouped by op, runner and verdict; each group keeps its worst record."""
-    groups: dict[tuple[str, str, str], list[Record]] = {}
+    groups: dict[tuple[str, str, str], list[AgreeRecord]] = {}
     for record in records:
-        key = (record["op"], runner_of(record), record["verdict"])
+        key = (record.op, runner_of(record.backend, record.device), record.verdict)
         groups.setdefault(key, []).append(record)
     return [
-        Fault(max(group, key=lambda r: ratio_of(r) or 0.0), runner, len(group))
+        Fault(max(group, key=lambda r: r.distance or 0.0), runner, len(group))
         for (_, runner, _), group in groups.items()
     ]
 
@@ -93,9 +93,9 @@ def _headline(cells: Cells) -> dict[str, int]:
     return {"right": right, "judged": len(judged), "all": len(cells)}
 
 
-def _versions(records: Sequence[Record]) -> list[tuple[str, str]]:
+def _versions(records: Sequence[AgreeRecord]) -> list[tuple[str, str]]:
     """Frameworks and their versions, as the records name them."""
-    return sorted({(r["framework"], r["framework_version"]) for r in records})
+    return sorted({(r.framework, r.framework_version) for r in records})
 
 
 def _changes(

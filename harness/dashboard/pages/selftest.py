@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from harness.dashboard.sources import Source
+from harness.project.records import SelftestSummary
+
+Row = tuple[str, str, int, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -14,34 +16,20 @@ class Selftest:
     """Rows of (precision, effect, number of runs, share of each judge)."""
 
     judges: tuple[str, ...]
-    caught: tuple[tuple[str, str, int, Mapping[str, float]], ...]
-    accused: tuple[tuple[str, str, int, Mapping[str, float]], ...]
+    caught: tuple[Row, ...]
+    accused: tuple[Row, ...]
     required: tuple[tuple[str, str, bool], ...]
 
 
 def selftest(source: Source | None) -> Selftest | None:
-    """The tables of a document; None if it does not have this form."""
-    if source is None:
+    """The tables of a document; None if it has none."""
+    if source is None or not source.summary.detection:
         return None
-    summary: Mapping[str, Any] = source.summary
-    try:
-        caught = tuple(
-            (str(r["dtype"]), str(r["effect"]), int(r["runs"]), _shares(r["caught"]))
-            for r in summary["detection"]
-        )
-        accused = tuple(
-            (str(r["dtype"]), "right", int(r["tensors"]), _shares(r["accused"]))
-            for r in summary["false_alarms"]
-        )
-        required = tuple(
-            (str(r["required"]), str(r["found"]), bool(r["met"]))
-            for r in summary["requirements"]
-        )
-    except (KeyError, TypeError, ValueError):
-        return None
+    summary: SelftestSummary = source.summary
+    caught = tuple((r.dtype, r.effect, r.runs, r.caught) for r in summary.detection)
+    accused = tuple(
+        (r.dtype, "right", r.tensors, r.accused) for r in summary.false_alarms
+    )
+    required = tuple((r.required, r.found, r.met) for r in summary.requirements)
     names = (judge for *_, shares in (*caught, *accused) for judge in shares)
     return Selftest(tuple(dict.fromkeys(names)), caught, accused, required)
-
-
-def _shares(shares: Mapping[str, Any]) -> dict[str, float]:
-    return {str(judge): float(share) for judge, share in dict(shares).items()}

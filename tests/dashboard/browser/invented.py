@@ -180,7 +180,10 @@ def write_finding(folder: Path, op: str = "softmax") -> None:
     """What the fuzzer leaves behind."""
     place = folder / "findings" / f"{op}-0001"
     place.mkdir(parents=True)
-    _dump(place / "finding.json", {"op": op, "backend": "oneflow_autograd"})
+    wrong = agree_record(op, "oneflow_autograd", verdict="disagree")
+    about = {"op": op, "backend": "oneflow_autograd", "verdict": "disagree"}
+    about |= {"id": place.name, "place": "backward", "record": wrong}
+    _dump(place / "finding.json", about)
     (place / "finding.md").write_text(
         "The gradient is **wrong**. <script>bad()</script>"
     )

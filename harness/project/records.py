@@ -1,0 +1,526 @@
+"""The records of all documents, each field spelt once.
+
+A document is `{"schema": 1, "environment": ..., "summary": ..., "records": [...]}`; a
+`Kind` says of what type the last two are. docs/schema.md is generated from this module.
+A field that older documents lack has a default; one that is not known is passed over.
+Numbers that are not finite are null in JSON and None here. Times are in seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec.structs import fields
+
+from harness.project.verdicts import NUMBERLESS, VERDICTS
+
+Phase = Literal["forward", "backward"]
+Device = Literal["cpu", "cuda"]
+Positive = Annotated[float, Meta(gt=0)]
+Date = Annotated[str, Meta(pattern=r"^(\d{4}-\d\d-\d\d(T[\d:.]+(Z|[+-][\d:]+)?)?)?$")]
+Number = float | None  # None: not finite, or not known
+
+
+def finite(value: float) -> Number:
+    """A number as records hold it."""
+    return float(value) if math.isfinite(value) else None
+
+
+class Environment(Struct, kw_only=True):
+    """Where and from what a document was made; no path, no host name.
+
+    dirty: whether files differed from the commit. date: ISO 8601.
+    gpu, arch, ram, versions: of documents made elsewhere, to be imported.
+    """
+
+    machine: str = "unnamed"
+    cpu: str = ""
+    cores: int = 0
+    system: str = ""
+    python: str = ""
+    commit: str = ""
+    dirty: bool = False
+    date: Date = ""
+    gpu: str | UnsetType = UNSET
+    arch: str | UnsetType = UNSET
+    ram: str | UnsetType = UNSET
+    versions: dict[str, str] | UnsetType = UNSET
+
+
+# Agreement ------------------------------------------------------------------------
+
+
+class AgreeRecord(Struct, kw_only=True):
+    """The verdict on one tensor of one case on one backend.
+
+    tensor: "dx" for the gradient of x, the name of an output or state, "all" of a run
+    that gave none. ratio: the largest error in rounding radii, and limit what is
+    allowed. got, expected, radius: at worst_index. vacuous: the share of elements of
+    which the comparison can say nothing.
+    """
+
+    op: str
+    case: str
+    regime: str
+    backend: str
+    framework: str
+    framework_version: str
+    device: str
+    dtype: str
+    tensor: str
+    verdict: str
+    expected_verdict: str = "agree"
+    ratio: Number = None
+    limit: Number = None
+    radius: Number = None
+    got: Number = None
+    expected: Number = None
+    worst_index: list[int] = []
+    vacuous: Number = 0.0
+    convention: str = ""
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError on a verdict that no judge gives."""
+        if self.verdict not in VERDICTS:
+            raise ValueError(f"the verdict {self.verdict!r} is unknown")
+
+    @property
+    def distance(self) -> Number:
+        """The ratio, infinite where a number that was compared is none; else None."""
+        if self.verdict in NUMBERLESS:
+            return None
+        return math.inf if self.ratio is None else self.ratio
+
+    @property
+    def listed(self) -> bool:
+        """Whether it shows a known defect."""
+        return self.verdict == self.expected_verdict != "agree"
+
+
+class AgreeSummary(Struct, kw_only=True):
+    """Counts of a run of the agreement suite.
+
+    missing: why a backend was not asked. pairs: for each op and pair of backends the
+    largest |a - b| over the sum of both radii; null is infinite. unrepeatable: cases
+    of which a second run was not bitwise equal.
+    """
+
+    judged: int = 0
+    verdicts: dict[str, int] = {}
+    vacuous_share: float = 0.0
+    unexpected: int = 0
+    gone: list[str] = []
+    missing: dict[str, str] = {}
+    unrepeatable: list[str] = []
+    pairs: dict[str, dict[str, dict[str, Number]]] = {}
+    seconds: Number = None
+    seed: int | None = None
+
+
+class FindingRecord(Struct, kw_only=True):
+    """A disagreement that the fuzzer found and shrank: the facts of finding.json.
+
+    values: what each backend gives at the worst index, or the verdict on it. inputs:
+    each as text. layout: of the inputs, then of the cotangents.
+    """
+
+    schema: int = 1
+    id: str
+    op: str
+    backend: str
+    verdict: str
+    place: str
+    record: AgreeRecord
+    values: dict[str, str] = {}
+    inputs: dict[str, str] = {}
+    shapes: dict[str, list[int]] = {}
+    attributes: dict[str, Any] = {}
+    layout: str = "contiguous, contiguous"
+    seed: int = 0
+
+
+class FuzzSummary(Struct, kw_only=True):
+    """How many trials were tried."""
+
+    tried: int = 0
+    findings: int = 0
+    seed: int = 0
+
+
+# Times ----------------------------------------------------------------------------
+
+
+class TimeRecord(Struct, kw_only=True):
+    """What one phase takes on one backend: the median with its 95 % interval.
+
+    samples: seconds a call, evenly spread over the `taken` ones, each the mean of
+    `calls`. warmup: calls before the first. faults: page faults a call. first: the
+    first forward and backward. warm_seconds: with a warm L2, on a GPU. bytes, flops:
+    the least that the formula needs. doubts: why the figure may mislead.
+    """
+
+    op: str
+    case: str
+    backend: str
+    framework: str = ""
+    framework_version: str = ""
+    threads: int | None = None
+    device: str
+    dtype: str
+    phase: Phase
+    seconds: Positive
+    low: Positive
+    high: Positive
+    samples: list[float] = []
+    taken: int | None = None
+    calls: int | None = None
+    warmup: int | None = None
+    faults: Number = None
+    doubts: list[str] = []
+    warm_seconds: Number = None
+    first: Number = None
+    peak_bytes: int | None = None
+    bytes: int | None = None
+    flops: int | None = None
+
+
+class TimeSummary(Struct, kw_only=True):
+    """untimed: why an "op case dtype backend" has no time; bandwidth in bytes/s."""
+
+    timed: int = 0
+    untimed: dict[str, str] = {}
+    copy_bandwidth: Positive | None = None
+
+
+class CompareRecord(Struct, kw_only=True):
+    """The time of b over that of a, with its interval and the noise of either side.
+
+    pairs: of fresh processes, 1 for one process; pairs_needed: how many it takes for
+    4 %. backend: where both sides are commits. short: why it is not resolved.
+    seconds: what the comparison took.
+    """
+
+    a: str
+    b: str
+    op: str
+    case: str
+    backend: str = ""
+    device: str
+    dtype: str
+    phase: Phase
+    ratio: Positive
+    low: Positive
+    high: Positive
+    level: Number = None
+    verdict: str
+    pairs: int = 1
+    noise: Number = None
+    noise_low: Number = None
+    noise_high: Number = None
+    a_seconds: Number = None
+    b_seconds: Number = None
+    short: str = ""
+    pairs_needed: int | None = None
+    seconds: Number = None
+
+    @property
+    def medians(self) -> tuple[float, float]:
+        """Seconds a call of a and of b; nan where an older document lacks them."""
+        return self.a_seconds or math.nan, self.b_seconds or math.nan
+
+
+class CompareSummary(Struct, kw_only=True):
+    """How many verdicts of each kind, and what could not be compared."""
+
+    faster: int = 0
+    slower: int = 0
+    no_difference: int = field(default=0, name="no difference")
+    not_resolved: int = field(default=0, name="not resolved")
+    failed: list[str] = []
+
+
+# The judges on trial ---------------------------------------------------------------
+
+Shares = dict[str, float]  # by judge
+
+
+class PlantedRecord(Struct, kw_only=True, tag_field="record", tag="planted"):
+    """One planted error in one precision: in how many runs, and who caught it.
+
+    silent: runs in which no comparison could say anything. counted: those in which the
+    error exceeds the unit roundoff. asked, caught: how many of these, by judge.
+    """
+
+    op: str
+    mistake: str
+    dtype: str
+    runs: int
+    silent: int
+    counted: int
+    asked: dict[str, int] = {}
+    caught: dict[str, int] = {}
+
+
+class MissRecord(Struct, kw_only=True, tag_field="record", tag="miss"):
+    """A run in which the judge let a planted error pass, and the reason.
+
+    effect: relative to the largest element. reach: the error in rounding radii, free
+    of rounding of its own. ratio, limit: the judge's.
+    """
+
+    op: str
+    case: str
+    dtype: str
+    mistake: str
+    kind: str
+    effect: Number
+    reach: Number
+    ratio: Number
+    limit: Number
+    accused_by: list[str] = []
+    asked: list[str] = []
+    reason: str = ""
+
+
+class Detection(Struct, kw_only=True):
+    """What share of the planted errors of a precision and effect each judge catches."""
+
+    dtype: str
+    effect: str
+    runs: int
+    caught: Shares
+
+
+class FalseAlarms(Struct, kw_only=True):
+    """What share of the right tensors of a precision each judge accuses."""
+
+    dtype: str
+    tensors: int
+    accused: Shares
+
+
+class Accused(Struct, kw_only=True):
+    """A right tensor that the judge rejects."""
+
+    case: str
+    backend: str
+    tensor: str
+    ratio: Number
+
+
+class Requirement(Struct, kw_only=True):
+    """What is required of the judge, what was found, and whether that is enough."""
+
+    required: str
+    found: str
+    met: bool
+
+
+class SelftestSummary(Struct, kw_only=True):
+    """The judges on trial in tables; `missing` says why a backend took no part."""
+
+    planted: int = 0
+    ops: int = 0
+    runs: int = 0
+    counted: int = 0
+    detection: list[Detection] = []
+    false_alarms: list[FalseAlarms] = []
+    accused: list[Accused] = []
+    requirements: list[Requirement] = []
+    missing: dict[str, str] = {}
+    seconds: Number = None
+    seed: int | None = None
+
+
+class NoSummary(Struct):
+    """That of a document of which nothing is known."""
+
+
+# The history -----------------------------------------------------------------------
+
+
+AlertKind = Literal["step", "drift", "creep"]
+AlertState = Literal["confirmed", "suspected", "cleared", "accepted"]
+
+
+class AlertRecord(Struct, kw_only=True):
+    """A series that has changed its level; see docs/watch.md.
+
+    range: from the newest measured commit at the old level to the first at the new.
+    candidates: how many commits it can have been. low, high: of relative_change, at
+    95 %. why: what state rests on. fails: whether the run is not as expected.
+    """
+
+    series: str
+    machine: str
+    environment: str
+    op: str
+    backend: str
+    metric: str
+    unit: str
+    kind: AlertKind
+    commit: str
+    subject: str = ""
+    range: str
+    candidates: int
+    relative_change: Number
+    low: Number
+    high: Number
+    confidence: Number
+    worse: bool
+    state: AlertState
+    suspected: bool
+    fails: bool
+    why: str = ""
+    repro: str = ""
+
+
+class WatchSummary(Struct, kw_only=True):
+    """reference: the release that changes are counted from. states: how many of each.
+
+    warnings: what could not be looked at, a line each.
+    """
+
+    series: int = 0
+    reference: str = ""
+    failing: int = 0
+    states: dict[str, int] = {}
+    warnings: list[str] = []
+
+
+class BisectRecord(Struct, kw_only=True):
+    """The time of a commit over that of the good one, with its interval."""
+
+    commit: str
+    ratio: float
+    low: float
+    high: float
+
+
+class BisectSummary(Struct, kw_only=True):
+    """The commit that changed a series; "" if the last does not differ from the good.
+
+    skipped: those that could not be measured. unsure: those that are not resolved.
+    """
+
+    series: str = ""
+    good: str = ""
+    commit: str = ""
+    skipped: list[str] = []
+    unsure: list[str] = []
+
+
+class ConfirmationRecord(Struct):
+    """Two commits compared: key names series and commits; null is infinite."""
+
+    key: str
+    ratio: Positive | None
+    low: Positive | None
+    high: Positive | None
+
+
+# A night ---------------------------------------------------------------------------
+
+
+class Problem(Struct, frozen=True):
+    """One thing that is not as expected.
+
+    what: the tensor, the metric or the like. told: a line about it. Of two nights a
+    problem is the same if all but told are.
+    """
+
+    part: str
+    op: str
+    backend: str
+    what: str
+    told: str
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What makes it the same on another night."""
+        return self.part, self.op, self.backend, self.what
+
+
+class ProblemRecord(Problem, frozen=True):
+    """A problem of a night; new: whether the night before had it not."""
+
+    new: bool = False
+
+
+PartState = Literal["passed", "failed", "broken", "skipped"]
+
+
+class PartRecord(Struct, frozen=True):
+    """How a part of a night ended, and what it took; "broken" is one that raised."""
+
+    name: str
+    state: PartState
+    told: str
+    seconds: float
+
+
+class DoneRecord(PartRecord, frozen=True):
+    """A part that has ended, as the journal keeps it.
+
+    notes: what a reader should know and nobody has to mend. lacking: whether a
+    required backend is missing.
+    """
+
+    problems: list[Problem] = []
+    notes: list[str] = []
+    lacking: bool = False
+
+
+class NightlySummary(Struct, kw_only=True):
+    """The parts, and how many problems are new, known from before, and gone."""
+
+    parts: list[PartRecord] = []
+    new: int = 0
+    known: int = 0
+    gone: list[Problem] = []
+
+
+# Kinds -----------------------------------------------------------------------------
+
+Record = TypeVar("Record", bound=Struct)
+Summary = TypeVar("Summary", bound=Struct)
+
+
+@dataclass(frozen=True)
+class Kind(Generic[Record, Summary]):
+    """A kind of document: the command that writes it, and the types in it."""
+
+    name: str
+    record: type[Record]
+    summary: type[Summary]
+
+    @property
+    def marks(self) -> frozenset[str]:
+        """Fields by which its records are told from those of other kinds."""
+        if not isinstance(self.record, type):
+            return frozenset()  # a union, told by the file's name
+        required = {one.name for one in fields(self.record) if one.required}
+        return frozenset(required - {"op", "case", "device", "dtype"})
+
+
+AGREE = Kind("agree", AgreeRecord, AgreeSummary)
+FUZZ = Kind("fuzz", FindingRecord, FuzzSummary)
+TIME = Kind("time", TimeRecord, TimeSummary)
+COMPARE = Kind("compare", CompareRecord, CompareSummary)
+SELFTEST: Kind[Any, SelftestSummary] = Kind(
+    "selftest",
+    PlantedRecord | MissRecord,  # type: ignore[arg-type]  # a union is no class
+    SelftestSummary,
+)
+WATCH = Kind("watch", AlertRecord, WatchSummary)
+BISECT = Kind("bisect", BisectRecord, BisectSummary)
+CONFIRMATIONS = Kind("confirmations", ConfirmationRecord, NoSummary)
+NIGHTLY = Kind("nightly", ProblemRecord, NightlySummary)
+KINDS: tuple[Kind[Any, Any], ...] = (
+    *(AGREE, FUZZ, TIME, COMPARE, SELFTEST),
+    *(WATCH, BISECT, CONFIRMATIONS, NIGHTLY),
+)

@@ -1,0 +1,13 @@
+"""The verdicts on a tensor: the names that records hold and judges give."""
+
+from __future__ import annotations
+
+# Best first. `malformed` is None, shape, dtype or mutation.
+VERDICTS = (
+    *("agree", "convention", "vacuous", "unsupported"),
+    *("disagree", "nonfinite", "malformed", "error", "crash", "timeout"),
+)
+PASSING = ("agree", "convention", "vacuous", "unsupported")
+
+#: Nothing was compared: there is no ratio, rather than an infinite one.
+NUMBERLESS = ("unsupported", "malformed", "error", "crash", "timeout")
