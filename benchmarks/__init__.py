@@ -7,4 +7,5 @@ for the harness too: the instrument must not change along the history.
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+if __name__ == "benchmarks":  # of a checkout, which need not be installed
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

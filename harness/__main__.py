@@ -15,8 +15,11 @@ import click
 from harness.agreement.suite import Required
 from harness.project.documents import Unreadable
 from harness.project.git import NotTrusted, refuse_untrusted
+from harness.project.paths import PROJECT
 from impls.catalogue import UnknownName, known
 
+#: Commands that need no project; others do where only pages outside it are judged.
+_ANYWHERE = ("check", "doctor", "init", "list", "selftest")
 _COMMANDS = Path(__file__).parent / "commands"
 
 
@@ -34,6 +37,9 @@ class Commands(click.Group):
             known("command", cmd_name, self.list_commands(ctx))
         except UnknownName as error:
             raise click.UsageError(str(error)) from None
+        enough = {"--ops", "--help", "-h"} & {*sys.argv}
+        if PROJECT.problem and cmd_name not in _ANYWHERE and not enough:
+            raise click.UsageError(PROJECT.problem)
         module = importlib.import_module(f"{__package__}.commands.{cmd_name}")
         command: click.Command = module.command
         command.help = _set(command.help)

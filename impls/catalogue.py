@@ -34,8 +34,15 @@ def op_names() -> tuple[str, ...]:
 
 
 def backend_names() -> tuple[str, ...]:
-    """Names of all backends: the files in impls/backends, and the project's own."""
-    return _stems([_HERE / "backends", *_folders("backends")])
+    """Names of all backends: the files in impls/backends, and the project's own.
+
+    OneFlow's among ours are those of a project that names its interpreter: no other can
+    be expected to have one that is old enough.
+    """
+    names = _stems([_HERE / "backends", *_folders("backends")])
+    project = _project()
+    left_out = {"oneflow"} - {*project["python"]} if project else set()
+    return tuple(name for name in names if framework_of(name) not in left_out)
 
 
 def framework_of(backend: str) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.project.documents import replace_file
-from harness.project.paths import ROOT
+from harness.project.paths import PROJECT, ROOT
 from impls.catalogue import UnknownName, backend_names, framework_of, known
 
 MAIN = "3.11"  # Python of .venv, unless told otherwise
@@ -45,7 +45,8 @@ def environment_with(
     """
     for name, version in wanted.items():
         parsed(f"{name}=={version}")
-    for folder in sorted(root.glob(".venv*")):
+    running = [Path(sys.prefix)] if PROJECT.table else []
+    for folder in (*running, *sorted(root.glob(".venv*"))):
         site = folder / "lib" / f"python{python}" / "site-packages"
         python_there = (folder / "bin" / "python").exists()
         if python_there and all(_installed(site, n, v) for n, v in wanted.items()):

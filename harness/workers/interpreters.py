@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.project.paths import ROOT
+from harness.project.paths import PROJECT, ROOT, SOURCE
 
 #: First major version of NumPy that a framework's binary cannot be imported with.
 NUMPY_TOO_NEW = {"oneflow": 2}
@@ -80,9 +80,13 @@ def _placed(framework: str, root: Path) -> Interpreter:
     named = os.environ.get(variable(framework))
     if named:
         return Interpreter(framework, Path(named).expanduser().absolute(), named)
+    if framework in PROJECT.python:
+        shown = PROJECT.python[framework]
+        return Interpreter(framework, root / shown, shown)
     if _environment(framework, root) != ".venv":
         return _within(framework, root, _environment(framework, root))
-    if Path(sys.prefix).name.startswith(".venv-"):  # asv may run us in such a one
+    apart = Path(sys.prefix).name.startswith(".venv-")  # asv may run us in such a one
+    if apart and not PROJECT.table:
         return _within(framework, root, ".venv")
     shown = _inside(sys.executable, root)
     here = "the running Python" if shown == sys.executable else shown
@@ -91,7 +95,7 @@ def _placed(framework: str, root: Path) -> Interpreter:
 
 def _environment(framework: str, root: Path) -> str:
     own = (root / "requirements" / f"{framework}.txt").is_file()
-    return f".venv-{framework}" if own else ".venv"
+    return f".venv-{framework}" if own and not PROJECT.table else ".venv"
 
 
 def _within(framework: str, root: Path, environment: str) -> Interpreter:
@@ -104,6 +108,10 @@ def _absent(found: Interpreter, root: Path) -> Interpreter:
     if os.environ.get(variable(found.framework)):
         why = f"{variable(found.framework)} names {found.shown}, which is not there"
         mend = f"set it to a Python that has {found.framework}, or unset it"
+        return replace(found, why_missing=why, mend=mend)
+    if PROJECT.table:
+        why = f"pyproject.toml names {found.shown}, which is not there"
+        mend = "change [tool.gradwatch] python, or make that environment"
         return replace(found, why_missing=why, mend=mend)
     environment = found.python.parent.parent.name
     if found.python.is_symlink():
@@ -128,7 +136,7 @@ def _ask(python: Path, framework: str) -> dict[str, Any]:
     """
     done = subprocess.run(
         [python, "-c", _QUESTION, framework],
-        cwd=ROOT,  # nothing in the caller's folder is to be taken for the framework
+        cwd=SOURCE,  # nothing in the caller's folder is to be taken for the framework
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -179,7 +187,9 @@ def _pip(found: Interpreter) -> str:
 def _is_ours(found: Interpreter, root: Path) -> bool:
     """Whether it is an environment that `make environments` makes."""
     folder = found.python.parent.parent
-    return folder.parent == root and folder.name.startswith(".venv")
+    return (
+        not PROJECT.table and folder.parent == root and folder.name.startswith(".venv")
+    )
 
 
 def _inside(text: str, root: Path) -> str:
