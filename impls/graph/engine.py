@@ -141,6 +141,9 @@ class Node:
         function = FUNCTIONS[name] if name in FUNCTIONS else miss(name, FUNCTIONS)
         return functools.partial(function, self)
 
+    def __getitem__(self, index: Any) -> Node:
+        return cast(Node, FUNCTIONS["take"](self, index=index))
+
     def __repr__(self) -> str:
         return f"Node({self.primitive.name if self.primitive else 'variable'})"
 
@@ -160,7 +163,6 @@ class Node:
 
     __hash__ = object.__hash__  # a node is itself, though == builds a comparison
 
-    __getitem__ = _operator("getitem")
     __add__, __radd__ = _operator("add"), _reflected("add")
     __sub__, __rsub__ = _operator("subtract"), _reflected("subtract")
     __mul__, __rmul__ = _operator("multiply"), _reflected("multiply")

@@ -41,21 +41,14 @@ def _exact(part: Any) -> Any:
 
 
 @public
-def getitem(x: Node, index: Any) -> Node:
-    """x[index], with anything that NumPy takes as an index."""
-    parts = index if isinstance(index, tuple) else (index,)
-    exact = tuple(_exact(part) for part in parts)
-    return gather(x, index=_numbered(x.shape)[exact if len(exact) > 1 else exact[0]])
-
-
-@public
 def take(
     x: Any, indices: Any = None, *, axis: int | None = None, index: Any = None
 ) -> Node:
     """Elements of an axis by their positions; or x[index]."""
     (x,) = as_nodes((x,))
     if indices is None:
-        return getitem(x, index)
+        parts = index if isinstance(index, tuple) else (index,)
+        return gather(x, index=_numbered(x.shape)[tuple(map(_exact, parts))])
     if axis is None and x.ndim != 1:
         raise ValueError(f"say along which of {x.ndim} axes: axis=")
     (along,) = axes_of(axis or 0, x.ndim)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from harness import judge
-from impls.contract import Op
+from impls.catalogue import load_backend
+from impls.contract import Op, Problem
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -199,6 +200,23 @@ def test_a_planted_error_disagrees(title, dtype):
     op, arrays, dy, gradients, _, (place, spoil) = run(title, dtype)
     gradients[place] = spoil(gradients[place])
     assert judge(op, arrays, dy, gradients)[place].verdict == "disagree"
+
+
+@pytest.mark.parametrize("title", FORMULAS)
+def test_the_same_formula_runs_on_torch_and_agrees(title):
+    op, arrays, dy, *_ = run(title, "float32")
+    problem = Problem(
+        op, dict(zip(op.inputs, arrays, strict=True)), [dy], dtype="float32"
+    )
+    step = load_backend("torch_formula").prepare(problem)
+    step.forward()
+    step.backward()
+    result = step.read()
+    judged = judge(
+        op, arrays, dy, list(result.gradients.values()), outputs=[result.outputs["y"]]
+    )
+    for j in judged:
+        assert j.verdict in ("agree", "convention"), j.message
 
 
 @pytest.mark.parametrize("shape", [(5, 0, 0), (0, 4), (2, 0)])
