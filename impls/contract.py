@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -286,10 +285,3 @@ def sum_to(array: Any, shape: Shape) -> Any:
     copied = (i for i, n in enumerate(array.shape) if i < new or n != shape[i - new])
     axes = tuple(copied)
     return array.sum(axes).reshape(tuple(shape)) if axes else array
-
-
-def frozen(array: Array) -> Array:
-    """A read-only view, so that an accidental write raises where it happens."""
-    view = np.asarray(array).view()
-    view.flags.writeable = False
-    return view

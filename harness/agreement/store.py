@@ -17,6 +17,7 @@ from pathlib import Path
 from harness.agreement.findings import DEATHS, Finding, Site
 from harness.project import documents
 from harness.project.documents import Unreadable, dumps
+from harness.project.lock import remove_stale
 from harness.project.paths import PREFIX, PROJECT, ROOT, SOURCE
 from harness.project.records import AgreeRecord, FindingRecord
 from harness.workers.interpreters import interpreter_of
@@ -35,17 +36,19 @@ def save(finding: Finding, folder: Path = FOLDER) -> Path:
     if _smaller(target / "finding.json", finding):
         return target
     folder.mkdir(parents=True, exist_ok=True)
+    remove_stale(target)
     new = Path(tempfile.mkdtemp(dir=folder, prefix=f".{finding.site.id}."))
+    old = new.with_name(f"{new.name}.old")
     try:
         (new / "finding.json").write_text(dumps(facts(finding)) + "\n")
         (new / "finding.md").write_text(paragraph(finding) + "\n")
         (new / "repro.py").write_text(finding.repro)
         new.chmod(0o755)
         if target.exists():
-            target.rename(new.with_suffix(".old"))
+            target.rename(old)
         new.rename(target)
     finally:
-        for left in (new, new.with_suffix(".old")):
+        for left in (new, old):
             shutil.rmtree(left, ignore_errors=True)
     return target
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from harness.project.lock import Busy
 from harness.project.paths import ROOT
 
 
@@ -68,7 +69,7 @@ def command(results: Path, output: Path, pictures: Path | None, opened: bool) ->
         return 0
     try:
         site = write_site(results.resolve(), output.resolve())
-    except NotASite as error:
+    except (NotASite, Busy) as error:
         raise click.UsageError(str(error)) from None
     for trouble in site.troubles:
         click.echo(f"not shown: {trouble.file}: {trouble.why}", err=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,12 @@ from harness.dashboard.writer import Writer, anchor
 from harness.project import git
 from harness.project.documents import machine_name
 from harness.project.git import Commit
+from harness.project.lock import alone
 from harness.project.paths import ROOT
 
 # Marks a folder as a dashboard: only such a folder is ever replaced.
 MARK = ".gradwatch-site"
+_PATIENCE = 300.0  # seconds: the largest site so far takes a tenth of it
 _STATIC = Path(__file__).parent / "static"
 _BOKEH = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
 
@@ -47,10 +49,19 @@ class Site:
 def write_site(folder: Path, output: Path) -> Site:
     """Write the dashboard of a results folder; it replaces an earlier one.
 
+    Where another process writes the same one, it waits for that.
+
     Raises:
+        Busy: The other one takes too long; nothing was changed.
         NotASite: `output` exists and is not a dashboard; nothing was changed.
         OSError: It cannot be written; the earlier one is unchanged.
     """
+    lock = output.with_name(f".{output.name}.lock")
+    with alone(lock, f"the writing of {output.name}", _PATIENCE):
+        return _written(folder, output)
+
+
+def _written(folder: Path, output: Path) -> Site:
     _check_replaceable(output)
     known = git.log(ROOT)
     results = read_results(folder)
@@ -164,10 +175,3 @@ def _write_commits(writer: Writer, history: History) -> None:
     names = [[c.hash[:12], c.subject] for c in history.commits]
     writer.data("commits.data.js", "commits", names)
     writer.page("commits.html", "commits.html.j2", by_commit=by_commit)
-
-
-def sizes(site: Path) -> Iterable[tuple[str, int]]:
-    """The files of a site and their sizes in bytes."""
-    for file in sorted(site.rglob("*")):
-        if file.is_file():
-            yield file.relative_to(site).as_posix(), file.stat().st_size

@@ -11,15 +11,14 @@ if another run has pushed first, it adds to that. No result is ever removed.
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.project.git import NoCommit, git
+from harness.project.git import NoCommit, NotTrusted, checked_out, git
 from harness.project.paths import ROOT
 
 BRANCH = "results"
@@ -31,10 +30,11 @@ TRIES = 3  # pushes: one fails only if another run pushes within the same second
 def fetch(root: Path = ROOT, branch: str = BRANCH) -> int:
     """Copy the files that only the branch has; return their number."""
     with _tree(root, branch) as tree:
-        return sum(
-            _copy(file, root / file.relative_to(tree), replace=False)
-            for file in _files(tree)
-        )
+        inside = [file.relative_to(tree) for file in _files(tree)]
+        fresh = [name for name in inside if not os.path.lexists(root / name)]
+        for name in fresh:
+            _copy(tree / name, root, name)
+        return len(fresh)
 
 
 def store(root: Path = ROOT, branch: str = BRANCH) -> bool:
@@ -46,7 +46,7 @@ def store(root: Path = ROOT, branch: str = BRANCH) -> bool:
     for tried in range(TRIES):
         with _tree(root, branch) as tree:
             for file in _files(root):
-                _copy(file, tree / file.relative_to(root), replace=True)
+                _copy(file, tree, file.relative_to(root))
             git("add", "--all", "--force", ".", root=tree)
             if not git("status", "--porcelain", root=tree):
                 return False
@@ -65,35 +65,41 @@ def store(root: Path = ROOT, branch: str = BRANCH) -> bool:
 @contextmanager
 def _tree(root: Path, branch: str) -> Iterator[Path]:
     """A worktree of the branch as it is at origin; empty if there is no such branch."""
-    with tempfile.TemporaryDirectory(prefix="gradwatch-") as folder:
-        tree = Path(folder, "tree")
-        git("worktree", "add", "--quiet", "--detach", str(tree), "HEAD", root=root)
-        try:
-            there = git("ls-remote", "origin", f"refs/heads/{branch}", root=root)
-            if there:
-                git("fetch", "--quiet", "origin", branch, root=tree)
-                git("checkout", "--quiet", "--detach", "FETCH_HEAD", root=tree)
-            else:
-                git("checkout", "--quiet", "--orphan", branch, root=tree)
-                git("rm", "-r", "-f", "--quiet", ".", root=tree)
-            yield tree
-        finally:
-            git("worktree", "remove", "--force", str(tree), root=root)
+    with checked_out("HEAD", root) as tree:
+        if git("ls-remote", "origin", f"refs/heads/{branch}", root=root):
+            git("fetch", "--quiet", "origin", branch, root=tree)
+            git("checkout", "--quiet", "--detach", "FETCH_HEAD", root=tree)
+        else:
+            git("checkout", "--quiet", "--orphan", branch, root=tree)
+            git("rm", "-r", "-f", "--quiet", ".", root=tree)
+        yield tree
 
 
 def _files(root: Path) -> Iterator[Path]:
-    for folder in KEPT:
-        yield from (f for f in sorted((root / folder).rglob("*")) if f.is_file())
-    if (root / NIGHT).exists():
-        yield root / NIGHT
+    """What is kept, below `root`: no links, and nothing hidden, which is temporary."""
+    listed = [f for folder in KEPT for f in sorted((root / folder).rglob("*"))]
+    for file in (*listed, root / NIGHT):
+        inside = file.relative_to(root)
+        hidden = any(part.startswith(".") for part in inside.parts)
+        if file.is_file() and not hidden and not _linked(root, inside):
+            yield file
 
 
-def _copy(file: Path, target: Path, *, replace: bool) -> bool:
-    if target.exists() and not replace:
-        return False
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(file, target)
-    return True
+def _linked(root: Path, inside: Path) -> bool:
+    """Whether a file, or a folder on the way to it from `root`, is a symbolic link."""
+    return any((root / part).is_symlink() for part in (inside, *inside.parents))
+
+
+def _copy(file: Path, root: Path, inside: Path) -> None:
+    """Copy a file to its place below `root`, and nowhere else.
+
+    Raises:
+        NoCommit: A link leads elsewhere.
+    """
+    if _linked(root, inside):
+        raise NoCommit(f"{inside} is a symbolic link, or lies behind one: not written")
+    (root / inside).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(file, root / inside)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -106,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             outcome = f"{fetch()} files of earlier nights"
         else:
             outcome = "stored" if store() else "nothing new to store"
-    except (NoCommit, subprocess.SubprocessError) as error:
+    except (NoCommit, NotTrusted) as error:
         parser.exit(1, f"results: {error}\n")
     sys.stderr.write(f"results: {outcome}\n")
     return 0

@@ -25,6 +25,7 @@ import msgspec
 
 from harness.project import git
 from harness.project.git import NoCommit
+from harness.project.lock import remove_stale
 from harness.project.paths import ROOT
 from harness.project.records import Environment, Kind, Record, Summary
 
@@ -163,6 +164,7 @@ def replace_file(target: Path, text: str) -> None:
         OSError: the disk is full or the folder cannot be written; the old file stands.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
+    remove_stale(target)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

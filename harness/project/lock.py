@@ -1,12 +1,17 @@
-"""One run at a time: a lock that goes with the process, however that ends."""
+"""One run at a time, and what runs that were killed have left."""
 
 from __future__ import annotations
 
 import contextlib
+import glob
+import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+
+STALE = 3600.0  # seconds: what is written hidden, and then renamed, takes a few
 
 
 class Busy(Exception):
@@ -15,7 +20,9 @@ class Busy(Exception):
 
 @contextlib.contextmanager
 def alone(file: Path, what: str, patience: float = 0) -> Iterator[None]:
-    """Hold a lock, after waiting for it for at most `patience` seconds.
+    """Hold a lock, which goes with the process however that ends.
+
+    It is waited for, for at most `patience` seconds.
 
     Raises:
         Busy: Another process holds it still.
@@ -26,4 +33,22 @@ def alone(file: Path, what: str, patience: float = 0) -> Iterator[None]:
     except Timeout:
         raise Busy(f"{what} is going on already, in another process") from None
     with lock:
-        yield
+        try:
+            yield
+        finally:  # who waits for it sees that this file is no name's, and tries again
+            file.unlink(missing_ok=True)
+
+
+def remove_stale(target: Path) -> None:
+    """Remove what killed runs left of replacing a file or a folder.
+
+    Whoever replaces it writes a hidden one beside it first, such as .agree.json.x7d_q.
+    """
+    for left in target.parent.glob(f".{glob.escape(target.name)}.*"):
+        with contextlib.suppress(OSError):  # another run was quicker
+            if time.time() - left.lstat().st_mtime < STALE:
+                continue
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left)
+            else:
+                left.unlink()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,24 +54,6 @@ def copy_bandwidth(nbytes: int | None = None) -> float:
         fastest = min(fastest, time.perf_counter() - start)
         here, there = there, here
     return 2 * size / fastest
-
-
-def peak_extra_bytes(run: Callable[[], object]) -> int:
-    """The most bytes that a call of `run` holds beyond those held before it.
-
-    Sees what Python and NumPy allocate. A framework's own allocator is not seen: ask
-    that one. Not beside a clock: tracing slows every allocation.
-    """
-    if tracemalloc.is_tracing():
-        raise RuntimeError("tracemalloc is already in use; stop it first")
-    run()  # what the first call builds and keeps is not the call's own
-    tracemalloc.start()
-    try:
-        before, _ = tracemalloc.get_traced_memory()
-        run()
-        return tracemalloc.get_traced_memory()[1] - before
-    finally:
-        tracemalloc.stop()
 
 
 def _last_level_cache() -> int:

@@ -1,4 +1,4 @@
-"""Two stopwatches, the host's and a device's, and a check that the device is awaited.
+"""Two stopwatches: the host's, and a device's.
 
 A run is anything callable. One that has a `wait` method is waited for inside the clock
 after every call: frameworks that compute behind the caller's back return at once.
@@ -7,7 +7,6 @@ after every call: frameworks that compute behind the caller's back return at onc
 from __future__ import annotations
 
 import resource
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -104,42 +103,6 @@ class EventTimer:
         self.synchronize()
         total = sum(start.elapsed_time(stop) for start, stop in marks)
         return _reading(total * MILLISECOND / calls, before)
-
-
-class NotAwaited(AssertionError):
-    """The clock stopped while the device was still working."""
-
-
-def assert_awaited(
-    run: Run, drain: Run, *, timer: Timer | None = None, calls: int = 10
-) -> None:
-    """Raise `NotAwaited` if work of `run` is still going on when `timer` has stopped.
-
-    `drain` must not return before the device is idle; best is what cannot be forgotten,
-    reading the result back to the host. After `calls` calls were timed, draining is
-    timed, and again with the device idle: the difference is work outside the clock.
-    Rejected is a median over five trials above a tenth of the whole and above the
-    shortest sample, since less than that cannot mislead a comparison of medians.
-    """
-    timer = timer or HostTimer()
-    drain()
-    trials = [_left_over(run, drain, timer, calls) for _ in range(5)]
-    inside, left = (statistics.median(column) for column in zip(*trials, strict=True))
-    if left > max(0.1 * (inside + left), SHORTEST):
-        raise NotAwaited(
-            f"{calls} calls took {inside:.3g} s by the clock and went on for another "
-            f"{left:.3g} s: the run returns before the device is done; wait for it"
-        )
-
-
-def _left_over(run: Run, drain: Run, timer: Timer, calls: int) -> tuple[float, float]:
-    """Seconds inside the clock, and seconds of work that it did not see."""
-    inside = timer(run, calls).seconds * calls
-    start = timer.now()
-    drain()
-    between = timer.now()
-    drain()
-    return inside, (2 * between - start - timer.now()) * NANOSECOND
 
 
 def _reading(seconds: float, before: resource.struct_rusage) -> Reading:

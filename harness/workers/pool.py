@@ -24,10 +24,9 @@ from harness.workers import interpreters
 from harness.workers.interpreters import Interpreter
 from harness.workers.messages import Outcome, Task
 from harness.workers.process import STARTING, Died, Event, Worker, import_error
-from impls.catalogue import backend_names, known, load_op
-from impls.contract import Array, Problem
+from impls.catalogue import backend_names, known
 
-__all__ = ["Fleet", "Outcome", "Task", "run_one", "sweep"]
+__all__ = ["Fleet", "Outcome", "Task", "sweep"]
 
 TIMEOUT = 60.0  # seconds for one task: a hundred times the longest of ours
 
@@ -55,27 +54,6 @@ def sweep(
     """Outcomes of all tasks, as they come; at most `jobs` workers at a time."""
     with Fleet(jobs=jobs, threads=threads) as fleet:
         yield from fleet.run(tasks, timeout=timeout)
-
-
-def run_one(
-    op: str,
-    backend: str,
-    inputs: Mapping[str, Array],
-    cotangents: Sequence[Array | None],
-    attributes: Mapping[str, Any] | None = None,
-    *,
-    dtype: str = "float64",
-    device: str = "cpu",
-    timeout: float = TIMEOUT,
-    fleet: Fleet | None = None,
-) -> Outcome:
-    """The outcome of one problem; a fleet of your own saves starting a worker."""
-    problem = Problem(
-        load_op(op), inputs, cotangents, attributes or {}, dtype=dtype, device=device
-    )
-    task = Task(op, op, backend, problem)
-    (outcome,) = (fleet.run if fleet else sweep)([task], timeout=timeout)
-    return outcome
 
 
 @dataclass

@@ -190,6 +190,19 @@ def test_a_finding_of_the_same_site_replaces_the_old_one(tie, tmp_path):
     assert read.seed == 7
 
 
+def test_a_save_that_was_killed_at_its_end_does_not_fail_the_next(
+    tie, tmp_path, monkeypatch
+):
+    finding, _ = tie
+    store.save(finding, tmp_path)
+    with monkeypatch.context() as killed:
+        killed.setattr(store.shutil, "rmtree", lambda *_, **__: None)
+        store.save(replace(finding, seed=7), tmp_path)
+    store.save(replace(finding, seed=8), tmp_path)
+    (read,) = store.load(tmp_path)
+    assert read.seed == 8
+
+
 def test_a_smaller_finding_of_the_same_site_stays(tie, tmp_path):
     finding, _ = tie
     store.save(finding, tmp_path)

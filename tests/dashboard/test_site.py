@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from harness.dashboard import site as building
 from harness.dashboard.dialects import dialects
 from harness.dashboard.formula import paragraphs
 from harness.dashboard.matrix import bar_length, matrix, short
-from harness.dashboard.site import MARK, NotASite, sizes, write_site
+from harness.dashboard.site import MARK, NotASite, write_site
 from harness.dashboard.sources import read_results
 from harness.dashboard.standing import Standing, standing
 from harness.dashboard.styles import luminance, styles
@@ -88,7 +90,8 @@ def test_every_link_leads_to_a_page_or_a_place_on_it(results: Path) -> None:
 def test_no_file_exceeds_two_megabytes(results: Path) -> None:
     invented.write_agree(results, 9)
     invented.write_history(results, 60)
-    assert max(size for _, size in sizes(written(results))) < 2e6
+    files = [file for file in written(results).rglob("*") if file.is_file()]
+    assert max(file.stat().st_size for file in files) < 2e6
 
 
 def test_text_of_results_is_escaped(results: Path) -> None:
@@ -354,6 +357,25 @@ def test_a_document_may_say_little_of_where_it_was_made(results: Path) -> None:
 
 
 # Writing -----------------------------------------------------------------------------
+
+
+def test_two_that_write_the_same_site_leave_it_whole(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second begins while the first is in the middle of it."""
+    fill, second = building._write_all, threading.Thread(target=written, args=[results])
+
+    def filled(*arguments: object) -> None:
+        fill(*arguments)
+        if second.ident is None:
+            second.start()
+            time.sleep(0.5)  # the second has begun, unless it waits
+
+    monkeypatch.setattr(building, "_write_all", filled)
+    site = written(results)
+    second.join()
+    assert (site / "index.html").exists()
+    assert written(results) == site
 
 
 def test_a_folder_that_is_no_dashboard_is_left_alone(

@@ -139,6 +139,39 @@ def test_an_origin_that_cannot_be_reached_is_told(origin):
     assert git(origin / "first", "worktree", "list").count("\n") == 0
 
 
+@pytest.mark.parametrize("inside", ["asv/x.json", "asv"])
+def test_a_link_on_the_branch_leads_nobody_out_of_the_checkout(origin, inside):
+    """Neither is a file outside overwritten, nor one from outside fetched."""
+    first, outside = origin / "first", origin / "outside"
+    outside.mkdir()
+    (outside / "x.json").write_text("outside")
+    git(first, "checkout", "-q", "--orphan", "results")
+    shutil.rmtree(first / "results")
+    (first / "results" / inside).parent.mkdir(parents=True)
+    (first / "results" / inside).symlink_to(outside / Path(inside).relative_to("asv"))
+    git(first, "add", "-A", "-f", "results")
+    git(first, "commit", "-q", "-m", "links")
+    git(first, "push", "-q", "origin", "results")
+    git(first, "checkout", "-q", "-f", "main")
+    assert results_branch.fetch(first) == 0
+    (first / "results" / "asv").mkdir(parents=True)
+    (first / "results" / "asv" / "x.json").write_text("ours")
+    with pytest.raises(NoCommit, match="symbolic link"):
+        results_branch.store(first)
+    assert (outside / "x.json").read_text() == "outside"
+
+
+def test_temporary_files_are_not_stored(origin):
+    first = origin / "first"
+    kept = set(recorded(first))
+    (first / "results" / "asv" / ".x.json.a1b2").write_text("half")
+    (first / "results" / "findings" / ".add.a1b2").mkdir(parents=True)
+    (first / "results" / "findings" / ".add.a1b2" / "finding.md").write_text("half")
+    results_branch.store(first)
+    names = git(origin / "origin.git", "ls-tree", "-r", "--name-only", "results")
+    assert set(names.split()) == kept
+
+
 # What a pull request concerns -------------------------------------------------------
 
 

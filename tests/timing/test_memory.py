@@ -1,11 +1,9 @@
-"""Arrays on pages, peak bytes and copy bandwidth."""
-
-import tracemalloc
+"""Arrays on pages, and copy bandwidth."""
 
 import numpy as np
 import pytest
 
-from harness.timing.memory import copy_bandwidth, page_aligned, peak_extra_bytes
+from harness.timing.memory import copy_bandwidth, page_aligned
 
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (7,), (256, 33)])
@@ -24,26 +22,6 @@ def test_a_strided_array_becomes_a_plain_one():
     placed = page_aligned(array)
     assert placed.flags.c_contiguous
     np.testing.assert_array_equal(placed, array)
-
-
-def test_peak_extra_bytes_sees_what_is_freed_again_and_not_what_stays():
-    kept = []
-
-    def run():
-        kept.append(np.ones(1 << 20, np.uint8)) if not kept else None
-        return (np.ones(3 << 20, np.uint8), np.ones(2 << 20, np.uint8))[0].sum()
-
-    assert peak_extra_bytes(run) == pytest.approx(5 << 20, rel=0.01)
-    assert not tracemalloc.is_tracing()
-
-
-def test_peak_extra_bytes_leaves_a_running_trace_alone():
-    tracemalloc.start()
-    try:
-        with pytest.raises(RuntimeError, match="already in use"):
-            peak_extra_bytes(lambda: None)
-    finally:
-        tracemalloc.stop()
 
 
 def test_a_copy_moves_each_byte_twice(monkeypatch):

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 
 from harness.workers.interpreters import interpreter_of, variable
 from harness.workers.messages import Task
-from harness.workers.pool import Fleet, run_one, sweep
+from harness.workers.pool import Fleet, sweep
 from impls.catalogue import UnknownName, load_op
 from impls.contract import Op, Problem
 from tests.square import DX, page, task
@@ -186,9 +187,16 @@ def test_a_grandchild_that_holds_the_pipe_does_not_keep_the_sweep(tmp_path, flee
     assert kinds.count("result") == len(tasks) - 1
 
 
+def of(array, path):
+    """The task of a page with a larger input and cotangent."""
+    asked = task(path)
+    larger = replace(asked.problem, inputs={"x": array}, cotangents=[array])
+    return replace(asked, problem=larger)
+
+
 def test_large_arrays_travel_both_ways(tmp_path, fleet):
     big = np.random.default_rng(0).standard_normal(1 << 20)  # 8 MiB
-    outcome = run_one(page(tmp_path), "numpy_manual", {"x": big}, [big], fleet=fleet)
+    (outcome,) = fleet.run([of(big, page(tmp_path))])
     np.testing.assert_array_equal(outcome.result.gradients["dx"], 2 * big * big)
 
 
@@ -200,9 +208,8 @@ def test_a_worker_that_reads_nothing_does_not_block_the_sweep(tmp_path):
     with Fleet() as fleet:
         list(fleet.run([task(path)]))
         os.kill(*pids(at), signal.SIGSTOP)
-        asked = (path, "numpy_manual", {"x": big}, [big])
-        first = run_one(*asked, timeout=0.5, fleet=fleet)
-        second = run_one(*asked, fleet=fleet)
+        (first,) = fleet.run([of(big, path)], timeout=0.5)
+        (second,) = fleet.run([of(big, path)])
     assert (first.kind, second.kind) == ("timeout", "result")
 
 
