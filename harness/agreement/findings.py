@@ -1,4 +1,4 @@
-"""What the fuzzer finds: where a backend goes wrong, and on how small an input."""
+"""Findings of the fuzzer: where a backend fails, and a small input that shows it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ DEATHS = ("crash", "timeout")
 
 @dataclass(frozen=True)
 class Site:
-    """What makes two findings the same one.
+    """Identifies a finding: two findings with equal sites are the same.
 
-    `place` is what goes wrong first (forward, backward, state), the dtype where
-    rounding is involved, and the flags that are set: "forward-float32-training". For
-    a convention it is the name of that.
+    `place` is the first part that fails (forward, backward, state), the dtype if
+    rounding is involved, and the flags that are set: "forward-float32-training". For a
+    convention it is the convention's name.
     """
 
     op: str
@@ -30,9 +30,9 @@ class Site:
 
     @property
     def id(self) -> str:
-        """Name of the finding's folder."""
-        told = f"{self.op}-{self.backend}-{self.verdict}-{self.place}"
-        return re.sub(r"[^A-Za-z0-9_]+", "-", told).strip("-")
+        """The name of the finding's folder."""
+        name = f"{self.op}-{self.backend}-{self.verdict}-{self.place}"
+        return re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class Finding:
     """A site, and the smallest trial that shows it.
 
     Attributes:
-        record: That of the agreement suite, of the worst tensor.
-        values: What each backend gives at the worst index, or the verdict on it.
-        inputs: Each input as text, and `shapes` its shape.
-        layout: The memory layout of the inputs, then that of the cotangents.
-        seed: That of the run that found it.
+        record: The record of the worst tensor, as the agreement suite makes it.
+        values: What each backend returns at the worst index, or its verdict.
+        inputs: Each input as text; `shapes` has its shape.
+        layout: Memory layouts of the inputs and of the cotangents.
+        seed: The seed of the run that found it.
         repro: The text of repro.py.
     """
 
@@ -60,7 +60,7 @@ class Finding:
 
     @property
     def elements(self) -> int:
-        """How many numbers the largest input has."""
+        """The number of elements of the largest input."""
         sizes = [1]
         for shape in self.shapes.values():
             size = 1
@@ -71,39 +71,39 @@ class Finding:
 
 
 def flags(problem: Problem) -> str:
-    """What is switched on or off, and whether an input is empty; part of a place."""
-    told = [
+    """The flags of a problem, as part of a place: -training, -not-training, -empty."""
+    names = [
         name if value else f"not-{name}"
         for name, value in sorted(problem.attributes.items())
         if isinstance(value, bool)
     ]
     if problem.empty:
-        told.append("empty")
-    return "".join(f"-{flag}" for flag in told)
+        names.append("empty")
+    return "".join(f"-{flag}" for flag in names)
 
 
 def sites(problem: Problem, records: Iterable[AgreeRecord]) -> dict[Site, AgreeRecord]:
-    """What goes wrong in one trial: a site for each backend, with its worst record.
+    """The failures in one trial: a site for each backend, with its worst record.
 
-    If outputs are wrong, the rest is too as a matter of course: they come first.
+    Wrong outputs come first, because they make the gradients wrong as well.
     """
     op = problem.op
     by_backend: dict[str, list[AgreeRecord]] = {}
     for record in records:
         by_backend.setdefault(record.backend, []).append(record)
-    found = {}
+    worst_by_site = {}
     for backend, own in by_backend.items():
         wrong = [r for r in own if r.verdict not in PASSING]
         first = [r for r in wrong if _pass(op, r) == "forward"]
         if wrong:
             worst = max(first or wrong, key=_badness)
             place = _place(op, worst) + flags(problem)
-            found[Site(op.name, backend, worst.verdict, place)] = worst
-    return found | _conventions(op, by_backend)
+            worst_by_site[Site(op.name, backend, worst.verdict, place)] = worst
+    return worst_by_site | _conventions(op, by_backend)
 
 
 def _badness(record: AgreeRecord) -> tuple[bool, float]:
-    """A number that is not there is worse than a wrong one."""
+    """Sorts records: a missing or infinite number is worse than a wrong one."""
     distance = record.distance
     return record.verdict != "disagree", -1.0 if distance is None else distance
 
@@ -116,7 +116,7 @@ def _place(op: Op, record: AgreeRecord) -> str:
 
 
 def _pass(op: Op, record: AgreeRecord) -> str:
-    """Where a tensor comes from."""
+    """The part that computes a tensor: forward, backward or state."""
     if record.tensor in op.outputs:
         return "forward"
     return "state" if record.tensor in op.state else "backward"
@@ -125,17 +125,17 @@ def _pass(op: Op, record: AgreeRecord) -> str:
 def _conventions(
     op: Op, by_backend: Mapping[str, Sequence[AgreeRecord]]
 ) -> dict[Site, AgreeRecord]:
-    """Frameworks whose own call breaks ties as no other's does, nor the reference."""
-    told = {
+    """Frameworks that break ties in a way that no other framework does."""
+    chosen = {
         backend: record
         for backend, records in by_backend.items()
         if backend.endswith("_autograd")
         for record in records
         if record.verdict == "convention"
     }
-    names = [record.convention for record in told.values()]
+    names = [record.convention for record in chosen.values()]
     return {
         Site(op.name, backend, "convention", record.convention): record
-        for backend, record in told.items()
+        for backend, record in chosen.items()
         if record.convention != "first" and names.count(record.convention) == 1
     }

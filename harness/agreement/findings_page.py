@@ -1,4 +1,4 @@
-"""docs/findings.md: all findings, those of one defect together."""
+"""Writes docs/findings.md: all findings, grouped by defect."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from harness.agreement.store import NAMES, headline, paragraph
 
 Defect = tuple[str, str, str, str]
 
-_RESULTS = "../results/findings"  # as seen from docs
+_RESULTS = "../results/findings"  # relative to docs
 
 _OPENING = """# Findings
 
-Defects of PyTorch and OneFlow within our ops, and where they differ by convention.
-`gradwatch fuzz` found each, shrank it to the input below and wrote the script that
-shows it; nothing on this page is typed in. *Exact* is the value in a wider type; a
-*rounding radius* is what arithmetic in the precision under test may move it by, and
-up to about 17 of them are rounding.
+Defects of PyTorch and OneFlow in the ops of this project, and differences of
+convention. `gradwatch fuzz` found each of them, shrank it to the input below and wrote
+a script that reproduces it; this page is generated. *Exact* is the value in a wider
+type. A *rounding radius* is how far rounding in the precision under test may move it;
+up to about 17 radii count as rounding.
 
-To check one, run its `repro.py` where NumPy and the framework are: it exits 1 while
-the defect is there, 0 when it has gone. To check all, `gradwatch fuzz --replay`. To
-make this page anew, `make findings`.
+To check one finding, run its `repro.py` with NumPy and the framework: it exits with 1
+while the defect is there, and with 0 when it is gone. `gradwatch fuzz --replay` checks
+all of them. `make findings` writes this page again.
 """
 
 
@@ -44,7 +44,7 @@ def page(findings: Sequence[Finding]) -> str:
         parts += _section(several)
     if by_kind["conventions"]:
         parts.append(
-            "\n## Mere conventions\n\nBoth sides are right; the results differ.\n"
+            "\n## Conventions\n\nBoth sides are right, but their results differ.\n"
         )
     for several in by_kind["conventions"]:
         parts += _section(several)
@@ -52,7 +52,7 @@ def page(findings: Sequence[Finding]) -> str:
 
 
 def _defect(finding: Finding) -> Defect:
-    """Findings of one framework's op that differ in dtype or backend are one defect."""
+    """Groups of one defect: findings that differ only in dtype or backend."""
     site = finding.site
     numeric = site.verdict in ("disagree", "nonfinite")
     common = ("forward", "backward", "state", "run", finding.record.dtype)
@@ -68,7 +68,7 @@ def _framework(finding: Finding) -> str:
 
 
 def _smallest(several: Iterable[Finding]) -> list[Finding]:
-    """The clearest first: a framework's own call, few elements, a number not a NaN."""
+    """Sorts the clearest first: a framework's own call, few elements, no NaN."""
     return sorted(
         several,
         key=lambda f: (
@@ -102,4 +102,4 @@ def _section(several: Sequence[Finding]) -> Iterator[str]:
     yield f"\n### {title.strip('*').partition(': ')[2]}\n{rest}"
     if others:
         links = (f"[{f.site.id}]({_RESULTS}/{f.site.id}/finding.md)" for f in others)
-        yield f"\nThe same defect, or one like it: {', '.join(links)}."
+        yield f"\nThe same defect, or a similar one: {', '.join(links)}."

@@ -1,9 +1,9 @@
-"""Looks for trouble on purpose: draws trials, judges them, shrinks what goes wrong.
+"""Searches for failures: draws trials, judges them, and shrinks those that fail.
 
-Hypothesis draws and shrinks; the trials between are run by the agreement suite, a
-batch at a time, so that the workers need not wait. What a batch shows is then shrunk
-one by one: the same seed draws the same trials again, the one that went wrong is the
-first that counts, and from there on only the accused backend is asked.
+Hypothesis draws the trials, and the agreement suite runs them in batches to keep the
+workers busy. The failures of a batch are then shrunk one by one: the same seed draws
+the same trials again, all trials before the failing one are ignored, and only the
+failing backend runs.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from harness.workers.messages import Task
 from harness.workers.pool import Fleet
 from impls.contract import Op
 
-BATCH = 20  # trials: a second, most of it OneFlow's
-RISKY = 4  # trials that may kill, one at a time: a new worker takes seconds
+BATCH = 20  # trials: about a second, mostly for OneFlow
+RISKY = 4  # trials that may kill a worker; a new worker takes seconds
 PLAIN = 2  # batches of each op between two risky ones
-TIMEOUT = 20.0  # seconds for a trial: thousands of times what one takes
+TIMEOUT = 20.0  # seconds for a trial: thousands of times longer than usual
 SHRINKING = 15.0  # seconds at most for one finding
-DYING = 4  # deaths in shrinking one finding: each costs a new worker
-SMALL = 4  # elements of an input, with which a death is small enough
+DYING = 4  # crashes while shrinking one finding: each costs a new worker
+SMALL = 4  # elements of an input; a crash with so few is not shrunk further
 
 _SETTINGS = hypothesis.settings(
     database=None,
@@ -50,7 +50,7 @@ _SETTINGS = hypothesis.settings(
 
 @dataclass(frozen=True)
 class Batch:
-    """Trials that a seed draws; drawing again from equal fields gives equal trials."""
+    """The trials that a seed draws; equal fields give equal trials."""
 
     op: Op
     source: str
@@ -58,7 +58,7 @@ class Batch:
     risky: bool
 
     def find(self, wanted: Callable[[Trial], bool]) -> Trial | None:
-        """Draw until a trial is wanted, then shrink it while it stays so."""
+        """Draw until a trial is wanted, then shrink it as long as it stays wanted."""
         size = RISKY if self.risky else BATCH
         try:
             return hypothesis.find(
@@ -71,7 +71,7 @@ class Batch:
             return None
 
     def trials(self) -> list[Trial]:
-        """All of them, each under a name of its own."""
+        """All trials of the batch, each with a unique name."""
         drawn: list[Trial] = []
 
         def keep(trial: Trial) -> bool:
@@ -84,7 +84,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Suspect:
-    """A site that was seen, and where: in which trial of which batch."""
+    """A site, and the trial and batch in which it was first seen."""
 
     site: Site
     record: AgreeRecord
@@ -95,7 +95,7 @@ class Suspect:
 
 @dataclass
 class Hunt:
-    """A run of the fuzzer; `seen` are the sites that are no news any more."""
+    """A run of the fuzzer; `seen` are the sites that it has found already."""
 
     backends: Sequence[str]
     fleet: Fleet
@@ -112,10 +112,10 @@ class Hunt:
         budget: float,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Iterator[Finding]:
-        """Findings, each twice: at once as it was met, later as small as it gets.
+        """Yield each finding twice: at once, and again after shrinking.
 
         Args:
-            ops: By where workers find them.
+            ops: Ops by the name or page from which workers load them.
             budget: Seconds; one trial or one shrinking step may end later.
             progress: Called with the seconds spent and those of the budget.
         """
@@ -140,15 +140,15 @@ class Hunt:
                 return
 
     def _batches(self, ops: Mapping[str, Op], turn: int) -> Iterator[Batch]:
-        """One of each op."""
+        """One batch of each op."""
         risky = turn % (PLAIN + 1) == PLAIN
         for source, op in ops.items():
             yield Batch(op, source, self.seed * 100_003 + turn, risky)
 
-    # --- looking ------------------------------------------------------------------
+    # --- searching ----------------------------------------------------------------
 
     def look(self, batch: Batch) -> Iterator[Suspect]:
-        """Run a batch on all backends that live; the first trial of each new site."""
+        """Run a batch on all backends; yield the first trial of each new site."""
         trials = batch.trials()
         step = 1 if batch.risky else BATCH
         for first in range(0, len(trials), step):
@@ -164,7 +164,7 @@ class Hunt:
     def _examine(
         self, trials: Sequence[Trial], backends: Sequence[str] = ()
     ) -> Iterator[tuple[Trial, Site, AgreeRecord]]:
-        """What goes wrong in trials, each on the backends that it does not kill."""
+        """The failures in trials; backends that would crash are left out."""
         groups: dict[tuple[str, ...], list[Trial]] = defaultdict(list)
         for trial in trials:
             if _truth(trial) is None:
@@ -172,18 +172,18 @@ class Hunt:
             else:
                 groups[tuple(backends or self._living(trial))].append(trial)
         for asked, group in groups.items():
-            found = agree(
+            agreement = agree(
                 group, asked, entries=(), fleet=self.fleet, timeout=self.timeout
             )
             for trial in group:
-                records = [r for r in found.records if r.case == trial.name]
+                records = [r for r in agreement.records if r.case == trial.name]
                 for site, record in sites(trial.problem, records).items():
                     yield trial, site, record
 
     def _survivors(
         self, trial: Trial, backends: Sequence[str]
     ) -> Iterator[tuple[Trial, Site, AgreeRecord]]:
-        """What the formula refuses may be refused by all: but nobody may die of it."""
+        """An input that the formula refuses may raise in a backend, but not crash."""
         tasks = [Task.of(trial, backend) for backend in backends]
         for outcome in self.fleet.run(tasks, timeout=self.timeout):
             if outcome.kind in DEATHS:
@@ -200,14 +200,14 @@ class Hunt:
                 yield trial, site, record
 
     def _living(self, trial: Trial) -> list[str]:
-        """Backends that have not died of a trial of this kind."""
+        """The backends that have not crashed in a trial of this kind."""
         pattern = _pattern(trial)
         return [b for b in self.backends if (b, pattern) not in self._dead]
 
     # --- shrinking ----------------------------------------------------------------
 
     def shrink(self, suspect: Suspect, deadline: float) -> Suspect:
-        """The smallest trial that shows a site, as far as the time allows."""
+        """The smallest trial that shows the site, as far as the time allows."""
         if suspect.site.verdict in DEATHS and _largest(suspect.trial) <= SMALL:
             return suspect
         for small in self._small[suspect.site.op]:
@@ -232,12 +232,12 @@ class Hunt:
                 deaths += suspect.site.verdict in DEATHS and known[key] is not None
             return known[key] is not None
 
-        found = suspect.batch.find(shows)
-        shown = known.get(_content(found)) if found else None
-        if found is None or shown is None:
-            return suspect  # it has shown only once
-        self._small[suspect.site.op].append(found)
-        return replace(suspect, trial=found, record=shown)
+        smallest = suspect.batch.find(shows)
+        shown = known.get(_content(smallest)) if smallest else None
+        if smallest is None or shown is None:
+            return suspect  # it could not be reproduced
+        self._small[suspect.site.op].append(smallest)
+        return replace(suspect, trial=smallest, record=shown)
 
     def _record(self, site: Site, trial: Trial) -> AgreeRecord | None:
         """The record of a trial that shows a site on its backend."""
@@ -246,14 +246,14 @@ class Hunt:
                 return record
         return None
 
-    # --- telling ------------------------------------------------------------------
+    # --- reporting ----------------------------------------------------------------
 
     def finding(self, suspect: Suspect, everywhere: bool = False) -> Finding:
-        """All that is told of a suspect; `everywhere` asks the other backends too."""
+        """The finding of a suspect; `everywhere` also runs the other backends."""
         trial, site = suspect.trial, suspect.site
         record = structs.replace(suspect.record, message=_plain(suspect.record.message))
         problem = trial.problem
-        found = Finding(
+        finding = Finding(
             site,
             structs.replace(record, case=trial.name),
             values=self._values(trial, record) if everywhere else {},
@@ -264,26 +264,26 @@ class Hunt:
             seed=self.seed,
         )
         right = _truth(trial)
-        text = repro(trial, site.backend, record, headline(found), right)
-        return replace(found, repro=text)
+        text = repro(trial, site.backend, record, headline(finding), right)
+        return replace(finding, repro=text)
 
     def _values(self, trial: Trial, record: AgreeRecord) -> dict[str, str]:
-        """What each backend gives at the worst index of the accused one."""
+        """What each backend returns at the worst index of the failing one."""
         living = self._living(trial)
         values = dict.fromkeys(self.backends, "crash")
         tasks = [Task.of(trial, backend) for backend in living]
         for outcome in self.fleet.run(tasks, timeout=self.timeout):
-            told = outcome.kind
+            value = outcome.kind
             if outcome.result is not None:
                 array = outcome.result.tensors.get(record.tensor)
-                told = _shown(array, record.worst_index)
-                told = "runs" if record.tensor == "all" else told
-            values[outcome.task.backend] = told
+                value = _shown(array, record.worst_index)
+                value = "runs" if record.tensor == "all" else value
+            values[outcome.task.backend] = value
         return values
 
 
 def _plain(message: str) -> str:
-    """Without the colours of OneFlow's messages, and our own place in the code."""
+    """A message without OneFlow's colour codes and without positions in our code."""
     return re.sub(r"\x1b\[[0-9;]*m| in \w+ \(evaluate.py:\d+\)", "", message)
 
 
@@ -297,7 +297,7 @@ def _shown(array: Any, index: Sequence[int]) -> str:
 
 
 def _truth(trial: Trial) -> Reference | None:
-    """The right answer; None where the op's formula refuses the input."""
+    """The right answer; None if the op's formula refuses the input."""
     try:
         return reference(trial.problem)
     except REFUSALS:
@@ -305,7 +305,7 @@ def _truth(trial: Trial) -> Reference | None:
 
 
 def _pattern(trial: Trial) -> tuple[str, bool, tuple[int, ...]]:
-    """Of what kind a trial is, in the eyes of a backend that it may kill."""
+    """The kind of a trial: a backend that crashes in one is not asked again."""
     problem = trial.problem
     ndims = tuple(array.ndim for array in problem.inputs.values())
     return problem.op.name, problem.empty, ndims
@@ -316,10 +316,10 @@ def _largest(trial: Trial) -> int:
 
 
 def _content(trial: Trial) -> tuple[Any, ...]:
-    """All that a trial asks, without its name."""
+    """The whole content of a trial, except its name."""
     problem = trial.problem
     arrays = (*problem.inputs.values(), *problem.cotangents)
-    told = (None if a is None else (a.shape, a.tobytes()) for a in arrays)
+    contents = (None if a is None else (a.shape, a.tobytes()) for a in arrays)
     attributes = tuple(sorted(problem.attributes.items()))
     layouts = trial.layout, trial.cotangent_layout
-    return *told, attributes, tuple(problem.aliases), problem.dtype, *layouts
+    return *contents, attributes, tuple(problem.aliases), problem.dtype, *layouts

@@ -1,8 +1,8 @@
-"""Known outcomes made from findings: what the agreement suite is to expect.
+"""Generates the known outcomes, which the agreement suite expects, from findings.
 
-What fails in every run of the suite is covered by the widest pattern of cases of which
-most fail; what fails in some runs only is covered by a pattern that holds a case that
-fails in all, so that no entry hangs on one seed.
+A defect that fails in every run of the suite is covered by the widest pattern of cases
+of which most fail. A defect that fails only in some runs is covered by a pattern with
+at least one case that fails in all runs, so that no entry depends on a seed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from harness.judging.known import Known
 from harness.judging.verdict import PASSING
 from harness.project.records import AgreeRecord
 
-Failing = dict[str, set[int]]  # cases that fail, and in which of the runs
+Failing = dict[str, set[int]]  # failing cases, and the runs in which they fail
 
-MOST = 2 / 3  # share of a pattern's cases that fail: a wider one hides new defects
+MOST = 2 / 3  # share of a pattern's cases that must fail, or it could hide new defects
 
 
 class Unconfirmed(Exception):
-    """The suite saw a defect that is no finding; the message names the cases."""
+    """The suite failed in cases that no finding covers; the message names them."""
 
 
 def announced(
@@ -33,7 +33,7 @@ def announced(
     """Entries for the data file, from runs of the whole suite with several seeds.
 
     Raises:
-        Unconfirmed: a defect was seen of which there is no finding.
+        Unconfirmed: A case failed that no finding covers.
     """
     unconfirmed = sorted(
         f"{r.case} {r.backend} {r.verdict}"
@@ -87,7 +87,7 @@ def _by_case(records: Iterable[AgreeRecord]) -> dict[str, AgreeRecord]:
 
 
 def _confirming(record: AgreeRecord, findings: Sequence[Finding]) -> list[Finding]:
-    """Findings of the same defect, the likeliest first."""
+    """Findings that can be the same defect, the most likely first."""
     numeric = ("disagree", "nonfinite")
     alike = [
         f
@@ -112,7 +112,7 @@ def _confirming(record: AgreeRecord, findings: Sequence[Finding]) -> list[Findin
 
 
 def _candidates(record: AgreeRecord) -> list[str]:
-    """Patterns that match a case, the widest first."""
+    """The patterns that match a case, the widest first."""
     op, regime, dtype = record.op, record.regime, record.dtype
     case = record.case[len(f"{op}[{regime}-") : -len(f"-{dtype}]")]
     return [

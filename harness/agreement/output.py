@@ -1,4 +1,4 @@
-"""A run of the agreement suite for others to read: JUnit XML and Markdown."""
+"""Reports of the agreement suite: JUnit XML and Markdown."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def junit(document: Judged) -> str:
         bad = [r for r in records if not as_expected(r)]
         if bad:
             kind = Failure if bad[0].verdict != "error" else Error
-            told = [f"{r.case}: {r.verdict}: {r.message}" for r in bad]
-            fault = kind(told[0], bad[0].verdict)
-            fault.text = "\n".join(told[:20])
+            lines = [f"{r.case}: {r.verdict}: {r.message}" for r in bad]
+            fault = kind(lines[0], bad[0].verdict)
+            fault.text = "\n".join(lines[:20])
             case.result = [fault]
         elif all(r.verdict == "unsupported" for r in records):
             case.result = [Skipped(records[0].message)]
@@ -40,7 +40,7 @@ def junit(document: Judged) -> str:
 
 
 def markdown(document: Judged) -> str:
-    """A summary that begins with what is wrong."""
+    """A summary that starts with the failures."""
     summary = document.summary
     bad = [r for r in document.records if not as_expected(r)]
     lines = [_headline(bad, summary), ""]
@@ -61,7 +61,7 @@ def _headline(bad: Sequence[AgreeRecord], summary: AgreeSummary) -> str:
             f"{first.verdict}** ({len(bad)} of {summary.judged} tensors)"
         )
     if summary.gone:
-        return f"**{len(summary.gone)} known defects have gone**"
+        return f"**{len(summary.gone)} known defects are gone**"
     return f"All as expected: {summary.judged} tensors judged"
 
 

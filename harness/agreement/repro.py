@@ -1,7 +1,7 @@
 """A finding as a script that needs only NumPy and the framework.
 
-The page's own lines are lifted out, with whatever of the project they call; the
-numbers, the exact answer and its rounding radii stand in the script as literals.
+The code of the page is copied into it, with everything of the project that it calls.
+The inputs, the exact answer and its rounding radii are literals in the script.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def repro(
     headline: str,
     right: Reference | None = None,
 ) -> str:
-    """The text of repro.py; it exits 1 while the defect is there, 0 when it has gone.
+    """The text of repro.py; it exits 1 while the defect is there, 0 when it is gone.
 
-    `right` are the answers that the script holds, where the op's formula gives any.
+    `right` holds the exact answers; None if the op's formula refuses the input.
     """
     problem, framework = trial.problem, catalogue.framework_of(backend)
     dialect = _dialect(backend)
@@ -78,21 +78,21 @@ def repro(
 
 
 def _order(line: str) -> tuple[bool, bool, str]:
-    """As isort has it: NumPy last, and `from` after `import`."""
+    """The order of import lines: NumPy last, and `from` after `import`."""
     return "numpy" in line, line.startswith("from"), line
 
 
 def _answers(right: Reference, record: AgreeRecord) -> Iterator[dict[str, Answer]]:
-    """By tensor, for each way of breaking ties that is right: exact value and radius.
+    """Exact value and radius of each tensor, for each right way of breaking ties.
 
-    All tensors that depend on the tie are in it: a maximum that passes its cotangent on
-    to both inputs is wrong, though each gradient is right in one way.
+    All tensors that depend on the tie are included: a maximum that passes its cotangent
+    on to both inputs is wrong, although each gradient is right by one convention.
     """
     tensor, ways = record.tensor, list(right.truths.values())
     if tensor not in ways[0]:
         return
     names = [n for n in ways[0] if n == tensor or right.hangs_on_ties(n)]
-    if record.verdict == "convention":  # the finding is just that it is not ours
+    if record.verdict == "convention":  # the finding is that it differs from "first"
         ways, names = ways[:1], [tensor]
     for truths in ways:
         yield {n: _answer(truths[n]) for n in names}
@@ -105,7 +105,7 @@ def _answer(truth: Truth) -> Answer:
 
 
 def _dialect(backend: str) -> str:
-    """A backend's name is its framework and its flavour: torch_autograd."""
+    """The dialect of a backend, from its name: torch_autograd."""
     flavour = backend.partition("_")[2]
     return "formula" if flavour == "graph" else flavour
 
@@ -114,7 +114,7 @@ def _dialect(backend: str) -> str:
 
 
 def literal(array: Array, indent: int = 0) -> str:
-    """An expression that makes the array again, to the last bit."""
+    """An expression that gives the same array, bit for bit."""
     shown = np.array2string(
         array,
         separator=", ",
@@ -133,7 +133,7 @@ def literal(array: Array, indent: int = 0) -> str:
 
 
 class Lifted:
-    """Source text of some definitions, and the imports that they need."""
+    """The source text of definitions, and the imports that they need."""
 
     def __init__(self, text: str, imports: Sequence[str]) -> None:
         self.text, self.imports = text, imports
@@ -153,15 +153,15 @@ def _helpers(trial: Trial, dialect: str, framework: str, said: str) -> Iterator[
 
 
 def _maker(layout: str) -> str:
-    """Name of the function that lays an array out."""
+    """The name of the function that makes a memory layout."""
     return "np.array" if layout == "contiguous" else arrays.LAYOUTS[layout].__name__
 
 
 def lifted(file: Path, name: str) -> Lifted:
-    """A definition of a file, without decorators, and all that it calls in the project.
+    """A definition without its decorators, and everything of the project that it calls.
 
     Raises:
-        LookupError: the file does not define the name.
+        LookupError: The file does not define the name.
     """
     source = file.read_text(encoding="utf-8")
     top = dict(_defined(ast.parse(source)))
@@ -190,7 +190,7 @@ def lifted(file: Path, name: str) -> Lifted:
 
 
 def _defined(module: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
-    """Names at the top of a module, and what gives them their meaning."""
+    """The names at the top of a module, and the statements that define them."""
     for node in module.body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             yield node.name, node
@@ -202,15 +202,15 @@ def _defined(module: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
 
 
 def _names(node: ast.AST) -> list[str]:
-    """Names that the code uses; annotations are not looked at when it runs."""
+    """The names that the code uses; annotations do not count, since they never run."""
     if isinstance(node, ast.arg):
         return []
-    found = [node.id] if isinstance(node, ast.Name) else []
+    names = [node.id] if isinstance(node, ast.Name) else []
     for key, value in ast.iter_fields(node):
         if key not in ("returns", "annotation", "decorator_list"):
             for child in value if isinstance(value, list) else [value]:
-                found += _names(child) if isinstance(child, ast.AST) else []
-    return found
+                names += _names(child) if isinstance(child, ast.AST) else []
+    return names
 
 
 def _without_decorators(source: str, node: ast.stmt) -> str:

@@ -1,7 +1,7 @@
-"""Findings on disk, and in words: for the framework's maintainers, and for docs.
+"""Saves findings, loads them, and describes them for bug reports and docs.
 
-A finding is a folder: finding.json (the facts), finding.md (a paragraph that can be
-filed as it stands) and repro.py (it runs by itself).
+A finding is a folder with finding.json (the facts), finding.md (a paragraph for a bug
+report) and repro.py (a script that runs by itself).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from harness.project.records import AgreeRecord, FindingRecord
 from harness.workers.interpreters import interpreter_of
 
 FOLDER = ROOT / "results" / "findings"
-LARGE = 16  # elements: more are left to the script
+LARGE = 16  # elements; larger inputs are only in the script
 NAMES = {"torch": "PyTorch", "oneflow": "OneFlow", "numpy": "gradwatch with NumPy"}
 
 
 def save(finding: Finding, folder: Path = FOLDER) -> Path:
-    """Write a finding's folder, whole or not at all.
+    """Write a finding's folder, completely or not at all.
 
-    One of the same site goes, unless it is smaller.
+    It replaces a finding of the same site, unless that one is smaller.
     """
     target = folder / finding.site.id
     if _smaller(target / "finding.json", finding):
@@ -54,7 +54,7 @@ def save(finding: Finding, folder: Path = FOLDER) -> Path:
 
 
 def _smaller(file: Path, finding: Finding) -> bool:
-    """Whether what stands there already is smaller; what is damaged is replaced."""
+    """Whether the existing finding is smaller; a damaged one is replaced."""
     try:
         return _read(file).elements < finding.elements
     except Unreadable:
@@ -62,7 +62,7 @@ def _smaller(file: Path, finding: Finding) -> bool:
 
 
 def facts(finding: Finding) -> FindingRecord:
-    """What finding.json says."""
+    """The content of finding.json."""
     site = finding.site
     return FindingRecord(
         id=site.id,
@@ -83,52 +83,52 @@ def facts(finding: Finding) -> FindingRecord:
 def load(folder: Path = FOLDER) -> tuple[list[Finding], list[str]]:
     """All findings of a folder, by id, and a line for each that cannot be read.
 
-    One that is being written is none.
+    One that is still being written is left out.
     """
-    found, troubles = list[Finding](), list[str]()
+    findings, troubles = list[Finding](), list[str]()
     for file in sorted(folder.glob("[!.]*/finding.json")):
         try:
-            found.append(_read(file))
+            findings.append(_read(file))
         except Unreadable as error:
             troubles.append(str(error))
-    return found, troubles
+    return findings, troubles
 
 
 def _read(file: Path) -> Finding:
-    told = documents.load(file, FindingRecord)
+    facts = documents.load(file, FindingRecord)
     repro = documents.bytes_of(file.with_name("repro.py")).decode(errors="replace")
     return Finding(
-        Site(told.op, told.backend, told.verdict, told.place),
-        told.record,
-        told.values,
-        told.inputs,
-        told.shapes,
-        told.attributes,
-        told.layout,
-        told.seed,
+        Site(facts.op, facts.backend, facts.verdict, facts.place),
+        facts.record,
+        facts.values,
+        facts.inputs,
+        facts.shapes,
+        facts.attributes,
+        facts.layout,
+        facts.seed,
         repro,
     )
 
 
 def replay(finding: Finding, folder: Path = FOLDER) -> tuple[str, str]:
     """Run a finding's script: "holds", "gone" or "not run", and what it printed."""
-    found = interpreter_of(finding.record.framework)
-    if found.why_missing:
-        return "not run", found.why_missing
+    interpreter = interpreter_of(finding.record.framework)
+    if interpreter.why_missing:
+        return "not run", interpreter.why_missing
     done = subprocess.run(
-        [str(found.python), str(folder / finding.site.id / "repro.py")],
+        [str(interpreter.python), str(folder / finding.site.id / "repro.py")],
         capture_output=True,
         text=True,
         timeout=300,
         env={"PYTHONPATH": os.pathsep.join(_paths()), "GLOG_minloglevel": "2"},
     )
-    told = (done.stdout or done.stderr).strip().splitlines()
+    output = (done.stdout or done.stderr).strip().splitlines()
     state = {0: "gone", 1: "holds"}.get(done.returncode, "not run")
-    return state, told[-1] if told else ""
+    return state, output[-1] if output else ""
 
 
 def _paths() -> list[str]:
-    """Of the checkout's engine, and of the project's modules."""
+    """Environment variables that let the script import the engine and the project."""
     checkout = [] if PREFIX else [SOURCE]
     return [str(path) for path in dict.fromkeys([*checkout, *PROJECT.paths(ROOT)])]
 
@@ -137,7 +137,7 @@ def _paths() -> list[str]:
 
 
 def headline(finding: Finding) -> str:
-    """Such as "OneFlow 0.9.0: batch_norm gives a wrong y in float32"."""
+    """A title such as "OneFlow 0.9.0: batch_norm gives a wrong y in float32"."""
     record = finding.record
     who = f"{NAMES[record.framework]} {record.framework_version}"
     op, tensor, dtype = finding.site.op, record.tensor, record.dtype
@@ -155,7 +155,7 @@ def headline(finding: Finding) -> str:
 
 
 def paragraph(finding: Finding) -> str:
-    """Headline, input, what came and what is exact, and how to see it."""
+    """Title, input, result and exact value, and how to reproduce it."""
     who = NAMES[finding.record.framework]
     lines = [f"**{headline(finding)}**", "", f"With {_given(finding)}:", ""]
     lines += [f"- {line}" for line in _told(finding)]

@@ -1,10 +1,10 @@
-"""What the fuzzer tries, as Hypothesis strategies: shapes, values, layouts, attributes.
+"""Hypothesis strategies for the fuzzer: shapes, values, layouts, attributes.
 
-All of it comes from an op's page: the shapes are those of its cases with other lengths
-(harness/judging/layouts.py), attributes those of its cases and what is like them.
-Values are mostly a small whole number times a scale, about a centre: few of them make
-ties, large centres with small scales cancel, and what is left after shrinking can be
-read.
+Everything is derived from an op's page: shapes are those of its cases with other
+lengths (harness/judging/layouts.py), attributes are those of its cases and similar
+ones. Most values are a centre plus a small whole number times a scale: few different
+values make ties, large centres with small scales cause cancellation, and shrunk values
+are easy to read.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from harness.workers.arrays import LAYOUTS
 from impls.contract import Case, Op, Shape
 
 Array = NDArray[Any]
-Draw = Any  # Hypothesis' own type of it is private
+Draw = Any  # its type in Hypothesis is private
 LONGEST = 4  # enough for all axes of a matrix product to differ
-MOST = 256  # elements of an input: more take longer to shrink and show no more
+MOST = 256  # elements of an input: larger ones take longer and find nothing more
 
 CENTRES = (0.0, 100.0, 1e4, 1e6)
 SCALES = (1.0, 1e-3, 1e3)
 PLAIN = (0.0, 1.0)  # a centre and a scale
-DIGITS = (1, 3, 17)  # few can be read, all are needed to be near 1e4
+DIGITS = (1, 3, 17)  # few are easy to read; 17 are needed for small scales near 1e4
 SPECIAL = (-0.0, np.inf, -np.inf, np.nan)
 VALUES = tuple(dict.fromkeys(regime.values for regime in REGIMES.values()))
 
 
 @st.composite
 def trials(draw: Draw, op: Op, source: str, risky: bool = False) -> Trial:
-    """A trial of an op; `risky` ones are those of which workers die.
+    """A trial of an op; `risky` ones can crash a worker.
 
-    They have no element in some input, or are of the page's odd cases. The formula may
-    refuse one that is empty.
+    A risky trial has an empty input or is one of the page's odd cases. The formula may
+    refuse an empty one.
     """
     case = draw(_risky_cases(op) if risky else cases(op, op.cases.values()))
     dtype = draw(st.sampled_from(("float32", "float64")))
@@ -85,7 +85,7 @@ def cases(draw: Draw, op: Op, listed: Iterable[Case], empty: bool = False) -> Ca
     case = draw(st.sampled_from(tuple(listed)))
     lengths = st.integers(0 if empty else 1, LONGEST)
     change = {n: draw(lengths) for n in layouts.lengths(op, case)}
-    if draw(st.booleans()):  # a square hides, and shows, what is transposed
+    if draw(st.booleans()):  # square shapes hide some transpositions and reveal others
         change = dict.fromkeys(change, next(iter(change.values()), 1))
     case = layouts.resized(op, case, change)
     sizes = [int(np.prod(shape)) for shape in op.shapes(case).values()]
@@ -100,7 +100,7 @@ def cases(draw: Draw, op: Op, listed: Iterable[Case], empty: bool = False) -> Ca
 
 
 def _attribute(name: str, value: Any, op: Op, case: Case) -> st.SearchStrategy[Any]:
-    """What the page's cases show; for an axis and a small number what is like it."""
+    """The attributes of the page's cases, with similar axes and small numbers."""
     listed = (*op.cases.values(), *op.odd.values())
     shown = list(dict.fromkeys(op.attributes(c).get(name, value) for c in listed))
     axes = len(next(iter(op.shapes(case).values())))
@@ -112,7 +112,7 @@ def _attribute(name: str, value: Any, op: Op, case: Case) -> st.SearchStrategy[A
 
 
 def _shapes_of_outputs(op: Op, case: Case) -> Sequence[Shape | None]:
-    """Of a case that the formula refuses nothing is known: they may be an input's."""
+    """The shapes of a case; unknown if the formula refuses it."""
     if admits(op, case):
         return output_shapes(op, case)
     first = next(iter(op.shapes(case).values()))
@@ -124,7 +124,7 @@ def _shapes_of_outputs(op: Op, case: Case) -> Sequence[Shape | None]:
 
 @st.composite
 def _inputs(draw: Draw, op: Op, case: Case, dtype: str) -> dict[str, Array]:
-    """The first input is of any kind, the others plain, like it, or of any other."""
+    """Kinds of values: any for the first input; plain, equal or any for the others."""
     first = draw(_kinds())
     others = draw(st.sampled_from((PLAIN, first, None)))
     values: dict[str, Array] = {}
@@ -167,19 +167,19 @@ def _array(draw: Draw, shape: Shape, kind: Any, dtype: str) -> Array:
 
 
 def _rounded(values: Array, digits: int) -> Array:
-    """To so many significant decimal digits."""
-    told = [float(f"{value:.{digits - 1}e}") for value in values.flat]
-    return np.reshape(told, values.shape)
+    """The values, rounded to some significant decimal digits."""
+    rounded = [float(f"{value:.{digits - 1}e}") for value in values.flat]
+    return np.reshape(rounded, values.shape)
 
 
 def _integers(shape: Shape, largest: int) -> st.SearchStrategy[Array]:
-    """Each drawn by itself: an array that is mostly one number cancels nothing."""
+    """Each element is drawn by itself: an array of equal numbers cancels nothing."""
     whole = st.integers(-largest, largest)
     return npst.arrays(np.float64, shape, elements=whole, fill=st.nothing())
 
 
 def _repeated(array: Array) -> Array:
-    """The same along the first axis longer than 1, so that its stride can be 0."""
+    """Values equal along the first axis longer than 1, so that its stride can be 0."""
     for axis, length in enumerate(array.shape):
         if length > 1:
             return np.repeat(array.take([0], axis), length, axis)

@@ -1,7 +1,7 @@
 """The agreement suite: every op on every backend, judged against the reference.
 
-Beside the verdict on each backend stands the matrix of pairs, which needs no reference:
-the difference of two gradients over the sum of their radii. It tells who stands alone.
+In addition to the verdicts it computes a matrix of pairs, which needs no reference: the
+difference of two gradients divided by the sum of their radii. It shows outliers.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from impls.catalogue import framework_of
 
 
 class Required(Exception):
-    """A backend that must run cannot run here; the message says why."""
+    """A required backend cannot run here; the message says why."""
 
 
 @dataclass
 class Agreement:
-    """All that a run of the suite found out.
+    """The result of a run of the suite.
 
-    `pairs[op][a][b]` is the largest ratio of |a - b| to the sum of the two radii.
-    `missing` says why a backend was not asked; `unrepeatable` names cases whose second
-    run was not bitwise equal to the first (reported, not judged).
+    `pairs[op][a][b]` is the largest ratio of |a - b| to the sum of both radii.
+    `missing` gives the reason why a backend did not run. `unrepeatable` names the cases
+    whose second run differed in some bit from the first (reported, not judged).
     """
 
     records: list[AgreeRecord] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Agreement:
 
     @property
     def unexpected(self) -> list[AgreeRecord]:
-        """Records whose verdict is neither right nor announced."""
+        """The records whose verdict is neither right nor a known outcome."""
         return [r for r in self.records if not known.as_expected(r)]
 
     @property
@@ -55,7 +55,7 @@ class Agreement:
         return 1 if self.unexpected or self.gone else 0
 
     def summary(self) -> AgreeSummary:
-        """Counts by verdict, and what is not as expected."""
+        """Counts by verdict, and everything that is not as expected."""
         counts = Counter(record.verdict for record in self.records)
         judged = sum(counts[v] for v in ("agree", "convention", "vacuous", "disagree"))
         return AgreeSummary(
@@ -81,20 +81,20 @@ def agree(
     fleet: Fleet | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Agreement:
-    """Run trials on backends and judge every tensor that comes back.
+    """Run trials on backends and judge every tensor that they return.
 
     Args:
-        trials: What to run; see `harness.judging.cases.trials`.
+        trials: The trials; see `harness.judging.cases.trials`.
         backends: Names of backends.
         devices: "cpu", "cuda".
-        jobs: How many workers run at the same time.
+        jobs: Number of workers that run at the same time.
         timeout: Seconds for one case on one backend.
         entries: Known outcomes; by default those of the data file.
-        fleet: Workers of your own, which outlive the call; `jobs` is then theirs.
-        progress: Called with the number of cases done and of all.
+        fleet: Workers that are reused after this call; `jobs` is ignored then.
+        progress: Called with the number of finished cases and of all cases.
     """
     listed = known.load() if entries is None else entries
-    found = Agreement()
+    agreement = Agreement()
     paired = _tasks(trials, backends, devices)
     by_task = {task.id: (trial, task) for trial, task in paired}
     tasks = [task for _, task in by_task.values()]
@@ -112,10 +112,10 @@ def agree(
         heap = waiting[trial.name, task.device]
         heap.append(outcome)
         if len(heap) == asked[trial.name, task.device]:
-            _settle(found, trial, waiting.pop((trial.name, task.device)), listed)
+            _settle(agreement, trial, waiting.pop((trial.name, task.device)), listed)
         progress(done, len(tasks))
-    found.gone = known.gone(found.records, listed)
-    return found
+    agreement.gone = known.gone(agreement.records, listed)
+    return agreement
 
 
 def _tasks(
@@ -128,9 +128,9 @@ def _tasks(
 
 
 def _settle(
-    found: Agreement, trial: Trial, outcomes: list[Outcome], listed: Sequence[Any]
+    agreement: Agreement, trial: Trial, outcomes: list[Outcome], listed: Sequence[Any]
 ) -> None:
-    """Judge one trial on all backends, compare them with each other, keep records."""
+    """Judge one trial on all backends, compare these in pairs, and add the records."""
     outcomes.sort(key=lambda outcome: outcome.task.backend)
     right = reference(trial.problem)
     tensors = {}
@@ -138,27 +138,27 @@ def _settle(
     for outcome in outcomes:
         backend = outcome.task.backend
         if outcome.kind == "missing":
-            found.missing[backend] = outcome.message
+            agreement.missing[backend] = outcome.message
             continue
         if outcome.result is not None:
             result = outcome.result
             tensors[backend] = result.tensors
             if not outcome.repeatable:
-                found.unrepeatable.append(f"{trial.name} {backend}")
+                agreement.unrepeatable.append(f"{trial.name} {backend}")
         judged[backend] = [
             _record(trial, outcome, j) for j in judge_outcome(outcome, right)
         ]
     for tensor in next(iter(right.truths.values())):
         ratios = {} if right.set_valued else _pairs(right, tensor, tensors)
-        _keep_worst(found.pairs.setdefault(trial.problem.op.name, {}), ratios)
+        _keep_worst(agreement.pairs.setdefault(trial.problem.op.name, {}), ratios)
         _name_outliers(tensor, judged, ratios, right.limit)
     for records in judged.values():
         for record in records:
             record.expected_verdict = known.expected_verdict(record, listed)
-            found.records.append(record)
+            agreement.records.append(record)
 
 
-#: What a record takes from a judgement: the fields of the same name.
+#: The fields that a record and a judgement have in common.
 _JUDGED = sorted(
     {one.name for one in fields(Judgement)} & set(AgreeRecord.__struct_fields__)
 )
@@ -188,7 +188,7 @@ def record_of(trial: Trial, outcome: Outcome, **judged: Any) -> AgreeRecord:
 
 
 def _plain(value: Any) -> Any:
-    """A field of a judgement as a record holds it."""
+    """A field of a judgement, in the form that a record has."""
     if isinstance(value, float):
         return finite(value)
     return list(value) if isinstance(value, tuple) else value
@@ -202,10 +202,10 @@ Pairs = dict[tuple[str, str], float]
 def _pairs(
     right: Reference, tensor: str, tensors: Mapping[str, Mapping[str, Any]]
 ) -> Pairs:
-    """Largest |a - b| over the sum of the radii, for each pair of backends.
+    """The largest |a - b| divided by the sum of the radii, for each pair of backends.
 
-    Only where the reference is finite and its radius too; a number against none, or
-    against another shape, is infinitely far away.
+    Only elements with a finite reference and radius count. A missing number or another
+    shape has an infinite distance.
     """
     truth = right.truths["first"][tensor]
     names = [n for n, t in tensors.items() if _comparable(t.get(tensor), truth.value)]
@@ -241,7 +241,7 @@ def _keep_worst(matrix: dict[str, dict[str, Number]], ratios: Pairs) -> None:
 def _name_outliers(
     tensor: str, judged: Mapping[str, list[AgreeRecord]], ratios: Pairs, limit: float
 ) -> None:
-    """Say in the messages who stands against the rest, which agree among themselves."""
+    """Add to the messages which backend is the outlier, if all others agree."""
     wrong = [
         r
         for rs in judged.values()

@@ -111,7 +111,7 @@ def test_the_page_says_exact_got_ratio_and_script():
 
 def test_the_page_keeps_conventions_apart_from_defects():
     text = page([finding(), finding("convention")])
-    defects, _, conventions = text.partition("## Mere conventions")
+    defects, _, conventions = text.partition("## Conventions")
     assert "gives wrong y" in defects
     assert "breaks ties" in conventions
     assert "breaks ties" not in defects
