@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from harness.console import options as options
-from harness.console.terminal import errors, output
+from harness.console.terminal import errors, output, ticking
 from harness.nightly import runner
 from harness.nightly.journal import Journal
-from harness.nightly.model import Night
+from harness.nightly.model import Night, Part, Result
 from harness.nightly.parts import PARTS
 from harness.nightly.runner import key_of, problems_of
 from harness.project.git import NoCommit
@@ -101,7 +101,7 @@ def command(
       gradwatch nightly --op softmax --part agree --part time
     Exit code: 0 all as expected, 1 not, 3 a required backend is missing.
     """
-    chosen = {name: part for name, part in PARTS.items() if not parts or name in parts}
+    chosen = {n: _ticking(n, p) for n, p in PARTS.items() if not parts or n in parts}
     ops = ops or op_names()
     backends = options.framework_backends(backends)
     what = {"ops": ops, "backends": backends, "seed": seed, "parts": list(chosen)}
@@ -130,6 +130,14 @@ def command(
         raise click.UsageError(str(error)) from None
     output().print((folder / "summary.md").read_text().splitlines()[0], markup=False)
     return found.exit_code
+
+
+def _ticking(name: str, part: Part) -> Part:
+    def run(night: Night) -> Result:
+        with ticking(lambda: f"nightly: {name}"):
+            return part(night)
+
+    return run
 
 
 def _show(done: DoneRecord) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 from rich.console import Console
@@ -16,6 +17,8 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+
+EVERY = 10.0  # seconds between two lines of progress in a log
 
 
 def output() -> Console:
@@ -67,9 +70,38 @@ def _interrupts() -> Iterator[list[int]]:
 @contextlib.contextmanager
 def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
     if not sys.stderr.isatty():
-        yield lambda done, total: None
+        state = [what]
+        with ticking(lambda: state[0]):
+            yield lambda done, total: state.__setitem__(0, f"{what}: {done} of {total}")
         return
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=errors(), transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextlib.contextmanager
+def ticking(what: Callable[[], str]) -> Iterator[None]:
+    """A line on standard error every ten seconds where that is no terminal.
+
+    A log that stays silent for minutes looks like a hang; a thread tells the lines, so
+    that one long step does not silence them.
+    """
+    if sys.stderr.isatty():
+        yield
+        return
+    over, begun = threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        while not over.wait(EVERY):
+            elapsed = time.monotonic() - begun
+            sys.stderr.write(f"gradwatch: {what()}, {elapsed:.0f} s\n")
+            sys.stderr.flush()
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -1,11 +1,14 @@
-"""An interrupt is heard wherever it comes."""
+"""An interrupt is heard wherever it comes; a log is told that the work goes on."""
 
 import gc
 import os
+import re
 import signal
+import time
 
 import pytest
 
+from harness.console import terminal
 from harness.console.terminal import progress
 
 
@@ -27,3 +30,17 @@ def test_an_interrupt_is_raised_where_it_comes_and_the_old_handler_returns():
     with pytest.raises(KeyboardInterrupt), progress("looking"):
         os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_where_there_is_no_terminal_lines_say_how_far_the_work_is(capsys, monkeypatch):
+    monkeypatch.setattr(terminal, "EVERY", 0.05)
+    with progress("judging") as advance:
+        advance(3, 7)
+        time.sleep(0.2)  # in one long step
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) >= 2
+    assert all(
+        re.fullmatch(r"gradwatch: judging: 3 of 7, \d+ s", line) for line in told
+    )
+    time.sleep(0.1)
+    assert capsys.readouterr().err == ""
