@@ -1,4 +1,4 @@
-"""How far from the truth each gradient is: accuracy has a history as well."""
+"""Accuracy: the worst ratio of error to rounding radius of each op."""
 
 from collections import defaultdict
 
@@ -10,7 +10,7 @@ DTYPES = ["float32", "float64"]
 
 
 def setup_cache() -> Found:
-    """Judge all cases of all pages, and fold each op's into its worst."""
+    """Judge all cases of all pages, and keep the worst of each op."""
     asked = [
         trial
         for op in OPS.values()
@@ -26,14 +26,14 @@ setup_cache.timeout = 900
 
 
 def _worst(several: list[Figures]) -> Figures:
-    """The largest ratio; none where a case has none but was not refused as a whole."""
+    """The largest ratio of several cases."""
     ratios = [figures.ratio for figures in several if figures.ratio is not None]
     why = "; ".join(figures.why for figures in several if figures.why)
     return Figures(why=why, ratio=max(ratios, default=None))
 
 
 class _Accuracy(Recorded):
-    """The judge's figure for an op."""
+    """The accuracy of an op."""
 
     def track_gradient_ratio(self, found, *parameters):
         """The worst error of a gradient over its rounding radius, in all cases."""

@@ -6,7 +6,7 @@ DTYPES = ["float32", "float64"]
 
 
 def setup_cache() -> Found:
-    """Measure all of it."""
+    """Measure the full set."""
     trials = [
         sized(op, size, dtype)
         for op in OPS.values()
@@ -20,14 +20,14 @@ setup_cache.timeout = 7200
 
 
 class _Sizes(Recorded):
-    """Times of an op whose gradients agree; n/a where they do not."""
+    """The times of an op; n/a if its gradients do not agree."""
 
     def time_forward(self, found, *parameters):
-        """One forward pass, the device waited for."""
+        """One forward pass, with the wait for the device."""
         self.pass_by("forward")
 
     def time_backward(self, found, *parameters):
-        """One backward pass after one forward, the device waited for."""
+        """One backward pass after one forward, with the wait for the device."""
         self.pass_by("backward")
 
 

@@ -1,4 +1,4 @@
-"""The quick set: every op on every backend at the size in its middle, in float32."""
+"""The quick set: every op on every backend at its middle size, in float32."""
 
 from benchmarks.recorded import (
     OPS,
@@ -10,11 +10,11 @@ from benchmarks.recorded import (
     sized,
 )
 
-DTYPE = "float32"  # what kernels are written for
+DTYPE = "float32"  # the usual precision of kernels
 
 
 def setup_cache() -> Found:
-    """Measure all of it: five processes halve what one process is off by."""
+    """Measure the quick set; five processes halve the error of one."""
     trials = [sized(op, middle(op), DTYPE) for op in OPS.values()]
     return recorded(trials, processes=5, seconds=0.01)
 
@@ -23,14 +23,14 @@ setup_cache.timeout = 900
 
 
 class _Speed(Recorded):
-    """Times and memory of an op whose gradients agree; n/a where they do not."""
+    """Times and memory of an op; n/a if its gradients do not agree."""
 
     def time_forward(self, found, *parameters):
-        """One forward pass, the device waited for."""
+        """One forward pass, with the wait for the device."""
         self.pass_by("forward")
 
     def time_backward(self, found, *parameters):
-        """One backward pass after one forward, the device waited for."""
+        """One backward pass after one forward, with the wait for the device."""
         self.pass_by("backward")
 
     def track_first_call(self, found, *parameters):
@@ -40,9 +40,9 @@ class _Speed(Recorded):
     track_first_call.unit = "seconds"
 
     def track_peak_memory(self, found, *parameters):
-        """Most bytes that a forward and backward hold beyond those held before."""
+        """Peak memory of a forward and backward, beyond the memory held before."""
         return self.known(
-            self.figures.peak, "too few bytes to see, or the framework keeps them"
+            self.figures.peak, "too few bytes to measure, or the framework keeps them"
         )
 
     track_peak_memory.unit = "bytes"

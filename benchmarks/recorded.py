@@ -1,10 +1,10 @@
-"""Benchmarks that give asv what was measured beforehand, all together.
+"""Benchmarks that give asv figures which one process has measured before.
 
-asv starts a process for each combination of parameters. For 20 ops on 8 backends that
-would be an hour of importing frameworks, and times to be compared taken minutes apart.
-So `setup_cache` measures once for a commit and an environment, in turn; a benchmark
-looks up its figure. Where it is a time, asv's own sampling reads a clock that runs by
-what was recorded, so that median and interval are asv's, of real samples.
+asv starts a process for each combination of parameters. For 20 ops on 8 backends these
+would import frameworks for an hour, and times to be compared would be measured minutes
+apart. So `setup_cache` measures everything once for a commit and an environment, in
+turn, and a benchmark looks up its figure. For a time, asv's own sampling reads a clock
+that replays the recorded samples, so asv computes median and interval of real samples.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from harness.judging.cases import REGIMES, Trial, trial
 from impls.catalogue import backend_names, load_op, op_names
 from impls.contract import Op
 
-# From files alone: asv passes combinations by number, so no list may depend on what an
-# environment can import.
+# asv passes combinations by number, so these lists come from files only and must not
+# depend on what an environment can import.
 OPS = {name: load_op(name) for name in op_names()}
 BACKENDS = list(backend_names())
 DEVICES = ["cpu", "cuda"]
@@ -30,20 +30,20 @@ Found = Mapping[tuple[str, ...], Figures]
 
 
 def middle(op: Op) -> str:
-    """The size in the middle: large enough to be work, small enough to be quick."""
+    """The middle size: large enough to measure, small enough to be quick."""
     sizes = tuple(op.sizes)
     return sizes[len(sizes) // 2]
 
 
 def sized(op: Op, size: str, dtype: str) -> Trial:
-    """A size of an op, with ordinary numbers."""
+    """A size of an op, with values of the normal regime."""
     return trial(op, op.sizes[size], REGIMES["normal"], dtype)
 
 
 def recorded(trials: Iterable[Trial], *, processes: int, seconds: float) -> Found:
     """Figures by op, size, dtype, device and backend; see `harness.history.measure`.
 
-    Of those ops only that the environment variable ASV_OPS names, if it does.
+    If the environment variable ASV_OPS is set, only the ops that it names.
     """
     chosen = os.environ.get("ASV_OPS", " ".join(OPS)).split()
     found = measure(
@@ -58,7 +58,7 @@ def recorded(trials: Iterable[Trial], *, processes: int, seconds: float) -> Foun
 
 
 class Recorded:
-    """What the benchmarks of one op share; `each_op` makes a class for every op."""
+    """The base of all benchmarks of one op; `each_op` makes a class for every op."""
 
     op = ""
     version = "1"  # raise it when figures are no longer comparable with earlier ones
@@ -66,10 +66,10 @@ class Recorded:
     rounds, number, warmup_time = 1, 1, 0  # one reading of the clock is one sample
 
     def setup(self, found: Found, *parameters: str) -> None:
-        """Take the figures of these parameters; asv calls it before each sample."""
+        """Select the figures of these parameters; asv calls it before each sample."""
         figures = found.get((self.op, *parameters))
         if figures is None:
-            raise NotImplementedError(f"{parameters[-1]} is not of this environment")
+            raise NotImplementedError(f"{parameters[-1]} is not in this environment")
         if not hasattr(self, "figures"):
             self.figures, self.now = figures, 0.0
             self.taken = {"forward": iter(figures.forward)}
@@ -77,25 +77,25 @@ class Recorded:
             self.repeat = max(1, len(figures.forward))
 
     def timer(self) -> float:
-        """Seconds by the clock that runs by what was recorded."""
+        """Seconds on the clock that replays the recorded samples."""
         return self.now
 
     def pass_by(self, phase: str) -> None:
-        """Let the next sample of a phase pass on that clock."""
+        """Advance that clock by the next sample of a phase."""
         if not self.figures.forward:
             skip(self.figures.why)
         self.now += next(self.taken[phase])
 
     def known(self, figure: float | None, otherwise: str) -> float:
-        """A figure, or n/a where there is none."""
+        """The figure, or n/a if there is none."""
         if figure is None:
             skip(self.figures.why or otherwise)
         return figure
 
 
 def skip(why: str) -> NoReturn:
-    """Make this combination n/a; asv tells why with --show-stderr."""
-    # Only asv calls it: the suite can be imported where asv is not.
+    """Make this combination n/a; asv shows the reason with --show-stderr."""
+    # Imported here: only asv calls this, and the suite can be imported without asv.
     from asv_runner.benchmarks.mark import SkipNotImplemented
 
     print(f"n/a: {why}")  # noqa: T201  # asv keeps what a benchmark prints
@@ -107,7 +107,7 @@ def each_op(
     names: Sequence[str],
     values: Callable[[Op], Sequence[Sequence[str]]],
 ) -> dict[str, type[Any]]:
-    """A class for each op, with the parameters that it has."""
+    """A class for each op, with its parameters."""
     return {
         name: type(
             name,

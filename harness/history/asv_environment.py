@@ -1,14 +1,15 @@
-"""asv's plug-in: it measures in environments that are there already, one run at a time.
+"""asv plug-in: measures in the environments that `make` made, one run at a time.
 
-asv.conf.json names this module. asv then measures in the environments of the checkout
-(.venv, .venv-oneflow and others of that kind) instead of making its own: a run after
-`make` fetches nothing, starts at once, and needs no index, no conda and no version
-manager, whose shims would end the run. A matrix entry is served by the environment that
-has exactly its versions; one that none has is left out with a warning that names the
-command. Nothing is installed for a commit: `harness.history.measure` runs the `impls`
-of asv's checkout. Names of results hold versions, never a path.
+asv.conf.json names this module. asv then uses the environments of the checkout (.venv,
+.venv-oneflow and so on) instead of making its own. So a run after `make` downloads
+nothing, starts at once, and needs no package index, no conda and no version manager
+(whose shims would break the run). Each entry of asv's matrix is served by the
+environment that has exactly its versions. If there is none, the entry is left out, and
+a warning names the command that makes one. Nothing is installed for a commit:
+`harness.history.measure` runs the `impls` of asv's checkout. Names of results contain
+versions, never a path.
 
-Written against asv 0.6.6, parts of which are replaced here; another version is refused.
+This replaces parts of asv 0.6.6; any other version of asv is refused.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ from impls.catalogue import backend_names, framework_of
 PINNED = {"asv": "0.6.6", "asv_runner": "0.3.2"}
 STATE = ROOT / ".asv"
 
-#: What asv takes from the working tree, whatever commit it measures. Of the pages only
-#: their sizes are; what a page computes is taken from the commit.
+#: Code that comes from the working tree, whichever commit asv measures. From an op's
+#: page, the working tree gives the sizes, and the commit gives the computation.
 INSTRUMENT = ("benchmarks", "harness", "asv.conf.json")
 
 #: In a project of others asv.conf.json names this folder, which holds our benchmarks by
@@ -54,15 +55,15 @@ BENCHMARKS = STATE / "gradwatch_benchmarks"
 
 
 def setup() -> None:
-    """What asv calls when it has imported this module: check and replace.
+    """Check the call and replace parts of asv; asv calls this after the import.
 
     Raises:
-        asv.util.UserError: Another version of asv, a call that would spoil results.
+        asv.util.UserError: Another version of asv, or a call that would spoil results.
     """
     for package, wanted in PINNED.items():
         if version(package) != wanted:
             raise asv.util.UserError(
-                f"{package} {version(package)} is installed, the history is kept with"
+                f"{package} {version(package)} is installed, but the history needs"
                 f" {wanted}: run `make`"
             )
     refuse_quick(sys.argv)
@@ -83,7 +84,7 @@ def _refer_to_benchmarks() -> None:
 
 
 def refuse_quick(arguments: Sequence[str]) -> None:
-    """asv says that --quick saves nothing; it overwrites good results.
+    """Refuse --quick: asv says that it saves nothing, but it overwrites good results.
 
     Raises:
         asv.util.UserError: --quick without --dry-run.
@@ -96,7 +97,7 @@ def refuse_quick(arguments: Sequence[str]) -> None:
 
 
 def _name_machine() -> None:
-    """Answer asv's questions about the machine; keep them here, not in the home."""
+    """Answer asv's questions about the machine; store them here, not in the home."""
     traits = _traits()
     try:
         traits["machine"] = asv_results.machine_for(ROOT / "results" / "asv", traits)
@@ -110,7 +111,7 @@ def _name_machine() -> None:
 
 
 def _traits() -> dict[str, str]:
-    """As asv tells them, but for what would change in one machine and part a series."""
+    """asv's description of the machine, without details that change on one machine."""
     traits: dict[str, str] = asv.machine.Machine.get_defaults()
     traits["os"] = platform.system()
     traits["ram"] = f"{round(int(traits['ram']) / 2**30)} GiB"
@@ -118,9 +119,9 @@ def _traits() -> dict[str, str]:
 
 
 def _choose_by_default() -> None:
-    """A plain `asv run` measures conf.default_bench, for asv knows no such setting.
+    """Let a plain `asv run` measure conf.default_bench; asv has no such setting.
 
-    What is chosen is passed on, so that setup_cache measures no other ops.
+    The chosen ops are passed on, so that setup_cache measures no others.
     """
     discover = asv.benchmarks.Benchmarks.discover.__func__
 
@@ -143,20 +144,20 @@ def _choose_by_default() -> None:
 
 @functools.cache
 def _begin() -> None:
-    """Once in a run: keep others out, and say so if what measures is not committed."""
+    """Once in a run: lock out other runs, and warn if benchmarks or harness differ."""
     lock(STATE / "lock")
     if git.changed_files(ROOT, INSTRUMENT):
         asv.console.log.warning(
-            "benchmarks or harness differ from their commit: what measures is not"
-            " what is in the history"
+            "benchmarks or harness differ from their commit: these figures are measured"
+            " by other code than the history shows"
         )
 
 
-_held = contextlib.ExitStack()  # closed when this process ends, however it ends
+_held = contextlib.ExitStack()  # closed when this process ends, in any way
 
 
 def lock(file: Path) -> None:
-    """Keep other runs out: two that share a checkout measure each other's commit.
+    """Lock out other runs: two runs in one checkout would measure each other's commit.
 
     Raises:
         asv.util.UserError: Another process holds it.
@@ -165,13 +166,13 @@ def lock(file: Path) -> None:
         _held.enter_context(alone(file, "an asv run"))
     except Busy:
         raise asv.util.UserError(
-            "another asv run is measuring in this checkout; two at once would measure"
-            " each other's commits"
+            "another asv run is measuring in this checkout; two runs at the same time"
+            " would measure each other's commits"
         ) from None
 
 
 class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no types
-    """An environment of the checkout that has exactly the versions of an entry."""
+    """The environment of the checkout with exactly the versions of a matrix entry."""
 
     tool_name = "prebuilt"
     matches_python_fallback = False
@@ -204,7 +205,7 @@ class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no
 
     @property
     def name(self) -> str:
-        """Versions and the number of threads: other variables follow from that one."""
+        """The versions and the number of threads; all other variables depend on it."""
         threads = {
             (tag, key): value
             for (tag, key), value in self._tagged_env_vars.items()
@@ -216,7 +217,7 @@ class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no
         return named
 
     def _setup(self) -> None:
-        """Only the folder: nothing is to be installed."""
+        """Make only the folder: nothing is installed."""
         os.makedirs(self._path)
 
     def create(self) -> None:
@@ -225,17 +226,17 @@ class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no
         super().create()
 
     def find_executable(self, executable: str) -> str:
-        """The one program that is needed; asv also looks whether there is a pip."""
+        """Find Python, the only program needed here; asv also asks for pip."""
         return str(self._executable)
 
     def install_project(self, conf: Any, repo: Any, commit_hash: str) -> None:
-        """Check the commit out, and say where even if it was there already."""
+        """Check the commit out; return the folder even if it was there already."""
         super().install_project(conf, repo, commit_hash)
         self._set_build_dirs(self._build_root, None)
 
     def run(self, args: list[str], **kwargs: Any) -> Any:
-        """Run a script of asv; a benchmark, which only looks up, in this process."""
-        if args[1:2] == ["run"] and args[5] == "None":  # no profile is asked for
+        """Run a script of asv; a benchmark runs in this process: it only looks up."""
+        if args[1:2] == ["run"] and args[5] == "None":  # no profile is requested
             return _looked_up(args[2:], kwargs["cwd"])
         environ = dict(kwargs.pop("env", os.environ))
         environ["ASV_PYTHONPATH"] = str(_lent_runner())
@@ -243,9 +244,9 @@ class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no
 
 
 def _looked_up(args: Sequence[str], folder: str) -> tuple[str, str, int]:
-    """What asv would get of a process of its own, at a hundredth of the time."""
+    """Run a benchmark here; its own process would take a hundred times longer."""
     told, code, before = io.StringIO(), 0, os.getcwd()
-    os.chdir(folder)  # where asv keeps what setup_cache returned
+    os.chdir(folder)  # where asv stores the result of setup_cache
     try:
         with contextlib.redirect_stdout(told):
             asv_runner.run._run(tuple(args))
@@ -258,9 +259,9 @@ def _looked_up(args: Sequence[str], folder: str) -> tuple[str, str, int]:
 
 
 def _lent_runner() -> Path:
-    """A folder with asv_runner alone, for interpreters that have no asv of their own.
+    """A folder that contains only asv_runner, for interpreters without asv.
 
-    It is of the standard library only, so that any of them can import it.
+    asv_runner needs only the standard library, so each of them can import it.
     """
     folder = STATE / "runner"
     folder.mkdir(parents=True, exist_ok=True)

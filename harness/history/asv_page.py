@@ -1,11 +1,11 @@
-"""asv's plug-in that links its site to the dashboard, and says what to do offline.
+"""asv plug-in: links asv's site to the dashboard, and explains what to do offline.
 
-asv.conf.json names this module; `asv publish` then calls `Dashboard.publish`. Where the
-site goes beside a dashboard (`gradwatch report` has it put into html/asv) its pages get
-a link there. asv's own scripts come from the network, and its data only from a server:
-where either is refused, a page tells so instead of staying empty.
+asv.conf.json names this module; `asv publish` then calls `Dashboard.publish`. If the
+site is published beside a dashboard (`gradwatch report` puts it into html/asv), its
+pages get a link to the dashboard. asv's pages load scripts from the network and need a
+server for their data; without these, a page explains it instead of staying empty.
 
-Written against asv 0.6.6.
+Written for asv 0.6.6.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from asv.publishing import OutputPublisher
 
-#: What `gradwatch report` leaves in the folder of a site.
+#: A file that `gradwatch report` puts into the folder of a site.
 MARK = ".gradwatch-site"
 
 _BACK = '<li id="nav-li-dashboard"><a href="../index.html">gradwatch dashboard</a></li>'
@@ -36,8 +36,8 @@ margin: 3rem auto; padding: 0 1rem }}</style>
 </head>
 <body>
 <h1>asv cannot be shown here</h1>
-<p>Its pages load their scripts from the network, and browsers let them read their data
-from a server only, not from a file.</p>
+<p>Its pages load scripts from the network, and browsers let them read their data only
+from a server, not from a file.</p>
 <p>With a network, <code>.venv/bin/python -m http.server --directory html</code> in the
 checkout serves them at <code>http://localhost:8000/asv/</code>.</p>
 {back}</body>
@@ -49,7 +49,7 @@ history without either.</p>
 
 
 class Dashboard(OutputPublisher):  # type: ignore[misc]  # asv ships no types
-    """Adds the link and the note when asv publishes."""
+    """Adds the link and the explanation when asv publishes."""
 
     name = "dashboard"
     button_label = "gradwatch dashboard"
@@ -59,21 +59,21 @@ class Dashboard(OutputPublisher):  # type: ignore[misc]  # asv ships no types
     def publish(
         cls, conf: Any, repo: Any, benchmarks: Any, graphs: Any, revisions: Any
     ) -> None:
-        """What asv calls once its own pages are there."""
+        """Called by asv after it has written its own pages."""
         link(Path(conf.html_dir))
 
 
 def link(site: Path) -> None:
-    """Link asv's site to the dashboard beside it, if there is one; say what is refused.
+    """Link asv's site to the dashboard beside it, if any, and add the explanation.
 
-    A page of another version of asv, which has no such places, is left as it is.
+    A page of another version of asv, without these places in it, is not changed.
     """
     beside = (site.parent / MARK).exists()
     index = site / "index.html"
     page = index.read_text(encoding="utf-8")
     page = page.replace("<head>", f"<head>\n{_FROM_FILE}", 1)
     if beside:
-        before, end, after = page.partition("</ul>")  # of the navigation, the first
+        before, end, after = page.partition("</ul>")  # the first is the navigation
         page = f"{before}{_BACK}\n{end}{after}"
     index.write_text(page, encoding="utf-8")
     back = _ERROR_BACK if beside else ""

@@ -1,9 +1,8 @@
-"""The recorded history: asv's result files as plain series, and timings made elsewhere.
+"""Reads the recorded history: asv's result files as series of values.
 
 A series belongs to one machine, one environment, one benchmark and one set of
-parameters; it is never put together from two. Reading needs nothing but the standard
-library, and is strict: a file that cannot be read ends it with a message, since a point
-that is silently missing looks like a benchmark that was not run.
+parameters; two are never merged. Reading is strict: an unreadable file stops it with a
+message, because a silently missing point looks like a benchmark that was not run.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from harness.project.paths import ROOT
 
 RESULTS = ROOT / "results" / "asv"
 
-#: What makes two machines different; memory and kernel may change in one.
+#: Two machines differ if one of these differs; memory and kernel may change.
 IDENTITY = ("arch", "cpu", "num_cpu")
 
 Json = Mapping[str, Any]
 
 
 class OtherMachine(Exception):
-    """Results that would be put among those of another machine of the same name."""
+    """Results would be mixed with those of another machine of the same name."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,8 @@ class Entry:
     """One commit's figure in a series.
 
     `state` is "measured", "n/a" (unsupported, missing, or a gradient that does not
-    agree) or "failed"; only the first has a `value`. `low` and `high` are the 99 %
-    interval of the median, `samples` how many it rests on, where there are any.
+    agree) or "failed"; only "measured" has a `value`. `low` and `high` are the 99 %
+    interval of the median, and `samples` is their number, if there are any.
     """
 
     commit: str
@@ -55,10 +54,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Series:
-    """Figures of one thing, oldest commit first.
+    """The figures of one benchmark with one set of parameters, oldest commit first.
 
     `benchmark` is asv's name, such as bench_speed.softmax.time_backward; `versions`
-    are those of its environment; lower is better in every unit.
+    are those of the environment; lower is better in every unit.
     """
 
     machine: str
@@ -71,17 +70,17 @@ class Series:
 
     @property
     def suite(self) -> str:
-        """The set it is of, such as bench_speed."""
+        """The set of benchmarks, such as bench_speed."""
         return self.benchmark.split(".")[0]
 
     @property
     def op(self) -> str:
-        """What is measured."""
+        """The op that is measured."""
         return self.benchmark.split(".")[1]
 
     @property
     def metric(self) -> str:
-        """What is measured of it, such as time_backward."""
+        """The figure that is measured, such as time_backward."""
         return self.benchmark.split(".")[-1]
 
     @property
@@ -93,12 +92,12 @@ class Series:
 def read(
     folder: Path = RESULTS, order: Sequence[str] | None = None
 ) -> tuple[Series, ...]:
-    """All series below a results folder of asv.
+    """All series in a results folder of asv.
 
     Args:
-        folder: It; empty or absent means no history yet.
-        order: Commits, oldest first; by default those of this checkout. Others come
-            by the date of the commit, before all that are known.
+        folder: The results folder; empty or missing means no history yet.
+        order: Commits, oldest first; by default those of this checkout. Any other
+            commits come before these, sorted by date.
 
     Raises:
         Unreadable: A file is damaged, foreign, a duplicate, or of another machine.
@@ -148,7 +147,7 @@ def _series(
 
 
 def _unquoted(value: str) -> str:
-    """asv keeps a parameter as its repr."""
+    """The value of a parameter, which asv stores as its repr."""
     return value[1:-1] if value[:1] == value[-1:] == "'" else value
 
 
@@ -168,15 +167,15 @@ def _load(file: Path, api: int) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise Unreadable(f"{file}: not readable as JSON ({error})") from None
     if not isinstance(content, dict) or content.get("version") != api:
-        raise Unreadable(f"{file}: not a file of asv's, or not of version {api}")
+        raise Unreadable(f"{file}: not a file of asv, or not of version {api}")
     return content
 
 
 def benchmarks(folder: Path) -> dict[str, Json]:
-    """asv's list: what each benchmark of a results folder is, by name.
+    """asv's list of the benchmarks in a results folder, by name.
 
     Raises:
-        Unreadable: There is none, or it is damaged.
+        Unreadable: There is no list, or it is damaged.
     """
     content = _load(folder / "benchmarks.json", _API)
     return {name: about for name, about in content.items() if name != "version"}
@@ -193,7 +192,7 @@ def _result(file: Path) -> dict[str, Any]:
 
 
 def _machine_of(file: Path, content: Json) -> str:
-    """The machine: that of the folder, of machine.json and of the result, all one."""
+    """The machine; folder, machine.json and result file must name the same one."""
     folder = file.parent
     stated = _load(folder / "machine.json", _MACHINE_API).get("machine")
     within = content["params"].get("machine")
@@ -205,7 +204,7 @@ def _machine_of(file: Path, content: Json) -> str:
 
 
 def _entries(file: Path, content: Json) -> Iterator[tuple[str, tuple[str, ...], Entry]]:
-    """Name, parameters and figure of everything in a file."""
+    """Name, parameters and figure of each entry in a file."""
     date = datetime.datetime.fromtimestamp(
         content["date"] / 1000, tz=datetime.timezone.utc
     )
@@ -237,7 +236,7 @@ def _entry(
     high: float | None,
     samples: int | None,
 ) -> Entry:
-    """asv keeps n/a as NaN, a failure as null, and no interval as infinite."""
+    """Decode an entry: in asv, NaN means n/a, null a failure, infinite no interval."""
     if value is None:
         return Entry(commit, date, "failed")
     if math.isnan(value):
@@ -255,13 +254,13 @@ def _finite(value: float | None) -> float | None:
 
 
 def machine_for(folder: Path, traits: Json) -> str:
-    """The name under which a machine's results go.
+    """The name under which a machine's results are recorded.
 
-    GRADWATCH_MACHINE, or else a plain name such as cpu-2core; if that is taken by
-    another machine, cpu-2core-2 and so on.
+    It is GRADWATCH_MACHINE, or else a plain name such as cpu-2core; if another machine
+    has that name, cpu-2core-2 and so on.
 
     Raises:
-        OtherMachine: The name given is another machine's.
+        OtherMachine: GRADWATCH_MACHINE is the name of another machine.
     """
     given = os.environ.get("GRADWATCH_MACHINE")
     if given:
@@ -281,7 +280,7 @@ def check_machine(folder: Path, traits: Json) -> None:
     if differences:
         raise OtherMachine(
             f"results of {traits['machine']} were recorded on another machine"
-            f" ({'; '.join(differences)}): give this one a name of its own in"
+            f" ({'; '.join(differences)}): give this one another name in"
             " GRADWATCH_MACHINE"
         )
 

@@ -1,9 +1,8 @@
-"""The process in which a commit's `impls` run, evaluated one by one or timed in turn.
+"""The process that runs a commit's `impls`: evaluates them one by one, or times them.
 
-`harness.history.measure` starts it, in the interpreter of a framework, with a folder
-that holds request.pickle: builtin types, since NumPy differs between interpreters. What
-is found is appended to answers.pickle as it comes, so that a crash costs what it was
-at.
+`harness.history.measure` starts it in the interpreter of a framework, with a folder
+that contains request.pickle (builtin types only, since NumPy versions differ). Each
+answer is appended to answers.pickle at once, so a crash loses only the current one.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from harness.workers.evaluate import (
 from impls.contract import Step, Unsupported
 
 Request = Mapping[str, Any]
-Answer = tuple[int, str, Mapping[str, Any]]  # index of the request, backend, what came
+Answer = tuple[int, str, Mapping[str, Any]]  # index of the request, backend, reply
 
 PHASES = ("forward", "backward")
 
-#: Rounds that a phase is given time for, in each of several processes, and the most
-#: seconds that it may take: OneFlow sums a megabyte in 40 ms on a CPU.
+#: The budget of a phase allows for this many rounds in each process, up to this many
+#: seconds: OneFlow sums a megabyte in 40 ms on a CPU.
 ROUNDS = 3
 LONGEST = 0.5
 
 
 def main(folder: Path) -> None:
-    """Answer request.pickle in a folder."""
+    """Answer the requests in request.pickle of a folder."""
     asked = pickle.loads((folder / "request.pickle").read_bytes())
     handler = {"evaluate": _evaluated, "time": _timed}[asked["do"]]
     with (folder / "answers.pickle").open("wb") as answers:
@@ -47,7 +46,7 @@ def main(folder: Path) -> None:
 
 
 def _evaluated(requests: Sequence[Request], seconds: float) -> Iterator[Answer]:
-    """Each backend's gradients and peak memory; before each, that it is its turn."""
+    """Gradients and peak memory of each backend; a "crash" is written before each."""
     for index, request in enumerate(requests):
         for backend in request["backends"]:
             yield index, backend, {"kind": "crash", "message": "the process died at it"}

@@ -1,25 +1,25 @@
-"""Finds lasting steps and slow drift in a series of measurements, one value a run.
+"""Finds lasting steps and slow drift in a series of measurements, one value per run.
 
-Every jump is judged against how far equally long stretches of the *same series* lie
-apart elsewhere. That one yardstick covers independent noise, several modes, a coarse
-clock and slow wander alike; nothing assumes normal or independent runs.
+Each jump is compared with the differences between equally long stretches elsewhere in
+the *same series*. This works for independent noise, several modes, a coarse clock and
+slow wander; runs need not be normally distributed or independent.
 
-1. Work on logarithms where all values are positive. Drop stray runs and short bursts
-   (far from the running median), and clip what is left towards that median.
-2. For window lengths w, take the differences of the means of neighbouring windows;
-   their median magnitude tells the variance of a mean of w runs, autocorrelation
-   included. Do so again on what the plainest steps leave: in a short series a step is
-   inside most of the differences, and would hide itself.
-3. Take as candidates the local maxima of these differences over several lengths. Remove
-   the weakest until every cut left is `CUT` standard errors strong; first on clipped
-   means, then, placed anew on the untouched values, on medians.
-   In a short series add the large steps that a kernel test finds.
-4. Where a ramp describes a stretch better than its cuts do, it is reported as drift.
-5. Look at the newest three runs by themselves: a jump such as the present level
-   has not yet shown is reported as suspected.
+1. Work on logarithms if all values are positive. Drop outliers and short bursts (far
+   from the running median), and clip all other values towards that median.
+2. For window lengths w, take the differences of the means of neighbouring windows.
+   Their median magnitude gives the variance of a mean of w runs, with autocorrelation.
+   Repeat this without the clearest steps: in a short series a step is inside most of
+   the differences and would hide itself.
+3. Candidates are the local maxima of these differences for several lengths. Remove the
+   weakest one until every cut has at least `CUT` standard errors; first with clipped
+   means, then, at a refined position and on the original values, with medians.
+   In a short series, add the large steps that a kernel test finds.
+4. If a ramp fits a stretch better than its cuts do, it is reported as drift.
+5. Examine the newest three runs separately: a jump that is larger than any since the
+   last change is reported as suspected.
 
 Constants without another source come from the tuning split of the evaluation script
-scripts/studies/changes.py; docs/changes.md has the scores on series kept out of it.
+scripts/studies/changes.py; docs/changes.md has the scores on other series.
 """
 
 from __future__ import annotations
@@ -34,56 +34,56 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Values = NDArray[np.float64]
-Cut = tuple[int, int, int]  # where the level before starts, the next one, and its end
+Cut = tuple[int, int, int]  # start of the level before, start of the next, its end
 
 # Which jumps count. Thresholds are in standard errors of the jump.
 CUT = 3.0  # with SCARCE, 3 % of the stable tuning series of 60 to 300 runs alarm
-SCARCE = 70.0  # runs; fewer tell little of the noise, and all of these grow
-SCARCEST = 1.6  # share by which they grow at most
-MANY = 300  # runs; in more there are more places at which chance makes a jump
-CROWDED = 0.35  # share by which CUT grows for each e times as many
-PLAIN = 1.2  # for a step that the noise is learnt without
-PLAINEST = 80  # runs for each of these steps, of which two are always granted
-FITTED = 3.0  # runs that each of them costs in what is known of the noise
-FEW = 45  # runs, in which large steps are also looked for by a kernel test
-LARGE = 0.04  # relative change that it is asked about
-ALIKE = 3  # runs on each side of what it finds
-SUSPECT = 2.2  # for the newest runs, which are looked at anew every night
-SMALLEST = 0.011  # relative change, times the caution; less is no reason to search
-FEWEST = 5  # runs; below, three before and two after a step cannot both be had
+SCARCE = 70.0  # runs; with fewer the noise is uncertain, and all thresholds grow
+SCARCEST = 1.6  # largest factor by which they grow
+MANY = 300  # runs; longer series have more positions at which chance makes a jump
+CROWDED = 0.35  # share by which CUT grows for each factor of e in the length
+PLAIN = 1.2  # for a step that is left out when the noise is estimated
+PLAINEST = 80  # runs for each such step; two are always allowed
+FITTED = 3.0  # runs that each such step costs in the estimate of the noise
+FEW = 45  # runs; in shorter series a kernel test also searches for large steps
+LARGE = 0.04  # relative change from which the kernel test searches
+ALIKE = 3  # runs on each side of a step that it finds
+SUSPECT = 2.2  # for the newest runs, which are examined again every night
+SMALLEST = 0.011  # relative change, times the caution; smaller ones are ignored
+FEWEST = 5  # runs; a step needs three before and two after it
 
 # How long a level must last, in runs.
 LASTING = 8  # a shorter level that goes back is a burst, a newer one is suspected
-ENDING = 4  # at the ends of the series, where nothing shows that it went back
-NEWEST = 3  # looked at by themselves; one or two are as likely outliers
+ENDING = 4  # at the ends of the series, where it cannot be seen to go back
+NEWEST = 3  # examined separately; one or two are as likely outliers
 FLOOR = 0.2  # share of the new runs that may fall back to the old level
 MARGIN = 0.3  # share of the jump by which the rest must pass everything before
 
 # Stray runs and clipping, in robust standard deviations from the running median.
-HALF = LASTING - 1  # runs on each side in it, so that no burst outvotes the level
-STRAY = 4.0  # beyond, a run may be dropped
-STRAYS = 0.1  # but at most this share of the runs: a mode used more often stays
-CLIP = 2.5  # bounds what the tail of the noise can pull
+HALF = LASTING - 1  # runs on each side, so that no burst has the majority
+STRAY = 4.0  # a run beyond this can be dropped
+STRAYS = 0.1  # but at most this share of the runs: a more frequent mode stays
+CLIP = 2.5  # limits the influence of the tail of the noise
 
-# Windows, in runs: those that teach the noise, two to a factor of 2; those searched for
+# Windows, in runs: for estimating the noise, two for each factor of 2; for searching
 # candidates, each about 1.5 times the last.
 WINDOWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 SCAN = (2, 3, 4, 6, 9, 13, 20, 30, 45)
-FAINT = 2.5  # standard errors that make a candidate; low, the pruning decides
-NEAREST, FURTHEST = 6, 96  # least and most on each side of a cut that enter its levels
-SHIFT = 6  # that a cut may move from where a contrast peaked to its exact place
+FAINT = 2.5  # standard errors of a candidate; low, since most are removed later
+NEAREST, FURTHEST = 6, 96  # least and most runs on each side that make a level
+SHIFT = 6  # runs by which a cut can move from a peak to its position
 
 # Drift.
 RAMP = 12  # runs; a faster change is a step
 GRID = 12  # starts and ends of a ramp that are tried
-BETTER = 0.75  # a ramp leaves at most this share of the squares that steps leave
+BETTER = 0.75  # a ramp must leave at most this share of the steps' squared residuals
 RAMP_ERRORS = 8.0  # standard errors of its height
-RAMP_SMALLEST = 0.08  # its height; less looks like wander, and is for a fixed baseline
+RAMP_SMALLEST = 0.08  # its height; a smaller one looks like wander
 
-# What is said about a change.
+# The report of a change.
 NORMAL_95 = 1.96  # 97.5 % quantile of the normal distribution
 MEDIAN = 1.2  # standard error of a median over that of the mean, at most sqrt(pi/2)
-DOUBT = 0.7  # share of false reports among those just at CUT
+DOUBT = 0.7  # share of false reports among those that just reach CUT
 FADING = 2.5  # standard errors above CUT that divide this share by e
 TINY = 1e-24  # square of a relative noise below all rounding; keeps constants finite
 
@@ -95,16 +95,15 @@ ChangeKind = Literal["step", "drift"]
 class Change:
     """One lasting change of the level of a series.
 
-    index: position in the values given of the first one at the new level (of the first
-        one on the ramp, for drift).
+    index: position of the first value at the new level (for drift: on the ramp).
     relative_change: (after - before) / |before|; positive where the value grew.
     low, high: its 95 % interval, given that there is a change.
     before, after: the two levels, in the unit of the values.
     kind: "step", or "drift" for a slow change.
     confidence: 0 to 1; the share of such reports that were true in the tuning series.
-    worse: whether it went in the direction that the caller does not want.
-    suspected: fewer than eight runs stand behind it yet, or in a short series only
-        the kernel test; time both commits again.
+    worse: whether the value moved in the direction that is not wanted.
+    suspected: fewer than eight runs follow it, or only the kernel test for short series
+        found it; time both commits again.
     """
 
     index: int
@@ -121,7 +120,7 @@ class Change:
 
 @dataclass(frozen=True)
 class _Jump:
-    """A change on the working scale; `place` counts the values that are present."""
+    """A change on the working scale; `place` is an index into the present values."""
 
     place: int
     before: float
@@ -134,27 +133,28 @@ class _Jump:
 
 @dataclass(frozen=True)
 class _Trace:
-    """A series ready to be cut: stray runs dropped, values clipped, noise known."""
+    """A prepared series: outliers dropped, values clipped, noise estimated."""
 
     kept: NDArray[np.intp]  # positions of the values kept
-    values: Values  # those, as they are
+    values: Values  # the kept values, unchanged
     sums: Values  # running sums of the clipped ones, from 0
     variances: Values  # [w]: variance of the mean of w neighbouring runs
-    reach: int  # runs on each side beyond which a mean gets no more precise
-    caution: float  # factor on every threshold: few runs tell little of the noise
-    crowd: float  # factor on CUT: of many places, one will look like a step
+    reach: int  # runs on each side; a longer mean is not more precise
+    caution: float  # factor on every threshold: in short series the noise is uncertain
+    crowd: float  # factor on CUT: among many positions one will look like a step
 
 
 def find_changes(
     values: ArrayLike, *, higher_is_better: bool = False
 ) -> tuple[Change, ...]:
-    """Find the lasting steps and slow drifts in one value a run, oldest first.
+    """Find the lasting steps and slow drifts in a series, one value per run.
 
-    `values` is one-dimensional, in any unit; None and NaN are runs without a value.
-    Positive series are compared by ratios, others by differences relative to the old
-    level or, where that is about zero, to the median magnitude. Fewer than five values
-    tell nothing. Improvements are reported too, with `worse` False. Raises ValueError
-    where `values` is not one-dimensional, not numeric, or infinite.
+    `values` is one-dimensional, oldest first, in any unit; None and NaN are runs
+    without a value. Positive series are compared by ratios, others by differences
+    relative to the old level, or to the median magnitude if that level is near zero.
+    With fewer than five values the result is empty. Improvements are reported too, with
+    `worse` False. Raises ValueError if `values` is not one-dimensional, not numeric, or
+    infinite.
     """
     series = _series(values)
     present = np.flatnonzero(~np.isnan(series))
@@ -170,7 +170,7 @@ def find_changes(
 
 
 def _series(values: ArrayLike) -> Values:
-    """Return float64 values with NaN where one is missing, or raise ValueError."""
+    """Return float64 values, NaN for missing ones, or raise ValueError."""
     array = np.asarray(values)
     if array.ndim != 1:
         raise ValueError(f"values must be one-dimensional, not of shape {array.shape}")
@@ -190,7 +190,7 @@ def _series(values: ArrayLike) -> Values:
 def _change(
     jump: _Jump, index: int, unit: float | None, higher_is_better: bool
 ) -> Change:
-    """Bring a jump back from the working scale to the unit of the values."""
+    """Convert a jump from the working scale to the unit of the values."""
     difference = jump.after - jump.before
     margin = NORMAL_95 * MEDIAN * jump.error
     ends = (difference - margin, difference + margin)
@@ -229,7 +229,7 @@ def _jumps(work: Values) -> list[_Jump]:
 
 
 def _cuts(trace: _Trace) -> list[int]:
-    """Place the cuts, between the two ends of the series."""
+    """Find the cuts of a series; its two ends are included."""
     count = len(trace.values)
     cuts = _pruned([0, *_candidates(trace), count], trace)
     placed = {_placed(_cut(cuts, i), trace) for i in range(1, len(cuts) - 1)} - {0}
@@ -238,13 +238,13 @@ def _cuts(trace: _Trace) -> list[int]:
 
 
 def _with_kernel(cuts: list[int], trace: _Trace) -> list[int]:
-    """Add the large steps that a kernel test finds, away from those known.
+    """Add the large steps that a kernel test finds away from known ones.
 
-    A few runs tell little of how their means scatter, but still that two stretches of
-    them are not alike. Source: Arlot, Celisse and Harchaoui, A kernel multiple
-    change-point algorithm via model selection, JMLR 20 (2019), by ruptures.
+    A few runs give a poor estimate of the scatter of their means, but a kernel test can
+    still tell that two stretches differ. Source: Arlot, Celisse and Harchaoui, A kernel
+    multiple change-point algorithm via model selection, JMLR 20 (2019), by ruptures.
     """
-    import ruptures  # half a second
+    import ruptures  # takes half a second
 
     test = ruptures.KernelCPD(kernel="rbf", min_size=ALIKE).fit(trace.values[:, None])
     found = test.predict(pen=math.log(len(trace.values)))[:-1]
@@ -264,12 +264,12 @@ def _cut(cuts: list[int], i: int) -> Cut:
 
 
 def _trace(work: Values) -> _Trace:
-    """Drop stray runs and short bursts, clip the rest, and learn the noise."""
+    """Drop outliers and short bursts, clip the rest, and estimate the noise."""
     distance = np.abs(work - _running_median(work))
     limit = max(STRAY * _deviation(distance), float(np.quantile(distance, 1 - STRAYS)))
     stays = distance <= limit
-    stays[-HALF:] = True  # whether these last is not known yet
-    stays |= len(work) < FEW  # nor, in a short series, that the first ones did not
+    stays[-HALF:] = True  # it is not known yet whether these last
+    stays |= len(work) < FEW  # nor, in a short series, whether the first ones did
     kept = np.flatnonzero(stays)
     sums = np.concatenate([[0.0], np.cumsum(_clipped(work[kept]))])
     variances, reach = _variances(sums)
@@ -279,9 +279,9 @@ def _trace(work: Values) -> _Trace:
 
 
 def _relearnt(trace: _Trace) -> _Trace:
-    """The same with the noise of what is left without the plainest steps.
+    """The same series, with the noise estimated without its clearest steps.
 
-    Wander would be cut into steps as well, so that there may be but few of them.
+    Only a few steps are left out, because wander would be cut into steps as well.
     """
     count = len(trace.values)
     most = max(2, count // PLAINEST)
@@ -294,8 +294,8 @@ def _relearnt(trace: _Trace) -> _Trace:
 
 
 def _clipped(values: Values) -> Values:
-    """Bring the values to within `CLIP` deviations of their running median."""
-    if len(values) <= 2 * HALF:  # so few that the running median blurs a step
+    """Clip the values to within `CLIP` deviations of their running median."""
+    if len(values) <= 2 * HALF:  # so few that the running median would blur a step
         return values
     middle = _running_median(values)
     off = values - middle
@@ -319,7 +319,7 @@ def _deviation(distances: Values) -> float:
 
 
 def _contrast(sums: Values, width: int) -> Values:
-    """Mean of the `width` runs from t on less that of those before, t = width, ..."""
+    """Mean of `width` runs from t on minus the mean of those before, t = width, ..."""
     means = (sums[width:] - sums[:-width]) / width
     difference: Values = means[width:] - means[:-width]
     return difference
@@ -328,9 +328,10 @@ def _contrast(sums: Values, width: int) -> Values:
 def _variances(sums: Values) -> tuple[Values, int]:
     """Return the variance of a mean of w neighbouring runs, and the reach.
 
-    Half the squared robust deviation of the contrasts of width w: a few true steps do
-    not move it, autocorrelation and wander do. It never falls faster than 1/w, and is
-    carried on by its last power of w where the series is too short to tell.
+    The variance is half the squared robust deviation of the contrasts of width w: a few
+    true steps do not change it, but autocorrelation and wander do. It never decreases
+    faster than 1/w. Widths that are too large for the series are extrapolated with the
+    last power of w.
     """
     count = len(sums) - 1
     widths = np.array([w for w in WINDOWS if w <= max(count // 8, 1)])
@@ -342,7 +343,7 @@ def _variances(sums: Values) -> tuple[Values, int]:
     growth = np.log(np.maximum.accumulate(squares))
     logs, known = np.log(np.arange(1, count + 1)), np.log(widths)
     curve = np.interp(logs, known, growth)
-    if len(widths) > 4:  # fewer tell nothing of the power
+    if len(widths) > 4:  # fewer cannot give the power
         slope = (growth[-1] - growth[-3]) / (known[-1] - known[-3])
         curve += slope * np.maximum(logs - known[-1], 0)
     variances = np.exp(curve - logs)
@@ -352,7 +353,7 @@ def _variances(sums: Values) -> tuple[Values, int]:
 
 
 def _candidates(trace: _Trace) -> list[int]:
-    """Places where some contrast is a local maximum and not negligible."""
+    """Positions at which some contrast is a local maximum and not negligible."""
     count = len(trace.values)
     strongest = np.zeros(count + 1)
     for width in SCAN:
@@ -369,7 +370,7 @@ def _candidates(trace: _Trace) -> list[int]:
 
 
 def _highest_around(values: Values, radius: int) -> Values:
-    """Maximum over `radius` neighbours on each side."""
+    """The maximum over `radius` neighbours on each side."""
     padded = np.pad(values, radius, constant_values=-1.0)
     windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * radius + 1)
     highest: Values = windows.max(axis=1)
@@ -377,7 +378,7 @@ def _highest_around(values: Values, radius: int) -> Values:
 
 
 def _mean_strength(cut: Cut, trace: _Trace) -> float:
-    """Jump of the clipped means around a cut, in its standard errors."""
+    """The jump of the clipped means at a cut, in standard errors."""
     start, place, end = cut
     left, right = min(place - start, trace.reach), min(end - place, trace.reach)
     sums = trace.sums
@@ -387,7 +388,7 @@ def _mean_strength(cut: Cut, trace: _Trace) -> float:
 
 
 def _median_strength(cut: Cut, trace: _Trace) -> float:
-    """The same for the medians of the values themselves."""
+    """The jump of the medians of the original values at a cut, in standard errors."""
     before, after = _levels(cut, trace)
     return _strength(after - before, cut, trace)
 
@@ -400,7 +401,7 @@ def _pruned(
     enough: float = CUT,
     most: float = math.inf,
 ) -> list[int]:
-    """Remove the weakest cut, judge its neighbours anew, until few and strong."""
+    """Remove the weakest cut and evaluate its neighbours again, until all are strong."""
     strengths = [strength(_cut(cuts, i), trace) for i in range(1, len(cuts) - 1)]
     enough *= trace.caution * trace.crowd
     while strengths:
@@ -414,7 +415,7 @@ def _pruned(
 
 
 def _strength(jump: float, cut: Cut, trace: _Trace) -> float:
-    """Size of a jump in standard errors; half of it where a level did not last."""
+    """The size of a jump in standard errors; halved if a level did not last."""
     start, place, end = cut
     if abs(jump) < SMALLEST * trace.caution:
         return 0.0
@@ -426,13 +427,13 @@ def _strength(jump: float, cut: Cut, trace: _Trace) -> float:
 
 
 def _error(left: int, right: int, trace: _Trace) -> float:
-    """Standard error of the difference of the means of so many runs on both sides."""
+    """Standard error of the difference between the means of both sides."""
     reach, variances = trace.reach, trace.variances
     return math.sqrt(variances[min(left, reach)] + variances[min(right, reach)])
 
 
 def _levels(cut: Cut, trace: _Trace) -> tuple[float, float]:
-    """Median levels of the runs within reach on both sides of a cut."""
+    """The median levels on both sides of a cut, of the runs within reach."""
     start, place, end = cut
     before = trace.values[max(start, place - trace.reach) : place]
     after = trace.values[place : min(end, place + trace.reach)]
@@ -440,10 +441,10 @@ def _levels(cut: Cut, trace: _Trace) -> tuple[float, float]:
 
 
 def _placed(cut: Cut, trace: _Trace) -> int:
-    """Move a cut by up to `SHIFT` runs to where the values change sides.
+    """Move a cut by up to `SHIFT` runs to the exact position of the step.
 
-    Each run counts for the level that it is nearer to, by at most one, so that an
-    outlier beside the step does not pull it.
+    Each run votes for the level that it is nearer to, with a weight of at most one, so
+    that an outlier next to the step does not move it.
     """
     start, place, end = cut
     first, last = max(start + 2, place - SHIFT), min(end - 2, place + SHIFT)
@@ -467,7 +468,7 @@ def _step(cut: Cut, trace: _Trace) -> _Jump:
 
 
 def _with_ramps(cuts: list[int], trace: _Trace) -> list[_Jump]:
-    """Turn cuts into steps, and those that a ramp fits better into drift."""
+    """Turn cuts into steps; cuts that a ramp fits better become drift."""
     steps = [_step(_cut(cuts, i), trace) for i in range(1, len(cuts) - 1)]
     if not steps:
         ramp = _ramp(cuts, trace)
@@ -483,7 +484,7 @@ def _with_ramps(cuts: list[int], trace: _Trace) -> list[_Jump]:
 
 
 def _ramp(cuts: list[int], trace: _Trace) -> _Jump | None:
-    """Fit level, ramp, level to the stretch of these cuts; None if they explain it."""
+    """Fit level, ramp, level to the stretch of these cuts; None if cuts fit better."""
     start, *inner, end = cuts
     if inner:
         start = max(start, inner[0] - FURTHEST)
@@ -516,15 +517,15 @@ def _ramp(cuts: list[int], trace: _Trace) -> _Jump | None:
 
 
 def _long_run(residuals: Values) -> float:
-    """Variance of residuals, raised by their first autocorrelation as for AR(1)."""
+    """Variance of residuals, increased by their first autocorrelation as for AR(1)."""
     square = float((residuals**2).mean()) + TINY
     one = float((residuals[1:] * residuals[:-1]).mean()) / square
-    one = min(max(one, 0.0), 0.95)  # 0.95: beyond, the stretch is too short to tell
+    one = min(max(one, 0.0), 0.95)  # 0.95: with more, the stretch is too short
     return square * (1 + one) / (1 - one)
 
 
 def _newest(work: Values, steady: int, trace: _Trace) -> _Jump | None:
-    """Suspect the newest runs if they stand out from those since `steady`."""
+    """Report the newest runs as suspected if they differ from those since `steady`."""
     count = min(NEWEST, len(work) - steady - (FEWEST - 2))
     place = len(work) - count
     if count < 2 or not _unseen(work, steady, place):
@@ -538,9 +539,9 @@ def _newest(work: Values, steady: int, trace: _Trace) -> _Jump | None:
 
 
 def _unseen(work: Values, steady: int, place: int) -> bool:
-    """Whether no stretch since `steady` was like the runs from `place` on.
+    """Whether no stretch since `steady` resembles the runs from `place` on.
 
-    Bursts and modes come back; a change of the code gives what was not there before.
+    Bursts and modes return; a change of the code gives values that are new.
     """
     before, now = work[steady:place], work[place:]
     side = 1 if np.median(now) > np.median(before) else -1

@@ -1,8 +1,8 @@
-"""Environments by their versions, and one more of them for the history.
+"""Finds environments by their versions, and adds new ones to the history.
 
     python -m harness.history.environments numpy==1.26.4
 
-makes .venv-numpy-1.26.4, and adds it to what `asv run` measures.
+This makes .venv-numpy-1.26.4, and `asv run` measures it from then on.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from harness.project.documents import replace_file
 from harness.project.paths import PROJECT, ROOT
 from impls.catalogue import UnknownName, backend_names, framework_of, known
 
-MAIN = "3.11"  # Python of .venv, unless told otherwise
+MAIN = "3.11"  # Python of .venv, by default
 
-# asv would read "<2" as "==2", so only exact versions are let in.
+# asv would read "<2" as "==2", so only exact versions are accepted.
 _EXACT = re.compile(r"(?P<name>[a-z0-9-]+)==(?P<version>\d[\w.]*)")
 
 
 class WrongCall(ValueError):
-    """A version that is not exact, a package that no backend needs."""
+    """A version is not exact, or no backend needs the package."""
 
 
 class NotMade(Exception):
-    """An environment that could not be made; the message says why."""
+    """The environment could not be made; the message says why."""
 
 
 def environment_with(
     python: str, wanted: Mapping[str, str], root: Path = ROOT
 ) -> Path | None:
-    """The environment of the checkout with that Python and exactly those versions.
+    """The environment of the checkout with this Python and exactly these versions.
 
     Raises:
         WrongCall: A version is not exact.
@@ -55,16 +55,16 @@ def environment_with(
 
 
 def _installed(site: Path, name: str, version: str) -> bool:
-    """A build of the version, such as 2.13.0+cpu, is that version."""
+    """Whether a version fits; a build such as 2.13.0+cpu fits 2.13.0."""
     exact, builds = f"{name}-{version}.dist-info", f"{name}-{version}+*.dist-info"
     return (site / exact).is_dir() or any(site.glob(builds))
 
 
 def parsed(requirement: str) -> tuple[str, str]:
-    """Name and version of "numpy==1.26.4".
+    """Split "numpy==1.26.4" into name and version.
 
     Raises:
-        WrongCall: It is not of that form.
+        WrongCall: It does not have that form.
     """
     found = _EXACT.fullmatch(requirement)
     if found is None:
@@ -73,7 +73,7 @@ def parsed(requirement: str) -> tuple[str, str]:
 
 
 def command_for(python: str, wanted: Mapping[str, str]) -> str:
-    """The command that makes an environment with those versions."""
+    """The command that makes an environment with these versions."""
     packages = " ".join(f"{name}=={version}" for name, version in wanted.items())
     other = "" if python == MAIN else f" PYTHON={python}"
     return f'make version WITH="{packages}"{other}'
@@ -83,7 +83,7 @@ def add(requirements: Sequence[str], python: str = MAIN, root: Path = ROOT) -> P
     """Make an environment, and an entry for it in asv.conf.json; return its folder.
 
     Raises:
-        WrongCall: A version is not exact, or it is of no framework.
+        WrongCall: A version is not exact, or the package is not a framework.
         NotMade: uv could not install it.
     """
     wanted = dict(map(parsed, requirements))
@@ -104,7 +104,7 @@ def add(requirements: Sequence[str], python: str = MAIN, root: Path = ROOT) -> P
 def _install(
     folder: Path, python: str, requirements: Sequence[str], root: Path
 ) -> None:
-    """By uv, as `make environments` finds and configures it."""
+    """Install with uv, found and configured as in `make environments`."""
     environments = _environments(root)
     try:
         uv = environments.find_uv(root)
@@ -119,7 +119,7 @@ def _install(
 
 
 def _environments(root: Path) -> Any:
-    """The script as a module; it is of no package."""
+    """scripts/environments.py, imported as a module."""
     spec = spec_from_file_location("environments", root / "scripts" / "environments.py")
     assert spec is not None, "scripts/environments.py is a Python file"
     assert spec.loader is not None
@@ -130,7 +130,7 @@ def _environments(root: Path) -> Any:
 
 
 def _add_entry(file: Path, python: str, wanted: Mapping[str, str]) -> None:
-    """Beside those there are, with the same threads; nothing if it is one of them."""
+    """Add the entry with the threads of the others, if it is not there yet."""
     conf: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     threads = {
         name: values[0] for name, values in conf["matrix"]["env_nobuild"].items()
@@ -153,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     except NotMade as error:
         parser.exit(1, f"{error}\n")
-    sys.stderr.write(f"{folder.name} is there; `asv run` measures it too\n")
+    sys.stderr.write(f"{folder.name} is ready; `asv run` measures it, too\n")
     return 0
 
 

@@ -1,10 +1,9 @@
-"""Timings made elsewhere, written into asv's history: of a machine that has no asv.
+"""Adds times of a machine without asv to asv's history.
 
     python -m harness.history.import_times time.json
 
-A document of `gradwatch time` becomes a result file as asv itself would write it, with
-its machine named and its versions recorded, beside the series of other machines and
-never among them.
+A document of `gradwatch time` becomes a result file in asv's format, with its machine
+and its versions. It never becomes part of another machine's series.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ Times = Document[TimeRecord, TimeSummary]
 
 
 class Refused(ValueError):
-    """A document that the history cannot take; the message says why."""
+    """The document cannot be added to the history; the message says why."""
 
 
 def add(
@@ -52,13 +51,13 @@ def add(
     """Write the times of a document into a results folder of asv; return the file.
 
     Args:
-        document: What `gradwatch time --json` wrote.
-        folder: Where asv's benchmarks.json and the machines' folders are.
-        commit: What was measured, for a document made outside a git checkout.
+        document: A document of `gradwatch time --json`.
+        folder: The folder with asv's benchmarks.json and the machines' folders.
+        commit: The measured commit, if the document was made outside a git checkout.
         root: The checkout that has this commit.
 
     Raises:
-        Refused: The tree was changed, the commit is not known, a version is not told.
+        Refused: The tree was changed, or the commit or a version is unknown.
         harness.history.asv_results.OtherMachine: The machine's name is another
         machine's. harness.project.documents.Unreadable: benchmarks.json is not there or
         damaged.
@@ -93,7 +92,7 @@ def add(
 
 
 def _commit(about: Environment, told: str) -> str:
-    """The commit that was measured, and nothing else."""
+    """The commit that was measured; refused if there were uncommitted changes."""
     if about.dirty:
         raise Refused("measured on a changed tree: it belongs to no commit")
     if told and about.commit not in ("", told):
@@ -105,7 +104,7 @@ def _commit(about: Environment, told: str) -> str:
 
 
 def _traits(about: Environment) -> dict[str, str]:
-    """A machine in asv's words; a GPU is part of what it is called."""
+    """The machine in asv's format; the name includes a GPU."""
     return {
         "machine": about.machine,
         "arch": about.arch or about.cpu,
@@ -117,7 +116,7 @@ def _traits(about: Environment) -> dict[str, str]:
 
 
 def _versions(about: Environment, timed: Sequence[TimeRecord]) -> dict[str, str]:
-    """Versions of all frameworks that were timed."""
+    """The versions of all timed frameworks."""
     versions = {name: told for name, told in (about.versions or {}).items() if told}
     if not timed:
         raise Refused("it holds no times")
@@ -137,7 +136,7 @@ def _environment(python: str, versions: Mapping[str, str]) -> str:
 
 
 def _date(commit: str, root: Path) -> int:
-    """When the commit was made, in milliseconds, as asv dates it."""
+    """The date of a commit in milliseconds, as asv has it."""
     try:
         made = git.git("show", "-s", "--format=%at", f"{commit}^{{commit}}", root=root)
     except NoCommit:
@@ -148,7 +147,7 @@ def _date(commit: str, root: Path) -> int:
 def _by_benchmark(
     timed: Iterable[TimeRecord],
 ) -> dict[str, dict[tuple[str, ...], TimeRecord]]:
-    """Records by benchmark, then by their parameters as asv writes them."""
+    """The records by benchmark, and by parameters as asv writes them."""
     found: dict[str, dict[tuple[str, ...], TimeRecord]] = defaultdict(dict)
     for record in timed:
         name = f"{SUITE}.{record.op}.time_{record.phase}"
@@ -166,7 +165,7 @@ def _add(
     several: Mapping[tuple[str, ...], TimeRecord],
     date: str,
 ) -> None:
-    """Add one benchmark's times; those of other parameters stay as they were."""
+    """Add the times of one benchmark; other parameters keep theirs."""
     from asv.runner import BenchmarkResult
 
     if benchmark is None:
@@ -188,13 +187,13 @@ def _add(
 
 
 def _all_values(*params: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The benchmark's own values of each parameter, then those that others add."""
+    """The values of each parameter: first those of the benchmark, then new ones."""
     columns = zip(*params, strict=True)
     return [[*dict.fromkeys(itertools.chain(*column))] for column in columns]
 
 
 def _taken(record: TimeRecord | None) -> tuple[Any, Any, Any]:
-    """Value, samples and number as asv takes them; its own median where it can."""
+    """Value, samples and number in asv's format."""
     if record is None:
         return math.nan, None, None
     if record.samples:
@@ -206,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Add documents to the history of this checkout."""
     parser = argparse.ArgumentParser(prog="python -m harness.history.import_times")
     parser.add_argument("documents", nargs="+", metavar="time.json")
-    parser.add_argument("--commit", default="", help="of a document that names none")
+    parser.add_argument("--commit", default="", help="if the document names no commit")
     given = parser.parse_args(arguments)
     for source in given.documents:
         try:

@@ -1,9 +1,9 @@
-"""What asv's benchmarks record of a commit: each gradient judged, what agrees timed.
+"""Measures a commit for asv's benchmarks: judges each gradient, times what agrees.
 
-The instrument is the working tree's: clock, judge, inputs and sizes. Measured are the
-`impls` of the commit that was checked out, in processes of their own; so a step in the
-history is a step of the implementations. One process times everything in turn, and
-several do so one after the other, because each carries a bias of its own.
+Clock, judge, inputs and sizes come from the working tree. Only the `impls` of the
+checked-out commit are measured, in their own processes, so a step in the history is a
+step of the implementations. One process times everything in turn; several processes do
+this one after the other, because each has its own bias.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from harness.workers.fitness import judge_outcome, why_unfit
 from harness.workers.messages import Outcome, Task
 from impls.catalogue import framework_of
 
-#: Samples of a phase that are kept, spread evenly over those taken: with 200 the 99 %
-#: interval of the median covers a tenth of the ranks to either side.
+#: Number of samples kept of each phase, evenly spread: with 200, the 99 % interval of
+#: the median covers a tenth of the ranks on either side.
 KEPT = 200
 
-#: Below this, resident memory says nothing: it is counted in pages of 4 KiB, and the
-#: interpreter's own objects come and go.
+#: Bytes; less resident memory cannot be measured: it is counted in pages of 4 KiB, and
+#: the interpreter's own objects come and go.
 SEEN = 16 << 12
 
-#: Of what came out, this much at least must have been seen: some pages were there.
+#: The measured peak must be at least this share of the results; some pages are reused.
 ALMOST = 0.9
 
-#: Seconds after which a process hangs: the full set's longest takes a tenth of it.
+#: Seconds after which a process counts as hanging; the longest needs a tenth of it.
 PATIENCE = 3600
 
 _BATCH = f"{__package__}.batch"
@@ -59,15 +59,16 @@ main(Path(sys.argv[2]))
 
 
 class NotMeasured(Exception):
-    """The process that was to measure failed as a whole; the message says how."""
+    """The measuring process failed as a whole; the message says how."""
 
 
 @dataclass
 class Figures:
-    """What was found of one backend at one point; `why` says what is not there.
+    """The figures of one backend at one point; `why` explains missing ones.
 
-    Seconds for `forward`, `backward` (samples) and `first` (the first forward and
-    backward, waited for); bytes for `peak`; `ratio` is the judge's worst.
+    `forward` and `backward` are samples in seconds; `first` is the time of the first
+    forward and backward together, with the wait; `peak` is in bytes; `ratio` is the
+    worst ratio of the judge.
     """
 
     why: str = ""
@@ -91,9 +92,9 @@ class Point:
 
 @dataclass(frozen=True)
 class Stand:
-    """Whose implementations are measured: a checkout's, on some frameworks.
+    """What is measured: the implementations of a checkout, on some frameworks.
 
-    `complete` says that this interpreter must have all of the frameworks.
+    `complete` says that this interpreter must have all of these frameworks.
     """
 
     measured: Path
@@ -102,14 +103,14 @@ class Stand:
 
     @classmethod
     def here(cls) -> Stand:
-        """The one that asv's environment describes, or else the working tree's."""
+        """The target that asv's environment describes, or else the working tree."""
         named = os.environ.get("ASV_FRAMEWORKS")
         build = os.environ.get("ASV_BUILD_DIR")
         frameworks = named.split() if named else ["numpy", "torch", "oneflow"]
         return cls(Path(build) if build else ROOT, frameworks, named is not None)
 
     def runs(self, backend: str) -> bool:
-        """Whether a backend's framework is one of those."""
+        """Whether a backend's framework is one of them."""
         return framework_of(backend) in self.frameworks
 
 
@@ -152,7 +153,7 @@ def measure(
 
 
 def has_cuda() -> bool:
-    """Whether this machine has a driver; which spares starting one to find out."""
+    """Whether this machine has a CUDA driver, found without starting it."""
     return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
 
 
@@ -195,15 +196,15 @@ def _figures(
 
 
 def _worst(judgements: Iterable[Judgement]) -> float | None:
-    """The largest ratio, if all are numbers."""
+    """The largest ratio; None if one is not a number."""
     ratios = [j.ratio for j in judgements]
     return max(ratios) if ratios and np.isfinite(ratios).all() else None
 
 
 def _seen(peak: int | None, outcome: Outcome) -> int | None:
-    """The peak, unless it is less than what came out: an allocator then hides it.
+    """The peak; None if it is smaller than the results: an allocator hides it then.
 
-    A gradient that is a cotangent handed on takes no memory.
+    A gradient that is the cotangent itself takes no memory.
     """
     assert outcome.result is not None
     given = [a for a in outcome.task.problem.cotangents if a is not None]
@@ -220,7 +221,7 @@ def _seen(peak: int | None, outcome: Outcome) -> int | None:
 def _evaluate_all(
     requests: Sequence[Mapping[str, Any]], stand: Stand
 ) -> dict[tuple[int, str], Mapping[str, Any]]:
-    """Every backend's answer to every request; who kills the process is left out."""
+    """Every backend's answer to every request; a backend that crashes is left out."""
     replies: dict[tuple[int, str], Mapping[str, Any]] = {}
     while left := _unanswered(requests, replies):
         numbers = list(left)
@@ -252,7 +253,7 @@ def _unanswered(
 def _agreeing(
     requests: Sequence[Mapping[str, Any]], found: Mapping[Point, Figures], turn: int
 ) -> list[dict[str, Any]]:
-    """What is right, begun elsewhere in each process: the first op pays for others."""
+    """What agrees, rotated for each process, because the first op is slower."""
     right = []
     for request in requests:
         names = [b for b in request["backends"] if not found[_point(request, b)].why]
@@ -295,7 +296,7 @@ def _keep_few(figures: Figures) -> None:
 def _run(
     do: str, requests: Sequence[Mapping[str, Any]], stand: Stand, seconds: float
 ) -> tuple[list[tuple[int, str, Any]], str]:
-    """Answers as far as they came, and why no more did ("" if all are there)."""
+    """The answers, and why some are missing ("" if all are there)."""
     with tempfile.TemporaryDirectory(prefix="gradwatch-") as name:
         folder = Path(name)
         asked = {"do": do, "requests": requests, "seconds": seconds}
@@ -331,4 +332,4 @@ def _answers(file: Path) -> Iterator[tuple[int, str, Any]]:
             try:
                 yield pickle.load(stream)
             except (EOFError, pickle.UnpicklingError):
-                return  # cut short by the crash that is told of elsewhere
+                return  # cut short by a crash, which is reported elsewhere

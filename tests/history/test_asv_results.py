@@ -138,7 +138,7 @@ def test_two_machines_are_two_series(folder):
     [
         (lambda text: text[: len(text) // 2], "not readable as JSON"),
         (lambda text: "", "not readable as JSON"),
-        (lambda text: "[]", "not a file of asv's"),
+        (lambda text: "[]", "not a file of asv"),
         (lambda text: text.replace('"version": 2', '"version": 3'), "not of version"),
         (lambda text: text.replace('"env_name"', '"name"'), "lacks env_name"),
         (lambda text: text.replace(A, B), "is of commit bbbbbbbb"),
