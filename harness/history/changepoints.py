@@ -401,7 +401,7 @@ def _pruned(
     enough: float = CUT,
     most: float = math.inf,
 ) -> list[int]:
-    """Remove the weakest cut and evaluate its neighbours again, until all are strong."""
+    """Remove the weakest cut and evaluate its neighbours again, until all hold."""
     strengths = [strength(_cut(cuts, i), trace) for i in range(1, len(cuts) - 1)]
     enough *= trace.caution * trace.crowd
     while strengths:
