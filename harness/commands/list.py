@@ -20,7 +20,13 @@ def _cases() -> list[str]:
     ]
 
 
-_NAMES = {"ops": op_names, "backends": backend_names, "cases": _cases}
+def _aten() -> list[str]:
+    from harness.tracing.table import covered  # imports PyTorch
+
+    return covered()
+
+
+_NAMES = {"aten": _aten, "ops": op_names, "backends": backend_names, "cases": _cases}
 
 
 @click.command()
@@ -28,7 +34,8 @@ _NAMES = {"ops": op_names, "backends": backend_names, "cases": _cases}
 def command(what: str) -> None:
     r"""List the names of ops, backends or cases, one per line.
 
-    Other commands take these names. No framework is imported.
+    Other commands take these names. No framework is imported, but for `aten`: the
+    PyTorch operators that a checked function may use.
 
     \b
     Examples:

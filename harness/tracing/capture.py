@@ -26,8 +26,8 @@ _COMPOSITES = """
     _native_batch_norm_legit_functional _batch_norm_with_update_functional
     native_group_norm upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d
     upsample_linear1d _upsample_bilinear2d_aa grid_sampler_2d grid_sampler_3d
-    var_mean std addbmm logcumsumexp _cdist_forward _pdist_forward dist narrow_copy
-    addr logsumexp silu mish softplus lerp
+    var_mean std addbmm dist narrow_copy
+    addr silu mish softplus lerp max_pool2d_with_indices_backward
 """
 COMPOSITES = frozenset(_COMPOSITES.split())
 
@@ -94,9 +94,13 @@ def _plain_kernels() -> Iterator[None]:
         torch._C._set_mkldnn_enabled(onednn)
 
 
+# What make_fx says where a tensor's value is asked for while it traces.
+_BY_VALUE = ("get value out of a tracing tensor", "data is not allocated yet")
+
+
 def _refusal(error: RuntimeError) -> BaseException:
     """make_fx's complaint about a value that decides, in our words; else as it was."""
-    if "get value out of a tracing tensor" not in str(error):
+    if not any(part in str(error) for part in _BY_VALUE):
         return error
     line = callers_line(error.__traceback__)
     why = "makes a value decide the control flow"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 
 from harness.tracing.values import as_float, as_mask, constant
 from impls import graph
@@ -72,8 +72,16 @@ def _round(x: Node, *, decimals: int = 0) -> Node:
     return graph.round(x * 10.0**decimals) / 10.0**decimals
 
 
+def _frexp(x: Node) -> tuple[Node, Any]:
+    _, exponent = np.frexp(x.value)
+    return x * constant(np.ldexp(1.0, -exponent)), torch.from_numpy(
+        np.asarray(exponent, np.int32)
+    )
+
+
 _SAME_NAME = """
-    abs acos acosh asin asinh atan atan2 atanh ceil cos cosh erf exp exp2 expm1 floor
+    abs acos acosh asin asinh atan atan2 atanh ceil cos cosh erf erfc exp exp2 expm1
+    floor hypot reciprocal rsqrt
     log log10 log1p log2 maximum minimum sigmoid sin sinh sqrt square tan tanh trunc
 """
 
@@ -85,10 +93,7 @@ ON_FLOATS: dict[str, Rule] = {
     "mul": lambda a, b: a * b,
     "div": _div,
     "neg": lambda x: -x,
-    "reciprocal": lambda x: 1.0 / x,
-    "rsqrt": lambda x: 1.0 / graph.sqrt(x),
     "pow": _pow,
-    "hypot": lambda a, b: graph.sqrt(graph.square(a) + graph.square(b)),
     "ldexp": lambda a, b: a * graph.exp2(b),
     "remainder": lambda a, b: a - b * graph.floor(a / b),
     "fmod": lambda a, b: a - b * graph.trunc(a / b),
@@ -107,7 +112,9 @@ ON_FLOATS: dict[str, Rule] = {
     "sign": lambda x: graph.sign(x, at_tie=0.0),
     "sgn": lambda x: graph.sign(x, at_tie=0.0),
     "round": _round,
-    "nextafter": lambda a, b: a,  # a change of one unit roundoff at most
+    "nextafter": lambda a, b: a * 1.0,  # a rounding, and no more
+    "angle": lambda x: graph.where(graph.isnan(x), x, _pi() * (x < 0.0)),
+    "frexp": _frexp,
     "frac": lambda x: x - graph.trunc(x),
     "_log_softmax": lambda x, axis, half_to_float: _log_softmax(x, axis),
     "_softmax": lambda x, axis, half_to_float: _softmax(x, axis),
@@ -118,8 +125,8 @@ ON_FLOATS: dict[str, Rule] = {
     "le": lambda a, b: graph.less_equal(a, b),
     "gt": lambda a, b: graph.greater(a, b),
     "ge": lambda a, b: graph.greater_equal(a, b),
-    "isnan": lambda x: graph.not_equal(x, x),
-    "isinf": lambda x: graph.equal(graph.abs(x), math.inf),
+    "isnan": lambda x: graph.isnan(x),
+    "isinf": lambda x: graph.isinf(x),
 }
 
 

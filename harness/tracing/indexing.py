@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from harness.tracing.moves import moved
-from harness.tracing.untraceable import Untraceable
-from harness.tracing.values import as_exact, as_float, constant
+from harness.tracing.values import as_exact, as_float
 from impls import graph
 from impls.graph import Node
 
@@ -34,26 +33,6 @@ def _scatter_add(x: Any, dim: int, index: Any, source: Any) -> Node:
     place = torch.gather(_positions(x), dim, index) if index.numel() else index
     corner = tuple(slice(0, n) for n in index.shape)
     return _added(x, place, source[corner] if index.ndim else source)
-
-
-def _scatter_reduce(
-    x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
-) -> Node:
-    x, index = as_float(x), as_exact(index)
-    if reduce not in ("sum", "mean"):
-        raise Untraceable(
-            "aten.scatter_reduce", f"has no rule for {reduce!r}", "no rule"
-        )
-    start = x
-    if not include_self:
-        zero = torch.zeros(index.shape, dtype=torch.float64)
-        start = moved(lambda a: a.scatter(dim, index, zero) if a.ndim else a * 0, x)
-    y = _scatter_add(start, dim, index, source)
-    if reduce == "sum":
-        return y
-    count = torch.full(x.shape, float(include_self), dtype=torch.float64)
-    count = count.scatter_add(dim, index, torch.ones(index.shape, dtype=torch.float64))
-    return y / constant(count.clamp(min=1).numpy())
 
 
 def _index_put(
@@ -86,7 +65,6 @@ def _index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> 
 
 ON_VALUES: dict[str, Rule] = {
     "scatter_add": _scatter_add,
-    "scatter_reduce": _scatter_reduce,
     "index_put": _index_put,
     "_unsafe_index_put": _index_put,
     "put": _put,

@@ -69,22 +69,23 @@ def apply(target: Any, args: Any, kwargs: dict[str, Any], meta: Any) -> Any:
         return _made(target, args, kwargs, floating)
     if not floating and not any(isinstance(v, Node) for v in values):
         return target(*args, **kwargs)
-    return _by_table(target, name, args, kwargs, floating)
+    by_rule = name in ON_FLOATS or name in ON_VALUES
+    truth = not floating and meta and meta[0].dtype == torch.bool and by_rule
+    return _by_table(target, name, args, kwargs, whole=not (floating or truth))
 
 
 def _by_table(
-    target: Any, name: str, args: Any, kwargs: dict[str, Any], floating: bool
+    target: Any, name: str, args: Any, kwargs: dict[str, Any], whole: bool
 ) -> Any:
+    if whole:  # an order, a count: exact, and no gradient flows through it
+        args, kwargs = tree_map(as_exact, (args, kwargs), is_leaf=_is_node)
+        return target(*args, **kwargs)
     if name in ON_FLOATS:
         args, kwargs = tree_map(_as_float_if_tensor, (args, kwargs), is_leaf=_is_node)
         return ON_FLOATS[name](*args, **kwargs)
     if name in ON_VALUES:
         return ON_VALUES[name](*args, **kwargs)
-    if floating:
-        return move(target, args, kwargs)
-    # An order, a count: exact, and no gradient flows through it.
-    args, kwargs = tree_map(as_exact, (args, kwargs), is_leaf=_is_node)
-    return target(*args, **kwargs)
+    return move(target, args, kwargs)
 
 
 def _is_node(value: Any) -> bool:
@@ -122,9 +123,11 @@ def _refuse(target: Any, meta: Sequence[Any]) -> None:
         raise Untraceable(op, "is no operator of ATen", "no rule")
     name = name_of(target)
     op = f"{target.namespace}.{name}"
+    if not meta:  # a check, which returns nothing
+        return
     if torch.Tag.nondeterministic_seeded in target.tags:
         raise Untraceable(op, "draws random numbers", "random")
-    if name.startswith(_FACTORISATIONS) and name not in ON_FLOATS:
+    if name.startswith(_FACTORISATIONS) and name not in {*ON_FLOATS, *ON_VALUES}:
         raise Untraceable(op, "factorises a matrix", "factorisation")
     if any(tensor.dtype.is_complex for tensor in meta):
         raise Untraceable(op, "returns complex numbers", "complex")

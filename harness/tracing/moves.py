@@ -42,16 +42,22 @@ def is_move(name: str) -> bool:
 
 def move(target: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
     """The nodes that an ATen operator of `MOVES` makes of its float arguments."""
-    given = dict(kwargs)
-    given.update(zip((a.name for a in target._schema.arguments), args, strict=False))
-    for argument in target._schema.arguments:
+    known = target._schema.arguments
+    given = {**dict(zip((a.name for a in known), args, strict=False)), **kwargs}
+    numbers = [a.name for a in known if str(a.type) == "number" and a.name in given]
+    for argument in known:
         value = given.get(argument.name)
-        if value is None or argument.name in _CHOOSE:
+        if argument.name in _CHOOSE:
             given[argument.name] = _exact(value)
-        elif "Tensor" in str(argument.type) or "number" in str(argument.type):
+        elif value is not None and (
+            "Tensor" in str(argument.type) or argument.name in numbers
+        ):
             given[argument.name] = _floats(value)
-    known = {k: v for k, v in given.items() if v is not None}
-    return moved(lambda **named: target(**named), **known)
+
+    def run(**named: Any) -> Any:  # a written number is known by its position, too
+        return target(**{k: float(v) if k in numbers else v for k, v in named.items()})
+
+    return moved(run, **{k: v for k, v in given.items() if v is not None})
 
 
 def _exact(tree: Any) -> Any:

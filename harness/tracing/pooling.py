@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from harness.tracing.reductions import total
 from harness.tracing.values import constant
@@ -121,8 +122,6 @@ def _largest(n: int) -> Rule:
 
 
 def _largest_of(x: Node, index: Any, n: int) -> tuple[Node, Any]:
-    import torch
-
     least = constant(-np.inf)
     picked = graph.gather(x, least, index=np.where(index < 0, x.size, index))
     best = np.argmax(picked.value, axis=-1)[..., None]
@@ -130,6 +129,25 @@ def _largest_of(x: Node, index: Any, n: int) -> tuple[Node, Any]:
         math.prod(x.shape[-n:]), 1
     )
     return graph.max(picked, axis=picked.ndim - 1), torch.from_numpy(place)
+
+
+def _adaptive_largest(x: Node, sizes: Sequence[int]) -> tuple[Node, Any]:
+    """The largest of ranges, which differ in length: filled up with padding."""
+    space = x.shape[-len(sizes) :]
+    flat = np.zeros((1,) * (2 * len(sizes)), np.intp)
+    for axis, (n, out) in enumerate(zip(space, sizes, strict=True)):
+        ranges = [range(i * n // out, -(-(i + 1) * n // out)) for i in range(out)]
+        longest = max(map(len, ranges))
+        table = np.array([[*r, *[-1] * (longest - len(r))] for r in ranges])
+        shape = [1] * (2 * len(sizes))
+        shape[axis], shape[len(sizes) + axis] = out, longest
+        table = table.reshape(shape)
+        flat = np.where((flat < 0) | (table < 0), -1, flat * n + table)
+    lead, inner = x.shape[: -len(sizes)], math.prod(space)
+    flat = flat.reshape(*sizes, -1)
+    first = np.arange(math.prod(lead)).reshape(*lead, *(1,) * flat.ndim) * inner
+    index = np.where(flat < 0, -1, first + flat)
+    return _largest_of(x, index, len(sizes))
 
 
 def _adaptive(x: Node, sizes: Sequence[int]) -> Node:
@@ -153,6 +171,8 @@ ON_FLOATS: dict[str, Rule] = {
     "avg_pool3d": _average(3),
     "max_pool2d_with_indices": _largest(2),
     "max_pool3d_with_indices": _largest(3),
+    "adaptive_max_pool2d": _adaptive_largest,
+    "adaptive_max_pool3d": _adaptive_largest,
     "_adaptive_avg_pool2d": _adaptive,
     "_adaptive_avg_pool3d": _adaptive,
 }

@@ -7,11 +7,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 
 from harness.tracing.moves import moved
-from harness.tracing.values import as_exact, as_float, constant
+from harness.tracing.values import as_exact, as_float, as_mask
 from impls import graph
 from impls.graph import Node
 
@@ -26,126 +25,81 @@ def axes(dim: Any, ndim: int) -> tuple[int, ...]:
     return tuple(sorted(i % ndim for i in listed)) if ndim else ()
 
 
-def total(x: Node, dim: Any = None, keepdim: bool = False, **_: Any) -> Node:
-    """Sum over the axes; of a number, itself."""
-    return graph.sum(x, axis=axes(dim, x.ndim), keepdims=keepdim) if x.ndim else x
+def over(function: Callable[..., Node]) -> Rule:
+    """The rule of one of the engine's reductions; a number is its own reduction."""
+
+    def rule(x: Node, dim: Any = None, keepdim: bool = False, **_: Any) -> Node:
+        if not x.ndim:
+            x, dim, keepdim = graph.reshape(x, (1,)), 0, False
+        return function(x, axes(dim, x.ndim), keepdims=keepdim)
+
+    return rule
 
 
-def _count(x: Node, dim: Any) -> int:
-    return math.prod(x.shape[i] for i in axes(dim, x.ndim))
-
-
-def _mean(x: Node, dim: Any = None, keepdim: bool = False, **_: Any) -> Node:
-    return total(x, dim, keepdim) / float(_count(x, dim))
+total = over(graph.sum)
+largest, smallest = over(graph.max), over(graph.min)
 
 
 def _variance(
     x: Node, dim: Any = None, correction: Any = 1, keepdim: bool = False, **_: Any
 ) -> Node:
-    centred = x - _mean(x, dim, keepdim=True)
-    free = _count(x, dim) - (1 if correction is None else correction)
-    return total(graph.square(centred), dim, keepdim) / float(max(free, 0))
+    correction = 1 if correction is None else correction
+    along = functools.partial(graph.var, correction=float(correction))
+    return over(along)(x, dim, keepdim)
 
 
-def over(function: Callable[[Node], Node]) -> Rule:
-    """A rule for several axes, of a function that reduces the last one."""
-
-    def rule(x: Node, dim: Any = None, keepdim: bool = False, **_: Any) -> Node:
-        if not x.ndim:
-            return x
-        gone = axes(dim, x.ndim)
-        kept = tuple(i for i in range(x.ndim) if i not in gone)
-        rows = graph.permute_dims(x, kept + gone)
-        shape = tuple(x.shape[i] for i in kept)
-        y = function(graph.reshape(rows, (*shape, _count(x, dim))))
-        ones = tuple(1 if i in gone else n for i, n in enumerate(x.shape))
-        return graph.reshape(y, ones if keepdim else shape)
-
-    return rule
+def _prims_var(x: Node, dims: Any, correction: float = 1, **_: Any) -> Node:
+    return _variance(x, dims, correction)
 
 
-def _largest(x: Node) -> Node:
-    return graph.max(x, axis=x.ndim - 1)
+def _var_mean(x: Node, dim: Any = None, **how: Any) -> tuple[Node, Node]:
+    keepdim = how.get("keepdim", False)
+    return _variance(x, dim, **how), over(graph.mean)(x, dim, keepdim)
 
 
-def _smallest(x: Node) -> Node:
-    return -_largest(-x)
+def _along(function: Callable[..., Node]) -> Rule:
+    return lambda x, dim, **_: function(x, axis=dim) if x.ndim else x
 
 
-def _product(x: Node) -> Node:
-    """By halves: a gradient that stays right where one factor, or two, are 0."""
-    count = x.shape[-1]
-    if not count:
-        return constant(np.ones(x.shape[:-1]))
-    while count > 1:
-        half = count // 2
-        pairs = x[..., :half] * x[..., half : 2 * half]
-        left = x[..., 2 * half :]
-        x = (
-            moved(lambda a, b: torch.cat([a, b], -1), pairs, left)
-            if count % 2
-            else pairs
-        )
-        count = half + count % 2
-    return graph.reshape(x, x.shape[:-1])
-
-
-def _cumsum(x: Node, dim: int, **_: Any) -> Node:
-    """A product with a triangle of ones."""
+def _logcumsumexp(x: Node, dim: int) -> Node:
     if not x.ndim:
         return x
-    count = x.shape[dim]
-    rows = moved(lambda a: a.movedim(dim, -1).reshape(-1, count), x)
-    sums = graph.matmul(rows, constant(np.triu(np.ones((count, count)))))
-    shape = tuple(np.moveaxis(np.empty(x.shape, bool), dim, -1).shape)
-    return moved(lambda a: a.reshape(shape).movedim(-1, dim), sums)
+    top = graph.stop_gradient(graph.max(x, axis=dim, keepdims=True))
+    return graph.log(graph.cumulative_sum(graph.exp(x - top), axis=dim)) + top
 
 
-def _cumprod(x: Node, dim: int, **_: Any) -> Node:
-    if not x.ndim:
-        return x
-    parts = [moved(torch.narrow, x, dim, i, 1) for i in range(x.shape[dim])]
-    if not parts:
-        return x
-    products = functools.reduce(
-        lambda done, p: [*done, done[-1] * p], parts[1:], parts[:1]
-    )
-    return moved(lambda *p: torch.cat(p, dim), *products)
-
-
-def _norm(
+def norm(
     x: Node, order: Any = 2, dim: Any = None, keepdim: bool = False, **_: Any
 ) -> Node:
+    """A norm of vectors, whose gradient at a vector of zeros is 0, as in PyTorch."""
     size = graph.abs(x)
     if order in (math.inf, -math.inf):
-        return over(_largest if order > 0 else _smallest)(size, dim, keepdim)
+        return (largest if order > 0 else smallest)(size, dim, keepdim)
     if order == 0:
         return total(as_float(graph.not_equal(x, 0.0)), dim, keepdim)
     if order == 1:
         return total(size, dim, keepdim)
-    if order == 2:
-        return graph.sqrt(total(graph.square(x), dim, keepdim))
-    return graph.pow(total(graph.pow(size, order), dim, keepdim), 1.0 / order)
-
-
-def _any(x: Node, dim: Any = None, keepdim: bool = False) -> Node:
-    return graph.greater(total(x, dim, keepdim), 0.0)
+    powers = graph.square(x) if order == 2 else graph.pow(size, float(order))
+    sums = total(powers, dim, keepdim)
+    nothing = graph.equal(sums, 0.0)
+    safe = graph.where(nothing, 1.0, sums)
+    root = graph.sqrt(safe) if order == 2 else graph.pow(safe, 1.0 / order)
+    return graph.where(nothing, 0.0, root)
 
 
 ON_FLOATS: dict[str, Rule] = {
     "sum": total,
-    "mean": _mean,
-    "var": _variance,
-    "var_mean": lambda x, dim=None, **k: (
-        _variance(x, dim, **k),
-        _mean(x, dim, keepdim=k.get("keepdim", False)),
-    ),
-    "amax": over(_largest),
-    "amin": over(_smallest),
-    "prod": over(_product),
-    "cumsum": _cumsum,
-    "cumprod": _cumprod,
-    "linalg_vector_norm": _norm,
+    "mean": over(graph.mean),
+    "var": lambda x, dim=None, *a, **k: _variance(x, dim, *a, **k),
+    "var_mean": _var_mean,
+    "amax": largest,
+    "amin": smallest,
+    "prod": over(lambda x, *a, **k: graph.prod(x * 1.0, *a, **k)),
+    "cumsum": _along(graph.cumulative_sum),
+    "cumprod": _along(graph.cumulative_prod),
+    "logcumsumexp": _logcumsumexp,
+    "logsumexp": over(graph.logsumexp),
+    "linalg_vector_norm": norm,
 }
 
 
@@ -192,12 +146,10 @@ def _middle(function: Callable[..., Any]) -> Rule:
 
 
 ON_VALUES: dict[str, Rule] = {
-    "any": lambda x, dim=None, keepdim=False: _any(as_float(x), dim, keepdim),
-    "all": lambda x, dim=None, keepdim=False: graph.logical_not(
-        _any(1.0 - as_float(graph.not_equal(as_float(x), 0.0)), dim, keepdim)
-    ),
-    "max": _whole_or_axis(_chosen(torch.max), over(_largest)),
-    "min": _whole_or_axis(_chosen(torch.min), over(_smallest)),
+    "any": lambda x, *dim: over(graph.any)(as_mask(x), *dim),
+    "all": lambda x, *dim: over(graph.all)(as_mask(x), *dim),
+    "max": _whole_or_axis(_chosen(torch.max), largest),
+    "min": _whole_or_axis(_chosen(torch.min), smallest),
     "median": _whole_or_axis(_chosen(torch.median), _middle(torch.median)),
     "nanmedian": _whole_or_axis(_chosen(torch.nanmedian), _middle(torch.nanmedian)),
     "sort": _chosen(_sort),

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from harness.tracing import elementwise, indexing, pooling, products, reductions
+from harness.tracing import (
+    distances,
+    elementwise,
+    indexing,
+    pooling,
+    products,
+    reductions,
+    segments,
+    special,
+    systems,
+)
 from harness.tracing.moves import MOVES
 
 Rule = Callable[..., Any]
@@ -15,12 +25,17 @@ ON_FLOATS: dict[str, Rule] = {
     **reductions.ON_FLOATS,
     **products.ON_FLOATS,
     **pooling.ON_FLOATS,
+    **special.ON_FLOATS,
+    **distances.ON_FLOATS,
+    **systems.ON_FLOATS,
 }
 #: Rules that get nodes, exact tensors and numbers as they come.
 ON_VALUES: dict[str, Rule] = {
     **elementwise.ON_VALUES,
     **reductions.ON_VALUES,
     **indexing.ON_VALUES,
+    **segments.ON_VALUES,
+    **systems.ON_VALUES,
 }
 
 

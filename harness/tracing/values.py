@@ -46,12 +46,14 @@ def constant(value: Any) -> Node:
 def array_of(tensor: torch.Tensor) -> Array:
     """A tensor's numbers in NumPy; bfloat16, which NumPy lacks, as float64."""
     tensor = tensor.detach().cpu().resolve_neg()
+    if tensor._is_zerotensor():
+        tensor = torch.zeros_like(tensor)
     return tensor.double().numpy() if tensor.is_floating_point() else tensor.numpy()
 
 
 def is_number(node: Node) -> bool:
     """Whether a node holds floats, not booleans or integers."""
-    return node.value.dtype.kind not in "biu"
+    return node.dtype.kind not in "biu"
 
 
 def as_float(value: Any) -> Node:
@@ -59,7 +61,7 @@ def as_float(value: Any) -> Node:
     if isinstance(value, Node):
         if is_number(value):
             return value
-        return graph.where(value, constant(1.0), constant(0.0))
+        return graph.astype(value, wide())
     if isinstance(value, torch.Tensor):
         return constant(array_of(value))
     return constant(value)
@@ -68,9 +70,7 @@ def as_float(value: Any) -> Node:
 def as_mask(value: Any) -> Node:
     """A node of booleans."""
     if isinstance(value, Node):
-        if value.value.dtype.kind == "b":
-            return value
-        return graph.not_equal(value, constant(0.0))
+        return value if value.dtype == bool else graph.not_equal(value, 0.0)
     held = array_of(value) if isinstance(value, torch.Tensor) else value
     return graph.variable(np.asarray(held, bool))
 

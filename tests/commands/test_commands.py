@@ -202,6 +202,13 @@ def test_a_second_seed_gives_other_numbers_and_the_same_names(tmp_path):
     assert [r["expected"] for r in one] != [r["expected"] for r in other]
 
 
+def test_the_operators_that_can_be_traced_are_listed():
+    pytest.importorskip("torch")
+    done = gradwatch("list", "aten")
+    assert {"add", "_softmax", "convolution", "index_put"} <= set(done.stdout.split())
+    assert "bernoulli" not in done.stdout
+
+
 def test_every_backend_is_listed():
     done = gradwatch("list", "backends")
     assert done.stdout.split() == list(backend_names())

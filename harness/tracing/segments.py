@@ -1,0 +1,177 @@
+"""Operators that reduce groups of elements which indices name.
+
+Each group becomes a row of positions, filled up with a position that holds what the
+reduction ignores; the reduction itself is the engine's, along the rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from harness.tracing.values import as_exact, as_float, constant
+from impls import graph
+from impls.graph import Node
+
+Rule = Callable[..., Any]
+Index = NDArray[np.intp]
+
+
+def _mean(rows: Node, counts: NDArray[Any]) -> Node:
+    return graph.sum(rows, axis=-1) / constant(counts)
+
+
+# A reduction of rows (and of how many elements each has), and what it ignores.
+_REDUCTIONS: dict[str, tuple[Callable[..., Node], float]] = {
+    "sum": (lambda rows, counts: graph.sum(rows, axis=-1), 0.0),
+    "mean": (_mean, 0.0),
+    # Times 1, since an honest product rounds even where one factor is all there is.
+    "prod": (lambda rows, counts: graph.prod(rows * 1.0, axis=-1), 1.0),
+    "amax": (lambda rows, counts: graph.max(rows, axis=-1), -math.inf),
+    "amin": (lambda rows, counts: graph.min(rows, axis=-1), math.inf),
+}
+
+
+def grouped(
+    values: Node,
+    group: Index,
+    count: int,
+    reduce: str,
+    start: Node | None = None,
+    count_start: bool = True,
+) -> tuple[Node, NDArray[np.intp]]:
+    """The reduction of each group, and how many elements each has.
+
+    Args:
+        values: A node.
+        group: For each of its elements, flat, a number below `count`, or -1 for none.
+        count: How many groups there are.
+        reduce: A key of `_REDUCTIONS`.
+        start: One more element for each group.
+        count_start: Whether a mean counts it.
+    """
+    kept = np.flatnonzero(group >= 0)
+    order = kept[np.argsort(group[kept], kind="stable")]
+    sizes = np.bincount(group[kept], minlength=count)
+    rank = np.arange(order.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    fill = values.size
+    table = np.full((count, max(int(sizes.max(initial=0)), 1)), fill, np.intp)
+    table[group[order], rank] = order
+    function, ignored = _REDUCTIONS[reduce]
+    sources = [values, constant(ignored)]
+    if start is not None:
+        sources.append(start)
+        own = np.arange(count)[:, None] + fill + 1
+        table = np.concatenate((own, table), axis=1)
+        sizes = sizes + count_start
+    return function(graph.gather(*sources, index=table), sizes), sizes
+
+
+def _into(x: Node, place: torch.Tensor, source: Node, reduce: str, own: bool) -> Node:
+    """x with the elements of `source` reduced into it, at their flat positions."""
+    reduce = {"max": "amax", "min": "amin"}.get(reduce, reduce)
+    group = place.numpy().ravel()
+    flat = graph.reshape(x, (x.size,))
+    y, _ = grouped(source, group, x.size, reduce, flat if own else None)
+    if not own:
+        reached = np.isin(np.arange(x.size), group)
+        y = graph.where(graph.variable(reached), y, flat * 1.0)
+    return graph.reshape(y, x.shape)
+
+
+def _positions(x: Node) -> torch.Tensor:
+    return torch.arange(math.prod(x.shape)).reshape(x.shape)
+
+
+def _scatter_reduce(
+    x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
+) -> Node:
+    x, source, index = as_float(x), as_float(source), as_exact(index)
+    if not index.numel():
+        return x
+    if x.ndim:
+        corner = tuple(slice(0, n) for n in index.shape)
+        place = torch.gather(_positions(x), dim, index)
+        source = source[corner] if index.ndim else source
+    else:
+        place = torch.zeros(source.shape, dtype=torch.long)
+    return _into(x, place, source, reduce, include_self)
+
+
+def _index_reduce(
+    x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
+) -> Node:
+    x, source = as_float(x), as_float(source)
+    if x.ndim:
+        place = torch.index_select(_positions(x), dim, as_exact(index))
+    else:
+        place = torch.zeros(source.shape, dtype=torch.long)
+    return _into(x, place, source, reduce, include_self)
+
+
+def _segment_reduce(
+    data: Any,
+    reduce: str,
+    *,
+    lengths: Any = None,
+    offsets: Any = None,
+    axis: int = 0,
+    initial: Any = None,
+    **_: Any,
+) -> Node:
+    data = as_float(data)
+    given = as_exact(lengths if lengths is not None else offsets.diff(dim=-1))
+    counts = given.numpy()
+    lead, inner = data.shape[: axis + 1], math.prod(data.shape[axis + 1 :])
+    segment = np.full(lead, -1, np.intp)
+    for i, row in enumerate(counts.reshape(-1, counts.shape[-1])):
+        ids = np.repeat(np.arange(row.size), row) + i * row.size
+        segment.reshape(-1, lead[-1])[i, : ids.size] = ids
+    places = segment.reshape(-1, 1) * inner + np.arange(inner)
+    group = np.where(segment.reshape(-1, 1) < 0, -1, places).ravel()
+    count = counts.size * inner
+    start = None if initial is None else constant(np.full(count, float(initial)))
+    name = {"max": "amax", "min": "amin"}.get(reduce, reduce)
+    y = grouped(data, group, count, name, start, count_start=False)[0]
+    return graph.reshape(y, (*counts.shape, *data.shape[axis + 1 :]))
+
+
+def _embedding_bag(
+    weight: Any,
+    indices: Any,
+    offsets: Any,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Any = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> tuple[Any, ...]:
+    weight, indices, offsets = as_float(weight), as_exact(indices), as_exact(offsets)
+    starts = offsets[:-1] if include_last_offset else offsets
+    bag = torch.searchsorted(starts, torch.arange(indices.numel()), right=True) - 1
+    bag = torch.where(indices == padding_idx, -1, bag)
+    rows = weight[indices.numpy()]
+    if per_sample_weights is not None:
+        rows = rows * graph.reshape(as_float(per_sample_weights), (-1, 1))
+    width, bags = weight.shape[1], starts.numel()
+    group = bag.numpy()[:, None] * width + np.arange(width)
+    group = np.where(bag.numpy()[:, None] < 0, -1, group).ravel()
+    reduce = ("sum", "mean", "amax")[mode]
+    y, sizes = grouped(rows, group, bags * width, reduce)
+    y = graph.where(graph.variable(sizes > 0), y, 0.0)
+    return graph.reshape(y, (bags, width)), bag, None, None
+
+
+ON_VALUES: dict[str, Rule] = {
+    "scatter_reduce": _scatter_reduce,
+    "index_reduce": _index_reduce,
+    "segment_reduce": _segment_reduce,
+    "_embedding_bag": _embedding_bag,
+    "_embedding_bag_forward_only": _embedding_bag,
+}
