@@ -9,19 +9,26 @@ precision is no wider than float64, the radius doubles by itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.judging.imprecision import CARELESS, SEQUENTIAL
+from harness.judging.overflow import Risk, certainly_infinite, risks
 from harness.judging.rounding import (
     PRECISIONS,
+    Arithmetic,
+    Errors,
     Precision,
+    Table,
+    arithmetics,
     longest_reduction,
     running_errors,
 )
+from harness.judging.spread import spread
 from impls import graph
 from impls.contract import Problem, as_tuple
 
@@ -32,37 +39,180 @@ Array = NDArray[Any]
 class Truth:
     """One tensor of the right answer.
 
-    `value` is in the wide type; `radius`, of the same shape, is how far an honest
-    implementation may land from it (infinite where rounding may destroy everything).
+    Attributes:
+        tensor: Its name, such as dx.
+        value: In the wide type.
+        radius: Of the same shape: how far an honest implementation may land from it,
+            infinite where nothing is known.
+        infinite: Where nothing but an infinity of the value's sign is right.
+        zero: A radius up to this is made of underflow alone: whatever passes is zero,
+            as far as the format can tell.
+        admissible: For an integer output of `argmax`: the axis, and which indices along
+            it are right; None for all other tensors.
     """
 
     tensor: str
     value: Array
     radius: NDArray[np.float64]
+    infinite: NDArray[np.bool_]
+    zero: float = 0.0
+    admissible: tuple[int, NDArray[np.bool_]] | None = None
 
 
-@dataclass(frozen=True)
 class Reference:
     """All tensors of the right answer, once for each way of breaking ties.
 
-    `truths[convention]` holds gradients, outputs and new state by name. There is one
-    convention, "first", unless the gradient is a set. A ratio of error to radius up to
-    `limit` is rounding.
+    `truths[convention]` holds gradients, outputs and new state by name, with the radii
+    of the bound. There is one convention, "first", unless the gradient is a set. A
+    ratio of error to radius up to `limit` is rounding.
+
+    Attributes:
+        dtype: Precision of the tensors to be judged.
+        arithmetics: In which they may have been computed, widest first.
+        longest: The number of terms of the longest reduction.
+        limit: The ratio up to which an error is rounding.
+        wide: Name of the type that the reference is computed in.
     """
 
-    truths: Mapping[str, Mapping[str, Truth]]
-    limit: float
-    wide: str
+    def __init__(
+        self,
+        graphs: Mapping[str, Mapping[str, graph.Node]],
+        dtype: str,
+        compute: str | None = None,
+    ) -> None:
+        self.graphs = graphs
+        self.dtype = dtype
+        self.arithmetics = arithmetics(dtype, compute)
+        self.wide = wider(PRECISIONS[dtype]).name
+        self._orders = {
+            name: graph.topological_order(nodes.values())
+            for name, nodes in graphs.items()
+        }
+        self.longest = longest_reduction(self._orders["first"])
+        self.limit = limit_for(self.longest)
+        self._kept: dict[Any, Any] = {}
+
+    @property
+    def truths(self) -> Mapping[str, Mapping[str, Truth]]:
+        """By convention and tensor, for the narrowest arithmetic that is expected."""
+        return {name: self.bounds(name) for name in self.graphs}
 
     @property
     def set_valued(self) -> bool:
         """Whether some gradient depends on how ties are broken."""
-        return len(self.truths) > 1
+        return len(self.graphs) > 1
 
     def hangs_on_ties(self, tensor: str) -> bool:
         """Whether this tensor is another one where ties are broken differently."""
-        first, *others = (truths[tensor].value for truths in self.truths.values())
+        first, *others = (nodes[tensor].value for nodes in self.graphs.values())
         return any(not np.array_equal(first, v, equal_nan=True) for v in others)
+
+    def bounds(
+        self,
+        convention: str = "first",
+        arithmetic: Arithmetic | None = None,
+        *,
+        careless: bool = False,
+    ) -> Mapping[str, Truth]:
+        """The tensors with radii of the bound; `careless` as `imprecise` has it."""
+        arithmetic = arithmetic or self.arithmetics[-1]
+        key = ("bound", convention, arithmetic.name, careless)
+        if key not in self._kept:
+            table = CARELESS if careless else None
+            errors = self._errors(convention, arithmetic, table)
+            known = risks(self._orders[convention], errors)
+            self._kept[key] = {
+                name: self._truth(name, node, errors, known.get(node))
+                for name, node in self.graphs[convention].items()
+            }
+        kept: Mapping[str, Truth] = self._kept[key]
+        return kept
+
+    def spreads(
+        self,
+        convention: str = "first",
+        arithmetic: Arithmetic | None = None,
+        *,
+        careless: bool = False,
+    ) -> Mapping[str, NDArray[np.float64]]:
+        """Radii of the spread, infinite where it may not accuse; see `spread`."""
+        arithmetic = arithmetic or self.arithmetics[-1]
+        key = ("spread", convention, arithmetic.name, careless)
+        if key not in self._kept:
+            nodes = self.graphs[convention]
+            table = SEQUENTIAL if careless else None
+            errors = self._errors(convention, arithmetic, table)
+            found = spread(nodes, self._orders[convention], errors)
+            self._kept[key] = {
+                name: radius * self._own_roundoff(arithmetic)
+                + self._stored(nodes[name], arithmetic)
+                for name, radius in found.items()
+            }
+        kept: Mapping[str, NDArray[np.float64]] = self._kept[key]
+        return kept
+
+    def _errors(
+        self, convention: str, arithmetic: Arithmetic, table: Table | None
+    ) -> Errors:
+        key = ("errors", convention, arithmetic.name, id(table))
+        if key not in self._kept:
+            order = self._orders[convention]
+            self._kept[key] = running_errors(order, arithmetic, self.limit, table)
+        errors: Errors = self._kept[key]
+        return errors
+
+    def _own_roundoff(self, arithmetic: Arithmetic) -> float:
+        """By what the reference's own roundoff makes a radius larger."""
+        eps = float(np.finfo(self.wide).eps)
+        return 1 + eps / 2 / arithmetic.roundoff
+
+    def _stored(self, node: graph.Node, arithmetic: Arithmetic) -> Any:
+        """What one last rounding, into narrower tensors, adds to a radius.
+
+        The limit is there for many roundings; this is a single one, and allowed once.
+        The hundredth is for the error that the rounded number has itself.
+        """
+        if arithmetic.stored is arithmetic.step:
+            return 0.0
+        with np.errstate(all="ignore"):
+            size = np.abs(node.value).astype(np.float64)
+            last = arithmetic.stored.roundoff * size + arithmetic.stored.floor
+            return np.where(np.isfinite(size), 1.01 * last / self.limit, 0.0)
+
+    def _truth(
+        self, name: str, node: graph.Node, errors: Errors, risk: Risk | None
+    ) -> Truth:
+        arithmetic = errors.arithmetic
+        if node.value.dtype.kind != "f":
+            return _whole(name, node, errors, risk)
+        with np.errstate(all="ignore"):
+            roundoff = arithmetic.roundoff * self._own_roundoff(arithmetic)
+            radius = roundoff * errors.errors[node] + self._stored(node, arithmetic)
+            top = arithmetic.stored.largest * (1 + arithmetic.stored.roundoff)
+            infinite = certainly_infinite(node.value, radius, self.limit, top)
+            if risk is not None:
+                infinite &= ~risk.undefined
+                unknown = risk.undefined | (risk.infinite & ~infinite)
+                radius = np.where(unknown, np.inf, radius)
+        # Two products a term and two at the end, each of which may underflow once.
+        zero = 2 * (self.longest + 1) * arithmetic.stored.floor
+        return Truth(name, node.value, radius, infinite, zero)
+
+
+def _whole(name: str, node: graph.Node, errors: Errors, risk: Risk | None) -> Truth:
+    """An integer tensor: exact, but that several indices may point at a maximum."""
+    radius = np.where(errors.errors[node] > 0, np.inf, 0.0)
+    none = np.zeros(node.shape, bool)
+    if risk is not None:
+        radius = np.where(risk.undefined, np.inf, radius)
+    if node.primitive is None or node.primitive.name != "argmax":
+        return Truth(name, node.value, radius, none)
+    (source,), axis = node.inputs, node.attributes["axis"]
+    reach = errors.reach * errors.errors[source]
+    with np.errstate(all="ignore"):
+        least = np.max(source.value - reach, axis=axis, keepdims=True)
+        right = (source.value + reach >= least) | np.isnan(source.value)
+    return Truth(name, node.value, radius, none, 0.0, (axis % source.ndim, right))
 
 
 def limit_for(reduction: int) -> float:
@@ -97,38 +247,74 @@ def require_subnormals() -> None:
         )
 
 
-def reference(problem: Problem) -> Reference:
+def reference(problem: Problem, compute: str | None = None) -> Reference:
     """Gradients, outputs and state of a problem, with their rounding radii.
 
     Raises:
         Unsupported: the op has no formula.
         FloatingPointError: subnormal numbers are flushed to zero in this thread.
+        ValueError: no such `compute` for the problem's dtype.
     """
     require_subnormals()
     precision = PRECISIONS[problem.dtype]
     wide = wider(precision)
     problem = replace(
         problem,
-        inputs={n: _rounded(a, precision, wide) for n, a in problem.inputs.items()},
+        inputs={n: rounded(a, precision, wide) for n, a in problem.inputs.items()},
         cotangents=[
-            None if a is None else _rounded(a, precision, wide)
+            None if a is None else rounded(a, precision, wide)
             for a in problem.cotangents
         ],
     )
-    nodes = _nodes(problem, "first")
-    order = graph.topological_order(nodes.values())
-    truths = {"first": _truths(nodes, order, precision, wide)}
-    if _selects(order):
+    return reference_of_graph(lambda: _nodes(problem), problem.dtype, compute)
+
+
+def reference_of_graph(
+    build: Callable[[], Mapping[str, graph.Node]],
+    dtype: str,
+    compute: str | None = None,
+) -> Reference:
+    """The reference of a graph that is built already, whoever built it.
+
+    Args:
+        build: Returns the nodes to be judged by tensor name: gradients (from
+            `graph.gradient`), outputs, state. Their leaves must hold arrays of the type
+            `wider(PRECISIONS[dtype])`, rounded to `dtype` first (`rounded` does both).
+            It is called once, and where the graph makes a choice that a tie could turn
+            around once more for each of `graph.TIES`, under `graph.ties(...)`: it has
+            to build forward and gradient anew each time.
+        dtype: Precision of the tensors that are judged: a key of `PRECISIONS`.
+        compute: The precision of intermediate values, one of `rounding.COMPUTE`; by
+            default what frameworks do (see `rounding.arithmetics`).
+
+    Returns:
+        What `harness.judging.verdict.judge_tensors(right, got, dtypes, dtype=...)`
+        takes: `got` maps the same names to arrays, `dtypes` to the names of the dtypes
+        that these tensors have where they come from.
+
+    Raises:
+        ValueError: no such `compute` for this dtype.
+    """
+    arithmetics(dtype, compute)
+    graphs = {"first": _built(build, "first")}
+    if _selects(graph.topological_order(graphs["first"].values())):
         for convention in graph.TIES[1:]:
-            others = _nodes(problem, convention)
-            behind = graph.topological_order(others.values())
-            other = _truths(others, behind, precision, wide)
-            if _differ(truths["first"], other):
-                truths[convention] = other
-    return Reference(truths, limit_for(longest_reduction(order)), wide.name)
+            nodes = _built(build, convention)
+            if _differ(graphs["first"], nodes):
+                graphs[convention] = nodes
+    return Reference(graphs, dtype, compute)
 
 
-def _rounded(array: Array, precision: Precision, wide: np.dtype[Any]) -> Array:
+def _built(
+    build: Callable[[], Mapping[str, graph.Node]], convention: str
+) -> Mapping[str, graph.Node]:
+    with graph.ties(convention):
+        nodes = build()
+        graph.forward(nodes.values())
+    return nodes
+
+
+def rounded(array: Array, precision: Precision, wide: np.dtype[Any]) -> Array:
     """In the wide type, what the precision holds of an array; integers stay."""
     if array.dtype.kind in "biu":
         return array
@@ -136,48 +322,31 @@ def _rounded(array: Array, precision: Precision, wide: np.dtype[Any]) -> Array:
     return held if array.dtype.name == precision.name else precision.round(held)
 
 
-def _nodes(problem: Problem, convention: str) -> dict[str, graph.Node]:
+def _nodes(problem: Problem) -> dict[str, graph.Node]:
     """The graph of the whole problem: gradients by name, then outputs and state."""
     op = problem.op
     leaves = {n: graph.variable(a) for n, a in problem.inputs.items()}
-    with graph.ties(convention):
-        returned = op.said("formula")(
-            graph, *problem.arguments(leaves), **problem.attributes
-        )
-        results = dict(zip(op.outputs + op.state, as_tuple(returned), strict=True))
-        graph.forward(results.values())
-        floating = [n for n in op.outputs if n not in op.integers]
-        cotangents = [
-            np.zeros(results[n].shape) if dy is None else dy
-            for n, dy in zip(op.outputs, problem.cotangents, strict=True)
-            if n in floating
-        ]
-        found = graph.gradient(
-            [results[n] for n in floating],
-            cotangents,
-            [leaves[n] for n in problem.wanted],
-        )
+    returned = op.said("formula")(
+        graph, *problem.arguments(leaves), **problem.attributes
+    )
+    results = dict(zip(op.outputs + op.state, as_tuple(returned), strict=True))
+    graph.forward(results.values())
+    floating = [n for n in op.outputs if n not in op.integers]
+    cotangents = [
+        np.zeros(results[n].shape) if dy is None else dy
+        for n, dy in zip(op.outputs, problem.cotangents, strict=True)
+        if n in floating
+    ]
+    found = graph.gradient(
+        [results[n] for n in floating],
+        cotangents,
+        [leaves[n] for n in problem.wanted],
+    )
     gradients = {
         f"d{n}": graph.variable(np.zeros_like(leaves[n].value)) if g is None else g
         for n, g in zip(problem.wanted, found, strict=True)
     }
     return {**gradients, **results}
-
-
-def _truths(
-    nodes: Mapping[str, graph.Node],
-    order: Sequence[graph.Node],
-    precision: Precision,
-    wide: np.dtype[Any],
-) -> dict[str, Truth]:
-    graph.forward(nodes.values())
-    errors = running_errors(order, precision)
-    roundoff = precision.roundoff + float(np.finfo(wide).eps) / 2
-    with np.errstate(all="ignore"):
-        return {
-            name: Truth(name, node.value, roundoff * errors[node])
-            for name, node in nodes.items()
-        }
 
 
 def _selects(order: Sequence[graph.Node]) -> bool:
@@ -186,8 +355,8 @@ def _selects(order: Sequence[graph.Node]) -> bool:
     return bool(names & {*graph.SELECTIONS, "argmax"})
 
 
-def _differ(one: Mapping[str, Truth], other: Mapping[str, Truth]) -> bool:
+def _differ(one: Mapping[str, graph.Node], other: Mapping[str, graph.Node]) -> bool:
     return any(
-        not np.array_equal(truth.value, other[name].value, equal_nan=True)
-        for name, truth in one.items()
+        not np.array_equal(node.value, other[name].value, equal_nan=True)
+        for name, node in one.items()
     )

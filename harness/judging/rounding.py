@@ -5,10 +5,14 @@ u of the precision under test: an honest implementation in that precision lands 
 about u * E of v. E obeys one rule per primitive (`ERROR`), the gradient is a node like
 any other, and so its tolerance is derived rather than chosen.
 
-Rules keep the second-order terms (u * Ea * Eb, expm1, a denominator that shrinks by its
-own error): without them the radius of a constant row of layer_norm is four decades too
-small. They add the smallest normal number where a product or quotient may underflow.
-A value that may overflow, or a denominator that may vanish, has an infinite radius.
+The judge allows a deviation of limit * u * E. That, and not one radius, is what a rule
+takes a value to be uncertain by where it is not linear: in the second-order terms
+(u * Ea * Eb, expm1, a denominator that shrinks by its own error), without which the
+radius of a constant row of layer_norm is four decades too small; and where it decides
+whether a denominator may vanish or a choice may turn around. A weight that rounding may
+turn around is off by 1 at most, so its E is 1 / (limit * u). Rules add the smallest
+normal number where a product or quotient may underflow. What may overflow is a matter
+apart (harness/judging/overflow.py): E goes on as if the range had no end.
 
 Source: Wilkinson's running error analysis; Higham, Accuracy and Stability of Numerical
 Algorithms, 2nd ed., section 3.3; the bounds of single functions are mean-value bounds.
@@ -56,6 +60,16 @@ class Precision:
         return math.ldexp(1.0, self.least)
 
     @functools.cached_property
+    def floor(self) -> float:
+        """How far a result that underflows may be off.
+
+        The smallest normal number, because subnormal results may be flushed to zero
+        (XLA, `set_flush_denormal`). Nothing flushes float16: conversions by F16C and
+        half instructions of GPUs keep its subnormals, so half their spacing is left.
+        """
+        return self.smallest * (self.roundoff if self.name == "float16" else 1.0)
+
+    @functools.cached_property
     def largest(self) -> float:
         """Largest finite number."""
         return math.ldexp(2.0 - 2.0 ** (1 - self.digits), self.most - 1)
@@ -86,24 +100,132 @@ PRECISIONS = {
 }
 
 
-def running_errors(order: Iterable[Node], precision: Precision) -> dict[Node, Error]:
+@dataclass(frozen=True)
+class Arithmetic:
+    """In which precisions an implementation computes.
+
+    Attributes:
+        name: What a judgement calls it: "float32", "mixed", "tf32".
+        step: The precision of every intermediate result.
+        sums: Unit roundoff of the additions inside a sum or matrix product.
+        products: Unit roundoff of what enters a matrix product.
+        stored: The precision of the tensors that come out.
+    """
+
+    name: str
+    step: Precision
+    sums: float
+    products: float
+    stored: Precision
+
+    @property
+    def roundoff(self) -> float:
+        """Unit roundoff of an intermediate result."""
+        return self.step.roundoff
+
+    @property
+    def accumulator(self) -> str | None:
+        """NumPy's name of the type that sums are accumulated in, if it has it."""
+        names = (n for n, p in PRECISIONS.items() if p.roundoff == self.sums)
+        return next((n for n in names if n != "bfloat16"), None)
+
+
+def plain(precision: Precision) -> Arithmetic:
+    """Everything in one precision."""
+    u = precision.roundoff
+    return Arithmetic(precision.name, precision, u, u, precision)
+
+
+#: Digits of the significand of the inputs of TF32 products (NVIDIA A100 white paper).
+TF32_ROUNDOFF = 2.0**-11
+COMPUTE = ("float64", "float32", "tf32", "mixed", "float16", "bfloat16")
+
+
+def arithmetics(dtype: str, compute: str | None = None) -> tuple[Arithmetic, ...]:
+    """The arithmetics in which tensors of a dtype may have been computed, widest first.
+
+    By default tensors of 32 and 64 bits are computed in their own precision. Those of
+    16 bits in float32 with one rounding at the end, or "mixed": every step is rounded
+    to 16 bits, and sums are accumulated in float32. All frameworks do one of the two.
+
+    Raises:
+        ValueError: no such `compute`, or none that such tensors are computed in.
+    """
+    stored, single = PRECISIONS[dtype], PRECISIONS["float32"]
+    inside = Arithmetic("float32", single, single.roundoff, single.roundoff, stored)
+    mixed = Arithmetic("mixed", stored, single.roundoff, single.roundoff, stored)
+    named = {dtype: plain(stored)}
+    if dtype == "float32":
+        u = single.roundoff
+        named["tf32"] = Arithmetic("tf32", single, u, TF32_ROUNDOFF, single)
+    if dtype in ("float16", "bfloat16"):
+        named = {"float32": inside, "mixed": mixed, **named}
+    if compute is None:
+        return (inside, mixed) if "mixed" in named else (named[dtype],)
+    if compute not in named:
+        raise ValueError(f"{dtype} tensors are computed in {', '.join(named)}")
+    return (named[compute],)
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Of every node |v| and E, in units of the unit roundoff of `arithmetic`."""
+
+    arithmetic: Arithmetic
+    limit: float
+    rules: Table
+    sizes: dict[Node, Error]
+    errors: dict[Node, Error]
+
+    @property
+    def reach(self) -> float:
+        """The factor by which E becomes the deviation that the judge allows."""
+        return self.limit * self.arithmetic.roundoff
+
+
+def running_errors(
+    order: Iterable[Node],
+    arithmetic: Arithmetic,
+    limit: float,
+    table: Table | None = None,
+) -> Errors:
     """E of every node, in units of the unit roundoff; inputs come before their users.
 
     Leaves are exact where the format holds their value; a constant that it must round
-    (4.3, an eps of 1e-5) counts one rounding.
+    (4.3, an eps of 1e-5) counts one rounding. Rules in `table` go before `ERROR`'s.
     """
-    errors: dict[Node, Error] = {}
-    sizes: dict[Node, Error] = {}
+    found = Errors(arithmetic, limit, {**ERROR, **(table or {})}, {}, {})
     with np.errstate(all="ignore"):
         for node in order:
-            sizes[node] = _size(node, sizes)
-            errors[node] = _error(node, sizes, errors, precision)
-    return errors
+            found.sizes[node] = _size(node, found.sizes)
+            found.errors[node] = _error(node, found)
+    return found
+
+
+def local_errors(found: Errors) -> dict[Node, Error | None]:
+    """What each node's own rounding adds, in E: None where it adds nothing."""
+    own: dict[Node, Error | None] = {}
+    with np.errstate(all="ignore"):
+        for node in found.sizes:
+            own[node] = _own_error(node, found)
+    return own
+
+
+def _own_error(node: Node, found: Errors) -> Error | None:
+    if node.primitive is None:
+        error = found.errors[node]
+    else:
+        rule = found.rules[node.primitive.name]
+        if rule is copied or rule is _exact:
+            return None
+        exact = [np.zeros_like(found.sizes[source]) for source in node.inputs]
+        error = _settled(np.asarray(rule(At(node, found, exact))), found.sizes[node])
+    return error if error.any() else None
 
 
 def _size(node: Node, sizes: dict[Node, Error]) -> Error:
     """Magnitudes in float64; elements that only move bring theirs along."""
-    if node.primitive is not None and ERROR[node.primitive.name] is _copied:
+    if node.primitive is not None and ERROR[node.primitive.name] is copied:
         sources = (sizes[source] for source in node.inputs)
         return np.asarray(node.primitive.compute(*sources, **node.attributes))
     size = np.asarray(node.value.astype(np.float64))
@@ -112,10 +234,11 @@ def _size(node: Node, sizes: dict[Node, Error]) -> Error:
 
 def longest_reduction(nodes: Iterable[Node]) -> int:
     """The largest number of terms that any sum or product among the nodes adds up."""
-    return max(map(_terms, nodes), default=1)
+    return max(map(terms, nodes), default=1)
 
 
-def _terms(node: Node) -> int:
+def terms(node: Node) -> int:
+    """How many terms each element of a node adds up."""
     if node.primitive is None or not node.size:
         return 1
     if node.primitive.name == "matmul":
@@ -135,40 +258,46 @@ def _terms_of_scatter(node: Node) -> NDArray[np.intp]:
     return np.bincount(places[places >= 0], minlength=node.size)
 
 
-def _error(
-    node: Node,
-    sizes: dict[Node, Error],
-    errors: dict[Node, Error],
-    precision: Precision,
-) -> Error:
+def _error(node: Node, found: Errors) -> Error:
+    size = found.sizes[node]
     if node.primitive is None:
-        exact = precision.round(node.value) == node.value
+        exact = found.arithmetic.step.round(node.value) == node.value
         if exact.all():
-            return np.zeros_like(sizes[node])
-        return np.where(exact, 0.0, sizes[node])
-    at = _At(node, sizes, errors, precision)
-    error = np.asarray(ERROR[node.primitive.name](at), dtype=np.float64)
-    if error.size and at.v.max() + at.u * error.max() <= precision.largest:
+            return np.zeros_like(size)
+        return np.where(exact | np.isnan(size), 0.0, size)
+    at = At(node, found, [found.errors[source] for source in node.inputs])
+    error = np.asarray(found.rules[node.primitive.name](at), dtype=np.float64)
+    if error.size and error.max() < np.inf:  # false for nan
         return error
-    sound = at.v + at.u * error <= precision.largest  # false for nan
-    return np.where(sound, error, np.inf)
+    return _settled(error, size)
 
 
-class _At:
-    """What a rule sees: magnitudes a, b of the inputs, their E, the node's own |v|."""
+def _settled(error: Error, size: Error) -> Error:
+    """An infinite value comes without a rounding error; elsewhere nan is no bound."""
+    return np.where(size == np.inf, 0.0, np.where(np.isnan(error), np.inf, error))
 
-    def __init__(
-        self,
-        node: Node,
-        sizes: dict[Node, Error],
-        errors: dict[Node, Error],
-        precision: Precision,
-    ) -> None:
-        self.node, self.v = node, sizes[node]
-        self.a, self.b = sizes[node.inputs[0]], sizes[node.inputs[-1]]
-        self.e = [errors[source] for source in node.inputs]
-        self.u = precision.roundoff
-        self.tiny = precision.smallest / precision.roundoff
+
+class At:
+    """What a rule sees: magnitudes a, b of the inputs, their E, the node's own |v|.
+
+    `u` times E is the deviation that the judge allows, hence `limit` roundoffs;
+    `tiny` is the floor of underflow in units of E, and `sums` and `products` are the
+    roundoffs inside a sum or matrix product likewise.
+    """
+
+    def __init__(self, node: Node, found: Errors, errors: list[Error]) -> None:
+        arithmetic = found.arithmetic
+        self.node, self.v = node, found.sizes[node]
+        self.a = found.sizes[node.inputs[0]]
+        self.b = found.sizes[node.inputs[-1]]
+        self.e = errors
+        self.u = found.reach
+        self.roundoff = arithmetic.roundoff
+        self.arithmetic = arithmetic
+        self.tiny = arithmetic.step.floor / arithmetic.roundoff
+        self.sums = arithmetic.sums / arithmetic.roundoff
+        self.products = arithmetic.products / arithmetic.roundoff
+        self.log_least = math.log(arithmetic.step.floor) - 1
 
     @property
     def underflow(self) -> Error | float:
@@ -179,13 +308,13 @@ class _At:
         return nonzero * self.tiny
 
 
-def _sum(at: _At) -> Error:
+def _sum(at: At) -> Error:
     error: Error = at.e[0] + at.e[1]
     error += at.v
     return error
 
 
-def _product(at: _At) -> Error:
+def _product(at: At) -> Error:
     (ea, eb), a, b = at.e, at.a, at.b
     error: Error = b * ea
     error += at.v
@@ -194,16 +323,15 @@ def _product(at: _At) -> Error:
         error += (a + at.u * ea) * eb
     if error.size and error.max() < np.inf:  # false for nan
         return error
-    # An exact zero times something unbounded is still zero, not nan.
-    cross = np.where(b == 0, 0, b * ea) + np.where(a == 0, 0, a * eb)
-    return cross + at.u * _times(ea, eb) + at.v + at.underflow
+    # What is exactly zero stays so, whatever finite number it is multiplied by.
+    return _times(b, ea) + _times(a, eb) + at.u * _times(ea, eb) + at.v + at.underflow
 
 
 def _times(a: Error, b: Error) -> Error:
     return np.where((a == 0) | (b == 0), 0.0, a * b)
 
 
-def _quotient(at: _At) -> Error:
+def _quotient(at: At) -> Error:
     left = at.b - at.u * at.e[1]
     error: Error = at.v * at.e[1]
     error += at.e[0]
@@ -215,62 +343,77 @@ def _quotient(at: _At) -> Error:
     return np.where(left > 0, error, np.inf)
 
 
-def _exp(at: _At) -> Error:
-    return at.v * np.expm1(at.u * at.e[0]) / at.u + at.v + at.tiny
+def _exp(at: At) -> Error:
+    return _power(at, 1.0)
 
 
-def _exp2(at: _At) -> Error:
-    grown = np.expm1(math.log(2) * at.u * at.e[0]) / at.u
-    return at.v * grown + at.v + at.tiny
+def _exp2(at: At) -> Error:
+    return _power(at, math.log(2))
 
 
-def _log(at: _At) -> Error:
+def _power(at: At, logarithm: float) -> Error:
+    reach = logarithm * at.u * at.e[0]
+    error: Error = at.v * np.expm1(reach) / at.u + at.v + at.tiny
+    if error.size and at.v.min() > at.tiny * at.u and error.max() < np.inf:
+        return error
+    # Far below the smallest number it is zero, whatever the argument's error.
+    gone = logarithm * at.node.inputs[0].value.astype(np.float64) + reach < at.log_least
+    return np.where(gone, at.v / at.u, error)
+
+
+def _log(at: At) -> Error:
     left = at.a - at.u * at.e[0]
     return np.where(left > 0, at.e[0] / left + at.v, np.inf)
 
 
-def _sqrt(at: _At) -> Error:
+def _sqrt(at: At) -> Error:
     left = at.v * at.v - at.u * at.e[0]
     change = np.where(at.e[0] == 0, 0.0, at.e[0] / (at.v + np.sqrt(left)))
     return np.where(left >= 0, change + at.v, np.inf)
 
 
-def _square(at: _At) -> Error:
+def _square(at: At) -> Error:
     e = at.e[0]
     return 2 * at.a * e + at.u * e * e + at.v + np.where(at.a != 0, at.tiny, 0.0)
 
 
-def _wave(slope: Callable[[Error], Error]) -> Callable[[_At], Error]:
-    def rule(at: _At) -> Error:
+def _wave(slope: Callable[[Error], Error]) -> Callable[[At], Error]:
+    def rule(at: At) -> Error:
         e = at.e[0]
         first = np.abs(slope(at.a)) * e + at.u * e * e / 2  # |f''| <= 1
-        return np.minimum(first, 2 / at.u) + at.v
+        return np.fmin(first, 2 / at.u) + at.v
 
     return rule
 
 
-def _tanh(at: _At) -> Error:
+def _tanh(at: At) -> Error:
     e = at.e[0]
-    return (1 - at.v**2) * e + 0.39 * at.u * e * e + at.v  # |f''| <= 0.77
+    first = (1 - at.v**2) * e + 0.39 * at.u * e * e  # |f''| <= 0.77
+    return np.fmin(first, 2 / at.u) + at.v
 
 
-def _sigmoid(at: _At) -> Error:
+def _sigmoid(at: At) -> Error:
     # s(a + h) - s(a) is at most min(s, 1 - s) * (exp|h| - 1) in magnitude.
     near = np.minimum(at.v, 1 - at.v)
-    grown = np.where(near == 0, 0.0, near * np.expm1(at.u * at.e[0]) / at.u)
-    return grown + at.v + at.tiny
+    grown = near * np.expm1(at.u * at.e[0]) / at.u
+    return np.fmin(grown, 1 / at.u) + at.v + at.tiny
 
 
-def _reduction(at: _At) -> Error:
+def _reduction(at: At) -> Error:
     """One rounding of each term's magnitude; the limit allows for their number."""
     node = at.node
     assert node.primitive is not None
     add_up = node.primitive.compute
-    terms = at.e[0] + at.a if _terms(node) > 1 else at.e[0]
-    return np.asarray(add_up(terms, **node.attributes))
+    if terms(node) == 1:
+        return np.asarray(add_up(at.e[0], **node.attributes))
+    if at.sums == 1:
+        return np.asarray(add_up(at.e[0] + at.a, **node.attributes))
+    # Added up in a wider type: one rounding of what comes out.
+    inside = np.asarray(add_up(at.e[0] + at.sums * at.a, **node.attributes))
+    return inside + at.v
 
 
-def _scattered(at: _At) -> Error:
+def _scattered(at: At) -> Error:
     """A copy where at most one value lands, a reduction where several do."""
     node = at.node
     assert node.primitive is not None
@@ -278,29 +421,37 @@ def _scattered(at: _At) -> Error:
     several = (_terms_of_scatter(node) > 1).reshape(node.shape)
     if not several.any():
         return moved
-    added = moved + node.primitive.compute(at.a, **node.attributes)
+    added = moved + at.sums * node.primitive.compute(at.a, **node.attributes)
+    if at.sums != 1:
+        added = added + at.v
     return np.where(several, added, moved)
 
 
-def _matmul(at: _At) -> Error:
+def _matmul(at: At) -> Error:
     (ea, eb), a, b = at.e, at.a, at.b
-    rounded: Error = a @ b + at.tiny * a.shape[-1] * (at.v > 0)
+    rounded: Error = a @ b
+    if at.sums != 1 or at.products != 1:
+        inside = at.sums + 2 * at.products if at.products > 1 else at.sums
+        rounded = inside * rounded + at.v
+    rounded += at.tiny * a.shape[-1] * (at.v > 0)
     if not (ea.any() or eb.any()):
         return rounded
     carried: Error = a @ eb + ea @ b + at.u * (ea @ eb)
     return carried + rounded
 
 
-def _selection(at: _At) -> Error:
+def _selection(at: At) -> Error:
     """A weight of 0 or 1 is exact, unless rounding could turn the choice around."""
     a, b = (source.value for source in at.node.inputs)
     blur = at.u * (at.e[0] + at.e[1])
-    return np.where((blur > 0) & (np.abs(a - b) <= blur), np.inf, 0.0)
+    return np.where((blur > 0) & (np.abs(a - b) <= blur), 1 / at.u, 0.0)
 
 
-def _contested(at: _At) -> NDArray[np.bool_]:
+def _contested(at: At) -> NDArray[np.bool_]:
     """Elements that rounding could make, or unmake, the largest along the axis."""
     x, axis = at.node.inputs[0].value, at.node.attributes["axis"]
+    if not at.e[0].any():
+        return np.zeros(x.shape, bool)
     blur = at.u * at.e[0]
     if not x.size:
         return np.zeros(x.shape, bool)
@@ -310,34 +461,36 @@ def _contested(at: _At) -> NDArray[np.bool_]:
     return contested
 
 
-def _pick(at: _At) -> Error:
-    return np.where(_contested(at), np.inf, 0.0)
+def _pick(at: At) -> Error:
+    return np.where(_contested(at), 1 / at.u, 0.0)
 
 
-def _argmax(at: _At) -> Error:
+def _argmax(at: At) -> Error:
     contested = _contested(at).any(axis=at.node.attributes["axis"])
     return np.where(contested, np.inf, 0.0)
 
 
-def _sign(at: _At) -> Error:
-    return np.where((at.e[0] > 0) & (at.a <= at.u * at.e[0]), np.inf, 0.0)
+def _sign(at: At) -> Error:
+    return np.where((at.e[0] > 0) & (at.a <= at.u * at.e[0]), 2 / at.u, 0.0)
 
 
-def _largest(at: _At) -> Error:
+def _largest(at: At) -> Error:
     axis, keepdims = (at.node.attributes[name] for name in ("axis", "keepdims"))
     return np.asarray(np.max(at.e[0], axis=axis, keepdims=keepdims, initial=0.0))
 
 
-def _copied(at: _At) -> Error:
+def copied(at: At) -> Error:
+    """Elements that only move, or are copied, bring their E along."""
     assert at.node.primitive is not None
     return np.asarray(at.node.primitive.compute(*at.e, **at.node.attributes))
 
 
-def _exact(at: _At) -> Error:
+def _exact(at: At) -> Error:
     return np.zeros_like(at.v)
 
 
-ERROR: dict[str, Callable[[_At], Error]] = {
+Table = dict[str, Callable[["At"], Error]]
+ERROR: Table = {
     "add": _sum,
     "subtract": _sum,
     "multiply": _product,
@@ -363,14 +516,14 @@ ERROR: dict[str, Callable[[_At], Error]] = {
     "sign": _sign,
     "argmax": _argmax,
     "stop_gradient": _exact,
-    "reshape": _copied,
-    "permute_dims": _copied,
-    "broadcast_to": _copied,
-    "gather": _copied,
+    "reshape": copied,
+    "permute_dims": copied,
+    "broadcast_to": copied,
+    "gather": copied,
     "scatter_add": _scattered,
     **rounding_functions.RULES,
     **rounding_choices.RULES,
 }
 #: Primitives that the engine of older commits has, whose history is judged today.
-FORMER = {"take": _copied, "put": _copied}
+FORMER = {"take": copied, "put": copied}
 ERROR |= FORMER

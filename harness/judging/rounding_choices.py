@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from harness.judging.rounding import _At
+    from harness.judging.rounding import At
 
 Error = NDArray[np.float64]
 
 
-def _compare(at: _At) -> Error:
+def _compare(at: At) -> Error:
     a, b = (source.value for source in at.node.inputs)
     if not (at.e[0].any() or at.e[1].any()):
         return np.zeros_like(at.v)
@@ -27,7 +27,7 @@ def _compare(at: _At) -> Error:
     return np.where((blur > 0) & ~certain, 1 / at.u, 0.0)
 
 
-def _logical(at: _At) -> Error:
+def _logical(at: At) -> Error:
     """A certain False settles an `and`, a certain True an `or`, whatever the other."""
     values = [source.value for source in at.node.inputs]
     blur = np.maximum(at.e[0], at.e[1])
@@ -38,7 +38,7 @@ def _logical(at: _At) -> Error:
     return np.where(settled[0] | settled[1], 0.0, blur)
 
 
-def _where(at: _At) -> Error:
+def _where(at: At) -> Error:
     c, a, b = (source.value for source in at.node.inputs)
     of_c, of_a, of_b = at.e
     error: Error = np.where(c, of_a, of_b)
@@ -48,7 +48,7 @@ def _where(at: _At) -> Error:
     return np.where(of_c > 0, np.maximum(of_a, of_b) + apart / at.u, error)
 
 
-RULES: dict[str, Callable[[_At], Error]] = {
+RULES: dict[str, Callable[[At], Error]] = {
     "compare": _compare,
     "logical": _logical,
     "where": _where,

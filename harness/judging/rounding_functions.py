@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from harness.judging.rounding import _At
+    from harness.judging.rounding import At
 
 Error = NDArray[np.float64]
 # Of the wide type's own roundoff, so that a + h is never rounded back to a.
 _VISIBLE = 4.0
 
 
-def _uncertainty(at: _At, which: int) -> Any:
+def _uncertainty(at: At, which: int) -> Any:
     """How far an input may lie from its value, in the wide type."""
     value, error = at.node.inputs[which].value, at.e[which]
     if value.dtype.kind not in "f":
@@ -32,7 +32,7 @@ def _uncertainty(at: _At, which: int) -> Any:
     return np.where(error > 0, np.maximum(at.u * error, least), 0.0)
 
 
-def _ends(at: _At, function: Callable[..., Any]) -> Error:
+def _ends(at: At, function: Callable[..., Any]) -> Error:
     """The larger distance of f(a - h) and f(a + h) from f(a), in units of E."""
     a, h = at.node.inputs[0].value, _uncertainty(at, 0)
     if not h.any():
@@ -46,31 +46,31 @@ def _bound(error: Error) -> Error:
     return np.where(np.isnan(error), np.inf, error)
 
 
-def _rounded(at: _At) -> Error:
+def _rounded(at: At) -> Error:
     """One rounding of the result, which may underflow."""
     return at.v + np.where(at.v != 0, at.tiny, 0.0)
 
 
-def _monotone(at: _At) -> Error:
+def _monotone(at: At) -> Error:
     assert at.node.primitive is not None
     return _ends(at, at.node.primitive.compute) + _rounded(at)
 
 
-def _tan(at: _At) -> Error:
+def _tan(at: At) -> Error:
     """Rising between two poles: where it falls, a pole lies between the ends."""
     a, h = at.node.inputs[0].value, _uncertainty(at, 0)
     falls = (np.tan(a + h) < np.tan(a - h)) | (h > np.pi / 2)
     return np.where(falls, np.inf, _monotone(at))
 
 
-def _step(at: _At) -> Error:
+def _step(at: At) -> Error:
     """Whole numbers are exact unless a jump lies within reach."""
     assert at.node.primitive is not None
     compute, how = at.node.primitive.compute, at.node.attributes["how"]
     return _ends(at, lambda x: compute(x, how))
 
 
-def _corners(at: _At) -> tuple[Any, Any, list[Any]]:
+def _corners(at: At) -> tuple[Any, Any, list[Any]]:
     """Values and uncertainties of two inputs, and the results at the four corners."""
     assert at.node.primitive is not None
     a, b = (source.value for source in at.node.inputs)
@@ -80,7 +80,7 @@ def _corners(at: _At) -> tuple[Any, Any, list[Any]]:
     return da, db, [compute(a + s * da, b + t * db) for s, t in signs]
 
 
-def _pow(at: _At) -> Error:
+def _pow(at: At) -> Error:
     da, db, corners = _corners(at)
     a, b = (source.value for source in at.node.inputs)
     moved = np.max([np.abs(c - at.node.value) for c in corners], axis=0)
@@ -92,7 +92,7 @@ def _pow(at: _At) -> Error:
     return error + _rounded(at)
 
 
-def _atan2(at: _At) -> Error:
+def _atan2(at: At) -> Error:
     """The angle moves by at most asin(shift / distance), below pi/2 of that ratio."""
     shift = np.hypot(_uncertainty(at, 0), _uncertainty(at, 1)).astype(np.float64)
     ratio = np.where(shift == 0, 0.0, shift / np.hypot(at.a, at.b))
@@ -103,16 +103,18 @@ def _atan2(at: _At) -> Error:
     return np.where(jumps, 2 * np.pi, turned) / at.u + _rounded(at)
 
 
-def _cumulative_sum(at: _At) -> Error:
+def _cumulative_sum(at: At) -> Error:
     """As a sum: one rounding of each term's magnitude; the first element is copied."""
     axis = at.node.attributes["axis"]
-    error = np.cumsum(at.e[0] + at.a, axis=axis)
+    error = np.cumsum(at.e[0] + at.sums * at.a, axis=axis)
+    if at.sums != 1:
+        error += at.v
     alone = (slice(None),) * axis + (slice(0, 1),)
     error[alone] = at.e[0][alone]
     return error
 
 
-def _converted(at: _At) -> Error:
+def _converted(at: At) -> Error:
     """Exact between floating types and from integers; to integers it is a step."""
     node = at.node
     source, target = node.inputs[0].dtype.kind, node.dtype.kind
@@ -125,7 +127,7 @@ MONOTONE = (
     *("expm1", "log1p", "asin", "acos", "atan", "sinh", "cosh"),
     *("asinh", "acosh", "atanh", "erf", "erfc"),
 )
-RULES: dict[str, Callable[[_At], Error]] = {
+RULES: dict[str, Callable[[At], Error]] = {
     **dict.fromkeys(MONOTONE, _monotone),
     "tan": _tan,
     "step": _step,

@@ -4,6 +4,7 @@
 SIGNS = {
     "agree": ("✓", "green"),
     "convention": ("≈", "cyan"),
+    "imprecise": ("~", "yellow"),
     "vacuous": ("○", "bright_black"),
     "unsupported": ("–", "bright_black"),
     "disagree": ("✗", "bold red"),

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.judging.reference import Reference, Truth, reference
-from harness.judging.rounding import PRECISIONS
+from harness.judging.rounding import PRECISIONS, Arithmetic, plain
 from harness.project.verdicts import PASSING as PASSING
 from harness.project.verdicts import VERDICTS as VERDICTS
 from impls import catalogue
@@ -27,6 +27,7 @@ from impls.contract import Op, Problem
 
 Array = NDArray[Any]
 
+BETTER = ("agree", "convention", "vacuous")
 SAYS_NOTHING = 0.1  # limit * radius above a tenth of the element: judging.md, headlines
 
 
@@ -43,6 +44,10 @@ class Judgement:
             the comparison to say anything.
         worst_index: Where the ratio is largest; () for a scalar or nothing compared.
         got, expected, radius: The values there.
+        radius_kind: "bound" or "spread": which of the two radii that one is.
+        compute: The widest precision of intermediate values with which the tensor is
+            consistent: "float32" or "mixed" (steps rounded to 16 bits, sums in float32)
+            for one of 16 bits; empty where it is consistent with none.
         convention: How ties are broken ("first", "last", "even"), where they are.
         message: One sentence that tells all of this.
     """
@@ -56,6 +61,8 @@ class Judgement:
     got: float = float("nan")
     expected: float = float("nan")
     radius: float = float("nan")
+    radius_kind: str = "bound"
+    compute: str = ""
     convention: str = ""
     message: str = ""
 
@@ -74,6 +81,7 @@ def judge(
     outputs: Sequence[Any] | None = None,
     attributes: Mapping[str, Any] | None = None,
     dtype: str | None = None,
+    compute: str | None = None,
 ) -> tuple[Judgement, ...]:
     """Judge gradients that were computed elsewhere.
 
@@ -88,6 +96,12 @@ def judge(
         dtype: Precision in which the gradients were computed, one of float64, float32,
             float16, bfloat16; by default that of the inputs. Give it where the arrays
             are wider than the computation (NumPy has no bfloat16).
+        compute: Precision of intermediate values: "float32" for a 16-bit kernel that
+            keeps float32 inside and rounds once, "mixed" for one that rounds every step
+            and accumulates sums in float32, the dtype itself for one that accumulates
+            in 16 bits; "tf32" for float32 with TF32 products. By default what
+            frameworks do: for 16 bits "float32" or "mixed", and each judgement says
+            which.
 
     Returns:
         A Judgement for each gradient; then, if outputs are given, one for each of them.
@@ -101,7 +115,7 @@ def judge(
     floating = [a for a in problem.inputs.values() if a.dtype.kind not in "biu"]
     holders = {problem.dtype, *(a.dtype.name for a in floating)}
     return judge_tensors(
-        reference(problem),
+        reference(problem, compute),
         named,
         {name: problem.dtype for name, a in named.items() if _held(a, holders)},
         dtype=problem.dtype,
@@ -117,20 +131,42 @@ def assert_agrees(
     outputs: Sequence[Any] | None = None,
     attributes: Mapping[str, Any] | None = None,
     dtype: str | None = None,
+    compute: str | None = None,
+    allow_vacuous: bool = False,
+    strict: bool = False,
 ) -> None:
     """Raise unless every gradient is as right as its precision allows.
 
-    Takes what `judge` takes. A `vacuous` comparison passes: it has shown nothing wrong.
+    Takes what `judge` takes, and:
+
+    Args:
+        allow_vacuous: Accept a tensor of which nothing can be said.
+        strict: Reject one that is `imprecise`.
 
     Raises:
-        AssertionError: one gradient or more is wrong; the message says op, tensor,
-            index, got, expected, radius and ratio of each.
+        AssertionError: one gradient or more is wrong, or nothing can be said of it; the
+            message says op, tensor, index, got, expected, radius and ratio of each.
     """
     judgements = judge(
-        op, inputs, dy, gradients, outputs=outputs, attributes=attributes, dtype=dtype
+        op,
+        inputs,
+        dy,
+        gradients,
+        outputs=outputs,
+        attributes=attributes,
+        dtype=dtype,
+        compute=compute,
     )
     name = op if isinstance(op, str) else op.name
-    wrong = [f"{name}: {j.message}" for j in judgements if not j.passes]
+    refused = [
+        *([] if allow_vacuous else ["vacuous"]),
+        *(["imprecise"] if strict else []),
+    ]
+    wrong = [
+        f"{name}: {j.message}"
+        for j in judgements
+        if not j.passes or j.verdict in refused
+    ]
     if wrong:
         raise AssertionError("\n".join(wrong))
 
@@ -149,15 +185,15 @@ def judge_tensors(
     """
     trials = [
         tuple(
-            _judge_tensor(truths[name], array, dtypes.get(name, ""), dtype, right)
+            _judge_tensor(right, convention, name, array, dtypes.get(name, ""), dtype)
             for name, array in got.items()
         )
-        for truths in right.truths.values()
+        for convention in right.graphs
     ]
     best = min(range(len(trials)), key=lambda i: _badness(trials[i]))
     if not right.set_valued:
         return trials[best]
-    return _by_convention(right, tuple(right.truths)[best], trials[best])
+    return _by_convention(right, tuple(right.graphs)[best], trials[best])
 
 
 def _badness(judgements: Sequence[Judgement]) -> tuple[int, float]:
@@ -181,31 +217,153 @@ def _by_convention(
 # One tensor ---------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """One tensor that came back, and what it is held against."""
+
+    right: Reference
+    convention: str
+    tensor: str
+    got: Array
+    dtype: str
+
+    def judged(self, arithmetic: Arithmetic) -> Judgement:
+        """The verdict, given how the tensor may have been computed."""
+        truth = self.right.bounds(self.convention, arithmetic)[self.tensor]
+        if truth.admissible is not None:
+            return _judge_indices(truth, self.got)
+        found = _judge_numbers(truth, self.got, self.right.limit, self.dtype)
+        if found.verdict == "disagree":
+            return found  # the spread can only accuse more
+        radius, kinds = self._radius(arithmetic)
+        if not (kinds == "spread").any():
+            return found
+        truth = replace(truth, radius=radius)
+        return _judge_numbers(truth, self.got, self.right.limit, self.dtype, kinds)
+
+    def explained(self, arithmetic: Arithmetic) -> bool:
+        """Whether a careless algorithm may be off that far, wherever it is off.
+
+        What has no finite radius explains nothing.
+        """
+        own, limit = self.right.arithmetics[-1], self.right.limit
+        radius, _ = self._radius(own)
+        excuse, _ = self._radius(arithmetic, careless=True)
+        value = self.right.graphs[self.convention][self.tensor].value
+        with np.errstate(all="ignore"):
+            error = np.abs(self.got - value).astype(np.float64)
+            wrong = np.isfinite(radius) & ~(error <= limit * radius)
+            explained = np.isfinite(excuse) & (error <= limit * excuse)
+        return not (wrong & ~explained).any()
+
+    def _radius(
+        self, arithmetic: Arithmetic, *, careless: bool = False
+    ) -> tuple[NDArray[np.float64], Array]:
+        """Radius and kind of each element.
+
+        The bound is the judge where it leaves at least half of the digits. Where it
+        does not, nearly all is lost, as in any deep graph, to signs that it does not
+        see. The spread sees them; it fails only where the first-order picture fails,
+        which it notices: there it is infinite, and the bound is left.
+        """
+        truth = self.right.bounds(self.convention, arithmetic, careless=careless)
+        bound = truth[self.tensor]
+        half = arithmetic.roundoff**0.5
+        sharp = _informative(bound, self.right.limit, half) | ~np.isfinite(bound.value)
+        kinds = np.full(bound.radius.shape, "bound")
+        if sharp.all():
+            return bound.radius, kinds
+        spread = self.right.spreads(self.convention, arithmetic, careless=careless)
+        closer = ~sharp & (spread[self.tensor] < bound.radius)
+        kinds = np.where(closer, "spread", kinds)
+        return np.where(closer, spread[self.tensor], bound.radius), kinds
+
+
 def _judge_tensor(
-    truth: Truth, got: Array | None, has: str, wants: str, right: Reference
+    right: Reference,
+    convention: str,
+    tensor: str,
+    got: Array | None,
+    has: str,
+    wants: str,
 ) -> Judgement:
-    fault = _structural_fault(truth, got, has, wants)
+    fault = _structural_fault(right.graphs[convention][tensor].value, got, has, wants)
     if fault:
-        message = f"{truth.tensor}: {fault}"
-        return Judgement(truth.tensor, "malformed", limit=right.limit, message=message)
+        message = f"{tensor}: {fault}"
+        return Judgement(tensor, "malformed", limit=right.limit, message=message)
     assert got is not None
-    return _judge_numbers(truth, got.astype(right.wide), right.limit, wants)
+    asked = _Asked(right, convention, tensor, got.astype(right.wide), wants)
+    for arithmetic in right.arithmetics:
+        found = asked.judged(arithmetic)
+        if found.verdict in BETTER:
+            return replace(found, compute=arithmetic.name)
+    if found.verdict == "disagree":
+        return _excused(asked, found)
+    return found
 
 
-def _structural_fault(truth: Truth, got: Array | None, has: str, wants: str) -> str:
+def _excused(asked: _Asked, found: Judgement) -> Judgement:
+    """`imprecise`, where an honest but careless algorithm may be off as far."""
+    ways = [asked.right.arithmetics[-1]]
+    if ways[0].sums < ways[0].roundoff:
+        ways.append(plain(PRECISIONS[asked.right.dtype]))
+    for arithmetic in ways:
+        if asked.explained(arithmetic):
+            message = found.message + (
+                "; the worst case of an honest algorithm, such as a sum of equal terms "
+                f"added up one by one in {arithmetic.name}, explains it"
+            )
+            return replace(
+                found, verdict="imprecise", message=message, compute=arithmetic.name
+            )
+    return found
+
+
+def _structural_fault(value: Array, got: Array | None, has: str, wants: str) -> str:
     if got is None:
         return "None where a gradient is due"
-    if got.shape != truth.value.shape:
-        return f"shape {got.shape}, expected {truth.value.shape}"
-    integer = truth.value.dtype.kind == "i"
+    if got.shape != value.shape:
+        return f"shape {got.shape}, expected {value.shape}"
+    integer = value.dtype.kind == "i"
     if not integer and has != wants:
         return f"dtype {has or got.dtype}, expected {wants}"
     return ""
 
 
-def _judge_numbers(truth: Truth, got: Array, limit: float, dtype: str) -> Judgement:
+def _judge_indices(truth: Truth, got: Array) -> Judgement:
+    """Any index of a maximum is right, by whatever convention it was chosen."""
+    assert truth.admissible is not None
+    axis, right = truth.admissible
+    indices = np.expand_dims(got, axis)
+    inside = (indices >= 0) & (indices < right.shape[axis]) & (indices == indices // 1)
+    places = np.where(inside, indices, 0).astype(np.intp)
+    good = inside & np.take_along_axis(right, places, axis)
+    bad = ~good.squeeze(axis) & np.isfinite(truth.radius)
+    if not bad.any():
+        known = np.count_nonzero(np.isfinite(truth.radius))
+        share = 1 - known / bad.size if bad.size else 1.0
+        verdict = "vacuous" if share >= 0.5 else "agree"
+        if verdict == "agree" and not np.array_equal(got, truth.value):
+            verdict = "convention"
+        message = f"{truth.tensor}: indices of maxima"
+        return Judgement(truth.tensor, verdict, 0.0, vacuous=share, message=message)
+    worst = tuple(int(i) for i in np.argwhere(bad)[0])
+    here, there = float(got[worst]), float(truth.value[worst])
+    message = (
+        f"{truth.tensor}{list(worst)}: index {here:g} is of no maximum, {there:g} is"
+    )
+    return Judgement(
+        truth.tensor, "disagree", np.inf, 0.0, 0.0, worst, here, there, 0.0,
+        message=message,
+    )  # fmt: skip
+
+
+def _judge_numbers(
+    truth: Truth, got: Array, limit: float, dtype: str, kinds: Array | None = None
+) -> Judgement:
+    """The verdict; `kinds` says of each element which of the two radii it has."""
     ratios, lost = _ratios(truth, got)
-    told = np.count_nonzero(_informative(truth, limit))
+    told = np.count_nonzero(_informative(truth, limit) | _undefined(truth, got))
     share = 1 - told / ratios.size if ratios.size else 1.0
     verdict = _verdict(ratios, lost, share, limit)
     if not ratios.size:
@@ -222,29 +380,49 @@ def _judge_numbers(truth: Truth, got: Array, limit: float, dtype: str) -> Judgem
         got=float(got[worst]),
         expected=float(truth.value[worst]),
         radius=float(truth.radius[worst]),
+        radius_kind="bound" if kinds is None else str(kinds[worst]),
     )
     return replace(found, message=_told(found, dtype))
 
 
 def _ratios(truth: Truth, got: Array) -> tuple[NDArray[np.float64], bool]:
-    """Error over radius, and whether something is not finite where the truth is."""
+    """Error over radius, and whether something is infinite where it may not be, or not.
+
+    Where an infinity is due, nothing else is right; where nothing is known, all is.
+    """
     with np.errstate(all="ignore"):
         error = np.abs(got - truth.value).astype(np.float64)
         ratios: NDArray[np.float64] = error / truth.radius
         if ratios.size and ratios.max() < np.inf:  # false for nan
             return ratios, False
-        judged = np.isfinite(truth.value) & np.isfinite(truth.radius)
-        lost = judged & ~np.isfinite(got)
+        due = truth.infinite
+        judged = np.isfinite(truth.value) & np.isfinite(truth.radius) & ~due
+        right = np.copysign(np.inf, truth.value)
+        lost = (judged & ~np.isfinite(got)) | (due & (got != right))
         ratios = np.where(error == 0, 0.0, ratios)
-    return np.where(judged, np.where(lost, np.inf, ratios), 0.0), bool(lost.any())
+    return np.where(lost, np.inf, np.where(judged, ratios, 0.0)), bool(lost.any())
 
 
-def _informative(truth: Truth, limit: float) -> NDArray[np.bool_]:
-    """Where what is allowed is little beside the value, which has to be finite."""
+def _informative(
+    truth: Truth, limit: float, share: float = SAYS_NOTHING
+) -> NDArray[np.bool_]:
+    """Where what is allowed is little: beside the value, or at the end of the range.
+
+    An infinity that is due says something, too.
+    """
     with np.errstate(all="ignore"):
         size = np.abs(truth.value.astype(np.float64))
-        enough: NDArray[np.bool_] = limit * truth.radius <= SAYS_NOTHING * size
-        return enough if size.size and size.max() < np.inf else enough & (size < np.inf)
+        enough: NDArray[np.bool_] = limit * truth.radius <= share * size
+        if enough.all() and size.size and size.max() < np.inf:
+            return enough
+        enough = (enough | (truth.radius <= truth.zero)) & (size < np.inf)
+        return enough | truth.infinite
+
+
+def _undefined(truth: Truth, got: Array) -> NDArray[np.bool_]:
+    """Where nan is due and has come. Something else is not judged: conventions vary."""
+    undefined: NDArray[np.bool_] = np.isnan(truth.value) & np.isnan(got)
+    return undefined
 
 
 def _verdict(ratios: Array, lost: bool, share: float, limit: float) -> str:
@@ -261,7 +439,7 @@ def _told(j: Judgement, dtype: str) -> str:
     digits = 17 if dtype == "float64" else 9  # what tells two neighbours apart
     numbers = f"got {j.got:.{digits}g}, expected {j.expected:.{digits}g}"
     if j.verdict == "nonfinite":
-        return f"{where}: {numbers}, which is finite"
+        return f"{where}: {numbers}"
     if j.verdict == "vacuous":
         return (
             f"{j.tensor}: rounding in {dtype} may change {j.vacuous:.0%} of the "
@@ -271,8 +449,8 @@ def _told(j: Judgement, dtype: str) -> str:
         return f"{where}: {numbers}, and no rounding is involved"
     return (
         f"{where}: {numbers}; the error is {j.ratio:.3g} times the rounding radius "
-        f"{j.radius:.3g} (what {dtype} arithmetic alone may be off by), and up to "
-        f"{j.limit:.3g} times is allowed"
+        f"{j.radius:.3g} (what {dtype} arithmetic alone may be off by; it is the "
+        f"{j.radius_kind}), and up to {j.limit:.3g} times is allowed"
     )
 
 

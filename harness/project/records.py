@@ -58,7 +58,9 @@ class AgreeRecord(Struct, kw_only=True):
 
     tensor: "dx" for the gradient of x, the name of an output or state, "all" of a run
     that gave none. ratio: the largest error in rounding radii, and limit what is
-    allowed. got, expected, radius: at worst_index. vacuous: the share of elements of
+    allowed. got, expected, radius: at worst_index; radius_kind says whether the radius
+    is the bound or the spread. compute: the widest precision of intermediate values
+    with which the tensor is consistent. vacuous: the share of elements of
     which the comparison can say nothing.
     """
 
@@ -76,6 +78,8 @@ class AgreeRecord(Struct, kw_only=True):
     ratio: Number = None
     limit: Number = None
     radius: Number = None
+    radius_kind: str = "bound"
+    compute: str = ""
     got: Number = None
     expected: Number = None
     worst_index: list[int] = []

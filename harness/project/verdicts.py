@@ -4,10 +4,10 @@ from __future__ import annotations
 
 # Best first. `malformed` is None, shape, dtype or mutation.
 VERDICTS = (
-    *("agree", "convention", "vacuous", "unsupported"),
+    *("agree", "convention", "imprecise", "vacuous", "unsupported"),
     *("disagree", "nonfinite", "malformed", "error", "crash", "timeout"),
 )
-PASSING = ("agree", "convention", "vacuous", "unsupported")
+PASSING = ("agree", "convention", "imprecise", "vacuous", "unsupported")
 
 #: Nothing was compared: there is no ratio, rather than an infinite one.
 NUMBERLESS = ("unsupported", "malformed", "error", "crash", "timeout")

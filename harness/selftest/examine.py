@@ -101,6 +101,7 @@ class _Bench:
 
     problem: Problem
     right: Reference
+    inside: Reference  # for the planted errors, which compute 16 bits in float32
     expected: Tensors  # from another implementation; the rivals compare with it
     comparisons: Names
     gradcheck: bool
@@ -110,9 +111,12 @@ def _bench(problem: Problem, backend: str, options: Mapping[str, Any]) -> _Bench
     torch = catalogue.framework_of(backend) == "torch"
     small = sum(a.size for a in problem.inputs.values()) <= GRADCHECK_ELEMENTS
     checkable = torch and small and problem.dtype == "float64"
+    right = reference(problem)
+    narrow = len(right.arithmetics) > 1
     return _Bench(
         problem,
-        reference(problem),
+        right,
+        reference(problem, "float32") if narrow else right,
         _tensors(_other(problem, backend)),
         tuple(n for n in rivals.COMPARISONS if torch or n not in rivals.OF_TORCH),
         options["gradcheck"] and checkable,
@@ -200,7 +204,7 @@ def _runs(bench: _Bench) -> Iterator[Run]:
     manual = mutants.right(problem.op)
     right = _result(problem, manual)
     wide = _tensors(_result(replace(problem, dtype=WIDE), manual))
-    judged = _judged(bench.right, right, problem.dtype)
+    judged = _judged(bench.inside, right, problem.dtype)
     informative = [j.tensor for j in judged if j.vacuous < 0.5]
     for error in planted(problem.op):
         try:
@@ -231,7 +235,7 @@ def _run(
     measured: tuple[str, float, float],
 ) -> Run:
     dtype = bench.problem.dtype
-    judged = _judged(bench.right, result, dtype)
+    judged = _judged(bench.inside, result, dtype)
     accused: Names = (JUDGE,) if any(not j.passes for j in judged) else ()
     asked = (JUDGE, *bench.comparisons)
     accused += rivals.accusers(
@@ -290,13 +294,13 @@ def _broken(bench: _Bench, name: str, right: Any, wrong: Any) -> bool:
     """None, another shape, or not finite where overflow cannot be the reason."""
     if wrong is None or np.shape(wrong) != np.shape(right):
         return True
-    sound = np.isfinite(right) & np.isfinite(bench.right.truths["first"][name].radius)
+    sound = np.isfinite(right) & np.isfinite(bench.inside.truths["first"][name].radius)
     return bool((sound & ~np.isfinite(wrong)).any())
 
 
 def _nearest(bench: _Bench, name: str, right: Any, wrong: Any) -> tuple[float, float]:
     """Effect and reach of a tensor; at a tie, against the nearest right answer."""
-    truths = [truths[name] for truths in bench.right.truths.values()]
+    truths = [truths[name] for truths in bench.inside.truths.values()]
     answers = [(right, truths[0].radius)]
     if bench.right.set_valued:
         answers += [(truth.value, truth.radius) for truth in truths]

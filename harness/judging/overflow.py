@@ -1,0 +1,337 @@
+"""What may be infinite or not a number on the way, known apart from the rounding error.
+
+The reference runs in a type with a wider range, so that a value may be finite there
+which an honest implementation finds infinite, and what follows from that is no matter
+of rounding: inf - inf and 0 * inf are nan, 1 / inf is 0, exp(-inf) is exactly 0. Two
+masks a node keep track: where its value *may be infinite* although the reference's is
+not, and where it *may be nan*. Most graphs have neither, and pay one comparison a node.
+
+A sum may overflow on the way to a result that does not: it is its terms' magnitudes
+that decide. An infinity that comes from the inputs (the -inf of a mask) is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.judging.rounding import ERROR, Errors, copied, terms
+from impls.graph import Node
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Risk:
+    """Where a node's value may be infinite, and where it may be nan."""
+
+    infinite: Mask
+    undefined: Mask
+
+    def any(self) -> bool:
+        """Whether there is any risk at all."""
+        return bool(self.infinite.any() or self.undefined.any())
+
+
+def risks(order: Iterable[Node], found: Errors) -> dict[Node, Risk]:
+    """The nodes that may overflow, or follow from such; the others are left out."""
+    risky: dict[Node, Risk] = {}
+    with np.errstate(all="ignore"):
+        for node in order:
+            if node.primitive is None or _tame(node, found, risky):
+                continue
+            risk = _risk(_View(node, found, risky))
+            if risk.any():
+                risky[node] = risk
+    return risky
+
+
+def certainly_infinite(
+    value: NDArray[Any], radius: Any, limit: float, top: float
+) -> Mask:
+    """Where a value lies beyond the range, whatever rounding does to it."""
+    with np.errstate(all="ignore"):
+        size = np.abs(value)
+        beyond: Mask = (size == np.inf) | (size - limit * radius > top)
+    return beyond
+
+
+def _tame(node: Node, found: Errors, risky: dict[Node, Risk]) -> bool:
+    """The quick answer: far from the end of the range, and so are all inputs."""
+    if any(source in risky for source in node.inputs):
+        return False
+    size, error = found.sizes[node], found.errors[node]
+    if not size.size:
+        return True
+    peak = error.max()
+    if terms(node) > 1:  # E of a sum is at least the sum of its terms' magnitudes
+        size, peak = (
+            error,
+            peak / min(1.0, found.arithmetic.sums / found.arithmetic.roundoff),
+        )
+    return bool(size.max() + found.reach * peak < found.arithmetic.step.largest)
+
+
+class _View:
+    """What a rule sees of a node and of its inputs."""
+
+    def __init__(self, node: Node, found: Errors, risky: dict[Node, Risk]) -> None:
+        self.node, self.found, self.risky = node, found, risky
+
+    def infinite(self, i: int) -> Mask:
+        """Where an input is infinite, or may be."""
+        source = self.node.inputs[i]
+        exact: Mask = self.found.sizes[source] == np.inf
+        return exact | self.risky[source].infinite if source in self.risky else exact
+
+    def may_overflow(self, i: int) -> Mask:
+        """Where an input may be infinite although the reference's value is not."""
+        source = self.node.inputs[i]
+        none = np.zeros(source.shape, bool)
+        return self.risky[source].infinite if source in self.risky else none
+
+    def undefined(self, i: int) -> Mask:
+        """Where an input may be nan, though the reference's value need not be."""
+        source = self.node.inputs[i]
+        none = np.zeros(source.shape, bool)
+        return self.risky[source].undefined if source in self.risky else none
+
+    def reach(self, i: int) -> NDArray[np.float64]:
+        """The deviation of an input that the judge allows, underflow included."""
+        error = self.found.errors[self.node.inputs[i]]
+        reached: NDArray[np.float64] = self.found.reach * error
+        return np.where(np.isnan(reached), np.inf, reached)
+
+    def value(self, i: int) -> NDArray[Any]:
+        """An input's value in the wide type."""
+        return self.node.inputs[i].value
+
+    def zero(self, i: int) -> Mask:
+        """Where an input may be zero."""
+        floor = self.found.arithmetic.step.floor
+        near = self.found.sizes[self.node.inputs[i]] <= self.reach(i)
+        zero: Mask = near | (self.value(i) == 0) | (np.abs(self.value(i)) < floor)
+        return zero
+
+    def certain_sign(self, i: int) -> Mask:
+        """Where an input has the sign of the reference's value."""
+        sure: Mask = self.found.sizes[self.node.inputs[i]] > self.reach(i)
+        return sure
+
+
+Rule = Callable[[_View], tuple[Any, Any]]
+
+
+def _risk(at: _View) -> Risk:
+    node = at.node
+    assert node.primitive is not None
+    name = node.primitive.name
+    rule = _RULES.get(name) or (_moved if ERROR[name] is copied else _any_input)
+    infinite, undefined = rule(at)
+    beyond = np.zeros(node.shape, bool) | infinite
+    if ERROR[name] is not copied:
+        beyond = beyond | _beyond(at)
+    undefined = np.zeros(node.shape, bool) | undefined
+    return Risk(beyond & ~(node.value != node.value), undefined)
+
+
+def _beyond(at: _View) -> Mask:
+    """Where the node's own result may be rounded to infinity.
+
+    The last rounding cannot lead beyond the largest number: only what was carried
+    along counts, and half a unit above that number.
+    """
+    step, error = at.found.arithmetic.step, at.found.errors[at.node]
+    size = at.found.sizes[at.node]
+    carried = at.found.reach * np.maximum(np.where(error < np.inf, error - size, 0), 0)
+    beyond: Mask = (size < np.inf) & (
+        size + carried > step.largest * (1 + step.roundoff)
+    )
+    return beyond
+
+
+def _any_input(at: _View) -> tuple[Any, Any]:
+    """Without a rule of its own: any risk of an input is every risk of the output."""
+    infinite: Any = np.zeros(at.node.shape, bool)
+    for i in range(len(at.node.inputs)):
+        mask = at.may_overflow(i) | at.undefined(i)
+        fits = np.broadcast_shapes(mask.shape, at.node.shape) == at.node.shape
+        infinite = infinite | (mask if fits and terms(at.node) == 1 else mask.any())
+    return infinite, infinite
+
+
+def _moved(at: _View) -> tuple[Any, Any]:
+    node, inputs = at.node, range(len(at.node.inputs))
+    return (
+        _compute(node, *map(at.may_overflow, inputs)).astype(bool),
+        _compute(node, *map(at.undefined, inputs)).astype(bool),
+    )
+
+
+def _added(sign: float) -> Rule:
+    def rule(at: _View) -> tuple[Any, Any]:
+        a, b = at.value(0), sign * at.value(1)
+        alike = (
+            (np.signbit(a) == np.signbit(b)) & at.certain_sign(0) & at.certain_sign(1)
+        )
+        clash = at.infinite(0) & at.infinite(1) & ~alike
+        infinite = at.may_overflow(0) | at.may_overflow(1)
+        return infinite, at.undefined(0) | at.undefined(1) | clash
+
+    return rule
+
+
+def _multiplied(at: _View) -> tuple[Any, Any]:
+    clash = (at.infinite(0) & at.zero(1)) | (at.infinite(1) & at.zero(0))
+    infinite = at.may_overflow(0) | at.may_overflow(1)
+    return infinite, at.undefined(0) | at.undefined(1) | clash
+
+
+def _divided(at: _View) -> tuple[Any, Any]:
+    """The sign of a zero is anybody's, and so is that of a quotient by it."""
+    clash = (at.infinite(0) & at.infinite(1)) | at.zero(1)
+    infinite = at.may_overflow(0) | at.may_overflow(1) | at.zero(1)
+    return infinite, at.undefined(0) | at.undefined(1) | clash
+
+
+def _exponential(at: _View) -> tuple[Any, Any]:
+    """exp(-inf) is zero; so is what would have been, had it not overflowed."""
+    sunk = (at.value(0) < 0) & at.certain_sign(0)
+    return at.may_overflow(0) & ~sunk, at.undefined(0)
+
+
+def _root(at: _View) -> tuple[Any, Any]:
+    below = (at.value(0) != 0) & (at.value(0) - at.reach(0) < 0)
+    return at.may_overflow(0), at.undefined(0) | below
+
+
+def _logarithm(at: _View) -> tuple[Any, Any]:
+    below = (at.reach(0) > 0) & (at.value(0) - at.reach(0) <= 0)
+    return at.may_overflow(0) | below, at.undefined(0) | below
+
+
+def _wave(at: _View) -> tuple[Any, Any]:
+    return False, at.undefined(0) | at.infinite(0)
+
+
+def _bounded(at: _View) -> tuple[Any, Any]:
+    """Saturated at infinity as it was long before, if the sign is certain."""
+    return False, at.undefined(0) | (at.may_overflow(0) & ~at.certain_sign(0))
+
+
+def _passed(at: _View) -> tuple[Any, Any]:
+    return at.may_overflow(0), at.undefined(0)
+
+
+def _larger(at: _View) -> tuple[Any, Any]:
+    return (
+        at.may_overflow(0) | at.may_overflow(1),
+        at.undefined(0) | at.undefined(1),
+    )
+
+
+def _reduced(at: _View) -> tuple[Any, Any]:
+    """Where the terms' magnitudes add up beyond the range, a sum may overflow."""
+    node, value = at.node, at.value(0)
+
+    def along(mask: Mask) -> Mask:
+        return _compute(node, mask.astype(np.float64)) > 0
+
+    size = np.where(np.isfinite(value), np.abs(value), 0.0)
+    carried = np.where(np.isfinite(at.reach(0)), at.reach(0), 0.0)
+    total = _compute(node, size + carried)
+    over = total > at.found.arithmetic.step.largest
+    infinite = at.infinite(0)
+    mixed = along(infinite & (value > 0)) & along(infinite & (value < 0))
+    mixed |= over & (np.abs(node.value) < total * (1 - 1e-9))
+    unsure = along(at.may_overflow(0) & ~at.certain_sign(0))
+    clash = mixed | unsure | along(at.undefined(0))
+    return along(at.may_overflow(0)) | over, clash
+
+
+def _compute(node: Node, *arrays: NDArray[Any]) -> NDArray[Any]:
+    assert node.primitive is not None
+    return np.asarray(node.primitive.compute(*arrays, **node.attributes))
+
+
+def _product(at: _View) -> tuple[Any, Any]:
+    """A matrix product: what may be infinite spoils its whole row or column."""
+    a, b = (
+        (at.infinite(i) | at.undefined(i)).any(axis=axis, keepdims=True)
+        for i, axis in ((0, -1), (1, -2))
+    )
+    sizes = [np.where(np.isfinite(at.value(i)), np.abs(at.value(i)), 0) for i in (0, 1)]
+    total = sizes[0] @ sizes[1]
+    over = total > at.found.arithmetic.step.largest / (1 + at.found.reach)
+    mixed = over & (np.abs(at.node.value) < total * (1 - 1e-9))
+    return over | a | b, mixed | a | b
+
+
+def _largest(at: _View) -> tuple[Any, Any]:
+    axis, keepdims = (at.node.attributes[name] for name in ("axis", "keepdims"))
+    return (
+        at.may_overflow(0).any(axis=axis, keepdims=keepdims),
+        at.undefined(0).any(axis=axis, keepdims=keepdims),
+    )
+
+
+def _chosen(at: _View) -> tuple[Any, Any]:
+    """Which of two is larger is not known where both may be infinite."""
+    unknown = at.may_overflow(0) & at.infinite(1) | at.may_overflow(1) & at.infinite(0)
+    return False, at.undefined(0) | at.undefined(1) | unknown
+
+
+def _branch(at: _View) -> tuple[Any, Any]:
+    """`where` takes its risks from the branch taken, or both where it is contested."""
+    open_ = at.found.errors[at.node.inputs[0]] > 0
+    first = at.value(0).astype(bool)
+    masks = (
+        (of(1) & (first | open_)) | (of(2) & (~first | open_))
+        for of in (at.may_overflow, at.undefined)
+    )
+    infinite, undefined = masks
+    return infinite, undefined | at.undefined(0)
+
+
+def _picked(at: _View) -> tuple[Any, Any]:
+    axis = at.node.attributes["axis"]
+    risky = (at.may_overflow(0) | at.undefined(0)).any(axis=axis, keepdims=True)
+    if at.node.primitive is not None and at.node.primitive.name == "argmax":
+        risky = risky.squeeze(axis)
+    return False, risky
+
+
+_RULES: dict[str, Rule] = {
+    "add": _added(1.0),
+    "subtract": _added(-1.0),
+    "multiply": _multiplied,
+    "divide": _divided,
+    "negative": _passed,
+    "abs": _passed,
+    "stop_gradient": _passed,
+    "exp": _exponential,
+    "exp2": _exponential,
+    "log": _logarithm,
+    "sqrt": _root,
+    "square": _passed,
+    "sin": _wave,
+    "cos": _wave,
+    "tanh": _bounded,
+    "sigmoid": _bounded,
+    "sum": _reduced,
+    "sum_to": _reduced,
+    "matmul": _product,
+    "maximum": _larger,
+    "max": _largest,
+    "share": _chosen,
+    "compare": _chosen,
+    "where": _branch,
+    "scatter_add": _moved,
+    "sign": lambda at: (False, at.undefined(0)),
+    "pick": _picked,
+    "argmax": _picked,
+}
