@@ -14,8 +14,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple
 from typing import Any, NoReturn
 
-from harness.history.measure import Figures, Stand, measure
+from harness.history.measure import Figures, MeasurementTarget, measure
 from harness.judging.cases import REGIMES, Trial, trial
+from harness.project.lock import alone
+from harness.project.paths import ROOT
+from harness.workers.lifetime import die_with_parent
 from impls.catalogue import backend_names, load_op, op_names
 from impls.contract import Op
 
@@ -45,16 +48,18 @@ def recorded(trials: Iterable[Trial], *, processes: int, seconds: float) -> Foun
 
     If the environment variable ASV_OPS is set, only the ops that it names.
     """
+    die_with_parent()
     chosen = os.environ.get("ASV_OPS", " ".join(OPS)).split()
-    found = measure(
-        [trial for trial in trials if trial.op in chosen],
-        BACKENDS,
-        DEVICES,
-        Stand.here(),
-        processes=processes,
-        seconds=seconds,
-    )
-    return {astuple(point): figures for point, figures in found.items()}
+    with alone(ROOT / ".asv" / "measuring", "a measurement of this checkout"):
+        by_point = measure(
+            [trial for trial in trials if trial.op in chosen],
+            BACKENDS,
+            DEVICES,
+            MeasurementTarget.here(),
+            processes=processes,
+            seconds=seconds,
+        )
+    return {astuple(point): figures for point, figures in by_point.items()}
 
 
 class Recorded:

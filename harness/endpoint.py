@@ -8,7 +8,6 @@ the main thread: whoever dies or hangs does so at the first that has no answer.
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import os
 import platform
@@ -27,12 +26,12 @@ from harness.timing import handlers
 from harness.workers.allocator import pin_malloc
 from harness.workers.arrays import legible
 from harness.workers.evaluate import Missing, evaluate, in_short, load_backend
+from harness.workers.lifetime import die_with_parent
 from impls.catalogue import backend_names, framework_of, known
 from impls.contract import Unsupported
 
 DEVICES = ("cpu", "cuda")
 
-_PR_SET_PDEATHSIG = 1  # prctl(2)
 _LONGEST_LOG = 256 << 20  # bytes: an op that prints for ever must not fill the disk
 
 
@@ -116,8 +115,7 @@ def _settle() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (_LONGEST_LOG, hard))
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)
-    if sys.platform == "linux":  # elsewhere the closed channel ends it, if it is idle
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()  # where that does nothing, the closed channel ends an idle one
 
 
 #: What a worker can be asked, by name: takes the request, returns builtin types.
@@ -127,6 +125,7 @@ HANDLERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "examine": examine,
     "prepare": handlers.prepare,
     "sample": handlers.sample,
+    "in_turn": handlers.in_turn,
     "compare": handlers.compare,
     "release": handlers.release,
 }

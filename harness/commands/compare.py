@@ -25,9 +25,9 @@ from harness.timing.compare import (
     Side,
     compare_sides,
 )
-from harness.timing.remote import Absent
 from harness.timing.report import compared
 from harness.timing.trial import PHASES
+from harness.workers.client import Absent
 from harness.workers.process import Died
 from impls.catalogue import backend_names, known
 

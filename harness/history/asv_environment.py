@@ -195,10 +195,10 @@ class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no
                 f" {', '.join(f'{n} {v}' for n, v in wanted.items())};"
                 f" to measure it too: {command_for(python, wanted)}"
             )
-        self._executable = found / "bin" / "python"
         self._python, self._requirements = python, requirements  # for self.name
         super().__init__(conf, python, requirements, tagged_env_vars)
         frameworks = {framework_of(backend) for backend in backend_names()}
+        self._global_env_vars["ASV_PYTHON"] = str(found / "bin" / "python")
         self._global_env_vars["ASV_FRAMEWORKS"] = " ".join(
             sorted(frameworks & {*self._requirements})
         )
@@ -226,8 +226,11 @@ class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no
         super().create()
 
     def find_executable(self, executable: str) -> str:
-        """Find Python, the only program needed here; asv also asks for pip."""
-        return str(self._executable)
+        """The Python that runs asv runs its scripts: it starts the one to measure in.
+
+        asv also looks whether there is a pip.
+        """
+        return sys.executable
 
     def install_project(self, conf: Any, repo: Any, commit_hash: str) -> None:
         """Check the commit out; return the folder even if it was there already."""
@@ -238,9 +241,7 @@ class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no
         """Run a script of asv; a benchmark runs in this process: it only looks up."""
         if args[1:2] == ["run"] and args[5] == "None":  # no profile is requested
             return _looked_up(args[2:], kwargs["cwd"])
-        environ = dict(kwargs.pop("env", os.environ))
-        environ["ASV_PYTHONPATH"] = str(_lent_runner())
-        return self.run_executable("python", args, env=environ, **kwargs)
+        return self.run_executable("python", args, **kwargs)
 
 
 def _looked_up(args: Sequence[str], folder: str) -> tuple[str, str, int]:
@@ -256,18 +257,3 @@ def _looked_up(args: Sequence[str], folder: str) -> tuple[str, str, int]:
     finally:
         os.chdir(before)
     return told.getvalue(), "", code
-
-
-def _lent_runner() -> Path:
-    """A folder that contains only asv_runner, for interpreters without asv.
-
-    asv_runner needs only the standard library, so each of them can import it.
-    """
-    folder = STATE / "runner"
-    folder.mkdir(parents=True, exist_ok=True)
-    link = folder / "asv_runner"
-    target = Path(asv_runner.__file__).parent
-    if not link.exists() or link.resolve() != target.resolve():
-        link.unlink(missing_ok=True)
-        link.symlink_to(target)
-    return folder

@@ -8,14 +8,12 @@ this one after the other, because each has its own bias.
 
 from __future__ import annotations
 
-import json
+import contextlib
+import functools
 import os
-import pickle
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +22,16 @@ import numpy as np
 from harness.judging.cases import Trial
 from harness.judging.reference import Reference, reference
 from harness.judging.verdict import Judgement
-from harness.project.imports import START, place
 from harness.project.paths import ROOT
-from harness.workers.allocator import MALLOC_ENVIRONMENT
-from harness.workers.evaluate import problem_of
+from harness.timing.remote import prepare_steps
+from harness.timing.trial import PHASES
+from harness.workers.client import Line
 from harness.workers.fitness import judge_outcome, why_unfit
+from harness.workers.interpreters import Interpreter
 from harness.workers.messages import Outcome, Task
+from harness.workers.process import Died
 from impls.catalogue import framework_of
+from impls.contract import Problem
 
 #: Number of samples kept of each phase, evenly spread: with 200, the 99 % interval of
 #: the median covers a tenth of the ranks on either side.
@@ -42,20 +43,6 @@ SEEN = 16 << 12
 
 #: The measured peak must be at least this share of the results; some pages are reused.
 ALMOST = 0.9
-
-#: Seconds after which a process counts as hanging; the longest needs a tenth of it.
-PATIENCE = 3600
-
-_BATCH = f"{__package__}.batch"
-
-_START = f"""
-import json, sys
-from pathlib import Path
-place = json.loads(sys.argv[1])
-{START}
-from {_BATCH} import main
-main(Path(sys.argv[2]))
-"""
 
 
 class NotMeasured(Exception):
@@ -91,34 +78,68 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Stand:
-    """What is measured: the implementations of a checkout, on some frameworks.
+class MeasurementTarget:
+    """Whose implementations are measured: a checkout's, by one interpreter.
 
     `complete` says that this interpreter must have all of these frameworks.
     """
 
     measured: Path
     frameworks: Sequence[str]
+    python: Path = Path(sys.executable)
     complete: bool = True
 
     @classmethod
-    def here(cls) -> Stand:
-        """The target that asv's environment describes, or else the working tree."""
-        named = os.environ.get("ASV_FRAMEWORKS")
-        build = os.environ.get("ASV_BUILD_DIR")
-        frameworks = named.split() if named else ["numpy", "torch", "oneflow"]
-        return cls(Path(build) if build else ROOT, frameworks, named is not None)
+    def here(cls) -> MeasurementTarget:
+        """The one that asv's environment describes, or else the working tree's."""
+        build, python = (os.environ.get(f"ASV_{n}") for n in ("BUILD_DIR", "PYTHON"))
+        frameworks = os.environ.get("ASV_FRAMEWORKS", "").split()
+        return cls(
+            Path(build) if build else ROOT,
+            frameworks or ["numpy", "torch", "oneflow"],
+            Path(python or sys.executable),
+            bool(frameworks),
+        )
 
     def runs(self, backend: str) -> bool:
         """Whether a backend's framework is one of them."""
         return framework_of(backend) in self.frameworks
+
+    def start(self) -> Line:
+        """A fresh process of it.
+
+        Raises:
+            NotMeasured: It does not start.
+        """
+        python = Interpreter(self.frameworks[0], self.python, str(self.python))
+        threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
+        try:
+            line = Line(python, threads=threads, measured=self.measured)
+            line.facts  # noqa: B018  # it has started when it has told them
+        except Died as reason:
+            raise NotMeasured(str(reason)) from None
+        return line
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A trial on a device, for some backends."""
+
+    trial: Trial
+    device: str
+    backends: Sequence[str]
+
+    def point(self, backend: str) -> Point:
+        problem = self.trial.problem
+        place = (self.trial.op, self.trial.case, problem.dtype, self.device)
+        return Point(*place, backend)
 
 
 def measure(
     trials: Iterable[Trial],
     backends: Sequence[str],
     devices: Sequence[str],
-    stand: Stand,
+    target: MeasurementTarget,
     *,
     processes: int,
     seconds: float,
@@ -129,7 +150,7 @@ def measure(
         trials: What to run.
         backends: Names of backends; those of other frameworks are passed over.
         devices: "cpu", "cuda".
-        stand: Whose implementations.
+        target: Whose implementations.
         processes: In how many processes, one after the other, they are timed; 0 only
             judges.
         seconds: For each phase of each backend in each process.
@@ -138,18 +159,14 @@ def measure(
         NotMeasured: The interpreter, a framework or the commit's `impls` do not start.
     """
     present = [device for device in devices if device == "cpu" or has_cuda()]
-    wanted = [name for name in backends if stand.runs(name)]
-    requests = [
-        {**Task.of(trial, "", device).payload(), "size": trial.case, "backends": wanted}
-        for trial in trials
-        for device in present
-    ]
-    found = dict(_judged(requests, stand))
+    wanted = [name for name in backends if target.runs(name)]
+    asked = [_Question(one, device, wanted) for one in trials for device in present]
+    figures = dict(_judged(asked, target))
     for turn in range(processes):
-        _add_times(found, _agreeing(requests, found, turn), stand, seconds)
-    for figures in found.values():
-        _keep_few(figures)
-    return found
+        _add_times(figures, _agreeing(asked, figures, turn), target, seconds)
+    for one in figures.values():
+        _keep_few(one)
+    return figures
 
 
 def has_cuda() -> bool:
@@ -157,41 +174,57 @@ def has_cuda() -> bool:
     return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
 
 
-def _point(request: Mapping[str, Any], backend: str) -> Point:
-    place = {name: request[name] for name in ("op", "size", "dtype", "device")}
-    return Point(**place, backend=backend)
-
-
 # Judging ------------------------------------------------------------------------
 
 
 def _judged(
-    requests: Sequence[Mapping[str, Any]], stand: Stand
+    asked: Iterable[_Question], target: MeasurementTarget
 ) -> Iterator[tuple[Point, Figures]]:
-    replies = _evaluate_all(requests, stand)
-    for index, request in enumerate(requests):
-        right: Reference | None = None
-        for backend in request["backends"]:
-            reply = replies[index, backend]
-            if reply["kind"] != "result":
-                yield _point(request, backend), Figures(why=reply["message"])
-                continue
-            right = right or reference(problem_of(request))
-            yield _point(request, backend), _figures(right, request, reply)
+    """Figures of each in one process; whoever ends it has no more, and gets another."""
+    line: Line | None = None
+    try:
+        for question in asked:
+            right = _lazily(question.trial.problem)
+            for backend in question.backends:
+                line = line or target.start()
+                task = Task.of(question.trial, backend, question.device)
+                try:
+                    figures = _figures(line, task, right, target.complete)
+                except Died as reason:
+                    line.close()
+                    line, figures = None, Figures(why=f"crash: {reason}")
+                yield question.point(backend), figures
+    finally:
+        if line is not None:
+            line.close()
+
+
+def _lazily(problem: Problem) -> Callable[[], Reference]:
+    """The reference of a problem, worked out when it is first asked for."""
+    return functools.cache(lambda: reference(problem))
 
 
 def _figures(
-    right: Reference, request: Mapping[str, Any], reply: Mapping[str, Any]
+    line: Line, task: Task, right: Callable[[], Reference], complete: bool
 ) -> Figures:
-    task = Task("", request["op"], "", problem_of(request))
-    outcome = Outcome.of(task, {"seconds": 0.0, **reply}, "")
-    assert outcome.result is not None
-    result = outcome.result
-    judgements = list(judge_outcome(outcome, right))
+    """What a worker computes, judged, and the memory that it takes.
+
+    Raises:
+        NotMeasured: A framework is missing that must be there.
+        Died: The worker has.
+    """
+    outcome = Outcome.of(task, line.reply(task.request, **task.payload()), "")
+    if outcome.kind == "missing" and complete and task.device == "cpu":
+        raise NotMeasured(f"{task.backend}: {outcome.message}")
+    if outcome.result is None:
+        return Figures(why=why_unfit([(outcome.kind, outcome.message)]))
+    judgements = list(judge_outcome(outcome, right()))
+    payload = {**task.payload(), "options": {"steps": {"one": task.backend}, "peak": 1}}
+    peak = line.ask("prepare", **payload)["peak"]["one"]
     return Figures(
         why=why_unfit((j.verdict, j.message) for j in judgements),
-        ratio=_worst(j for j in judgements if j.tensor in result.gradients),
-        peak=_seen(reply["peak"], outcome),
+        ratio=_worst(j for j in judgements if j.tensor in outcome.result.gradients),
+        peak=_seen(peak, outcome),
     )
 
 
@@ -218,67 +251,53 @@ def _seen(peak: int | None, outcome: Outcome) -> int | None:
     return peak
 
 
-def _evaluate_all(
-    requests: Sequence[Mapping[str, Any]], stand: Stand
-) -> dict[tuple[int, str], Mapping[str, Any]]:
-    """Every backend's answer to every request; a backend that crashes is left out."""
-    replies: dict[tuple[int, str], Mapping[str, Any]] = {}
-    while left := _unanswered(requests, replies):
-        numbers = list(left)
-        answers, failure = _run("evaluate", list(left.values()), stand, 0.0)
-        if not answers:
-            raise NotMeasured(failure)
-        for at, backend, reply in answers:
-            if reply["kind"] == "missing" and stand.complete:
-                raise NotMeasured(f"{backend}: {reply['message']}")
-            replies[numbers[at], backend] = reply
-    return replies
-
-
-def _unanswered(
-    requests: Sequence[Mapping[str, Any]],
-    replies: Mapping[tuple[int, str], Any],
-) -> dict[int, dict[str, Any]]:
-    left = {}
-    for index, request in enumerate(requests):
-        names = [b for b in request["backends"] if (index, b) not in replies]
-        if names:
-            left[index] = {**request, "backends": names}
-    return left
-
-
 # Timing -------------------------------------------------------------------------
 
 
 def _agreeing(
-    requests: Sequence[Mapping[str, Any]], found: Mapping[Point, Figures], turn: int
-) -> list[dict[str, Any]]:
+    asked: Sequence[_Question], figures: Mapping[Point, Figures], turn: int
+) -> list[_Question]:
     """What agrees, rotated for each process, because the first op is slower."""
     right = []
-    for request in requests:
-        names = [b for b in request["backends"] if not found[_point(request, b)].why]
+    for question in asked:
+        names = [b for b in question.backends if not figures[question.point(b)].why]
         if names:
-            right.append({**request, "backends": names})
+            right.append(replace(question, backends=names))
     shift = turn * len(right) // 3
     return right[shift:] + right[:shift]
 
 
 def _add_times(
-    found: dict[Point, Figures],
-    requests: Sequence[Mapping[str, Any]],
-    stand: Stand,
+    figures: Mapping[Point, Figures],
+    asked: Sequence[_Question],
+    target: MeasurementTarget,
     seconds: float,
 ) -> None:
-    if not requests:
+    """Time in one fresh process, all backends of a question in turn."""
+    if not asked:
         return
-    answers, failure = _run("time", requests, stand, seconds)
-    if failure:
-        raise NotMeasured(f"while timing: {failure}")
-    for index, backend, reply in answers:
-        figures = found[_point(requests[index], backend)]
-        figures.forward += reply["forward"]
-        figures.backward += reply["backward"]
-        figures.first = min(reply["first"], figures.first or reply["first"])
+    with contextlib.closing(target.start()) as line:
+        for question in asked:
+            try:
+                first, samples = _timed(line, question, seconds)
+            except Died as reason:
+                raise NotMeasured(f"while timing: {reason}") from None
+            for backend in question.backends:
+                one = figures[question.point(backend)]
+                one.forward += samples["forward"][backend]
+                one.backward += samples["backward"][backend]
+                one.first = min(first[backend], one.first or first[backend])
+
+
+def _timed(line: Line, question: _Question, seconds: float) -> tuple[Any, Any]:
+    """Seconds of the first pass, by backend, and samples by phase and backend."""
+    steps = {name: name for name in question.backends}
+    ready = prepare_steps(line, question.trial, steps, question.device, peak=False)
+    samples = {
+        phase: line.ask("in_turn", phase=phase, seconds=seconds)["samples"]
+        for phase in PHASES
+    }
+    return ready["first"], samples
 
 
 def _keep_few(figures: Figures) -> None:
@@ -288,48 +307,3 @@ def _keep_few(figures: Figures) -> None:
         samples = getattr(figures, phase)
         places = np.linspace(0, len(samples) - 1, count).round().astype(int)
         setattr(figures, phase, [samples[place] for place in places])
-
-
-# The process --------------------------------------------------------------------
-
-
-def _run(
-    do: str, requests: Sequence[Mapping[str, Any]], stand: Stand, seconds: float
-) -> tuple[list[tuple[int, str, Any]], str]:
-    """The answers, and why some are missing ("" if all are there)."""
-    with tempfile.TemporaryDirectory(prefix="gradwatch-") as name:
-        folder = Path(name)
-        asked = {"do": do, "requests": requests, "seconds": seconds}
-        (folder / "request.pickle").write_bytes(pickle.dumps(asked, protocol=4))
-        failure = _start(stand, folder)
-        return list(_answers(folder / "answers.pickle")), failure
-
-
-def _start(stand: Stand, folder: Path) -> str:
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", _START, json.dumps(place(stand.measured)), folder],
-            env={**os.environ, **MALLOC_ENVIRONMENT},
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            timeout=PATIENCE,
-        )
-    except subprocess.TimeoutExpired:
-        return f"no end after {PATIENCE} s"
-    if not done.returncode:
-        return ""
-    lines = done.stderr.decode(errors="replace").strip().splitlines()
-    return f"exit status {done.returncode}: {lines[-1] if lines else 'it said nothing'}"
-
-
-def _answers(file: Path) -> Iterator[tuple[int, str, Any]]:
-    if not file.exists():
-        return
-    with file.open("rb") as stream:
-        while True:
-            try:
-                yield pickle.load(stream)
-            except (EOFError, pickle.UnpicklingError):
-                return  # cut short by a crash, which is reported elsewhere

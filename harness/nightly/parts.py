@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import math
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -35,6 +33,7 @@ from harness.project.records import (
 )
 from harness.watch.alerts import Alert, backend_of, series_name, size
 from harness.watch.survey import survey, this_machine
+from harness.workers.lifetime import die_with_parent
 from harness.workers.pool import Fleet
 from impls.catalogue import load_op
 
@@ -42,7 +41,6 @@ _COMMANDS = f"{str(__package__).rpartition('.')[0]}.commands"
 
 DTYPES = ("float32", "float64")  # those of `gradwatch agree`
 PATIENCE = 2 * 3600.0  # seconds for a part in its own process: many times what it needs
-_PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 # Agreement ----------------------------------------------------------------------
@@ -335,16 +333,10 @@ def child(night: Night, name: str, call: Sequence[str]) -> tuple[int, str]:
             stdout=said,
             stderr=subprocess.STDOUT,
             timeout=PATIENCE,
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
         )
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return done.returncode, lines[-1][:300] if lines else ""
-
-
-def _die_with_parent() -> None:
-    """Otherwise the parts of a killed run would go on beside the next run."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 PARTS: dict[str, Part] = {

@@ -22,10 +22,12 @@ from harness.project.paths import ROOT
 from harness.project.records import CompareRecord, Phase
 from harness.timing.interleave import interleave
 from harness.timing.intervals import FEWEST, Estimate, pairs_needed, resampled
-from harness.timing.remote import Line, Remote, RemoteTimer, prepare_steps
+from harness.timing.remote import Remote, RemoteTimer, prepare_steps
 from harness.timing.samples import Comparison, judged, paired
 from harness.timing.timers import Run
+from harness.workers.client import Line
 from harness.workers.fitness import judge_outcome, why_unfit
+from harness.workers.interpreters import interpreter_of
 from harness.workers.messages import Outcome, Task
 from harness.workers.process import Died
 from impls.catalogue import framework_of
@@ -109,7 +111,9 @@ def _check(line: Line, side: Side, plan: Plan) -> None:
 
 
 def _in_one_process(a: Side, b: Side, plan: Plan) -> dict[str, Any]:
-    with contextlib.closing(Line(a.framework, threads=plan.threads)) as line:
+    with contextlib.closing(
+        Line(interpreter_of(a.framework), threads=plan.threads)
+    ) as line:
         for side in dict.fromkeys((a, b)):
             _check(line, side, plan)
         steps = {"a": a.backend, "b": b.backend}
@@ -170,9 +174,13 @@ def _one_pair(
 
 def _fresh(side: Side, threads: int) -> contextlib.closing[Line]:
     """A process of its own for a side."""
-    return contextlib.closing(
-        Line(side.framework, threads=threads, measured=side.measured, huge_pages=True)
+    line = Line(
+        interpreter_of(side.framework),
+        threads=threads,
+        measured=side.measured,
+        huge_pages=True,
     )
+    return contextlib.closing(line)
 
 
 def _estimate(told: Sequence[float], count: int, level: float) -> Estimate:

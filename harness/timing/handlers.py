@@ -8,13 +8,13 @@ call. Two runs in one process are compared without asking back: `compare`.
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from harness.timing.interleave import compare as compare_runs
+from harness.timing.interleave import interleave
 from harness.timing.samples import Comparison
-from harness.timing.steps import Phase, Warm, aligned, peak_bytes, timer_of
+from harness.timing.steps import Phase, Warm, aligned, peak_bytes, seconds_of, timer_of
 from harness.timing.timers import HostTimer
 from harness.workers.evaluate import load_backend, problem_of
 from impls.contract import Step
@@ -23,29 +23,30 @@ Request = Mapping[str, Any]
 
 AWAKE = 500_000  # nanoseconds of calls before a sample
 
+#: Rounds that a phase is given time for, in each of several processes, and the most
+#: seconds that it may take: OneFlow sums a megabyte in 40 ms on a CPU.
+ROUNDS = 3
+LONGEST = 0.5
+
 _ready: dict[str, Step] = {}
 
 
 def prepare(request: Request) -> dict[str, Any]:
     """Make the steps of some backends ready; all of them share the same arrays.
 
-    Replies with the seconds of the first forward and backward of each, its peak memory
-    in bytes (None where the kernel cannot say), and from here on the garbage collector
-    is off.
+    Replies with the seconds of the first forward and backward of each and, if the
+    option "peak" is set, its peak memory in bytes (None where the kernel cannot say).
+    From here on the garbage collector is off.
     """
     release(request)
     problem = aligned(problem_of(request))
-    first, peaks = {}, {}
+    first = {}
     for key, backend in request["options"]["steps"].items():
-        step = load_backend(backend).prepare(problem)
-        begun = time.perf_counter()
-        step.forward()
-        step.wait()
-        step.backward()
-        step.wait()
-        first[key] = time.perf_counter() - begun
-        peaks[key] = _peak(step, problem.device)
-        _ready[key] = step
+        _ready[key] = load_backend(backend).prepare(problem)
+        first[key] = seconds_of(_ready[key])
+    peaks = {}
+    if request["options"].get("peak"):
+        peaks = {key: _peak(step, problem.device) for key, step in _ready.items()}
     gc.collect()
     gc.disable()
     return {"first": first, "peak": peaks}
@@ -61,6 +62,20 @@ def sample(request: Request) -> dict[str, Any]:
     least = AWAKE if isinstance(timer, HostTimer) else 0  # a GPU has its own clock
     taken = Warm(timer, least)(Phase(step, request["phase"]), request["calls"])
     return {"reading": list(taken)}
+
+
+def in_turn(request: Request) -> dict[str, Any]:
+    """Samples of one phase of all steps, in this process: seconds a call, by key.
+
+    `seconds` is the budget of each step; slow ones get `ROUNDS` rounds, or `LONGEST`.
+    """
+    gc.enable()  # the clock holds it itself
+    runs = {key: Phase(step, request["phase"]) for key, step in _ready.items()}
+    once = sum(seconds_of(step) for step in _ready.values())
+    budget = max(request["seconds"] * len(runs), min(ROUNDS * once, LONGEST))
+    timer = Warm(timer_of(next(iter(_ready.values()))))
+    taken = interleave(runs, budget=budget, timer=timer)
+    return {"samples": {key: one.seconds.tolist() for key, one in taken.items()}}
 
 
 def compare(request: Request) -> dict[str, Any]:

@@ -15,9 +15,10 @@ import numpy as np
 from harness.judging.cases import Trial
 from harness.project.records import Phase, TimeRecord
 from harness.timing.interleave import interleave
-from harness.timing.remote import Line, Remote, RemoteTimer, prepare_steps
+from harness.timing.remote import Remote, RemoteTimer, prepare_steps
 from harness.timing.samples import Samples
 from harness.timing.work import Work, work
+from harness.workers.client import Line
 from harness.workers.process import Died
 from impls.catalogue import framework_of
 

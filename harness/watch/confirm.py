@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from harness.history.asv_results import Series
-from harness.history.measure import Figures, NotMeasured, Stand, measure
+from harness.history.measure import Figures, MeasurementTarget, NotMeasured, measure
 from harness.judging.cases import REGIMES, Trial, trial, trials
 from harness.project import documents, git
 from harness.project.documents import Unreadable
@@ -29,6 +29,7 @@ from harness.project.records import (
 )
 from harness.timing.compare import PAIRS, SAMPLED, Plan, Side, compare_sides
 from harness.watch.alerts import PHASES, Alert, backend_of, series_name
+from harness.workers.interpreters import interpreter_of
 from harness.workers.process import Died
 from impls.catalogue import UnknownName, framework_of, load_op
 
@@ -137,11 +138,13 @@ def _timed(
 
 def _measured(series: Series, trees: tuple[Path, Path]) -> Ratio:
     framework = framework_of(backend_of(series))
-    if framework not in ("numpy", "torch"):
-        raise NotComparable(f"{series.metric} of {framework} is not measured in pairs")
+    python = interpreter_of(framework).python
     times = DRAWS.get(series.metric, 1)
     old, new = (
-        [_figure(series, Stand(tree, [framework])) for _ in range(times)]
+        [
+            _figure(series, MeasurementTarget(tree, [framework], python))
+            for _ in range(times)
+        ]
         for tree in trees
     )
     if not min(old):
@@ -150,7 +153,7 @@ def _measured(series: Series, trees: tuple[Path, Path]) -> Ratio:
     return Ratio(min(new) / min(old), min(new) / max(old), max(new) / min(old))
 
 
-def _figure(series: Series, stand: Stand) -> float:
+def _figure(series: Series, target: MeasurementTarget) -> float:
     """The worst figure of all cases, as benchmarks/ records it."""
     devices = [series.parameters["device"]]
     try:
@@ -158,7 +161,7 @@ def _figure(series: Series, stand: Stand) -> float:
             _trials(series),
             [backend_of(series)],
             devices,
-            stand,
+            target,
             processes=0,
             seconds=0,
         )

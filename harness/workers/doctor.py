@@ -15,8 +15,9 @@ import psutil
 from harness.project import git
 from harness.project.git import NoCommit, NotTrusted
 from harness.project.paths import ROOT
+from harness.workers.client import probe
 from harness.workers.interpreters import Interpreter, broken, interpreter_of
-from harness.workers.process import import_error, probe
+from harness.workers.process import import_error
 from impls.catalogue import backend_names, framework_of
 
 

@@ -15,10 +15,10 @@ import signal
 import tempfile
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 import execnet
@@ -153,7 +153,7 @@ class Worker:
         deadline = time.monotonic() + _SAYING
         if self._process is not None:
             with contextlib.suppress(psutil.NoSuchProcess):
-                self._process.send_signal(signal.SIGUSR1)  # see worker._settle
+                self._process.send_signal(signal.SIGUSR1)  # see endpoint._settle
         while time.monotonic() < deadline and os.fstat(self._log).st_size == before:
             time.sleep(0.005)
         self.kill()
@@ -201,56 +201,12 @@ class Worker:
         Path(self._path).unlink(missing_ok=True)
 
 
-def probe(
-    interpreters: Iterable[Interpreter], *, threads: int = 1
-) -> dict[str, Mapping[str, Any]]:
-    """What interpreters say of themselves, by framework; see `harness.endpoint.probe`.
-
-    All are asked at the same time. One that dies has "error" for its "kind".
-    """
-    events: SimpleQueue[Event] = SimpleQueue()
-    asked: dict[Worker, str] = {}
-    facts: dict[str, Mapping[str, Any]] = {}
-    with contextlib.ExitStack() as workers:
-        for found in interpreters:
-            try:
-                worker = Worker(found, events, threads=threads)
-            except Died as reason:
-                facts[found.framework] = _silent(str(reason))
-            else:
-                asked[workers.enter_context(contextlib.closing(worker))] = (
-                    found.framework
-                )
-        facts.update(_first_answers(asked, events))
-    return facts
-
-
 def import_error(facts: Mapping[str, Any]) -> str:
     """Why none of a framework's backends can be imported; "" where one can."""
     if facts["kind"] != "result":
         return str(facts["message"])
     errors = [backend["error"] for backend in facts["backends"].values()]
     return str(errors[0]) if errors and all(errors) else ""
-
-
-def _first_answers(
-    asked: Mapping[Worker, str], events: SimpleQueue[Event]
-) -> dict[str, Mapping[str, Any]]:
-    facts: dict[str, Mapping[str, Any]] = {}
-    deadline = time.monotonic() + STARTING
-    while len(facts) < len(asked):
-        try:
-            event = events.get(timeout=max(0.0, deadline - time.monotonic()))
-        except Empty:
-            late = _silent(f"no answer in {STARTING:g} s")
-            return {**dict.fromkeys(asked.values(), late), **facts}
-        end = event.reply or _silent(f"{event.worker.end()} while starting")
-        facts.setdefault(asked[event.worker], end)
-    return facts
-
-
-def _silent(message: str) -> Mapping[str, Any]:
-    return {"kind": "error", "message": message}
 
 
 def _spec(interpreter: Interpreter, threads: int, huge_pages: bool) -> str:

@@ -19,9 +19,11 @@ from harness.project.records import TimeRecord
 from harness.timing import compare
 from harness.timing.compare import Plan, Side, compare_sides
 from harness.timing.intervals import Estimate
-from harness.timing.remote import Line, Remote, RemoteTimer, lines
+from harness.timing.remote import Remote, RemoteTimer, lines
 from harness.timing.samples import Comparison
 from harness.timing.trial import time_trial
+from harness.workers.client import Line
+from harness.workers.interpreters import interpreter_of
 from harness.workers.process import Died
 from impls.catalogue import load_op
 from tests.pages import plant
@@ -153,7 +155,7 @@ def test_one_noisy_pair_of_processes_does_not_hide_a_change(
 
 def test_processes_of_a_pair_keep_their_heap_on_huge_pages():
     """Where pages come to lie differs from process to process and moves the time."""
-    with contextlib.closing(Line("numpy", huge_pages=True)) as line:
+    with contextlib.closing(Line(interpreter_of("numpy"), huge_pages=True)) as line:
         told = line.facts and line._worker._process.environ()
     assert told["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
 
@@ -171,7 +173,7 @@ def test_a_worker_that_dies_while_timed_is_an_error_that_says_how(tmp_path):
 
 
 def test_a_remote_sample_is_taken_by_the_workers_own_clock():
-    with contextlib.closing(Line("numpy")) as line:
+    with contextlib.closing(Line(interpreter_of("numpy"))) as line:
         payload = {"options": {"steps": {"one": "numpy_manual"}}}
         from harness.workers.messages import Task
 
