@@ -339,7 +339,7 @@ class ArrayNames:
         dilation: Any = 1,
         value: float = 0.0,
     ) -> Any:
-        """The windows that a convolution or a pooling sees: (..., *positions, *size)."""
+        """The windows of a convolution or a pooling: (..., *positions, *size)."""
         sizes = (size,) if isinstance(size, int) else tuple(size)
         every = [
             (n,) * len(sizes) if isinstance(n, int) else n
