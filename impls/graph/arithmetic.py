@@ -10,6 +10,7 @@ from impls.graph.choices import equal, greater_equal, logical_and, where
 from impls.graph.elementwise import floor, log, sqrt, square
 from impls.graph.engine import (
     FLOATING,
+    NUMBER,
     Builder,
     Node,
     as_nodes,
@@ -17,6 +18,7 @@ from impls.graph.engine import (
     fit,
     primitive,
     public,
+    variable,
 )
 from impls.graph.moves import stop_gradient
 from impls.graph.selection import abs, maximum
@@ -35,7 +37,9 @@ def _divide_rule(dy: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
 @broadcasting
 def _pow_rule(dy: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
     """At exponents of 0 the power is constant; 0 to a power stays 0 as that moves."""
-    slope = where(equal(b, 0.0), 0.0, b * _pow(a, b - 1.0))
+    # Of a number, 1 less is a number: no rounding, after which (-2)**2 would be nan.
+    less = variable(b.value - 1) if b.attributes == NUMBER else b - 1.0
+    slope = where(equal(b, 0.0), 0.0, b * _pow(a, less))
     flat = logical_and(equal(a, 0.0), greater_equal(b, 0.0))
     growth = where(flat, 0.0, y * log(where(flat, 1.0, a)))
     return dy * slope, dy * growth

@@ -268,6 +268,7 @@ def _cotangent(output: Node, cotangent: Any) -> Node:
 
 # Building nodes -----------------------------------------------------------------
 
+NUMBER = {"number": True}  # marks a leaf that stands as a number in the formula
 Builder = Callable[..., "Node"]
 
 
@@ -315,7 +316,7 @@ def as_nodes(
 
 def _as_node(value: Any, dtype: np.dtype[Any]) -> Node:
     if not isinstance(value, Node):
-        return variable(np.asarray(value, dtype))
+        return Node(None, attributes=NUMBER, value=np.asarray(value, dtype))
     return value if value.dtype == dtype else _operator("astype")(value, dtype)
 
 

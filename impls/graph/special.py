@@ -13,7 +13,7 @@ from impls.graph.engine import Array
 
 _BORDER = 1.0  # 1 - erf(1) = .157 loses under three bits
 _TERMS = 24  # the term 2^n / (2n+1)!! is below 2^-70 from n = 22 on
-_FRACTIONS = 300  # error exp(-2 x sqrt(8 n)): below 2^-66 at x = 1 from n = 262 on
+_FRACTIONS = 300  # error exp(-x sqrt(8 n)): below 2^-66 at x = 1 from n = 262 on
 _ROOT_PI = np.sqrt(4 * np.arctan(np.longdouble(1)))
 
 

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from harness import judge
+from impls.backends._torchlike import ArrayNames
 from impls.catalogue import load_backend
 from impls.contract import Op, Problem
+from tests.primitives import COMPOSED, DRAWN, UNARY, any_sign, named
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
+VOCABULARY = COMPOSED | {name: (named(name), [(5,)]) for name in UNARY}
 INDEX = np.array([2, 0, 2, 2, 1])
 TARGET = np.array([1, 3, 3, 0])
 FUTURE = np.triu(np.ones((5, 5), bool), 1)
@@ -202,6 +205,13 @@ def test_a_planted_error_disagrees(title, dtype):
     assert judge(op, arrays, dy, gradients)[place].verdict == "disagree"
 
 
+def test_a_whole_power_of_negative_numbers_can_be_judged():
+    cube = Op("cube", inputs="x", formula=lambda xp, x: x**3)
+    x = np.array([-2.5, -0.3, 1.7])
+    (j,) = judge(cube, [x], np.ones(3), [3 * x * x])
+    assert (j.verdict, j.vacuous) == ("agree", 0.0)
+
+
 @pytest.mark.parametrize("title", FORMULAS)
 def test_the_same_formula_runs_on_torch_and_agrees(title):
     op, arrays, dy, *_ = run(title, "float32")
@@ -216,6 +226,23 @@ def test_the_same_formula_runs_on_torch_and_agrees(title):
         op, arrays, dy, list(result.gradients.values()), outputs=[result.outputs["y"]]
     )
     for j in judged:
+        assert j.verdict in ("agree", "convention"), j.message
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("title", sorted({*VOCABULARY} - {"slices"}))  # steps of -1
+def test_torchs_gradient_of_each_function_passes(title, dtype):
+    function, shapes = VOCABULARY[title]
+    op = Op("e", inputs=" ".join("abc"[: len(shapes)]), formula=function)
+    rng = np.random.default_rng(3)
+    draw = DRAWN.get(title, any_sign)
+    arrays = [draw(rng, shape).astype(dtype) for shape in shapes]
+    tensors = [torch.tensor(a, requires_grad=True) for a in arrays]
+    y = function(ArrayNames(torch), *tensors)
+    dy = rng.standard_normal(y.shape).astype(dtype)
+    gradients = torch.autograd.grad(y, tensors, torch.tensor(dy))
+    outputs = [y.detach().numpy()]
+    for j in judge(op, arrays, dy, [g.numpy() for g in gradients], outputs=outputs):
         assert j.verdict in ("agree", "convention"), j.message
 
 
