@@ -229,6 +229,53 @@ def test_the_same_formula_runs_on_torch_and_agrees(title):
         assert j.verdict in ("agree", "convention"), j.message
 
 
+# Masks: what is masked holds -inf, or a number so low that its exponential is 0 ----
+
+
+def filled(fill):
+    """Causal attention as people write it: the future is overwritten by `fill`."""
+
+    def formula(xp, q, k, v, future):
+        scores = xp.where(future, fill, q @ k.mT / q.shape[-1] ** 0.5)
+        return softmax(xp, scores) @ v
+
+    return Op("e", inputs="q k v future", constants="future", formula=formula)
+
+
+FILLS = {"-inf": -np.inf, "-1e30": -1e30, "finfo.min": None, "-1e4": -1e4}
+
+
+def masked(fill, dtype):
+    value = float(np.finfo(dtype).min) if FILLS[fill] is None else FILLS[fill]
+    rng = np.random.default_rng(1)
+    arrays = [rng.standard_normal((2, 5, 3)).astype(dtype) for _ in range(3)]
+    q, k, v = (torch.tensor(a, requires_grad=True) for a in arrays)
+    scores = (q @ k.mT / 3**0.5).masked_fill(torch.from_numpy(FUTURE), value)
+    y = torch.softmax(scores, -1) @ v
+    dy = rng.standard_normal(y.shape).astype(dtype)
+    gradients = torch.autograd.grad(y, (q, k, v), torch.from_numpy(dy))
+    return filled(value), [*arrays, FUTURE], dy, [g.numpy() for g in gradients]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("fill", FILLS)
+def test_a_causal_mask_is_judged_right(fill, dtype):
+    for j in judge(*masked(fill, dtype)):
+        assert (j.verdict, j.vacuous <= 0.2) == ("agree", True), j.message  # dq[0] is 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("fill", FILLS)
+@pytest.mark.parametrize(
+    ("place", "spoil"),
+    [(0, scaled), (1, leaked), (2, shifted), (1, lambda d: np.full_like(d, 1e9))],
+)
+def test_a_planted_error_behind_a_causal_mask_disagrees(place, spoil, fill, dtype):
+    op, arrays, dy, gradients = masked(fill, dtype)
+    gradients[place] = spoil(gradients[place])
+    assert judge(op, arrays, dy, gradients)[place].verdict == "disagree"
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("title", sorted({*VOCABULARY} - {"slices"}))  # steps of -1
 def test_torchs_gradient_of_each_function_passes(title, dtype):
