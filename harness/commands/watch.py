@@ -201,7 +201,7 @@ def _colour(alert: Alert) -> str:
 def _bisect(
     results: Path, name: str, span: str, budget: float, json_file: str | None
 ) -> int:
-    series = _one_series(asv_results.read(results / "asv"), name)
+    series = _one_series(asv_results.read(results / "asv", troubles=[]), name)
     good, commits = candidates(series, span)
     if not commits:
         raise NotComparable(f"no commit in {span} changes the code of {series.op}")

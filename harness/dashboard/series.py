@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -103,60 +102,22 @@ def read_histories(
         folder: results/asv.
         known: Commits of the checkout by hash, oldest first.
     """
-    order = list(known)
+    unreadable = list[Unreadable]()
     try:
-        series_read, troubles = recorded.read(folder, order), list[Trouble]()
-    except Unreadable:
-        series_read, troubles = _read_sound(folder, order)
+        series_read = recorded.read(folder, list(known), unreadable)
+    except Unreadable as error:
+        series_read, unreadable = (), [error]
+    troubles = [_trouble(error, folder) for error in unreadable]
     by_machine: dict[str, list[recorded.Series]] = defaultdict(list)
     for series in series_read:
         by_machine[series.machine].append(series)
     return {m: _history(several, known) for m, several in by_machine.items()}, troubles
 
 
-def _read_sound(
-    folder: Path, order: Sequence[str]
-) -> tuple[tuple[recorded.Series, ...], list[Trouble]]:
-    """Read what is left when each file that cannot be read by itself is left out."""
-    sound, troubles = [], []
-    for file in sorted(folder.glob("*/*.json")):
-        if file.name == "machine.json":
-            continue
-        try:
-            _read_only(folder, [file], order)
-            sound.append(file)
-        except Unreadable as error:
-            troubles.append(Trouble(_name(file), _without_paths(error, file)))
-    try:
-        return _read_only(folder, sound, order), troubles
-    except Unreadable as error:
-        troubles.append(Trouble("asv", _without_paths(error, folder)))
-        return (), troubles
-
-
-def _read_only(
-    folder: Path, files: Iterable[Path], order: Sequence[str]
-) -> tuple[recorded.Series, ...]:
-    """Read some files of a results folder as if it held no others."""
-    with tempfile.TemporaryDirectory(prefix="gradwatch-") as name:
-        view = Path(name)
-        for file in files:
-            (view / file.parent.name).mkdir(exist_ok=True)
-            machine = view / file.parent.name / "machine.json"
-            if not machine.is_symlink():
-                machine.symlink_to(file.with_name("machine.json").resolve())
-            (view / file.parent.name / file.name).symlink_to(file.resolve())
-        (view / "benchmarks.json").symlink_to((folder / "benchmarks.json").resolve())
-        return recorded.read(view, order)
-
-
-def _name(file: Path) -> str:
-    return f"asv/{file.parent.name}/{file.name}"
-
-
-def _without_paths(error: Unreadable, file: Path) -> str:
-    """The message without the path at its beginning."""
-    return str(error).partition(": ")[2] or str(error)
+def _trouble(error: Unreadable, folder: Path) -> Trouble:
+    """The file, from the results folder on, and what is wrong with it."""
+    place, _, why = str(error).partition(": ")
+    return Trouble(Path("asv", Path(place).relative_to(folder)).as_posix(), why)
 
 
 # Aligning -----------------------------------------------------------------------

@@ -16,9 +16,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from harness.project import git
+import msgspec
+
+from harness.project import documents, git
 from harness.project.documents import Unreadable, machine_name
 from harness.project.paths import ROOT
 
@@ -28,6 +30,7 @@ RESULTS = ROOT / "results" / "asv"
 IDENTITY = ("arch", "cpu", "num_cpu")
 
 Json = Mapping[str, Any]
+T = TypeVar("T")
 
 
 class OtherMachine(Exception):
@@ -90,7 +93,9 @@ class Series:
 
 
 def read(
-    folder: Path = RESULTS, order: Sequence[str] | None = None
+    folder: Path = RESULTS,
+    order: Sequence[str] | None = None,
+    troubles: list[Unreadable] | None = None,
 ) -> tuple[Series, ...]:
     """All series in a results folder of asv.
 
@@ -98,40 +103,57 @@ def read(
         folder: The results folder; empty or missing means no history yet.
         order: Commits, oldest first; by default those of this checkout. Any other
             commits come before these, sorted by date.
+        troubles: Takes the reason for each file that cannot be read, and the others
+            are read; without it the first such file ends the call.
 
     Raises:
-        Unreadable: A file is damaged, foreign, a duplicate, or of another machine.
+        Unreadable: benchmarks.json is damaged; or, without `troubles`, a file is
+            damaged, foreign, a duplicate, or of another machine.
     """
     files = sorted(folder.glob("*/*.json")) if folder.is_dir() else []
     results = [f for f in files if f.name != "machine.json"]
     if not results:
         return ()
     known = benchmarks(folder)
-    gathered: dict[tuple[Any, ...], list[tuple[Json, Entry]]] = defaultdict(list)
+    gathered: dict[tuple[Any, ...], list[tuple[_Result, Entry]]] = defaultdict(list)
     seen: dict[tuple[str, str, str], Path] = {}
     for file in results:
-        content = _result(file)
-        machine = _machine_of(file, content)
-        key = (machine, content["env_name"], content["commit_hash"])
-        if key in seen:
-            raise Unreadable(f"{file}: the same commit as in {seen[key].name}")
-        seen[key] = file
-        for name, parameters, entry in _entries(file, content):
-            place = (machine, content["env_name"], name, parameters)
+        try:
+            machine, content = _sound(file, seen)
+            entries = list(_entries(file, content))
+        except Unreadable as error:
+            if troubles is None:
+                raise
+            troubles.append(error)
+            continue
+        for name, parameters, entry in entries:
+            place = (machine, content.env_name, name, parameters)
             gathered[place].append((content, entry))
     rank = {commit: i for i, commit in enumerate(order or git.commits())}
     return tuple(_series(place, gathered[place], known, rank) for place in gathered)
 
 
+def _sound(file: Path, seen: dict[tuple[str, str, str], Path]) -> tuple[str, _Result]:
+    """A machine's name and a result of it that no other file holds."""
+    content = _result(file)
+    machine = _machine_of(file, content)
+    key = (machine, content.env_name, content.commit_hash)
+    if seen.setdefault(key, file) != file:
+        raise Unreadable(f"{file}: the same commit as in {seen[key].name}")
+    return machine, content
+
+
 def _series(
     place: tuple[Any, ...],
-    found: Sequence[tuple[Json, Entry]],
-    known: Mapping[str, Json],
+    found: Sequence[tuple[_Result, Entry]],
+    known: Mapping[str, Benchmark],
     rank: Mapping[str, int],
 ) -> Series:
     machine, environment, benchmark, values = place
-    about = known.get(benchmark, {})
-    names = about.get("param_names", [f"param{i}" for i in range(len(values))])
+    about = known.get(benchmark, Benchmark())
+    names = about.param_names
+    if len(names) != len(values):
+        names = [f"param{i}" for i in range(len(values))]
     entries = sorted(
         (entry for _, entry in found), key=lambda e: (rank.get(e.commit, -1), e.date)
     )
@@ -140,8 +162,8 @@ def _series(
         environment,
         benchmark,
         dict(zip(names, map(_unquoted, values), strict=True)),
-        about.get("unit", "unit"),
-        found[0][0]["requirements"],
+        about.unit,
+        found[0][0].requirements,
         tuple(entries),
     )
 
@@ -153,26 +175,65 @@ def _unquoted(value: str) -> str:
 
 # Files --------------------------------------------------------------------------
 
-_KEYS = {"commit_hash", "env_name", "date", "params", "requirements", "python"}
-_KEYS |= {"result_columns", "results", "version"}
 _API = 2  # asv's, of results and of the list of benchmarks
 _MACHINE_API = 1
 
 
+class Benchmark(msgspec.Struct):
+    """What asv's list says of a benchmark, as far as we need it."""
+
+    param_names: list[str] = []
+    unit: str = "unit"
+
+
+class _Result(msgspec.Struct):
+    """A result file of asv, as far as we need it; `date` is in milliseconds."""
+
+    commit_hash: str
+    env_name: str
+    date: int
+    params: dict[str, Any]
+    requirements: dict[str, str]
+    python: str
+    result_columns: list[str]
+    results: dict[str, list[Any]]
+
+
+class _Cells(msgspec.Struct):
+    """One benchmark's row: a figure for each combination of parameters."""
+
+    params: list[list[str]] | None = None
+    result: list[float | None] | None = None
+    stats_ci_99_a: list[float | None] | None = None
+    stats_ci_99_b: list[float | None] | None = None
+    stats_repeat: list[int | None] | None = None
+
+
 def _load(file: Path, api: int) -> dict[str, Any]:
+    """A file of asv, which writes the NaN that strict JSON has not."""
+    raw = documents.bytes_of(file)
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise Unreadable(f"{file}: no such file") from None
-    except (OSError, ValueError) as error:
+        content = json.loads(raw)
+        if b"\\ud" in raw.lower():
+            json.dumps(content, ensure_ascii=False).encode()  # or half a surrogate pair
+    except RecursionError:
+        raise Unreadable(f"{file}: nested too deeply") from None
+    except ValueError as error:
         raise Unreadable(f"{file}: not readable as JSON ({error})") from None
     if not isinstance(content, dict) or content.get("version") != api:
         raise Unreadable(f"{file}: not a file of asv, or not of version {api}")
     return content
 
 
-def benchmarks(folder: Path) -> dict[str, Json]:
-    """asv's list of the benchmarks in a results folder, by name.
+def _typed(content: Any, kind: type[T], place: str) -> T:
+    try:
+        return msgspec.convert(content, kind)
+    except msgspec.ValidationError as error:
+        raise Unreadable(f"{place}: {error}") from None
+
+
+def listed(folder: Path) -> dict[str, Json]:
+    """asv's list as it stands: what each benchmark of a folder is, by name.
 
     Raises:
         Unreadable: There is no list, or it is damaged.
@@ -181,21 +242,28 @@ def benchmarks(folder: Path) -> dict[str, Json]:
     return {name: about for name, about in content.items() if name != "version"}
 
 
-def _result(file: Path) -> dict[str, Any]:
-    content = _load(file, _API)
-    lacking = sorted(_KEYS - set(content))
-    if lacking:
-        raise Unreadable(f"{file}: lacks {', '.join(lacking)}")
-    if not file.name.startswith(f"{content['commit_hash'][:8]}-"):
-        raise Unreadable(f"{file}: is of commit {content['commit_hash'][:8]}")
+def benchmarks(folder: Path) -> dict[str, Benchmark]:
+    """The same, typed.
+
+    Raises:
+        Unreadable: There is none, or it is damaged.
+    """
+    found, place = listed(folder), str(folder / "benchmarks.json")
+    return _typed(found, dict[str, Benchmark], place)
+
+
+def _result(file: Path) -> _Result:
+    content = _typed(_load(file, _API), _Result, str(file))
+    if not file.name.startswith(f"{content.commit_hash[:8]}-"):
+        raise Unreadable(f"{file}: is of commit {content.commit_hash[:8]}")
     return content
 
 
-def _machine_of(file: Path, content: Json) -> str:
+def _machine_of(file: Path, content: _Result) -> str:
     """The machine; folder, machine.json and result file must name the same one."""
     folder = file.parent
     stated = _load(folder / "machine.json", _MACHINE_API).get("machine")
-    within = content["params"].get("machine")
+    within = content.params.get("machine")
     if not folder.name == stated == within:
         raise Unreadable(
             f"{file}: results of machine {within!r} in the folder of {stated!r}"
@@ -203,27 +271,38 @@ def _machine_of(file: Path, content: Json) -> str:
     return folder.name
 
 
-def _entries(file: Path, content: Json) -> Iterator[tuple[str, tuple[str, ...], Entry]]:
+def _entries(
+    file: Path, content: _Result
+) -> Iterator[tuple[str, tuple[str, ...], Entry]]:
     """Name, parameters and figure of each entry in a file."""
-    date = datetime.datetime.fromtimestamp(
-        content["date"] / 1000, tz=datetime.timezone.utc
-    )
-    for name, row in content["results"].items():
-        cells = dict(zip(content["result_columns"], row, strict=False))
-        points = list(itertools.product(*(cells.get("params") or [])))
-        columns = {
-            key: _column(file, name, cells.get(key), len(points))
-            for key in ("result", "stats_ci_99_a", "stats_ci_99_b", "stats_repeat")
-        }
+    try:
+        date = datetime.datetime.fromtimestamp(
+            content.date / 1000, tz=datetime.timezone.utc
+        )
+    except (OverflowError, ValueError, OSError):
+        raise Unreadable(f"{file}: {content.date} is no date") from None
+    for name, row in content.results.items():
+        if name.count(".") < 2:
+            raise Unreadable(f"{file}: {name} is no suite.op.metric")
+        told = dict(zip(content.result_columns, row, strict=False))
+        cells = _typed(told, _Cells, f"{file}: {name}")
+        points = list(itertools.product(*(cells.params or [])))
+        columns = [
+            _column(file, name, column, len(points))
+            for column in (
+                *(cells.result, cells.stats_ci_99_a),
+                *(cells.stats_ci_99_b, cells.stats_repeat),
+            )
+        ]
         for i, parameters in enumerate(points):
-            figures = (column[i] for column in columns.values())
-            yield name, parameters, _entry(content["commit_hash"], date, *figures)
+            figures = (column[i] for column in columns)
+            yield name, parameters, _entry(content.commit_hash, date, *figures)
 
 
-def _column(file: Path, name: str, cells: Any, count: int) -> list[Any]:
+def _column(file: Path, name: str, cells: list[Any] | None, count: int) -> list[Any]:
     if cells is None:
         return [None] * count
-    if not isinstance(cells, list) or len(cells) != count:
+    if len(cells) != count:
         raise Unreadable(f"{file}: {name} has not {count} figures")
     return cells
 

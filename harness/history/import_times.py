@@ -71,7 +71,7 @@ def add(
     versions = _versions(about, timed)
     python = ".".join(about.python.split(".")[:2])
     asv_results.check_machine(folder, traits)
-    known = asv_results.benchmarks(folder)
+    known = asv_results.listed(folder)
     result = Results(
         {**traits, "python": python, **versions},
         versions,

@@ -150,7 +150,7 @@ def times(night: Night) -> Result:
         code, tail = child(night, "time", call)
     found = [
         entry
-        for series in asv_results.read(folder, git.commits(night.root))
+        for series in asv_results.read(folder, git.commits(night.root), [])
         if series.machine == this_machine(night.results)
         for entry in series.entries
         if entry.commit == commit

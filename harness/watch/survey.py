@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.history import asv_results
 from harness.history.asv_results import Series
 from harness.project import documents, git
-from harness.project.documents import Document
+from harness.project.documents import Document, Unreadable
 from harness.project.paths import ROOT
 from harness.project.records import AlertRecord, WatchSummary
 from harness.timing.compare import SAMPLED
@@ -63,8 +63,10 @@ def survey(
         shallow. harness.project.git.NoCommit: No checkout, or no commit called `since`.
     """
     order = Order.of(git.commits(root), since, root)
-    series = asv_results.read(results / "asv", list(order.rank))
+    unreadable = list[Unreadable]()
+    series = asv_results.read(results / "asv", list(order.rank), unreadable)
     warnings = _off_branch_warning(off_branch_commits(series, order))
+    warnings += map(str, unreadable)
     look = partial(watch, series, order, rules(root / "asv.conf.json"))
     if not confirming:
         return Survey(order, len(series), look(), warnings)

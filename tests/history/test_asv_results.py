@@ -140,7 +140,10 @@ def test_two_machines_are_two_series(folder):
         (lambda text: "", "not readable as JSON"),
         (lambda text: "[]", "not a file of asv"),
         (lambda text: text.replace('"version": 2', '"version": 3'), "not of version"),
-        (lambda text: text.replace('"env_name"', '"name"'), "lacks env_name"),
+        (
+            lambda text: text.replace('"env_name"', '"name"'),
+            "missing required field `env_name`",
+        ),
         (lambda text: text.replace(A, B), "is of commit bbbbbbbb"),
         (lambda text: text.replace('"cpu-2core"', '"h200"'), "of machine 'h200'"),
         (lambda text: text.replace("[1.5, 2.5]", "[1.5]"), "has not 2 figures"),

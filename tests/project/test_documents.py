@@ -1,13 +1,20 @@
 """The document: strict JSON, replaced atomically, and never silently misread."""
 
+import contextlib
 import json
 import os
+from random import Random
 
+import msgspec
+import numpy as np
 import pytest
 
-from harness.project import documents
+from harness.project import documents, records
 from harness.project.documents import Unreadable
-from harness.project.records import AGREE
+from harness.project.paths import ROOT
+from harness.project.records import AGREE, TIME, AgreeRecord, AgreeSummary, TimeSummary
+from scripts import schema
+from tests import damage
 from tests.histories import git, repository
 
 
@@ -98,3 +105,75 @@ def test_an_interrupt_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         documents.replace_file(target, "new")
     assert (target.read_text(), os.listdir(tmp_path)) == ("old", ["run.json"])
+
+
+@pytest.mark.parametrize("name", damage.FILES)
+def test_each_kind_of_damage_is_one_line_with_the_name_of_the_file(tmp_path, name):
+    make, why = damage.FILES[name]
+    file = tmp_path / "run.json"
+    make(file)
+    try:
+        lines = [f"{file}: {line}" for line in documents.read(file, AGREE).troubles]
+    except Unreadable as error:
+        lines = [str(error)]
+    (line,) = lines
+    assert line.startswith(f"{file}: ")
+    assert why in line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize("kind", records.KINDS, ids=lambda kind: kind.name)
+def test_no_single_field_of_a_document_ends_in_a_traceback(tmp_path, kind):
+    about = {"machine": "m", "date": "2026-11-21T12:00:00+00:00", "cores": 2}
+    row = dict.fromkeys(kind.marks, "a") | dict.fromkeys(("op", "case"), "a")
+    sound = {"schema": 1, "environment": about, "records": [row, row]}
+    sound["summary"] = msgspec.to_builtins(kind.summary())
+    file = tmp_path / "run.json"
+    for seed in range(200):
+        file.write_text(damage.mutant(sound, Random(seed)))
+        with contextlib.suppress(Unreadable):
+            documents.read(file, kind)
+
+
+def test_an_odd_record_costs_itself(tmp_path):
+    """One of three, and one field of the summary; all else is read."""
+    row = {"op": "dot", "case": "64", "backend": "numpy_manual", "device": "cpu"}
+    row |= {"dtype": "float32", "phase": "forward", "seconds": 1.0, "low": 1.0}
+    rows = [{**row, "high": high} for high in (1.0, "high", 2.0)]
+    summary = {"timed": 3, "untimed": "text", "copy_bandwidth": 1e9}
+    file = tmp_path / "time.json"
+    text = {"schema": 1, "environment": {}, "summary": summary, "records": rows}
+    file.write_text(json.dumps(text))
+    read = documents.read(file, TIME)
+    assert [record.high for record in read.records] == [1.0, 2.0]
+    assert (read.summary.timed, read.summary.copy_bandwidth) == (3, 1e9)
+    assert read.summary.untimed == {}
+    assert len(read.troubles) == 2
+    with pytest.raises(Unreadable, match=r"time\.json: 1 of 3 records"):
+        documents.read_whole(file, TIME)
+
+
+def test_half_a_surrogate_pair_is_written_as_what_can_be_read(tmp_path):
+    file = tmp_path / "run.json"
+    summary = TimeSummary(untimed={"dot": "half \ud800 a pair"})
+    documents.write(documents.document([], summary), file)
+    assert documents.read_whole(file, TIME).summary.untimed == {"dot": "half ? a pair"}
+
+
+def test_what_is_read_is_what_was_written(tmp_path):
+    file = tmp_path / "run.json"
+    place = {"op": "dot", "case": "64", "regime": "normal", "backend": "numpy_manual"}
+    place |= {"framework": "numpy", "framework_version": "2", "device": "cpu"}
+    row = AgreeRecord(
+        **place, dtype="float64", tensor="da", verdict="agree", ratio=np.float64(1.5)
+    )
+    written = documents.document([row], AgreeSummary(judged=1))
+    documents.write(written, file)
+    read = documents.read_whole(file, AGREE)
+    assert (read.records, read.summary) == (written.records, written.summary)
+    assert read.environment == written.environment
+
+
+def test_the_page_of_the_schema_is_current():
+    page = (ROOT / "docs" / "schema.md").read_text(encoding="utf-8")
+    assert page == schema.page(), "python scripts/schema.py writes it anew"
