@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import find_namespace_packages, setup
 from setuptools.command.build_py import build_py
 
 OURS = ("harness", "impls", "benchmarks")
@@ -57,12 +57,17 @@ def layout() -> dict[str, object]:
     """
     ours = [f"{name}{end}" for name in OURS for end in ("", ".*")]
     if "editable_wheel" in sys.argv:
-        packages = find_packages(include=["gradwatch", "gradwatch.*", *ours])
+        packages = _folders(["gradwatch", "gradwatch.*", *ours])
         return {"packages": packages, "package_dir": {"": "."}}
-    inner = [f"gradwatch.{name}" for name in find_packages(include=ours)]
-    folders = {f"gradwatch.{name}": name for name in OURS}
-    packages = find_packages(include=["gradwatch", "gradwatch.*"])
-    return {"packages": packages + inner, "package_dir": folders}
+    inner = [f"gradwatch.{name}" for name in _folders(ours)]
+    places = {f"gradwatch.{name}": name for name in OURS}
+    packages = _folders(["gradwatch", "gradwatch.*"])
+    return {"packages": packages + inner, "package_dir": places}
+
+
+def _folders(include: list[str]) -> list[str]:
+    """Packages, and folders of templates in them."""
+    return find_namespace_packages(include=include, exclude=["*.__pycache__"])
 
 
 if __name__ == "__main__":

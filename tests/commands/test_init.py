@@ -1,0 +1,108 @@
+"""What `gradwatch init` writes: whole, about the function named, and over nothing."""
+
+import json
+import sys
+
+import pytest
+
+from gradwatch import judge
+from harness.commands import _starting as starting
+from harness.project.paths import find
+from impls.catalogue import load_op
+
+KERNEL = '''
+class FastSilu:
+    """Of the form of an autograd.Function, without the framework."""
+
+    @staticmethod
+    def forward(ctx, x):
+        """The swish of each element."""
+        s = torch.sigmoid(x)
+        ctx.save_for_backward(x, s)
+        return x * s
+
+def scaled(x, weight, /, eps=1.0):
+    return x * weight * eps
+
+NUMBER = 3
+'''
+
+
+@pytest.fixture
+def theirs(tmp_path, monkeypatch):
+    """A folder with a module of somebody's, imported as a fresh one."""
+    name = f"kernels_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / f"{name}.py").write_text(KERNEL)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return tmp_path, name
+
+
+def test_the_example_is_a_page_that_judges(tmp_path):
+    written = dict(starting.write(starting.example(), tmp_path))
+    assert set(written.values()) == {"written"}
+    op = load_op(str(tmp_path / "gradwatch_ops" / "silu.py"))
+    (dx,) = judge(op, [[1.0, -2.0]], [1.0, 1.0], [[0.927670511, -0.090784246]])
+    assert dx.verdict == "disagree"  # nine digits are too few for float64
+    (dx,) = judge(op, [[0.0, 0.0]], [1.0, 2.0], [[0.5, 1.0]])
+    assert dx.verdict == "agree"
+
+
+def test_the_table_and_the_history_s_settings_can_be_read(tmp_path):
+    dict(starting.write(starting.example(), tmp_path))
+    assert find(tmp_path, {}).ops == ("gradwatch_ops",)
+    assert find(tmp_path, {}).problem == ""
+    conf = json.loads((tmp_path / "asv.conf.json").read_text())
+    assert conf["plugins"] == [".gradwatch.asv_plugin"]
+
+
+def test_nothing_is_overwritten_and_a_second_call_changes_nothing(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'theirs'\n")
+    (tmp_path / "asv.conf.json").write_text("{}")
+    first = dict(starting.write(starting.example(), tmp_path))
+    assert first["asv.conf.json"] == "kept"
+    assert first["pyproject.toml"] == "added to"
+    before = {f: f.read_text() for f in tmp_path.rglob("*") if f.is_file()}
+    assert before[tmp_path / "asv.conf.json"] == "{}"
+    assert before[tmp_path / "pyproject.toml"].startswith(
+        "[project]\nname = 'theirs'\n"
+    )
+    assert set(dict(starting.write(starting.example(), tmp_path)).values()) == {"kept"}
+    assert {f: f.read_text() for f in tmp_path.rglob("*") if f.is_file()} == before
+
+
+def test_a_page_about_a_kernel_takes_its_formula_from_the_kernel_s_text(theirs):
+    root, module = theirs
+    about = starting.subject(f"{module}:FastSilu", root)
+    assert (about.name, about.inputs, about.call) == (
+        "fast_silu",
+        ("x",),
+        "FastSilu.apply",
+    )
+    assert about.measures == f"src/{module}.py"
+    dict(starting.write(about, root))
+    op = load_op(str(root / "gradwatch_ops" / "fast_silu.py"))
+    (dx,) = judge(op, [[0.0]], [1.0], [[0.5]])
+    assert dx.verdict == "agree"
+    (dx,) = judge(op, [[0.0]], [1.0], [[0.25]])
+    assert dx.verdict == "disagree"
+
+
+def test_parameters_with_a_default_are_no_inputs(theirs):
+    root, module = theirs
+    assert starting.subject(f"{module}:scaled", root).inputs == ("x", "weight")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("{}:Missing", "has no Missing"),
+        ("{}:NUMBER", "cannot be called"),
+        ("no_such_module_at_all:f", "cannot be imported"),
+        ("{}", "module:name"),
+    ],
+)
+def test_what_cannot_be_judged_is_one_line(theirs, name, said):
+    root, module = theirs
+    with pytest.raises(starting.NotUsable, match=said):
+        starting.subject(name.format(module), root)
