@@ -1,7 +1,6 @@
 """History: measures commits, records the figures with asv, and finds changes in them.
 
 - measure: `measure`: judges and times the `impls` of one commit
-- batch: the process in which they run
 - asv_environment: asv plug-in: uses the environments that `make` made
 - asv_page: asv plug-in: links asv's pages to the dashboard
 - asv_results: `read`: asv's result files as series of values
