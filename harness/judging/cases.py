@@ -38,6 +38,11 @@ def _large(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Arra
     return 1e3 * _normal(rng, shape, precision)
 
 
+def _huge(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Array:
+    """Around 1e7: integers of float32 are no longer exact; less where it overflows."""
+    return min(1e7, precision.largest / 64) * _normal(rng, shape, precision)
+
+
 def _tiny(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Array:
     return 1e-6 * _normal(rng, shape, precision)
 
@@ -120,6 +125,7 @@ _ALL = (
     Regime("normal"),
     Regime("shifted", _shifted),
     Regime("large", _large),
+    Regime("huge", _huge),
     Regime("tiny", _tiny),
     Regime("mixed", _mixed),
     Regime("ties", _ties),
@@ -128,6 +134,8 @@ _ALL = (
     Regime("subnormal", _subnormal),
     Regime("infnan", _infnan, first_only=True),
     Regime("dy_ones", cotangent="ones"),
+    Regime("dy_zeros", cotangent="zeros"),
+    Regime("dy_large", cotangent="large"),
     Regime("dy_transposed", cotangent_layout="permuted"),
     Regime("dy_expanded", cotangent="ones", cotangent_layout="expanded"),
     Regime("permuted", layout="permuted", axes=2),
@@ -137,6 +145,7 @@ _ALL = (
     # Once: OneFlow dies of many, and what sizes are served is no matter of precision.
     Regime("empty", shapes=layouts.empty, dtypes=("float32",)),
     Regime("single", shapes=layouts.single),
+    Regime("tails", shapes=layouts.tails),
 )
 REGIMES = {regime.name: regime for regime in _ALL}
 
@@ -204,7 +213,7 @@ def trial(
         draw = _normal if regime.first_only and i else regime.values
         values[tensor] = draw(rng, shape, PRECISIONS[dtype])
     cotangents = [
-        None if shape is None else _cotangent(rng, shape, regime.cotangent)
+        None if shape is None else cotangent(rng, shape, regime.cotangent)
         for shape in output_shapes(op, case)
     ]
     return Trial(
@@ -267,9 +276,20 @@ def _into(values: Array, domain: tuple[float, float] | None) -> Array:
     return values * (0.99 * reach / largest) if largest > reach else values
 
 
-def _cotangent(rng: Generator, shape: tuple[int, ...], kind: str) -> Array:
-    """Random and signed unless told: ones hide wrong backwards of softmax and norms."""
-    return np.ones(shape) if kind == "ones" else np.asarray(rng.standard_normal(shape))
+def cotangent(rng: Generator, shape: tuple[int, ...], kind: str) -> Array:
+    """Numbers for a cotangent, in float64.
+
+    random  signed: ones hide wrong backwards of softmax and of the norms
+    ones    as sum().backward() gives
+    zeros   half of the elements are 0, as behind a mask or an unused output
+    large   around 1e3, as with a scaled loss
+    """
+    if kind == "ones":
+        return np.ones(shape)
+    values = np.asarray(rng.standard_normal(shape))
+    if kind == "zeros":
+        return np.where(rng.random(shape) < 0.5, 0.0, values)
+    return np.asarray(1e3 * values) if kind == "large" else values
 
 
 #: How NumPy and Python refuse shapes.

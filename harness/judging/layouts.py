@@ -12,6 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from impls.contract import Case, Op, Shape
 
+#: Just above the block sizes of kernels, which are powers of two.
+TAILS = (1025, 257, 129)
+
 
 def lengths(op: Op, case: Case) -> tuple[int, ...]:
     """The lengths of a case that may vary, in the order in which they appear."""
@@ -51,3 +54,13 @@ def single(op: Op) -> Iterator[Case]:
         if lengths(op, case):
             ones.setdefault(changed.name, changed)
     yield from ones.values()
+
+
+def tails(op: Op) -> Iterator[Case]:
+    """Each length in turn just above a power of two, where a kernel's last block ends.
+
+    Of the case that has most lengths, the last of them longest.
+    """
+    richest = max(op.cases.values(), key=lambda case: len(lengths(op, case)))
+    for length, tail in zip(lengths(op, richest)[::-1], TAILS, strict=False):
+        yield resized(op, richest, {length: tail})

@@ -1,0 +1,90 @@
+"""A check in a process of its own: the caller's code may exit, hang or die there.
+
+    python ... REQUEST ANSWER
+
+reads a request and writes an answer, both JSON, the answer last and at once: where
+there is none, nothing was judged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.check.report import Report
+from harness.project.documents import dumps, replace_file
+
+#: Of the caller's code: neither a verdict nor a mistake of the call.
+REFUSED = "refused"
+
+
+def main(request: str, answer: str) -> None:
+    """Check what the request says; `answer` is the path that is written to."""
+    sys.path.insert(0, os.getcwd())
+    asked = json.loads(Path(request).read_text(encoding="utf-8"))
+    try:
+        told = checked(asked)
+    except Exception as error:  # noqa: BLE001  # a call that cannot be judged, in a line
+        lines = str(error).strip().splitlines() or [""]
+        told = {REFUSED: f"{_kind(error)}{lines[0]}"}
+    replace_file(Path(answer), dumps(told))
+
+
+def _kind(error: Exception) -> str:
+    """The class of an exception, unless it is one that we raise for a wrong call."""
+    from harness.tracing import Untraceable
+    from impls.catalogue import UnknownName
+
+    ours = (UnknownName, Untraceable, ValueError)
+    return "" if isinstance(error, ours) else f"{type(error).__name__}: "
+
+
+def checked(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The report of a request, as the command shows it and as a document."""
+    report = _kernelbench(asked) if asked["kernelbench"] else _named(asked)
+    return {
+        "text": str(report),
+        "document": report.document(),
+        "passes": report.passes,
+        "script": report.repro() if asked["repro"] else "",
+    }
+
+
+def _options(asked: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("device", "compute", "seed")
+    return {name: asked[name] for name in names}
+
+
+def _named(asked: Mapping[str, Any]) -> Report:
+    from harness.check.session import Session
+    from harness.check.targets import target
+
+    reference = target(asked["reference"])
+    candidate = target(asked["candidate"]) if asked["candidate"] else None
+    session = Session(reference, candidate, **_options(asked))
+    return session.run(
+        shapes=asked["shapes"] or None,
+        kwargs=asked["kwargs"],
+        dtypes=asked["dtypes"] or None,
+    )
+
+
+def _kernelbench(asked: Mapping[str, Any]) -> Report:
+    """The problem's own inputs at two seeds: kernels are known that pass but one."""
+    from harness.check.session import Session
+    from harness.check.targets import kernelbench
+
+    problem, solution = map(Path, asked["kernelbench"])
+    pair = kernelbench(problem, solution)
+    session = Session(
+        pair.reference, pair.candidate, source=pair.source, **_options(asked)
+    )
+    seeds = (asked["seed"], asked["seed"] + 1)
+    return session.run(
+        inputs={f"seed {seed}": pair.inputs(seed) for seed in seeds},
+        dtypes=asked["dtypes"] or None,
+    )

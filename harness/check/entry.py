@@ -1,0 +1,77 @@
+"""`check`, the front door."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from harness.check.report import Report
+from impls.contract import Case, Op
+
+Reference = str | Op | Callable[..., Any]
+
+
+def check(
+    reference: str | Op | Callable[..., Any],
+    candidate: Callable[..., Any] | None = None,
+    inputs: Sequence[Any] | None = None,
+    *,
+    shapes: Sequence[str | Sequence[int]] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dtypes: Sequence[str] | None = None,
+    device: str = "cpu",
+    compute: str | None = None,
+    cases: Sequence[Case] | None = None,
+    seed: int = 0,
+) -> Report:
+    """Run a candidate forward and backward, and judge its outputs and gradients.
+
+        check(torch.nn.functional.silu, FastSilu.apply, shapes=[(64, 1000)])
+
+    No tolerance is given: that of each element is derived from the rounding errors the
+    reference's own arithmetic can make (docs/judging.md). What is tried is listed in
+    docs/check.md.
+
+    Args:
+        reference: A PyTorch function or module, an `Op`, or the name of an op page. Its
+            mathematics is the truth; PyTorch's backward is never asked.
+        candidate: Takes the same tensors: a function, `Function.apply`, a module. A
+            module is called with the reference's parameters and buffers; a plain
+            function gets them after the inputs. Left out, PyTorch's own gradient of
+            the reference is judged.
+        inputs: The positional arguments, for numbers of your own. Of tensors of floats
+            those that require a gradient are differentiated, or all where none does.
+        shapes: For numbers made here, one for each input: (64, 1000), "64x1000",
+            "64x1000:bool" for a mask, "64:10" for whole numbers below 10.
+        kwargs: Keyword arguments of both functions, such as {"dim": -1}.
+        dtypes: "float64", "float32", "float16", "bfloat16"; by default that of
+            `inputs`, else float32.
+        device: Where the candidate runs: "cpu", "cuda".
+        compute: Precision of the candidate's intermediate values, where it is not that
+            of the tensors.
+        cases: Several sets of shapes: Case("rows", x=(3, 8), dim=-1); what is no shape
+            is a keyword argument. By default those of the op page.
+        seed: Of all random numbers.
+
+    Returns:
+        A Report. What the candidate does wrong is in it: an exception, a gradient that
+        is None, another shape or dtype are verdicts.
+
+    Raises:
+        ValueError: The call cannot be judged: no inputs, or parameters that do not fit.
+        harness.tracing.Untraceable: The reference cannot be followed; says where, why
+            and the way round.
+        UnknownName: No op page, dtype or device bears that name.
+    """
+    from harness.check.session import (
+        Session,
+    )  # PyTorch is imported here, and not before
+
+    session = Session(reference, candidate, device=device, compute=compute, seed=seed)
+    return session.run(
+        inputs=None if inputs is None else {"given": inputs},
+        shapes=shapes,
+        kwargs=kwargs,
+        dtypes=dtypes,
+        cases=cases,
+    )

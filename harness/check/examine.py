@@ -1,0 +1,264 @@
+"""Trial by trial: the candidate is run, the truth worked out, every tensor judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from harness.check.inputs import Trial
+from harness.check.report import Row
+from harness.check.runs import Graph, Observation, Tensor, observe, same
+from harness.check.subjects import Bound, Call, Function, Subject, array_of, bind
+from harness.judging.reference import Reference
+from harness.judging.verdict import Judgement, judge_tensors
+from impls.contract import Array
+
+#: Inputs of which each is frozen alone: a backward has one branch for each.
+FROZEN = 8
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The reference's own outputs, and what it writes to."""
+
+    outputs: tuple[Tensor, ...]
+    written: frozenset[int]
+
+    @classmethod
+    def of(cls, bound: Bound) -> Expected:
+        """Run the reference forward."""
+        graph = Graph(bound.call, bound.tensors, bound.wanted)
+        return cls(graph.outputs, bound.updated | {*graph.changed_leaves()})
+
+    def cotangents(self, trial: Trial) -> list[Tensor | None]:
+        """One for each output that has a gradient.
+
+        Raises:
+            ValueError: None has.
+        """
+        made = [
+            trial.cotangent(y, i) if y.requires_grad and y.is_floating_point() else None
+            for i, y in enumerate(self.outputs)
+        ]
+        if not any(dy is not None for dy in made):
+            raise ValueError("the reference has no output that can be differentiated")
+        return made
+
+
+def examine(
+    subject: Subject,
+    candidate: Function | None,
+    trials: Iterable[Trial],
+    compute: str | None,
+    notes: list[str],
+) -> Iterator[Row]:
+    """Every judgement on a candidate; the reference itself where there is none.
+
+    Raises:
+        harness.tracing.Untraceable: The engine cannot follow the reference.
+        ValueError: The candidate's parameters are not the reference's.
+    """
+    for trial in trials:
+        yield from examined(subject, candidate, trial, compute, notes)
+
+
+def examined(
+    subject: Subject,
+    candidate: Function | None,
+    trial: Trial,
+    compute: str | None = None,
+    notes: list[str] | None = None,
+) -> list[Row]:
+    """The judgements of one trial, and of one output alone where there are several."""
+    bound = subject.bound(trial)
+    expected = Expected.of(bound)
+    cotangents = expected.cotangents(trial)
+    call = bind(subject.own if candidate is None else candidate, bound)
+    bench = Bench(subject, bound, call, expected, trial, compute)
+    rows = bench.rows(cotangents, "", trial.thorough)
+    if notes is not None and bench.unrepeatable:
+        notes.append(f"{trial.name}: a second run gave other bits")
+    differentiable = [i for i, dy in enumerate(cotangents) if dy is not None]
+    if trial.thorough and len(differentiable) > 1:
+        names = subject.results(bound)
+        for i in differentiable[:FROZEN]:
+            alone = [dy if i == j else None for j, dy in enumerate(cotangents)]
+            rows += bench.rows(alone, f"only {names[i]} used", False)
+    return rows
+
+
+@dataclass
+class Bench:
+    """A candidate at one trial."""
+
+    subject: Subject
+    bound: Bound
+    call: Call
+    expected: Expected
+    trial: Trial
+    compute: str | None
+    unrepeatable: bool = False
+    zero: frozenset[str] = frozenset()
+
+    def rows(
+        self, cotangents: Sequence[Tensor | None], label: str, thorough: bool
+    ) -> list[Row]:
+        """Run and judge; `label` says what is unusual about the cotangents."""
+        judgements = self._judged(cotangents, thorough)
+        return [
+            Row(
+                self.trial.name,
+                self.trial.dtype,
+                judgement,
+                how or label,
+                judgement.tensor in self.zero,
+            )
+            for how, judgement in judgements
+        ]
+
+    def _judged(
+        self, cotangents: Sequence[Tensor | None], thorough: bool
+    ) -> list[tuple[str, Judgement]]:
+        frozen = list(self.frozen()) if thorough else []
+        try:
+            seen = observe(
+                self.call,
+                self.bound.tensors,
+                self.bound.wanted,
+                cotangents,
+                frozen,
+                thorough,
+            )
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
+            return [
+                ("", Judgement("all", "error", message=f"raised {in_short(error)}"))
+            ]
+        self.unrepeatable = thorough and not seen.repeatable
+        arrays = [None if dy is None else array_of(dy) for dy in cotangents]
+        right, unreached = self.subject.truth(
+            self.bound, arrays, self.trial.dtype, self.compute
+        )
+        self.zero = frozenset(_zeros(right))
+        judgements = [("", j) for j in self._faults(seen)]
+        judgements += [("", j) for j in self._numbers(right, seen, unreached)]
+        for how, places, gradients in seen.others:
+            told = self._frozen_names(places) if places else how
+            compared = [None if i in places else g for i, g in enumerate(gradients)]
+            firsts = [None if i in places else g for i, g in enumerate(seen.gradients)]
+            odd = self._differing(right, firsts, compared, unreached)
+            judgements += [(told, judgement) for judgement in odd]
+        return judgements
+
+    def frozen(self) -> Iterator[tuple[int, ...]]:
+        """Sets of tensors that need no gradient for once."""
+        at = [i for i, wanted in enumerate(self.bound.wanted) if wanted]
+        count = len(self.bound.tensors) - len(self.bound.call.state)
+        own = tuple(i for i in at if i >= count)
+        inputs = tuple(i for i in at if i < count)
+        if own and inputs:
+            yield own
+            yield inputs
+        if len(at) > 1:
+            yield from ((i,) for i in at[:FROZEN] if (i,) not in (own, inputs))
+
+    def _frozen_names(self, places: Sequence[int]) -> str:
+        names = [self.bound.names[i] for i in places]
+        few = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        return f"{few} without requires_grad"
+
+    def _faults(self, seen: Observation) -> Iterator[Judgement]:
+        names, results = self.bound.names, self.subject.results(self.bound)
+        known = {
+            "input": names,
+            "gradient": tuple(f"d{name}" for name in names),
+            "output": results,
+            "cotangent": tuple(f"d{name}" for name in results),
+            "saved": ("saved tensors",),
+        }
+        for kind, place, message in seen.faults:
+            if kind == "input" and place in self.expected.written:
+                continue
+            named = known[kind]
+            name = named[place] if place < len(named) else f"{kind} {place}"
+            yield Judgement(name, "malformed", message=f"{name}: {message}")
+        got, wanted = len(seen.outputs), len(self.expected.outputs)
+        if got != wanted:
+            message = f"returned {got} tensors, expected {wanted}"
+            yield Judgement("outputs", "malformed", message=message)
+
+    def _numbers(
+        self, right: Reference, seen: Observation, unreached: Sequence[str]
+    ) -> Iterable[Judgement]:
+        results = self.subject.results(self.bound)
+        tensors: dict[str, tuple[Tensor | None, torch.dtype]] = {}
+        for name, y, like in zip(
+            results, seen.outputs, self.expected.outputs, strict=False
+        ):
+            tensors[name] = (y, like.dtype)
+        tensors |= self._gradients(seen.gradients, unreached)
+        for place, name in enumerate(self.bound.names):
+            if name in right.truths["first"] and name not in tensors:
+                tensors[name] = (seen.leaves[place], self.bound.tensors[place].dtype)
+        return self._judge(right, tensors)
+
+    def _gradients(
+        self, gradients: Sequence[Tensor | None], unreached: Sequence[str]
+    ) -> dict[str, tuple[Tensor | None, torch.dtype]]:
+        named = {}
+        triples = zip(self.bound.names, self.bound.tensors, gradients, strict=True)
+        for (name, like, gradient), wanted in zip(
+            triples, self.bound.wanted, strict=True
+        ):
+            absent = gradient is None and f"d{name}" in unreached
+            if wanted and not absent:
+                named[f"d{name}"] = (gradient, like.dtype)
+        return named
+
+    def _differing(
+        self,
+        right: Reference,
+        firsts: Sequence[Tensor | None],
+        gradients: Sequence[Tensor | None],
+        unreached: Sequence[str],
+    ) -> Iterable[Judgement]:
+        """Judgements on gradients that are not those of the first run."""
+        pairs = zip(self.bound.names, gradients, firsts, strict=True)
+        odd = {f"d{name}" for name, mine, first in pairs if not same(mine, first)}
+        named = self._gradients(gradients, unreached)
+        return self._judge(right, {n: t for n, t in named.items() if n in odd})
+
+    def _judge(
+        self, right: Reference, tensors: Mapping[str, tuple[Tensor | None, torch.dtype]]
+    ) -> Iterable[Judgement]:
+        dtype = self.trial.dtype
+        arrays: dict[str, Array | None] = {}
+        dtypes: dict[str, str] = {}
+        for name, (tensor, like) in tensors.items():
+            arrays[name] = None if tensor is None else array_of(tensor)
+            if tensor is not None:
+                has = str(tensor.dtype).removeprefix("torch.")
+                dtypes[name] = dtype if tensor.dtype == like else has
+        return judge_tensors(right, arrays, dtypes, dtype=dtype)
+
+
+def _zeros(right: Reference) -> Iterator[str]:
+    """Gradients that are zero but for rounding, as of a bias before a batch norm.
+
+    They count as judged where what they may be is at most a hundredth of the largest
+    gradient: a mistake shows as something of the size of the others.
+    """
+    truths = [t for t in right.truths["first"].values() if t.tensor.startswith("d")]
+    sizes = [float(np.max(np.abs(t.value), initial=0.0)) for t in truths]
+    for truth, size in zip(truths, sizes, strict=True):
+        allowed = right.limit * float(np.max(truth.radius, initial=0.0))
+        if 0 < allowed <= 0.01 * max(sizes) and size <= allowed:
+            yield truth.tensor
+
+
+def in_short(error: BaseException) -> str:
+    """An exception in one line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,0 +1,286 @@
+"""The tensors that a candidate is tried on: regimes that break kernels."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from harness.check import shapes
+from harness.check.runs import floating
+from harness.check.shapes import Spec, Specs
+from harness.judging.cases import REGIMES, Regime, cotangent
+from harness.judging.layouts import TAILS
+from harness.judging.rounding import PRECISIONS
+from impls.catalogue import known
+
+Tensor = torch.Tensor
+Admits = Callable[["Trial"], bool]
+
+#: Regimes of which a torch tensor has no form: its strides are never negative.
+FOREIGN = ("negative",)
+#: The caller's own numbers, handed over in these ways.
+HANDED_OVER = (
+    *("normal", "permuted", "sliced", "dy_zeros", "dy_large", "dy_expanded"),
+    *("large", "tiny"),
+)
+#: The caller's numbers times these: an eps or a threshold shows elsewhere than at 1.
+SCALES = {"large": 1e3, "tiny": 1e-3}
+#: Elements up to which each regime gets a run; beyond, those below alone.
+MANY = 2**18
+FEW = ("normal", "dy_zeros")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One call to be judged.
+
+    Attributes:
+        name: Such as "mixed 7x33".
+        dtype: The precision under test.
+        args: What both functions are called with, in the layout of the trial.
+        kwargs: Likewise.
+        regime: Says how cotangents are made and laid out.
+        thorough: Whether everything is run a second time, with other cotangents and
+            with some inputs that need no gradient.
+        as_given: Whether a module keeps its parameters as they are.
+        seed: Of the cotangents and of the parameters.
+        device: Where it runs.
+        cotangents: In place of those of the regime.
+    """
+
+    name: str
+    dtype: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    regime: Regime
+    thorough: bool = False
+    as_given: bool = False
+    seed: Sequence[int] = (0,)
+    device: str = "cpu"
+    cotangents: tuple[Tensor | None, ...] = ()
+
+    def cotangent(self, like: Tensor, place: int) -> Tensor | None:
+        """A cotangent for one output: of the regime, where `cotangents` has none."""
+        if self.cotangents:
+            return self.cotangents[place]
+        rng = np.random.default_rng([*self.seed, 1, place])
+        values = cotangent(rng, tuple(like.shape), self.regime.cotangent)
+        made = torch.from_numpy(values).to(like.dtype).to(like.device)
+        return laid_out(made, self.regime.cotangent_layout)
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """PyTorch's dtype of one of our precisions.
+
+    Raises:
+        UnknownName: There is none.
+    """
+    dtype: torch.dtype = getattr(torch, known("dtype", name, PRECISIONS))
+    return dtype
+
+
+def precision_of(values: Any) -> str:
+    """The narrowest precision among the floats of some arguments; else float32."""
+    names = [
+        str(t.dtype).removeprefix("torch.") for t in tree_leaves(values) if floating(t)
+    ]
+    ours = [name for name in names if name in PRECISIONS]
+    return min(ours, key=lambda n: PRECISIONS[n].digits, default="float32")
+
+
+def laid_out(tensor: Tensor, layout: str) -> Tensor:
+    """The same numbers with other strides; see `harness.workers.arrays.lay_out`."""
+    if tensor.ndim == 0 or layout == "contiguous":
+        return tensor
+    if layout == "permuted":
+        order = tuple(range(tensor.ndim))[::-1]
+        return tensor.permute(order).contiguous().permute(order)
+    if layout == "sliced":
+        between = torch.nan if tensor.is_floating_point() else 0
+        shape = (*tensor.shape[:-1], 2 * tensor.shape[-1])
+        wide = torch.full(shape, between, dtype=tensor.dtype, device=tensor.device)
+        wide[..., ::2] = tensor
+        return wide[..., ::2]
+    constant = (i for i, n in enumerate(tensor.shape) if n > 1 and _constant(tensor, i))
+    for axis in constant:
+        return tensor.narrow(axis, 0, 1).expand(tensor.shape)
+    return tensor
+
+
+def _constant(tensor: Tensor, axis: int) -> bool:
+    return bool((tensor == tensor.narrow(axis, 0, 1)).all())
+
+
+# Trials from shapes ---------------------------------------------------------------
+
+
+def from_shapes(
+    specs: Specs,
+    dtype: str,
+    *,
+    kwargs: Mapping[str, Any],
+    seed: int,
+    device: str,
+    pinned: Sequence[int],
+    admits: Admits,
+    notes: list[str],
+) -> Iterator[Trial]:
+    """The shapes as given, other sizes, and every regime at a small size.
+
+    Args:
+        specs: One for each input.
+        dtype: The precision under test.
+        kwargs: Arguments beside the inputs.
+        seed: Of all numbers.
+        device: Where the tensors lie.
+        pinned: Lengths that cannot vary: a module's own.
+        admits: Whether the reference takes some inputs.
+        notes: Gets a line for what is left out.
+    """
+    known("dtype", dtype, PRECISIONS)
+    maker = _Maker(dtype, dict(kwargs), seed, device)
+    yield maker.trial("normal", specs, thorough=True, as_given=True)
+    sizes = Sizes(specs, pinned, lambda s: admits(maker.trial("normal", s)))
+    if sizes.small is None:
+        notes.append(
+            f"sizes not varied: the reference takes only {shapes.named(specs)}"
+        )
+    small = sizes.small or specs
+    for regime in REGIMES.values():
+        if regime.name in FOREIGN or dtype not in (*regime.dtypes, dtype):
+            continue
+        axes = max((len(s.shape) for s in small if s.kind == "float"), default=0)
+        if axes >= regime.axes:
+            for at in sizes.of(regime.name, small):
+                yield maker.trial(regime.name, at, thorough=regime.name == "normal")
+
+
+class Sizes:
+    """Other sizes than the given ones, as far as the reference takes them."""
+
+    def __init__(
+        self, specs: Specs, pinned: Sequence[int], admits: Callable[[Specs], bool]
+    ) -> None:
+        self.admits = admits
+        free = shapes.lengths(specs, pinned)
+        self.ways = list(shapes.tails(specs, pinned)) if free else []
+        self.ones = shapes.resized(specs, dict.fromkeys(free, 1))
+        self.none = shapes.resized(specs, dict.fromkeys(free[-1:], 0))
+        tried = [shapes.smaller(specs, pinned)] if free else []
+        if specs[0].shape:
+            tried += [shapes.rows_varied(specs, n) for n in shapes.SMALL[1:2]]
+            self.ways += [shapes.rows_varied(specs, n) for n in TAILS[-1:]]
+        self.small = next((s for s in tried if admits(s)), None)
+
+    def of(self, regime: str, small: Specs) -> list[Specs]:
+        """The sizes that a regime is run at."""
+        special = {"tails": self.ways, "single": [self.ones], "empty": [self.none]}
+        if regime not in special:
+            return [small]
+        fit = [specs for specs in special[regime] if self.admits(specs)]
+        return list(dict.fromkeys(fit))
+
+
+@dataclass
+class _Maker:
+    dtype: str
+    kwargs: dict[str, Any]
+    seed: int
+    device: str
+
+    def trial(
+        self,
+        regime_name: str,
+        specs: Specs,
+        thorough: bool = False,
+        as_given: bool = False,
+    ) -> Trial:
+        regime = REGIMES[regime_name]
+        name = f"{regime_name} {shapes.named(specs)}"
+        seed = (self.seed, zlib.crc32(f"{name} {self.dtype}".encode()))
+        rng = np.random.default_rng(seed)
+        floats = [i for i, spec in enumerate(specs) if spec.kind == "float"]
+        args = tuple(
+            self._made(rng, spec, regime, regime.first_only and i != floats[0])
+            for i, spec in enumerate(specs)
+        )
+        return Trial(
+            name,
+            self.dtype,
+            args,
+            self.kwargs,
+            regime,
+            thorough,
+            as_given,
+            seed,
+            self.device,
+        )
+
+    def _made(
+        self, rng: np.random.Generator, spec: Spec, regime: Regime, plain: bool
+    ) -> Tensor:
+        if spec.kind == "bool":
+            made = torch.from_numpy(_mask(rng, spec.shape, regime.name))
+        elif spec.kind == "int":
+            made = torch.from_numpy(rng.integers(0, max(spec.below, 1), spec.shape))
+        else:
+            draw = REGIMES["normal"].values if plain else regime.values
+            values = np.asarray(draw(rng, spec.shape, PRECISIONS[self.dtype]))
+            made = torch.from_numpy(values).to(torch_dtype(self.dtype))
+        return laid_out(made.to(self.device), regime.layout)
+
+
+def _mask(rng: np.random.Generator, shape: tuple[int, ...], regime: str) -> Any:
+    """Three quarters true; in constant rows all or none is."""
+    if regime == "constant" and shape:
+        rows = rng.random(shape[:-1]) < 0.5
+        return np.broadcast_to(rows[..., None], shape).copy()
+    return np.asarray(rng.random(shape) < 0.75)
+
+
+# Trials from the caller's own inputs ------------------------------------------------
+
+
+def from_inputs(
+    args: Sequence[Any],
+    dtype: str,
+    *,
+    kwargs: Mapping[str, Any],
+    seed: int,
+    device: str,
+    label: str = "given",
+) -> Iterator[Trial]:
+    """The caller's numbers as they are, in several layouts, with several cotangents."""
+    place = torch_dtype(dtype)
+
+    def held(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        moved = value.detach().to(device)
+        cast = moved.to(place) if moved.is_floating_point() else moved
+        return cast.requires_grad_(value.requires_grad)
+
+    args, kwargs = tree_map(held, tuple(args)), tree_map(held, dict(kwargs))
+    size = sum(t.numel() for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor))
+    for name in HANDED_OVER if size <= MANY else FEW:
+        regime = REGIMES[name]
+        laid = tree_map(lambda v, r=regime: _relaid(v, r), args)
+        told = label if name == "normal" else f"{label}, {name}"
+        seeds = (seed, zlib.crc32(f"{told} {dtype}".encode()))
+        plain = name == "normal"
+        yield Trial(told, dtype, laid, kwargs, regime, plain, plain, seeds, device)
+
+
+def _relaid(value: Any, regime: Regime) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    held = value.detach()
+    if regime.name in SCALES and held.is_floating_point():
+        held = held * SCALES[regime.name]
+    return laid_out(held, regime.layout).requires_grad_(value.requires_grad)

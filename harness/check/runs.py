@@ -1,0 +1,199 @@
+"""Forward and backward of one function, in the ways in which kernels are caught.
+
+Nothing is judged here. The module needs PyTorch alone, and the script of a finding
+holds its text (`harness.check.script`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+Tensor = torch.Tensor
+Function = Callable[..., Sequence[Tensor]]
+
+
+def replica(tensor: Tensor) -> Tensor:
+    """A copy in memory of its own, with the same strides (0 included) and gaps."""
+    whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    whole.set_(tensor.detach().untyped_storage())
+    shape, strides, start = tensor.shape, tensor.stride(), tensor.storage_offset()
+    return whole.clone().as_strided(shape, strides, start)
+
+
+def rolled(tensor: Tensor) -> Tensor:
+    """The same numbers in other places; integers and booleans stay where they are."""
+    if not tensor.is_floating_point() or tensor.numel() < 2:
+        return tensor
+    return tensor.detach().roll(1 + tensor.numel() // 3)
+
+
+def same(a: Tensor | None, b: Tensor | None) -> bool:
+    """Whether two tensors are equal, NaN being as good as another NaN."""
+    if a is None or b is None:
+        return a is b
+    a, b = a.detach(), b.detach()
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return torch.equal(a, b) or bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+class Graph:
+    """One forward pass, alive: its leaves, its outputs, and what they were."""
+
+    def __init__(
+        self, function: Function, tensors: Sequence[Tensor], wanted: Sequence[bool]
+    ) -> None:
+        self.tensors, self.wanted = tensors, wanted
+        self.leaves = [replica(tensor) for tensor in tensors]
+        for leaf, w in zip(self.leaves, wanted, strict=True):
+            leaf.requires_grad_(w)
+        self.outputs = tuple(function(*self.leaves))
+        self.first_outputs = [y.detach().clone() for y in self.outputs]
+
+    def backward(self, cotangents: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """The gradient of each tensor; None where there is none or none is wanted."""
+        pairs = [
+            (y, dy)
+            for y, dy in zip(self.outputs, cotangents, strict=False)
+            if dy is not None and y.requires_grad
+        ]
+        at = [i for i, w in enumerate(self.wanted) if w]
+        gradients: list[Tensor | None] = [None] * len(self.leaves)
+        if pairs and at:
+            found = torch.autograd.grad(
+                [y for y, _ in pairs],
+                [self.leaves[i] for i in at],
+                [dy for _, dy in pairs],
+                retain_graph=True,
+                allow_unused=True,
+            )
+            for i, gradient in zip(at, found, strict=True):
+                gradients[i] = gradient
+        return gradients
+
+    def changed_leaves(self) -> list[int]:
+        """Which tensors the function wrote to."""
+        pairs = enumerate(zip(self.leaves, self.tensors, strict=True))
+        return [i for i, (leaf, given) in pairs if not same(leaf, given)]
+
+
+@dataclass
+class Observation:
+    """What a function did.
+
+    `outputs` and `gradients` are copies, made while another graph was alive; `leaves`
+    are what it was called with, afterwards. `others` are gradients that have to be the
+    same: how they were got, which tensors were frozen, and what came out. `faults` are
+    ("input" or "output" or ..., its place, what went wrong); `repeatable` says whether
+    a second run gave the same bits.
+    """
+
+    outputs: list[Tensor]
+    gradients: list[Tensor | None]
+    leaves: list[Tensor]
+    others: list[tuple[str, tuple[int, ...], list[Tensor | None]]] = field(
+        default_factory=list
+    )
+    faults: list[tuple[str, int, str]] = field(default_factory=list)
+    repeatable: bool = True
+
+
+def copies(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Copies that later calls cannot reach."""
+    return [None if t is None else t.detach().clone() for t in tensors]
+
+
+def observe(
+    function: Function,
+    tensors: Sequence[Tensor],
+    wanted: Sequence[bool],
+    cotangents: Sequence[Tensor | None],
+    frozen: Sequence[tuple[int, ...]] = (),
+    thorough: bool = True,
+) -> Observation:
+    """Run a function forward and backward, with a second graph alive beside it.
+
+    Args:
+        function: Takes the tensors, returns a sequence of tensors.
+        tensors: What it is called with; copies are made.
+        wanted: Which of them need a gradient.
+        cotangents: One for each output; None where it is not differentiated.
+        frozen: Sets of tensors that need no gradient in a run more.
+        thorough: Also sweep the first graph again with another cotangent, and run
+            everything a second time.
+    """
+    first = Graph(function, tensors, wanted)
+    other = Graph(function, [rolled(t) for t in tensors], wanted)
+    given = [None if dy is None else replica(dy) for dy in cotangents]
+    gradients = first.backward(given)
+    seen = Observation(first.first_outputs, copies(gradients), first.leaves)
+    other.backward([None if dy is None else rolled(dy) for dy in cotangents])
+    seen.faults += _overwritten(first, gradients, seen.gradients)
+    seen.faults += _mutated(first, cotangents, given)
+    if thorough:
+        seen.others += _again(first, cotangents, seen)
+        fresh = Graph(function, tensors, wanted)
+        anew = fresh.backward(
+            [None if dy is None else replica(dy) for dy in cotangents]
+        )
+        seen.repeatable = all(map(same, anew, seen.gradients)) and all(
+            map(same, fresh.first_outputs, seen.outputs)
+        )
+        seen.others.append(("no other graph alive", (), copies(anew)))
+    for places in frozen:
+        part = [w and i not in places for i, w in enumerate(wanted)]
+        graph = Graph(function, tensors, part)
+        seen.others.append(("frozen", places, copies(graph.backward(cotangents))))
+    return seen
+
+
+def _overwritten(
+    first: Graph, gradients: Sequence[Tensor | None], kept: Sequence[Tensor | None]
+) -> Iterator[tuple[str, int, str]]:
+    """What was handed out, and is another after the function has been called again."""
+    again = "changed when the function was called again: its memory is used twice"
+    for i, (y, before) in enumerate(
+        zip(first.outputs, first.first_outputs, strict=True)
+    ):
+        if not same(y, before):
+            yield "output", i, again
+    for i, (gradient, copy) in enumerate(zip(gradients, kept, strict=True)):
+        if not same(gradient, copy):
+            yield "gradient", i, again
+
+
+def _mutated(
+    first: Graph, cotangents: Sequence[Tensor | None], given: Sequence[Tensor | None]
+) -> Iterator[tuple[str, int, str]]:
+    """What belongs to the caller, and was written to."""
+    for i in first.changed_leaves():
+        yield "input", i, "overwritten by the forward or the backward pass"
+    for i, (before, after) in enumerate(zip(cotangents, given, strict=True)):
+        if not same(before, after):
+            yield "cotangent", i, "overwritten by the backward pass"
+
+
+def _again(
+    first: Graph, cotangents: Sequence[Tensor | None], seen: Observation
+) -> list[tuple[str, tuple[int, ...], list[Tensor | None]]]:
+    """Gradients of a second sweep, its cotangent -1/2 times the first, scaled back.
+
+    A gradient is linear in its cotangent, and a factor of two rounds nothing.
+    """
+    try:
+        halved = first.backward([None if dy is None else -dy / 2 for dy in cotangents])
+    except RuntimeError as error:
+        if "inplace operation" in str(error):  # PyTorch counts writes to what it saved
+            seen.faults.append(("saved", 0, "overwritten before the second backward"))
+        return []  # else: not every graph can be swept twice
+    doubled = [None if g is None else g.detach() * -2 for g in halved]
+    return [("second backward", (), doubled)]
+
+
+def floating(value: Any) -> bool:
+    """Whether a value is a tensor of floats."""
+    return isinstance(value, Tensor) and value.is_floating_point()

@@ -1,0 +1,243 @@
+"""A failure as a script that needs PyTorch and NumPy alone."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_map
+
+from harness.check import runs
+from harness.check.examine import Bench, Expected
+from harness.check.inputs import Trial
+from harness.check.origin import origin
+from harness.check.report import Row
+from harness.check.runs import Tensor
+from harness.check.shrink import shrunk
+from harness.check.subjects import Bound, Function, Subject, array_of, bind
+from harness.judging.reference import Truth
+
+IMPORTS = """\
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+from torch.utils._pytree import tree_leaves"""
+
+TEMPLATE = '''\
+"""{headline}
+
+{story}
+
+Needs PyTorch, NumPy and the candidate. Exits 1 while it is wrong, 0 when it is right.
+"""
+
+{runs}
+
+# The candidate --------------------------------------------------------------------
+
+{origin}
+
+
+def function(*t):
+    out = {call}
+    return [v for v in tree_leaves(out) if isinstance(v, torch.Tensor)]
+
+
+# Its inputs, and the right answers ------------------------------------------------
+
+names = {names}
+results = {results}
+tensors = [
+{tensors}]
+wanted = {wanted}
+cotangents = [
+{cotangents}]
+# For each way of breaking ties: the exact value, and how far rounding may lead from it.
+answers = [
+{answers}]
+
+
+def wrong(named, right):
+    """Tensors that are not what they must be, and how far off the worst element is."""
+    for name, (exact, allowed) in right.items():
+        if name not in named:
+            continue
+        if named[name] is None:
+            yield name, "is None"
+            continue
+        got = named[name].detach().double().cpu().numpy()
+        if got.shape != exact.shape:
+            yield name, f"has shape {{got.shape}}, expected {{exact.shape}}"
+            continue
+        judged = np.isfinite(exact) & np.isfinite(allowed)
+        error = np.where(judged, np.abs(got - exact), 0.0)
+        if not np.all(error <= np.where(judged, allowed, 0.0)):
+            bad = int(np.argmax(np.where(np.isnan(error), np.inf, error - allowed)))
+            yield name, (
+                f"element {{bad}}: got {{got.flat[bad]:.9g}}, expected"
+                f" {{exact.flat[bad]:.9g}}, allowed error {{allowed.flat[bad]:.3g}}"
+            )
+
+
+def told(seen):
+    for kind, place, message in seen.faults:
+        yield f"{{kind}} {{place}}", message
+    runs = [("", (), seen.gradients), *seen.others]
+    for how, frozen, gradients in runs:
+        named = {{
+            f"d{{n}}": g
+            for i, (n, w, g) in enumerate(zip(names, wanted, gradients, strict=True))
+            if w and i not in frozen
+        }}
+        if not how:
+            named.update(zip(results, seen.outputs, strict=False))
+        ways = [list(wrong(named, right)) for right in answers]
+        for name, what in min(ways, key=len):
+            label = "frozen: " + ", ".join(names[i] for i in frozen) if frozen else how
+            yield name, f"{{what}} {{f'({{label}})' if label else ''}}"
+
+
+try:
+    seen = observe(function, tensors, wanted, cotangents, {frozen}, {thorough})
+    failures = list(told(seen))
+except Exception as error:
+    failures = [("the candidate", f"raised {{type(error).__name__}}: {{error}}")]
+for name, what in failures:
+    print(f"{{name}}: {{what}}")
+print("wrong" if failures else "right")
+sys.exit(1 if failures else 0)
+'''
+
+
+def script(
+    subject: Subject,
+    candidate: Function | None,
+    trials: Sequence[Trial],
+    rows: Sequence[Row],
+    source: str = "",
+) -> str:
+    """The text of the script for the first failure, as small as it gets.
+
+    Args:
+        subject: The reference.
+        candidate: None for the reference itself.
+        trials: Those of the check.
+        rows: Their judgements, one of which fails.
+        source: Lines that define `candidate`, where it is known how it was loaded.
+    """
+    row = next(row for row in rows if not row.judgement.passes)
+    trial = next(t for t in trials if (t.dtype, t.name) == (row.dtype, row.trial))
+    trial, row = shrunk(subject, candidate, trial, row)
+    bound = subject.bound(trial)
+    expected = Expected.of(bound)
+    call = bind(subject.own if candidate is None else candidate, bound)
+    bench = Bench(subject, bound, call, expected, trial, None)
+    cotangents = expected.cotangents(trial)
+    arrays = [None if dy is None else array_of(dy) for dy in cotangents]
+    right, _ = subject.truth(bound, arrays, trial.dtype)
+    return TEMPLATE.format(
+        headline=f"Reproduces: {row.where}, {row.dtype}.",
+        story=row.judgement.message.replace("\\", "\\\\"),
+        runs=_without_preamble(inspect.getsource(runs)),
+        origin=source or origin(call.function),
+        call=_call(call, bound),
+        names=list(bound.names),
+        results=list(subject.results(bound)),
+        tensors="".join(f"    {_tensor(t)},  # {n}\n" for n, t in _named(bound)),
+        wanted=list(bound.wanted),
+        cotangents="".join(f"    {_tensor(dy)},\n" for dy in cotangents),
+        answers="".join(
+            _answer(truths, right.limit) for truths in right.truths.values()
+        ),
+        frozen=list(bench.frozen()) if trial.thorough else [],
+        thorough=trial.thorough,
+    )
+
+
+def _without_preamble(source: str) -> str:
+    """The module with the imports that a script needs, and no docstring."""
+    body = source.partition("\nfrom __future__ import annotations\n")[2]
+    return f"{IMPORTS}\n{body.strip()}\n"
+
+
+def _named(bound: Bound) -> list[tuple[str, Tensor]]:
+    return list(zip(bound.names, bound.tensors, strict=True))
+
+
+def _call(call: Any, bound: Bound) -> str:
+    """The call as an expression of the tensors t[0], t[1], ..."""
+    places = iter(range(len(bound.tensors)))
+
+    def shown(value: Any) -> Any:
+        return _Verbatim(
+            f"t[{next(places)}]" if isinstance(value, Tensor) else repr(value)
+        )
+
+    args, kwargs = tree_map(shown, (call.args, dict(call.kwargs)))
+    state = [f"t[{i}]" for i in places]
+    if isinstance(call.function, torch.nn.Module):
+        named = ", ".join(f"{n!r}: {t}" for n, t in zip(call.state, state, strict=True))
+        return (
+            f"torch.func.functional_call(candidate, {{{named}}}, {args!r}, {kwargs!r})"
+        )
+    given = [repr(a) for a in args] + state + [f"{k}={v!r}" for k, v in kwargs.items()]
+    return f"candidate({', '.join(given)})"
+
+
+class _Verbatim(str):
+    """Code that stands for itself in a container's repr."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _tensor(tensor: Tensor | None) -> str:
+    """An expression that makes the tensor again, strides included."""
+    if tensor is None:
+        return "None"
+    whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    whole.set_(tensor.detach().untyped_storage())
+    plain = tensor.is_contiguous() and whole.numel() == tensor.numel()
+    values = array_of(tensor.reshape(-1) if plain else whole).tolist()
+    shape = tuple(tensor.shape)
+    if plain and len(set(values)) == 1:
+        made = f"torch.full({shape}, {_numbers(values)}, dtype={tensor.dtype})"
+    else:
+        made = f"torch.tensor({list(values)!r}, dtype={tensor.dtype})"
+        made = made.replace("nan", "np.nan").replace("inf", "np.inf")
+        if not plain:
+            made += (
+                f".as_strided({shape}, {tensor.stride()}, {tensor.storage_offset()})"
+            )
+        elif tensor.ndim != 1:
+            made += f".reshape({shape})"
+    return made if tensor.device.type == "cpu" else f'{made}.to("{tensor.device}")'
+
+
+def _numbers(values: Sequence[Any]) -> str:
+    """As a list; as one number where all are equal."""
+    text = repr(values[0] if len(set(values)) == 1 else list(values))
+    return text.replace("nan", "np.nan").replace("inf", "np.inf")
+
+
+def _answer(truths: Mapping[str, Truth], limit: float) -> str:
+    lines = "".join(
+        f"        {name!r}: ({_array(t.value)}, {_array(limit * t.radius)}),\n"
+        for name, t in truths.items()
+    )
+    return f"    {{\n{lines}    }},\n"
+
+
+def _array(values: Any) -> str:
+    array = np.asarray(values, np.float64)
+    numbers = array.ravel().tolist()
+    if len(set(numbers)) == 1:
+        return f"np.full({array.shape}, {_numbers(numbers)})"
+    return f"np.array({_numbers(numbers)}).reshape({array.shape})"

@@ -1,0 +1,157 @@
+"""One check: trials from what the caller gave, their judgements, the report."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from harness.check import inputs as made
+from harness.check.examine import examine
+from harness.check.inputs import Trial
+from harness.check.report import Report, Row
+from harness.check.shapes import Specs, parsed
+from harness.check.subjects import OpSubject, Subject, name_of, subject_of
+from impls.catalogue import known
+from impls.contract import Case
+
+
+@dataclass
+class Session:
+    """A reference and a candidate on a device."""
+
+    reference: Any
+    candidate: Callable[..., Any] | None
+    device: str = "cpu"
+    compute: str | None = None
+    seed: int = 0
+    source: str = ""  # lines that define `candidate` in a script
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.subject: Subject = subject_of(self.reference)
+        known("device", self.device.partition(":")[0], ("cpu", "cuda"))
+        if self.candidate is not None and not callable(self.candidate):
+            raise TypeError(f"the candidate cannot be called: {self.candidate!r}")
+
+    def run(
+        self,
+        *,
+        inputs: Mapping[str, Sequence[Any]] | None = None,
+        shapes: Sequence[str | Sequence[int]] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        dtypes: Sequence[str] | None = None,
+        cases: Sequence[Case] | None = None,
+    ) -> Report:
+        """All trials in all precisions; `inputs` holds argument lists by name."""
+        started = time.monotonic()
+        with _one_thread():
+            trials = [
+                trial
+                for dtype in dtypes or [made.precision_of((inputs or {}, kwargs or {}))]
+                for trial in self._trials(dtype, inputs, shapes, kwargs or {}, cases)
+            ]
+            rows = tuple(
+                examine(self.subject, self.candidate, trials, self.compute, self.notes)
+            )
+        report = Report(
+            self.subject.name,
+            self._candidate_name(),
+            self.device,
+            rows,
+            tuple(dict.fromkeys(self.notes)),
+            time.monotonic() - started,
+            lambda: self._script(trials, rows),
+        )
+        return report
+
+    def _candidate_name(self) -> str:
+        return (
+            "PyTorch's gradient" if self.candidate is None else name_of(self.candidate)
+        )
+
+    def _trials(
+        self,
+        dtype: str,
+        inputs: Mapping[str, Sequence[Any]] | None,
+        shapes: Sequence[str | Sequence[int]] | None,
+        kwargs: Mapping[str, Any],
+        cases: Sequence[Case] | None,
+    ) -> Iterator[Trial]:
+        if inputs is not None:
+            for label, args in inputs.items():
+                yield from made.from_inputs(
+                    args,
+                    dtype,
+                    kwargs=kwargs,
+                    seed=self.seed,
+                    device=self.device,
+                    label=label,
+                )
+            return
+        for specs, extra in self._specs(shapes, cases):
+            yield from made.from_shapes(
+                specs,
+                dtype,
+                kwargs={**kwargs, **extra},
+                seed=self.seed,
+                device=self.device,
+                pinned=self.subject.lengths,
+                admits=lambda trial: admits(self.subject, trial),
+                notes=self.notes,
+            )
+
+    def _specs(
+        self, shapes: Sequence[str | Sequence[int]] | None, cases: Sequence[Case] | None
+    ) -> Iterator[tuple[Specs, dict[str, Any]]]:
+        if shapes is not None:
+            yield tuple(parsed(shape) for shape in shapes), {}
+            return
+        op = self.subject.op if isinstance(self.subject, OpSubject) else None
+        listed = cases if cases is not None else op.cases.values() if op else ()
+        for case in listed:
+            fields = case.fields.items()
+            is_input = {n: n in op.inputs if op else _is_shape(v) for n, v in fields}
+            if op is None or not op.aliases(case):
+                specs = tuple(parsed(v) for n, v in fields if is_input[n])
+                yield specs, {n: v for n, v in fields if not is_input[n]}
+        if not listed:
+            raise ValueError("nothing to run on: give inputs, shapes or cases")
+
+    def _script(self, trials: Sequence[Trial], rows: Sequence[Row]) -> str:
+        from harness.check.script import script
+
+        with _one_thread():
+            return script(self.subject, self.candidate, trials, rows, self.source)
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Small tensors lose by threads: on a busy machine a softmax of 200 took 15 ms."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _is_shape(value: Any) -> bool:
+    if isinstance(value, str):
+        return True
+    return isinstance(value, tuple) and all(isinstance(n, int) for n in value)
+
+
+def admits(subject: Subject, trial: Trial) -> bool:
+    """Whether the reference takes these inputs; it raises what it likes where not."""
+    try:
+        bound = subject.bound(trial)
+        with torch.no_grad():
+            bound.call(*bound.tensors)
+    except Exception:  # noqa: BLE001  # every library refuses shapes in its own way
+        return False
+    return True

@@ -1,0 +1,105 @@
+"""Shapes of inputs as a caller writes them, and other sizes of the same kind.
+
+A shape is (64, 1000) or "64x1000"; "64x1000:bool" is a mask, "32:10" whole numbers
+below 10. Lengths that are equal vary together: that 1000 stands in x=(64, 1000) and in
+weight=(1000,) is the rule that the shapes obey. Whether the reference takes the varied
+shapes is for the reference to say.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from harness.judging.layouts import TAILS
+
+#: Lengths of the small trials: different, odd, one of them above 32 (a warp).
+SMALL = (33, 7, 5, 3)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An input to be made: of floats, "bool", or whole numbers below `below`."""
+
+    shape: tuple[int, ...]
+    kind: str = "float"
+    below: int = 0
+
+    def __str__(self) -> str:
+        return "x".join(map(str, self.shape)) or "scalar"
+
+
+Specs = tuple[Spec, ...]
+
+
+def parsed(shape: str | Sequence[int]) -> Spec:
+    """A shape as the caller wrote it.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not isinstance(shape, str):
+        return Spec(tuple(int(n) for n in shape))
+    lengths, _, kind = shape.partition(":")
+    try:
+        size = tuple(int(n) for n in lengths.split("x")) if lengths else ()
+        if min(size, default=0) < 0:
+            raise ValueError
+        if kind in ("", "float", "bool"):
+            return Spec(size, kind or "float")
+        return Spec(size, "int", int(kind))
+    except ValueError:
+        raise ValueError(
+            f"no shape {shape!r}; write 64x1000, 64x1000:bool for a mask, or 32:10 for"
+            " whole numbers below 10"
+        ) from None
+
+
+def named(specs: Specs) -> str:
+    """Such as 64x1000-1000."""
+    return "-".join(map(str, specs))
+
+
+def lengths(specs: Specs, pinned: Sequence[int] = ()) -> tuple[int, ...]:
+    """The lengths that may vary, longest first; 1 is there to be broadcast."""
+    everywhere = {n for spec in specs for n in spec.shape}
+    return tuple(sorted(everywhere - {1, *pinned}, reverse=True))
+
+
+def resized(specs: Specs, change: Mapping[int, int]) -> Specs:
+    """The same inputs with some lengths changed."""
+    return tuple(
+        replace(spec, shape=tuple(change.get(n, n) for n in spec.shape))
+        for spec in specs
+    )
+
+
+def smaller(specs: Specs, pinned: Sequence[int] = ()) -> Specs:
+    """Few elements, in which a wrong value stands out; short lengths stay."""
+    return resized(specs, _shortened(lengths(specs, pinned), SMALL))
+
+
+def tails(specs: Specs, pinned: Sequence[int] = ()) -> Iterator[Specs]:
+    """Each length in turn just above a power of two, beside small ones."""
+    free = lengths(specs, pinned)
+    base = _shortened(free, SMALL[1:])
+    for n, tail in zip(free, TAILS, strict=False):
+        yield resized(specs, {**base, n: tail})
+    if len(free) == 1:
+        yield resized(specs, {free[0]: TAILS[-1]})
+
+
+def _shortened(free: Sequence[int], to: Sequence[int]) -> dict[int, int]:
+    """The longest to the first of `to`, and so on; all further ones to its last."""
+    short = itertools.chain(to, itertools.repeat(to[-1]))
+    return {n: min(n, s) for n, s in zip(free, short, strict=False)}
+
+
+def rows_varied(specs: Specs, length: int) -> Specs:
+    """Another first length, where lengths cannot be told apart by their values."""
+    first = specs[0].shape[:1]
+    return tuple(
+        replace(s, shape=(length, *s.shape[1:])) if s.shape[:1] == first else s
+        for s in specs
+    )

@@ -1,0 +1,122 @@
+"""The smallest input at which a candidate still fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from harness.check.examine import examined
+from harness.check.inputs import Trial
+from harness.check.report import Row
+from harness.check.runs import Tensor, floating
+from harness.check.subjects import Function, Subject
+from harness.judging.cases import REGIMES
+
+SECONDS = 10.0  # a person waits for the script: dozens of steps of a tenth of a second
+
+
+def shrunk(
+    subject: Subject, candidate: Function | None, trial: Trial, row: Row
+) -> tuple[Trial, Row]:
+    """A trial with fewer elements and plainer numbers, and what fails there.
+
+    The same tensor has to fail with the same verdict.
+    """
+
+    def failing(attempt: Trial) -> Row | None:
+        try:
+            rows = examined(subject, candidate, attempt)
+        except Exception:  # noqa: BLE001  # the reference takes no such input
+            return None
+        wanted = (row.judgement.tensor, row.judgement.verdict)
+        return next(
+            (r for r in rows if (r.judgement.tensor, r.judgement.verdict) == wanted),
+            None,
+        )
+
+    end = time.monotonic() + SECONDS
+    best = trial, row
+    for steps in (_shorter, _plainer):
+        best = _descend(best, steps, failing, end)
+    return best
+
+
+def _descend(
+    best: tuple[Trial, Row],
+    steps: Callable[[Trial], Iterator[Trial]],
+    failing: Callable[[Trial], Row | None],
+    end: float,
+) -> tuple[Trial, Row]:
+    """Take the first step that still fails, as long as there is one."""
+    moved = True
+    while moved:
+        moved = False
+        for attempt in steps(best[0]):
+            if time.monotonic() > end:
+                return best
+            found = failing(attempt)
+            if found is not None:
+                best, moved = (attempt, found), True
+                break
+    return best
+
+
+def _shorter(trial: Trial) -> Iterator[Trial]:
+    """Every length cut to 1, to about a half, by one; equal lengths together."""
+    leaves = [v for v in tree_leaves(trial.args) if isinstance(v, Tensor)]
+    lengths = sorted({n for t in leaves for n in t.shape if n > 1}, reverse=True)
+    for length in lengths:
+        for shorter in {1: 0, length // 2: 0, length // 2 + 1: 0, length - 1: 0}:
+            if shorter >= length:
+                continue
+            cut = tree_map(lambda v, n=length, m=shorter: _cut(v, n, m), trial.args)
+            yield replace(trial, args=cut)
+
+
+def _cut(value: Any, length: int, shorter: int) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    marked = value.requires_grad
+    value = value.detach()
+    for axis, n in enumerate(value.shape):
+        if n == length:
+            value = value.narrow(axis, 0, shorter)
+    return value.clone().requires_grad_(marked)
+
+
+def _plainer(trial: Trial) -> Iterator[Trial]:
+    """A cotangent of ones; each input in turn all ones, or of one or two digits."""
+    if trial.regime.cotangent != "ones":
+        yield replace(trial, regime=REGIMES["dy_ones"])
+    leaves = tree_leaves(trial.args)
+    for place, value in enumerate(leaves):
+        if floating(value):
+            for plainer in (
+                torch.ones_like(value),
+                _digits(value, 1),
+                _digits(value, 2),
+            ):
+                if not torch.equal(plainer, value.detach()):
+                    yield replace(trial, args=_with(trial.args, place, plainer))
+
+
+def _digits(value: Tensor, count: int) -> Tensor:
+    """To so many significant digits."""
+    exponent = value.detach().abs().clamp_min(1e-30).log10().floor()
+    unit = 10.0 ** (exponent.double() - count + 1)
+    return ((value.detach().double() / unit).round() * unit).to(value.dtype)
+
+
+def _with(args: Any, place: int, value: Tensor) -> Any:
+    counter = iter(range(len(tree_leaves(args))))
+    return tree_map(
+        lambda old: (
+            value.requires_grad_(old.requires_grad) if next(counter) == place else old
+        ),
+        args,
+    )

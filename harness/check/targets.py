@@ -1,0 +1,157 @@
+"""Functions as the command line names them, and files in KernelBench's form."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from impls.catalogue import UnknownName, known, op_names
+
+
+def target(text: str) -> Any:
+    """What a name means: "torch.nn.functional.silu", "mykernels:Silu", an op page.
+
+    A class derived from `torch.autograd.Function` stands for its `apply`; one derived
+    from `torch.nn.Module` is constructed without arguments.
+
+    Raises:
+        UnknownName: Nothing bears the name; the nearest that exists is suggested.
+    """
+    if text.isidentifier() and text not in dir(torch):
+        known("op page", text, op_names())
+        return text
+    module, _, path = text.partition(":")
+    held: Any
+    if path:
+        held, parts = _module(module), path.split(".")
+    else:
+        held, parts = _longest_module(text)
+    for part in parts:
+        if not hasattr(held, part):
+            known(f"function of {held.__name__}", part, _functions(held))
+        held = getattr(held, part)
+    return _callable(held, text)
+
+
+def _functions(held: Any) -> list[str]:
+    return [n for n in dir(held) if n[0] != "_" and callable(getattr(held, n))]
+
+
+def _module(name: str) -> ModuleType:
+    if name.endswith(".py"):
+        return loaded(Path(name))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise UnknownName(f"no module is called {error.name!r}") from None
+
+
+def _longest_module(text: str) -> tuple[ModuleType, list[str]]:
+    """The module that a dotted name begins with, and what is left over."""
+    parts = text.split(".")
+    held, rest = _module(parts[0]), parts[1:]
+    while rest and not hasattr(held, rest[0]):
+        name = f"{held.__name__}.{rest[0]}"
+        if importlib.util.find_spec(name) is None:
+            break
+        held, rest = importlib.import_module(name), rest[1:]
+    return held, rest
+
+
+def _callable(held: Any, text: str) -> Any:
+    if isinstance(held, type) and issubclass(held, torch.autograd.Function):
+        return held.apply
+    if isinstance(held, type) and issubclass(held, torch.nn.Module):
+        return held()
+    if not callable(held):
+        raise UnknownName(f"{text} is no function: {type(held).__name__}")
+    return held
+
+
+def loaded(path: Path) -> ModuleType:
+    """A file as a module.
+
+    Raises:
+        UnknownName: There is no such file.
+    """
+    if not path.is_file():
+        raise UnknownName(f"no file at {path}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise UnknownName(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A problem in KernelBench's form and its solution.
+
+    `inputs` makes the forward's arguments, other numbers at each seed.
+    """
+
+    reference: torch.nn.Module
+    candidate: torch.nn.Module
+    inputs: Callable[[int], Sequence[Any]]
+    source: str
+
+
+def kernelbench(problem: Path, solution: Path) -> Pair:
+    """`Model`, `get_inputs` and `get_init_inputs` of one file, `ModelNew` of another.
+
+    Both modules are constructed after the same seed, as KernelBench does it; the
+    candidate is then run with the reference's parameters and buffers.
+
+    Raises:
+        UnknownName: A file or a name in it is missing.
+    """
+    asked, answered = loaded(problem), loaded(solution)
+    model = _member(asked, "Model", problem)
+    new = _member(answered, "ModelNew", solution)
+    get_inputs = _member(asked, "get_inputs", problem)
+    init = getattr(asked, "get_init_inputs", list)
+
+    def constructed(kind: Any) -> Any:
+        torch.manual_seed(0)
+        given: Any = init()
+        torch.manual_seed(0)
+        return kind(**given) if isinstance(given, Mapping) else kind(*given)
+
+    def inputs(seed: int) -> Sequence[Any]:
+        torch.manual_seed(seed)
+        return list(get_inputs())
+
+    reference, candidate = constructed(model), constructed(new)
+    if not isinstance(reference, torch.nn.Module):
+        raise UnknownName(f"Model of {problem} is no torch.nn.Module")
+    return Pair(reference, candidate, inputs, _source(problem, solution))
+
+
+def _member(module: ModuleType, name: str, path: Path) -> Any:
+    if not hasattr(module, name):
+        raise UnknownName(f"{path} defines no {name}")
+    return getattr(module, name)
+
+
+def _source(problem: Path, solution: Path) -> str:
+    """Lines that construct the solution in a script."""
+    return f"""\
+def load(path):
+    spec = importlib.util.spec_from_file_location("loaded", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+import importlib.util
+
+init = load({str(problem.resolve())!r}).get_init_inputs()
+candidate = load({str(solution.resolve())!r}).ModelNew(*init)"""

@@ -1,0 +1,210 @@
+"""`gradwatch check`: a function of the caller's own, judged forward and backward."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.check import child
+from harness.console import options as options
+from harness.judging.rounding import PRECISIONS
+from harness.project import documents
+from harness.project.imports import START, place
+from harness.project.paths import SOURCE
+from impls.catalogue import known
+
+_CHILD = """
+import importlib, json, sys
+place = json.loads(sys.argv[1])
+{start}
+importlib.import_module(sys.argv[2]).main(*sys.argv[3:])
+"""
+
+
+def _dtypes(
+    ctx: click.Context, parameter: click.Parameter, value: str
+) -> tuple[str, ...]:
+    return tuple(known("dtype", name, PRECISIONS) for name in value.split(",") if name)
+
+
+def _arguments(
+    ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, Any]:
+    """NAME=VALUE, the value being Python's if it is that, else text."""
+    given = {}
+    for text in values:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE, such as dim=-1")
+        try:
+            given[name] = ast.literal_eval(value)
+        except (SyntaxError, ValueError):
+            given[name] = value
+    return given
+
+
+@click.command()
+@click.argument("reference")
+@click.argument("candidate", required=False)
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="SHAPE",
+    help="One for each input: 64x1000; 64x1000:bool is a mask, 64:10 whole numbers "
+    "below 10. Repeatable.",
+)
+@click.option(
+    "--arg",
+    "kwargs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_arguments,
+    help="A keyword argument of both functions, such as dim=-1. Repeatable.",
+)
+@click.option(
+    "--dtype",
+    "dtypes",
+    default="",
+    metavar="DTYPES",
+    callback=_dtypes,
+    help=f"One or more of {', '.join(PRECISIONS)}, with commas; float32 by default.",
+)
+@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
+@click.option("--compute", help="Precision of the candidate's intermediate values.")
+@options.seed
+@click.option(
+    "--kernelbench",
+    is_flag=True,
+    help="The two are files in KernelBench's form: a problem with Model, get_inputs "
+    "and get_init_inputs, and a solution with ModelNew.",
+)
+@click.option(
+    "--timeout",
+    default=600.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Time for all of it; what hangs is ended.",
+)
+@options.json_file
+@click.option("--repro", metavar="F", help="Write a script that shows the failure.")
+def command(
+    reference: str,
+    candidate: str | None,
+    shapes: Sequence[str],
+    kwargs: Mapping[str, Any],
+    dtypes: Sequence[str],
+    device: str,
+    compute: str | None,
+    seed: int,
+    kernelbench: bool,
+    timeout: float,
+    json_file: str | None,
+    repro: str | None,
+) -> int:
+    r"""Judge a function of your own, forward and backward.
+
+    REFERENCE is any PyTorch function or module, or an op page; CANDIDATE takes the same
+    tensors, and is PyTorch's own gradient of the reference if left out. Names are
+    dotted (torch.nn.functional.silu), module:name, or file.py:name. No tolerance is
+    given: it is derived from the rounding errors of the reference's arithmetic.
+
+    \b
+    Examples:
+      gradwatch check torch.nn.functional.silu mykernels:FastSilu --shape 64x1000
+      gradwatch check torch.softmax my.py:softmax --shape 8x100 --arg dim=-1
+      gradwatch check --kernelbench problem.py solution.py --dtype float32,bfloat16
+    Exit code: 0 all is right, 1 something is not, or nothing could be said of it; 2 the
+    call cannot be judged.
+    """
+    if kernelbench and candidate is None:
+        raise click.UsageError("--kernelbench takes a problem and a solution")
+    if not kernelbench and not shapes and not reference.isidentifier():
+        raise click.UsageError("no inputs: give a --shape for each")
+    known("device", device.partition(":")[0], options.DEVICES)
+    if compute is not None:
+        known("precision", compute, (*PRECISIONS, "tf32"))
+    request = {
+        "reference": reference,
+        "candidate": candidate,
+        "kernelbench": [reference, candidate] if kernelbench else [],
+        "shapes": list(shapes),
+        "kwargs": dict(kwargs),
+        "dtypes": list(dtypes),
+        "device": device,
+        "compute": compute,
+        "seed": seed,
+        "repro": bool(repro),
+    }
+    return _show(_asked(request, timeout), json_file, repro)
+
+
+def _asked(request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+    """The answer of a process of its own, or how it ended without one."""
+    with tempfile.TemporaryDirectory(prefix="gradwatch-") as folder:
+        asked, answer = Path(folder, "request"), Path(folder, "answer")
+        asked.write_text(json.dumps(request), encoding="utf-8")
+        code = _CHILD.format(start=START)
+        told = [json.dumps(place(SOURCE)), child.__name__, str(asked), str(answer)]
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *told],
+            stdout=sys.stderr,  # what the caller's code prints is no result
+            start_new_session=True,  # what it starts ends with it
+        )
+        try:
+            process.wait(timeout)
+            ended = _ended(process.returncode)
+        except subprocess.TimeoutExpired:
+            ended = f"no answer within {timeout:g} s"
+        finally:
+            _end(process)
+        if answer.is_file():
+            found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
+            return found
+    return {"ended": ended}
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """The process and all that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _ended(code: int) -> str:
+    if code < 0:
+        return f"the process died of {signal.Signals(-code).name}"
+    return f"the process ended with exit code {code}, by the code that was checked"
+
+
+def _show(found: Mapping[str, Any], json_file: str | None, repro: str | None) -> int:
+    """Print and write what came back; the exit code."""
+    if child.REFUSED in found:
+        click.echo(f"gradwatch: {found[child.REFUSED]}", err=True)
+        return 2
+    if "ended" in found:
+        click.echo(f"gradwatch: nothing was judged: {found['ended']}", err=True)
+        return 1
+    if json_file:
+        summary = dict(found["document"])
+        records = summary.pop("records")
+        documents.write(documents.document(records, summary), json_file)
+    if json_file != "-":
+        click.echo(found["text"])
+    if repro and found["script"]:
+        documents.replace_file(Path(repro), found["script"])
+    elif repro:
+        click.echo("gradwatch: nothing fails, so no script is written", err=True)
+    return 0 if found["passes"] else 1

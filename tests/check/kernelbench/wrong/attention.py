@@ -1,0 +1,29 @@
+"""The backward leaves the scale of the scores out."""
+
+import torch
+
+
+class Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v):
+        scale = q.shape[-1] ** -0.5
+        scores = q @ k.mT * scale
+        p = torch.softmax(scores, -1)
+        ctx.save_for_backward(q, k, v, p)
+        return p @ v
+
+    @staticmethod
+    def backward(ctx, dy):
+        q, k, v, p = ctx.saved_tensors
+        g = dy @ v.mT * p
+        ds = g - p * g.sum(-1, keepdim=True)
+        return ds @ k, ds.mT @ q, p.mT @ dy
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.qkv = torch.nn.Linear(width, 3 * width)
+
+    def forward(self, x):
+        return Attention.apply(*self.qkv(x).chunk(3, dim=-1))

@@ -1,0 +1,278 @@
+"""`check` runs a candidate itself and judges what comes out."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+
+import gradwatch
+from harness.check import check
+from harness.tracing import Untraceable
+from impls.catalogue import UnknownName
+from impls.contract import Case, Op
+from tests.check.seven import BUGS, candidate, square_times
+
+silu = torch.nn.functional.silu
+SHAPES = [(4, 5), (4, 5)]
+
+
+def function(backward, forward=lambda ctx, x: x * x):
+    """y = x^2 as a Function whose backward is given: (x, dy) to dx."""
+
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return forward(ctx, x)
+
+        @staticmethod
+        def backward(ctx, dy):
+            return backward(ctx.saved_tensors[0], dy)
+
+    return Square.apply
+
+
+def square(x):
+    return x * x
+
+
+def right(x, dy):
+    return 2 * x * dy
+
+
+def verdicts(report):
+    return {row.judgement.verdict for row in report.failures}
+
+
+# --- the seven bugs ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_each_of_the_seven_bugs_is_caught(bug):
+    report = check(square_times, candidate(bug), shapes=SHAPES)
+    assert not report.passes
+    assert report.failures
+
+
+def test_without_a_bug_it_passes():
+    report = check(square_times, candidate("none"), shapes=SHAPES)
+    assert report.passes, str(report)
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_each_is_caught_at_the_caller_s_own_numbers_too_where_they_can_show_it(bug):
+    x, w = torch.randn(2, 3, 100, generator=torch.Generator().manual_seed(0))
+    x = torch.cat((x, torch.full((3, 1), 3e6)), 1)
+    w = torch.cat((w, torch.ones(3, 1)), 1)
+    assert not check(square_times, candidate(bug), (x, w)).passes
+
+
+# --- verdicts, not crashes ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "verdict", "said"),
+    [
+        (lambda x, dy: None, "malformed", "None where a gradient is due"),
+        (lambda x, dy: 2 * x * dy.mul_(2) / 2, "malformed", "overwritten"),
+        (lambda x, dy: torch.full_like(x, torch.nan), "nonfinite", "is finite"),
+        (lambda x, dy: 1 / 0, "error", "ZeroDivisionError"),
+        (lambda x, dy: exec("raise SystemExit(0)"), "error", "SystemExit: 0"),
+        (lambda x, dy: 2 * x * dy * (1 + 1e-4), "disagree", "times the rounding"),
+        (lambda x, dy: 2 * x, "disagree", "times the rounding"),
+        (lambda x, dy: right(x.mul_(1.5), dy), "malformed", "saved tensors"),
+    ],
+)
+def test_what_a_backward_does_wrong_is_a_verdict(wrong, verdict, said):
+    report = check(square, function(wrong), shapes=[(3, 4)])
+    assert not report.passes
+    assert verdict in verdicts(report)
+    assert said in str(report) or said in "".join(j.message for j in report)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda x: (x * x)[:1], "shape"),
+        (lambda x: (x * x).double(), "dtype float64, expected float32"),
+        (lambda x: (x * x, x), "returned 2 tensors, expected 1"),
+        (lambda x: (x * x).detach(), "None where a gradient is due"),
+        (lambda x: x.data.add_(1) * x, "overwritten"),
+        (lambda x: 7, "returned 0 tensors, expected 1"),
+    ],
+)
+def test_what_a_forward_does_wrong_is_a_verdict(wrong, said):
+    report = check(square, wrong, shapes=[(3, 4)])
+    assert not report.passes
+    assert said in "\n".join(j.message for j in report)
+
+
+def test_a_second_backward_that_repeats_the_first_is_caught():
+    kept = {}
+
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, dy):
+            return kept.setdefault(ctx, right(*ctx.saved_tensors, dy))
+
+    report = check(square, Square.apply, shapes=[(3, 4)])
+    assert {row.how for row in report.failures} == {"second backward"}
+
+
+def test_an_output_that_is_not_used_is_tried():
+    def two(x):
+        return x * x, 3 * x
+
+    class Two(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x, 3 * x
+
+        @staticmethod
+        def backward(ctx, dy, dz):
+            (x,) = ctx.saved_tensors
+            return 2 * x * dy + 3 * dz if dz.any() else 3 * x * dy
+
+    report = check(two, Two.apply, shapes=[(3, 4)])
+    assert {row.how for row in report.failures} == {"only y0 used"}
+
+
+def test_what_is_not_repeatable_is_told_and_not_judged():
+    noise = torch.Generator().manual_seed(0)
+
+    def noisy(x, dy):
+        return right(x, dy) * (1 + 1e-7 * torch.randn(x.shape, generator=noise))
+
+    report = check(square, function(noisy), shapes=[(64, 100)])
+    assert report.passes, str(report)
+    assert any("other bits" in note for note in report.notes)
+
+
+# --- what can be a reference, what inputs -------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_pytorch_s_own_gradient_is_judged_where_no_candidate_is_given(dtype):
+    report = check(silu, shapes=[(4, 33)], dtypes=[dtype])
+    assert report.passes, str(report)
+    assert {j.tensor for j in report} == {"y", "dinput"}
+
+
+def test_an_op_of_one_s_own_is_a_reference():
+    op = Op("cube", inputs="x", formula=lambda xp, x: x * x * x)
+    assert check(op, lambda x: x**3, shapes=[(3, 4)]).passes
+    assert not check(op, lambda x: x**3 * 1.001, shapes=[(3, 4)]).passes
+
+
+def test_an_op_page_brings_its_cases_and_attributes():
+    report = check("softmax", lambda x, axis: torch.softmax(x, axis))
+    assert report.passes, str(report)
+
+
+def test_a_page_without_a_candidate_judges_pytorch_s_own_call():
+    assert check("sigmoid", shapes=[(3, 4)]).passes
+
+
+def test_cases_are_shapes_and_keyword_arguments():
+    cases = [Case("rows", x=(5, 6), dim=-1), Case("columns", x=(5, 6), dim=0)]
+    report = check(torch.softmax, cases=cases)
+    assert report.passes, str(report)
+
+
+def test_whole_numbers_are_left_alone_and_masks_are_made():
+    def masked(x, mask, index):
+        return torch.where(mask, x, 0.5)[index]
+
+    report = check(masked, shapes=["6x8", "6x8:bool", "5:6"])
+    assert report.passes, str(report)
+    assert {j.tensor for j in report} == {"y", "dx"}
+
+
+def test_inputs_that_need_a_gradient_are_chosen_by_the_caller():
+    x, w = torch.ones(2, 3, requires_grad=True), torch.ones(2, 3)
+    assert {j.tensor for j in check(square_times, None, (x, w))} == {"y", "dx"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        ({"shapes": ["3xy"]}, ValueError, "no shape"),
+        ({}, ValueError, "nothing to run on"),
+        ({"shapes": [(3,)], "dtypes": ["float31"]}, UnknownName, "float32"),
+        ({"shapes": [(3,)], "device": "gpu"}, UnknownName, "cpu"),
+        ({"shapes": [(3,)], "candidate": 3}, TypeError, "cannot be called"),
+    ],
+)
+def test_a_wrong_call_is_an_error_that_says_why(arguments, error, said):
+    with pytest.raises(error, match=said):
+        check(silu, **arguments)
+
+
+def test_a_reference_that_cannot_be_followed_names_operator_and_way_round():
+    with pytest.raises(Untraceable, match=r"bernoulli.*random.*input"):
+        check(torch.nn.functional.dropout, shapes=[(3, 4)])
+
+
+def test_it_is_gradwatch_s():
+    assert gradwatch.check is check
+
+
+# --- modules --------------------------------------------------------------------------
+
+
+def test_a_module_s_parameters_are_judged_and_given_to_the_candidate():
+    def linear(x, weight, bias):
+        return x @ weight.T + bias
+
+    module = torch.nn.Linear(6, 3)
+    report = check(module, linear, shapes=[(5, 6)])
+    assert report.passes, str(report)
+    assert {j.tensor for j in report} == {"y", "dinput", "dweight", "dbias"}
+
+
+def test_a_candidate_that_forgets_the_bias_s_gradient_is_caught():
+    def linear(x, weight, bias):
+        return x @ weight.T + bias.detach()
+
+    assert not check(torch.nn.Linear(6, 3), linear, shapes=[(5, 6)]).passes
+
+
+def test_parameters_are_moved_a_little_so_that_a_bias_of_zero_hides_nothing():
+    module = torch.nn.LayerNorm(8)
+    without = functools.partial(torch.nn.functional.layer_norm, normalized_shape=[8])
+
+    def forgets(x, weight, bias):
+        return without(x) + 0 * (weight + bias)
+
+    assert not check(module, forgets, shapes=[(5, 8)]).passes
+
+
+def test_parameters_that_do_not_fit_are_named():
+    with pytest.raises(ValueError, match=r"weight 3x6.*expected.*bias 3"):
+        check(torch.nn.Linear(6, 3), torch.nn.Linear(6, 3, bias=False), shapes=[(5, 6)])
+
+
+def test_the_caller_s_module_and_inputs_are_as_they_were():
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    x = torch.randn(6, 4)
+    kept, threads = x.clone(), torch.get_num_threads()
+    check(module, None, (x,), dtypes=["float32", "bfloat16"])
+    after = module.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert torch.equal(x, kept)
+    assert torch.get_num_threads() == threads
+
+
+def test_the_same_seed_gives_the_same_numbers():
+    first, again = (
+        [j.got for j in check(silu, shapes=[(3, 4)], seed=5)] for _ in range(2)
+    )
+    assert np.array_equal(first, again, equal_nan=True)

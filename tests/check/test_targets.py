@@ -1,0 +1,54 @@
+"""Ten problems in KernelBench's form; each wrong solution has the right forward."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from harness.check.session import Session
+from harness.check.targets import kernelbench
+
+HERE = Path(__file__).parent / "kernelbench"
+PROBLEMS = sorted(path.stem for path in (HERE / "problems").glob("*.py"))
+
+
+def pair(problem, kind):
+    return kernelbench(
+        HERE / "problems" / f"{problem}.py", HERE / kind / f"{problem}.py"
+    )
+
+
+def report(problem, kind, dtypes=("float32",)):
+    chosen = pair(problem, kind)
+    session = Session(chosen.reference, chosen.candidate, source=chosen.source)
+    return session.run(inputs={"seed 0": chosen.inputs(0)}, dtypes=dtypes)
+
+
+def test_there_are_ten():
+    assert len(PROBLEMS) >= 10
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_right_solution_passes(problem, dtype):
+    found = report(problem, "right", (dtype,))
+    assert found.passes, str(found)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_a_wrong_solution_fails_by_its_gradients_alone(problem):
+    found = report(problem, "wrong")
+    assert not found.passes
+    assert all(row.judgement.tensor.startswith("d") for row in found.failures)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_a_comparison_of_forwards_as_kernelbench_makes_it_sees_nothing(problem):
+    chosen = pair(problem, "wrong")
+    state = list(chosen.reference.state_dict().values())
+    names = list(chosen.candidate.state_dict())
+    chosen.candidate.load_state_dict(dict(zip(names, state, strict=True)))
+    args = chosen.inputs(0)
+    with torch.no_grad():
+        got, expected = chosen.candidate(*args), chosen.reference(*args)
+    assert torch.allclose(got, expected, atol=1e-4, rtol=1e-4)  # KernelBench's, float32

@@ -1,0 +1,166 @@
+"""`gradwatch check`: one clear line whatever the caller does, never a false 0."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+KERNELS = """
+import os, sys, time
+import torch
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, dy):
+        return 2 * ctx.saved_tensors[0] * dy
+
+class Wrong(Square):
+    @staticmethod
+    def backward(ctx, dy):
+        return ctx.saved_tensors[0] * dy
+
+def square(x):
+    return x * x
+
+def leaves(x):
+    os._exit(0)
+
+def dies(x):
+    os.abort()
+
+def hangs(x):
+    time.sleep(1000)
+
+def chatters(x):
+    print("hello")
+    return x * x
+"""
+FUNCTIONAL = "torch.nn.functional"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    (tmp_path / "exits.py").write_text("import sys; sys.exit(0)")
+    return tmp_path
+
+
+def check(folder, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "gradwatch", "check", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+
+
+def test_a_right_kernel_ends_with_0_and_a_table(folder):
+    done = check(folder, "kernels:square", "kernels:Square", "--shape", "3x4")
+    assert done.returncode == 0, done.stderr
+    assert "Square.apply against square: passes" in done.stdout
+    assert "dx" in done.stdout
+
+
+def test_a_wrong_one_ends_with_1_a_document_and_a_script_that_shows_it(folder):
+    done = check(
+        folder, "kernels:square", "kernels:Wrong", "--shape", "3x4",
+        "--json", "found.json", "--repro", "repro.py",
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    document = json.loads((folder / "found.json").read_text())
+    assert document["schema"] == 1
+    assert not document["summary"]["passes"]
+    assert {r["tensor"] for r in document["records"]} == {"y", "dx"}
+    bare = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    shown = subprocess.run(
+        [sys.executable, "-S", "-c", RUN, "repro.py", *map(str, packages())],
+        cwd=folder, env=bare, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert shown.returncode == 1, shown.stderr
+    assert "dx: element 0" in shown.stdout
+    mended = (folder / "kernels.py").read_text().replace("return ctx", "return 2 * ctx")
+    (folder / "kernels.py").write_text(mended)
+    shown = subprocess.run([sys.executable, "repro.py"], cwd=folder, timeout=100)
+    assert shown.returncode == 0
+
+
+#: Runs a script where nothing of ours can be imported.
+RUN = """
+import runpy, sys
+sys.path += [p for p in sys.argv[2:]]
+for ours in ("harness", "impls", "gradwatch"):
+    sys.modules[ours] = None
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
+def packages():
+    return [path for path in sys.path if "site-packages" in path]
+
+
+@pytest.mark.parametrize(
+    ("candidate", "code", "said"),
+    [
+        ("kernels:leaves", 1, "nothing was judged: the process ended with exit code 0"),
+        ("kernels:dies", 1, "nothing was judged: the process died of SIGABRT"),
+        ("exits:anything", 1, "nothing was judged: the process ended with exit code 0"),
+        ("kernels:Squar", 2, "did you mean 'Square'?"),
+        ("kernel:Square", 2, "no module is called 'kernel'"),
+    ],
+)
+def test_what_ends_the_process_is_one_line(folder, candidate, code, said):
+    done = check(folder, "kernels:square", candidate, "--shape", "3x4")
+    assert (done.returncode, done.stdout) == (code, "")
+    (line,) = [li for li in done.stderr.splitlines() if li.startswith("gradwatch: ")]
+    assert said in line
+
+
+def test_what_hangs_is_ended(folder):
+    arguments = ("kernels:square", "kernels:hangs", "--shape", "3x4")
+    done = check(folder, *arguments, "--timeout", "20")
+    assert done.returncode == 1
+    assert "nothing was judged: no answer within 20 s" in done.stderr
+
+
+def test_what_the_candidate_prints_is_no_result(folder):
+    arguments = ("kernels:square", "kernels:chatters", "--shape", "3x4", "--json", "-")
+    done = check(folder, *arguments)
+    assert json.loads(done.stdout)["summary"]["passes"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((f"{FUNCTIONAL}.silu",), "give a --shape for each"),
+        ((f"{FUNCTIONAL}.silu", "--shape", "3y"), "no shape '3y'"),
+        ((f"{FUNCTIONAL}.sillu", "--shape", "3"), "did you mean 'silu'?"),
+        ((f"{FUNCTIONAL}.silu", "--shape", "3", "--dtype", "float23"), "float32"),
+        ((f"{FUNCTIONAL}.dropout", "--shape", "3"), "make the random mask"),
+        (("softmaxx",), "did you mean 'softmax'?"),
+        ((f"{FUNCTIONAL}.silu", "--shape", "3", "--arg", "dim"), "is not NAME=VALUE"),
+        (("a.py", "b.py", "--kernelbench"), "no file at a.py"),
+        (("a.py", "--kernelbench"), "takes a problem and a solution"),
+    ],
+)
+def test_a_call_that_cannot_be_judged_ends_with_2(folder, arguments, said):
+    done = check(folder, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(("kind", "code"), [("right", 0), ("wrong", 1)])
+def test_a_problem_in_kernelbench_s_form_and_its_solution(folder, kind, code):
+    files = Path(__file__).parents[1] / "check" / "kernelbench"
+    problem, solution = (files / k / "softmax.py" for k in ("problems", kind))
+    done = check(folder, "--kernelbench", str(problem), str(solution))
+    assert done.returncode == code, done.stdout + done.stderr
