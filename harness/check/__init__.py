@@ -1,6 +1,12 @@
-"""Any PyTorch function as the reference: `check` runs a candidate and judges it.
+"""Check: a candidate is run and judged; any PyTorch function is its reference.
 
 Importing the room costs no PyTorch; calling `check` does.
+
+- entry: `check`, the front door; session: one check, from what was given to the report
+- subjects: references and candidates as functions of tensors; targets: by their names
+- shapes, inputs: what is tried; runs: forward and backward in ways that catch kernels
+- examine: every tensor judged; report: the table; child: all of it in another process
+- script: a failure that runs alone; shrink: as small as it gets; origin: its candidate
 """
 
 from harness.check.entry import check
