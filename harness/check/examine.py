@@ -13,7 +13,7 @@ from harness.check.report import Row
 from harness.check.runs import Graph, Observation, Tensor, observe, same
 from harness.check.subjects import Bound, Call, Function, Subject, array_of, bind
 from harness.judging.reference import Reference
-from harness.judging.verdict import Judgement, judge_tensors
+from harness.judging.verdict import Judgement, allowed, judge_tensors
 from impls.contract import Array
 
 #: Inputs of which each is frozen alone: a backward has one branch for each.
@@ -200,7 +200,7 @@ class Bench:
             tensors[name] = (y, like.dtype)
         tensors |= self._gradients(seen.gradients, unreached)
         for place, name in enumerate(self.bound.names):
-            if name in right.truths["first"] and name not in tensors:
+            if name in right.graphs["first"] and name not in tensors:
                 tensors[name] = (seen.leaves[place], self.bound.tensors[place].dtype)
         return self._judge(right, tensors)
 
@@ -250,12 +250,18 @@ def _zeros(right: Reference) -> Iterator[str]:
     They count as judged where what they may be is at most a hundredth of the largest
     gradient: a mistake shows as something of the size of the others.
     """
-    truths = [t for t in right.truths["first"].values() if t.tensor.startswith("d")]
-    sizes = [float(np.max(np.abs(t.value), initial=0.0)) for t in truths]
-    for truth, size in zip(truths, sizes, strict=True):
-        allowed = right.limit * float(np.max(truth.radius, initial=0.0))
-        if 0 < allowed <= 0.01 * max(sizes) and size <= allowed:
-            yield truth.tensor
+    nodes = right.graphs["first"].items()
+    sizes = {
+        name: float(np.max(np.abs(node.value), initial=0.0))
+        for name, node in nodes
+        if name.startswith("d")
+    }
+    largest = max(sizes.values(), default=0.0)
+    for name, size in sizes.items():
+        if size <= 0.01 * largest:
+            error = float(np.max(allowed(right, "first", name), initial=0.0))
+            if size <= error <= 0.01 * largest:
+                yield name
 
 
 def in_short(error: BaseException) -> str:

@@ -230,7 +230,7 @@ def _cells(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
         _number(j.expected, compared),
         f"{abs(j.got - j.expected):.2g}" if compared else "",
         f"{j.limit * j.radius:.2g}" if compared else "",
-        getattr(j, "radius_kind", "") or "",
+        j.radius_kind if compared else "",
         _compute(rows),
         at + where,
     )
@@ -242,12 +242,12 @@ def _number(value: float, compared: bool) -> str:
 
 def _compute(rows: Sequence[Row]) -> str:
     """The widest precision of intermediate values that every trial allows."""
-    names = [getattr(r.judgement, "compute", "") or "" for r in rows if not r.silent]
+    names = [r.judgement.compute for r in rows if not r.silent]
     return min(filter(None, names), key=_digits, default="")
 
 
 _DIGITS: Mapping[str, int] = {
-    "bfloat16": 8, "float16": 11, "tf32": 11, "float32": 24, "float64": 53,
+    "bfloat16": 8, "float16": 11, "mixed": 12, "tf32": 13, "float32": 24, "float64": 53,
 }  # fmt: skip
 
 

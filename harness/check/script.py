@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ from harness.check.report import Row
 from harness.check.runs import Tensor
 from harness.check.shrink import shrunk
 from harness.check.subjects import Bound, Function, Subject, array_of, bind
-from harness.judging.reference import Truth
+from harness.judging.reference import Reference
+from harness.judging.verdict import allowed
 
 IMPORTS = """\
 from __future__ import annotations
@@ -151,9 +152,7 @@ def script(
         tensors="".join(f"    {_tensor(t)},  # {n}\n" for n, t in _named(bound)),
         wanted=list(bound.wanted),
         cotangents="".join(f"    {_tensor(dy)},\n" for dy in cotangents),
-        answers="".join(
-            _answer(truths, right.limit) for truths in right.truths.values()
-        ),
+        answers="".join(_answer(right, way) for way in right.graphs),
         frozen=list(bench.frozen()) if trial.thorough else [],
         thorough=trial.thorough,
     )
@@ -227,11 +226,12 @@ def _numbers(values: Sequence[Any]) -> str:
     return text.replace("nan", "np.nan").replace("inf", "np.inf")
 
 
-def _answer(truths: Mapping[str, Truth], limit: float) -> str:
-    lines = "".join(
-        f"        {name!r}: ({_array(t.value)}, {_array(limit * t.radius)}),\n"
-        for name, t in truths.items()
-    )
+def _answer(right: Reference, way: str) -> str:
+    pairs = {
+        name: f"{_array(node.value)}, {_array(allowed(right, way, name))}"
+        for name, node in right.graphs[way].items()
+    }
+    lines = "".join(f"        {name!r}: ({pair}),\n" for name, pair in pairs.items())
     return f"    {{\n{lines}    }},\n"
 
 

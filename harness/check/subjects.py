@@ -223,7 +223,7 @@ class OpSubject:
             for name, tensor in zip(bound.names, bound.tensors, strict=True)
         }
         problem = Problem(self.op, inputs, cotangents, bound.key, dtype=dtype)
-        return reference(problem), ()
+        return reference(problem, compute), ()
 
     def results(self, bound: Bound) -> tuple[str, ...]:
         """The outputs of the page."""

@@ -279,6 +279,16 @@ class _Asked:
         return np.where(closer, spread[self.tensor], bound.radius), kinds
 
 
+def allowed(right: Reference, convention: str, tensor: str) -> NDArray[np.float64]:
+    """How far each element of a tensor may be off, in the narrowest arithmetic."""
+    node = right.graphs[convention][tensor]
+    asked = _Asked(right, convention, tensor, node.value, right.dtype)
+    radius, _ = asked._radius(right.arithmetics[-1])
+    with np.errstate(all="ignore"):
+        error: NDArray[np.float64] = right.limit * radius
+    return error
+
+
 def _judge_tensor(
     right: Reference,
     convention: str,
