@@ -152,6 +152,8 @@ class _Draws:
     def _keep_largest(self, node: Node, plus: Array, minus: Array) -> None:
         if plus is minus:
             largest: Error = np.zeros(node.shape)
+        elif node.value.dtype.kind != "f":  # a comparison, an index: the same or not
+            largest = ((plus != node.value) | (minus != node.value)).astype(np.float64)
         else:
             gap = np.maximum(np.abs(plus - node.value), np.abs(minus - node.value))
             largest = np.where(np.isinf(node.value), 0.0, gap.astype(np.float64))
