@@ -20,6 +20,8 @@ from impls.catalogue import UnknownName, known
 
 #: Commands that need no project; others do where only pages outside it are judged.
 _ANYWHERE = ("check", "doctor", "init", "list", "selftest")
+#: Modules that an extra brings, and its name.
+_EXTRAS = {"hypothesis": "fuzz", "asv": "history", "ruptures": "history"}
 _COMMANDS = Path(__file__).parent / "commands"
 
 
@@ -92,9 +94,25 @@ def main() -> None:
     except Required as error:
         _say(str(error))
         sys.exit(3)
+    except ModuleNotFoundError as error:
+        _say(_lacking(error))
+        sys.exit(3)
     except OSError as error:
         _say(f"{error.strerror or error}: {error.filename or 'no file named'}")
         sys.exit(1)
+
+
+def _lacking(error: ModuleNotFoundError) -> str:
+    """Which module the command needs, and the call that installs it.
+
+    Raises:
+        ModuleNotFoundError: no extra brings it: the fault is ours.
+    """
+    module = (error.name or "").partition(".")[0]
+    if module not in _EXTRAS:
+        raise error
+    command = next((word for word in sys.argv[1:] if word[:1] != "-"), "")
+    return f"{command} needs {module}: pip install 'gradwatch[{_EXTRAS[module]}]'"
 
 
 def _say(message: str) -> None:

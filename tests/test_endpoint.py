@@ -1,12 +1,15 @@
 """The other side of the wire answers whatever it is asked, and goes on."""
 
 import platform
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from harness import endpoint
 from harness.endpoint import answer, serve
+from harness.project.paths import SOURCE
 from impls import catalogue
 
 
@@ -83,3 +86,13 @@ def test_an_error_is_told_in_one_line(monkeypatch, text):
     first = text.partition("\n")[0]
     assert reply["message"] == (f"RuntimeError: {first}" if first else "RuntimeError")
     assert "in fail" in reply["trace"]
+
+
+@pytest.mark.parametrize("missing", ["msgspec", "psutil", "click", "scipy"])
+def test_a_worker_needs_no_library_of_the_main_process(missing):
+    """OneFlow's interpreter has none of these."""
+    code = f"import sys; sys.modules[{missing!r}] = None; import harness.endpoint"
+    modules = ("workers.evaluate", "timing.handlers", "selftest.examine")
+    code += "".join(f", harness.{module}" for module in modules)
+    done = subprocess.run([sys.executable, "-c", code], cwd=SOURCE, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from harness.project.paths import SOURCE
 from impls.catalogue import backend_names
 from tests.pages import plant
 
@@ -212,3 +213,17 @@ def test_the_operators_that_can_be_traced_are_listed():
 def test_every_backend_is_listed():
     done = gradwatch("list", "backends")
     assert done.stdout.split() == list(backend_names())
+
+
+@pytest.mark.parametrize(
+    ("command", "module", "extra"),
+    [("fuzz", "hypothesis", "fuzz"), ("watch", "asv", "history")],
+)
+def test_an_extra_that_is_missing_is_one_line_and_exit_3(command, module, extra):
+    code = f"import sys; sys.modules[{module!r}] = None; sys.argv[1:] = [{command!r}]"
+    code += "; from harness.__main__ import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=SOURCE, capture_output=True, text=True
+    )
+    told = f"gradwatch: {command} needs {module}: pip install 'gradwatch[{extra}]'\n"
+    assert (done.returncode, done.stderr) == (3, told)
