@@ -20,7 +20,7 @@ from harness.project.git import NoCommit
 from harness.project.paths import ROOT
 from harness.project.records import BisectRecord, BisectSummary
 from harness.timing.compare import SAMPLED
-from harness.watch.alerts import Alert, named, repro, series_name, size
+from harness.watch.alerts import Alert, named, repro, size
 from harness.watch.bisect import Bisection, bisect
 from harness.watch.confirm import NotComparable, Ratio, comparing
 from harness.watch.notify import NotSent, is_address, notify
@@ -136,7 +136,7 @@ def headline(surveyed: Survey) -> str:
         return quiet + (f", {suspected} suspected" if suspected else "")
     worst = surveyed.failing[0]
     more = len(surveyed.failing) - 1
-    line = f"{series_name(worst.series)} {size(worst.relative_change)} {worst.where}"
+    line = f"{worst.series.name} {size(worst.relative_change)} {worst.where}"
     return line + (f" and {more} more" if more else "")
 
 
@@ -166,9 +166,9 @@ def _show_commit(console: Console, commit: str, alerts: Sequence[Alert]) -> None
         span = f"{first.good[:10]}..{commit[:10]}"
         named_as = f"{span} ({first.candidates} commits)"
     console.print(f"[bold]{named_as}[/] {escape(git.subject(commit))}")
-    names = Counter(series_name(alert.series) for alert in alerts)
+    names = Counter(alert.series.name for alert in alerts)
     for alert in alerts[:_SHOWN]:
-        name = series_name(alert.series)
+        name = alert.series.name
         several = names[name] > 1
         _show_alert(console, alert, name, alert.series.environment if several else "")
     if len(alerts) > _SHOWN:
@@ -218,7 +218,7 @@ def _bisect(
     ]
     if json_file:
         summary = BisectSummary(
-            series=series_name(series),
+            series=series.name,
             good=good,
             commit=bisection.commit,
             skipped=list(bisection.skipped),
@@ -238,14 +238,14 @@ def _one_series(series: Sequence[Series], name: str) -> Series:
         NotComparable: There are several.
     """
     fitting = named(series, name)
-    names = sorted({series_name(one) for one in fitting})
+    names = sorted({one.name for one in fitting})
     if len(names) > 1:
         listed = "\n  ".join(names[:_SHOWN])
         raise NotComparable(f"{name} may be any of\n  {listed}")
     if not series:
         raise NotComparable("no history yet: `make bench` records this commit")
     if not names:
-        known("series", name, sorted({series_name(one) for one in series}))
+        known("series", name, sorted({one.name for one in series}))
     return max(fitting, key=lambda one: max(e.date for e in one.entries))
 
 

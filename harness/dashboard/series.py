@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.dashboard.sources import Trouble
+from harness.dashboard.sources import Source, Trouble
 from harness.dashboard.standing import runner_of
 from harness.history import asv_results as recorded
-from harness.history.changepoints import Change, find_changes
+from harness.history.changepoints import find_changes
 from harness.project.documents import Unreadable
 from harness.project.git import Commit
 
@@ -25,6 +25,22 @@ METRICS = {
     "track_first_call": "first call",
     "track_peak_memory": "peak memory",
 }
+
+
+@dataclass(frozen=True)
+class LevelChange:
+    """A change of level, at the commit of an index; `state` is the watch's word on it.
+
+    `relative_change` has a 95 % interval from `low` to `high`.
+    """
+
+    index: int
+    kind: str
+    relative_change: float
+    low: float
+    high: float
+    worse: bool
+    state: str
 
 
 @dataclass(frozen=True)
@@ -44,7 +60,7 @@ class Series:
     values: Values
     low: Values
     high: Values
-    changes: tuple[Change, ...]
+    changes: tuple[LevelChange, ...]
     failed: int  # commits at which the benchmark failed
 
 
@@ -72,14 +88,14 @@ class Move:
     """A change of level of a series, and the first commit after it."""
 
     series: Series
-    change: Change
+    change: LevelChange
     commit: Commit
 
 
 def moves(history: History, since: int = 0) -> tuple[Move, ...]:
     """The changes of level after the commit at index `since`, the largest first.
 
-    Only changes that `find_changes` reports: two single values always differ.
+    Only changes that last: two single values always differ.
     """
     moved = [
         Move(series, change, history.commits[change.index])
@@ -94,13 +110,15 @@ def moves(history: History, since: int = 0) -> tuple[Move, ...]:
 
 
 def read_histories(
-    folder: Path, known: Mapping[str, Commit]
+    folder: Path, known: Mapping[str, Commit], watched: Source | None = None
 ) -> tuple[dict[str, History], list[Trouble]]:
     """The history of each machine in asv's results folder, and the unreadable files.
 
     Args:
         folder: results/asv.
         known: Commits of the checkout by hash, oldest first.
+        watched: The newest document of `gradwatch watch`. What it confirmed or cleared
+            is shown as it says; without one, every change that is found is suspected.
     """
     unreadable = list[Unreadable]()
     try:
@@ -111,7 +129,8 @@ def read_histories(
     by_machine: dict[str, list[recorded.Series]] = defaultdict(list)
     for series in series_read:
         by_machine[series.machine].append(series)
-    return {m: _history(several, known) for m, several in by_machine.items()}, troubles
+    by_name = {m: _history(s, known, watched) for m, s in by_machine.items()}
+    return by_name, troubles
 
 
 def _trouble(error: Unreadable, folder: Path) -> Trouble:
@@ -124,7 +143,9 @@ def _trouble(error: Unreadable, folder: Path) -> Trouble:
 
 
 def _history(
-    several: Sequence[recorded.Series], known: Mapping[str, Commit]
+    several: Sequence[recorded.Series],
+    known: Mapping[str, Commit],
+    watched: Source | None,
 ) -> History:
     dates = {e.commit: e.date.isoformat() for s in several for e in s.entries}
     rank = {name: i for i, name in enumerate(known)}
@@ -132,7 +153,7 @@ def _history(
     place = {name: i for i, name in enumerate(names)}
     commits = tuple(known.get(name, Commit(name, dates[name])) for name in names)
     lines = _lines(several)
-    aligned = (_aligned(s, place, lines[id(s)]) for s in several)
+    aligned = (_aligned(s, place, lines[id(s)], watched) for s in several)
     return History(commits, tuple(s for s in aligned if s is not None))
 
 
@@ -156,7 +177,10 @@ def _runner(series: recorded.Series) -> str:
 
 
 def _aligned(
-    series: recorded.Series, place: Mapping[str, int], line: str
+    series: recorded.Series,
+    place: Mapping[str, int],
+    line: str,
+    watched: Source | None,
 ) -> Series | None:
     """Whether a series has a value or a failure; one that is all n/a is left out."""
     columns: list[list[float | None]] = [[None] * len(place) for _ in range(3)]
@@ -184,6 +208,37 @@ def _aligned(
         values,
         low,
         high,
-        find_changes([math.nan if v is None else v for v in values]),
+        _reported(series, place, watched) if watched else _suspected(values),
         failed,
+    )
+
+
+def _suspected(values: Values) -> tuple[LevelChange, ...]:
+    """What nobody has watched: a change that is found is no more than suspected."""
+    found = find_changes([math.nan if v is None else v for v in values])
+    return tuple(
+        LevelChange(
+            c.index, c.kind, c.relative_change, c.low, c.high, c.worse, "suspected"
+        )
+        for c in found
+    )
+
+
+def _reported(
+    series: recorded.Series, place: Mapping[str, int], watched: Source
+) -> tuple[LevelChange, ...]:
+    """What the watch says of a series; what it cleared is no change."""
+    own = (series.machine, series.environment, series.name)
+    alerts = [
+        alert
+        for alert in watched.records
+        if (alert.machine, alert.environment, alert.series) == own
+        and alert.state != "cleared"
+        and alert.commit in place
+    ]
+    return tuple(
+        LevelChange(
+            place[a.commit], a.kind, a.relative_change, a.low, a.high, a.worse, a.state
+        )
+        for a in alerts
     )

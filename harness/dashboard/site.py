@@ -65,7 +65,12 @@ def _written(folder: Path, output: Path) -> Site:
     _check_replaceable(output)
     known = git.log(ROOT)
     results = read_results(folder)
-    histories, troubles = read_histories(folder / "asv", known)
+    watched = max(
+        (source for source in results.sources if source.kind == "watch"),
+        key=lambda source: source.date,
+        default=None,
+    )
+    histories, troubles = read_histories(folder / "asv", known, watched)
     results.troubles.extend(troubles)
     fresh = output.with_name(f".{output.name}.partial")
     shutil.rmtree(fresh, ignore_errors=True)

@@ -72,6 +72,11 @@ class Series:
     entries: Sequence[Entry] = ()
 
     @property
+    def name(self) -> str:
+        """Benchmark and parameters: bench_speed.dot.time_backward/64/float32."""
+        return "/".join((self.benchmark, *self.parameters.values()))
+
+    @property
     def suite(self) -> str:
         """The set of benchmarks, such as bench_speed."""
         return self.benchmark.split(".")[0]

@@ -31,7 +31,7 @@ from harness.project.records import (
     FindingRecord,
     Problem,
 )
-from harness.watch.alerts import Alert, backend_of, series_name, size
+from harness.watch.alerts import Alert, backend_of, size
 from harness.watch.survey import survey, this_machine
 from harness.workers.lifetime import die_with_parent
 from harness.workers.pool import Fleet
@@ -206,7 +206,7 @@ def _by_place(alerts: Sequence[Alert]) -> dict[tuple[str, str, str], list[Alert]
 def _detail(alerts: Sequence[Alert], root: Path) -> str:
     """The worst alert in full, and the number of others."""
     alert, *others = alerts
-    told = f"{series_name(alert.series)} {size(alert.relative_change)}"
+    told = f"{alert.series.name} {size(alert.relative_change)}"
     told += f" ({size(alert.low)} to {size(alert.high)}), {alert.why}"
     if alert.candidates == 1:
         told += f"; {git.subject(alert.commit, root)}"
@@ -290,7 +290,8 @@ def _view(night: Night) -> Path:
     view = night.journal.folder / "view"
     (view / "latest").mkdir(parents=True, exist_ok=True)
     shown = {name: night.results / name for name in ("asv", "recorded", "findings")}
-    shown["latest/agree.json"] = night.journal.path("agree")
+    for part in ("agree", "watch"):
+        shown[f"latest/{part}.json"] = night.journal.path(part)
     for name, there in shown.items():
         (view / name).unlink(missing_ok=True)
         if there.exists():

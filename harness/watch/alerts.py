@@ -150,7 +150,7 @@ def _by_urgency(alerts: Iterable[Alert]) -> list[Alert]:
 
 def _urgency(alert: Alert) -> tuple[Any, ...]:
     rank = (not alert.fails, STATES.index(alert.state), not alert.worse)
-    return (*rank, -abs(alert.relative_change), series_name(alert.series))
+    return (*rank, -abs(alert.relative_change), alert.series.name)
 
 
 def _moves(series: Series, order: Order, rules: Rules) -> list[Alert]:
@@ -303,16 +303,11 @@ def _explains(alert: Alert, runs: Sequence[Entry], order: Order) -> bool:
 # Names --------------------------------------------------------------------------
 
 
-def series_name(series: Series) -> str:
-    """Benchmark and parameters: bench_speed.dot.time_backward/64/float32."""
-    return "/".join((series.benchmark, *series.parameters.values()))
-
-
 def named(series: Iterable[Series], name: str) -> list[Series]:
     """The series of that name, or else those that have all its parts, in any order."""
     parts = [part for part in name.replace("/", " ").split() if part]
     several = list(series)
-    exact = [one for one in several if series_name(one) == name]
+    exact = [one for one in several if one.name == name]
     return exact or [one for one in several if _has(one, parts)]
 
 
@@ -350,7 +345,7 @@ def record(alert: Alert, order: Order) -> AlertRecord:
     """An alert as a record of a document; see docs/watch.md."""
     series = alert.series
     return AlertRecord(
-        series=series_name(series),
+        series=series.name,
         machine=series.machine,
         environment=series.environment,
         op=series.op,

@@ -28,7 +28,7 @@ from harness.project.records import (
     finite,
 )
 from harness.timing.compare import PAIRS, SAMPLED, Plan, Side, compare_sides
-from harness.watch.alerts import PHASES, Alert, backend_of, series_name
+from harness.watch.alerts import PHASES, Alert, backend_of
 from harness.workers.interpreters import interpreter_of
 from harness.workers.process import Died
 from impls.catalogue import UnknownName, framework_of, load_op
@@ -273,7 +273,7 @@ def _still(alert: Alert, why: str) -> Alert:
 
 def key_of(alert: Alert) -> str:
     """Identifies a comparison: series, machine, environment and both commits."""
-    place = (alert.series.machine, alert.series.environment, series_name(alert.series))
+    place = (alert.series.machine, alert.series.environment, alert.series.name)
     return " ".join((*place, *alert.around))
 
 

@@ -24,7 +24,7 @@ from harness.dashboard.site import MARK, NotASite, write_site
 from harness.dashboard.sources import read_results
 from harness.dashboard.standing import Standing, standing
 from harness.dashboard.styles import luminance, styles
-from harness.history import asv_page
+from harness.history import asv_page, asv_results
 from impls.catalogue import backend_names, load_op, op_names
 from tests.dashboard.browser import invented
 from tests.dashboard.browser.invented import agree_record, environment, time_record
@@ -210,6 +210,50 @@ def test_a_step_is_linked_to_its_commit(results: Path) -> None:
     row = " ".join(found.xpath("ancestor::tr")[0].text_content().split())
     assert backend in row
     assert re.search(r"\+(39|40|41)\.\d %", row), "1.4 times as long was planted"
+
+
+@pytest.mark.parametrize(
+    ("state", "shown"), [("confirmed", True), ("accepted", True), ("cleared", False)]
+)
+def test_the_word_of_the_watch_on_a_change_is_final(
+    results: Path, state: str, shown: bool
+) -> None:
+    """The planted step is found anew only where there is no document of the watch."""
+    invented.write_history(results, invented.STEP + 12)
+    op, backend = invented.PLANTED
+    (series,) = [
+        one
+        for one in asv_results.read(results / "asv", [])
+        if (one.op, one.parameters["backend"]) == invented.PLANTED
+        and one.metric == "time_backward"
+        and one.parameters["device"] == "cpu"
+    ]
+    alert = {
+        "series": series.name,
+        "machine": MACHINE,
+        "environment": series.environment,
+        "op": op,
+        "backend": backend,
+        "metric": series.metric,
+        "unit": series.unit,
+        "kind": "step",
+        "commit": invented.commit(invented.STEP),
+        "range": "a..b",
+        "candidates": 1,
+        "relative_change": 0.4,
+        "low": 0.3,
+        "high": 0.5,
+        "confidence": 0.99,
+        "worse": True,
+        "state": state,
+        "suspected": False,
+        "fails": state == "confirmed",
+    }
+    invented.write_document(results / "latest" / "watch.json", [alert], environment(1))
+    page = written(results) / "op" / f"{op}.html"
+    rows = html.parse(page).xpath("//table[caption='Changes of level']//tbody/tr")
+    assert len(rows) == shown
+    assert all(f"+40.0 % {state}" in row.text_content() for row in rows)
 
 
 # Damaged and missing input ----------------------------------------------------------

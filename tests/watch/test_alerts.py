@@ -11,7 +11,7 @@ import pytest
 
 from harness.history import asv_results
 from harness.project.documents import Unreadable
-from harness.watch.alerts import named, repro, series_name, size
+from harness.watch.alerts import named, repro, size
 from harness.watch.alerts import record as record_of
 from harness.watch.budget import Rules, creep, rules
 from harness.watch.survey import survey
@@ -220,7 +220,7 @@ def test_a_series_is_found_by_its_parts(root, name, count):
     record(root, commits, {SERIES: [1.0], forward: [1.0]})
     found = named(asv_results.read(root / "results" / "asv", commits), name)
     assert len(found) == count
-    assert all("square" in series_name(one) for one in found)
+    assert all("square" in one.name for one in found)
 
 
 @pytest.mark.parametrize("kind", ["creep", "drift"])
