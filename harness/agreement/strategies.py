@@ -27,7 +27,7 @@ from harness.judging.cases import (
     output_shapes,
     problem_with,
 )
-from harness.judging.rounding import PRECISIONS
+from harness.judging.precisions import PRECISIONS
 from harness.workers.arrays import LAYOUTS
 from impls.contract import Case, Op, Shape
 

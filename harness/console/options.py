@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from harness.judging.cases import REGIMES, Trial, trial, trials
-from harness.judging.rounding import PRECISIONS
+from harness.judging.precisions import PRECISIONS
 from impls.catalogue import backend_names, framework_of, known, load_op, op_names
 from impls.contract import Case, Op
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.judging import layouts
-from harness.judging.rounding import PRECISIONS, Precision
+from harness.judging.precisions import PRECISIONS, Precision
 from impls import graph
 from impls.contract import Case, Op, Problem, as_tuple
 

@@ -18,16 +18,8 @@ from numpy.typing import NDArray
 
 from harness.judging.imprecision import CARELESS, SEQUENTIAL
 from harness.judging.overflow import Risk, certainly_infinite, risks
-from harness.judging.rounding import (
-    PRECISIONS,
-    Arithmetic,
-    Errors,
-    Precision,
-    Table,
-    arithmetics,
-    longest_reduction,
-    running_errors,
-)
+from harness.judging.precisions import PRECISIONS, Arithmetic, Precision, arithmetics
+from harness.judging.rounding import Errors, Table, longest_reduction, running_errors
 from harness.judging.spread import spread
 from impls import graph
 from impls.contract import Problem, as_tuple
@@ -284,8 +276,8 @@ def reference_of_graph(
             around once more for each of `graph.TIES`, under `graph.ties(...)`: it has
             to build forward and gradient anew each time.
         dtype: Precision of the tensors that are judged: a key of `PRECISIONS`.
-        compute: The precision of intermediate values, one of `rounding.COMPUTE`; by
-            default what frameworks do (see `rounding.arithmetics`).
+        compute: The precision of intermediate values, one of `precisions.COMPUTE`; by
+            default what frameworks do (see `precisions.arithmetics`).
 
     Returns:
         What `harness.judging.verdict.judge_tensors(right, got, dtypes, dtype=...)`

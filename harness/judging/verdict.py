@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.judging.precisions import PRECISIONS, Arithmetic, plain
 from harness.judging.reference import Reference, Truth, reference
-from harness.judging.rounding import PRECISIONS, Arithmetic, plain
 from harness.project.verdicts import PASSING as PASSING
 from harness.project.verdicts import VERDICTS as VERDICTS
 from impls import catalogue

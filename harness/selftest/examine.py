@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.judging.precisions import PRECISIONS
 from harness.judging.reference import Reference, reference
-from harness.judging.rounding import PRECISIONS
 from harness.judging.verdict import Judgement, judge_tensors
 from harness.selftest import mutants, rivals
 from harness.selftest.mutants import Manual, planted

@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.judging import known
 from harness.judging.cases import Trial
-from harness.judging.rounding import PRECISIONS
+from harness.judging.precisions import PRECISIONS
 from harness.project.records import (
     Detection,
     FalseAlarms,

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
+from harness.judging.precisions import PRECISIONS
 from harness.judging.reference import (
     Reference,
     _differ,
@@ -33,7 +34,7 @@ from harness.judging.reference import (
     limit_for,
     wider,
 )
-from harness.judging.rounding import PRECISIONS, longest_reduction
+from harness.judging.rounding import longest_reduction
 from harness.judging.verdict import PASSING, judge_tensors
 from harness.tracing import Traced, Untraceable, trace
 from impls import graph

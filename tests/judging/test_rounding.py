@@ -2,24 +2,15 @@
 
 import zlib
 
-import ml_dtypes
 import numpy as np
 import pytest
 
+from harness.judging.precisions import PRECISIONS, plain
 from harness.judging.reference import limit_for, reference_of_graph
-from harness.judging.rounding import (
-    ERROR,
-    FORMER,
-    PRECISIONS,
-    longest_reduction,
-    plain,
-    running_errors,
-)
+from harness.judging.rounding import ERROR, FORMER, longest_reduction, running_errors
 from impls import graph
 from tests.balls import balls, precise
 from tests.primitives import ALL, DRAWN, UNARY, any_sign
-
-NAMES = list(PRECISIONS)
 
 
 def errors_behind(outputs, precision, limit=1.0):
@@ -36,25 +27,6 @@ def radius_of(build):
 
 def test_every_primitive_has_a_rule():
     assert set(ERROR) - set(FORMER) == set(graph.PRIMITIVES)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_precision_is_what_its_dtype_says(name):
-    precision, told = PRECISIONS[name], ml_dtypes.finfo(name)
-    assert precision.roundoff == float(told.eps) / 2
-    assert precision.smallest == float(told.tiny)
-    assert precision.largest == float(told.max)
-
-
-@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
-def test_rounding_is_that_of_the_dtype(name):
-    """Ten decades beyond both ends of the range, subnormals and overflow included."""
-    rng = np.random.default_rng(1)
-    values = rng.standard_normal(20_000) * 10.0 ** rng.uniform(-48, 42, 20_000)
-    with np.errstate(over="ignore"):
-        values = values.astype("float32").astype("float64")
-        expected = values.astype(name).astype("float64")
-    np.testing.assert_array_equal(PRECISIONS[name].round(values), expected)
 
 
 # A function of nodes, its inputs' shapes, and whether they are positive.

@@ -6,7 +6,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from harness.judging.rounding import PRECISIONS, running_errors
+from harness.judging.precisions import PRECISIONS
+from harness.judging.rounding import running_errors
 from harness.tracing import special
 from impls import graph
 from tests.balls import balls, digits, precise

@@ -1,0 +1,144 @@
+"""Floating-point formats, and in which of them an implementation computes."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A floating-point format (IEEE 754-2019, table 3.1; bfloat16: Intel 2018).
+
+    `digits` counts the bits of the significand, `least` and `most` are the exponents
+    of the smallest normal number and of the first power of two that overflows.
+    """
+
+    name: str
+    digits: int
+    least: int
+    most: int
+
+    @functools.cached_property
+    def roundoff(self) -> float:
+        """Unit roundoff u: the largest relative error of rounding to nearest."""
+        return math.ldexp(1.0, -self.digits)
+
+    @functools.cached_property
+    def smallest(self) -> float:
+        """Smallest normal number."""
+        return math.ldexp(1.0, self.least)
+
+    @functools.cached_property
+    def floor(self) -> float:
+        """How far a result that underflows may be off.
+
+        The smallest normal number, because subnormal results may be flushed to zero
+        (XLA, `set_flush_denormal`). Nothing flushes float16: conversions by F16C and
+        half instructions of GPUs keep its subnormals, so half their spacing is left.
+        """
+        return self.smallest * (self.roundoff if self.name == "float16" else 1.0)
+
+    @functools.cached_property
+    def largest(self) -> float:
+        """Largest finite number."""
+        return math.ldexp(2.0 - 2.0 ** (1 - self.digits), self.most - 1)
+
+    def round(self, values: Array) -> Array:
+        """The nearest numbers of this format, kept in the dtype of `values`.
+
+        Ties go to even; subnormal numbers and overflow are those of the format.
+        """
+        with np.errstate(all="ignore"):
+            if self.name != "bfloat16":
+                return values.astype(self.name).astype(values.dtype)
+            _, exponent = np.frexp(values)
+            finest = np.maximum(exponent, self.least + 1) - self.digits
+            rounded = np.ldexp(np.rint(np.ldexp(values, -finest)), finest)
+            too_large = np.abs(rounded) > self.largest
+            return np.where(too_large, np.copysign(np.inf, values), rounded)
+
+
+PRECISIONS = {
+    p.name: p
+    for p in (
+        Precision("float64", 53, -1022, 1024),
+        Precision("float32", 24, -126, 128),
+        Precision("float16", 11, -14, 16),
+        Precision("bfloat16", 8, -126, 128),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """In which precisions an implementation computes.
+
+    Attributes:
+        name: What a judgement calls it: "float32", "mixed", "tf32".
+        step: The precision of every intermediate result.
+        sums: Unit roundoff of the additions inside a sum or matrix product.
+        products: Unit roundoff of what enters a matrix product.
+        stored: The precision of the tensors that come out.
+    """
+
+    name: str
+    step: Precision
+    sums: float
+    products: float
+    stored: Precision
+
+    @property
+    def roundoff(self) -> float:
+        """Unit roundoff of an intermediate result."""
+        return self.step.roundoff
+
+    @property
+    def accumulator(self) -> str | None:
+        """NumPy's name of the type that sums are accumulated in, if it has it."""
+        names = (n for n, p in PRECISIONS.items() if p.roundoff == self.sums)
+        return next((n for n in names if n != "bfloat16"), None)
+
+
+def plain(precision: Precision) -> Arithmetic:
+    """Everything in one precision."""
+    u = precision.roundoff
+    return Arithmetic(precision.name, precision, u, u, precision)
+
+
+#: Digits of the significand of the inputs of TF32 products (NVIDIA A100 white paper).
+TF32_ROUNDOFF = 2.0**-11
+COMPUTE = ("float64", "float32", "tf32", "mixed", "float16", "bfloat16")
+
+
+def arithmetics(dtype: str, compute: str | None = None) -> tuple[Arithmetic, ...]:
+    """The arithmetics in which tensors of a dtype may have been computed, widest first.
+
+    By default tensors of 32 and 64 bits are computed in their own precision. Those of
+    16 bits in float32 with one rounding at the end, or "mixed": every step is rounded
+    to 16 bits, and sums are accumulated in float32. All frameworks do one of the two.
+
+    Raises:
+        ValueError: no such `compute`, or none that such tensors are computed in.
+    """
+    stored, single = PRECISIONS[dtype], PRECISIONS["float32"]
+    inside = Arithmetic("float32", single, single.roundoff, single.roundoff, stored)
+    mixed = Arithmetic("mixed", stored, single.roundoff, single.roundoff, stored)
+    named = {dtype: plain(stored)}
+    if dtype == "float32":
+        u = single.roundoff
+        named["tf32"] = Arithmetic("tf32", single, u, TF32_ROUNDOFF, single)
+    if dtype in ("float16", "bfloat16"):
+        named = {"float32": inside, "mixed": mixed, **named}
+    if compute is None:
+        return (inside, mixed) if "mixed" in named else (named[dtype],)
+    if compute not in named:
+        raise ValueError(f"{dtype} tensors are computed in {', '.join(named)}")
+    return (named[compute],)
