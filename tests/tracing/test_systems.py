@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from harness.judging.precisions import PRECISIONS
+from harness.judging.precisions import PRECISIONS, plain
 from harness.judging.rounding import running_errors
 from harness.tracing.systems import determinant, inverse
 from impls import graph
@@ -36,7 +36,7 @@ def test_the_rounding_rule_bounds_a_float32_computation(which):
     rounded = A.astype(np.float32)
     y = (inverse, determinant)[which](graph.variable(rounded.astype(np.float64)))
     precision = PRECISIONS["float32"]
-    errors = running_errors(graph.topological_order([y]), precision)
+    errors = running_errors(graph.topological_order([y]), plain(precision), 1.0).errors
     radius = precision.roundoff * errors[y]
     got = (np.linalg.inv, np.linalg.det)[which](rounded).astype(np.float64)
     ratios = [
@@ -67,6 +67,8 @@ def test_gradients_are_slopes(function):
 def test_a_singular_matrix_has_no_bound():
     x = graph.variable(np.array([[1.0, 2.0], [2.0, 4.0]]))
     y = determinant(x)
-    errors = running_errors(graph.topological_order([y]), PRECISIONS["float32"])
+    errors = running_errors(
+        graph.topological_order([y]), plain(PRECISIONS["float32"]), 1.0
+    ).errors
     assert y.value == 0
     assert not np.isfinite(errors[y])
