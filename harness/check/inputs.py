@@ -16,7 +16,7 @@ from harness.check.runs import floating
 from harness.check.shapes import Spec, Specs
 from harness.judging.cases import REGIMES, Regime, cotangent
 from harness.judging.layouts import TAILS
-from harness.judging.rounding import PRECISIONS
+from harness.judging.precisions import PRECISIONS
 from impls.catalogue import known
 
 Tensor = torch.Tensor

@@ -15,8 +15,8 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from harness.check.inputs import Trial, torch_dtype
 from harness.check.runs import Tensor
+from harness.judging.precisions import PRECISIONS
 from harness.judging.reference import Reference, reference, reference_of_graph, wider
-from harness.judging.rounding import PRECISIONS
 from harness.tracing import Graph, Traced, trace
 from impls import catalogue, graph
 from impls.backends._torchlike import ArrayNames

@@ -18,7 +18,7 @@ import click
 
 from harness.check import child
 from harness.console import options as options
-from harness.judging.rounding import PRECISIONS
+from harness.judging.precisions import PRECISIONS
 from harness.project import documents
 from harness.project.imports import START, place
 from harness.project.paths import SOURCE

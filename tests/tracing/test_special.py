@@ -87,6 +87,10 @@ def test_the_rounding_rule_bounds_what_a_rounded_input_changes(name):
             assert float(abs(moved)) <= precision.roundoff * e
 
 
+@pytest.mark.xfail(
+    strict=True,
+    reason="an infinite value counts as exact; only divide and log know of near poles",
+)
 def test_at_a_pole_nothing_is_bounded():
     x = graph.variable(np.array([-1.0, 0.0])) / 3.0 * 3.0
     y = special.lgamma(x)
