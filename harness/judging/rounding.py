@@ -29,7 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.judging import rounding_choices, rounding_functions
+from harness.judging.precisions import PRECISIONS as PRECISIONS
 from harness.judging.precisions import Arithmetic
+from harness.judging.precisions import Precision as Precision
 from impls.graph import Node
 
 Array = NDArray[Any]
