@@ -110,31 +110,21 @@ def command(
       gradwatch compare origin/main HEAD --affected 24 --markdown comparison.md
     Verdicts: faster, slower, no difference, not resolved.
     """
-    rows: list[CompareRecord] = []
-    failed: list[str] = []
-    absent: list[str] = []
     trials = options.sized_trials(
         options.loaded_ops(ops, pages), sizes=sizes, dtypes=dtypes, seed=seed
     )
     with _sides(a, b, backends) as sides:
+        phases = [one for one in PHASES if phase in (one, "both")]
         chosen = None if most is None else _affected(a, b, most)
         plans = [
             (one, other, Plan(t, f, spent, pairs, device, threads, seed))
             for t in trials
-            for f in PHASES
-            if phase in (f, "both")
+            for f in phases
             for one, other in sides
             for spent in [budget or _BUDGETS[one.beside(other)]]
             if chosen is None or (t.problem.op.name, one.backend) in chosen
         ]
-        with progress("comparing") as advance:
-            for done, (one, other, plan) in enumerate(plans, 1):
-                try:
-                    rows.append(compare_sides(one, other, plan))
-                except Died as reason:
-                    told = f"{plan.trial.name} {plan.phase} {one.backend}: {reason}"
-                    (absent if isinstance(reason, Absent) else failed).append(told)
-                advance(done, len(plans))
+        rows, failed, absent = _compared(plans)
     counts = Counter(row.verdict.replace(" ", "_") for row in rows)
     summary = CompareSummary(**counts, failed=failed + absent)
     content = recording.document(rows, summary)
@@ -150,6 +140,24 @@ def command(
     if absent and not rows and not failed:
         raise Required("nothing could be compared")
     return 1 if failed and not rows else 0
+
+
+def _compared(
+    plans: Sequence[tuple[Side, Side, Plan]],
+) -> tuple[list[CompareRecord], list[str], list[str]]:
+    """Records; why comparisons failed, and why others could not be made here."""
+    rows: list[CompareRecord] = []
+    failed: list[str] = []
+    absent: list[str] = []
+    with progress("comparing") as advance:
+        for done, (one, other, plan) in enumerate(plans, 1):
+            try:
+                rows.append(compare_sides(one, other, plan))
+            except Died as reason:
+                why = f"{plan.trial.name} {plan.phase} {one.backend}: {reason}"
+                (absent if isinstance(reason, Absent) else failed).append(why)
+            advance(done, len(plans))
+    return rows, failed, absent
 
 
 def _affected(a: str, b: str, most: int) -> list[Pair]:

@@ -85,7 +85,7 @@ def compare_sides(a: Side, b: Side, plan: Plan) -> CompareRecord:
         Died: a worker was lost, or the op failed.
     """
     started = time.monotonic()
-    found = (_in_one_process if a.beside(b) else _in_pairs)(a, b, plan)
+    fields = (_in_one_process if a.beside(b) else _in_pairs)(a, b, plan)
     return CompareRecord(
         a=a.name,
         b=b.name,
@@ -95,7 +95,7 @@ def compare_sides(a: Side, b: Side, plan: Plan) -> CompareRecord:
         device=plan.device,
         dtype=plan.trial.problem.dtype,
         phase=plan.phase,
-        **found,
+        **fields,
         seconds=time.monotonic() - started,
     )
 
@@ -119,23 +119,23 @@ def _in_one_process(a: Side, b: Side, plan: Plan) -> dict[str, Any]:
         steps = {"a": a.backend, "b": b.backend}
         prepare_steps(line, plan.trial, steps, plan.device)
         asked = {"a": "a", "b": "b", "phase": plan.phase, "budget": plan.budget}
-        told: dict[str, Any] = line.ask("compare", **asked)["comparison"]
-    count, level = told["rounds"], told["level"]
-    ratio, noise = (_estimate(told[n], count, level) for n in ("ratio", "noise"))
-    return _told(ratio, noise, 1, told["medians"], told["short"])
+        comparison: dict[str, Any] = line.ask("compare", **asked)["comparison"]
+    count, level = comparison["rounds"], comparison["level"]
+    ratio, noise = (_estimate(comparison[n], count, level) for n in ("ratio", "noise"))
+    return _fields(ratio, noise, 1, comparison["medians"], comparison["short"])
 
 
 def _in_pairs(a: Side, b: Side, plan: Plan) -> dict[str, Any]:
     order = random.Random(plan.seed)
-    found = [_one_pair(a, b, plan, order, i == 0) for i in range(plan.pairs)]
-    ratios = [math.log(pair.ratio.value) for pair in found]
-    noises = [math.log(pair.noise.value) for pair in found]
+    pairs = [_one_pair(a, b, plan, order, i == 0) for i in range(plan.pairs)]
+    ratios = [math.log(pair.ratio.value) for pair in pairs]
+    noises = [math.log(pair.noise.value) for pair in pairs]
     medians = [
-        statistics.median(pair.a.median for pair in found),
-        statistics.median(pair.b.median for pair in found),
+        statistics.median(pair.a.median for pair in pairs),
+        statistics.median(pair.b.median for pair in pairs),
     ]
     few = f"an interval needs {FEWEST} pairs of processes"
-    told = _told(
+    fields = _fields(
         resampled(ratios),
         resampled(noises),
         plan.pairs,
@@ -143,7 +143,7 @@ def _in_pairs(a: Side, b: Side, plan: Plan) -> dict[str, Any]:
         few if plan.pairs < FEWEST else "",
     )
     enough = pairs_needed(ratios, WITHIN) if plan.pairs > 1 else None
-    return {**told, "pairs_needed": enough}
+    return {**fields, "pairs_needed": enough}
 
 
 def _one_pair(
@@ -183,12 +183,12 @@ def _fresh(side: Side, threads: int) -> contextlib.closing[Line]:
     return contextlib.closing(line)
 
 
-def _estimate(told: Sequence[float], count: int, level: float) -> Estimate:
-    value, low, high = told
+def _estimate(ends: Sequence[float], count: int, level: float) -> Estimate:
+    value, low, high = ends
     return Estimate(value, low, high, count, level)
 
 
-def _told(
+def _fields(
     ratio: Estimate, noise: Estimate, pairs: int, medians: Sequence[float], short: str
 ) -> dict[str, Any]:
     return {

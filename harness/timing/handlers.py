@@ -84,7 +84,7 @@ def compare(request: Request) -> dict[str, Any]:
     timer = timer_of(_ready["a"])
     gc.enable()  # the clock holds it itself
     return {
-        "comparison": told(compare_runs(a, b, budget=request["budget"], timer=timer))
+        "comparison": _plain(compare_runs(a, b, budget=request["budget"], timer=timer))
     }
 
 
@@ -96,18 +96,18 @@ def release(request: Request) -> dict[str, Any]:
     return {}
 
 
-def told(found: Comparison) -> dict[str, Any]:
+def _plain(comparison: Comparison) -> dict[str, Any]:
     """A comparison in builtin types."""
     return {
-        "ratio": [found.ratio.value, found.ratio.low, found.ratio.high],
-        "noise": [found.noise.value, found.noise.low, found.noise.high],
-        "rounds": found.ratio.count,
-        "level": found.ratio.level,
-        "verdict": found.verdict,
-        "medians": [found.a.median, found.b.median],
-        "calls": found.a.calls,
-        "faults": [found.a.faults, found.b.faults],
-        "short": found.short or "",
+        "ratio": [comparison.ratio.value, comparison.ratio.low, comparison.ratio.high],
+        "noise": [comparison.noise.value, comparison.noise.low, comparison.noise.high],
+        "rounds": comparison.ratio.count,
+        "level": comparison.ratio.level,
+        "verdict": comparison.verdict,
+        "medians": [comparison.a.median, comparison.b.median],
+        "calls": comparison.a.calls,
+        "faults": [comparison.a.faults, comparison.b.faults],
+        "short": comparison.short or "",
     }
 
 

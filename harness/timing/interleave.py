@@ -18,11 +18,12 @@ import math
 import os
 import random
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -46,6 +47,7 @@ _MOST_CALLS = 1 << 16  # of an empty function take 1 ms, so a batch needs no mor
 _YOUNG = 700  # objects: CPython's own threshold for a collection, up to 3.12
 
 Now = Callable[[], int]  # nanoseconds
+Key = TypeVar("Key", bound=Hashable)  # by which the samples of a run are found
 
 
 def measure(run: Run, *, budget: float, timer: Timer | None = None) -> Samples:
@@ -62,12 +64,12 @@ def compare(
 
 
 def interleave(
-    runs: Mapping[str, Run],
+    runs: Mapping[Key, Run],
     *,
     budget: float,
     timer: Timer | None = None,
     seed: int = 0,
-) -> dict[str, Samples]:
+) -> dict[Key, Samples]:
     """Time runs in turn, in random order, for `budget` seconds in all; see `paired`.
 
     All are called in one batch, the smallest power of two with which samples of the
@@ -120,7 +122,7 @@ class _Start:
     steady: bool
 
 
-def _started(runs: Mapping[str, Run], timer: Timer, deadline: int) -> dict[str, _Start]:
+def _started(runs: Mapping[Key, Run], timer: Timer, deadline: int) -> dict[Key, _Start]:
     """Make each first call, then warm up each run for its share of what is left."""
     first = {name: timer(run, 1).seconds for name, run in runs.items()}
     for name, seconds in first.items():
@@ -152,7 +154,7 @@ def _warm(run: Run, timer: Timer, nanoseconds: int, first: float) -> _Start:
     return _Start(first, seconds, calls, made, steady=False)
 
 
-def _batches(starts: Mapping[str, _Start]) -> dict[str, int]:
+def _batches(starts: Mapping[Key, _Start]) -> dict[Key, int]:
     """The quickest's batch for all, or what makes `LONG` where that is fewer."""
     common = max(start.calls for start in starts.values())
     return {
@@ -162,14 +164,14 @@ def _batches(starts: Mapping[str, _Start]) -> dict[str, int]:
 
 
 def _in_turn(
-    takes: Mapping[str, Callable[[], Reading]],
+    takes: Mapping[Key, Callable[[], Reading]],
     now: Now,
     deadline: int,
     order: random.Random,
-) -> dict[str, list[Reading]]:
+) -> dict[Key, list[Reading]]:
     """Rounds of one sample of each, shuffled, while the next will fit."""
     names = list(takes)
-    taken: dict[str, list[Reading]] = {name: [] for name in names}
+    taken: dict[Key, list[Reading]] = {name: [] for name in names}
     longest, begun = 0, now()
     while not longest or begun + longest <= deadline:
         order.shuffle(names)

@@ -65,10 +65,10 @@ def time_trial(
     if not ready:
         return [], untimed
     runs = {
-        f"{name} {phase}{state}": Remote(place, name, phase, cold=not state)
+        (name, phase, cold): Remote(place, name, phase, cold=cold)
         for name, (place, _) in ready.items()
         for phase in PHASES
-        for state in (("",) if device == "cpu" else ("", " warm"))
+        for cold in ((True,) if device == "cpu" else (True, False))
     }
     samples = interleave(runs, budget=budget, timer=RemoteTimer(), seed=seed)
     least = work(trial.problem)
@@ -78,19 +78,19 @@ def time_trial(
             case=trial.case,
             backend=name,
             framework=framework_of(name),
-            framework_version=line_of[0].facts["version"],
-            threads=line_of[0].facts["threads"],
+            framework_version=place.facts["version"],
+            threads=place.facts["threads"],
             device=device,
             dtype=trial.problem.dtype,
             phase=phase,
-            **_figures(samples[f"{name} {phase}"], least[phase].bytes),
-            warm_seconds=_median(samples.get(f"{name} {phase} warm")),
-            first=line_of[1]["first"][name],
-            peak_bytes=_seen(line_of[1]["peak"][name], least["backward"]),
+            **_figures(samples[name, phase, True], least[phase].bytes),
+            warm_seconds=_median(samples.get((name, phase, False))),
+            first=prepared["first"][name],
+            peak_bytes=_seen(prepared["peak"][name], least["backward"]),
             bytes=least[phase].bytes,
             flops=least[phase].flops,
         )
-        for name, line_of in ready.items()
+        for name, (place, prepared) in ready.items()
         for phase in PHASES
     ]
     return records, untimed
