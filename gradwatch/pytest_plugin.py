@@ -1,0 +1,202 @@
+"""The pytest plugin: a fixture `gradwatch` that judges, with nothing to configure.
+
+    def test_silu(gradwatch):
+        gradwatch.check(torch.nn.functional.silu, FastSilu.apply, shapes=[(64, 1000)])
+
+A failure prints a table and a script that shows it again. What says nothing of a
+gradient does not pass. `--gradwatch-json F` writes every judgement into one document,
+from all the workers of pytest-xdist too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import gradwatch as public
+
+if TYPE_CHECKING:
+    from harness.judging.verdict import Judgement
+    from harness.timing.samples import Comparison
+
+_PROPERTY = "gradwatch"  # under which a test's judgements travel with its report
+_SMALL = 64  # elements of all inputs that a script may hold and still be read
+_SLOWER = (
+    1.1  # by default: what asv's own threshold of a regression is in asv.conf.json
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --gradwatch-json."""
+    group = parser.getgroup("gradwatch")
+    text = "Write every judgement of the fixture `gradwatch` into one JSON document."
+    group.addoption("--gradwatch-json", metavar="F", help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Collect judgements, in the process that sees all reports."""
+    target = config.getoption("--gradwatch-json")
+    if target and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Collector(target), "gradwatch-collector")
+
+
+@pytest.fixture
+def gradwatch(request: pytest.FixtureRequest) -> Gradwatch:
+    """`check`, `judge` and `compare`, which fail the test with the whole story."""
+    return Gradwatch(request.node.user_properties.append)
+
+
+class Gradwatch:
+    """What the fixture is; `keep` takes a property of the test."""
+
+    def __init__(self, keep: Callable[[tuple[str, object]], None]) -> None:
+        self._keep = keep
+
+    def check(
+        self, reference: Any, candidate: Any = None, *given: Any, **options: Any
+    ) -> Any:
+        """`gradwatch.check`, which fails the test unless the report passes."""
+        __tracebackhide__ = True
+        report = public.check(reference, candidate, *given, **options)
+        self._record(report)
+        if not report.passes:
+            pytest.fail(f"{report}\n\n{report.repro()}", pytrace=False)
+        return report
+
+    def judge(
+        self,
+        op: Any,
+        inputs: Sequence[Any],
+        dy: Any,
+        gradients: Sequence[Any],
+        *,
+        allow_vacuous: bool = False,
+        **options: Any,
+    ) -> tuple[Judgement, ...]:
+        """`gradwatch.judge`, which fails the test if any gradient is wrong.
+
+        A tensor of which nothing can be said fails too, unless `allow_vacuous`.
+        """
+        __tracebackhide__ = True
+        judgements = public.judge(op, inputs, dy, gradients, **options)
+        self._record(judgements)
+        silent = () if allow_vacuous else ("vacuous",)
+        if any(not j.passes or j.verdict in silent for j in judgements):
+            script = _script(op, inputs, dy, gradients, options)
+            pytest.fail(f"{_table(judgements)}\n\n{script}", pytrace=False)
+        return judgements
+
+    def compare(
+        self,
+        before: Callable[[], object],
+        after: Callable[[], object],
+        *,
+        slower: float = _SLOWER,
+        budget: float = 1.0,
+    ) -> Comparison:
+        """Time two calls in turn; fail the test where `after` is slower.
+
+        Args:
+            before, after: What is timed, each called without arguments.
+            slower: The ratio of their times that is still accepted. The test fails if
+                the whole 95 % interval lies above it, or nothing could be said.
+            budget: Seconds for both.
+        """
+        __tracebackhide__ = True
+        from harness.timing import interleave
+
+        found = interleave.compare(before, after, budget=budget)
+        ratio = found.ratio
+        told = f"{ratio.value:.2f} times the time ({ratio.low:.2f} to {ratio.high:.2f})"
+        if not ratio.resolved:
+            pytest.fail(f"nothing could be said: {found.short or told}", pytrace=False)
+        if ratio.low > slower:
+            pytest.fail(f"{told}; up to {slower:g} is accepted", pytrace=False)
+        return found
+
+    def _record(self, judgements: Iterator[Judgement] | Sequence[Judgement]) -> None:
+        self._keep((_PROPERTY, [_builtin(asdict(j)) for j in judgements]))
+
+
+def _builtin(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers and strings alone: pytest-xdist carries nothing else."""
+    kinds = {float: float, int: int, bool: bool, tuple: list}
+    found = {}
+    for name, value in fields.items():
+        kind = next((k for k in kinds if isinstance(value, k)), None)
+        found[name] = kinds[kind](value) if kind else str(value)
+    return found
+
+
+# What a failure says --------------------------------------------------------------
+
+
+def _table(judgements: Sequence[Judgement]) -> str:
+    """Worst first, a line each."""
+    rows = sorted(judgements, key=lambda j: j.passes)
+    return "\n".join(f"{'ok  ' if j.passes else 'FAIL'}  {j.message}" for j in rows)
+
+
+def _script(
+    op: Any, inputs: Sequence[Any], dy: Any, gradients: Sequence[Any], options: Any
+) -> str:
+    """A script that judges the same numbers again, where they are few."""
+    arrays = [_array(a) for a in (*inputs, *gradients, dy)]
+    size = sum(a.size for a in arrays if a is not None)
+    name = op if isinstance(op, str) else op.name
+    if size > _SMALL:
+        return (
+            f"For a script with the numbers in it, judge {name} with at most {_SMALL}."
+        )
+    told = [_literal(a) for a in arrays]
+    count = len(inputs)
+    more = "".join(f", {k}={v!r}" for k, v in options.items() if k != "outputs")
+    shown = ", ".join(told[:count]), told[-1], ", ".join(told[count:-1])
+    call = "{!r}, [{}], {}, [{}]{}".format(name, *shown, more)
+    return (
+        "import numpy as np\nimport gradwatch\n\nnan, inf = np.nan, np.inf\n"
+        f"gradwatch.assert_agrees({call})"
+    )
+
+
+def _array(value: Any) -> Any:
+    if value is None:
+        return None
+    plain = value.detach().cpu() if hasattr(value, "detach") else value
+    return np.asarray(plain.numpy() if hasattr(plain, "numpy") else plain)
+
+
+def _literal(array: Any) -> str:
+    if array is None:
+        return "None"
+    return f"np.array({array.tolist()}, {array.dtype.name!r})"
+
+
+# The document ---------------------------------------------------------------------
+
+
+class _Collector:
+    """Collects what tests have kept, wherever they ran, and writes it at the end."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.records: list[dict[str, Any]] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A test's own report carries what it has judged."""
+        if report.when == "call":
+            for name, judged in report.user_properties:
+                if name == _PROPERTY and isinstance(judged, list):
+                    self.records += [{"test": report.nodeid, **j} for j in judged]
+
+    def pytest_sessionfinish(self) -> None:
+        """Write the document, whole or not at all."""
+        from harness.project import documents
+
+        passes = sum(r["verdict"] in ("agree", "convention") for r in self.records)
+        summary = {"judged": len(self.records), "agree": passes}
+        documents.write(documents.document(self.records, summary), self.target)

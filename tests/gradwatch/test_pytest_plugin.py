@@ -1,0 +1,101 @@
+"""The fixture `gradwatch`: a right kernel passes, a wrong one says what to do."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+KERNELS = """
+import time
+
+import numpy as np
+import pytest
+
+x = np.linspace(-3, 3, 12).reshape(3, 4)
+dy = np.random.default_rng(0).normal(size=(3, 4))
+y = np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+dx = y * (dy - (dy * y).sum(-1, keepdims=True))
+
+def zeroed(dx):
+    dx = dx.copy()
+    dx[0, 0] = 0
+    return dx
+
+def softmax(gradwatch, dx, **options):
+    return gradwatch.judge("softmax", [x], dy, [dx], attributes={"axis": -1}, **options)
+
+def test_right(gradwatch):
+    assert softmax(gradwatch, dx)[0].verdict == "agree"
+
+@pytest.mark.parametrize(
+    "wrong",
+    [lambda d: d * (1 + 1e-6), lambda d: -d, zeroed, lambda d: None, lambda d: d.T],
+    ids=["scaled", "sign", "zeroed", "none", "transposed"],
+)
+def test_wrong(gradwatch, wrong):
+    softmax(gradwatch, wrong(dx))
+
+def test_vacuous(gradwatch):
+    ones = np.ones((3, 4))  # a cotangent under which the gradient vanishes
+    gradwatch.judge("softmax", [x], ones, [0 * dx], attributes={"axis": -1})
+
+def test_slower(gradwatch):
+    sleep = time.sleep
+    gradwatch.compare(lambda: sleep(0.001), lambda: sleep(0.002), budget=0.3)
+
+def test_as_fast(gradwatch):
+    found = gradwatch.compare(lambda: sum(range(9)), lambda: sum(range(9)), slower=9)
+    assert found.ratio.low < 9
+"""
+WRONG = ("scaled", "sign", "zeroed", "none", "transposed")
+
+
+@pytest.fixture(scope="module", params=[(), ("-n", "2")], ids=["alone", "xdist"])
+def session(request, tmp_path_factory):
+    """A session of somebody else's: its output, and the document that it wrote."""
+    folder = tmp_path_factory.mktemp("theirs")
+    (folder / "test_kernels.py").write_text(KERNELS)
+    call = [sys.executable, "-m", "pytest", "-rA", "--gradwatch-json", "judged.json"]
+    done = subprocess.run(
+        [*call, "-p", "no:cacheprovider", *request.param, str(folder)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    return done.stdout, json.loads((folder / "judged.json").read_text())
+
+
+@pytest.mark.parametrize("name", ["right", "as_fast"])
+def test_what_is_right_passes(session, name):
+    assert f"PASSED test_kernels.py::test_{name}" in session[0]
+
+
+@pytest.mark.parametrize("name", [*(f"wrong[{w}]" for w in WRONG), "vacuous", "slower"])
+def test_what_is_wrong_or_says_nothing_fails(session, name):
+    assert f"FAILED test_kernels.py::test_{name}" in session[0]
+
+
+def test_a_failure_says_where_and_how_much(session):
+    assert "times the rounding radius" in session[0]
+    assert "times the time" in session[0]
+
+
+def test_the_document_holds_every_judgement_of_all_workers(session):
+    _, document = session
+    tests = {record["test"].rpartition("::")[2] for record in document["records"]}
+    assert tests == {"test_right", "test_vacuous", *(f"test_wrong[{w}]" for w in WRONG)}
+    assert document["summary"]["agree"] == 1
+    assert {r["verdict"] for r in document["records"]} >= {"agree", "disagree"}
+
+
+def test_the_script_of_a_failure_shows_it_again(session):
+    script = session[0].partition("import numpy as np\n")[2].partition("\n\n\n")[0]
+    lines = [*script.splitlines()[:2], "nan, inf = np.nan, np.inf"]
+    call = next(s for s in script.splitlines() if s.startswith("gradwatch.assert"))
+    names = {"np": np}
+    source = "\n".join([*lines, call])
+    with pytest.raises(AssertionError, match="times the rounding radius"):
+        exec(source, names)
