@@ -30,6 +30,8 @@ _COMPOSITES = """
     addr silu mish softplus lerp max_pool2d_with_indices_backward
 """
 COMPOSITES = frozenset(_COMPOSITES.split())
+#: Not decomposed: PyTorch's way asks for the value of an index.
+WHOLE = frozenset(("aten::take",))
 
 Program = fx.GraphModule
 Function = Callable[..., Any]
@@ -38,7 +40,8 @@ Function = Callable[..., Any]
 @functools.cache
 def decompositions() -> dict[Any, Any]:
     """Core ATen and `COMPOSITES`, from overload to the function that rewrites it."""
-    table = dict(core_aten_decompositions())
+    core: dict[Any, Any] = dict(core_aten_decompositions())
+    table = {k: v for k, v in core.items() if k._schema.name not in WHOLE}
     for overload, rewrite in decomposition_table.items():
         schema = getattr(overload, "_schema", None)
         if schema is not None and schema.name.removeprefix("aten::") in COMPOSITES:
@@ -100,9 +103,12 @@ _BY_VALUE = ("get value out of a tracing tensor", "data is not allocated yet")
 
 def _refusal(error: RuntimeError) -> BaseException:
     """make_fx's complaint about a value that decides, in our words; else as it was."""
+    line = callers_line(error.__traceback__)
+    if "setStorage" in str(error):
+        why = "reads storage outside of its input"
+        return Untraceable("aten.as_strided", why, "no rule", line)
     if not any(part in str(error) for part in _BY_VALUE):
         return error
-    line = callers_line(error.__traceback__)
     why = "makes a value decide the control flow"
     return Untraceable("aten._local_scalar_dense", why, "control", line)
 

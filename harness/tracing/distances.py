@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from harness.tracing.moves import moved
 from harness.tracing.reductions import norm
@@ -29,18 +28,29 @@ def _pdist(x: Node, p: float = 2.0) -> Node:
     return norm(x[first] - x[second], p, -1)
 
 
-def _antialiased(operator: Any) -> Rule:
-    """A linear operator on planes: the product with what it makes of unit planes."""
+def _triangles(size: int, out: int, align: bool, scale: float | None) -> Node:
+    """Weights (size, out) of antialiased linear interpolation along an axis."""
+    if align:
+        step = constant(float(size - 1)) / float(max(out - 1, 1))
+    else:
+        step = 1.0 / constant(scale) if scale else constant(float(size)) / float(out)
+    spread = step if step.value > 1 else constant(1.0)
+    centre = step * constant(np.arange(out) + 0.5)
+    away = constant(np.arange(size)[:, None] + 0.5) - centre
+    weights = graph.maximum(1.0 - graph.abs(away / spread), 0.0)
+    return weights / graph.sum(weights, axis=0)
 
-    def rule(x: Node, *args: Any) -> Node:
-        height, width = x.shape[-2:]
-        units = torch.eye(height * width, dtype=torch.float64)
-        made = operator(units.reshape(-1, 1, height, width), *args)
-        rows = graph.reshape(x, (*x.shape[:-2], height * width))
-        y = rows @ constant(made.reshape(height * width, -1).numpy())
-        return graph.reshape(y, (*x.shape[:-2], *made.shape[-2:]))
 
-    return rule
+def _antialiased(
+    x: Node, sizes: Sequence[int], align: bool, *scales: float | None
+) -> Node:
+    rows, columns = (
+        _triangles(n, out, align, scale)
+        for n, out, scale in zip(
+            x.shape[-2:], sizes, scales or (None, None), strict=True
+        )
+    )
+    return graph.matrix_transpose(rows) @ x @ columns
 
 
 # grid_sampler_3d: PyTorch decomposes the one of planes, but not that of volumes.
@@ -109,7 +119,6 @@ def _picked(x: Node, at: Sequence[Any]) -> Node:
 ON_FLOATS: dict[str, Rule] = {
     "_cdist_forward": _cdist,
     "_pdist_forward": _pdist,
-    "_upsample_bilinear2d_aa": _antialiased(torch.ops.aten._upsample_bilinear2d_aa),
-    "_upsample_bicubic2d_aa": _antialiased(torch.ops.aten._upsample_bicubic2d_aa),
+    "_upsample_bilinear2d_aa": _antialiased,
     "grid_sampler_3d": _grid_sampler_3d,
 }

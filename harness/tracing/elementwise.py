@@ -112,7 +112,7 @@ ON_FLOATS: dict[str, Rule] = {
     "sign": lambda x: graph.sign(x, at_tie=0.0),
     "sgn": lambda x: graph.sign(x, at_tie=0.0),
     "round": _round,
-    "nextafter": lambda a, b: a * 1.0,  # a rounding, and no more
+    "nextafter": lambda a, b: a * graph.where(graph.isnan(b), b, 1.0),  # a rounding
     "angle": lambda x: graph.where(graph.isnan(x), x, _pi() * (x < 0.0)),
     "frexp": _frexp,
     "frac": lambda x: x - graph.trunc(x),

@@ -49,7 +49,8 @@ def _index_put(
 def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Node:
     x, source, index = as_float(x), as_float(source), as_exact(index)
     if accumulate:
-        return _added(x, torch.remainder(index, max(x.size, 1)), source)
+        place = torch.remainder(index, max(x.size, 1))
+        return _added(x, place, graph.reshape(source, tuple(place.shape)))
     return moved(lambda a, v: torch.put(a, index, v), x, source)
 
 

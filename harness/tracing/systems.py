@@ -9,6 +9,7 @@ residual bounds with |L||U| of the order of |A|), and an error E of A moves it b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ from impls.graph import Node, primitive
 
 Array = NDArray[Any]
 Rule = Callable[..., Any]
+_TAYLOR = 18  # terms: .5**19 / 19! is below 2**-75
 
 
 def _eliminated(a: Array, b: Array) -> tuple[Array, Array]:
@@ -143,6 +145,19 @@ def _from_factor(factor: Node, upper: bool) -> Node:
     return other @ triangle if upper else triangle @ other
 
 
+def _exponential(a: Node) -> Node:
+    """Taylor's polynomial of a small part, squared as often as that was halved."""
+    norm = float(np.abs(a.value).sum(axis=-1).max(initial=0.0))
+    halvings = max(0, math.frexp(norm)[1] + 1)  # the part's norm is at most 1/2
+    part = a * 2.0**-halvings
+    y = identity = constant(np.broadcast_to(np.eye(a.shape[-1]), a.shape))
+    for k in range(_TAYLOR, 0, -1):
+        y = identity + part @ y / float(k)
+    for _ in range(halvings):
+        y = y @ y
+    return y
+
+
 def _slogdet(a: Node) -> tuple[Any, ...]:
     det = determinant(a)
     return graph.sign(det), graph.log(graph.abs(det)), None, None
@@ -176,6 +191,7 @@ ON_FLOATS: dict[str, Rule] = {
     "_linalg_slogdet": _slogdet,
     "linalg_solve_triangular": _solve_triangular,
     "triangular_solve": _triangular_solve,
+    "linalg_matrix_exp": _exponential,
     "cholesky_solve": lambda b, u, upper=False: _solved(_from_factor(u, upper), b),
     "cholesky_inverse": lambda u, upper=False: inverse(_from_factor(u, upper)),
 }

@@ -9,6 +9,7 @@ from harness.tracing import (
     distances,
     elementwise,
     indexing,
+    losses,
     pooling,
     products,
     reductions,
@@ -35,6 +36,7 @@ ON_VALUES: dict[str, Rule] = {
     **reductions.ON_VALUES,
     **indexing.ON_VALUES,
     **segments.ON_VALUES,
+    **losses.ON_VALUES,
     **systems.ON_VALUES,
 }
 
