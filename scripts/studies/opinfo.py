@@ -1,10 +1,11 @@
 """PyTorch's own gradients on trial: every entry of its OpInfo database.
 
-    python scripts/studies/opinfo.py sweep float64 [--only NAME,...] [--samples 8]
+    python scripts/studies/opinfo.py float64 [--only NAME,...] [--share 0/7]
 
-Each entry that has a float autograd on the CPU is traced, PyTorch's gradient of each
-sample is judged against the engine's graph, and errors are planted in it. What was
-found so far is kept in results/opinfo/<dtype>.json, one record an entry.
+Each entry that has a float autograd on the CPU is traced, PyTorch's outputs and
+gradients of each sample are judged against the engine's graph, and errors are planted.
+Records go to results/opinfo/<dtype>.json, one an entry, as soon as they are there;
+scripts/studies/opinfo_page.py makes docs/pytorch.md of them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,29 +26,34 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from harness.judging.precisions import PRECISIONS
-from harness.judging.reference import (
-    Reference,
-    _differ,
-    _selects,
-    _truths,
-    limit_for,
-    wider,
-)
-from harness.judging.rounding import longest_reduction
+from harness.judging.reference import Reference, reference_of_graph, wider
+from harness.judging.rounding import PRECISIONS
 from harness.judging.verdict import PASSING, judge_tensors
+from harness.project.documents import replace_file
 from harness.tracing import Traced, Untraceable, trace
-from impls import graph
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-Record = dict[str, Any]
 RESULTS = ROOT / "results" / "opinfo"
-SECONDS = 60  # for all samples of an entry; the slowest of the honest ones take 20
-PLANTED = {"float64": 1e-6, "float32": 1e-3}  # scale of the planted error
+SAMPLES = 8  # of each entry, as the sweep of docs/pytorch.md has it
+ELEMENTS = 100_000  # of a sample's tensors: extended precision is slow
+SECONDS = 120  # for all samples of an entry; the slowest honest one takes 30
+# What a planted error scales a gradient by: decades above roundoff, below a look.
+SCALE = {"float64": 1e-6, "float32": 1e-3}
+
+Record = dict[str, Any]
+Tensors = dict[str, torch.Tensor]
+Function = Callable[..., tuple[Any, ...]]
 
 
 class Late(Exception):
     """An entry has used up its time."""
+
+
+class NothingToJudge(Exception):
+    """A sample without a differentiable output of real numbers; says which."""
+
+
+# One sample -----------------------------------------------------------------------
 
 
 def entries(dtype: torch.dtype) -> Iterator[Any]:
@@ -59,58 +65,99 @@ def entries(dtype: torch.dtype) -> Iterator[Any]:
             yield entry
 
 
-def as_function(
-    entry: Any, sample: Any
-) -> tuple[Callable[..., Any], list[Any], list[bool]]:
+def as_function(entry: Any, sample: Any) -> tuple[Function, list[Any], list[bool]]:
     """A sample as a function of its tensors, they, and which of them want gradients."""
     flat, spec = tree_flatten((sample.input, sample.args, sample.kwargs))
     places = [i for i, v in enumerate(flat) if isinstance(v, torch.Tensor)]
 
-    def function(*tensors: torch.Tensor) -> Any:
+    def function(*tensors: torch.Tensor) -> tuple[Any, ...]:
         given = list(flat)
         for place, tensor in zip(places, tensors, strict=True):
             given[place] = tensor
         first, args, kwargs = tree_unflatten(given, spec)
-        out = entry.op(first, *args, **kwargs)
-        return tuple(_results(sample.output_process_fn_grad(out)))
+        out = sample.output_process_fn_grad(entry.op(first, *args, **kwargs))
+        return tuple(v for v in tree_leaves(out) if isinstance(v, torch.Tensor))
 
     tensors = [flat[i].detach() for i in places]
     return function, tensors, [flat[i].requires_grad for i in places]
 
 
-def _results(out: Any) -> list[torch.Tensor]:
-    return [v for v in tree_leaves(out) if isinstance(v, torch.Tensor)]
+class Trial:
+    """A function of tensors, run by PyTorch's autograd and traced."""
+
+    def __init__(
+        self, function: Function, tensors: list[Any], wanted: list[bool], dtype: str
+    ) -> None:
+        self.function, self.tensors, self.wanted = function, tensors, wanted
+        self.gradients, self.outputs, self.cotangents = self._run(function, 0)
+        kinds = [t.dtype for t in (*tensors, *self.outputs.values())]
+        names = [str(k).removeprefix("torch.") for k in kinds if k.is_floating_point]
+        # Of a function that casts, the narrowest type says how exact it can be.
+        known = [n for n in (dtype, *names) if n in PRECISIONS]
+        self.dtype = max(known, key=lambda n: PRECISIONS[n].roundoff)
+        self.traced: Traced = trace(function, tensors)
+
+    def _run(self, function: Function, seed: int) -> tuple[Any, Tensors, Tensors]:
+        """PyTorch's gradients and outputs, and the cotangents they are for."""
+        pairs = zip(self.tensors, self.wanted, strict=True)
+        copies = [t.clone().requires_grad_(w) for t, w in pairs]
+        made = function(*copies)
+        names = ["y"] if len(made) == 1 else [f"y{i}" for i in range(len(made))]
+        outputs = {n: y for n, y in zip(names, made, strict=True) if y.requires_grad}
+        if any(y.is_complex() for y in outputs.values()) or not outputs:
+            raise NothingToJudge("complex output" if outputs else "no gradient")
+        draw = torch.Generator().manual_seed(seed)
+        cotangents = {
+            n: torch.randn(y.shape, generator=draw, dtype=torch.float64).to(y.dtype)
+            for n, y in outputs.items()
+        }
+        plain = ["x"] if len(copies) == 1 else [f"x{i}" for i in range(len(copies))]
+        leaves = {
+            f"d{n}": t for n, t in zip(plain, copies, strict=True) if t.requires_grad
+        }
+        found = torch.autograd.grad(
+            list(outputs.values()),
+            list(leaves.values()),
+            list(cotangents.values()),
+            allow_unused=True,
+        )
+        return dict(zip(leaves, found, strict=True)), outputs, cotangents
+
+    def reference(self) -> tuple[Reference, set[str]]:
+        """What is right, and the gradients that no path leads to."""
+        wide = wider(PRECISIONS[self.dtype])
+        cotangents = {n: numbers(c).astype(wide) for n, c in self.cotangents.items()}
+        unreached: set[str] = set()
+
+        def build() -> Mapping[str, Any]:
+            made = self.traced.graph(wide)
+            found = made.gradients(cotangents, [n[1:] for n in self.gradients])
+            unreached.update(n for n, g in found.items() if g is None)
+            zeros = {n: made.leaves[n[1:]] * 0.0 for n in unreached}
+            return {**found, **zeros, **{n: made.outputs[n] for n in cotangents}}
+
+        return reference_of_graph(build, self.dtype), unreached
+
+    def stale(self) -> Any:
+        """Gradients for other cotangents: a buffer that was not written anew."""
+        return self._run(self.function, 1)[0]
+
+    def lost_path(self) -> Any:
+        """Gradients where each input's first use passes nothing on."""
+        return self._run(_FirstUseDetached(self.traced.program).run, 0)[0]
 
 
-def by_autograd(
-    function: Callable[..., Any], tensors: list[Any], wanted: list[bool], seed: int = 0
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """PyTorch's gradients, outputs and the cotangents they are for, all by name."""
-    copies = [t.clone().requires_grad_(w) for t, w in zip(tensors, wanted, strict=True)]
-    outputs = dict(zip(_output_names(function, copies), function(*copies), strict=True))
-    draw = torch.Generator().manual_seed(seed)
-    cotangents = {
-        name: torch.randn(y.shape, generator=draw, dtype=torch.float64).to(y.dtype)
-        for name, y in outputs.items()
-        if y.requires_grad and y.is_floating_point()
-    }
-    if not cotangents:
-        raise Untraceable("aten", "has no differentiable output", "no rule")
-    leaves = {f"x{i}" if len(copies) > 1 else "x": t for i, t in enumerate(copies)}
-    leaves = {n: t for n, t in leaves.items() if t.requires_grad}
-    found = torch.autograd.grad(
-        [outputs[n] for n in cotangents],
-        list(leaves.values()),
-        list(cotangents.values()),
-        allow_unused=True,
-    )
-    gradients = dict(zip((f"d{n}" for n in leaves), found, strict=True))
-    return gradients, {n: outputs[n] for n in cotangents}, cotangents
+class _FirstUseDetached(torch.fx.Interpreter):
+    """Runs a program; an input that has several users is detached for the first."""
 
+    def fetch_args_kwargs_from_env(self, n: torch.fx.Node) -> Any:
+        def value(source: torch.fx.Node) -> Any:
+            users = list(source.users)
+            held = self.env[source]
+            first = source.op == "placeholder" and len(users) > 1 and users[0] is n
+            return held.detach() if first else held
 
-def _output_names(function: Callable[..., Any], tensors: list[Any]) -> list[str]:
-    count = len(function(*tensors))
-    return ["y"] if count == 1 else [f"y{i}" for i in range(count)]
+        return torch.fx.node.map_arg((n.args, n.kwargs), value)
 
 
 def numbers(tensor: Any) -> Any:
@@ -122,70 +169,100 @@ def numbers(tensor: Any) -> Any:
     return tensor.float().numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
-def reference(
-    traced: Traced, cotangents: dict[str, Any], wanted: list[str], dtype: str
-) -> tuple[Reference, set[str]]:
-    """The truth of outputs and gradients, and the gradients that no path leads to."""
-    precision = PRECISIONS[dtype]
-    wide = wider(precision)
-    truths = {}
-    for convention in graph.TIES:
-        with graph.ties(convention):
-            built = traced.graph(wide)
-            found = built.gradients(cotangents, wanted)
-            nodes = {
-                n: graph.variable(np.zeros_like(built.leaves[n[1:]].value))
-                if g is None
-                else g
-                for n, g in found.items()
-            }
-        nodes |= {n: built.outputs[n] for n in cotangents}
-        order = graph.topological_order(nodes.values())
-        made = _truths(nodes, order, precision, wide)
-        if not truths or _differ(truths["first"], made):
-            truths[convention] = made
-        if not _selects(order):
-            break
-    limit = limit_for(longest_reduction(order))
-    return Reference(truths, limit, wide.name), {
-        n for n, g in found.items() if g is None
-    }
+def judged(trial: Trial, right: Reference, got: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Verdicts on arrays by name; what the function casts to is its own affair."""
+    return judge_tensors(right, got, dict.fromkeys(got, trial.dtype), dtype=trial.dtype)
 
 
-def one_sample(entry: Any, sample: Any, dtype: str) -> dict[str, Any]:
-    """Verdicts on outputs and gradients of a sample."""
-    function, tensors, wanted = as_function(entry, sample)
-    gradients, outputs, cotangents = by_autograd(function, tensors, wanted)
-    traced = trace(function, tensors)
-    held = {n: numbers(c).astype(np.longdouble) for n, c in cotangents.items()}
-    right, unreached = reference(traced, held, [n[1:] for n in gradients], dtype)
+def one_sample(entry: Any, sample: Any, dtype: str) -> Record:
+    """Verdicts on outputs and gradients of a sample, and on errors planted in them."""
+    trial = Trial(*as_function(entry, sample), dtype)
+    right, unreached = trial.reference()
+    tensors = {**trial.gradients, **trial.outputs}
     got = {
-        n: numbers(g)
-        for n, g in {**gradients, **outputs}.items()
-        if not (g is None and n in unreached)
+        n: numbers(t) for n, t in tensors.items() if t is not None or n not in unreached
     }
-    dtypes = {n: a.dtype.name for n, a in got.items() if a is not None}
-    judged = judge_tensors(right, got, dtypes, dtype=dtype)
+    found = judged(trial, right, got)
+    sound = [j.tensor for j in found if j.verdict == "agree" and j.tensor[0] == "d"]
     return {
-        "elements": sum(t.numel() for t in tensors),
-        "ops": traced.ops,
-        "judged": [
-            {
-                "tensor": j.tensor,
-                "verdict": j.verdict,
-                "ratio": j.ratio,
-                "limit": j.limit,
-                "vacuous": j.vacuous,
-                "message": j.message,
-            }
-            for j in judged
-        ],
+        "ops": trial.traced.ops,
+        "judged": [_told(j, got[j.tensor]) for j in found],
+        "planted": planted(trial, right, {n: got[n] for n in sound}),
     }
 
 
-def one_entry(
-    entry: Any, dtype: str, samples: int, verbose: bool = False
-) -> dict[str, Any]:
+def _told(j: Any, array: Any) -> Record:
+    keys = ("tensor", "verdict", "ratio", "limit", "vacuous", "radius_kind", "message")
+    empty = array is not None and array.size == 0
+    return {**{k: getattr(j, k) for k in keys}, "empty": empty}
+
+
+# Planted errors ---------------------------------------------------------------------
+
+
+def planted(trial: Trial, right: Reference, sound: Mapping[str, Any]) -> Record:
+    """For each kind of error how many were planted, and how many were caught.
+
+    An error counts where it moves some element by more than `SCALE` of the largest
+    one of which agreement says something: below that, nothing was planted.
+    """
+    counts: Record = {}
+    for kind, wrong in _mistakes(trial, sound).items():
+        for name, array in wrong.items():
+            right_one = sound.get(name)
+            if (
+                right_one is None
+                or array is None
+                or not _visible(array, right_one, trial)
+            ):
+                continue
+            (verdict,) = judged(trial, right, {name: array})
+            caught, tried, missed = counts.setdefault(kind, [0, 0, []])
+            missed += [] if not verdict.passes else [f"{name}: {verdict.verdict}"]
+            counts[kind] = [caught + (not verdict.passes), tried + 1, missed]
+    return counts
+
+
+def _mistakes(trial: Trial, sound: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    scale = 1 + SCALE.get(trial.dtype, 0.1)  # 16 bits hold no less
+    wrong: dict[str, Mapping[str, Any]] = {
+        "scaled": {n: (a * scale).astype(a.dtype) for n, a in sound.items()},
+        "sign": {n: -a for n, a in sound.items()},
+        "one element zeroed": {n: _zeroed(a) for n, a in sound.items()},
+        "stale": {n: numbers(g) for n, g in trial.stale().items()},
+    }
+    try:
+        lost = trial.lost_path()
+    except (NothingToJudge, RuntimeError):  # nothing is left, or it cannot be run
+        lost = {}
+    wrong["lost path"] = {
+        n: np.zeros_like(sound[n]) if g is None else numbers(g)
+        for n, g in lost.items()
+        if n in sound
+    }
+    return wrong
+
+
+def _zeroed(array: Any) -> Any:
+    wrong = array.copy()
+    if wrong.size:
+        wrong.reshape(-1)[np.argmax(np.abs(wrong))] = 0
+    return wrong
+
+
+def _visible(wrong: Any, array: Any, trial: Trial) -> bool:
+    if wrong is None or not array.size or wrong.shape != array.shape:
+        return False
+    with np.errstate(all="ignore"):
+        moved = np.abs(wrong.astype(np.float64) - array).max()
+        size = np.abs(array.astype(np.float64)).max()
+    return bool(moved > 0.5 * SCALE.get(trial.dtype, 0.1) * size)
+
+
+# The sweep --------------------------------------------------------------------------
+
+
+def one_entry(entry: Any, dtype: str, verbose: bool = False) -> Record:
     """All samples of an entry, with the reason of each that was not judged."""
     record: Record = {"name": entry.formatted_name, "samples": [], "not": []}
     torch.manual_seed(0)
@@ -193,22 +270,10 @@ def one_entry(
     signal.alarm(SECONDS)
     try:
         made = entry.sample_inputs("cpu", getattr(torch, dtype), requires_grad=True)
-        for i, sample in enumerate(itertools.islice(made, samples)):
-            try:
-                record["samples"].append(one_sample(entry, sample, dtype))
-            except Untraceable as no:
-                record["not"].append(
-                    {"sample": i, "kind": no.kind, "op": no.op, "why": no.why}
-                )
-            except Late:
-                raise
-            except Exception as error:  # noqa: BLE001  # one entry must not end the sweep
-                if verbose:
-                    traceback.print_exc()
-                why = f"{type(error).__name__}: {str(error)[:200]}"
-                record["not"].append(
-                    {"sample": i, "kind": "error", "op": "", "why": why}
-                )
+        small = (s for s in made if _elements(s) <= ELEMENTS)
+        for i, sample in enumerate(itertools.islice(small, SAMPLES)):
+            _add_sample(record, entry, sample, i, dtype, verbose)
+        record["gradcheck"] = gradcheck(entry) if _disagrees(record) else None
     except Late:
         record["not"].append(_why(-1, "time", "", f"over {SECONDS} s"))
     except Exception as error:  # noqa: BLE001  # PyTorch's own makers of samples fail too
@@ -219,60 +284,109 @@ def one_entry(
     return record
 
 
+def _add_sample(
+    record: Record, entry: Any, sample: Any, i: int, dtype: str, verbose: bool
+) -> None:
+    try:
+        record["samples"].append(one_sample(entry, sample, dtype))
+    except Untraceable as no:
+        record["not"].append(_why(i, no.kind, no.op, no.why))
+    except NothingToJudge as no:
+        record["not"].append(_why(i, str(no), "", ""))
+    except Late:
+        raise
+    except Exception as error:  # noqa: BLE001  # one sample must not end the sweep
+        if verbose:
+            traceback.print_exc()
+        why = f"{type(error).__name__}: {str(error)[:200]}"
+        record["not"].append(_why(i, "error", "", why))
+
+
 def _why(sample: int, kind: str, op: str, why: str) -> Record:
     return {"sample": sample, "kind": kind, "op": op, "why": why}
 
 
-def sweep(dtype: str, samples: int, only: set[str], path: Path) -> None:
+def _elements(sample: Any) -> int:
+    values = tree_leaves((sample.input, sample.args, sample.kwargs))
+    return sum(v.numel() for v in values if isinstance(v, torch.Tensor))
+
+
+def _disagrees(record: Record) -> bool:
+    every = (j["verdict"] for s in record["samples"] for j in s["judged"])
+    return any(verdict not in PASSING for verdict in every)
+
+
+def gradcheck(entry: Any) -> str:
+    """What torch.autograd.gradcheck says of the entry's samples in float64."""
+    torch.manual_seed(0)
+    made = entry.sample_inputs("cpu", torch.float64, requires_grad=True)
+    for sample in itertools.islice(made, SAMPLES):
+        function, tensors, wanted = as_function(entry, sample)
+        pairs = zip(tensors, wanted, strict=True)
+        inputs = [t.clone().requires_grad_(w) for t, w in pairs]
+        try:
+            torch.autograd.gradcheck(function, inputs)
+        except (RuntimeError, ValueError) as error:
+            return f"fails: {str(error).strip().splitlines()[0][:80]}"
+    return "passes"
+
+
+def sweep(dtype: str, only: set[str], share: tuple[int, int], path: Path) -> None:
     """One record an entry, written after each."""
 
     def late(*_: Any) -> None:
         raise Late
 
     signal.signal(signal.SIGALRM, late)
-    records = []
-    for entry in entries(getattr(torch, dtype)):
-        if not only or entry.formatted_name in only:
-            records.append(one_entry(entry, dtype, samples, verbose=bool(only)))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(records))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    records: list[Record] = []
+    for i, entry in enumerate(entries(getattr(torch, dtype))):
+        if i % share[1] == share[0] and (not only or entry.formatted_name in only):
+            records.append(one_entry(entry, dtype, verbose=bool(only)))
+            replace_file(path, json.dumps(records, indent=0))
     summary(records)
 
 
-def summary(records: list[dict[str, Any]]) -> None:
+def summary(records: list[Record]) -> None:
     """What the sweep found, in lines."""
     whole = sum(bool(r["samples"]) and not r["not"] for r in records)
     part = sum(bool(r["samples"]) for r in records) - whole
     print(f"{len(records)} entries: {whole} judged completely, {part} in part")
-    judged = [
-        (r["name"], j) for r in records for s in r["samples"] for j in s["judged"]
-    ]
-    print(Counter(j["verdict"] for _, j in judged))
+    every = [(r["name"], j) for r in records for s in r["samples"] for j in s["judged"]]
+    print(Counter(j["verdict"] for _, j in every))
+    print({k: f"{c} of {n}" for k, (c, n) in caught(records).items()})
     for r in records:
         for why in {f"{n['kind']}: {n['op']} {n['why'][:90]}" for n in r["not"]}:
             print("NOT", r["name"], why)
-    for name, j in judged:
+    for name, j in every:
         if j["verdict"] not in PASSING:
             print(j["verdict"].upper(), name, j["message"][:200])
+
+
+def caught(records: list[Record]) -> dict[str, tuple[int, int]]:
+    """Planted errors that were caught, and all of them, by kind."""
+    found: dict[str, tuple[int, int]] = {}
+    for kinds in (s["planted"] for r in records for s in r["samples"]):
+        for kind, (hit, tried, _) in kinds.items():
+            before = found.get(kind, (0, 0))
+            found[kind] = before[0] + hit, before[1] + tried
+    return found
 
 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["sweep", "summary"])
-    parser.add_argument("dtype")
-    parser.add_argument("--only", default="")
-    parser.add_argument("--samples", type=int, default=8)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("dtype", choices=sorted(SCALE))
+    parser.add_argument("--only", default="", help="names of entries, by commas")
+    parser.add_argument("--share", default="0/1", help="every n-th entry: k/n")
+    parser.add_argument("--out", type=Path, help="where the records go")
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    path = given.out or RESULTS / f"{given.dtype}.json"
-    if given.what == "summary":
-        summary(json.loads(path.read_text()))
-        return
+    k, n = map(int, given.share.split("/"))
     only = set(given.only.split(",")) if given.only else set()
-    sweep(given.dtype, given.samples, only, path)
+    path = given.out or RESULTS / f"{given.dtype}.json"
+    sweep(given.dtype, only, (k % n, n), path)
 
 
 if __name__ == "__main__":
