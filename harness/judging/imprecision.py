@@ -98,7 +98,7 @@ def _matmul(at: At) -> Error:
 def _fast_matmul(at: At) -> Error:
     """Strassen's normwise bound as well, without its constant."""
     error, count = _matmul(at), at.a.shape[-1]
-    if not error.size or count * at.arithmetic.sums > 1:
+    if not error.size or not count or count * at.arithmetic.sums > 1:
         return error
     largest = [s.max(axis=(-2, -1), keepdims=True) for s in (at.a, at.b)]
     normwise = count * count * at.arithmetic.sums * largest[0] * largest[1]

@@ -26,8 +26,8 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
+from harness.judging.precisions import PRECISIONS
 from harness.judging.reference import Reference, reference_of_graph, wider
-from harness.judging.rounding import PRECISIONS
 from harness.judging.verdict import PASSING, judge_tensors
 from harness.project.documents import replace_file
 from harness.tracing import Traced, Untraceable, trace

@@ -23,6 +23,12 @@ def exact(matrix):
         return np.array(inverted), float(made.det())
 
 
+def errors_behind(y):
+    """In float32, at one rounding."""
+    order = graph.topological_order([y])
+    return running_errors(order, plain(PRECISIONS["float32"]), 1.0).errors
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_values_are_right(which):
     found = (inverse, determinant)[which](graph.variable(A.astype(np.longdouble))).value
@@ -36,7 +42,7 @@ def test_the_rounding_rule_bounds_a_float32_computation(which):
     rounded = A.astype(np.float32)
     y = (inverse, determinant)[which](graph.variable(rounded.astype(np.float64)))
     precision = PRECISIONS["float32"]
-    errors = running_errors(graph.topological_order([y]), plain(precision), 1.0).errors
+    errors = errors_behind(y)
     radius = precision.roundoff * errors[y]
     got = (np.linalg.inv, np.linalg.det)[which](rounded).astype(np.float64)
     ratios = [
@@ -67,8 +73,6 @@ def test_gradients_are_slopes(function):
 def test_a_singular_matrix_has_no_bound():
     x = graph.variable(np.array([[1.0, 2.0], [2.0, 4.0]]))
     y = determinant(x)
-    errors = running_errors(
-        graph.topological_order([y]), plain(PRECISIONS["float32"]), 1.0
-    ).errors
+    errors = errors_behind(y)
     assert y.value == 0
     assert not np.isfinite(errors[y])

@@ -7,6 +7,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402  # after importorskip
 from torch.nn import functional as F  # noqa: E402, N812  # after importorskip; as in its docs
 
+from harness.judging.reference import reference_of_graph  # noqa: E402  # likewise
+from harness.judging.verdict import judge_tensors  # noqa: E402  # likewise
 from harness.tracing import Untraceable, trace  # noqa: E402  # after importorskip
 
 
@@ -98,3 +100,21 @@ def test_what_cannot_be_is_refused_with_operator_line_and_way_round(kind):
     assert raised.value.op.startswith("aten.")
     assert "test_traced.py" in raised.value.line
     assert raised.value.way_round in str(raised.value)
+
+
+def test_a_product_of_no_terms_is_judged():
+    """Rows of length 0: a matrix of zeros, which nothing rounds."""
+    a, b = tensor(2, 0), tensor(0, 3)
+    traced = trace(torch.mm, [a, b])
+
+    def build():
+        made = traced.graph(np.longdouble)
+        return {"y": made.outputs["y"], **made.gradients({"y": np.ones((2, 3))})}
+
+    right = reference_of_graph(build, "float64")
+    got = {"y": np.zeros((2, 3)), "dx0": np.zeros((2, 0)), "dx1": np.zeros((0, 3))}
+    found = judge_tensors(right, got, dict.fromkeys(got, "float64"), dtype="float64")
+    assert all(j.passes for j in found)
+    wrong = {"y": np.ones((2, 3))}
+    (planted,) = judge_tensors(right, wrong, {"y": "float64"}, dtype="float64")
+    assert planted.verdict == "disagree"
