@@ -162,6 +162,11 @@ class Trial:
     cotangent_layout: str = "contiguous"
 
     @property
+    def stress(self) -> bool:
+        """Whether backends are run in unusual ways, too: once, for it costs as much."""
+        return self.regime == "normal"
+
+    @property
     def name(self) -> str:
         """Such as layer_norm[shifted-3x8-float32]; history is keyed by it."""
         problem = self.problem

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from harness.workers.arrays import Packed, legible, pack, unpack
+from harness.workers.stress import SHARING, stressed
 from impls import catalogue
 from impls.contract import Array, Backend, Op, Problem, Result, Step
 
@@ -68,8 +69,16 @@ def evaluate(request: Request) -> dict[str, Any]:
     again = _backward_again(first)
     fresh = run(backend, request)
     repeatable = _same(first.read, fresh.read)
+    extra: dict[str, Any] = {}
+    if repeatable and request.get("options", {}).get("stress"):
+        shared = request["dtype"] in ("float32", "float64") and (
+            (backend.framework, request["device"]) in SHARING
+        )
+        problem = problem_of(request)
+        extra = stressed(backend, problem, first.read["gradients"], shared)
     return {
         **first.read,
+        **extra,
         "mutated": mutated,
         "repeatable": repeatable,
         "saved_intact": _saved_intact(first.read["gradients"], again, repeatable),

@@ -7,6 +7,7 @@ gradient that another of them calls wrong.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from harness.judging.reference import Reference
 from harness.judging.verdict import PASSING, Judgement, judge_tensors
@@ -24,9 +25,16 @@ def judge_outcome(outcome: Outcome, right: Reference) -> Iterator[Judgement]:
     if not outcome.saved_intact:
         message = "a saved tensor was overwritten: the second backward differs"
         yield Judgement("saved", "malformed", message=message)
+    for name in outcome.reused:
+        message = f"{name}: a later backward wrote over the gradient handed out"
+        yield Judgement(name, "malformed", message=message)
     result = outcome.result
     dtype = outcome.task.problem.dtype
     yield from judge_tensors(right, result.tensors, result.dtypes, dtype=dtype)
+    for how, gradients in outcome.others:
+        for j in judge_tensors(right, gradients, result.dtypes, dtype=dtype):
+            if not j.passes:
+                yield replace(j, message=f"{how}: {j.message}")
 
 
 def why_unfit(verdicts: Iterable[tuple[str, str]]) -> str:

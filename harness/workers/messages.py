@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,7 @@ class Task:
             replace(trial.problem, device=device),
             trial.layout,
             trial.cotangent_layout,
+            options={"stress": trial.stress} if trial.stress else {},
         )
 
     @property
@@ -105,6 +106,9 @@ class Outcome:
     saved_intact  False if a second backward on the same graph differs from the first,
                   while a fresh run does not: saved tensors were written to
     repeatable    False if a fresh run differs from the first in any bit but a NaN's
+    others        gradients that are not those of the first run, and how they were got:
+                  with another graph alive, another cotangent, an input frozen
+    reused        gradients that a later backward wrote over
     seconds       what the worker took for all of it
     version       the framework's
     reply         the worker's whole answer, if the request is another
@@ -118,6 +122,8 @@ class Outcome:
     mutated: tuple[str, ...] = ()
     saved_intact: bool = True
     repeatable: bool = True
+    others: Sequence[tuple[str, Mapping[str, Array | None]]] = ()
+    reused: tuple[str, ...] = ()
     seconds: float = 0.0
     version: str = ""
     reply: Mapping[str, Any] = field(default_factory=dict)
@@ -135,19 +141,24 @@ class Outcome:
             mutated=tuple(reply.get("mutated", ())),
             saved_intact=reply.get("saved_intact", True),
             repeatable=reply.get("repeatable", True),
+            others=[(how, _unpacked(g)) for how, g in reply.get("others", ())],
+            reused=tuple(reply.get("reused", ())),
             seconds=reply["seconds"],
             version=version,
             reply={} if evaluated else reply,
         )
 
 
+def _unpacked(gradients: Mapping[str, Any]) -> dict[str, Array | None]:
+    return {
+        n: None if packed is None else unpack(packed) for n, packed in gradients.items()
+    }
+
+
 def _result(reply: Mapping[str, Any]) -> Result:
     return Result(
         outputs={name: unpack(packed) for name, packed in reply["outputs"].items()},
-        gradients={
-            name: None if packed is None else unpack(packed)
-            for name, packed in reply["gradients"].items()
-        },
+        gradients=_unpacked(reply["gradients"]),
         state={name: unpack(packed) for name, packed in reply["state"].items()},
         dtypes=dict(reply["dtypes"]),
     )
