@@ -127,8 +127,8 @@ def show(found: Agreement, seconds: float) -> None:
             markup=False,
         )
     for entry in found.gone:
-        told = f"gone: {entry.op} {entry.backend} {entry.verdict}: {entry.reason}"
-        console.print(told, style="bold red", markup=False)
+        line = f"gone: {entry.op} {entry.backend} {entry.verdict}: {entry.reason}"
+        console.print(line, style="bold red", markup=False)
     for backend, why in sorted(found.missing.items()):
         console.print(f"not run: {backend}: {why}", style="yellow", markup=False)
     console.print(_counts(found, seconds))
@@ -181,9 +181,9 @@ def _counts(found: Agreement, seconds: float) -> str:
     summary = found.summary()
     verdicts = ", ".join(f"{n} {v}" for v, n in sorted(summary.verdicts.items()))
     known = sum(r.listed for r in found.records)
-    told = f"{len(found.records)} tensors in {seconds:.1f} s: {verdicts}"
-    told += f" ({summary.vacuous_share:.0%} of the judged are vacuous)"
+    line = f"{len(found.records)} tensors in {seconds:.1f} s: {verdicts}"
+    line += f" ({summary.vacuous_share:.0%} of the judged are vacuous)"
     if known:
-        told += f"; {known} are known defects"
-    told += f"; {len(found.unexpected)} not as expected"
-    return told
+        line += f"; {known} are known defects"
+    line += f"; {len(found.unexpected)} not as expected"
+    return line

@@ -49,8 +49,8 @@ def _table(findings: list[Finding]) -> Table:
     for finding in findings:
         absent = finding.state == "missing" and not finding.mend  # cannot be installed
         sign, colour = ("–", "dim") if absent else _SIGNS[finding.state]
-        told = "; ".join(part for part in (finding.found, finding.why) if part)
+        text = "; ".join(part for part in (finding.found, finding.why) if part)
         if finding.mend:
-            told += f"\n→ {finding.mend}"
-        table.add_row(f"[{colour}]{sign}[/]", finding.name, told)
+            text += f"\n→ {finding.mend}"
+        table.add_row(f"[{colour}]{sign}[/]", finding.name, text)
     return table

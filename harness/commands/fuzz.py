@@ -140,8 +140,8 @@ def _show(found: dict[str, Finding], tried: int) -> None:
 def _replay(folder: Path) -> int:
     states = []
     for finding in _loaded(folder):
-        state, told = store.replay(finding, folder)
-        output().print(f"{state:8} {finding.site.id}: {told}", markup=False)
+        state, printed = store.replay(finding, folder)
+        output().print(f"{state:8} {finding.site.id}: {printed}", markup=False)
         states.append(state)
     output().print(", ".join(f"{states.count(s)} {s}" for s in sorted(set(states))))
     return 1 if "gone" in states else 0

@@ -114,7 +114,7 @@ def _on(
             )
             rows += timed
             label = f"{one.problem.op.name} {one.case} {one.problem.dtype}"
-            untimed |= {f"{label} {b}": told for b, told in (reasons | why).items()}
+            untimed |= {f"{label} {b}": reason for b, reason in (reasons | why).items()}
             advance(done, len(trials))
     return rows, untimed, list(missing.values())
 
@@ -162,17 +162,17 @@ def _show(
     for what, why in untimed.items():
         alike.setdefault((what.rpartition(" ")[2], why), []).append(what)
     for (backend, why), (what, *more) in alike.items():
-        told = f"{what} and {len(more)} more of {backend}" if more else what
-        line = f"not timed: {told}: {why}"
+        subject = f"{what} and {len(more)} more of {backend}" if more else what
+        line = f"not timed: {subject}: {why}"
         errors().print(line, style="yellow", markup=False, soft_wrap=True)
 
 
 def _table(rows: Sequence[TimeRecord], bandwidth: float | None) -> Table:
     """The medians by op and size; the fastest of each row is bold."""
-    told = f"median microseconds, {rows[0].device}, {rows[0].threads} thread"
+    title = f"median microseconds, {rows[0].device}, {rows[0].threads} thread"
     if bandwidth:
-        told += f"; in brackets the share of {bandwidth / 1e9:.1f} GB/s copy bandwidth"
-    table = Table(title=told, title_justify="left")
+        title += f"; in brackets the share of {bandwidth / 1e9:.1f} GB/s copy bandwidth"
+    table = Table(title=title, title_justify="left")
     backends = sorted({row.backend for row in rows})
     for heading in ("op", "size", "phase"):
         table.add_column(heading)

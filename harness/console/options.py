@@ -181,10 +181,10 @@ def sized_trials(
         for dtype in dtypes or ("float32",)
     ]
     if not found:
-        told = ", ".join(
+        listed = ", ".join(
             dict.fromkeys(size for op in ops.values() for size in op.sizes)
         )
         raise click.UsageError(
-            f"no such size; the sizes are small, middle, large, {told}"
+            f"no such size; the sizes are small, middle, large, {listed}"
         )
     return found

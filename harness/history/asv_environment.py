@@ -246,14 +246,14 @@ class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no
 
 def _looked_up(args: Sequence[str], folder: str) -> tuple[str, str, int]:
     """Run a benchmark here; its own process would take a hundred times longer."""
-    told, code, before = io.StringIO(), 0, os.getcwd()
+    printed, code, before = io.StringIO(), 0, os.getcwd()
     os.chdir(folder)  # where asv stores the result of setup_cache
     try:
-        with contextlib.redirect_stdout(told):
+        with contextlib.redirect_stdout(printed):
             asv_runner.run._run(tuple(args))
     except Exception:  # noqa: BLE001  # a benchmark that fails is asv's to report
-        told.write(traceback.format_exc())
+        printed.write(traceback.format_exc())
         code = 1
     finally:
         os.chdir(before)
-    return told.getvalue(), "", code
+    return printed.getvalue(), "", code

@@ -289,8 +289,8 @@ def _entries(
     for name, row in content.results.items():
         if name.count(".") < 2:
             raise Unreadable(f"{file}: {name} is no suite.op.metric")
-        told = dict(zip(content.result_columns, row, strict=False))
-        cells = _typed(told, _Cells, f"{file}: {name}")
+        named_cells = dict(zip(content.result_columns, row, strict=False))
+        cells = _typed(named_cells, _Cells, f"{file}: {name}")
         points = list(itertools.product(*(cells.params or [])))
         columns = [
             _column(file, name, column, len(points))

@@ -91,13 +91,13 @@ def add(
     return folder / str(result._filename)
 
 
-def _commit(about: Environment, told: str) -> str:
+def _commit(about: Environment, given: str) -> str:
     """The commit that was measured; refused if there were uncommitted changes."""
     if about.dirty:
         raise Refused("measured on a changed tree: it belongs to no commit")
-    if told and about.commit not in ("", told):
-        raise Refused(f"it is of commit {about.commit[:8]}, not of {told[:8]}")
-    commit = about.commit or told
+    if given and about.commit not in ("", given):
+        raise Refused(f"it is of commit {about.commit[:8]}, not of {given[:8]}")
+    commit = about.commit or given
     if not commit:
         raise Refused("it names no commit; say which with --commit")
     return commit
@@ -117,7 +117,9 @@ def _traits(about: Environment) -> dict[str, str]:
 
 def _versions(about: Environment, timed: Sequence[TimeRecord]) -> dict[str, str]:
     """The versions of all timed frameworks."""
-    versions = {name: told for name, told in (about.versions or {}).items() if told}
+    versions = {
+        name: version for name, version in (about.versions or {}).items() if version
+    }
     if not timed:
         raise Refused("it holds no times")
     for record in timed:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -310,7 +310,7 @@ def admits(op: Op, case: Case) -> bool:
     return True
 
 
-@cache
+@lru_cache(maxsize=1024)  # all cases of all pages; the fuzzer draws new ones for ever
 def output_shapes(op: Op, case: Case) -> tuple[tuple[int, ...] | None, ...]:
     """Shapes of the outputs of a case; None for an integer output, without gradient."""
     arrays = {n: np.ones(s) for n, s in op.shapes(case).items()}

@@ -222,8 +222,8 @@ def log(root: Path = ROOT) -> dict[str, Commit]:
 def releases(root: Path = ROOT, upto: str = "") -> dict[str, str]:
     """Commits by the tags that are versions: all, or those that `upto` reaches."""
     reached = [f"--merged={upto}"] if upto else []
-    told = "--format=%(objectname) %(*objectname) %(refname:lstrip=2)"
-    lines = git("for-each-ref", *reached, "refs/tags", told, root=root).split("\n")
+    fields = "--format=%(objectname) %(*objectname) %(refname:lstrip=2)"
+    lines = git("for-each-ref", *reached, "refs/tags", fields, root=root).split("\n")
     found = {}
     for line in filter(None, lines):
         tag, marked, name = line.split(" ")

@@ -24,8 +24,8 @@ def compared(document: Comparisons) -> str:
     counts: dict[str, int] = defaultdict(int)
     for row in rows:
         counts[row.verdict] += 1
-    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    lines = [f"**{rows[0].b} against {rows[0].a}**: {told}", ""]
+    counted = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    lines = [f"**{rows[0].b} against {rows[0].a}**: {counted}", ""]
     lines += ["| op | size | phase | backend | ratio | 95 % | verdict |"]
     lines += ["|---|---|---|---|--:|---|---|"]
     lines += [
