@@ -137,7 +137,7 @@ _ALL = (
     Regime("dy_zeros", cotangent="zeros"),
     Regime("dy_large", cotangent="large"),
     Regime("dy_transposed", cotangent_layout="permuted"),
-    Regime("dy_expanded", cotangent="ones", cotangent_layout="expanded"),
+    Regime("dy_expanded", cotangent="repeated", cotangent_layout="expanded"),
     Regime("permuted", layout="permuted", axes=2),
     Regime("sliced", layout="sliced", axes=1),
     Regime("expanded", _repeated, layout="expanded", axes=1),
@@ -288,9 +288,12 @@ def cotangent(rng: Generator, shape: tuple[int, ...], kind: str) -> Array:
     ones    as sum().backward() gives
     zeros   half of the elements are 0, as behind a mask or an unused output
     large   around 1e3, as with a scaled loss
+    repeated  the same along the first axis, whose stride can then be 0
     """
     if kind == "ones":
         return np.ones(shape)
+    if kind == "repeated":
+        return _repeated(rng, shape, PRECISIONS["float64"])
     values = np.asarray(rng.standard_normal(shape))
     if kind == "zeros":
         return np.where(rng.random(shape) < 0.5, 0.0, values)

@@ -60,6 +60,24 @@ def certainly_infinite(
     return beyond
 
 
+def wide_ranging(order: Iterable[Node], top: float) -> bool:
+    """Whether a value lies beyond the square root of the range, at its upper end.
+
+    Then an algorithm that multiplies in another order, or squares what the formula does
+    not, may overflow where the formula does not.
+    """
+    with np.errstate(all="ignore"):
+        return any(
+            node.size and not np.abs(node.value).max() < top**0.5
+            for node in order
+            if node.value.dtype.kind == "f"
+        ) or any(
+            not np.abs(node.inputs[1].value).min(initial=np.inf) > top**-0.5
+            for node in order
+            if node.primitive is not None and node.primitive.name == "divide"
+        )
+
+
 def _tame(node: Node, found: Errors, risky: dict[Node, Risk]) -> bool:
     """The quick answer: far from the end of the range, and so are all inputs."""
     if any(source in risky for source in node.inputs):
@@ -67,12 +85,13 @@ def _tame(node: Node, found: Errors, risky: dict[Node, Risk]) -> bool:
     size, error = found.sizes[node], found.errors[node]
     if not size.size:
         return True
+    if not size.max() < np.inf:  # or beyond float64, where extended precision is not
+        return False
     peak = error.max()
     if terms(node) > 1:  # E of a sum is at least the sum of its terms' magnitudes
-        size, peak = (
-            error,
-            peak / min(1.0, found.arithmetic.sums / found.arithmetic.roundoff),
-        )
+        inside = min(1.0, found.arithmetic.sums / found.arithmetic.roundoff)
+        peak = peak / inside
+        return bool((1 + found.reach) * peak < found.arithmetic.step.largest)
     return bool(size.max() + found.reach * peak < found.arithmetic.step.largest)
 
 
@@ -85,7 +104,7 @@ class _View:
     def infinite(self, i: int) -> Mask:
         """Where an input is infinite, or may be."""
         source = self.node.inputs[i]
-        exact: Mask = self.found.sizes[source] == np.inf
+        exact: Mask = np.isinf(source.value)
         return exact | self.risky[source].infinite if source in self.risky else exact
 
     def may_overflow(self, i: int) -> Mask:
@@ -112,7 +131,7 @@ class _View:
 
     def zero(self, i: int) -> Mask:
         """Where an input may be zero."""
-        floor = self.found.arithmetic.step.floor
+        floor = self.found.arithmetic.step.smallest
         near = self.found.sizes[self.node.inputs[i]] <= self.reach(i)
         zero: Mask = near | (self.value(i) == 0) | (np.abs(self.value(i)) < floor)
         return zero
@@ -145,12 +164,11 @@ def _beyond(at: _View) -> Mask:
     The last rounding cannot lead beyond the largest number: only what was carried
     along counts, and half a unit above that number.
     """
-    step, error = at.found.arithmetic.step, at.found.errors[at.node]
-    size = at.found.sizes[at.node]
+    step, node = at.found.arithmetic.step, at.node
+    size, error = at.found.sizes[node], at.found.errors[node]
     carried = at.found.reach * np.maximum(np.where(error < np.inf, error - size, 0), 0)
-    beyond: Mask = (size < np.inf) & (
-        size + carried > step.largest * (1 + step.roundoff)
-    )
+    size = np.where(np.isinf(node.value), 0.0, size)  # exact, or what it came from is
+    beyond: Mask = size + carried > step.largest * (1 + step.roundoff)
     return beyond
 
 
@@ -247,7 +265,8 @@ def _reduced(at: _View) -> tuple[Any, Any]:
     over = total > at.found.arithmetic.step.largest
     infinite = at.infinite(0)
     mixed = along(infinite & (value > 0)) & along(infinite & (value < 0))
-    mixed |= over & (np.abs(node.value) < total * (1 - 1e-9))
+    alone = np.abs(node.value) < total * (1 - 1e-9)
+    mixed |= over & (alone | np.isinf(node.value))
     unsure = along(at.may_overflow(0) & ~at.certain_sign(0))
     clash = mixed | unsure | along(at.undefined(0))
     return along(at.may_overflow(0)) | over, clash

@@ -38,7 +38,7 @@ class Precision:
 
     @functools.cached_property
     def floor(self) -> float:
-        """How far a result that underflows may be off.
+        """How far one last rounding may be off where the result underflows.
 
         The smallest normal number, because subnormal results may be flushed to zero
         (XLA, `set_flush_denormal`). Nothing flushes float16: conversions by F16C and
@@ -101,10 +101,9 @@ class Arithmetic:
         return self.step.roundoff
 
     @property
-    def accumulator(self) -> str | None:
-        """NumPy's name of the type that sums are accumulated in, if it has it."""
-        names = (n for n, p in PRECISIONS.items() if p.roundoff == self.sums)
-        return next((n for n in names if n != "bfloat16"), None)
+    def accumulator(self) -> str:
+        """Name of the precision that sums are accumulated in."""
+        return next(n for n, p in PRECISIONS.items() if p.roundoff == self.sums)
 
 
 def plain(precision: Precision) -> Arithmetic:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.judging.imprecision import CARELESS, SEQUENTIAL
-from harness.judging.overflow import Risk, certainly_infinite, risks
+from harness.judging.overflow import Risk, certainly_infinite, risks, wide_ranging
 from harness.judging.precisions import PRECISIONS, Arithmetic, Precision, arithmetics
 from harness.judging.rounding import Errors, Table, longest_reduction, running_errors
 from harness.judging.spread import spread
@@ -98,6 +98,11 @@ class Reference:
         """Whether this tensor is another one where ties are broken differently."""
         first, *others = (nodes[tensor].value for nodes in self.graphs.values())
         return any(not np.array_equal(first, v, equal_nan=True) for v in others)
+
+    def wide_ranging(self, convention: str) -> bool:
+        """Whether another order of operations might overflow: see `wide_ranging`."""
+        top = self.arithmetics[-1].step.largest
+        return wide_ranging(self._orders[convention], top)
 
     def bounds(
         self,
@@ -186,8 +191,10 @@ class Reference:
                 infinite &= ~risk.undefined
                 unknown = risk.undefined | (risk.infinite & ~infinite)
                 radius = np.where(unknown, np.inf, radius)
-        # Two products a term and two at the end, each of which may underflow once.
-        zero = 2 * (self.longest + 1) * arithmetic.stored.floor
+        # Two products a term and two at the end, each of which may underflow once; and
+        # where the range is wide, a thousand times that is still next to nothing.
+        much = 1024 if arithmetic.stored.least < -100 else 1
+        zero = 2 * (self.longest + 1) * much * arithmetic.stored.floor
         return Truth(name, node.value, radius, infinite, zero)
 
 

@@ -256,6 +256,13 @@ class _Asked:
             explained = np.isfinite(excuse) & (error <= limit * excuse)
         return not (wrong & ~explained).any()
 
+    def overflowed(self) -> bool:
+        """Whether what is wrong is infinite or nan, and large values may explain it."""
+        truth = self.right.bounds(self.convention)[self.tensor]
+        sure = truth.infinite & ~np.isnan(self.got)
+        wrong = sure & (self.got != np.copysign(np.inf, truth.value))
+        return not wrong.any() and self.right.wide_ranging(self.convention)
+
     def _radius(
         self, arithmetic: Arithmetic, *, careless: bool = False
     ) -> tuple[NDArray[np.float64], Array]:
@@ -309,6 +316,11 @@ def _judge_tensor(
             return replace(found, compute=arithmetic.name)
     if found.verdict == "disagree":
         return _excused(asked, found)
+    if found.verdict == "nonfinite" and asked.overflowed():
+        why = (
+            "; intermediate values so large may overflow in another order of operations"
+        )
+        return replace(found, verdict="imprecise", message=found.message + why)
     return found
 
 
@@ -374,11 +386,11 @@ def _judge_numbers(
     """The verdict; `kinds` says of each element which of the two radii it has."""
     ratios, lost = _ratios(truth, got)
     told = np.count_nonzero(_informative(truth, limit) | _undefined(truth, got))
-    share = 1 - told / ratios.size if ratios.size else 1.0
+    share = 1 - told / ratios.size if ratios.size else 0.0
     verdict = _verdict(ratios, lost, share, limit)
     if not ratios.size:
-        message = f"{truth.tensor}: no element to compare"
-        return Judgement(truth.tensor, verdict, 0.0, limit, share, message=message)
+        message = f"{truth.tensor}: no elements; its shape and dtype are right"
+        return Judgement(truth.tensor, "agree", 0.0, limit, message=message)
     worst = np.unravel_index(int(np.argmax(ratios)), ratios.shape)
     found = Judgement(
         truth.tensor,

@@ -128,9 +128,10 @@ def test_the_same_zeros_pass_allclose():
     assert np.allclose(np.zeros(3), y * (dy - (dy * y).sum()), atol=1e-5)
 
 
-def test_nothing_to_compare_is_vacuous_and_passes():
+def test_of_an_empty_tensor_shape_and_dtype_are_all_that_there_is():
     (j,) = judge("square", [np.ones((0, 3))], np.ones((0, 3)), [np.ones((0, 3))])
-    assert (j.verdict, j.vacuous, j.passes) == ("vacuous", 1.0, True)
+    assert (j.verdict, j.vacuous) == ("agree", 0.0)
+    assert "shape and dtype" in j.message
 
 
 def test_a_gradient_that_vanishes_by_construction_is_vacuous():

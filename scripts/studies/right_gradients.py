@@ -1,0 +1,251 @@
+"""How often the judge accuses a right gradient: a random campaign.
+
+    python -m scripts.studies.right_gradients SECONDS [--seed N] [--json FILE]
+
+All ops, four precisions, PyTorch's three dialects and NumPy's two, random axes up to
+1,025, every regime of values and more at the ends of the range, and cotangents that are
+random, constant, sparse, and scaled by 1e6 and 1e-6. Beside them the honest sums: one
+by one, from the last term, along the first axis, in blocks. Prints counts by verdict;
+every tensor that is rejected is listed. Exit code 1 if there is one that is no known
+defect.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+if __package__ in (None, ""):  # run by path
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from harness.judging import known, layouts
+from harness.judging.cases import REGIMES, admits, output_shapes, problem_with
+from harness.judging.reference import reference
+from harness.judging.rounding import PRECISIONS, Precision
+from harness.judging.verdict import Judgement, judge_tensors
+from harness.workers.arrays import lay_out
+from impls import catalogue
+from impls.contract import Case, Op, Problem, Unsupported
+
+Array = NDArray[Any]
+Generator = np.random.Generator
+BACKENDS = (
+    *("torch_autograd", "torch_custom", "torch_formula"),
+    *("numpy_manual", "numpy_graph"),
+)
+LENGTHS = (1, 2, 3, 4, 5, 7, 8, 16, 17, 31, 33, 64, 100, 129, 257, 1023, 1025)
+MOST = 20_000  # elements of a tensor
+DTYPES = ("float64", "float32", "float32", "float16", "bfloat16")
+LAYOUTS = ("contiguous", "permuted", "sliced", "negative")
+
+
+def _near(power: float, low: float, high: float, end: str) -> Callable[..., Array]:
+    """Values within some decades of a power of one end of the range."""
+
+    def draw(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Array:
+        edge = getattr(precision, end) ** power
+        return np.asarray(
+            rng.standard_normal(shape) * edge * 10.0 ** rng.uniform(low, high)
+        )
+
+    return draw
+
+
+def _binades(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Array:
+    return np.asarray(rng.standard_normal(shape) * 2.0 ** rng.integers(-30, 30, shape))
+
+
+VALUES: dict[str, Callable[..., Array]] = {
+    **{name: regime.values for name, regime in REGIMES.items()},
+    "near overflow": _near(1.0, -4, 0, "largest"),
+    "near the root of overflow": _near(0.5, -1, 1, "largest"),
+    "near underflow": _near(1.0, -2, 4, "smallest"),
+    "near the root of underflow": _near(0.5, -1, 1, "smallest"),
+    "binades": _binades,
+}
+COTANGENTS: dict[str, Callable[[Generator, tuple[int, ...]], Array]] = {
+    "normal": lambda rng, s: np.asarray(rng.standard_normal(s)),
+    "ones": lambda rng, s: np.ones(s),
+    "constant": lambda rng, s: np.full(s, 0.1),
+    "equal": lambda rng, s: np.full(s, rng.standard_normal()),
+    "sparse": lambda rng, s: rng.standard_normal(s) * (rng.random(s) < 0.1),
+    "times 1e6": lambda rng, s: 1e6 * rng.standard_normal(s),
+    "times 1e-6": lambda rng, s: 1e-6 * rng.standard_normal(s),
+    "times 1e30": lambda rng, s: 1e30 * rng.standard_normal(s),
+    "times 1e-30": lambda rng, s: 1e-30 * rng.standard_normal(s),
+}
+
+
+@dataclass
+class Campaign:
+    """Counts of verdicts, and what was rejected."""
+
+    verdicts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    rejected: list[dict[str, Any]] = field(default_factory=list)
+    errors: Counter[str] = field(default_factory=Counter)
+
+    def add(self, judgement: Judgement, **told: str) -> None:
+        """Count one tensor."""
+        self.verdicts[told["dtype"], judgement.verdict] += 1
+        if not judgement.passes:
+            self.rejected.append({**vars(judgement), **told})
+
+
+def drawn(rng: Generator, ops: list[Op]) -> tuple[Problem, dict[str, str]]:
+    """A random problem, and what it is made of."""
+    op = ops[rng.integers(len(ops))]
+    case = list(op.cases.values())[rng.integers(len(op.cases))]
+    case = _resized(rng, op, case)
+    dtype, values, cotangent = (
+        str(rng.choice(list(names))) for names in (DTYPES, VALUES, COTANGENTS)
+    )
+    precision = PRECISIONS[dtype]
+    arrays = {
+        name: VALUES[values if not i or rng.random() < 0.6 else "normal"](
+            rng, shape, precision
+        )
+        for i, (name, shape) in enumerate(op.shapes(case).items())
+    }
+    dys = [
+        None if shape is None else COTANGENTS[cotangent](rng, shape)
+        for shape in output_shapes(op, case)
+    ]
+    told = {"op": op.name, "case": case.name, "dtype": dtype}
+    told |= {"values": values, "cotangent": cotangent}
+    return problem_with(op, case, arrays, dys, dtype), told
+
+
+def _resized(rng: Generator, op: Op, case: Case) -> Case:
+    lengths = layouts.lengths(op, case)
+    if not lengths or rng.random() < 0.3:
+        return case
+    other = layouts.resized(op, case, {n: int(rng.choice(LENGTHS)) for n in lengths})
+    largest = max(int(np.prod(s)) for s in op.shapes(other).values())
+    return other if largest <= MOST and admits(op, other) else case
+
+
+def computed(rng: Generator, problem: Problem) -> Iterator[tuple[str, str, Any]]:
+    """Name, version and result of each backend that runs the problem."""
+    layout = str(rng.choice(LAYOUTS))
+    laid = replace(
+        problem,
+        inputs={n: lay_out(a, layout) for n, a in problem.inputs.items()},
+        cotangents=[
+            None if a is None else lay_out(a, layout) for a in problem.cotangents
+        ],
+    )
+    for name in BACKENDS:
+        if name.startswith("numpy") and problem.dtype == "bfloat16":
+            continue
+        backend = catalogue.load_backend(name)
+        try:
+            step = backend.prepare(laid)
+            step.forward()
+            step.backward()
+            yield name, backend.version(), step.read()
+        except (Unsupported, RuntimeError, TypeError, NotImplementedError):
+            continue
+
+
+def honest_sums(rng: Generator) -> Iterator[tuple[Problem, str, Array]]:
+    """The gradient of a bias, added up in four honest ways."""
+    op = catalogue.load_op("add")
+    dtype = str(rng.choice(["float64", "float32", "float16"]))
+    n, m = int(rng.choice([129, 257, 1023, 1025, 4096, 65536])), int(rng.integers(1, 4))
+    if dtype == "float16":
+        n = min(n, 1025)
+    kind = str(rng.choice(["normal", "constant", "equal", "ones", "sparse"]))
+    dy = np.asarray(COTANGENTS[kind](rng, (n, m))).astype(dtype)
+    case = Case("sum", a=(n, m), b=(m,))
+    values = {"a": rng.standard_normal((n, m)), "b": rng.standard_normal(m)}
+    problem = problem_with(op, case, values, [dy], dtype)
+    block = int(rng.choice([4, 8, 16, 32, 128]))
+    parts = [np.add.accumulate(dy[i::block])[-1] for i in range(block)]
+    ways = {
+        "one by one": np.add.accumulate(dy)[-1],
+        "from the last": np.add.accumulate(dy[::-1])[-1],
+        "sum(0)": dy.sum(0),
+        "lanes": np.add.accumulate(np.stack(parts))[-1],
+        "blocks": np.add.accumulate(
+            [np.add.accumulate(dy[i : i + block])[-1] for i in range(0, n, block)]
+        )[-1],
+    }
+    for way, db in ways.items():
+        yield problem, f"{way}, {n} {kind}", np.asarray(db, dtype=dtype)
+
+
+def run(seconds: float, seed: int) -> Campaign:
+    """Judge right gradients for some seconds."""
+    rng = np.random.default_rng(seed)
+    ops = [catalogue.load_op(name) for name in catalogue.op_names()]
+    campaign = Campaign()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        problem, told = drawn(rng, ops)
+        right = reference(problem)
+        for name, version, result in computed(rng, problem):
+            for j in judge_tensors(
+                right, result.tensors, result.dtypes, dtype=problem.dtype
+            ):
+                campaign.add(j, backend=name, version=version, **told)
+        if rng.random() < 0.1:
+            for problem, way, db in honest_sums(rng):
+                right, dtype = reference(problem), problem.dtype
+                (j,) = judge_tensors(right, {"db": db}, {"db": dtype}, dtype=dtype)
+                campaign.add(j, op="honest sum", case=way, dtype=dtype, backend="numpy")
+    return campaign
+
+
+def _known(record: dict[str, Any], entries: tuple[known.Known, ...]) -> bool:
+    """Whether a rejected tensor is a defect that is listed for the op and tensor."""
+    return any(
+        k.op == record["op"]
+        and k.backend == record["backend"]
+        and k.tensor in ("*", record["tensor"])
+        for k in entries
+    )
+
+
+@click.command()
+@click.argument("seconds", type=float)
+@click.option("--seed", default=0)
+@click.option("--json", "file", type=click.Path(path_type=Path))
+def main(seconds: float, seed: int, file: Path | None) -> None:
+    """Print counts by precision and verdict, and what was rejected."""
+    warnings.filterwarnings("ignore")
+    with np.errstate(all="ignore"):
+        campaign = run(seconds, seed)
+    counts = campaign.verdicts
+    for dtype in PRECISIONS:
+        row = {verdict: n for (d, verdict), n in counts.items() if d == dtype}
+        click.echo(f"{dtype}: {sum(row.values())} tensors, {row}")
+    entries = known.load()
+    new = [r for r in campaign.rejected if not _known(r, entries)]
+    click.echo(f"{sum(counts.values())} tensors, {len(campaign.rejected)} rejected")
+    click.echo(f"{len(new)} of these are of no op and tensor with a known defect")
+    for record in new[:40]:
+        names = ("op", "case", "dtype", "backend", "values", "cotangent")
+        shown = [record.get(name, "") for name in names]
+        click.echo(f"{record['verdict']} {shown} {record['message']}")
+    if file:
+        lines = [f"{d}|{v}" for d, v in counts]
+        document = {"counts": dict(zip(lines, counts.values(), strict=True))}
+        file.write_text(json.dumps({**document, "rejected": campaign.rejected}))
+    sys.exit(1 if new else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Overflow, infinities and masks: what is certain is demanded, and nothing else."""
+
+import numpy as np
+import pytest
+
+from harness import assert_agrees, judge
+from impls.contract import Op
+
+RNG = np.random.default_rng(5)
+
+
+def attention(xp, q, k, v, mask):
+    scores = xp.matmul(q, k.T) + mask
+    weights = xp.exp(scores - xp.stop_gradient(xp.max(scores, axis=-1, keepdims=True)))
+    return xp.matmul(weights / xp.sum(weights, axis=-1, keepdims=True), v)
+
+
+ATTENTION = Op("attention", inputs="q k v mask", formula=attention)
+
+
+def attended(dtype, masked):
+    """Inputs, cotangent and gradients of q, k, v and mask, written out in NumPy."""
+    q, k, v, dy = (RNG.standard_normal((6, 4)).astype(dtype) for _ in range(4))
+    upper = np.triu(np.ones((6, 6), bool), 1)
+    mask = np.where(upper, masked, 0).astype(dtype)
+    scores = q @ k.T + mask
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    dw = dy @ v.T
+    ds = weights * (dw - (weights * dw).sum(-1, keepdims=True))
+    return [q, k, v, mask], dy, [ds @ k, ds.T @ q, weights.T @ dy, ds]
+
+
+MASKS = [-np.inf, -1e30, np.finfo("float32").min, -1e4]
+
+
+@pytest.mark.parametrize("masked", MASKS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_causal_attention_is_judged_whatever_masks_it(dtype, masked):
+    inputs, dy, gradients = attended(dtype, masked)
+    found = judge(ATTENTION, inputs, dy, gradients)
+    assert {j.verdict for j in found} == {"agree"}
+    # The first row sees itself alone: its gradient is 0 by construction.
+    assert max(j.vacuous for j in found) <= 1 / 6 + 1e-9
+
+
+@pytest.mark.parametrize("masked", MASKS)
+@pytest.mark.parametrize("tensor", range(4))
+def test_a_wrong_gradient_beside_a_mask_is_caught(masked, tensor):
+    inputs, dy, gradients = attended("float32", masked)
+    gradients[tensor][1, 3] += 1e-4
+    assert judge(ATTENTION, inputs, dy, gradients)[tensor].verdict == "disagree"
+
+
+@pytest.mark.parametrize("masked", MASKS)
+def test_a_gradient_that_leaks_through_the_mask_is_caught(masked):
+    inputs, dy, gradients = attended("float32", masked)
+    gradients[3][0, 5] = 1e9
+    assert judge(ATTENTION, inputs, dy, gradients)[3].verdict == "disagree"
+
+
+# Overflow -----------------------------------------------------------------------
+
+EXP = Op("exp", inputs="x", formula=lambda xp, x: xp.exp(x))
+
+
+@pytest.mark.parametrize(
+    ("got", "passes"), [(np.inf, True), (-1.0, False), (-np.inf, False)]
+)
+def test_where_overflow_is_certain_the_right_infinity_is_due(got, passes):
+    x = np.array([1.0, 200.0], "float32")
+    (j,) = judge(EXP, [x], np.ones(2), [np.array([np.exp(x[0]), got], "float32")])
+    assert j.passes is passes
+
+
+def test_terms_that_overflow_may_cancel_to_anything():
+    """Honest arithmetic gives inf - inf; a wider accumulator gives 0. Both pass."""
+    product = Op("product", inputs="a b", formula=lambda xp, a, b: xp.matmul(a, b))
+    a, b = np.full((1, 2), 2e19, "float32"), np.array([[2e19], [-2e19]], "float32")
+    dy, gradients = np.ones((1, 1), "float32"), [b.T, a.T]
+    for y in (np.nan, 0.0):
+        outputs = [np.full((1, 1), y, "float32")]
+        found = judge(product, [a, b], dy, gradients, outputs=outputs)
+        assert all(j.passes for j in found), found
+
+
+def test_zero_times_what_may_be_infinite_may_be_nan():
+    gate = Op("gate", inputs="x", formula=lambda xp, x: (x - x) * xp.exp(x))
+    x = np.array([200.0], "float32")
+    for dx in (np.nan, np.inf):
+        (j,) = judge(gate, [x], np.ones(1), [np.array([dx], "float32")])
+        assert j.passes
+
+
+def test_the_sine_of_what_overflows_is_not_judged():
+    wave = Op("wave", inputs="x", formula=lambda xp, x: xp.sin(x * x))
+    x = np.array([1e30], "float32")
+    (j,) = judge(wave, [x], np.ones(1), [np.array([np.nan], "float32")])
+    assert j.verdict == "vacuous"
+
+
+def test_nan_in_an_ordinary_place_is_not_excused_by_large_numbers_elsewhere():
+    square = Op("square", inputs="x", formula=lambda xp, x: x * x)
+    x = np.array([1.0, 3.0], "float32")
+    (j,) = judge(square, [x], np.ones(2), [np.array([np.nan, 6], "float32")])
+    assert j.verdict == "nonfinite"
+
+
+# Underflow ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("got", [0.0, 1.2e-38 / 4])
+def test_a_product_that_underflows_may_be_flushed_and_is_not_vacuous(got):
+    x = np.array([1e-30, 1.0], "float32")
+    dy = np.array([1e-10, 1.0], "float32")
+    (j,) = judge("square", [x], dy, [np.array([got, 2.0], "float32")])
+    assert (j.verdict, j.vacuous) == ("agree", 0.0)
+
+
+def test_an_underflow_explains_no_number_of_ordinary_size():
+    x = np.array([1e-30, 1.0], "float32")
+    dy = np.array([1e-10, 1.0], "float32")
+    (j,) = judge("square", [x], dy, [np.array([1e-30, 2.0], "float32")])
+    assert j.verdict == "disagree"
+
+
+# What nothing can be said of ------------------------------------------------------
+
+
+def test_an_assertion_fails_where_nothing_can_be_said():
+    cancel = Op("cancel", inputs="x", formula=lambda xp, x: xp.sqrt(x - x * 1.1 / 1.1))
+    x = np.array([2.0, 3.0], "float32")
+    with pytest.raises(AssertionError, match="shows nothing"):
+        assert_agrees(cancel, [x], np.ones(2), [np.zeros(2, "float32")])
+    assert_agrees(cancel, [x], np.ones(2), [np.zeros(2, "float32")], allow_vacuous=True)

@@ -1,0 +1,109 @@
+"""The spread: deep graphs are judged, and it keeps silent where it knows nothing."""
+
+import numpy as np
+import pytest
+
+from harness.judging import spread as spread_module
+from harness.judging.centring import exposed
+from harness.judging.reference import reference_of_graph
+from harness.judging.verdict import judge_tensors
+from impls import graph
+
+DEPTH, ROWS, WIDTH = 50, 4, 6
+
+
+def layers(xp, x, weights, wrong=None):
+    """tanh(x W) fifty times over; `wrong` changes the value of one layer."""
+    for i, w in enumerate(weights):
+        x = xp.tanh(xp.matmul(x, w))
+        if i == DEPTH // 2 and wrong is not None:
+            x = wrong(x)
+    return x
+
+
+def chain(dtype, wrong=None):
+    """Reference, gradients in `dtype` by the engine, and those of a planted error."""
+    rng = np.random.default_rng(3)
+    x, dy = (rng.standard_normal((ROWS, WIDTH)).astype(dtype) for _ in range(2))
+    ws = [
+        (1.2 * rng.standard_normal((WIDTH, WIDTH)) / WIDTH**0.5).astype(dtype)
+        for _ in range(DEPTH)
+    ]
+
+    def gradients(held, wrong=None):
+        leaves = [graph.variable(a.astype(held)) for a in (x, *ws)]
+        y = layers(graph, leaves[0], leaves[1:], wrong)
+        nodes = graph.gradient([y], [dy.astype(held)], leaves)
+        return {f"d{i}": node for i, node in enumerate(nodes)}
+
+    wide = "longdouble" if dtype == "float64" else "float64"
+    right = reference_of_graph(lambda: gradients(wide), dtype)
+    got = {n: node.value for n, node in gradients(dtype, wrong).items()}
+    return right, judge_tensors(right, got, dict.fromkeys(got, dtype), dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_right_gradients_of_fifty_layers_agree_and_are_not_vacuous(dtype):
+    _, found = chain(dtype)
+    assert {j.verdict for j in found} == {"agree"}
+    assert max(j.vacuous for j in found) < 0.03  # issue: at most 3 % of the elements
+    assert {j.radius_kind for j in found} >= {"spread"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_error_of_one_in_a_thousand_in_one_of_fifty_layers_is_caught(dtype):
+    _, found = chain(dtype, wrong=lambda x: x * 1.001)
+    assert sum(j.verdict == "disagree" for j in found) > DEPTH / 2
+
+
+def test_the_bound_alone_sees_nothing_there(monkeypatch):
+    monkeypatch.setattr(spread_module, "CURVED", -1.0)  # the spread is never straight
+    _, found = chain("float32", wrong=lambda x: x * 1.001)
+    assert "disagree" not in {j.verdict for j in found}
+
+
+def test_it_is_the_same_every_time():
+    right, _ = chain("float32")
+    again, _ = chain("float32")
+    for name, radius in right.spreads().items():
+        np.testing.assert_array_equal(radius, again.spreads()[name])
+
+
+def one(build, dtype="float32"):
+    right = reference_of_graph(lambda: {"y": build()}, dtype)
+    return right, right.spreads()["y"]
+
+
+def test_its_radius_is_that_of_honest_arithmetic():
+    """Against many roundings of the same sum of products in float32."""
+    rng = np.random.default_rng(1)
+    a, b = (rng.standard_normal((200, 64)).astype("float32") for _ in range(2))
+    wide = [graph.variable(x.astype("float64")) for x in (a, b)]
+    right, radius = one(lambda: graph.sum(wide[0] * wide[1], axis=1))
+    error = np.abs((a * b).sum(1) - right.graphs["first"]["y"].value)
+    assert 0.02 < np.median(error / radius) < 2
+    assert (error / radius).max() < right.limit
+
+
+def test_a_square_of_mere_rounding_error_is_beyond_the_first_order_picture():
+    x = graph.variable(np.array([1.0 / 3, 1e3]))
+    _, radius = one(lambda: graph.square(x * 3.1 - x * 3.1))
+    assert np.isinf(radius).all()
+
+
+def test_a_branch_that_rounding_may_turn_around_is_not_judged_by_it():
+    x = graph.variable(np.array([1.0, 1.0]))
+    t = graph.variable(np.array([1.0 + 1e-8, 2.0]))
+    _, radius = one(lambda: 3.7 * graph.share(x * 4.3, t * 4.3, at_tie=0.5))
+    assert list(np.isfinite(radius)) == [False, True]
+
+
+def test_what_depends_on_a_cancelled_mean_is_left_to_the_bound():
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((3, 8)) + np.array([[0.0], [1e4], [0.0]])
+    x = graph.variable(rows)
+    centred = x - graph.mean(x, axis=1, keepdims=True)
+    y = graph.sum(centred * centred, axis=1)
+    graph.forward([y])
+    marks = exposed(graph.topological_order([y]))
+    assert list(marks[y]) == [False, True, False]
