@@ -8,7 +8,9 @@ This makes .venv-numpy-1.26.4, and `asv run` measures it from then on.
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
+import platform
 import re
 import shutil
 import sys
@@ -45,13 +47,23 @@ def environment_with(
     """
     for name, version in wanted.items():
         parsed(f"{name}=={version}")
-    running = [Path(sys.prefix)] if PROJECT.table else []
-    for folder in (*running, *sorted(root.glob(".venv*"))):
+    if PROJECT.table and _is_running(python, wanted):
+        return Path(sys.prefix)
+    for folder in sorted(root.glob(".venv*")):
         site = folder / "lib" / f"python{python}" / "site-packages"
         python_there = (folder / "bin" / "python").exists()
         if python_there and all(_installed(site, n, v) for n, v in wanted.items()):
             return folder
     return None
+
+
+def _is_running(python: str, wanted: Mapping[str, str]) -> bool:
+    """Whether that is what runs this: others' environments lie anywhere."""
+    try:
+        found = {n: importlib.metadata.version(n).partition("+")[0] for n in wanted}
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return platform.python_version().startswith(f"{python}.") and found == {**wanted}
 
 
 def _installed(site: Path, name: str, version: str) -> bool:
@@ -75,6 +87,8 @@ def parsed(requirement: str) -> tuple[str, str]:
 def command_for(python: str, wanted: Mapping[str, str]) -> str:
     """The command that makes an environment with these versions."""
     packages = " ".join(f"{name}=={version}" for name, version in wanted.items())
+    if PROJECT.table:
+        return f"pip install {packages}, or change the matrix in asv.conf.json"
     other = "" if python == MAIN else f" PYTHON={python}"
     return f'make version WITH="{packages}"{other}'
 
