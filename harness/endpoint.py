@@ -1,9 +1,9 @@
 """Endpoint: the worker's side of the wire; answers requests in a framework's process.
 
-Runs on Python 3.10 with NumPy 1.26 and the framework, nothing else. A request is a
-dict of builtin types with the name of its handler under "request"; so is the answer,
+Runs on Python 3.10 with NumPy 1.26 and the framework, nothing else. A request is a dict
+of builtin types; its handler is named under "request". The answer is such a dict, too,
 with a "kind" (result, unsupported, missing, error). Requests are answered in order, in
-the main thread: whoever dies or hangs does so at the first that has no answer.
+the main thread, so a crash or hang belongs to the first request without an answer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from impls.contract import Unsupported
 
 DEVICES = ("cpu", "cuda")
 
-_LONGEST_LOG = 256 << 20  # bytes: an op that prints for ever must not fill the disk
+_LONGEST_LOG = 256 << 20  # bytes: an op that prints endlessly must not fill the disk
 
 
 def serve(channel: Any) -> None:
@@ -47,7 +47,7 @@ def serve(channel: Any) -> None:
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The handler's answer, with the seconds it took, or what went wrong."""
+    """The handler's answer, with its time in seconds, or the error."""
     start = time.perf_counter()
     try:
         handler = HANDLERS[known("request", request["request"], HANDLERS)]
@@ -62,10 +62,10 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def probe(request: Mapping[str, Any]) -> dict[str, Any]:
-    """What this interpreter has of a framework; imports it.
+    """Import a framework, and report its version, backends and devices.
 
     `backends` holds, for each backend of the framework, `error` (why it cannot be
-    imported, or "") and `devices` (for each why it cannot be used, or "").
+    imported, or "") and `devices` (for each device why it cannot be used, or "").
     """
     framework = request["framework"]
     backends = {
@@ -94,7 +94,7 @@ def _examine(name: str) -> dict[str, Any]:
 
 
 def _threads(framework: str) -> int:
-    """What the framework says, else what it was told."""
+    """The number of threads that the framework reports, or else the configured one."""
     says = getattr(sys.modules.get(framework), "get_num_threads", None)
     return int(says()) if says else int(os.environ.get("OMP_NUM_THREADS", "0"))
 
@@ -109,7 +109,7 @@ def _failure(kind: str, error: BaseException, message: str = "") -> dict[str, An
 
 
 def _settle() -> None:
-    """Leave no core file, say where a crash was, and die with the parent."""
+    """Write no core file, print where a crash was, and die with the parent."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (_LONGEST_LOG, hard))
@@ -118,7 +118,7 @@ def _settle() -> None:
     die_with_parent()  # where that does nothing, the closed channel ends an idle one
 
 
-#: What a worker can be asked, by name: takes the request, returns builtin types.
+#: The handlers, by the name in a request; each takes it and returns builtin types.
 HANDLERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "probe": probe,
     "evaluate": evaluate,

@@ -91,7 +91,7 @@ def _answers(right: Reference, record: AgreeRecord) -> Iterator[dict[str, Answer
     tensor, ways = record.tensor, list(right.truths.values())
     if tensor not in ways[0]:
         return
-    names = [n for n in ways[0] if n == tensor or right.hangs_on_ties(n)]
+    names = [n for n in ways[0] if n == tensor or right.depends_on_ties(n)]
     if record.verdict == "convention":  # the finding is that it differs from "first"
         ways, names = ways[:1], [tensor]
     for truths in ways:

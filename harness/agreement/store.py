@@ -158,7 +158,7 @@ def paragraph(finding: Finding) -> str:
     """Title, input, result and exact value, and how to reproduce it."""
     who = NAMES[finding.record.framework]
     lines = [f"**{headline(finding)}**", "", f"With {_given(finding)}:", ""]
-    lines += [f"- {line}" for line in _told(finding)]
+    lines += [f"- {line}" for line in _details(finding)]
     lines += [
         "",
         f"`python results/findings/{finding.site.id}/repro.py` needs only NumPy and "
@@ -187,7 +187,7 @@ def _given(finding: Finding) -> str:
     return ", ".join(" ".join(part.split()) for part in parts)
 
 
-def _told(finding: Finding) -> Iterator[str]:
+def _details(finding: Finding) -> Iterator[str]:
     record, verdict = finding.record, finding.site.verdict
     if (
         verdict in (*DEATHS, "error", "malformed")

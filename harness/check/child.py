@@ -27,11 +27,11 @@ def main(request: str, answer: str) -> None:
     sys.path.insert(0, os.getcwd())
     asked = json.loads(Path(request).read_text(encoding="utf-8"))
     try:
-        told = checked(asked)
+        report = checked(asked)
     except Exception as error:  # noqa: BLE001  # a call that cannot be judged, in a line
         lines = str(error).strip().splitlines() or [""]
-        told = {REFUSED: f"{_kind(error)}{lines[0]}"}
-    replace_file(Path(answer), dumps(told))
+        report = {REFUSED: f"{_kind(error)}{lines[0]}"}
+    replace_file(Path(answer), dumps(report))
 
 
 def _kind(error: Exception) -> str:

@@ -145,11 +145,11 @@ class Bench:
         judgements = [("", j) for j in self._faults(seen)]
         judgements += [("", j) for j in self._numbers(right, seen, unreached)]
         for how, places, gradients in seen.others:
-            told = self._frozen_names(places) if places else how
+            message = self._frozen_names(places) if places else how
             compared = [None if i in places else g for i, g in enumerate(gradients)]
             firsts = [None if i in places else g for i, g in enumerate(seen.gradients)]
             odd = self._differing(right, firsts, compared, unreached)
-            judgements += [(told, judgement) for judgement in odd]
+            judgements += [(message, judgement) for judgement in odd]
         return judgements
 
     def frozen(self) -> Iterator[tuple[int, ...]]:

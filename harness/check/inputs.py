@@ -271,10 +271,10 @@ def from_inputs(
     for name in HANDED_OVER if size <= MANY else FEW:
         regime = REGIMES[name]
         laid = tree_map(lambda v, r=regime: _relaid(v, r), args)
-        told = label if name == "normal" else f"{label}, {name}"
-        seeds = (seed, zlib.crc32(f"{told} {dtype}".encode()))
+        described = label if name == "normal" else f"{label}, {name}"
+        seeds = (seed, zlib.crc32(f"{described} {dtype}".encode()))
         plain = name == "normal"
-        yield Trial(told, dtype, laid, kwargs, regime, plain, plain, seeds, device)
+        yield Trial(described, dtype, laid, kwargs, regime, plain, plain, seeds, device)
 
 
 def _relaid(value: Any, regime: Regime) -> Any:

@@ -171,9 +171,9 @@ class Report:
             key=lambda row: row.rank,
             reverse=True,
         )
-        told = [row.judgement.message for row in worst[:3]]
+        lines = [row.judgement.message for row in worst[:3]]
         notes = [f"note: {note}" for note in self.notes]
-        return ["", *told, *notes] if told or notes else []
+        return ["", *lines, *notes] if lines or notes else []
 
     def _cells(self) -> list[tuple[str, ...]]:
         """The header, then a line for each tensor and precision: its worst trial."""

@@ -157,9 +157,9 @@ def _asked(request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
         asked, answer = Path(folder, "request"), Path(folder, "answer")
         asked.write_text(json.dumps(request), encoding="utf-8")
         code = _CHILD.format(start=START)
-        told = [json.dumps(place(SOURCE)), child.__name__, str(asked), str(answer)]
+        arguments = [json.dumps(place(SOURCE)), child.__name__, str(asked), str(answer)]
         process = subprocess.Popen(
-            [sys.executable, "-c", code, *told],
+            [sys.executable, "-c", code, *arguments],
             stdout=sys.stderr,  # what the caller's code prints is no result
             start_new_session=True,  # what it starts ends with it
         )

@@ -91,8 +91,8 @@ def summarise(
             for t, a in score.false_alarms(entries)
         ],
         requirements=[
-            Requirement(required=told, found=found, met=met)
-            for told, found, met in required
+            Requirement(required=goal, found=measured, met=met)
+            for goal, measured, met in required
         ],
         missing=score.missing,
         seconds=seconds,

@@ -9,6 +9,8 @@
 - dialects: the source of an op's page, highlighted
 - figures: charts, as data for the charting library in the browser
 - pictures: charts as SVG files, for the README
+- styles: the look of each backend in every chart
+- pages: the contents of each page
 - writer: fills in templates and writes files
 
 No page loads anything from the network: the site works when opened from a file.

@@ -1,7 +1,7 @@
 """Known outcomes: defects of a framework that are expected, each with its reason.
 
-They stand in one data file, known_outcomes.json, and are held both ways: a verdict that
-no entry announces fails the run, and so does an entry whose defect has gone.
+They are in one data file, known_outcomes.json. A run fails for a wrong verdict that no
+entry lists, and also for an entry whose defect is gone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FILE = Path(__file__).with_name("known_outcomes.json")
 class Known:
     """One defect. `backend`, `case` and `tensor` may hold the wildcards * and ?.
 
-    It speaks only of the framework versions it was seen in.
+    It covers only the framework versions in which it was seen.
     """
 
     op: str
@@ -53,7 +53,7 @@ class Known:
     def names(
         self, op: str, backend: str, version: str, case: str, tensor: str
     ) -> bool:
-        """Whether it speaks of that tensor."""
+        """Whether it covers that tensor."""
         return (
             op == self.op
             and version in self.versions
@@ -64,7 +64,7 @@ class Known:
 
 
 def _literal(case: str) -> str:
-    """Brackets in a case name are no character class."""
+    """Match a case name; its brackets are not a character class."""
     return case.replace("[", "(").replace("]", ")")
 
 
@@ -72,7 +72,7 @@ def load(path: Path = FILE) -> tuple[Known, ...]:
     """The entries of the data file.
 
     Raises:
-        ValueError: an entry is malformed; the message names it.
+        ValueError: An entry is malformed; the message names it.
     """
     entries = json.loads(path.read_text(encoding="utf-8"))
     try:
@@ -82,9 +82,9 @@ def load(path: Path = FILE) -> tuple[Known, ...]:
 
 
 def expected_verdict(record: AgreeRecord, known: Iterable[Known]) -> str:
-    """What is expected of a record: the verdict of an entry, or else `agree`.
+    """The expected verdict of a record: that of an entry, or else `agree`.
 
-    Of several entries it is the one that announces the record's own verdict.
+    If several entries cover it, the one with the record's own verdict counts.
     """
     announced = [k.verdict for k in known if k.covers(record)]
     if record.verdict in announced:
@@ -95,15 +95,15 @@ def expected_verdict(record: AgreeRecord, known: Iterable[Known]) -> str:
 def as_expected(record: AgreeRecord) -> bool:
     """Whether a verdict is the expected one.
 
-    An entry may speak of many cases, and the defect need not show in each.
+    An entry may cover many cases, and the defect need not occur in each of them.
     """
     return record.verdict in (*PASSING, record.expected_verdict)
 
 
 def gone(records: Sequence[AgreeRecord], known: Iterable[Known]) -> tuple[Known, ...]:
-    """Entries that were put to the test and whose defect showed nowhere.
+    """Entries that were tested and whose defect occurred nowhere.
 
-    What a framework does not support, or a verdict that says nothing, tests nothing.
+    A verdict of `unsupported` or `vacuous` does not test an entry.
     """
     telling = [r for r in records if r.verdict not in ("unsupported", "vacuous")]
     tested = ((k, [r for r in telling if k.covers(r)]) for k in known)

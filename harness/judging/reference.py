@@ -94,7 +94,7 @@ class Reference:
         """Whether some gradient depends on how ties are broken."""
         return len(self.graphs) > 1
 
-    def hangs_on_ties(self, tensor: str) -> bool:
+    def depends_on_ties(self, tensor: str) -> bool:
         """Whether this tensor is another one where ties are broken differently."""
         first, *others = (nodes[tensor].value for nodes in self.graphs.values())
         return any(not np.array_equal(first, v, equal_nan=True) for v in others)
@@ -281,7 +281,7 @@ def reference_of_graph(
             `wider(PRECISIONS[dtype])`, rounded to `dtype` first (`rounded` does both).
             It is called once, and where the graph makes a choice that a tie could turn
             around once more for each of `graph.TIES`, under `graph.ties(...)`: it has
-            to build forward and gradient anew each time.
+            to build forward and gradient again each time.
         dtype: Precision of the tensors that are judged: a key of `PRECISIONS`.
         compute: The precision of intermediate values, one of `precisions.COMPUTE`; by
             default what frameworks do (see `precisions.arithmetics`).

@@ -207,9 +207,9 @@ def _by_convention(
     """Say `convention` of those tensors that would be others under another one."""
     settled = []
     for j in judgements:
-        if j.verdict in ("agree", "vacuous") and right.hangs_on_ties(j.tensor):
-            told = f"{j.tensor}: right at a tie, broken by the {name} convention"
-            j = replace(j, verdict="convention", convention=name, message=told)
+        if j.verdict in ("agree", "vacuous") and right.depends_on_ties(j.tensor):
+            message = f"{j.tensor}: right at a tie, broken by the {name} convention"
+            j = replace(j, verdict="convention", convention=name, message=message)
         settled.append(j)
     return tuple(settled)
 

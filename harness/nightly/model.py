@@ -22,7 +22,7 @@ class Result:
     backend that is missing. `notes` are for the reader; nobody has to act on them.
     """
 
-    told: str
+    line: str
     problems: Sequence[Problem] = ()
     skipped: str = ""
     notes: Sequence[str] = ()

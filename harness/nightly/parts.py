@@ -58,14 +58,14 @@ def agreement(night: Night) -> Result:
     content = documents.document(found.records, found.summary())
     documents.write(content, night.journal.path("agree"))
     summary = found.summary()
-    told = f"{summary.judged:,} tensors judged, {summary.unexpected} unexpected"
+    line = f"{summary.judged:,} tensors judged, {summary.unexpected} unexpected"
     problems = [*_unexpected(found), *_gone(found)]
     lacking = [
         f"{b} is required, but {found.missing[b]}"
         for b in night.require
         if b in found.missing
     ]
-    return Result(told, problems, notes=_absent(found), required="; ".join(lacking))
+    return Result(line, problems, notes=_absent(found), required="; ".join(lacking))
 
 
 def _absent(found: Agreement) -> list[str]:
@@ -156,12 +156,12 @@ def times(night: Night) -> Result:
         if entry.commit == commit
     ]
     states = Counter(entry.state for entry in found)
-    told = f"{states['measured']:,} figures of {commit[:10]}, {states['failed']} failed"
+    line = f"{states['measured']:,} figures of {commit[:10]}, {states['failed']} failed"
     problems = []
     if code or not states["measured"]:
         told_why = tail or "nothing was measured"
         problems = [Problem("time", "", "", "asv run", told_why)]
-    return Result(told, problems)
+    return Result(line, problems)
 
 
 def _written(folder: Path, commit: str) -> list[Path]:
@@ -189,9 +189,9 @@ def watch(night: Night) -> Result:
     ]
     states = Counter(a.state for a in found.alerts if a.worse)
     better = sum(not a.worse and a.state != "accepted" for a in found.alerts)
-    told = f"{found.series:,} series, {len(found.failing)} worse"
-    told += f", {states['suspected']} suspected, {better} better"
-    return Result(told, problems, notes=found.warnings)
+    line = f"{found.series:,} series, {len(found.failing)} worse"
+    line += f", {states['suspected']} suspected, {better} better"
+    return Result(line, problems, notes=found.warnings)
 
 
 def _by_place(alerts: Sequence[Alert]) -> dict[tuple[str, str, str], list[Alert]]:
@@ -206,11 +206,11 @@ def _by_place(alerts: Sequence[Alert]) -> dict[tuple[str, str, str], list[Alert]
 def _detail(alerts: Sequence[Alert], root: Path) -> str:
     """The worst alert in full, and the number of others."""
     alert, *others = alerts
-    told = f"{alert.series.name} {size(alert.relative_change)}"
-    told += f" ({size(alert.low)} to {size(alert.high)}), {alert.why}"
+    line = f"{alert.series.name} {size(alert.relative_change)}"
+    line += f" ({size(alert.low)} to {size(alert.high)}), {alert.why}"
     if alert.candidates == 1:
-        told += f"; {git.subject(alert.commit, root)}"
-    return f"{told} (and {len(others)} more series)" if others else told
+        line += f"; {git.subject(alert.commit, root)}"
+    return f"{line} (and {len(others)} more series)" if others else line
 
 
 # Other commands -----------------------------------------------------------------
@@ -229,8 +229,8 @@ def selftest(night: Night) -> Result:
         for one in found.requirements
         if not one.met
     ]
-    told = f"{found.planted:,} planted errors in {found.runs:,} runs"
-    return Result(told, unmet or result.problems)
+    line = f"{found.planted:,} planted errors in {found.runs:,} runs"
+    return Result(line, unmet or result.problems)
 
 
 def fuzz(night: Night) -> Result:
@@ -257,9 +257,9 @@ def fuzz(night: Night) -> Result:
         and (finding.op, finding.backend) not in recorded
         and known.expected_verdict(finding.record, listed) != finding.verdict
     ]
-    told = f"{found.summary.tried:,} trials, {len(fresh)} of"
-    told += f" {len(found.records)} findings are new"
-    return Result(told, [_new_finding(finding) for finding in fresh], notes=troubles)
+    line = f"{found.summary.tried:,} trials, {len(fresh)} of"
+    line += f" {len(found.records)} findings are new"
+    return Result(line, [_new_finding(finding) for finding in fresh], notes=troubles)
 
 
 def _new_finding(finding: FindingRecord) -> Problem:
@@ -316,8 +316,8 @@ def _command(night: Night, name: str, options: Sequence[str]) -> Result:
     code, tail = child(night, name, call)
     if code == 0:
         return Result("all as expected")
-    told = f"exit code {code}"
-    return Result(told, [Problem(name, "", "", told, tail)])
+    line = f"exit code {code}"
+    return Result(line, [Problem(name, "", "", line, tail)])
 
 
 def child(night: Night, name: str, call: Sequence[str]) -> tuple[int, str]:

@@ -49,8 +49,10 @@ def _headline(report: Report) -> str:
     """The first line; many readers see no other."""
     problems = [*report.new, *report.known]
     if not problems:
-        told = [d.told for d in report.parts if d.name in ("agree", "watch") and d.told]
-        return f"**All as expected**: {'; '.join(told) or 'no part found a problem'}"
+        lines = [
+            d.told for d in report.parts if d.name in ("agree", "watch") and d.told
+        ]
+        return f"**All as expected**: {'; '.join(lines) or 'no part found a problem'}"
     first = problems[0]
     place = " on ".join(part for part in (first.op, first.backend) if part)
     more = len(problems) - 1
@@ -63,21 +65,21 @@ def _listed(problems: Sequence[Problem]) -> Iterator[str]:
     for problem in problems[:SHOWN]:
         place = " on ".join(part for part in (problem.op, problem.backend) if part)
         name = f"**{place}** " if place else ""
-        told = cell(problem.told)
-        told = told if len(told) <= LONGEST else f"{told[:LONGEST]}…"
-        yield f"- {name}`{problem.part}`: {cell(problem.what)}: {told}"
+        detail = cell(problem.told)
+        detail = detail if len(detail) <= LONGEST else f"{detail[:LONGEST]}…"
+        yield f"- {name}`{problem.part}`: {cell(problem.what)}: {detail}"
     if len(problems) > SHOWN:
         yield f"- and {len(problems) - SHOWN} more (nightly.json has them)"
 
 
 def _foot(environment: Environment) -> str:
-    told = [
+    facts = [
         f"commit {environment.commit[:10] or 'unknown'}",
         "with changed files" if environment.dirty else "",
         environment.machine,
         environment.date,
     ]
-    return f"<sub>{', '.join(part for part in told if part)}</sub>"
+    return f"<sub>{', '.join(part for part in facts if part)}</sub>"
 
 
 # JUnit XML ----------------------------------------------------------------------
@@ -88,8 +90,8 @@ def junit(report: Report, agreement: Judged | None) -> str:
     xml = JUnitXml("gradwatch nightly")
     cases: dict[str, TestCase] = {}
     if agreement is not None:
-        told = JUnitXml.fromstring(output.junit(agreement).encode())
-        for suite in told:
+        suites = JUnitXml.fromstring(output.junit(agreement).encode())
+        for suite in suites:
             cases |= {case.name: case for case in suite}
     _add_steps(cases, report)
     if cases:  # a suite without any has no counts, which a schema requires

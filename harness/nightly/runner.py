@@ -54,13 +54,13 @@ def _attempt(name: str, part: Part, night: Night) -> DoneRecord:
         result = part(night)
         state = "failed" if result.problems or result.required else "passed"
     except Exception as error:  # noqa: BLE001  # whatever a part raises is reported
-        told = in_short(error)
-        result = Result(told, [Problem(name, "", "", "part", told)])
+        reason = in_short(error)
+        result = Result(reason, [Problem(name, "", "", "part", reason)])
         state = "broken"
     return DoneRecord(
         name=name,
         state="skipped" if result.skipped else state,
-        told=result.skipped or result.required or result.told,
+        told=result.skipped or result.required or result.line,
         seconds=time.monotonic() - start,
         problems=list(result.problems),
         notes=list(result.notes),

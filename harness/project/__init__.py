@@ -1,8 +1,12 @@
 """Project: where the checkout is, what git knows about it, and its JSON documents.
 
-- paths: `ROOT`, the folder of the checkout
+- paths: `ROOT` and the project that is worked on
 - git: commits, their order, and their files
+- lock: one run at a time; removes what killed runs left
+- imports: lets another interpreter import our packages
 - affected: which ops and backends a change of files can affect
 - documents: the JSON document that every command writes
+- records: the types of all records and summaries
+- verdicts: the names of the verdicts
 - markdown: escapes text for Markdown
 """

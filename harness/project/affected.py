@@ -1,4 +1,4 @@
-"""What a change can have made slower: the ops and backends whose files it touches."""
+"""Finds the ops and backends that a change can affect, by the files that it touches."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _touched(file: PurePosixPath) -> list[Pair]:
 
 
 def spread(pairs: list[Pair], most: int) -> list[Pair]:
-    """At most so many, evenly spread over all of them."""
+    """At most `most` of them, evenly spread."""
     if len(pairs) <= most:
         return pairs
     return [pairs[i * len(pairs) // most] for i in range(most)]

@@ -40,7 +40,7 @@ Fields = TypeVar("Fields", bound=msgspec.Struct)  # all of which have defaults
 
 
 class Unreadable(Exception):
-    """A file that is no document of ours: missing, cut short, or of a newer schema."""
+    """The file is not a document of ours: missing, truncated, or of a newer schema."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Document(Generic[Record, Summary]):
 def document(
     records: Iterable[Record], summary: Summary, environment: Environment | None = None
 ) -> Document[Record, Summary]:
-    """Records with the circumstances in which they were made."""
+    """A document with the records, and the environment in which they were made."""
     return Document(environment or surroundings(), summary, list(records))
 
 
@@ -77,7 +77,7 @@ def surroundings() -> Environment:
 
 
 def _processor() -> str:
-    """The model, where Linux tells it, else the architecture."""
+    """The model of the processor on Linux, else its architecture."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
@@ -86,7 +86,7 @@ def _processor() -> str:
 
 
 def machine_name() -> str:
-    """A plain name; GRADWATCH_MACHINE sets it, else it says the number of cores."""
+    """The name of the machine: GRADWATCH_MACHINE, or else its number of cores."""
     return os.environ.get("GRADWATCH_MACHINE") or f"cpu-{os.cpu_count() or 1}core"
 
 
@@ -103,14 +103,14 @@ def _commit() -> tuple[str, bool]:
 
 
 def plain(content: Document[Any, Any]) -> dict[str, Any]:
-    """A document in builtin types."""
-    told = {
+    """The document as builtin types."""
+    parts = {
         "schema": SCHEMA,
         "environment": content.environment,
         "summary": content.summary,
         "records": content.records,
     }
-    found: dict[str, Any] = msgspec.to_builtins(told, enc_hook=_builtin)
+    found: dict[str, Any] = msgspec.to_builtins(parts, enc_hook=_builtin)
     return found
 
 
@@ -158,10 +158,10 @@ def write(content: Any, target: str | Path) -> None:
 
 
 def replace_file(target: Path, text: str) -> None:
-    """Write a file whole or not at all.
+    """Write a file completely or not at all.
 
     Raises:
-        OSError: the disk is full or the folder cannot be written; the old file stands.
+        OSError: The disk is full or the folder cannot be written; the old file is kept.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_stale(target)
@@ -180,17 +180,17 @@ def replace_file(target: Path, text: str) -> None:
 
 # Reading ------------------------------------------------------------------------
 
-#: What a decoder raises over JSON that is damaged, too deep or of another type.
+#: Errors of a decoder: the JSON is damaged, nested too deeply, or of another type.
 _FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 _Fields = dict[str, msgspec.Raw]
 
 
 def bytes_of(source: str | Path) -> bytes:
-    """A whole file, if it is a regular one and not too long; a pipe is not waited for.
+    """The bytes of a regular file that is not too long.
 
     Raises:
-        Unreadable: it is none, or the system refuses.
+        Unreadable: It is not a regular file, too long, or cannot be read.
     """
     try:
         opened = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -224,10 +224,10 @@ def _why(error: Exception) -> str:
     """What is wrong with some JSON, in a line; it never has the whole of a value."""
     if isinstance(error, RecursionError):
         return "nested too deeply"
-    told = " ".join(str(error).split())[:200]
+    reason = " ".join(str(error).split())[:200]
     if isinstance(error, msgspec.ValidationError):
-        return told
-    return f"not readable as JSON ({told})"
+        return reason
+    return f"not readable as JSON ({reason})"
 
 
 def load(source: str | Path, kind: type[T]) -> T:
@@ -240,10 +240,10 @@ def load(source: str | Path, kind: type[T]) -> T:
 
 
 def read(source: str | Path, kind: Kind[Record, Summary]) -> Document[Record, Summary]:
-    """A document that `write` wrote, and what of it could not be read.
+    """Read a document, and list the parts of it that could not be read.
 
     Raises:
-        Unreadable: the file is missing, damaged as a whole, or of another schema.
+        Unreadable: The file is missing, completely damaged, or of another schema.
     """
     return Parts.of(source).document(kind)
 
@@ -251,10 +251,10 @@ def read(source: str | Path, kind: Kind[Record, Summary]) -> Document[Record, Su
 def read_whole(
     source: str | Path, kind: Kind[Record, Summary]
 ) -> Document[Record, Summary]:
-    """A document all of which is sound.
+    """Read a document that must be completely valid.
 
     Raises:
-        Unreadable: any part of it is not.
+        Unreadable: Any part of it is not valid.
     """
     found = read(source, kind)
     if found.troubles:
@@ -264,7 +264,7 @@ def read_whole(
 
 @dataclass(frozen=True)
 class Parts:
-    """A document of which only the outermost shape has been read."""
+    """A document whose parts have not been decoded yet."""
 
     source: str
     environment: msgspec.Raw
@@ -273,20 +273,20 @@ class Parts:
 
     @classmethod
     def of(cls, source: str | Path) -> Parts:
-        """Read a file as far as to know that it is a document.
+        """Read a file and check that it is a document.
 
         Raises:
-            Unreadable: it is missing, damaged as a whole, or of another schema.
+            Unreadable: It is missing, completely damaged, or of another schema.
         """
         found = load(source, _Fields)
         if "schema" not in found:
             raise Unreadable(f"{source}: no gradwatch document (it has no schema)")
         schema = bytes(found["schema"]).decode(errors="replace").strip()
         if schema != str(SCHEMA):
-            told = f"schema {schema[:20]}, this version reads {SCHEMA}"
-            raise Unreadable(f"{source}: {told}")
+            message = f"schema {schema[:20]}, this version reads {SCHEMA}"
+            raise Unreadable(f"{source}: {message}")
         if "environment" not in found:
-            raise Unreadable(f"{source}: it lacks an environment")
+            raise Unreadable(f"{source}: it has no environment")
         listed = found.get("records", msgspec.Raw(b"null"))
         records = decoded(listed, list[msgspec.Raw], f"{source}: records")
         summary = found.get("summary", msgspec.Raw(b"{}"))
@@ -294,17 +294,17 @@ class Parts:
 
     @property
     def fields(self) -> frozenset[str]:
-        """Names of the fields of the first record that has any."""
+        """The names of the fields of the first record that has any."""
         for record in self.records:
             with contextlib.suppress(Unreadable):
                 return frozenset(decoded(record, _Fields, self.source))
         return frozenset()
 
     def document(self, kind: Kind[Record, Summary]) -> Document[Record, Summary]:
-        """All of it that is sound, and a line for each fault.
+        """Decode all valid parts, and describe each fault in a line.
 
         Raises:
-            Unreadable: the environment is none: nobody knows what was measured.
+            Unreadable: The environment is invalid, so the origin of it is unknown.
         """
         place = f"{self.source}: environment"
         decoded(self.environment, _Fields, place)
@@ -319,7 +319,7 @@ class Parts:
 def _sound(
     listed: Sequence[msgspec.Raw], kind: type[Record]
 ) -> tuple[list[Record], list[str]]:
-    """The records that are of the type, and how many are not, for each reason."""
+    """The valid records, and the number of invalid ones for each reason."""
     decoder, found, faults = msgspec.json.Decoder(kind), list[Record](), Counter[str]()
     for raw in listed:
         try:
@@ -335,7 +335,7 @@ def _sound(
 def _sound_fields(
     content: msgspec.Raw, kind: type[Fields], name: str
 ) -> tuple[Fields, list[str]]:
-    """A part of a document without its damaged fields, and a line for each of them."""
+    """A part of a document without its invalid fields, and a line for each of them."""
     with contextlib.suppress(Unreadable):
         return decoded(content, kind, ""), []
     try:

@@ -1,4 +1,4 @@
-"""What git knows of the checkout: commits, their order, and their files for a while."""
+"""Asks git about the checkout: commits, their order, and their files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from packaging.version import InvalidVersion, Version
 from harness.project.lock import Busy, alone
 from harness.project.paths import PROJECT, ROOT
 
-#: What a measurement depends on: changes elsewhere, results among them, are none of it.
+#: The files that a measurement depends on; changes of other files do not matter.
 CODE = (*PROJECT.code, "harness", "benchmarks", "requirements", "asv.conf.json")
 
 
@@ -41,18 +41,18 @@ _READABLE = ("-c", "log.showSignature=false", "-c", "i18n.logOutputEncoding=UTF-
 
 
 class NoCommit(Exception):
-    """A name that is no commit of a checkout, or no checkout, or no git at all."""
+    """The name is not a commit, or there is no checkout, or git is missing."""
 
 
 class NotTrusted(Exception):
-    """A checkout that belongs to somebody else: git says nothing of it.
+    """The checkout belongs to another user, so git refuses to read it.
 
-    It is no `NoCommit`, so that it never passes for a folder without a history.
+    This is not a `NoCommit`, so that it is never treated as a folder without history.
     """
 
 
 def git(*arguments: str, root: Path = ROOT) -> str:
-    """What a git command prints of the checkout at `root`, whatever the environment.
+    """The output of a git command for the checkout at `root`, in any environment.
 
     Raises:
         NotTrusted: The checkout belongs to somebody else.
@@ -126,16 +126,16 @@ def commit_of(name: str, root: Path = ROOT) -> str:
     """The hash of a commit.
 
     Raises:
-        NoCommit: There is none of that name here.
+        NoCommit: There is no commit of that name.
     """
     try:
         return git("rev-parse", "--verify", f"{name}^{{commit}}", root=root)
     except NoCommit:
-        raise NoCommit(f"{name!r} is no commit of this checkout") from None
+        raise NoCommit(f"{name!r} is not a commit of this checkout") from None
 
 
 def subject(commit: str, root: Path = ROOT) -> str:
-    """The first line of a commit's message; "" where it is not here."""
+    """The first line of a commit's message; "" if the commit is unknown."""
     try:
         return git("show", "-s", "--format=%s", commit, "--", root=root)
     except NoCommit:
@@ -143,20 +143,20 @@ def subject(commit: str, root: Path = ROOT) -> str:
 
 
 def implementing(old: str, new: str, op: str, root: Path = ROOT) -> list[str]:
-    """Commits after `old` up to `new` that change what `op` runs, oldest first.
+    """Commits after `old` up to `new` that change the code of `op`, oldest first.
 
-    On the first-parent line, where one follows from the other: a branch counts as its
-    merge. All pages at once with "*" as the op.
+    Only commits on the first-parent line count: a branch counts as its merge. With "*"
+    as the op, the pages of all ops count.
     """
     options = ("--first-parent", "--reverse", f"{old}..{new}")
     return git("rev-list", *options, "--", *_files(op), root=root).split()
 
 
 def changed_between(old: str, new: str, *paths: str, root: Path = ROOT) -> list[str]:
-    """Files below some paths that differ between two commits.
+    """The files below some paths that differ between two commits.
 
     Raises:
-        NoCommit: One of the two is none.
+        NoCommit: One of the two is not a commit.
     """
     return _listed("diff", "--name-only", "-z", old, new, "--", *paths, root=root)
 
@@ -173,7 +173,7 @@ def _has_page(commit: str, op: str, root: Path) -> bool:
 def same_implementation(old: str, new: str, op: str, root: Path = ROOT) -> bool:
     """Whether two commits run the same files for an op, byte for byte.
 
-    Not where one has no such page: then it says nothing.
+    False if one of them has no page of this op.
     """
     try:
         differ = changed_between(old, new, *_files(op), root=root)
@@ -183,12 +183,12 @@ def same_implementation(old: str, new: str, op: str, root: Path = ROOT) -> bool:
 
 
 def count_between(old: str, new: str, root: Path = ROOT) -> int:
-    """How many commits `new` has and `old` has not."""
+    """The number of commits that `new` has and `old` does not."""
     return int(git("rev-list", "--count", f"{old}..{new}", root=root))
 
 
 def commits(root: Path = ROOT) -> list[str]:
-    """The commits that HEAD reaches, oldest first; none where it is no checkout."""
+    """The commits that HEAD can reach, oldest first; empty outside a checkout."""
     try:
         return git("rev-list", "--reverse", "--topo-order", "HEAD", root=root).split()
     except NoCommit:
@@ -206,7 +206,7 @@ class Commit:
 
 
 def log(root: Path = ROOT) -> dict[str, Commit]:
-    """All that any branch or tag reaches, by hash, oldest first; else as `commits`."""
+    """All commits of any branch or tag, by hash, oldest first; empty as `commits`."""
     order = ("--all", "--reverse", "-z", "--format=%H%x00%cI%x00%s")
     try:
         tags = {commit: name for name, commit in releases(root).items()}
@@ -220,7 +220,7 @@ def log(root: Path = ROOT) -> dict[str, Commit]:
 
 
 def releases(root: Path = ROOT, upto: str = "") -> dict[str, str]:
-    """Commits by the tags that are versions: all, or those that `upto` reaches."""
+    """The commits of all release tags, or of those that `upto` can reach."""
     reached = [f"--merged={upto}"] if upto else []
     fields = "--format=%(objectname) %(*objectname) %(refname:lstrip=2)"
     lines = git("for-each-ref", *reached, "refs/tags", fields, root=root).split("\n")
@@ -233,13 +233,13 @@ def releases(root: Path = ROOT, upto: str = "") -> dict[str, str]:
 
 
 def refuse_untrusted(root: Path = ROOT) -> None:
-    """Raise NotTrusted now: at the end of a run its records would be lost."""
+    """Raise NotTrusted now; at the end of a run its records would be lost."""
     with contextlib.suppress(NoCommit):
         git("rev-parse", "--git-dir", root=root)
 
 
 def is_version(tag: str) -> bool:
-    """Whether a tag is a release: a version by PEP 440 or semver.org, or v and one."""
+    """Whether a tag is a release: a version by PEP 440 or semver.org, also with a v."""
     version = tag.removeprefix("v")
     if version[:1].isdigit() and _SEMANTIC.fullmatch(version):
         return True
@@ -262,17 +262,17 @@ def newest_release(root: Path = ROOT) -> str:
 
 
 def is_shallow(root: Path = ROOT) -> bool:
-    """Whether history was cut off when this was cloned."""
+    """Whether this is a shallow clone."""
     return git("rev-parse", "--is-shallow-repository", root=root) == "true"
 
 
 def changed_files(
     root: Path = ROOT, paths: Sequence[str] = CODE, untracked: str = "all"
 ) -> list[str]:
-    """Files below some paths that are not as in the commit.
+    """The files below some paths that differ from the commit.
 
-    By default those that a measurement depends on. `untracked` says whether files that
-    git does not know count: "all" or "no".
+    By default, the files that a measurement depends on. `untracked` says whether files
+    that git does not know count: "all" or "no".
     """
     options = ("--porcelain", "-z", "--no-renames", f"--untracked-files={untracked}")
     listed = _listed("status", *options, "--", *paths, root=root)
@@ -280,7 +280,7 @@ def changed_files(
 
 
 def fingerprint(root: Path = ROOT) -> str:
-    """One word for the state of those files: the commit, and what differs from it."""
+    """A fingerprint of the state of these files: the commit, and all differences."""
     commit = git("rev-parse", "HEAD", root=root)
     files = changed_files(root)
     if not files:

@@ -1,8 +1,8 @@
-"""How another interpreter finds our packages, and the project's modules.
+"""Lets another interpreter import our packages, and the project's modules.
 
-Ours are brought by the folder that they lie in, so that neither the interpreter's path
-nor a folder of the user's that is called `harness` decides which are loaded. What is
-measured may be another commit's.
+Our packages are imported by their folder, so neither the interpreter's path nor a
+user's folder called `harness` can change which ones are loaded. The measured code can
+be that of another commit.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.project.paths import PREFIX, PROJECT, SOURCE
 
-#: The first thing that such an interpreter runs, with `place` as the function makes it.
+#: The first code that such an interpreter runs; the function below makes `place`.
 START = """
 import importlib.util, os, sys
 def bring(name, folder):

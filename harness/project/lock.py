@@ -1,4 +1,4 @@
-"""One run at a time, and what runs that were killed have left."""
+"""Locks, so that only one run works at a time, and cleaning up after killed runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STALE = 3600.0  # seconds: what is written hidden, and then renamed, takes a few
 
 
 class Busy(Exception):
-    """Another process holds the lock; the message says what it is doing."""
+    """Another process holds the lock; the message says for what."""
 
 
 @contextlib.contextmanager
@@ -40,12 +40,12 @@ def alone(file: Path, what: str, patience: float = 0) -> Iterator[None]:
 
 
 def remove_stale(target: Path) -> None:
-    """Remove what killed runs left of replacing a file or a folder.
+    """Remove files that killed runs left when they were replacing a file or folder.
 
     Whoever replaces it writes a hidden one beside it first, such as .agree.json.x7d_q.
     """
     for left in target.parent.glob(f".{glob.escape(target.name)}.*"):
-        with contextlib.suppress(OSError):  # another run was quicker
+        with contextlib.suppress(OSError):  # another run has removed it
             if time.time() - left.lstat().st_mtime < STALE:
                 continue
             if left.is_dir() and not left.is_symlink():

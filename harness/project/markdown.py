@@ -1,4 +1,4 @@
-"""Text for a Markdown document: nothing in it ends a cell or starts markup."""
+"""Escapes text for Markdown, so that it cannot end a cell or start markup."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import re
 
 
 def cell(text: str) -> str:
-    """One line that ends no cell of a table, and no markup of a message's own."""
+    """Text as one line that cannot end a table cell or start markup."""
     return " ".join(re.sub(r"([|<>*`\[\]\\])", r"\\\1", text).split())

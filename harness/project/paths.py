@@ -88,9 +88,9 @@ def _pattern(measured: str) -> tuple[str, ...]:
 
 def find(start: Path, variables: Mapping[str, str]) -> Project:
     """The project of a folder; without one it says so in `problem`."""
-    told = variables.get(VARIABLE)
-    if told:
-        return _told(json.loads(told))
+    inherited = variables.get(VARIABLE)
+    if inherited:
+        return _decoded(json.loads(inherited))
     for folder in (start, *start.parents):
         file = folder / "pyproject.toml"
         if file.is_file() and "[tool.gradwatch]" in _text(file):
@@ -114,7 +114,7 @@ def _text(file: Path) -> str:
         return ""
 
 
-def _told(fields: Mapping[str, Any]) -> Project:
+def _decoded(fields: Mapping[str, Any]) -> Project:
     names = ("ops", "backends", "measures")
     ops, backends, measures = (tuple(map(str, fields[name])) for name in names)
     return Project(Path(fields["root"]), ops, backends, measures, fields["python"])
@@ -128,7 +128,7 @@ def _read(file: Path) -> Project:
             raise ValueError(wrong)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return Project(file.parent, (), (), (), problem=f"{file.name}: {error}")
-    return _told({**_DEFAULTS, **table, "root": file.parent})
+    return _decoded({**_DEFAULTS, **table, "root": file.parent})
 
 
 _DEFAULTS: Mapping[str, Any] = {

@@ -470,7 +470,7 @@ class PartRecord(Struct, frozen=True):
 class DoneRecord(PartRecord, frozen=True):
     """A part that has ended, as the journal keeps it.
 
-    notes: what a reader should know and nobody has to mend. lacking: whether a
+    notes: for the reader; nobody has to act on them. lacking: whether a
     required backend is missing.
     """
 

@@ -97,9 +97,9 @@ def _body(manual: Manual) -> str:
     lines = textwrap.dedent(inspect.getsource(manual)).splitlines()
     (function,) = ast.parse("\n".join(lines)).body
     assert isinstance(function, ast.FunctionDef)
-    told = function.body[0] if ast.get_docstring(function) else None
-    if told is not None:
-        del lines[told.lineno - 1 : told.end_lineno]
+    docstring = function.body[0] if ast.get_docstring(function) else None
+    if docstring is not None:
+        del lines[docstring.lineno - 1 : docstring.end_lineno]
     return "\n".join(lines[function.lineno - 1 :])
 
 

@@ -1,6 +1,6 @@
-"""One side against another: `gradwatch compare` of two backends, or two commits.
+"""Compares two sides, backends or commits: `gradwatch compare`.
 
-Both sides are judged first, and timed in turn: in one process where both can live in
+Both sides are judged first and then timed in turn: in one process if they can share
 one, otherwise in several pairs of fresh processes.
 """
 
@@ -32,18 +32,20 @@ from harness.workers.messages import Outcome, Task
 from harness.workers.process import Died
 from impls.catalogue import framework_of
 
-PAIRS = 16  # process pairs by default: a spread of 5.5 % in one pair turns into 1.5 %
-SAMPLED = 0.5 * PAIRS  # seconds by default for so many; to start them takes five times
-WITHIN = 0.04  # of 1, in 95 % of comparisons: what the pairs needed are counted for
+PAIRS = 16  # process pairs by default: they reduce a spread of 5.5 % to 1.5 %
+SAMPLED = (
+    0.5 * PAIRS
+)  # seconds of sampling by default; starting takes five times longer
+WITHIN = 0.04  # of 1, in 95 % of comparisons: `pairs_needed` is for this accuracy
 
 
 class WrongGradient(Died):
-    """A side that does not agree with the reference: it is not timed."""
+    """A side does not agree with the reference, so it is not timed."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """What is compared: a backend, at the commit whose checkout is `measured`."""
+    """One side of a comparison: a backend, at the commit checked out in `measured`."""
 
     name: str  # as the user called it
     backend: str
@@ -51,17 +53,17 @@ class Side:
 
     @property
     def framework(self) -> str:
-        """Whose interpreter runs it."""
+        """The framework whose interpreter runs it."""
         return framework_of(self.backend)
 
     def beside(self, other: Side) -> bool:
-        """Whether both can live in one process."""
+        """Whether both sides can share a process."""
         return self.framework == other.framework and self.measured == other.measured
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is compared and for how long: `budget` is seconds for all pairs together."""
+    """Trial, phase and budget of a comparison; the budget is for all pairs."""
 
     trial: Trial
     phase: Phase
@@ -73,16 +75,16 @@ class Plan:
 
 
 def compare_sides(a: Side, b: Side, plan: Plan) -> CompareRecord:
-    """B against A in turn: how many times as long B takes, with its interval.
+    """Time B and A in turn; return the ratio B / A with its interval.
 
-    In one process where both can live in one, which is the sharpest. Otherwise in
-    several pairs of fresh processes, because each process has a bias of its own that
-    no number of calls in it can show; which side starts first is drawn.
+    They share a process if possible, which is the most precise. Otherwise several pairs
+    of fresh processes are used, because each process has its own bias, which more calls
+    in it do not reveal. It is random which side of a pair starts first.
 
     Raises:
-        WrongGradient: a side does not agree; it is judged before anything is timed.
-        Absent: a framework or the device is not here.
-        Died: a worker was lost, or the op failed.
+        WrongGradient: A side does not agree; both are judged before the timing.
+        Absent: A framework or the device is missing.
+        Died: A worker was lost, or the op failed.
     """
     started = time.monotonic()
     fields = (_in_one_process if a.beside(b) else _in_pairs)(a, b, plan)
@@ -101,7 +103,7 @@ def compare_sides(a: Side, b: Side, plan: Plan) -> CompareRecord:
 
 
 def _check(line: Line, side: Side, plan: Plan) -> None:
-    """Raise WrongGradient unless a side is fit to be timed."""
+    """Raise WrongGradient if a side must not be timed."""
     task = Task.of(plan.trial, side.backend, plan.device)
     outcome = Outcome.of(task, line.ask(task.request, **task.payload()), "")
     judgements = judge_outcome(outcome, reference(task.problem))
@@ -149,7 +151,7 @@ def _in_pairs(a: Side, b: Side, plan: Plan) -> dict[str, Any]:
 def _one_pair(
     a: Side, b: Side, plan: Plan, order: random.Random, judging: bool
 ) -> Comparison:
-    """Two fresh processes, started in a drawn order, then timed in turn."""
+    """Start two fresh processes in random order, then time them in turn."""
     sides = [("a", a), ("b", b)]
     order.shuffle(sides)
     with contextlib.ExitStack() as stack:
@@ -173,7 +175,7 @@ def _one_pair(
 
 
 def _fresh(side: Side, threads: int) -> contextlib.closing[Line]:
-    """A process of its own for a side."""
+    """A new process for a side."""
     line = Line(
         interpreter_of(side.framework),
         threads=threads,

@@ -1,8 +1,8 @@
-"""The worker's part of timing: steps made ready once, then sampled when asked.
+"""The worker's side of timing: prepares steps once, then takes samples on request.
 
 The clock runs in the main process (harness/timing/compare.py) and asks for one sample
 at a time, so that implementations in several interpreters are timed in turn, call by
-call. Two runs in one process are compared without asking back: `compare`.
+call. Two runs in the same process are compared within the worker: `compare`.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _ready: dict[str, Step] = {}
 
 
 def prepare(request: Request) -> dict[str, Any]:
-    """Make the steps of some backends ready; all of them share the same arrays.
+    """Prepare the steps of some backends; all of them share the same arrays.
 
-    Replies with the seconds of the first forward and backward of each and, if the
-    option "peak" is set, its peak memory in bytes (None where the kernel cannot say).
-    From here on the garbage collector is off.
+    The reply has, for each, the seconds of the first forward and backward and, if the
+    option "peak" is set, the peak memory in bytes (None if the kernel cannot tell). The
+    garbage collector is off from now on.
     """
     release(request)
     problem = aligned(problem_of(request))
@@ -53,9 +53,9 @@ def prepare(request: Request) -> dict[str, Any]:
 
 
 def sample(request: Request) -> dict[str, Any]:
-    """One sample of one phase of one step: seconds a call, page faults, switches.
+    """One sample of one phase of one step: seconds per call, page faults, switches.
 
-    After calls that are not timed: the others have had the core since the last one.
+    Some calls before it are not timed, because others have used the core meanwhile.
     """
     step = _ready[request["step"]]
     timer = timer_of(step, cold=request.get("cold", True))
@@ -89,7 +89,7 @@ def compare(request: Request) -> dict[str, Any]:
 
 
 def release(request: Request) -> dict[str, Any]:
-    """Drop all steps, and collect garbage again."""
+    """Drop all steps, and switch the garbage collector on again."""
     _ready.clear()
     gc.enable()
     gc.collect()
@@ -112,7 +112,7 @@ def _plain(comparison: Comparison) -> dict[str, Any]:
 
 
 def _peak(step: Step, device: str) -> int | None:
-    """On a GPU by the allocator's statistics, elsewhere by the kernel's pages."""
+    """Peak memory: on a GPU from the allocator's statistics, else from the kernel."""
     if device == "cpu":
         return peak_bytes(step)
     cuda = step.F.cuda  # type: ignore[attr-defined]  # a framework's step

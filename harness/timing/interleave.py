@@ -1,14 +1,15 @@
-"""The clock: what a call takes, alone or in turn with others.
+"""The clock: measures how long a call takes, alone or in turn with others.
 
-Runs to be compared are timed in turn, one sample of each a round, in an order drawn
-anew for each round. A round is shorter than most of what disturbs it (a neighbour, a
-change of frequency), so that a disturbance hits both sides of a pair and leaves their
-ratio; the median over the rounds ignores the pairs that were hit on one side only. On a
-shared machine that is ten to hundreds of times tighter than one side after the other.
+Runs that are compared are timed in turn: one sample of each per round, in a new random
+order each time. A round is shorter than most disturbances (another process, a change of
+frequency), so a disturbance affects both sides of a pair and does not change their
+ratio. The median over the rounds ignores pairs that were disturbed on one side only. On
+a shared machine, this is ten to hundreds of times more precise than timing one side
+after the other.
 
-Only the calls, and the wait for the device, are inside the clock. The first call and
-the warm-up are apart, the garbage collector is off, and every sample is kept. Each run
-finds the caches as the others left them, which a call alone would not.
+A sample contains only the calls and the wait for the device. The first call and the
+warm-up are separate, the garbage collector is off, and every sample is kept. Each run
+finds the caches as the other runs left them, which is different from a run alone.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from harness.timing.timers import NANOSECOND, SHORTEST, HostTimer, Reading, Run,
 #: Warm-up ends when the median of a window of samples is no longer below that of the
 #: window before by more than this. Georges, Buytaert and Eeckhout (Statistically
 #: rigorous Java performance evaluation, OOPSLA 2007) wait for the last few samples to
-#: vary by 1 or 2 %; medians of windows make that rule usable beside noisy neighbours.
+#: vary by 1 or 2 %; medians of windows make that rule usable on a busy machine.
 STEADY = 0.02
 WINDOW = 10
 WARM_UP = 0.1  # of the budget at most: the rest is for what is kept
@@ -58,7 +59,7 @@ def measure(run: Run, *, budget: float, timer: Timer | None = None) -> Samples:
 def compare(
     a: Run, b: Run, *, budget: float, timer: Timer | None = None, seed: int = 0
 ) -> Comparison:
-    """Time `a` and `b` in turn for `budget` seconds and judge b against a."""
+    """Time `a` and `b` in turn for `budget` seconds, and compare b with a."""
     both = interleave({"a": a, "b": b}, budget=budget, timer=timer, seed=seed)
     return paired(both["a"], both["b"])
 
@@ -72,11 +73,12 @@ def interleave(
 ) -> dict[Key, Samples]:
     """Time runs in turn, in random order, for `budget` seconds in all; see `paired`.
 
-    All are called in one batch, the smallest power of two with which samples of the
-    quickest take `SHORTEST`; a run that is so much slower as to last `LONG` with fewer
-    calls makes those. The budget, in seconds, includes the warm-up. No round is begun
-    that would overrun it if it took as long as the longest so far; but the first call
-    and one sample of each are always made, and `short` says so.
+    All runs use the same number of calls per sample: the smallest power of two for
+    which a sample of the fastest run takes `SHORTEST`. A much slower run, which reaches
+    `LONG` with fewer calls, uses those. The budget includes the warm-up. No round
+    starts if it would exceed the budget by taking as long as the longest one so far.
+    The first call and one sample of each are always made; `short` reports a budget too
+    small.
     """
     if not runs:
         raise ValueError("nothing to time")
@@ -100,7 +102,7 @@ def interleave(
 
 @contextmanager
 def garbage_collector_off() -> Iterator[bool]:
-    """Collect, hold the collector, give it back; yields whether it was on."""
+    """Collect garbage, then switch the collector off; yields whether it was on."""
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -117,25 +119,25 @@ class _Start:
 
     first: float  # seconds
     latest: float  # seconds
-    calls: int  # that make a sample of `SHORTEST`
-    made: int  # in all
+    calls: int  # for a sample of `SHORTEST`
+    made: int  # calls in all
     steady: bool
 
 
 def _started(runs: Mapping[Key, Run], timer: Timer, deadline: int) -> dict[Key, _Start]:
-    """Make each first call, then warm up each run for its share of what is left."""
+    """Make each first call, then warm up each run for an equal share of the rest."""
     first = {name: timer(run, 1).seconds for name, run in runs.items()}
     for name, seconds in first.items():
         if not 0 < seconds < math.inf:
             raise ValueError(
-                f"the first call of {name!r} took {seconds} s: no such time"
+                f"the first call of {name!r} took {seconds} s, which is impossible"
             )
     share = round(WARM_UP * max(0, deadline - timer.now()) / len(runs))
     return {name: _warm(run, timer, share, first[name]) for name, run in runs.items()}
 
 
 def _warm(run: Run, timer: Timer, nanoseconds: int, first: float) -> _Start:
-    """Double the batch until it is long enough, call until times stop falling."""
+    """Double the batch until it is long enough, then call until times stop falling."""
     calls, made, seconds = 1, 1, first
     window, before = list[float](), math.inf
     until = timer.now() + nanoseconds
@@ -155,7 +157,7 @@ def _warm(run: Run, timer: Timer, nanoseconds: int, first: float) -> _Start:
 
 
 def _batches(starts: Mapping[Key, _Start]) -> dict[Key, int]:
-    """The quickest's batch for all, or what makes `LONG` where that is fewer."""
+    """The batch of the fastest run; fewer calls for a run if these take `LONG`."""
     common = max(start.calls for start in starts.values())
     return {
         name: max(start.calls, min(common, math.ceil(LONG / start.latest)))
@@ -169,7 +171,7 @@ def _in_turn(
     deadline: int,
     order: random.Random,
 ) -> dict[Key, list[Reading]]:
-    """Rounds of one sample of each, shuffled, while the next will fit."""
+    """Rounds of one sample of each run, shuffled, as long as the next one fits."""
     names = list(takes)
     taken: dict[Key, list[Reading]] = {name: [] for name in names}
     longest, begun = 0, now()
@@ -184,7 +186,7 @@ def _in_turn(
 
 
 def _collect_young() -> None:
-    """Between rounds, do what the held collector would have: cycles pin big arrays."""
+    """Collect young objects between rounds, since cycles can keep big arrays alive."""
     if gc.get_count()[0] > _YOUNG:
         gc.collect(1)
 
@@ -192,7 +194,7 @@ def _collect_young() -> None:
 def _samples(
     readings: list[Reading], calls: int, start: _Start, rounds: Rounds
 ) -> Samples:
-    """What was read of one run in all rounds, put together."""
+    """The samples of one run, from all rounds."""
     seconds, faults, switches = zip(*readings, strict=True)
     return Samples(
         seconds=np.array(seconds),
@@ -207,7 +209,7 @@ def _samples(
 
 
 def _shortfall(count: int, start: _Start, rounds: Rounds) -> str | None:
-    """Why the budget was too short, if it was: in one line."""
+    """One line that says why the budget was too short, or None."""
     reasons = (
         (not start.steady, "the warm-up was cut off before times stopped falling"),
         (
@@ -221,7 +223,7 @@ def _shortfall(count: int, start: _Start, rounds: Rounds) -> str | None:
 
 
 def _ticks() -> tuple[int, int]:
-    """Time stolen and time in all since boot, in ticks; zeros where Linux is not."""
+    """Stolen time and total time since boot, in ticks; zeros if this is not Linux."""
     try:
         line = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0]
     except OSError:
@@ -231,6 +233,6 @@ def _ticks() -> tuple[int, int]:
 
 
 def _stolen(since: tuple[int, int]) -> float:
-    """The share of the machine's time that its host gave to others."""
+    """The share of the machine's time that its host gave to other machines."""
     stolen, total = (now - then for now, then in zip(_ticks(), since, strict=True))
     return stolen / total if total > 0 else 0.0

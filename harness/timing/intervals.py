@@ -1,9 +1,9 @@
-"""Intervals at 95 % that assume no shape of the noise: they count ranks, exactly.
+"""Intervals at 95 % that assume no distribution of the noise: they use exact ranks.
 
-A timing sample is skewed and has bursts, so neither a mean nor a standard error is
-safe. Both intervals here read two order statistics off the sorted data, at ranks taken
-from an exact null distribution: their coverage is at least 95 % whatever the noise
-looks like, provided that the values are independent.
+Timing samples are skewed and have bursts, so neither a mean nor a standard error is
+reliable. Both intervals here take two order statistics of the sorted data, at ranks
+from an exact null distribution. Their coverage is at least 95 % for any distribution,
+if the values are independent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
-LEVEL = 0.95  # the level at which issue 6 asks for coverage between 88 and 100 %
+LEVEL = 0.95  # the usual level; measured coverage must be 88 to 100 %
 
 #: With n values the widest interval covers 1 - 2**(1 - n): 94 % at 5, 97 % at 6.
 FEWEST = 6
@@ -26,10 +26,10 @@ FEWEST = 6
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value, its interval, how many values it rests on, and the level it reaches.
+    """A value, its interval, the number of values, and the level of the interval.
 
-    `level` is at least `LEVEL` from `FEWEST` values on. Below that the interval is the
-    whole range of the data and `level` says how little that covers.
+    From `FEWEST` values on, `level` is at least `LEVEL`. With fewer values the interval
+    is the whole range of the data, and `level` is its lower coverage.
     """
 
     value: float
@@ -40,7 +40,7 @@ class Estimate:
 
     @property
     def resolved(self) -> bool:
-        """Whether the interval reaches 95 %, so that a verdict may rest on it."""
+        """Whether the interval has a level of 95 %, as a verdict needs."""
         return self.level >= LEVEL
 
     def exp(self) -> Estimate:
@@ -62,13 +62,13 @@ def of_median(values: ArrayLike) -> Estimate:
 def resampled(log_ratios: Sequence[float]) -> Estimate:
     """The ratio of B to A from one median log-ratio for each *pair of processes*.
 
-    A process carries a bias of its own, so that any number of calls in one pair of
-    processes says nothing about the next pair: only whole processes may be counted
-    (Kalibera and Jones, Rigorous benchmarking in reasonable time, ISMM 2013). The value
-    is the Hodges-Lehmann estimate (median of all pairwise means) and the interval is
-    that of the signed-rank test: exact for symmetric differences, which drawing at
-    random which side starts first provides, and deaf to a few odd processes. Source:
-    Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed., section 3.
+    Each process has its own bias, so more calls in one pair of processes tell nothing
+    about the next pair: a whole pair is one observation (Kalibera and Jones, Rigorous
+    benchmarking in reasonable time, ISMM 2013). The value is the Hodges-Lehmann
+    estimate (median of all pairwise means) with the interval of the signed-rank test.
+    This is exact for symmetric differences, which the random starting order provides,
+    and robust to a few outliers. Source: Hollander, Wolfe and Chicken, Nonparametric
+    Statistical Methods, 3rd ed., section 3.
     """
     x = _checked(log_ratios)
     first, second = np.triu_indices(x.size)
@@ -77,10 +77,11 @@ def resampled(log_ratios: Sequence[float]) -> Estimate:
 
 
 def pairs_needed(log_ratios: Sequence[float], within: float) -> int:
-    """How many process pairs bring 95 % of `resampled` values within 1 +- `within`.
+    """The number of pairs for which 95 % of `resampled` values are in 1 +- `within`.
 
-    From the spread of a pilot run. Hodges-Lehmann has pi / 3 times the variance of a
-    mean of normal values (Hollander, Wolfe and Chicken, section 3.11).
+    It is computed from the spread of a pilot run. The Hodges-Lehmann estimate has pi /
+    3 times the variance of a mean of normal values (Hollander, Wolfe and Chicken,
+    section 3.11).
     """
     pilot = _checked(log_ratios)
     if pilot.size < 2 or not within > 0:
@@ -98,7 +99,7 @@ def _checked(values: ArrayLike) -> Floats:
 
 
 def _ranked(value: float, ordered: Floats, null: Floats, count: int = 0) -> Estimate:
-    """The interval that cuts from each end the ranks which `null` makes improbable."""
+    """The interval without those ranks at each end that `null` makes improbable."""
     tail = (1 - LEVEL) / 2
     cut = max(1, int(np.searchsorted(null, tail, side="right")))
     level = 1 - 2 * float(null[cut - 1])

@@ -1,4 +1,4 @@
-"""Memory around a timed call: where arrays lie, what it takes, how fast it is."""
+"""Memory of timed calls: page-aligned arrays, and the speed of copying."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_PAGE = 4096  # bytes: the smallest page of every processor we know to run this
+_PAGE = 4096  # bytes: the smallest page of all processors that run this
 
 #: STREAM's rule: an array is at least four times the last-level cache (McCalpin,
 #: https://www.cs.virginia.edu/stream/ref.html).
 _CACHES = 4
-_ASSUMED_CACHE = 32 << 20  # where the system does not say: large for one socket's share
-_LARGEST_COPY = 1 << 30  # two buffers of this must fit beside everything else
+_ASSUMED_CACHE = 32 << 20  # bytes, if the system does not say: a large last-level cache
+_LARGEST_COPY = 1 << 30  # bytes: two such buffers must fit into memory
 _COPIES = 10  # STREAM reports the best of ten
 
 
 def page_aligned(array: NDArray[Any]) -> NDArray[Any]:
-    """A copy, in C order, that begins on a page.
+    """A copy, in C order, that starts on a page boundary.
 
-    Where an array happens to lie is worth more than most changes to an op: two copies
-    of the same input, timed in turn in one process (layer_norm backward, 256x1024,
-    PyTorch 2.13 on two cores), differ with a standard deviation of 3 % as NumPy lays
-    them, 1.4 % on cache lines and 0.15 % on pages. Sharing one copy: 0.1 %.
+    The address of an array has more effect than most changes of an op. Two copies of
+    the same input, timed in turn in one process (layer_norm backward, 256x1024, PyTorch
+    2.13 on two cores), differ with a standard deviation of 3 % at NumPy's addresses,
+    1.4 % if aligned to cache lines and 0.15 % if aligned to pages. With one shared copy
+    it is 0.1 %.
     """
     raw = np.empty(array.nbytes + _PAGE, np.uint8)
     skip = -raw.ctypes.data % _PAGE
@@ -35,11 +36,11 @@ def page_aligned(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def copy_bandwidth(nbytes: int | None = None) -> float:
-    """Bytes read plus bytes written a second, of one thread copying large arrays.
+    """Bytes read and written per second by one thread that copies large arrays.
 
-    The best of ten `numpy.copyto`, to and fro between two buffers of `nbytes` (default:
-    four times the last-level cache). As in STREAM a copy of n bytes moves 2 n, and the
-    read that some caches make before a write is not counted. Takes about a second.
+    The best of ten calls of `numpy.copyto`, back and forth between two buffers of
+    `nbytes` (default: four times the last-level cache). As in STREAM, a copy of n bytes
+    moves 2 n; a cache's read before a write is not counted. Takes about a second.
     """
     size = (
         min(_CACHES * _last_level_cache(), _LARGEST_COPY) if nbytes is None else nbytes
@@ -57,7 +58,7 @@ def copy_bandwidth(nbytes: int | None = None) -> float:
 
 
 def _last_level_cache() -> int:
-    """Bytes of the largest cache that cpu0 reaches, by Linux's sysfs."""
+    """The size in bytes of the largest cache of cpu0, from Linux's sysfs."""
     sizes = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
     kibibytes = [int(path.read_text().strip().removesuffix("K")) for path in sizes]
     return max(kibibytes, default=_ASSUMED_CACHE >> 10) << 10

@@ -1,4 +1,4 @@
-"""The clock's side of the wire: a worker that is asked for one sample at a time."""
+"""The clock's side of the wire: asks a worker for one sample at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.workers.messages import Task
 
 @dataclass(frozen=True)
 class Remote:
-    """A phase of a step that a worker has ready; only `RemoteTimer` can run it."""
+    """A phase of a step in a worker; only `RemoteTimer` can time it."""
 
     line: Line
     step: str
@@ -31,12 +31,12 @@ class Remote:
 
 @dataclass(frozen=True)
 class RemoteTimer:
-    """Asks a worker for one sample; the trip there and back is not in it."""
+    """Asks a worker for one sample, which does not include the communication."""
 
     now: Callable[[], int] = time.perf_counter_ns
 
     def __call__(self, run: Run, calls: int) -> Reading:
-        """Seconds a call, by the worker's own clock."""
+        """Seconds per call, by the worker's own clock."""
         assert isinstance(run, Remote)
         reply = run.line.ask(
             "sample", step=run.step, phase=run.phase, calls=calls, cold=run.cold
@@ -46,7 +46,7 @@ class RemoteTimer:
 
 @contextlib.contextmanager
 def lines(threads: int = 1) -> Iterator[Callable[[str], Line]]:
-    """A worker per framework, started when first asked for, ended at the end."""
+    """One worker per framework, started at its first use; all are ended at the end."""
     started: dict[str, Line] = {}
 
     def line(framework: str) -> Line:
@@ -66,7 +66,7 @@ def lines(threads: int = 1) -> Iterator[Callable[[str], Line]]:
 def prepare_steps(
     line: Line, trial: Trial, steps: Mapping[str, str], device: str, peak: bool = True
 ) -> Mapping[str, Any]:
-    """Have a worker make steps ready: backends by the key of their step."""
+    """Let a worker prepare steps; `backends` maps the key of a step to its backend."""
     payload = Task.of(trial, next(iter(steps.values())), device).payload()
     options = {"steps": dict(steps), "peak": peak}
     return line.ask("prepare", **{**payload, "options": options})

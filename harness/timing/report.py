@@ -14,7 +14,7 @@ Comparisons = Document[CompareRecord, CompareSummary]
 
 
 def compared(document: Comparisons) -> str:
-    """The rows of a `gradwatch compare`, those that differ first."""
+    """The rows of `gradwatch compare`; those with a difference come first."""
     rows = sorted(document.records, key=lambda r: (_quiet(r), -abs(r.ratio - 1)))
     failed = [f"- not compared: {cell(why)}" for why in _failed(document)]
     if not rows:

@@ -1,4 +1,4 @@
-"""Timing samples with their circumstances, and two of them side by side."""
+"""Timing samples with the conditions of their measurement, and comparisons of two."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from harness.timing.intervals import Estimate, Floats, of_median
 
 Verdict = Literal["faster", "slower", "no difference", "not resolved"]
 
-#: Two runs show no difference when the whole interval of their ratio is within this:
-#: 95 % of comparisons of a run with itself lie within 0.3 % (issue 6), and an interval
-#: reaches another 0.2 % to either side.
+#: Two runs show no difference if the whole interval of their ratio is within this: 95 %
+#: of comparisons of a run with itself are within 0.3 % (docs/timing.md), and an
+#: interval extends another 0.2 % on either side.
 SAME = 0.005
 
-#: Beyond these a figure is doubtful. 256 page faults per MB and call mean that all of
-#: its pages are fetched anew, below 1 that hardly any is. A load of 1 is the timed
-#: process itself. The share stolen is twice what counts as no difference.
+#: Beyond these limits a figure is doubtful. 256 page faults per MB and call mean that
+#: all pages are new, less than 1 that hardly any is. A load of 1 is the timed process
+#: itself. The limit of the stolen share is twice what counts as no difference.
 FAULTS_PER_MEGABYTE = 1.0
 LOAD = 1.5
 STOLEN = 0.01
@@ -27,11 +27,11 @@ STOLEN = 0.01
 
 @dataclass(frozen=True, eq=False)
 class Rounds:
-    """What all runs timed in turn share: for how long, and beside what.
+    """The conditions that all runs timed in turn share.
 
-    `budget` and `spent` are seconds, the warm-up included; `load` is the one-minute
-    load average at the start, `stolen` the share of the machine's time that its host
-    gave to others.
+    `budget` and `spent` are seconds, with the warm-up; `load` is the one-minute load
+    average at the start; `stolen` is the share of the machine's time that its host gave
+    to other machines.
     """
 
     budget: float
@@ -43,7 +43,7 @@ class Rounds:
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """What one run took, sample by sample.
+    """The samples of one run.
 
     `seconds` holds one value per sample, in the order taken: the mean of its `calls`.
     `first` is the first call in seconds, `warmup` the number of calls before the first
@@ -78,23 +78,23 @@ class Samples:
     def interval(self) -> Estimate:
         """The median in seconds and its 95 % interval.
 
-        It covers the median of this run beside these neighbours, not that of another
-        process: for that, resample processes.
+        The interval is for this process under these conditions. Other processes have
+        other medians; to cover these, compare several processes.
         """
         return of_median(self.seconds)
 
     @property
     def median(self) -> float:
-        """The median of the samples, in seconds a call."""
+        """The median of the samples, in seconds per call."""
         return self.interval.value
 
     def doubts(self, moved: int = 0) -> tuple[str, ...]:
-        """Why the figure may mislead, a line each; `moved` is bytes a call touches."""
+        """Reasons to doubt the figure; `moved` is the bytes that a call touches."""
         faults = FAULTS_PER_MEGABYTE * max(1.0, moved / 1e6)
         load, stolen = self.rounds.load, self.rounds.stolen
         found = (
-            (self.faults > faults, f"{self.faults:.0f} page faults a call"),
-            (load > LOAD, f"others were busy: load {load:.1f}"),
+            (self.faults > faults, f"{self.faults:.0f} page faults per call"),
+            (load > LOAD, f"other processes were busy: load {load:.1f}"),
             (stolen > STOLEN, f"{stolen:.0%} of the machine's time was stolen"),
             (self.short is not None, f"budget too short: {self.short}"),
         )
@@ -103,10 +103,10 @@ class Samples:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """B against A: `ratio` is the time of B over the time of A, so above 1 is slower.
+    """B compared with A: `ratio` is the time of B over that of A; above 1 is slower.
 
-    `noise` is the same figure for either side against itself in the same rounds, where
-    it should be 1; `verdict` is about B, by `judged`.
+    `noise` has the same figure for each side compared with itself in the same rounds,
+    which should be 1. `verdict` is about B, by `judged`.
     """
 
     a: Samples
@@ -124,10 +124,11 @@ class Comparison:
 def paired(a: Samples, b: Samples, *, same: float = SAME) -> Comparison:
     """Compare two runs that were timed in turn, a pair of samples from each round.
 
-    The ratio is the median over rounds of b / a, taken as logarithms so that exchanging
-    the sides inverts it. For the noise either side is paired with itself, one round
-    with the next, forwards and backwards by turns so that a steady drift cancels. These
-    pairs are as many as the others and further apart: the noise errs on the safe side.
+    The ratio is the median of b / a over the rounds, computed with logarithms so that
+    exchanging the sides inverts it. For the noise, each side is paired with itself, one
+    round with the next, alternating in direction so that a steady drift cancels. There
+    are as many of these pairs, but they are further apart in time, so the noise
+    estimate is conservative.
     """
     if a.rounds is not b.rounds:
         raise ValueError("only samples of the same rounds make pairs: interleave them")
@@ -137,7 +138,7 @@ def paired(a: Samples, b: Samples, *, same: float = SAME) -> Comparison:
 
 
 def judged(ratio: Estimate, noise: Estimate | None, *, same: float = SAME) -> Verdict:
-    """The verdict on B by its ratio to A, and by either's to itself where known.
+    """The verdict on B, from its ratio to A and from the noise, if known.
 
     - "no difference": the whole interval lies within a factor 1 + `same` of 1;
     - "slower" or "faster": the interval excludes 1, and the ratio is further from 1
@@ -157,7 +158,7 @@ def judged(ratio: Estimate, noise: Estimate | None, *, same: float = SAME) -> Ve
 
 
 def _against_itself(samples: Samples) -> Floats:
-    """Log-ratios of neighbouring samples; of a single one, that it equals itself."""
+    """Log-ratios of neighbouring samples; a single sample gives 0."""
     logs = np.log(samples.seconds)
     steps = np.diff(logs)[::2]
     steps[1::2] *= -1

@@ -1,4 +1,4 @@
-"""A step as the clock wants it: its arrays, its phases, its timer, its peak memory."""
+"""Prepares a step for the clock: arrays, phases, timer, peak memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLUSHED = 256 << 20  # bytes: five times the L2 of an H100 or H200 (50 MB)
 
 
 def aligned(problem: Problem) -> Problem:
-    """The same arrays, each beginning on a page; all backends share them."""
+    """The same problem with page-aligned arrays, which all backends share."""
     cotangents = (None if a is None else page_aligned(a) for a in problem.cotangents)
     return replace(
         problem,
@@ -29,15 +29,15 @@ def aligned(problem: Problem) -> Problem:
 
 @dataclass(frozen=True)
 class Warm:
-    """A timer that has a run called, not timed, before each of its samples.
+    """A timer that calls a run without timing it before each of its samples.
 
-    Once, or for `least` nanoseconds: a process that slept until it was asked finds its
-    core slow, too.
+    It calls once, or for `least` nanoseconds, because a freshly woken process runs on a
+    slowed-down core.
 
-    In turn with others a call finds the caches as they left them, and the threads of
-    its framework asleep: beside four others, and beside other jobs, log_softmax takes
-    OneFlow four times what it takes it alone. That is no property of it, and would
-    change in the history whenever a neighbour does.
+    When runs are timed in turn, a call finds the caches as the others left them, and
+    the threads of its framework asleep. In turn with four others, and next to other
+    jobs, log_softmax takes OneFlow four times as long as alone. That is no property of
+    log_softmax, and in the history it would change whenever another op changes.
     """
 
     timer: Timer
@@ -61,7 +61,7 @@ class Warm:
 
 
 def timer_of(step: Step, *, cold: bool = True) -> Timer:
-    """The host's clock; a GPU's own, its L2 flushed before each call if `cold`."""
+    """The host's clock, or a GPU's; if `cold`, the L2 is flushed before each call."""
     problem = getattr(step, "problem", None)
     if problem is None or problem.device == "cpu":
         return HostTimer()
@@ -73,14 +73,14 @@ def timer_of(step: Step, *, cold: bool = True) -> Timer:
 
 @cache
 def _flusher(framework: Any) -> Callable[[], object]:
-    """Overwrites more than the L2 holds; made once, not for each sample."""
+    """A function that overwrites more than the L2 cache holds; made only once."""
     flushed = framework.zeros(FLUSHED, dtype=framework.int8, device="cuda")
     zero: Callable[[], object] = flushed.zero_
     return zero
 
 
 class Phase:
-    """A forward or a backward as the clock wants it: called, then waited for."""
+    """A forward or a backward that the clock can call and wait for."""
 
     def __init__(self, step: Step, phase: str) -> None:
         self.run: Callable[[], None] = getattr(step, phase)
@@ -92,14 +92,14 @@ class Phase:
 
 
 def seconds_of(step: Step) -> float:
-    """What one forward and backward take, waited for."""
+    """Seconds of one forward and backward, with the wait."""
     start = time.perf_counter()
     both(step)
     return time.perf_counter() - start
 
 
 def both(step: Step) -> None:
-    """One forward and one backward, each waited for."""
+    """Run one forward and one backward, and wait for each."""
     step.forward()
     step.wait()
     step.backward()
@@ -113,10 +113,10 @@ _RESET_PEAK = ("/proc/self/clear_refs", "5")  # proc(5): VmHWM becomes VmRSS
 
 
 def peak_bytes(step: Step) -> int | None:
-    """Bytes that a forward and backward hold at most beyond those held before.
+    """The peak memory of a forward and backward, beyond the memory held before.
 
-    Whoever allocates them: the kernel counts the pages that are resident. None where
-    it does not (it is Linux's), or glibc cannot give back what it keeps.
+    The kernel counts resident pages, whoever allocates them. None if this is not Linux,
+    or if glibc cannot release the memory that it keeps.
     """
     try:
         trim = ctypes.CDLL(None).malloc_trim

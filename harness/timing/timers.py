@@ -1,7 +1,7 @@
-"""Two stopwatches: the host's, and a device's.
+"""Two timers: the host's clock, and the events of a device.
 
-A run is anything callable. One that has a `wait` method is waited for inside the clock
-after every call: frameworks that compute behind the caller's back return at once.
+A run is any callable. If it has a `wait` method, the timer calls it after every call,
+inside the timed interval: asynchronous frameworks return before they have computed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SHORTEST = 20e-6
 
 
 class Reading(NamedTuple):
-    """One sample: seconds a call, and what the kernel did to the process meanwhile."""
+    """One sample: seconds per call, and the kernel's counters for the process."""
 
     seconds: float
     faults: int = 0  # minor page faults, all calls together
@@ -31,14 +31,14 @@ class Reading(NamedTuple):
 
 
 class Timer(Protocol):
-    """Times `calls` calls of a run, the device waited for, in seconds a call."""
+    """Times calls of a run, with the wait for the device, in seconds per call."""
 
     @property
     def now(self) -> Callable[[], int]:
-        """The host's nanoseconds, by which a budget is kept."""
+        """The host's clock in nanoseconds, used for the budget."""
 
     def __call__(self, run: Run, calls: int) -> Reading:
-        """Call `run` `calls` times and say what a call took."""
+        """Call `run` `calls` times and return the time per call."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class HostTimer:
     now: Callable[[], int] = time.perf_counter_ns
 
     def __call__(self, run: Run, calls: int) -> Reading:
-        """Seconds a call, each waited for if `run` has a `wait`."""
+        """Seconds per call; each call includes the wait, if `run` has a `wait`."""
         wait = getattr(run, "wait", None)
         before = resource.getrusage(resource.RUSAGE_SELF)
         start = self.now()
@@ -64,7 +64,7 @@ class HostTimer:
 
 
 class Event(Protocol):
-    """A mark in a device's queue, as CUDA's: `elapsed_time` is in milliseconds."""
+    """A mark in a device's queue, like CUDA's: `elapsed_time` is in milliseconds."""
 
     def record(self) -> object:
         """Put the mark at the end of the queue."""
@@ -75,13 +75,13 @@ class Event(Protocol):
 
 @dataclass(frozen=True)
 class EventTimer:
-    """Device time between two events around each call, by the API handed in.
+    """Device time between two events around each call, with the given API.
 
     For CUDA under PyTorch: `event=partial(cuda.Event, enable_timing=True)` and
-    `synchronize=cuda.synchronize`. `flush`, called before each call and outside its
-    events, overwrites the L2 cache: give it for cold figures, leave it out for warm
-    ones. A flush also keeps the device busy while the host enqueues the call, without
-    one the launch latency of a short kernel is inside the figure (as in Triton's
+    `synchronize=cuda.synchronize`. `flush` is called before each call, outside its
+    events, and overwrites the L2 cache: give it for cold figures, leave it out for warm
+    ones. A flush also keeps the device busy while the host enqueues the call; without
+    it, the figure of a short kernel includes the launch latency (as in Triton's
     do_bench). A run's own `wait` is not used: it would put the host between the events.
     """
 
@@ -91,7 +91,7 @@ class EventTimer:
     now: Callable[[], int] = time.perf_counter_ns
 
     def __call__(self, run: Run, calls: int) -> Reading:
-        """Seconds a call by the device's clock, the flushes not counted."""
+        """Seconds per call by the device's clock, without the flushes."""
         marks = [(self.event(), self.event()) for _ in range(calls)]
         before = resource.getrusage(resource.RUSAGE_SELF)
         for start, stop in marks:

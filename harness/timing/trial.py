@@ -1,8 +1,8 @@
-"""What forward and backward take, side by side: `gradwatch time`.
+"""Times forward and backward of all backends in turn: `gradwatch time`.
 
-Backends of all frameworks are timed in turn, call by call, though each lives in its own
+Backends of all frameworks are timed in turn, call by call, although each has its own
 interpreter: the clock runs here and asks the workers for one sample at a time, never
-two at once. What does not agree is not timed.
+for two at the same time. A backend that does not agree is not timed.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def time_trial(
     """Time both phases of a trial on backends that agree, all of them in turn.
 
     Args:
-        trial: One case of an op, with its numbers.
+        trial: One case of an op, with its input values.
         backends: Names of backends that were judged and pass.
         line: The worker of a framework.
         device: "cpu" or "cuda".
-        budget: Seconds for all of it.
-        seed: Of the order in which samples are taken.
+        budget: Seconds for the whole trial.
+        seed: Seed of the random order of the samples.
 
     Returns:
-        A record for each backend and phase, and why a backend has none.
+        A record for each backend and phase, and the reasons for missing ones.
     """
     untimed: dict[str, str] = {}
     ready: dict[str, tuple[Line, Mapping[str, Any]]] = {}
@@ -97,12 +97,12 @@ def time_trial(
 
 
 def _median(samples: Samples | None) -> float | None:
-    """On a GPU with what the last call left in the L2; elsewhere no figure."""
+    """The median with a warm L2 cache, on a GPU; elsewhere None."""
     return samples.median if samples else None
 
 
 def _seen(peak: int | None, backward: Work) -> int | None:
-    """The peak, unless it is less than the gradients: an allocator then hides it."""
+    """The peak; None if smaller than the gradients: then an allocator hides it."""
     return peak if peak is not None and peak >= backward.out else None
 
 

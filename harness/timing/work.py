@@ -1,9 +1,9 @@
-"""What an op has to do at least: bytes to move, floating-point operations to make.
+"""The least work of an op: bytes to move, and floating-point operations.
 
-Counted from the formula's graph, so that no page has to say it. Bytes are those that
-any implementation must move: what goes in and what comes out, once each. Operations are
-those of the formula as it is written, one for each element of each primitive, two for
-each term of a matrix product.
+Both are counted from the formula's graph, so no page has to state them. The bytes are
+those that every implementation must move: each input and each output once. The
+operations are those of the formula as written: one for each element of each primitive,
+two for each term of a matrix product.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FREE = {
 
 @dataclass(frozen=True)
 class Work:
-    """Of one phase: bytes in and out, those that come out, operations."""
+    """The work of one phase: bytes in and out, bytes out, operations."""
 
     bytes: int
     out: int
@@ -32,7 +32,7 @@ class Work:
 
 
 def work(problem: Problem) -> dict[str, Work]:
-    """The least work of forward and of backward, saved tensors not counted."""
+    """The least work of forward and of backward, without saved tensors."""
     op = problem.op
     leaves = {n: graph.variable(a) for n, a in problem.inputs.items()}
     said = op.said("formula")

@@ -1,6 +1,6 @@
 """The operators that a PyTorch function runs: make_fx behind one function.
 
-make_fx is experimental; whatever of it changes is mended here. Its cross-check,
+make_fx is experimental; if it changes, only this module needs a fix. Its cross-check,
 torch.export, is a test's (tests/tracing/test_capture.py).
 """
 

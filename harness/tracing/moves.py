@@ -1,4 +1,4 @@
-"""Operators that only move elements: PyTorch's own, run on 1, 2, 3, ..., says whence.
+"""Operators that only move elements: PyTorch's own, run on 1, 2, 3, and so on.
 
 What comes out of the operator *is* the index of the gather that stands for it in the
 engine, so that one pair of primitives, gather and scatter-add, serves all of them.

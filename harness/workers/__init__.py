@@ -3,6 +3,7 @@
 - interpreters: which Python runs which framework
 - doctor: what is installed, what is missing, and how to install it
 - process: `Worker`: starts, asks and ends one process
+- client: `Line`: a worker that gets one request at a time
 - pool: `Fleet` and `sweep`: many tasks on several workers
 - messages: `Task` and `Outcome`, and how they are encoded
 - arrays: arrays as bytes

@@ -1,8 +1,8 @@
-"""Arrays as bytes between processes, and the memory layouts in which they arrive.
+"""Encodes arrays as bytes for other processes, and makes their memory layouts there.
 
-NumPy versions differ between interpreters, so neither pickles nor seeds travel: an
-array is its dtype, shape, layout and bytes in C order. The odd strides of a layout are
-made where the array arrives; what travels is always contiguous.
+NumPy versions differ between interpreters, so neither pickles nor seeds are sent: an
+array is sent as its dtype, shape, layout and contiguous bytes in C order. The receiver
+makes the strides of the layout.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from impls.contract import Array
 Packed = tuple[str, tuple[int, ...], str, bytes]
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_KINDS = "biufc"  # booleans, integers, reals, complex: what every NumPy has
+_KINDS = "biufc"  # booleans, integers, reals, complex: dtypes of every NumPy
 
 
 def pack(array: Array, layout: str = "contiguous") -> Packed:
     """An array as builtin types; it arrives in `layout`.
 
     Raises:
-        TypeError: Its dtype is not NumPy's own. bfloat16 travels as float32.
+        TypeError: Its dtype is not NumPy's own. bfloat16 is sent as float32.
         UnknownName: There is no such layout.
     """
     known("layout", layout, LAYOUTS)
     array = np.asarray(array)
     if array.dtype.kind not in _KINDS:
         raise TypeError(
-            f"an array of {array.dtype} cannot travel: its dtype is not known to every"
-            " NumPy; use one that holds its values exactly, such as float32"
+            f"an array of {array.dtype} cannot be sent: not every NumPy has this dtype;"
+            " use one that holds its values exactly, such as float32"
         )
     return array.dtype.str, array.shape, layout, array.tobytes()
 
 
 def unpack(packed: Packed) -> Array:
-    """The array, writeable and in its layout."""
+    """Decode an array: writeable, and in its layout."""
     dtype, shape, layout, raw = packed
     return lay_out(np.frombuffer(raw, dtype).reshape(shape), layout)
 
 
 def plain(value: Any) -> Any:
-    """Attributes as builtin types: NumPy's scalars are not known to every interpreter.
+    """Attributes as builtin types, with NumPy scalars converted.
 
     Raises:
         TypeError: A value is neither builtin nor a NumPy scalar.
@@ -61,11 +61,11 @@ def plain(value: Any) -> Any:
         return type(value)(map(plain, value))
     if value is None or type(value) in (bool, int, float, complex, str, bytes):
         return value
-    raise TypeError(f"an attribute cannot travel: {value!r} is a {type(value)}")
+    raise TypeError(f"an attribute cannot be sent: {value!r} is a {type(value)}")
 
 
 def legible(text: str) -> str:
-    """A framework's text without colours and control characters: XML holds neither."""
+    """Text without colour codes and control characters, which XML cannot contain."""
     return "".join(c for c in _COLOURS.sub("", text) if c.isprintable() or c in "\n\t")
 
 
@@ -74,9 +74,9 @@ def lay_out(array: Array, layout: str) -> Array:
 
     contiguous  C order
     permuted    the axes in memory in the reverse of C order
-    sliced      every second element of a buffer twice as wide; NaN lies between
-    expanded    stride 0 along each axis along which nothing changes
-    negative    every axis runs backwards
+    sliced      every second element of a buffer twice as wide, with NaN in between
+    expanded    stride 0 along each axis with equal values
+    negative    every axis has a negative stride
 
     Raises:
         ValueError: "expanded", and the array changes along every axis.
@@ -94,7 +94,7 @@ def _permuted(array: Array) -> Array:
 
 
 def _sliced(array: Array) -> Array:
-    """What lies between is NaN (or the largest integer): reading it shows."""
+    """The gaps hold NaN (or the largest integer), so that reading them is noticed."""
     if array.ndim == 0:
         return _contiguous(array)
     kind = array.dtype.kind
@@ -109,7 +109,7 @@ def _expanded(array: Array) -> Array:
     if array.size > 1 and not any(constant):
         raise ValueError(
             f"an array of shape {array.shape} that changes along every axis"
-            " cannot be laid out with a stride of 0"
+            " cannot have a stride of 0"
         )
     kept = np.array(array[tuple(slice(0, 1 if c else None) for c in constant)])
     strides = [0 if c else s for c, s in zip(constant, kept.strides, strict=True)]

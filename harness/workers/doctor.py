@@ -1,4 +1,4 @@
-"""What is here and what is missing, why, and the command that mends it."""
+"""Examines what is installed, what is missing and why, and how to install it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from impls.catalogue import backend_names, framework_of
 
 @dataclass(frozen=True)
 class Finding:
-    """One fact: `found` where it is there, else `why` not and the command to `mend` it.
+    """One examined item: `found` describes it; `why` says what is wrong with it.
 
-    A fact can be there and have a `why` all the same: a warning.
+    `mend` is the command that fixes it. With both `found` and `why` it is a warning.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Finding:
 
 
 def examine(root: Path = ROOT, *, threads: int = 1) -> Iterator[Finding]:
-    """Everything that a run depends on, frameworks last: they take seconds."""
+    """Everything that a run depends on; frameworks last, since they take seconds."""
     yield Finding("machine", _machine())
     yield _checkout(root)
     yield _asv()
@@ -62,7 +62,7 @@ def _machine() -> str:
 
 
 def _checkout(root: Path) -> Finding:
-    """History is kept by commit, so results need a clean one, and all before it."""
+    """The checkout; recorded results need a clean commit and the whole history."""
     try:
         commit = git.git("rev-parse", "--short", "HEAD", root=root)
         shallow = git.is_shallow(root)
@@ -77,7 +77,7 @@ def _checkout(root: Path) -> Finding:
         return Finding("checkout", "", why, "git clone the project")
     finding = Finding("checkout", f"commit {commit}")
     if shallow:
-        why = "a shallow clone: history stops where it was cut"
+        why = "a shallow clone: older history is missing"
         return replace(finding, why=why, mend="git fetch --unshallow")
     if changed:
         why = f"{changed} files differ from it: results will say so"
@@ -131,5 +131,5 @@ def _allocator(name: str, facts: Mapping[str, Any]) -> Finding:
     finding = Finding(f"{name} allocator", "pinned")
     if facts["malloc_pinned"]:
         return finding
-    why = "not pinned, for want of glibc: times of fresh processes differ more"
+    why = "not fixed, because there is no glibc: times of fresh processes differ more"
     return replace(finding, found="the system's", why=why)

@@ -1,8 +1,8 @@
-"""One problem run in this interpreter: what came out, and what was touched on the way.
+"""Runs one problem in this interpreter, and detects arrays that it overwrites.
 
-Forward and backward run once, then the backward again on the same graph, then all of
-it afresh. What differs between the three tells a backward that spoils its saved
-tensors from one that is not deterministic.
+Forward and backward run once; then the backward runs again on the same graph; then both
+run again from the start. Comparing the three shows whether a backward overwrites its
+saved tensors or is not deterministic.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ Request = Mapping[str, Any]
 
 
 class Missing(Exception):
-    """A framework or a device that this interpreter or machine does not have."""
+    """This interpreter or machine does not have the framework or device."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """An array that a backend was given, beside the bytes it was made from."""
+    """An array that a backend was given, and the bytes from which it was made."""
 
-    name: str  # an input's, or "d" and an output's
+    name: str  # of an input, or "d" and the name of an output
     array: Array
     packed: Packed
 
     @property
     def changed(self) -> bool:
-        """Whether any bit of it is another."""
+        """Whether any bit of it has changed."""
         return self.array.tobytes() != self.packed[-1]
 
 
@@ -52,7 +52,7 @@ class Run:
 
     @property
     def mutated(self) -> list[str]:
-        """Names of what was given and is no longer what it was."""
+        """The names of the given arrays that were overwritten."""
         return [g.name for g in (*self.inputs, *self.cotangents) if g.changed]
 
 
@@ -60,8 +60,8 @@ def evaluate(request: Request) -> dict[str, Any]:
     """Outputs, gradients and state of a backend, packed; see `harness.workers.pool`.
 
     Raises:
-        Missing: The framework or the device is not there.
-        impls.contract.Unsupported: The page or the framework declares that it cannot.
+        Missing: The framework or the device is missing.
+        impls.contract.Unsupported: The page or the framework does not support it.
     """
     backend = _usable(request["backend"], request["device"])
     first = run(backend, request)
@@ -86,14 +86,14 @@ def evaluate(request: Request) -> dict[str, Any]:
 
 
 def run(backend: Backend, request: Request) -> Run:
-    """Forward and backward once, on fresh arrays in the layouts asked for."""
+    """Run forward and backward once, on new arrays in the requested layouts."""
     problem = problem_of(request)
     step = backend.prepare(problem)
     try:
         step.forward()
         step.backward()
     finally:
-        step.wait()  # OneFlow works later: what kills it must do so at its own task
+        step.wait()  # OneFlow computes later: a crash must happen within its own task
     return Run(step, *_given(problem, request), _read(step))
 
 
@@ -114,7 +114,7 @@ def problem_of(request: Request) -> Problem:
 
 
 def load_op(name: str) -> Op:
-    """The op of a page, read anew when the page's file has changed."""
+    """The op of a page; the page is read again after its file has changed."""
     page = Path(name)
     return _load_op(name, page.stat().st_mtime_ns if page.is_file() else 0)
 
@@ -128,18 +128,18 @@ def load_backend(name: str) -> Backend:
     """Import a backend, and its framework with it.
 
     Raises:
-        Missing: That fails; the message says how.
+        Missing: The import fails; the message says how.
     """
     try:
         return catalogue.load_backend(name)
     except catalogue.UnknownName:
         raise
-    except Exception as error:  # a broken install raises what it likes
+    except Exception as error:  # a broken installation can raise anything
         raise Missing(in_short(error)) from error
 
 
 def in_short(error: BaseException) -> str:
-    """An exception in one line: its class and the first line of what it says."""
+    """An exception in one line: its class and the first line of its message."""
     lines = legible(str(error)).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
@@ -153,7 +153,7 @@ def _usable(name: str, device: str) -> Backend:
 
 
 def _given(problem: Problem, request: Request) -> tuple[list[Given], list[Given]]:
-    """Inputs, but for the state that the op is to update, and cotangents."""
+    """The inputs, without the state that the op updates, and the cotangents."""
     inputs = [
         Given(name, array, request["inputs"][name])
         for name, array in problem.inputs.items()
@@ -165,7 +165,7 @@ def _given(problem: Problem, request: Request) -> tuple[list[Given], list[Given]
 
 
 def _read(step: Step) -> dict[str, Any]:
-    """Packed at once: a later backward may write into the same memory."""
+    """The results, packed at once: a later backward may write into the same memory."""
     result = step.read()
     return {
         "outputs": {name: pack(array) for name, array in result.outputs.items()},
@@ -180,10 +180,10 @@ def _gradients(result: Result) -> dict[str, Packed | None]:
 
 
 def _backward_again(first: Run) -> dict[str, Packed | None] | Exception:
-    """Gradients of a second backward on the same graph, or why there is none.
+    """The gradients of a second backward on the same graph, or why it failed.
 
-    What the first one did to its cotangents is undone, so that a difference can only
-    come from what the graph keeps.
+    Changed cotangents are restored first, so that a difference can only come from
+    tensors that the graph has saved.
     """
     for given in first.cotangents:
         if given.changed:
@@ -199,15 +199,15 @@ def _backward_again(first: Run) -> dict[str, Packed | None] | Exception:
 def _saved_intact(
     gradients: object, again: dict[str, Packed | None] | Exception, repeatable: bool
 ) -> bool:
-    """Whether nothing speaks against it: there may be no second backward to compare."""
+    """Whether the saved tensors are unchanged, as far as a second backward shows."""
     if isinstance(again, Exception):
-        # torch counts writes to what it saved, and refuses in these words.
+        # torch counts writes to saved tensors and raises this message.
         return "inplace operation" not in str(again)
     return not repeatable or _same(gradients, again)
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Bitwise, but for NaN: any NaN is as good as another."""
+    """Whether two results are bitwise equal; all NaNs count as equal."""
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
     if not (isinstance(a, tuple) and isinstance(b, tuple)):

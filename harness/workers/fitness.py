@@ -1,7 +1,7 @@
-"""Verdicts on what a worker computed, and the one rule of what is fit to be timed.
+"""Judges the results of a worker, and decides whether they are fit to be timed.
 
-`agree`, `time`, `compare` and the history all ask here, so that none of them times a
-gradient that another of them calls wrong.
+`agree`, `time`, `compare` and the history all use this rule, so none of them times a
+gradient that another one calls wrong.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from harness.workers.messages import Outcome
 
 
 def judge_outcome(outcome: Outcome, right: Reference) -> Iterator[Judgement]:
-    """Verdicts on all tensors of a result, or the one of a run that gave none."""
+    """The verdicts on all tensors of a result, or one verdict if there is no result."""
     if outcome.result is None:
         yield Judgement("all", outcome.kind, message=outcome.message)
         return
@@ -38,12 +38,12 @@ def judge_outcome(outcome: Outcome, right: Reference) -> Iterator[Judgement]:
 
 
 def why_unfit(verdicts: Iterable[tuple[str, str]]) -> str:
-    """Why an implementation must not be timed; "" where it is fit to be.
+    """The reason why an implementation must not be timed; "" if it can be.
 
     Args:
-        verdicts: The verdict and the message of each of its tensors. Any that is not
-            passing makes it unfit. So does a declared lack, which leaves nothing to
-            time, and so does no verdict at all.
+        verdicts: The verdict and the message of each of its tensors. It is not timed if
+            one of them does not pass, if it is declared as unsupported, or if there is
+            no verdict at all.
     """
     listed = list(verdicts)
     unfit = (

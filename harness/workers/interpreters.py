@@ -1,9 +1,9 @@
-"""Which Python runs which framework, and what to do where none does.
+"""Finds the Python that runs each framework, and says what to do if there is none.
 
-A framework with a file of requirements of its own (requirements/<framework>.txt) has an
-environment of its own, .venv-<framework>; the others share the one that runs this. An
-environment variable such as GRADWATCH_PYTHON_ONEFLOW names another Python: of conda,
-say, or of another build of the framework.
+A framework with its own requirements (requirements/<framework>.txt) has its own
+environment, .venv-<framework>; the others share the running one. An environment
+variable such as GRADWATCH_PYTHON_ONEFLOW names another Python, for example of conda or
+of another build of the framework.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ print(json.dumps({"python": list(sys.version_info[:2]), "numpy": version("numpy"
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python for a framework; `why_missing` is empty where it can be used.
+    """A Python for a framework; `why_missing` is empty if it can be used.
 
-    `shown` is how to name it to a person, `mend` the command that mends it.
+    `shown` is its name in messages; `mend` is the command that fixes it.
     """
 
     framework: str
@@ -58,7 +58,7 @@ def variable(framework: str) -> str:
 
 
 def interpreter_of(framework: str, root: Path = ROOT) -> Interpreter:
-    """The Python that runs a framework, examined but for importing the framework."""
+    """The Python of a framework, examined without importing the framework."""
     found = _placed(framework, root)
     if not found.python.exists():
         return _absent(found, root)
@@ -76,7 +76,7 @@ def broken(interpreter: Interpreter, error: str, root: Path = ROOT) -> Interpret
 
 
 def _placed(framework: str, root: Path) -> Interpreter:
-    """Where the framework's Python is to be; it need not be there."""
+    """The place of the framework's Python, whether it exists or not."""
     named = os.environ.get(variable(framework))
     if named:
         return Interpreter(framework, Path(named).expanduser().absolute(), named)
@@ -85,7 +85,7 @@ def _placed(framework: str, root: Path) -> Interpreter:
         return Interpreter(framework, root / shown, shown)
     if _environment(framework, root) != ".venv":
         return _within(framework, root, _environment(framework, root))
-    apart = Path(sys.prefix).name.startswith(".venv-")  # asv may run us in such a one
+    apart = Path(sys.prefix).name.startswith(".venv-")  # asv may run us in one of these
     if apart and not PROJECT.table:
         return _within(framework, root, ".venv")
     shown = _inside(sys.executable, root)
@@ -104,7 +104,7 @@ def _within(framework: str, root: Path, environment: str) -> Interpreter:
 
 
 def _absent(found: Interpreter, root: Path) -> Interpreter:
-    """There is no such file: the environment was never made, or could not be."""
+    """The interpreter does not exist: its environment was not or could not be made."""
     if os.environ.get(variable(found.framework)):
         why = f"{variable(found.framework)} names {found.shown}, which is not there"
         mend = f"set it to a Python that has {found.framework}, or unset it"
@@ -166,7 +166,7 @@ def _examined(found: Interpreter, facts: Mapping[str, Any], root: Path) -> Inter
 
 
 def _lacking(found: Interpreter, why: str, package: str, root: Path) -> Interpreter:
-    """A package is missing: environments of ours are made anew."""
+    """A package is missing; our own environments are made again."""
     if _is_ours(found, root):
         return _broken(found, why, root)
     return replace(found, why_missing=why, mend=f"{_pip(found)} install {package}")
@@ -193,7 +193,7 @@ def _is_ours(found: Interpreter, root: Path) -> bool:
 
 
 def _inside(text: str, root: Path) -> str:
-    """Paths of the checkout as seen from its top: a message may be published."""
+    """Text with paths relative to the checkout: messages may be published."""
     return text.replace(f"{root}{os.sep}", "")
 
 

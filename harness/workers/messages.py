@@ -1,4 +1,4 @@
-"""What a worker is asked to run, and what became of it."""
+"""Tasks for workers and their outcomes, and how both are encoded."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Task:
     """A problem for a backend. `op` is a name, or the path of a page.
 
     All inputs arrive in `layout` and all cotangents in `cotangent_layout`, names of
-    `harness.workers.arrays.LAYOUTS`. `request` is a handler of `harness.endpoint`,
-    which finds `options` beside the problem. `id` is the caller's: nothing reads it.
+    `harness.workers.arrays.LAYOUTS`. `request` is the name of a handler of
+    `harness.endpoint`, which also gets `options`. `id` is for the caller only.
     """
 
     id: str
@@ -36,7 +36,7 @@ class Task:
 
     @classmethod
     def of(cls, trial: Trial, backend: str, device: str = "cpu") -> Task:
-        """A trial on a backend and a device."""
+        """The task of running a trial on a backend and a device."""
         return cls(
             f"{trial.name} {backend} {device}",
             trial.op,
@@ -49,17 +49,17 @@ class Task:
 
     @property
     def framework(self) -> str:
-        """Whose worker runs it."""
+        """The framework whose worker runs it."""
         return framework_of(self.backend)
 
     @property
     def device(self) -> str:
-        """Where it runs: "cpu" or "cuda"."""
+        """The device: "cpu" or "cuda"."""
         return self.problem.device
 
     @property
     def nbytes(self) -> int:
-        """What its arrays take on the wire, in bytes."""
+        """The size of its arrays when they are sent, in bytes."""
         arrays = (*self.problem.inputs.values(), *self.problem.cotangents)
         return sum(array.nbytes for array in arrays if array is not None)
 
@@ -67,11 +67,11 @@ class Task:
         """The request in builtin types.
 
         Raises:
-            TypeError: An array or an attribute is of a type that cannot travel.
-            ValueError: The arrays are too large to travel.
+            TypeError: An array or an attribute has a type that cannot be sent.
+            ValueError: The arrays are too large to be sent.
         """
         if self.nbytes > LARGEST:
-            raise ValueError(f"{self.nbytes} bytes of arrays: {LARGEST} can travel")
+            raise ValueError(f"{self.nbytes} bytes of arrays: at most {LARGEST} fit")
         problem = self.problem
         return {
             "op": self.op,
@@ -89,20 +89,20 @@ class Task:
         }
 
     def _packed(self, array: Array) -> Packed:
-        """Integers and truth values are constants, whose layout is not on trial."""
+        """The layout of an array; integers and booleans are constants, contiguous."""
         constant = array.dtype.kind in "biu"
         return pack(array, "contiguous" if constant else self.layout)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a task.
+    """The outcome of a task.
 
     kind          result, unsupported (declared), error (an exception), crash, timeout,
                   or missing (no such framework or device here)
-    result        what was computed, if the kind is that and the request "evaluate"
-    message       one line, if it is not; `trace` is the traceback or standard error
-    mutated       inputs, and for cotangents "d" and the output, that were written to
+    result        the arrays, if kind is "result" and the request was "evaluate"
+    message       one line, for every other kind; `trace` is the traceback or stderr
+    mutated       names of overwritten inputs and cotangents ("d" and the output)
     saved_intact  False if a second backward on the same graph differs from the first,
                   while a fresh run does not: saved tensors were written to
     repeatable    False if a fresh run differs from the first in any bit but a NaN's
@@ -130,7 +130,7 @@ class Outcome:
 
     @classmethod
     def of(cls, task: Task, reply: Mapping[str, Any], version: str) -> Outcome:
-        """A worker's answer to a task."""
+        """Decode a worker's answer to a task."""
         evaluated = task.request == "evaluate" and reply["kind"] == "result"
         return cls(
             task,

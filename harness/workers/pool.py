@@ -1,11 +1,11 @@
-"""Many problems run by long-lived workers: what comes back, and at what cost.
+"""Runs many tasks on long-lived workers.
 
     for outcome in sweep(tasks, jobs=2, timeout=60.0):
         ...
 
-A worker's crash or hang costs the one task that it was at, which gets that for its
-outcome; the worker is replaced and the sweep goes on. Tasks travel several at a time,
-so that a worker need not wait for the next.
+If a worker crashes or hangs, only the current task is lost: this becomes its outcome,
+the worker is replaced and the sweep goes on. A worker gets several tasks at a time, so
+that it does not have to wait for the next one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from impls.catalogue import backend_names, known
 
 __all__ = ["Fleet", "Outcome", "Task", "sweep"]
 
-TIMEOUT = 60.0  # seconds for one task: a hundred times the longest of ours
+TIMEOUT = 60.0  # seconds for one task: a hundred times what our longest one needs
 
 #: Work under way to a worker, in seconds and in tasks: many round trips of about 1 ms,
 #: and little that another worker could have taken.
@@ -37,9 +37,9 @@ MOST = 32
 #: Bytes under way beside the first task: what a pipe holds (64 KiB, pipe(7)), less
 #: what a task needs besides its arrays. Writing more blocks while the worker is busy.
 ROOM = 48 << 10
-#: Seconds of work that are worth another worker: it takes that long to import torch.
+#: Seconds of work that justify another worker: importing torch takes that long.
 WORTH = 2.0
-#: Seconds between two looks at whether another worker is needed.
+#: Seconds between two checks whether another worker is needed.
 LOOK = 1.0
 #: Jobs that a worker counts for where it is not one. OneFlow's threads poll: they take
 #: 1.5 cores, and are slowed by half as much again by whatever runs beside them there.
@@ -51,14 +51,14 @@ STARTS = 3
 def sweep(
     tasks: Iterable[Task], *, jobs: int = 1, timeout: float = TIMEOUT, threads: int = 1
 ) -> Iterator[Outcome]:
-    """Outcomes of all tasks, as they come; at most `jobs` workers at a time."""
+    """Yield the outcomes of all tasks as they arrive; at most `jobs` workers run."""
     with Fleet(jobs=jobs, threads=threads) as fleet:
         yield from fleet.run(tasks, timeout=timeout)
 
 
 @dataclass
 class _Lane:
-    """A worker with the tasks that are under way to it, oldest first."""
+    """A worker with the tasks that were sent to it, oldest first."""
 
     framework: str
     interpreter: Interpreter
@@ -66,12 +66,12 @@ class _Lane:
     since: float  # when it was last heard of, or given work after having none
     facts: Mapping[str, Any] = field(default_factory=dict)
     overdue: bool = False
-    pace: float = 0.0  # seconds for a task, of late
+    pace: float = 0.0  # seconds for a task, recently
     flying: deque[Task] = field(default_factory=deque)
 
     @property
     def version(self) -> str:
-        """The framework's, as the worker says."""
+        """The framework's version, as the worker reports it."""
         return str(self.facts.get("version", ""))
 
     @property
@@ -88,13 +88,13 @@ class _Lane:
         return len(self.flying) < most and under_way + task.nbytes <= ROOM
 
     def work(self) -> float:
-        """Seconds for a task: as of late, or as long as the present one has taken."""
+        """Seconds for a task: the recent pace, or the current one's time if longer."""
         at_it = self.ready and self.flying
         waited = time.monotonic() - self.since if at_it else 0.0
         return max(self.pace, waited)
 
     def answered(self, seconds: float, at: float) -> Task:
-        """Note an answer to the oldest task, which is returned."""
+        """Record an answer to the oldest task, and return this task."""
         if not self.overdue:
             self.since = at
         self.pace = (self.pace + seconds) / 2 if self.pace else seconds
@@ -106,18 +106,18 @@ class _Lane:
         end()
 
     def deadline(self, timeout: float) -> float:
-        """When to lose patience, in monotonic seconds."""
+        """The time at which the current task is overdue, in monotonic seconds."""
         if self.overdue:
-            return self.since + LOOK  # its end comes at once, but for strange reasons
+            return self.since + LOOK  # a killed worker normally ends at once
         if not self.ready:
             return self.since + STARTING
         return self.since + timeout if self.flying else float("inf")
 
 
 class Fleet:
-    """Workers that live from one run to the next; close it, or use it in `with`.
+    """Workers that are kept from one run to the next; close it, or use it in `with`.
 
-    `facts` holds what each framework's first worker said of itself: versions, devices.
+    `facts` holds what the first worker of each framework reported: versions, devices.
     """
 
     def __init__(self, *, jobs: int = 1, threads: int = 1) -> None:
@@ -145,18 +145,18 @@ class Fleet:
     def close(self) -> None:
         """End all workers."""
         for lane in self._lanes:
-            lane.worker.kill()  # all of them before waiting for any
+            lane.worker.kill()  # kill all before waiting for the first
         while self._lanes:
             self._lanes.pop().worker.close()
 
     def run(
         self, tasks: Iterable[Task], *, timeout: float = TIMEOUT
     ) -> Iterator[Outcome]:
-        """Outcomes of all tasks, as they come; `timeout` is seconds for each.
+        """Yield the outcomes of all tasks as they arrive; `timeout` is per task.
 
         Raises:
-            impls.catalogue.UnknownName: A task names no backend.
-            RuntimeError: Another run of this fleet has not come to its end.
+            impls.catalogue.UnknownName: A task names an unknown backend.
+            RuntimeError: Another run of this fleet has not finished.
         """
         if self._waiting:
             raise RuntimeError("the fleet is busy with another run: finish that first")
@@ -170,7 +170,7 @@ class Fleet:
                 yield from self._attend(timeout)
         finally:
             for lane in [lane for lane in self._lanes if lane.flying]:
-                self._drop(lane)  # the caller gave up: nobody wants its answers
+                self._drop(lane)  # the caller stopped: its answers are not needed
             self._waiting = {}
 
     def _without_interpreter(self) -> Iterator[Outcome]:
@@ -193,7 +193,7 @@ class Fleet:
         """Start workers where tasks wait for one, as many as there are jobs."""
         for lane in [x for x in self._lanes if x.ready and not x.flying]:
             if not lane.worker.alive:
-                self._drop(lane)  # it died with nothing to do, which costs no task
+                self._drop(lane)  # it died while idle: no task is lost
         while framework := self._understaffed():
             spare = self._spare()
             if spare and len(self._lanes) >= self.jobs:
@@ -204,25 +204,25 @@ class Fleet:
                 yield from self._failed_to_start(framework, str(reason))
 
     def _understaffed(self) -> str:
-        """The framework that most needs another worker now and may have it, or ""."""
+        """The framework that most needs another worker and can have one, or ""."""
         busy = [lane for lane in self._lanes if not self._is_idle(lane)]
         needs = {
             name: self._need(name)
             for name, tasks in self._waiting.items()
             if tasks and self._fits(name, busy)
         }
-        # Heavy ones first, before there is much for the caller to do beside them.
+        # Heavy ones first, while the caller still has little to do.
         best = max(needs, key=lambda n: (needs[n], JOBS.get(n, 1)), default="")
         staffed = any(lane.framework == best for lane in self._lanes)
         return "" if staffed and needs[best] < WORTH else best
 
     def _fits(self, framework: str, beside: Sequence[_Lane]) -> bool:
-        """Whether the jobs suffice for one more worker to be busy beside these."""
+        """Whether the number of jobs allows one more busy worker."""
         jobs = sum(JOBS.get(lane.framework, 1) for lane in beside)
         return not beside or jobs + JOBS.get(framework, 1) <= self.jobs
 
     def _need(self, framework: str) -> float:
-        """Seconds of work for one more worker; infinite where there is none yet."""
+        """Seconds of work for one more worker; infinite if there is no worker yet."""
         staff = [lane for lane in self._lanes if lane.framework == framework]
         if not staff:
             return math.inf
@@ -233,9 +233,9 @@ class Fleet:
         return not lane.flying and not self._waiting.get(lane.framework)
 
     def _spare(self) -> _Lane | None:
-        """An idle worker that may go; one of each framework stays for the next run.
+        """An idle worker that can be ended; one of each framework is kept.
 
-        Idle it takes memory alone, and another would take seconds to import.
+        An idle worker needs only memory, but a new one would take seconds to import.
         """
         staff = Counter(lane.framework for lane in self._lanes)
         spare = (x for x in self._lanes if self._is_idle(x) and staff[x.framework] > 1)
@@ -251,7 +251,7 @@ class Fleet:
         lane.worker.close()
 
     def _failed_to_start(self, framework: str, reason: str) -> Iterator[Outcome]:
-        """Try again, but not for ever: then the framework is missing."""
+        """Try again a few times; after that the framework counts as missing."""
         self._failed_starts[framework] = self._failed_starts.get(framework, 0) + 1
         if self._failed_starts[framework] >= STARTS:
             found = self._interpreters[framework]
@@ -261,7 +261,7 @@ class Fleet:
     # --- tasks --------------------------------------------------------------------
 
     def _feed(self, lane: _Lane, timeout: float) -> Iterator[Outcome]:
-        """Send what the worker has room for."""
+        """Send tasks until the worker has enough of them."""
         waiting = self._waiting.get(lane.framework)
         if not lane.ready or lane.overdue:
             return
@@ -281,7 +281,7 @@ class Fleet:
             _send(lane, task, payload, timeout)
 
     def _attend(self, timeout: float) -> Iterator[Outcome]:
-        """Wait for the next event or deadline, and do what follows from it."""
+        """Wait for the next event or deadline, and handle it."""
         lane = min(self._lanes, key=lambda lane: lane.deadline(timeout), default=None)
         if lane is None:
             return
@@ -295,7 +295,7 @@ class Fleet:
             yield from self._heard(lane, event, timeout)
 
     def _next(self, patience: float) -> Event:
-        """The next event; those that have come are taken however late it is.
+        """The next event; one that has arrived is returned even after the deadline.
 
         Raises:
             Empty: There is none.
@@ -305,7 +305,7 @@ class Fleet:
         return self._events.get(timeout=min(patience, LOOK))
 
     def _nothing_heard(self, lane: _Lane, timeout: float) -> Iterator[Outcome]:
-        """Of any worker; `lane` is the one whose deadline comes first."""
+        """Handle that no event arrived in time; `lane` has the earliest deadline."""
         if time.monotonic() < lane.deadline(timeout):
             return
         if lane.overdue:  # killed, and yet its pipe stays open
@@ -324,7 +324,7 @@ class Fleet:
             yield Outcome.of(task, event.reply, lane.version)
 
     def _introduced(self, lane: _Lane) -> Iterator[Outcome]:
-        """The first answer: what the worker has. Without a backend it is no use."""
+        """Handle the first answer of a worker, which says what the worker can run."""
         self._failed_starts.pop(lane.framework, None)
         self.facts[lane.framework] = lane.facts
         why = import_error(lane.facts)
@@ -335,7 +335,7 @@ class Fleet:
             yield from self._give_up_if_missing(lane.framework)
 
     def _ended(self, lane: _Lane, timeout: float) -> Iterator[Outcome]:
-        """A worker is gone: blame the task it was at, give the others back."""
+        """Handle the end of a worker: only its current task ends with it."""
         end, where = lane.worker.end(), lane.worker.where()
         trace = lane.worker.tail()
         blamed = lane.flying.popleft() if lane.flying else None
@@ -364,7 +364,7 @@ def _by_framework(tasks: Iterable[Task]) -> dict[str, deque[Task]]:
 
 
 def _send(lane: _Lane, task: Task, payload: Mapping[str, Any], timeout: float) -> None:
-    """A task that the pipe does not hold waits for the worker, which may not read."""
+    """Whether a task fits into the pipe; sending a larger one would block."""
     watch = threading.Timer(timeout, lane.expire, [lane.worker.kill])
     if task.nbytes > ROOM:
         watch.start()

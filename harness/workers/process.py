@@ -1,8 +1,8 @@
-"""One live worker: a framework's interpreter at the other end of an execnet channel.
+"""Starts, asks and ends one worker: a framework's process, connected by execnet.
 
-The channel's receiver thread puts what arrives into a queue of events, so that one
-thread can attend to several workers. A worker is ended by killing it: it keeps nothing
-that would be lost, and a hung one would not listen.
+The channel's receiver thread puts all answers into a queue of events, so that one
+thread can handle several workers. A worker is ended by killing it: it keeps no data,
+and a hanging one would not react to anything else.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ _FRAME = re.compile(  # faulthandler's
 
 
 class Died(Exception):
-    """A worker that ended, or did not start; the message says how."""
+    """A worker has ended or did not start; the message says how."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """An answer of a worker, or its end where there is none; `at` is monotonic."""
+    """An answer of a worker; `reply` is None when it has ended. `at` is monotonic."""
 
     worker: Worker
     reply: Mapping[str, Any] | None
@@ -72,11 +72,11 @@ class Event:
 
 
 class Worker:
-    """A process that answers the requests of `harness.endpoint` in their order.
+    """A process that answers requests of `harness.endpoint` in order.
 
-    Its first answer is that of `probe`. Linux ends it with the *thread* that made it.
-    `measured` is the checkout whose `impls` it runs; all else is this one's. With
-    `huge_pages` its heap is on such, as far as the system has them.
+    Its first answer is that of `probe`. Linux ends it with the *thread* that started
+    it. `measured` is the checkout whose `impls` it runs; all other code is this
+    checkout's. With `huge_pages` its heap uses huge pages, if the system has them.
 
     Raises:
         Died: It did not start.
@@ -123,7 +123,7 @@ class Worker:
         self._channel.send((place(measured), self._path))
 
     def send(self, request: str, payload: Mapping[str, Any]) -> None:
-        """Ask for something; a dead worker's end is an event, not an error here."""
+        """Send a request; if the worker is dead, an event says so, not an error."""
         with contextlib.suppress(OSError):
             self._channel.send({"request": request, **payload})
 
@@ -148,7 +148,7 @@ class Worker:
             self._process.kill()
 
     def interrupt(self) -> None:
-        """Kill it, after it has said where it is."""
+        """Kill it, after it has written where it is (a traceback) to standard error."""
         before = os.fstat(self._log).st_size
         deadline = time.monotonic() + _SAYING
         if self._process is not None:
@@ -159,7 +159,7 @@ class Worker:
         self.kill()
 
     def end(self) -> str:
-        """How it ended: by which signal, or with which status or error."""
+        """How it ended: a signal, an exit status or an error."""
         with contextlib.suppress(EOFError, OSError):
             try:
                 self._channel.waitclose(timeout=0)
@@ -178,7 +178,7 @@ class Worker:
         return f"killed by {known.get(-code, f'signal {-code}')}"
 
     def where(self) -> str:
-        """The frame that it was last seen in, such as "in forward (dot.py:20)"."""
+        """The last known position in its code, such as "in forward (dot.py:20)"."""
         frames = list(_FRAME.finditer(self.tail()))
         if not frames:
             return ""
@@ -191,7 +191,7 @@ class Worker:
         return legible(os.pread(self._log, _TAIL, start).decode(errors="replace"))
 
     def close(self) -> None:
-        """End it; nothing of it is left."""
+        """End it and remove its log."""
         self.kill()
         if self._process is not None:
             with contextlib.suppress(psutil.Error):
@@ -202,7 +202,7 @@ class Worker:
 
 
 def import_error(facts: Mapping[str, Any]) -> str:
-    """Why none of a framework's backends can be imported; "" where one can."""
+    """Why no backend of a framework can be imported; "" if one can."""
     if facts["kind"] != "result":
         return str(facts["message"])
     errors = [backend["error"] for backend in facts["backends"].values()]
@@ -210,10 +210,10 @@ def import_error(facts: Mapping[str, Any]) -> str:
 
 
 def _spec(interpreter: Interpreter, threads: int, huge_pages: bool) -> str:
-    """What execnet is to start.
+    """The specification of the process for execnet.
 
-    glibc reads its variables when a process begins, execnet sets its own later: so
-    they are set by env(1), whose place the interpreter then takes.
+    glibc reads its variables when a process starts, but execnet sets variables later.
+    So env(1) sets them and then replaces itself by the interpreter.
     """
     variables = {
         **MALLOC_ENVIRONMENT,
@@ -228,9 +228,9 @@ def _spec(interpreter: Interpreter, threads: int, huge_pages: bool) -> str:
 
 @contextlib.contextmanager
 def _sigint_blocked() -> Iterator[None]:
-    """A process started meanwhile never sees Ctrl-C: its parent decides what it means.
+    """Within this, new processes ignore Ctrl-C: their parent decides what it means.
 
-    A Ctrl-C of this moment is not lost, it comes a moment later.
+    A Ctrl-C that arrives meanwhile is not lost, only delayed.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -241,9 +241,9 @@ def _sigint_blocked() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _nothing_left() -> Iterator[None]:
-    """End the process to which execnet 2 could not write its own source.
+    """End a process that execnet 2 started but could not write its source to.
 
-    It forgets such a process: only a frame of the traceback still knows it.
+    execnet forgets such a process; only a frame of the traceback still refers to it.
     """
     try:
         yield

@@ -295,7 +295,7 @@ class ArrayNames:
         return x[(slice(None),) * (axis % x.ndim) + (indices,)]
 
     def take_along_axis(self, x: Any, indices: Any, *, axis: int = -1) -> Any:
-        """Elements of an axis, picked anew at each place of the other axes."""
+        """Elements of an axis, picked separately at each place of the other axes."""
         return self.F.gather(x, axis, self.F.as_tensor(indices))
 
     def gather(self, *sources: Any, index: Any) -> Any:

@@ -58,7 +58,7 @@ def take(
 
 @public
 def take_along_axis(x: Any, indices: Any, *, axis: int = -1) -> Node:
-    """Elements of an axis, picked anew at each place of the other axes."""
+    """Elements of an axis, picked separately at each place of the other axes."""
     (x,) = as_nodes((x,))
     places = exact_index(indices)
     return gather(x, index=np.take_along_axis(_numbered(x.shape), places, axis))

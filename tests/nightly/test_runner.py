@@ -648,7 +648,7 @@ def test_a_finding_is_new_where_none_of_that_op_and_backend_is_recorded(
     )
     result = parts.fuzz(night)
     assert [p.op for p in result.problems] == ["square"] * new
-    assert result.told == f"9 trials, {new} of 1 findings are new"
+    assert result.line == f"9 trials, {new} of 1 findings are new"
 
 
 def test_a_quiet_night_is_exit_0_and_the_next_begins_anew(project):

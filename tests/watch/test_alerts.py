@@ -378,9 +378,9 @@ def test_the_command_passes_a_history_without_change_and_sends_nothing(root, che
     [
         (("--bisect", "sqare", "HEAD~1..HEAD"), "series"),
         (("--bisect", "square", "HEAD"), "range of commits"),
-        (("--bisect", "square", "nowhere..HEAD"), "'nowhere' is no commit"),
+        (("--bisect", "square", "nowhere..HEAD"), "'nowhere' is not a commit"),
         (("--bisect", "square", "HEAD..HEAD"), "no commit in HEAD..HEAD"),
-        (("--since", "nowhere"), "'nowhere' is no commit"),
+        (("--since", "nowhere"), "'nowhere' is not a commit"),
         (("--notify", "ftp://a.example"), "neither http nor https"),
     ],
     ids=" ".join,

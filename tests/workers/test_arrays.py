@@ -117,5 +117,5 @@ def test_attributes_arrive_as_builtin_types():
 
 @pytest.mark.parametrize("value", [MATRIX, {1}, object()], ids=lambda v: str(type(v)))
 def test_an_attribute_of_another_type_is_refused(value):
-    with pytest.raises(TypeError, match="cannot travel"):
+    with pytest.raises(TypeError, match="cannot be sent"):
         plain({"axis": value})
