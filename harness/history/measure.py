@@ -91,7 +91,7 @@ class MeasurementTarget:
 
     @classmethod
     def here(cls) -> MeasurementTarget:
-        """The one that asv's environment describes, or else the working tree's."""
+        """The target that asv's environment describes, or else the working tree."""
         build, python = (os.environ.get(f"ASV_{n}") for n in ("BUILD_DIR", "PYTHON"))
         frameworks = os.environ.get("ASV_FRAMEWORKS", "").split()
         return cls(
