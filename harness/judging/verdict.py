@@ -385,8 +385,8 @@ def _judge_numbers(
 ) -> Judgement:
     """The verdict; `kinds` says of each element which of the two radii it has."""
     ratios, lost = _ratios(truth, got)
-    told = np.count_nonzero(_informative(truth, limit) | _undefined(truth, got))
-    share = 1 - told / ratios.size if ratios.size else 0.0
+    informative = np.count_nonzero(_informative(truth, limit) | _undefined(truth, got))
+    share = 1 - informative / ratios.size if ratios.size else 0.0
     verdict = _verdict(ratios, lost, share, limit)
     if not ratios.size:
         message = f"{truth.tensor}: no elements; its shape and dtype are right"
