@@ -1,0 +1,153 @@
+"""Careless but honest algorithms are imprecise; a lost term is wrong."""
+
+import numpy as np
+import pytest
+
+from harness import assert_agrees, judge
+from harness.judging.precisions import PRECISIONS
+from impls.contract import Op
+
+BIAS = Op("bias", inputs="a b", formula=lambda xp, a, b: a + b)
+PRODUCT = Op("product", inputs="a b", formula=lambda xp, a, b: xp.matmul(a, b))
+RNG = np.random.default_rng(8)
+
+
+def one_by_one(terms):
+    return np.add.accumulate(terms)[-1]
+
+
+def backwards(terms):
+    return np.add.accumulate(terms[::-1])[-1]
+
+
+def numpys(terms):
+    return terms.sum(0)
+
+
+def in_blocks(terms):
+    return one_by_one(terms.reshape(16, -1, *terms.shape[1:]).sum(0))
+
+
+def judged(dy, db, dtype="float32", **more):
+    """The judgement on the gradient of a bias."""
+    inputs = [np.zeros_like(dy), np.zeros_like(dy[0])]
+    return judge(BIAS, inputs, dy, [dy, db], dtype=dtype, **more)[1]
+
+
+@pytest.mark.parametrize("add_up", [one_by_one, backwards, numpys, in_blocks])
+@pytest.mark.parametrize("length", [256, 4096, 65536, 1_000_000])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_honest_sum_of_equal_terms_passes(add_up, length, dtype):
+    dy = np.full((length, 2), 0.1, dtype)
+    assert judged(dy, add_up(dy), dtype).verdict in ("agree", "imprecise")
+
+
+def test_a_sum_of_4096_tenths_one_by_one_is_imprecise_and_not_strictly_right():
+    dy = np.full((4096, 2), 0.1, "float32")
+    db = one_by_one(dy)
+    j = judged(dy, db)
+    assert j.verdict == "imprecise"
+    assert j.passes
+    assert "one by one" in j.message
+    inputs = [np.zeros_like(dy), np.zeros_like(dy[0])]
+    assert_agrees(BIAS, inputs, dy, [dy, db])
+    with pytest.raises(AssertionError, match="one by one"):
+        assert_agrees(BIAS, inputs, dy, [dy, db], strict=True)
+
+
+@pytest.mark.parametrize("length", [16, 257, 1025, 4096])
+@pytest.mark.parametrize("value", [0.1, 1.0])
+def test_a_lost_term_is_wrong(length, value):
+    dy = np.full((length, 2), value, "float32")
+    assert judged(dy, dy[1:].sum(0, dtype="float64").astype("float32")).verdict == (
+        "disagree"
+    )
+
+
+def test_terms_that_do_not_round_alike_excuse_nothing():
+    dy = RNG.standard_normal((4096, 2)).astype("float32")
+    total = dy.sum(0, dtype="float64")
+    magnitude = np.abs(dy).sum(0, dtype="float64")
+    off = (total + 100 * 2.0**-24 * magnitude).astype("float32")
+    assert judged(dy, off).verdict == "disagree"
+
+
+def test_a_matrix_product_added_up_one_by_one_is_imprecise():
+    a, b = np.full((2, 4096), 0.1, "float32"), np.full((4096, 2), 0.1, "float32")
+    y = np.zeros((2, 2), "float32")
+    for k in range(4096):
+        y += a[:, k : k + 1] * b[k : k + 1]
+    dy = np.ones((2, 2), "float32")
+    *_, j = judge(PRODUCT, [a, b], dy, [dy @ b.T, a.T @ dy], outputs=[y])
+    assert j.verdict == "imprecise"
+
+
+# The precision inside -------------------------------------------------------------
+
+
+def rounded(array, dtype):
+    return PRECISIONS[dtype].round(np.asarray(array, "float64")).astype("float32")
+
+
+def softmax(x, dy, keep):
+    """The gradient of softmax, with `keep` done to every intermediate result."""
+    shifted = keep(np.exp(keep(x - x.max(-1, keepdims=True))))
+    y = keep(shifted / keep(shifted.sum(-1, keepdims=True)))
+    return keep(y * keep(dy - keep(keep(y * dy).sum(-1, keepdims=True))))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_judgement_of_16_bits_says_how_precise_the_inside_was(dtype):
+    x, dy = (rounded(RNG.standard_normal((8, 32)), dtype) for _ in range(2))
+    inside = rounded(softmax(x, dy, np.asarray), dtype)
+    stepwise = rounded(softmax(x, dy, lambda a: rounded(a, dtype)), dtype)
+    for dx, compute in ((inside, "float32"), (stepwise, "mixed")):
+        (j,) = judge("softmax", [x], dy, [dx], attributes={"axis": -1}, dtype=dtype)
+        assert j.passes
+        assert j.compute == compute
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_an_error_of_two_per_cent_is_caught_with_float32_inside(dtype):
+    x, dy = (rounded(RNG.standard_normal((8, 32)), dtype) for _ in range(2))
+    off = rounded(1.02 * softmax(x, dy, np.asarray), dtype)
+    (j,) = judge(
+        "softmax",
+        [x],
+        dy,
+        [off],
+        attributes={"axis": -1},
+        dtype=dtype,
+        compute="float32",
+    )
+    assert j.verdict == "disagree"
+
+
+def test_a_gradient_accumulated_in_bfloat16_is_not_green():
+    dy = rounded(1 + 0.5 * RNG.random((16384, 2)), "bfloat16")
+    narrow = dy[0]
+    for row in dy[1:]:
+        narrow = rounded(narrow + row, "bfloat16")
+    wide = rounded(dy.sum(0, dtype="float64"), "bfloat16")
+    assert judged(dy, wide, "bfloat16").verdict == "agree"
+    assert judged(dy, narrow, "bfloat16").verdict == "disagree"
+
+
+def test_tf32_products_are_right_only_where_they_are_declared():
+    a, b, dy = (RNG.standard_normal((32, 32)).astype("float32") for _ in range(3))
+    tf32 = [(np.round(m * 2.0**10 / 2 ** np.floor(np.log2(np.abs(m))))) for m in (a, b)]
+    a10, b10 = (
+        (r * 2.0**-10 * 2 ** np.floor(np.log2(np.abs(m)))).astype("float32")
+        for r, m in zip(tf32, (a, b), strict=True)
+    )
+    gradients = [dy @ b.T, a.T @ dy]
+    for compute, verdict in ((None, "disagree"), ("tf32", "agree")):
+        *_, j = judge(
+            PRODUCT, [a, b], dy, gradients, outputs=[a10 @ b10], compute=compute
+        )
+        assert j.verdict == verdict
+
+
+def test_a_precision_that_such_tensors_are_not_computed_in_is_refused():
+    with pytest.raises(ValueError, match="computed in float32, tf32"):
+        judge("square", [np.ones(2, "float32")], np.ones(2), [np.ones(2)], compute="x")
