@@ -41,7 +41,7 @@ MOST = 1 << 24  # multiplications of a matrix product that are done one by one: 
 def _sum(at: At) -> Error:
     node, error = at.node, ERROR["sum"](at)
     count, dtype = terms(node), at.arithmetic.accumulator
-    if count == 1 or count * at.arithmetic.sums > 1:
+    if count <= 1 or count * at.arithmetic.sums > 1:
         return error
     axes = _summed(node)
     kept = [i for i in range(node.inputs[0].ndim) if i not in axes]

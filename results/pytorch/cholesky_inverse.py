@@ -18,6 +18,8 @@ for function in (torch.cholesky_inverse, lambda f: torch.cholesky_solve(b, f)):
     moved = factor.detach().clone()
     moved[0, 1] += 1.0
     change = (function(moved) - function(factor.detach())).abs().max().item()
-    print(f"torch {torch.__version__}: got {got[0, 1].item()}, the result moves {change}")
+    print(
+        f"torch {torch.__version__}: got {got[0, 1].item()}, the result moves {change}"
+    )
     found.append(got[0, 1].item() != 0 and change == 0)
 sys.exit(any(found))

@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "results" / "opinfo"
 SAMPLES = 8  # of each entry, as the sweep of docs/pytorch.md has it
 ELEMENTS = 100_000  # of a sample's tensors: extended precision is slow
-SECONDS = 120  # for all samples of an entry; the slowest honest one takes 30
+SECONDS = 120  # of processor time for an entry; the slowest honest one takes 30
 # What a planted error scales a gradient by: decades above roundoff, below a look.
 SCALE = {"float64": 1e-6, "float32": 1e-3}
 
@@ -267,7 +267,7 @@ def one_entry(entry: Any, dtype: str, verbose: bool = False) -> Record:
     record: Record = {"name": entry.formatted_name, "samples": [], "not": []}
     torch.manual_seed(0)
     started = time.monotonic()
-    signal.alarm(SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         made = entry.sample_inputs("cpu", getattr(torch, dtype), requires_grad=True)
         small = (s for s in made if _elements(s) <= ELEMENTS)
@@ -275,11 +275,11 @@ def one_entry(entry: Any, dtype: str, verbose: bool = False) -> Record:
             _add_sample(record, entry, sample, i, dtype, verbose)
         record["gradcheck"] = gradcheck(entry) if _disagrees(record) else None
     except Late:
-        record["not"].append(_why(-1, "time", "", f"over {SECONDS} s"))
+        record["not"].append(_why(-1, "time", "", f"over {SECONDS} s of processor"))
     except Exception as error:  # noqa: BLE001  # PyTorch's own makers of samples fail too
         record["not"].append(_why(-1, "samples", "", str(error)[:200]))
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
     record["seconds"] = round(time.monotonic() - started, 2)
     return record
 
@@ -332,19 +332,21 @@ def gradcheck(entry: Any) -> str:
 
 
 def sweep(dtype: str, only: set[str], share: tuple[int, int], path: Path) -> None:
-    """One record an entry, written after each."""
+    """One record an entry, written after each; records of other entries stay."""
 
     def late(*_: Any) -> None:
         raise Late
 
-    signal.signal(signal.SIGALRM, late)
+    signal.signal(signal.SIGPROF, late)
     path.parent.mkdir(parents=True, exist_ok=True)
-    records: list[Record] = []
+    known = json.loads(path.read_text()) if path.exists() else []
+    records: dict[str, Record] = {r["name"]: r for r in known}
     for i, entry in enumerate(entries(getattr(torch, dtype))):
-        if i % share[1] == share[0] and (not only or entry.formatted_name in only):
-            records.append(one_entry(entry, dtype, verbose=bool(only)))
-            replace_file(path, json.dumps(records, indent=0))
-    summary(records)
+        name = entry.formatted_name
+        if i % share[1] == share[0] and (not only or name in only):
+            records[name] = one_entry(entry, dtype, verbose=bool(only))
+            replace_file(path, json.dumps([*records.values()], indent=0))
+    summary([*records.values()])
 
 
 def summary(records: list[Record]) -> None:

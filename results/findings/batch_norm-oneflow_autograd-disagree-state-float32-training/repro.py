@@ -46,18 +46,16 @@ except (ImportError, OSError) as error:
     sys.exit(2)
 
 nan, inf = np.nan, np.inf
-ATTRIBUTES = {'eps': 1e-05, 'momentum': 0.0001, 'training': True}
+ATTRIBUTES = {"eps": 1e-05, "momentum": 0.0001, "training": True}
 INPUTS = {
-    "x": np.array([[0.0],
-                   [1.0]], "float32"),
+    "x": np.array([[0.0], [1.0]], "float32"),
     "weight": np.array([0.0], "float32"),
     "bias": np.array([0.0], "float32"),
     "running_mean": np.array([0.0], "float32"),
     "running_var": np.array([1.1754944e-38], "float32"),
 }
 COTANGENTS = [
-    np.array([[0.0],
-              [0.0]], "float32"),
+    np.array([[0.0], [0.0]], "float32"),
 ]
 EXACT = np.array([5e-05], "float64")
 RADIUS = np.array([1.4901161576874602e-11], "float64")  # what rounding may do
@@ -69,16 +67,18 @@ def compute():
     arrays = {name: np.array(array) for name, array in INPUTS.items()}
     cotangents = [np.array(dy) for dy in COTANGENTS if dy is not None]
     tensors = {name: F.from_numpy(array) for name, array in arrays.items()}
-    wanted = [tensors[name].requires_grad_() for name in ['x', 'weight', 'bias']]
-    arguments = [tensors[name] for name in ['x', 'weight', 'bias', 'running_mean', 'running_var']]
+    wanted = [tensors[name].requires_grad_() for name in ["x", "weight", "bias"]]
+    arguments = [
+        tensors[name] for name in ["x", "weight", "bias", "running_mean", "running_var"]
+    ]
     y = autograd(F, *arguments, **ATTRIBUTES)
     y = list(y) if isinstance(y, (tuple, list)) else [y]
-    results = dict(zip(['y'], y))
-    floating = [results[name] for name in ['y']]
+    results = dict(zip(["y"], y))
+    floating = [results[name] for name in ["y"]]
     dys = [F.from_numpy(dy) for dy in cotangents]
     gradients = F.autograd.grad(floating, wanted, dys)
-    results.update(zip(['dx', 'dweight', 'dbias'], gradients))
-    results.update((name, tensors[name]) for name in ['running_mean', 'running_var'])
+    results.update(zip(["dx", "dweight", "dbias"], gradients))
+    results.update((name, tensors[name]) for name in ["running_mean", "running_var"])
     return {n: None if t is None else t.detach().numpy() for n, t in results.items()}
 
 
@@ -98,5 +98,7 @@ with np.errstate(all="ignore"):
     ratio = np.where(judged & (got != EXACT), np.abs(got - EXACT) / RADIUS, 0.0)
     ratio = np.where(judged & ~np.isfinite(got), np.inf, ratio)
 i = np.unravel_index(np.argmax(ratio), ratio.shape)
-print(f"running_mean{[int(k) for k in i]}: exact {EXACT[i]}, got {got[i]}, {ratio[i]:.3g} rounding radii")
+print(
+    f"running_mean{[int(k) for k in i]}: exact {EXACT[i]}, got {got[i]}, {ratio[i]:.3g} rounding radii"
+)
 sys.exit(1 if ratio[i] > LIMIT else 0)

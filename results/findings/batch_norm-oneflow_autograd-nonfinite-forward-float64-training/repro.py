@@ -46,27 +46,22 @@ except (ImportError, OSError) as error:
     sys.exit(2)
 
 nan, inf = np.nan, np.inf
-ATTRIBUTES = {'eps': 1e-08, 'momentum': 0.1, 'training': True}
+ATTRIBUTES = {"eps": 1e-08, "momentum": 0.1, "training": True}
 INPUTS = {
-    "x": np.array([[[10000.001]],
-                   [[10000.001]],
-                   [[10000.001]]], "float64"),
+    "x": np.array([[[10000.001]], [[10000.001]], [[10000.001]]], "float64"),
     "weight": np.array([10000.0], "float64"),
     "bias": np.array([10000.0], "float64"),
     "running_mean": np.array([10000.0], "float64"),
     "running_var": np.array([10000.0], "float64"),
 }
 COTANGENTS = [
-    np.array([[[0.0]],
-              [[0.0]],
-              [[0.0]]], "float64"),
+    np.array([[[0.0]], [[0.0]], [[0.0]]], "float64"),
 ]
-EXACT = np.array([[[10000.0]],
-                  [[10000.0]],
-                  [[10000.0]]], "float64")
-RADIUS = np.array([[[0.0002221530484683476]],
-                   [[0.0002221530484683476]],
-                   [[0.0002221530484683476]]], "float64")  # what rounding may do
+EXACT = np.array([[[10000.0]], [[10000.0]], [[10000.0]]], "float64")
+RADIUS = np.array(
+    [[[0.0002221530484683476]], [[0.0002221530484683476]], [[0.0002221530484683476]]],
+    "float64",
+)  # what rounding may do
 LIMIT = 16.866025403784437  # radii: more is a wrong result
 
 
@@ -75,16 +70,18 @@ def compute():
     arrays = {name: np.array(array) for name, array in INPUTS.items()}
     cotangents = [np.array(dy) for dy in COTANGENTS if dy is not None]
     tensors = {name: F.from_numpy(array) for name, array in arrays.items()}
-    wanted = [tensors[name].requires_grad_() for name in ['x', 'weight', 'bias']]
-    arguments = [tensors[name] for name in ['x', 'weight', 'bias', 'running_mean', 'running_var']]
+    wanted = [tensors[name].requires_grad_() for name in ["x", "weight", "bias"]]
+    arguments = [
+        tensors[name] for name in ["x", "weight", "bias", "running_mean", "running_var"]
+    ]
     y = autograd(F, *arguments, **ATTRIBUTES)
     y = list(y) if isinstance(y, (tuple, list)) else [y]
-    results = dict(zip(['y'], y))
-    floating = [results[name] for name in ['y']]
+    results = dict(zip(["y"], y))
+    floating = [results[name] for name in ["y"]]
     dys = [F.from_numpy(dy) for dy in cotangents]
     gradients = F.autograd.grad(floating, wanted, dys)
-    results.update(zip(['dx', 'dweight', 'dbias'], gradients))
-    results.update((name, tensors[name]) for name in ['running_mean', 'running_var'])
+    results.update(zip(["dx", "dweight", "dbias"], gradients))
+    results.update((name, tensors[name]) for name in ["running_mean", "running_var"])
     return {n: None if t is None else t.detach().numpy() for n, t in results.items()}
 
 
@@ -104,5 +101,7 @@ with np.errstate(all="ignore"):
     ratio = np.where(judged & (got != EXACT), np.abs(got - EXACT) / RADIUS, 0.0)
     ratio = np.where(judged & ~np.isfinite(got), np.inf, ratio)
 i = np.unravel_index(np.argmax(ratio), ratio.shape)
-print(f"y{[int(k) for k in i]}: exact {EXACT[i]}, got {got[i]}, {ratio[i]:.3g} rounding radii")
+print(
+    f"y{[int(k) for k in i]}: exact {EXACT[i]}, got {got[i]}, {ratio[i]:.3g} rounding radii"
+)
 sys.exit(1 if ratio[i] > LIMIT else 0)

@@ -49,17 +49,20 @@ nan, inf = np.nan, np.inf
 ATTRIBUTES = {}
 INPUTS = {
     "x": np.array([10000.0, 10000.0], "float32"),
-    "weight": np.array([[10000.0, 10000.0],
-                        [10000.0, 10000.0]], "float32"),
+    "weight": np.array([[10000.0, 10000.0], [10000.0, 10000.0]], "float32"),
     "bias": np.array([10000.0, 10000.0], "float32"),
 }
 COTANGENTS = [
     np.array([-1.0, 1.0], "float32"),
 ]
-EXACT = np.array([[-10000.0, -10000.0],
-                  [10000.0, 10000.0]], "float64")
-RADIUS = np.array([[0.0005960464488641293, 0.0005960464488641293],
-                   [0.0005960464488641293, 0.0005960464488641293]], "float64")  # what rounding may do
+EXACT = np.array([[-10000.0, -10000.0], [10000.0, 10000.0]], "float64")
+RADIUS = np.array(
+    [
+        [0.0005960464488641293, 0.0005960464488641293],
+        [0.0005960464488641293, 0.0005960464488641293],
+    ],
+    "float64",
+)  # what rounding may do
 LIMIT = 16.707106781186546  # radii: more is a wrong result
 
 
@@ -68,15 +71,15 @@ def compute():
     arrays = {name: np.array(array) for name, array in INPUTS.items()}
     cotangents = [np.array(dy) for dy in COTANGENTS if dy is not None]
     tensors = {name: F.from_numpy(array) for name, array in arrays.items()}
-    wanted = [tensors[name].requires_grad_() for name in ['x', 'weight', 'bias']]
-    arguments = [tensors[name] for name in ['x', 'weight', 'bias']]
+    wanted = [tensors[name].requires_grad_() for name in ["x", "weight", "bias"]]
+    arguments = [tensors[name] for name in ["x", "weight", "bias"]]
     y = autograd(F, *arguments, **ATTRIBUTES)
     y = list(y) if isinstance(y, (tuple, list)) else [y]
-    results = dict(zip(['y'], y))
-    floating = [results[name] for name in ['y']]
+    results = dict(zip(["y"], y))
+    floating = [results[name] for name in ["y"]]
     dys = [F.from_numpy(dy) for dy in cotangents]
     gradients = F.autograd.grad(floating, wanted, dys)
-    results.update(zip(['dx', 'dweight', 'dbias'], gradients))
+    results.update(zip(["dx", "dweight", "dbias"], gradients))
     return {n: None if t is None else t.detach().numpy() for n, t in results.items()}
 
 
@@ -96,5 +99,7 @@ with np.errstate(all="ignore"):
     ratio = np.where(judged & (got != EXACT), np.abs(got - EXACT) / RADIUS, 0.0)
     ratio = np.where(judged & ~np.isfinite(got), np.inf, ratio)
 i = np.unravel_index(np.argmax(ratio), ratio.shape)
-print(f"dweight{[int(k) for k in i]}: exact {EXACT[i]}, got {got[i]}, {ratio[i]:.3g} rounding radii")
+print(
+    f"dweight{[int(k) for k in i]}: exact {EXACT[i]}, got {got[i]}, {ratio[i]:.3g} rounding radii"
+)
 sys.exit(1 if ratio[i] > LIMIT else 0)

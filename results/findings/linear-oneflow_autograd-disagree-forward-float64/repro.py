@@ -49,15 +49,16 @@ nan, inf = np.nan, np.inf
 ATTRIBUTES = {}
 INPUTS = {
     "x": np.array([104.0, 100.0], "float64"),
-    "weight": np.array([[4100.0, 100.0],
-                        [1100.0, 100.0]], "float64"),
+    "weight": np.array([[4100.0, 100.0], [1100.0, 100.0]], "float64"),
     "bias": np.array([0.126, -0.132], "float64"),
 }
 COTANGENTS = [
     np.array([-3.0, -2.0], "float64"),
 ]
 EXACT = np.array([436400.126, 124399.868], "float64")
-RADIUS = np.array([9.69475941677315e-11, 2.7635821665599955e-11], "float64")  # what rounding may do
+RADIUS = np.array(
+    [9.69475941677315e-11, 2.7635821665599955e-11], "float64"
+)  # what rounding may do
 LIMIT = 16.707106781186546  # radii: more is a wrong result
 
 
@@ -66,15 +67,15 @@ def compute():
     arrays = {name: np.array(array) for name, array in INPUTS.items()}
     cotangents = [np.array(dy) for dy in COTANGENTS if dy is not None]
     tensors = {name: F.from_numpy(array) for name, array in arrays.items()}
-    wanted = [tensors[name].requires_grad_() for name in ['x', 'weight', 'bias']]
-    arguments = [tensors[name] for name in ['x', 'weight', 'bias']]
+    wanted = [tensors[name].requires_grad_() for name in ["x", "weight", "bias"]]
+    arguments = [tensors[name] for name in ["x", "weight", "bias"]]
     y = autograd(F, *arguments, **ATTRIBUTES)
     y = list(y) if isinstance(y, (tuple, list)) else [y]
-    results = dict(zip(['y'], y))
-    floating = [results[name] for name in ['y']]
+    results = dict(zip(["y"], y))
+    floating = [results[name] for name in ["y"]]
     dys = [F.from_numpy(dy) for dy in cotangents]
     gradients = F.autograd.grad(floating, wanted, dys)
-    results.update(zip(['dx', 'dweight', 'dbias'], gradients))
+    results.update(zip(["dx", "dweight", "dbias"], gradients))
     return {n: None if t is None else t.detach().numpy() for n, t in results.items()}
 
 
@@ -94,5 +95,7 @@ with np.errstate(all="ignore"):
     ratio = np.where(judged & (got != EXACT), np.abs(got - EXACT) / RADIUS, 0.0)
     ratio = np.where(judged & ~np.isfinite(got), np.inf, ratio)
 i = np.unravel_index(np.argmax(ratio), ratio.shape)
-print(f"y{[int(k) for k in i]}: exact {EXACT[i]}, got {got[i]}, {ratio[i]:.3g} rounding radii")
+print(
+    f"y{[int(k) for k in i]}: exact {EXACT[i]}, got {got[i]}, {ratio[i]:.3g} rounding radii"
+)
 sys.exit(1 if ratio[i] > LIMIT else 0)

@@ -62,15 +62,15 @@ def compute():
     arrays = {name: np.array(array) for name, array in INPUTS.items()}
     cotangents = [np.array(dy) for dy in COTANGENTS if dy is not None]
     tensors = {name: F.from_numpy(array) for name, array in arrays.items()}
-    wanted = [tensors[name].requires_grad_() for name in ['x', 'weight', 'bias']]
-    arguments = [tensors[name] for name in ['x', 'weight', 'bias']]
+    wanted = [tensors[name].requires_grad_() for name in ["x", "weight", "bias"]]
+    arguments = [tensors[name] for name in ["x", "weight", "bias"]]
     y = autograd(F, *arguments, **ATTRIBUTES)
     y = list(y) if isinstance(y, (tuple, list)) else [y]
-    results = dict(zip(['y'], y))
-    floating = [results[name] for name in ['y']]
+    results = dict(zip(["y"], y))
+    floating = [results[name] for name in ["y"]]
     dys = [F.from_numpy(dy) for dy in cotangents]
     gradients = F.autograd.grad(floating, wanted, dys)
-    results.update(zip(['dx', 'dweight', 'dbias'], gradients))
+    results.update(zip(["dx", "dweight", "dbias"], gradients))
     return {n: None if t is None else t.detach().numpy() for n, t in results.items()}
 
 

@@ -92,8 +92,8 @@ except (ImportError, OSError) as error:
 nan, inf = np.nan, np.inf
 ATTRIBUTES = {}
 INPUTS = {
-    "x": np.zeros((1, 0), 'float64'),
-    "weight": np.zeros((1, 0), 'float64'),
+    "x": np.zeros((1, 0), "float64"),
+    "weight": np.zeros((1, 0), "float64"),
     "bias": np.array([-3.0], "float64"),
 }
 COTANGENTS = [
@@ -116,15 +116,15 @@ def compute():
     arrays = {name: np.array(array) for name, array in INPUTS.items()}
     cotangents = [np.array(dy) for dy in COTANGENTS if dy is not None]
     tensors = {name: F.from_numpy(array) for name, array in arrays.items()}
-    wanted = [tensors[name].requires_grad_() for name in ['x', 'weight', 'bias']]
-    arguments = [tensors[name] for name in ['x', 'weight', 'bias']]
+    wanted = [tensors[name].requires_grad_() for name in ["x", "weight", "bias"]]
+    arguments = [tensors[name] for name in ["x", "weight", "bias"]]
     y = formula(ArrayNames(F), *arguments, **ATTRIBUTES)
     y = list(y) if isinstance(y, (tuple, list)) else [y]
-    results = dict(zip(['y'], y))
-    floating = [results[name] for name in ['y']]
+    results = dict(zip(["y"], y))
+    floating = [results[name] for name in ["y"]]
     dys = [F.from_numpy(dy) for dy in cotangents]
     gradients = F.autograd.grad(floating, wanted, dys)
-    results.update(zip(['dx', 'dweight', 'dbias'], gradients))
+    results.update(zip(["dx", "dweight", "dbias"], gradients))
     return {n: None if t is None else t.detach().numpy() for n, t in results.items()}
 
 
@@ -144,5 +144,7 @@ with np.errstate(all="ignore"):
     ratio = np.where(judged & (got != EXACT), np.abs(got - EXACT) / RADIUS, 0.0)
     ratio = np.where(judged & ~np.isfinite(got), np.inf, ratio)
 i = np.unravel_index(np.argmax(ratio), ratio.shape)
-print(f"y{[int(k) for k in i]}: exact {EXACT[i]}, got {got[i]}, {ratio[i]:.3g} rounding radii")
+print(
+    f"y{[int(k) for k in i]}: exact {EXACT[i]}, got {got[i]}, {ratio[i]:.3g} rounding radii"
+)
 sys.exit(1 if ratio[i] > LIMIT else 0)

@@ -114,11 +114,11 @@ except (ImportError, OSError) as error:
 nan, inf = np.nan, np.inf
 ATTRIBUTES = {}
 INPUTS = {
-    "a": np.zeros((2, 1, 0, 2), 'float32'),
-    "b": np.zeros((0, 2, 2), 'float32'),
+    "a": np.zeros((2, 1, 0, 2), "float32"),
+    "b": np.zeros((0, 2, 2), "float32"),
 }
 COTANGENTS = [
-    np.zeros((2, 0, 0, 2), 'float32'),
+    np.zeros((2, 0, 0, 2), "float32"),
 ]
 
 
@@ -134,15 +134,15 @@ def compute():
     arrays = {name: np.array(array) for name, array in INPUTS.items()}
     cotangents = [_expanded(dy) for dy in COTANGENTS if dy is not None]
     tensors = {name: F.from_numpy(array) for name, array in arrays.items()}
-    wanted = [tensors[name].requires_grad_() for name in ['a', 'b']]
-    arguments = [tensors[name] for name in ['a', 'b']]
+    wanted = [tensors[name].requires_grad_() for name in ["a", "b"]]
+    arguments = [tensors[name] for name in ["a", "b"]]
     y = as_function(F, Matmul, ATTRIBUTES).apply(*arguments)
     y = list(y) if isinstance(y, (tuple, list)) else [y]
-    results = dict(zip(['y'], y))
-    floating = [results[name] for name in ['y']]
+    results = dict(zip(["y"], y))
+    floating = [results[name] for name in ["y"]]
     dys = [F.from_numpy(dy) for dy in cotangents]
     gradients = F.autograd.grad(floating, wanted, dys)
-    results.update(zip(['da', 'db'], gradients))
+    results.update(zip(["da", "db"], gradients))
     return {n: None if t is None else t.detach().numpy() for n, t in results.items()}
 
 

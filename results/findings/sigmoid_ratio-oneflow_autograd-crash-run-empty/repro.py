@@ -49,11 +49,11 @@ except (ImportError, OSError) as error:
 nan, inf = np.nan, np.inf
 ATTRIBUTES = {}
 INPUTS = {
-    "x": np.zeros((0,), 'float64'),
-    "y": np.zeros((0,), 'float64'),
+    "x": np.zeros((0,), "float64"),
+    "y": np.zeros((0,), "float64"),
 }
 COTANGENTS = [
-    np.zeros((0,), 'float64'),
+    np.zeros((0,), "float64"),
 ]
 
 
@@ -69,15 +69,15 @@ def compute():
     arrays = {name: np.array(array) for name, array in INPUTS.items()}
     cotangents = [np.array(dy) for dy in COTANGENTS if dy is not None]
     tensors = {name: F.from_numpy(array) for name, array in arrays.items()}
-    wanted = [tensors[name].requires_grad_() for name in ['x', 'y']]
-    arguments = [tensors[name] for name in ['x', 'y']]
+    wanted = [tensors[name].requires_grad_() for name in ["x", "y"]]
+    arguments = [tensors[name] for name in ["x", "y"]]
     y = autograd(F, *arguments, **ATTRIBUTES)
     y = list(y) if isinstance(y, (tuple, list)) else [y]
-    results = dict(zip(['f'], y))
-    floating = [results[name] for name in ['f']]
+    results = dict(zip(["f"], y))
+    floating = [results[name] for name in ["f"]]
     dys = [F.from_numpy(dy) for dy in cotangents]
     gradients = F.autograd.grad(floating, wanted, dys)
-    results.update(zip(['dx', 'dy'], gradients))
+    results.update(zip(["dx", "dy"], gradients))
     return {n: None if t is None else t.detach().numpy() for n, t in results.items()}
 
 

@@ -1,0 +1,243 @@
+"""Write docs/pytorch.md from what scripts/studies/opinfo.py recorded.
+
+    python scripts/studies/opinfo_page.py
+
+The records are results/opinfo/<dtype>.json, the findings results/pytorch/*.py: their
+docstrings are the text, and their exit code says whether the installed PyTorch has the
+defect still.
+"""
+
+from __future__ import annotations
+
+import ast
+import datetime
+import json
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from harness.judging.verdict import PASSING
+from harness.project.documents import machine_name, replace_file
+from harness.tracing.table import covered
+from scripts.studies.opinfo import RESULTS, ROOT, SAMPLES, caught
+
+PAGE = ROOT / "docs" / "pytorch.md"
+SCRIPTS = ROOT / "results" / "pytorch"
+Record = dict[str, Any]
+
+# Which finding explains the disagreements of which entries.
+EXPLAINED = {
+    "as_strided_scatter": ("as_strided_scatter",),
+    "atanh": ("atanh",),
+    "cholesky_inverse": ("cholesky_inverse", "cholesky_solve"),
+    "expm1": ("expm1",),
+    "hardsigmoid": ("nn_functional_hardsigmoid",),
+    "log_ndtr": ("special_log_ndtr",),
+    "logcumsumexp": ("logcumsumexp",),
+    "max_unpool": tuple(f"nn_functional_max_unpool{n}d" for n in (1, 2, 3)),
+    "trigamma": (
+        "digamma",
+        "special_polygamma_special_polygamma_n_0",
+        *(f"polygamma_polygamma_n_{n}" for n in range(5)),
+    ),
+}
+REASONS = {
+    "complex output": "its samples return complex numbers",
+    "complex": "it computes with complex numbers",
+    "factorisation": "it factorises a matrix",
+    "random": "it draws random numbers",
+    "control": "a value decides what is computed",
+    "sparse": "it takes sparse tensors",
+    "no rule": "the engine has no rule for an operator of it",
+    "no gradient": "its output has no gradient",
+    "time": "it took longer than the sweep allows",
+    "error": "tracing or judging failed",
+    "samples": "PyTorch could not make its samples",
+}
+
+
+def main() -> None:
+    """Write the page."""
+    sweeps = {
+        dtype: json.loads((RESULTS / f"{dtype}.json").read_text())
+        for dtype in ("float64", "float32")
+    }
+    replace_file(PAGE, page(sweeps))
+
+
+def page(sweeps: dict[str, list[Record]]) -> str:
+    """The page's text."""
+    today = datetime.date.today().isoformat()
+    sections = {
+        "How much is judged": coverage(sweeps),
+        "What is not judged, and why": reasons(sweeps),
+        "How large honest errors are": ratios(sweeps),
+        "Planted errors": planted(sweeps),
+        "Findings": findings(sweeps),
+    }
+    body = "\n".join(f"## {title}\n\n{text}\n" for title, text in sections.items())
+    return f"""# PyTorch's own gradients on trial
+
+PyTorch tests its operators on a database of samples, OpInfo. Here every entry of it
+that has a float autograd on the CPU is traced and becomes a graph of gradwatch's
+engine; outputs and gradients of the first {SAMPLES} samples, as PyTorch computes them,
+are judged against that graph (samples of more than 100,000 elements are passed over).
+PyTorch's backward is not used for the reference. Its forward decompositions are: where
+one of those were wrong, this would not see it.
+
+PyTorch {torch.__version__}, `{machine_name()}`, {today}: `python
+scripts/studies/opinfo.py float64`, the same with `float32`, then `python
+scripts/studies/opinfo_page.py`, which wrote this page. `gradwatch list aten` prints the
+{len(covered())} ATen operators that can be traced.
+
+{body}"""
+
+
+def coverage(sweeps: dict[str, list[Record]]) -> str:
+    """Entries judged completely, in part or not; tensors by verdict."""
+    rows = []
+    for dtype, records in sweeps.items():
+        whole = sum(_whole(r) for r in records)
+        part = sum(bool(r["samples"]) for r in records) - whole
+        share = f"{whole} ({whole / len(records):.1%})"
+        rows.append([dtype, len(records), share, part, len(records) - whole - part])
+    head = ["", "entries", "all samples judged", "some judged", "none judged"]
+    verdicts = []
+    for dtype, records in sweeps.items():
+        every = list(_judged(records))
+        kinds = Counter(j["verdict"] for _, j in every)
+        empty = sum(j["empty"] and j["verdict"] == "vacuous" for _, j in every)
+        told = ", ".join(f"{n} {verdict}" for verdict, n in kinds.most_common())
+        verdicts.append(
+            f"- {dtype}: {len(every)} tensors; {told}. Of the vacuous ones {empty} are"
+            " empty tensors."
+        )
+    return f"{_table(head, rows)}\n\n" + "\n".join(verdicts)
+
+
+def reasons(sweeps: dict[str, list[Record]]) -> str:
+    """Each kind of reason, with the entries it keeps from being judged completely."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for r in (r for records in sweeps.values() for r in records):
+        for kind in {n["kind"] for n in r["not"]}:
+            found[kind].add(r["name"])
+    rows = [
+        [REASONS[kind], len(names), ", ".join(sorted(names))]
+        for kind, names in sorted(found.items(), key=lambda item: -len(item[1]))
+    ]
+    return _table(["because", "entries", "which"], rows)
+
+
+def ratios(sweeps: dict[str, list[Record]]) -> str:
+    """Quantiles of error over rounding radius of what agrees."""
+    rows = []
+    for dtype, records in sweeps.items():
+        for kind in ("bound", "spread"):
+            every = [
+                j["ratio"]
+                for _, j in _judged(records)
+                if j["verdict"] == "agree" and j["radius_kind"] == kind
+            ]
+            if every:
+                shares = np.percentile(every, [50, 90, 99, 100])
+                rows.append([dtype, kind, len(every), *(f"{s:.2g}" for s in shares)])
+    head = ["", "radius", "tensors", "median", "90 %", "99 %", "largest"]
+    told = "Error over rounding radius, of tensors that agree; 16 and more are allowed."
+    return f"{told}\n\n{_table(head, rows)}"
+
+
+def planted(sweeps: dict[str, list[Record]]) -> str:
+    """What share of the planted errors was caught, and which were missed."""
+    found = {dtype: caught(records) for dtype, records in sweeps.items()}
+    kinds = dict.fromkeys(kind for each in found.values() for kind in each)
+    rows = [[k, *(_of(each.get(k, (0, 0))) for each in found.values())] for k in kinds]
+    missed = [
+        f"- {dtype}: {r['name']}, {kind}: {each}"
+        for dtype, records in sweeps.items()
+        for r in records
+        for s in r["samples"]
+        for kind, (_, _, names) in s["planted"].items()
+        for each in names
+    ]
+    return "\n\n".join(
+        (
+            "In each gradient that agrees and says something: all of it scaled by"
+            " 1 + 1e-6 (float64) or 1 + 1e-3 (float32); its sign turned; its largest"
+            " element zeroed; the gradient for another cotangent (a stale buffer); the"
+            " first use of each input left out (a lost path). An error counts where it"
+            " moves an element by half of that scale or more.",
+            _table(["planted", *(f"{dtype}: caught" for dtype in found)], rows),
+            "\n".join(["Missed:", "", *missed]) if missed else "None was missed.",
+        )
+    )
+
+
+def findings(sweeps: dict[str, list[Record]]) -> str:
+    """Each finding with its cause, what gradcheck says, and whether it holds here."""
+    parts = [
+        "Each script needs PyTorch and NumPy alone, and exits 1 where the defect is"
+        " there. gradcheck was run on the entry's own samples in float64."
+    ]
+    wrong = _disagreeing(sweeps)
+    for script in sorted(SCRIPTS.glob("*.py")):
+        title, _, text = ast.get_docstring(ast.parse(script.read_text())).partition(
+            "\n"
+        )
+        names = [n for n in EXPLAINED.get(script.stem, ()) if n in wrong]
+        seen = "; ".join(f"{n} ({', '.join(wrong[n][0])})" for n in names)
+        checks = sorted({wrong[n][1].partition(":")[0] for n in names})
+        parts.append(
+            f"### {title}\n\n{text.strip()}\n\n"
+            f"- entries: {seen or 'none in this run'}\n"
+            f"- gradcheck: {', '.join(checks) or 'not run'}\n"
+            f"- [`{script.relative_to(ROOT)}`](../{script.relative_to(ROOT)}):"
+            f" {_holds(script)}"
+        )
+    known = {n for names in EXPLAINED.values() for n in names}
+    rest = sorted(set(wrong) - known)
+    parts.append(f"Not explained: {', '.join(rest)}." if rest else "All are explained.")
+    return "\n\n".join(parts)
+
+
+def _disagreeing(sweeps: dict[str, list[Record]]) -> dict[str, tuple[list[str], str]]:
+    """Entries with a tensor that does not pass: the dtypes, and gradcheck's word."""
+    found: dict[str, tuple[list[str], str]] = {}
+    for dtype, records in sweeps.items():
+        for r in records:
+            if any(j["verdict"] not in PASSING for _, j in _judged([r])):
+                dtypes, _ = found.get(r["name"], ([], ""))
+                found[r["name"]] = ([*dtypes, dtype], r["gradcheck"] or "not run")
+    return found
+
+
+def _holds(script: Path) -> str:
+    done = subprocess.run([sys.executable, script], capture_output=True, check=False)
+    return "holds" if done.returncode == 1 else "does not hold on this machine"
+
+
+def _whole(record: Record) -> bool:
+    return bool(record["samples"]) and not record["not"]
+
+
+def _judged(records: Iterable[Record]) -> Iterable[tuple[str, Record]]:
+    return ((r["name"], j) for r in records for s in r["samples"] for j in s["judged"])
+
+
+def _of(counts: tuple[int, int]) -> str:
+    hit, tried = counts
+    return f"{hit} of {tried} ({hit / tried:.2%})" if tried else "none planted"
+
+
+def _table(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+if __name__ == "__main__":
+    main()

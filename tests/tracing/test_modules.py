@@ -1,0 +1,125 @@
+"""Modules: PyTorch's own gradients pass in three precisions, planted errors do not."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402  # after importorskip
+
+from harness.judging.precisions import PRECISIONS  # noqa: E402  # likewise
+from harness.judging.reference import reference_of_graph, wider  # noqa: E402  # likewise
+from harness.judging.verdict import judge_tensors  # noqa: E402  # likewise
+from harness.tracing import trace  # noqa: E402  # likewise
+
+
+class Words(nn.Module):
+    """An embedding with repeated words, then RMSNorm."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.norm = nn.Embedding(7, 6), nn.RMSNorm(6)
+
+    def forward(self, words):
+        return self.norm(self.table(words))
+
+
+class Recurrent(nn.Module):
+    """The outputs of an LSTM, without its states."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(4, 5, batch_first=True)
+
+    def forward(self, x):
+        return self.lstm(x)[0]
+
+
+def layer():
+    return nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+
+
+WORDS = torch.tensor([[1, 2, 1], [6, 1, 0]])
+MODULES = {
+    "MLP": (lambda: nn.Sequential(nn.Linear(5, 8), nn.GELU(), nn.Linear(8, 3)), (4, 5)),
+    "conv, batch norm, pool": (
+        lambda: nn.Sequential(
+            *(nn.Conv2d(2, 3, 3, padding=1), nn.BatchNorm2d(3)),
+            *(nn.ReLU(), nn.MaxPool2d(2)),
+        ),
+        (3, 2, 6, 6),
+    ),
+    "embedding, RMSNorm": (Words, WORDS),
+    "LSTM": (Recurrent, (2, 4, 4)),
+    "transformer": (layer, (2, 5, 8)),
+    "transformer of 6": (
+        lambda: nn.Sequential(*(layer() for _ in range(6))),
+        (2, 5, 8),
+    ),
+}
+NAMES = [
+    pytest.param(n, marks=pytest.mark.slow) if n == "transformer of 6" else n
+    for n in MODULES
+]
+DTYPES = ["float64", "float32", "bfloat16"]
+
+
+def held(tensor):
+    return tensor.detach().double().numpy()
+
+
+def trial(name, dtype):
+    """The reference, and what PyTorch's autograd computes, by the reference's names."""
+    torch.manual_seed(0)
+    make, shape = MODULES[name]
+    kind = getattr(torch, dtype)
+    module = make().to(kind)
+    x = shape if isinstance(shape, torch.Tensor) else torch.randn(shape).to(kind)
+    traced = trace(module, [x])
+    wide = wider(PRECISIONS[dtype])
+    x = x.requires_grad_() if x.is_floating_point() else x
+    y = module(x)
+    dy = torch.randn(y.shape).to(kind)
+    leaves = dict(module.named_parameters())
+    if x.is_floating_point():
+        leaves[traced.names[0]] = x
+
+    def build():
+        made = traced.graph(wide)
+        found = made.gradients({"y": held(dy).astype(wide)}, list(leaves))
+        return {"y": made.outputs["y"], **found}
+
+    gradients = torch.autograd.grad(y, list(leaves.values()), dy)
+    got = {f"d{n}": held(g) for n, g in zip(leaves, gradients, strict=True)}
+    return reference_of_graph(build, dtype), {"y": held(y), **got}
+
+
+def judged(right, got, dtype):
+    return judge_tensors(right, got, dict.fromkeys(got, dtype), dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_gradients_of_pytorch_pass(name, dtype):
+    right, got = trial(name, dtype)
+    found = judged(right, got, dtype)
+    assert [j.message for j in found if not j.passes] == []
+    if dtype != "bfloat16":  # whose 8 bits leave nothing of a deep network to compare
+        assert sum(j.verdict == "agree" for j in found) > len(found) / 2
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", NAMES)
+def test_planted_errors_are_caught(name, dtype):
+    """Scaled, one row lost, turned round: of each gradient that says something."""
+    right, got = trial(name, dtype)
+    scale = {"float64": 1 + 1e-6, "float32": 1 + 1e-3, "bfloat16": 1.5}[dtype]
+    informative = [j.tensor for j in judged(right, got, dtype) if j.verdict == "agree"]
+    missed, planted = [], 0
+    for tensor in informative:
+        lost = got[tensor].copy()
+        lost.reshape(-1)[np.argmax(np.abs(lost))] = 0
+        for wrong in (got[tensor] * scale, -got[tensor], lost):
+            planted += 1
+            (verdict,) = judged(right, {tensor: wrong}, dtype)
+            missed += [tensor] if verdict.passes else []
+    assert len(missed) <= planted / 18, f"{missed}, of {planted}"  # 17 of 18 caught
