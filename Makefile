@@ -5,7 +5,7 @@
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
-run: environments  ## the main job: a tour of the project, then every gradient judged
+run: environments  ## show an example, judge every gradient, write the dashboard
 	@.venv/bin/gradwatch doctor
 	@.venv/bin/python -m harness.commands._tour
 	@.venv/bin/gradwatch agree --json results/latest/agree.json; code=$$?; \
@@ -14,7 +14,7 @@ run: environments  ## the main job: a tour of the project, then every gradient j
 test: environments lint types  ## lint, types and the test suite
 	.venv/bin/python -m pytest -n auto --dist worksteal -m "not slow"
 
-test-slow: environments  ## the tests of more than ten seconds; CI runs them too
+test-slow: environments  ## the tests that take more than ten seconds; CI runs them, too
 	.venv/bin/python -m pytest -n auto -m slow
 
 lint: environments  ## ruff: rules and format; import-linter: the layers
@@ -25,14 +25,14 @@ lint: environments  ## ruff: rules and format; import-linter: the layers
 types: environments  ## mypy --strict
 	.venv/bin/mypy
 
-findings: environments  ## look for defects for ten minutes, then write docs/findings.md
+findings: environments  ## search for defects for ten minutes, then write docs/findings.md
 	.venv/bin/gradwatch fuzz --budget 600
 	.venv/bin/gradwatch fuzz --page docs/findings.md
 
-environments:  ## make .venv and .venv-oneflow, where something has changed
+environments:  ## make .venv and .venv-oneflow, if something has changed
 	@python3 scripts/environments.py
 
-oneflow:  ## try OneFlow's environment again where it was skipped, or fail
+oneflow:  ## try OneFlow's environment again if it was skipped, or fail
 	@python3 scripts/environments.py --require-oneflow
 
 bench: environments  ## measure HEAD for the history: the quick set
@@ -41,7 +41,7 @@ bench: environments  ## measure HEAD for the history: the quick set
 bench-sizes: environments  ## measure HEAD for the history: all sizes, two precisions
 	.venv/bin/asv run --bench '^bench_sizes[.]' 'HEAD^!'
 
-# What is recorded is not measured again, so that an interrupted run is taken up.
+# Recorded commits are not measured again, so an interrupted run can be continued.
 N = 12
 history: environments  ## measure the last N commits (N=12), or RANGE=TAGS
 	@$(if $(RANGE),true,git rev-list --first-parent --max-count=$(N) HEAD) \
@@ -50,13 +50,13 @@ history: environments  ## measure the last N commits (N=12), or RANGE=TAGS
 pages: environments  ## asv's pages of the history, in .asv/html
 	.venv/bin/asv publish
 
-report: environments  ## the dashboard, in html: of what this checkout ran and recorded
+report: environments  ## write the dashboard of all results of this checkout, in html
 	@.venv/bin/gradwatch report
 
-pictures: environments  ## the README's pictures, in docs
+pictures: environments  ## draw the README's pictures, in docs
 	@.venv/bin/gradwatch report --pictures docs
 
-version: environments  ## measure other versions too: WITH="numpy==1.26.4"
+version: environments  ## also measure other versions: WITH="numpy==1.26.4"
 	@.venv/bin/python -m harness.history.environments $(patsubst %,'%',$(WITH)) $(if $(PYTHON),--python $(PYTHON))
 
 clean:  ## remove the environments, caches and build leftovers; results stay

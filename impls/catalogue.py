@@ -1,7 +1,7 @@
 """Finds ops and backends by file name; lists them without importing any of them.
 
-In a project with a table [tool.gradwatch] (harness/project/paths.py) ops are its pages;
-backends are its own besides ours.
+In a project with a table [tool.gradwatch] (harness/project/paths.py), the ops are the
+project's pages, and the backends are ours and the project's.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any
 from impls.contract import Backend, Op
 
 _HERE = Path(__file__).parent
-_PROJECT = "GRADWATCH_PROJECT"  # the environment variable in which a project is told
+_PROJECT = "GRADWATCH_PROJECT"  # the environment variable that describes a project
 
 
 class UnknownName(LookupError):
-    """A name that nothing bears; the message suggests the nearest one that exists."""
+    """There is nothing of that name; the message suggests the nearest known one."""
 
 
 def op_names() -> tuple[str, ...]:
@@ -36,8 +36,8 @@ def op_names() -> tuple[str, ...]:
 def backend_names() -> tuple[str, ...]:
     """Names of all backends: the files in impls/backends, and the project's own.
 
-    OneFlow's among ours are those of a project that names its interpreter: no other can
-    be expected to have one that is old enough.
+    A project gets OneFlow's backends only if it names an interpreter for OneFlow, which
+    needs an old Python.
     """
     names = _stems([_HERE / "backends", *_folders("backends")])
     project = _project()
@@ -51,11 +51,11 @@ def framework_of(backend: str) -> str:
 
 
 def load_op(name: str) -> Op:
-    """The op of a page, by its name, or by the path of a page outside the project.
+    """Load the op of a page, by its name or by the path of a page.
 
     Raises:
-        UnknownName: there is no such page.
-        TypeError: the page does not define `op`.
+        UnknownName: There is no such page.
+        TypeError: The page does not define `op`.
     """
     page = op_page(name)
     if page.parent == _HERE / "ops":
@@ -64,7 +64,7 @@ def load_op(name: str) -> Op:
 
 
 def op_page(name: str) -> Path:
-    """The file of an op: of the project, of ours, or the path that `name` is.
+    """The file of an op: the project's, ours, or `name` itself if it is a path.
 
     Raises:
         UnknownName: there is no such page.
@@ -75,15 +75,15 @@ def op_page(name: str) -> Path:
         if (folder / f"{name}.py").is_file():
             return folder / f"{name}.py"
     known("op", name, op_names())
-    raise UnknownName(f"the page of {name!r} has gone")
+    raise UnknownName(f"the page of {name!r} is gone")
 
 
 def load_backend(name: str) -> Backend:
-    """Import a backend, and with it its framework.
+    """Import a backend and its framework.
 
     Raises:
-        UnknownName: there is no such backend.
-        ImportError: its framework is missing or broken.
+        UnknownName: There is no such backend.
+        ImportError: Its framework is missing or broken.
     """
     known("backend", name, backend_names())
     own = [folder / f"{name}.py" for folder in _folders("backends")]
@@ -93,10 +93,10 @@ def load_backend(name: str) -> Backend:
 
 
 def known(kind: str, name: str, names: Iterable[str]) -> str:
-    """The name itself, if it is one of `names`.
+    """Return the name if it is one of `names`.
 
     Raises:
-        UnknownName: it is not; the message names the nearest.
+        UnknownName: It is not; the message names the nearest one.
     """
     names = sorted(names)
     if name in names:

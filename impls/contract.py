@@ -1,18 +1,20 @@
-"""What an op, a case and a backend are. Standard library and NumPy only.
+"""Defines ops, cases and backends. Standard library and NumPy only.
 
-An op is said in up to four *dialects*, and a backend speaks one of them:
+An op is written in up to four *dialects*, and a backend runs one of them:
 
     formula    formula(xp, *inputs, **attributes): array-API primitives, no backward
     manual     manual(*inputs, **attributes): NumPy, returns (outputs, backward)
     autograd   autograd(F, *inputs, **attributes): the framework's own call
     custom     a class with static forward(ctx, *inputs, **attributes) and
                backward(ctx, *cotangents, **attributes), as in torch.autograd.Function;
-               ctx keeps what save_for_backward takes and nothing else, for OneFlow
-               0.9.0 frees attributes of ctx while the backward still needs them
+               store tensors only with save_for_backward: OneFlow 0.9.0 frees
+               attributes of ctx while the backward still needs them
 
 `formula` is pure: it returns the outputs, then the new state. The other dialects
 update state (batch_norm's running values) in place, as the frameworks do; a backend
-hands them copies.
+passes copies to them.
+
+Old names stay: the history runs the pages of old commits with this module's users.
 """
 
 from __future__ import annotations
@@ -31,13 +33,13 @@ DIALECTS = ("formula", "manual", "autograd", "custom")
 
 
 class Unsupported(Exception):
-    """A dialect that the page declares impossible for a framework; says why."""
+    """The page declares that a framework cannot run a dialect; the message says why."""
 
 
 class Case:
     """A named set of input shapes and attributes: Case("3x8", x=(3, 8), eps=1e-5).
 
-    An input may name another one instead of a shape: Case("itself", a=(3,), b="a")
+    Instead of a shape, an input can name another input: Case("itself", a=(3,), b="a")
     passes the same tensor twice.
     """
 
@@ -56,18 +58,18 @@ class Op:
         name: The name of its file in impls/ops, or any name for an op of your own.
         inputs: Names of the input tensors, in order, separated by blanks.
         outputs: Names of the outputs.
-        state: Those inputs that the op updates and that have no gradient.
-        constants: Those inputs that have no gradient and are not updated: targets,
-            indices, masks. Integers and truth values keep their own dtype. A mapping
-            says how the suite draws them: maker(rng, shape, shapes of all inputs);
-            without a maker they are drawn from 0 and 1.
-        integers: Those outputs that are integers and have no gradient.
-        cases: What the agreement suite runs.
-        sizes: What the timer runs, smallest first.
-        odd: Legal shapes that kill some framework: the fuzzer tries them, the suite
-            does not, to which a dead worker is a matter of seconds.
-        domain: Open interval of each input's values, where it is not all reals.
-        formula: The formula dialect, for an op of your own that needs no page.
+        state: Inputs that the op updates; they have no gradient.
+        constants: Inputs without a gradient that are not updated: targets, indices,
+            masks. Integers and booleans keep their own dtype. A mapping says how the
+            suite draws them: maker(rng, shape, shapes of all inputs); without a maker
+            they are drawn from 0 and 1.
+        integers: Outputs that are integers; they have no gradient.
+        cases: The cases of the agreement suite.
+        sizes: The sizes that are timed, smallest first.
+        odd: Legal shapes that crash some framework. The fuzzer tries them; the suite
+            does not, since each new worker takes seconds.
+        domain: Open interval of each input's values, if not all reals are allowed.
+        formula: The formula dialect, for your own op without a page.
     """
 
     def __init__(
@@ -123,12 +125,12 @@ class Op:
         }
 
     def aliases(self, case: Case) -> dict[str, str]:
-        """Inputs that are the same tensor as another one, and which."""
+        """The inputs that are the same tensor as another one, with that one's name."""
         named = {name: case.fields[name] for name in self.inputs}
         return {name: other for name, other in named.items() if isinstance(other, str)}
 
     def attributes(self, case: Case) -> dict[str, Any]:
-        """The case's fields that are no inputs."""
+        """The attributes of a case: its fields that are not inputs."""
         return {k: v for k, v in case.fields.items() if k not in self.inputs}
 
     def implement(
@@ -143,7 +145,7 @@ class Op:
         return register
 
     def lacks(self, dialect: str, *, framework: str, reason: str) -> None:
-        """Declare that a framework cannot speak a dialect of this op, and why."""
+        """Declare that a framework cannot run a dialect of this op, and why."""
         self._register(dialect, framework, Unsupported(reason))
 
     def _register(self, dialect: str, framework: str, said: Any) -> None:
@@ -152,18 +154,18 @@ class Op:
                 f"{self.name}: no dialect {dialect!r}; one of {', '.join(DIALECTS)}"
             )
         if (dialect, framework) in self._said:
-            raise ValueError(f"{self.name}: {dialect} is said twice {framework}")
+            raise ValueError(f"{self.name}: {dialect} is defined twice {framework}")
         self._said[dialect, framework] = said
 
     def said(self, dialect: str, framework: str = "") -> Any:
-        """What the page says in a dialect.
+        """The page's implementation in a dialect.
 
         Raises:
-            Unsupported: the page declares that the framework lacks it, or says nothing.
+            Unsupported: The page has none, or declares that the framework lacks it.
         """
         found = self._said.get((dialect, framework), self._said.get((dialect, "")))
         if found is None:
-            found = Unsupported(f"{self.name} does not say its {dialect} dialect")
+            found = Unsupported(f"{self.name} has no {dialect} dialect")
         if isinstance(found, Unsupported):
             raise found
         return found
@@ -172,7 +174,7 @@ class Op:
 def _check_inputs(op: str, inputs: Sequence[str], named: Iterable[str]) -> None:
     for name in named:
         if name not in inputs:
-            raise ValueError(f"{op}: {name!r} is none of its inputs {' '.join(inputs)}")
+            raise ValueError(f"{op}: {name!r} is not an input ({' '.join(inputs)})")
 
 
 def _bits(rng: np.random.Generator, shape: Shape, shapes: Mapping[str, Shape]) -> Array:
@@ -190,11 +192,11 @@ def _by_name(op: str, cases: Iterable[Case]) -> dict[str, Case]:
 
 @dataclass(frozen=True)
 class Problem:
-    """One op at one point: everything that a backend needs to run it.
+    """An op with its arrays: everything that a backend needs to run it.
 
     `inputs` holds each distinct tensor by name; `cotangents` one array per output
-    (None for an integer output). `dtype` is the working precision; arrays of a
-    precision that NumPy lacks (bfloat16) travel as wider arrays of exact values.
+    (None for an integer output). `dtype` is the working precision; if NumPy does not
+    have it (bfloat16), the arrays are wider and hold exact values.
     """
 
     op: Op
@@ -207,7 +209,7 @@ class Problem:
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """The inputs whose gradients are asked for: distinct and differentiable."""
+        """The inputs whose gradients are wanted: distinct and differentiable."""
         return tuple(n for n in self.op.differentiable if n not in self.aliases)
 
     @property
@@ -222,7 +224,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Result:
-    """What a backend computed. Arrays are NumPy's; `dtypes` is what they were."""
+    """The results of a backend, as NumPy arrays; `dtypes` has their original dtypes."""
 
     outputs: dict[str, Array]
     gradients: dict[str, Array | None]
@@ -231,12 +233,12 @@ class Result:
 
     @property
     def tensors(self) -> dict[str, Array | None]:
-        """All of them by name, gradients first."""
+        """All tensors by name, gradients first."""
         return {**self.gradients, **self.outputs, **self.state}
 
 
 class Step(Protocol):
-    """A problem made ready in a framework; only the work is left to do and time."""
+    """A problem prepared in a framework, so that only the work remains to be timed."""
 
     def forward(self) -> None:
         """Run the forward pass and keep what the backward needs."""
@@ -245,14 +247,14 @@ class Step(Protocol):
         """Run the backward pass; may be called again after one forward."""
 
     def wait(self) -> None:
-        """Return when the device has finished all that was asked of it."""
+        """Return when the device has finished all work."""
 
     def read(self) -> Result:
         """Outputs, gradients and state as NumPy arrays."""
 
 
 class Backend(Protocol):
-    """One way of running ops; a module impls/backends/<name>.py exports `backend`."""
+    """Runs ops in one way; each module impls/backends/<name>.py exports `backend`."""
 
     framework: str
     dialect: str
@@ -261,26 +263,26 @@ class Backend(Protocol):
         """The framework's version."""
 
     def missing(self, device: str) -> str:
-        """Why a device cannot be used; empty where it can."""
+        """Why a device cannot be used; "" if it can."""
 
     def prepare(self, problem: Problem) -> Step:
         """Move a problem to the framework.
 
         Raises:
-            Unsupported: the op does not say this dialect for this framework.
+            Unsupported: The op has no such dialect for this framework.
         """
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
-    """One output is as good as a tuple of one."""
+    """The outputs as a tuple; a single output becomes a tuple of one."""
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
 def sum_to(array: Any, shape: Shape) -> Any:
     """Sum over the axes along which an input of this shape was copied.
 
-    The transpose of broadcasting, and so its gradient; for NumPy's arrays and for
-    tensors alike.
+    This is the transpose of broadcasting, and so its gradient. It works for NumPy
+    arrays and for tensors.
     """
     new = array.ndim - len(shape)
     copied = (i for i, n in enumerate(array.shape) if i < new or n != shape[i - new])

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Make the two environments of this checkout, or see that they are made.
+"""Make the two environments of this checkout, if they are not made yet.
 
-    .venv           Python 3.11: PyTorch, and all that the project itself needs
-    .venv-oneflow   Python 3.10: OneFlow, and what a worker needs
+    .venv           Python 3.11: PyTorch, and everything that the project needs
+    .venv-oneflow   Python 3.10: OneFlow, and everything that a worker needs
 
-Each environment carries a stamp of what it was made from, so where nothing has changed
-nothing is done. It is made beside its place and moved there when complete: a run that
-fails or is interrupted leaves what was there before. OneFlow is optional: where it
-cannot be had, one line says why and what to install.
+Each environment has a stamp of its inputs, so nothing is done if these are unchanged. A
+new environment is made in another folder and moved when it is complete, so a run that
+fails or is interrupted leaves the old one unchanged. OneFlow is optional: if it cannot
+be installed, one line says why and what to install.
 
 Standard library only, Python 3.8 or later: this runs before there is an environment.
 """
@@ -34,9 +34,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-UV = "uv==0.13.8"  # what is installed where no uv is on PATH
-OLDEST_UV = (0, 5)  # earlier ones lack options used below
-PATIENCE = 30  # seconds for an interpreter to say its version: a cold disk is slow
+UV = "uv==0.13.8"  # installed if there is no uv on PATH
+OLDEST_UV = (0, 5)  # earlier versions lack options used below
+PATIENCE = 30  # seconds for an interpreter to print its version: a cold disk is slow
 
 # pip's settings and their names in uv, which reads none of pip's; the separator is
 # what uv wants between several values, pip's being white space.
@@ -50,7 +50,7 @@ PIP_TO_UV = {
 
 
 class Unavailable(Exception):
-    """Something needed cannot be had; the message is one line and says what to do."""
+    """Something needed is not available; the message is one line with what to do."""
 
 
 @dataclass(frozen=True)
@@ -116,14 +116,14 @@ def oneflow_environment(root: Path) -> Environment:
 
 
 def tell(line: str) -> None:
-    """Progress, for a person: standard output stays free."""
+    """Print progress on standard error; standard output stays free."""
     print(line, file=sys.stderr, flush=True)
 
 
 def in_one_line(message: str | None) -> str:
-    """A program's complaint, from its error line on: what, and the last cause.
+    """A program's error message in one line: the error and its last cause.
 
-    "" where there is none to quote, having gone to the terminal.
+    "" if there is none to quote, because it went to the terminal.
     """
     lines = [line.strip() for line in (message or "").splitlines() if line.strip()]
     if not lines:
@@ -136,7 +136,7 @@ def in_one_line(message: str | None) -> str:
 def answer(
     command: Sequence[object], variables: Mapping[str, str] | None = None
 ) -> str:
-    """What a command prints, or "" where it cannot be run or fails."""
+    """The output of a command, or "" if it cannot run or fails."""
     try:
         done = subprocess.run(
             [str(word) for word in command],
@@ -159,8 +159,8 @@ def answer(
 def identity(python: Path) -> tuple[str, str]:
     """An interpreter's version and its path outside any virtual environment.
 
-    A file called python3.10 need not be one: a version manager's shim is there for
-    every version and fails for those not selected. So it is run, and asked.
+    A file called python3.10 need not be a Python 3.10: the shims of a version manager
+    exist for every version and fail for those not selected. So it is run.
     """
     question = (
         "import sys; print('%d.%d' % sys.version_info[:2],"
@@ -205,7 +205,7 @@ def pythons_folder(root: Path) -> Path:
 
 
 def working(candidates: Iterable[Path], version: str) -> Iterator[str]:
-    """Those candidates that run and are of the version, each as its base path."""
+    """The base paths of the candidates that run and have the version."""
     for candidate in candidates:
         got, base = identity(candidate)
         if got == version:
@@ -256,7 +256,7 @@ def python_with_pip() -> str:
 
 
 def pip_settings(python: str) -> dict[str, str]:
-    """What pip is told by its variables or else by its files, by option name."""
+    """pip's settings from its variables or else its files, by option name."""
     lines = answer([python, "-m", "pip", "config", "list"]).splitlines()
     listed = dict(line.split("=", 1) for line in lines if "=" in line)
     settings = {}
@@ -269,9 +269,9 @@ def pip_settings(python: str) -> dict[str, str]:
 
 
 def uv_variables(root: Path, settings: Mapping[str, str]) -> dict[str, str]:
-    """The variables uv is run with: it looks where pip looks, and stays in `root`.
+    """The variables for uv: it searches where pip searches, and writes only in `root`.
 
-    A variable of uv's own that the user has set stands.
+    A variable of uv that the user has set is kept.
     """
     ours = {
         "UV_PYTHON_INSTALL_DIR": str(pythons_folder(root)),
@@ -405,10 +405,10 @@ def link(environment: Environment, folder: Path, uv: Uv) -> None:
 
 
 def make(environment: Environment, python: str, uv: Uv) -> None:
-    """Make the environment anew from `python`; the former one goes when it is done.
+    """Make the environment from `python`; it replaces the old one when complete.
 
     Raises:
-        Unavailable: It could not be made; the former one is untouched.
+        Unavailable: It could not be made; the old one is unchanged.
     """
     folder = environment.folder
     new, old = (folder.with_name(f"{folder.name}.{end}") for end in ("new", "old"))
@@ -431,7 +431,7 @@ def make(environment: Environment, python: str, uv: Uv) -> None:
 
 
 def perform(environment: Environment, due: str, why: str, python: str, uv: Uv) -> None:
-    """Make or link an environment, telling of it."""
+    """Make or link an environment, and print what is done."""
     name, start = environment.folder.name, time.monotonic()
     tell(f"{name}: {'making' if due == 'make' else 'linking'} it ({why})")
     if due == "make":
@@ -444,10 +444,10 @@ def perform(environment: Environment, due: str, why: str, python: str, uv: Uv) -
 
 
 def ensure(environment: Environment) -> None:
-    """Do what is left to do for an environment.
+    """Make or link an environment, if necessary.
 
     Raises:
-        Unavailable: It cannot be had.
+        Unavailable: It cannot be made.
     """
     due, why = task(environment)
     if due != "nothing":
@@ -457,10 +457,10 @@ def ensure(environment: Environment) -> None:
 
 
 def ensure_oneflow(environment: Environment, insist: bool) -> str:
-    """Do what is left to do for OneFlow; return why it is skipped, or "".
+    """Make or link OneFlow's environment if necessary; return why it is skipped, or "".
 
-    A failure is remembered, with what was tried, until that changes or the caller
-    insists: without a network each attempt to fetch something takes ten seconds.
+    A failure is remembered, with its inputs, until these change or the caller insists:
+    without a network, each attempt to download something takes ten seconds.
     """
     due, why = task(environment)
     if due == "nothing":
@@ -484,7 +484,7 @@ def ensure_oneflow(environment: Environment, insist: bool) -> str:
 
 @contextlib.contextmanager
 def alone(root: Path) -> Iterator[None]:
-    """Keep other runs in this checkout waiting; the lock goes with the process."""
+    """Let other runs in this checkout wait; the lock ends with the process."""
     folder = root / ".uv"
     folder.mkdir(exist_ok=True)
     with open(str(folder / "lock"), "w") as file:
@@ -497,12 +497,12 @@ def alone(root: Path) -> Iterator[None]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make what is missing; 0 when the main environment stands, 1 when not."""
+    """Make missing environments; 0 if the main environment is ready, else 1."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument(
         "--require-oneflow",
         action="store_true",
-        help="try OneFlow again where it was skipped, and fail where it cannot be had",
+        help="try OneFlow again if it was skipped, and fail if it is not available",
     )
     options = parser.parse_args(arguments)
     try:
@@ -517,7 +517,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tell(f"error: cannot make the environments: {problem}")
         return 1
     except KeyboardInterrupt:
-        tell("environments: interrupted; what was there before is untouched")
+        tell("environments: interrupted; the old ones are unchanged")
         return 130
     if skipped:
         tell(f"OneFlow is skipped: {skipped} (`make oneflow` tries again)")

@@ -2,10 +2,10 @@
 
     python scripts/evidence.py
 
-The parts between <!-- name --> and <!-- /name --> are replaced, the text around them is
-a person's. Detection: all ops, seed 0. Calibration: the constant is chosen on every
-other op of that run, and confirmed on the others with seed 1. It takes some minutes on
-two cores, and wants an idle machine for the costs.
+The parts between <!-- name --> and <!-- /name --> are replaced; all other text is kept.
+Detection: all ops, seed 0. Calibration: the constant is chosen on every other op of
+that run, and confirmed on the remaining ops with seed 1. It takes some minutes on two
+cores; the costs need an idle machine.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def replaced(text: str, name: str, part: str) -> str:
     """The page with the part between the marks of that name replaced.
 
     Raises:
-        ValueError: the page has no such marks.
+        ValueError: The page has no such marks.
     """
     marks = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.S)
     if not marks.search(text):

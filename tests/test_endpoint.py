@@ -44,7 +44,7 @@ def test_the_probe_tells_versions_devices_threads_and_allocator():
     assert facts["backends"]["numpy_manual"] == {
         "error": "",
         "version": np.__version__,
-        "devices": {"cpu": "", "cuda": "NumPy runs on the CPU alone"},
+        "devices": {"cpu": "", "cuda": "NumPy runs only on the CPU"},
     }
     assert facts["malloc_pinned"]
 

@@ -1,1 +1,1 @@
-"""One file per backend, named framework_flavour; the only door for frameworks."""
+"""One file per backend, named framework_flavour; only these import a framework."""

@@ -1,4 +1,4 @@
-"""What the two NumPy backends share: arrays in, arrays out, nothing to wait for."""
+"""Shared code of the two NumPy backends: NumPy arrays, and no device to wait for."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NumpyStep:
         """NumPy returns when it is done."""
 
     def state(self) -> dict[str, Array]:
-        """What the op updated in place."""
+        """The state that the op updated in place."""
         return {name: self.arrays[name] for name in self.problem.op.state}
 
     def read(self) -> Result:
@@ -62,11 +62,11 @@ class NumpyBackend:
         return np.__version__
 
     def missing(self, device: str) -> str:
-        """NumPy runs on the CPU alone."""
-        return "" if device == "cpu" else "NumPy runs on the CPU alone"
+        """NumPy runs only on the CPU."""
+        return "" if device == "cpu" else "NumPy runs only on the CPU"
 
     def prepare(self, problem: Problem) -> Any:
-        """Cast the arrays; the page's dialect is looked up here."""
+        """Convert the arrays, and find the page's dialect."""
         if not hasattr(np, problem.dtype):
             raise Unsupported(f"NumPy has no {problem.dtype}")
         return self.step(problem, problem.op.said(self.dialect, "numpy"))

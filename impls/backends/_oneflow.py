@@ -1,4 +1,4 @@
-"""The door through which OneFlow comes in."""
+"""Imports OneFlow, and adapts it to the contract of a backend."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from impls.backends._torchlike import TorchLike, TorchLikeStep
 from impls.contract import Problem, Unsupported
 
-# In the order in which they need each other; the binary links to them even on a CPU.
+# In the order of their dependencies; the binary links to them even for CPU use.
 CUDA_LIBRARIES = (
     "cublas/lib/libcublasLt.so.11",
     "cublas/lib/libcublas.so.11",
@@ -26,10 +26,10 @@ CUDA_LIBRARIES = (
 
 
 def preload_cuda_libraries() -> None:
-    """Load what OneFlow links to from the wheels, so that no LD_LIBRARY_PATH is needed.
+    """Load the libraries of the wheels, so that OneFlow needs no LD_LIBRARY_PATH.
 
     Raises:
-        OSError: a wheel is installed, but one of its libraries is not to be loaded.
+        OSError: A wheel is installed, but one of its libraries cannot be loaded.
     """
     spec = importlib.util.find_spec("nvidia")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
@@ -39,7 +39,7 @@ def preload_cuda_libraries() -> None:
 
 @contextlib.contextmanager
 def native_stderr_held_back() -> Iterator[None]:
-    """Show what C++ writes while importing only if the import fails."""
+    """Hide what C++ prints during the import, unless the import fails."""
     sys.stderr.flush()
     kept = os.dup(2)
     with tempfile.TemporaryFile() as held:
@@ -62,7 +62,7 @@ with native_stderr_held_back():
 oneflow.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
 
-# What OneFlow 0.9.0 says on a CPU of an op that it does not have in half precision.
+# Messages of OneFlow 0.9.0 on a CPU for an op without a half-precision kernel.
 LACKING = (
     "Cannot find the kernel matching",
     "Can only calculate the mean of floating types",
@@ -71,7 +71,7 @@ LACKING = (
 
 
 def lacking(call: Callable[[], None], dtype: str) -> Callable[[], None]:
-    """The same call, which says Unsupported where OneFlow has no kernel for it."""
+    """The same call, but it raises Unsupported if OneFlow has no kernel for it."""
 
     def called() -> None:
         try:
@@ -87,16 +87,16 @@ def lacking(call: Callable[[], None], dtype: str) -> Callable[[], None]:
 
 
 class OneFlow(TorchLike):
-    """A torch-like backend whose CPU has to be waited for as well."""
+    """A torch-like backend that must also wait for the CPU."""
 
     def __init__(self, dialect: str) -> None:
         super().__init__(oneflow, dialect)
 
     def prepare(self, problem: Problem) -> TorchLikeStep:
-        """As torch's, with OneFlow's own wait."""
+        """Prepare as for torch, with OneFlow's own wait."""
         step = super().prepare(problem)
         step.wait = oneflow._oneflow_internal.eager.Sync  # type: ignore[method-assign]  # as meant
-        if "float16" in problem.dtype:  # others have all kernels; no call more to time
+        if "float16" in problem.dtype:  # other dtypes have all kernels, so add no call
             for name in ("forward", "backward", "wait"):
                 setattr(step, name, lacking(getattr(step, name), problem.dtype))
         return step

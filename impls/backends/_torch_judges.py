@@ -1,6 +1,6 @@
 """PyTorch's own judges of a gradient, called as their users call them.
 
-Arrays are NumPy's; a judge raises where it finds the gradient wrong.
+They take NumPy arrays and raise if they find the gradient wrong.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def assert_close(got: Array, expected: Array, dtype: str) -> None:
 
 
 def _tensor(array: Array, dtype: str) -> Any:
-    """A tensor; one that stands for 16 bits (NumPy has no bfloat16) is made so."""
+    """A tensor in the precision under test (NumPy has no bfloat16)."""
     tensor = torch.from_numpy(np.array(array))
     narrow = dtype in ("float16", "bfloat16") and tensor.dtype == torch.float32
     return tensor.to(getattr(torch, dtype)) if narrow else tensor
@@ -37,7 +37,7 @@ def gradcheck(run: Run, inputs: Sequence[Array], *, fast: bool) -> None:
     """`torch.autograd.gradcheck` at its defaults, of a Function that calls NumPy.
 
     Raises:
-        RuntimeError: the backward is not what differences of the forward say.
+        RuntimeError: The backward differs from differences of the forward.
     """
     tensors = [torch.from_numpy(np.array(a)).requires_grad_() for a in inputs]
     torch.autograd.gradcheck(_function(run).apply, tensors, fast_mode=fast)

@@ -1,6 +1,6 @@
-"""PyTorch's interface as the ops see it: one adapter for every framework that has it.
+"""One adapter for every framework with PyTorch's interface.
 
-A backend file passes its framework in, already imported: TorchLike(torch, "autograd").
+A backend file passes its framework, already imported: TorchLike(torch, "autograd").
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class TorchLike:
         self.F = F
         self.framework = F.__name__
         self.dialect = dialect
-        # PyTorch says None of an input without a gradient; OneFlow 0.9.0 cannot.
+        # PyTorch returns None for an input without a gradient; OneFlow 0.9.0 cannot.
         known = inspect.signature(F.autograd.grad).parameters
         self.unused = {"allow_unused": True} if "allow_unused" in known else {}
 
@@ -31,13 +31,13 @@ class TorchLike:
         return str(self.F.__version__)
 
     def missing(self, device: str) -> str:
-        """Why a device cannot be used; empty where it can."""
+        """Why a device cannot be used; "" if it can."""
         if device == "cpu" or self.F.cuda.is_available():
             return ""
         return f"{self.framework} sees no CUDA device here"
 
     def prepare(self, problem: Problem) -> TorchLikeStep:
-        """Tensors on the device, and the op's dialect bound to its attributes."""
+        """Make tensors on the device, and bind the op's dialect to its attributes."""
         said = problem.op.said(self.dialect, self.framework)
         call = getattr(self, f"_{self.dialect}")(said, dict(problem.attributes))
         return TorchLikeStep(self, problem, call)
@@ -55,7 +55,7 @@ class TorchLike:
 def as_function(F: Any, said: type, attributes: dict[str, Any]) -> Any:
     """Make a plain class with static forward and backward a Function of `F`.
 
-    Attributes are bound beforehand: OneFlow's `apply` takes tensors alone.
+    Attributes are bound beforehand, because OneFlow's `apply` accepts only tensors.
     """
     methods = {
         name: staticmethod(partial(getattr(said, name), **attributes))
@@ -84,7 +84,7 @@ class TorchLikeStep:
         ]
 
     def _tensor(self, array: Array) -> Any:
-        """Keeps strides, and the memory too where dtype and device allow."""
+        """A tensor with the array's strides; shares its memory where possible."""
         if min(array.strides, default=0) < 0:
             raise Unsupported(f"{self.F.__name__} has no negative strides")
         tensor = self.F.from_numpy(array)
@@ -108,7 +108,7 @@ class TorchLikeStep:
         )
 
     def wait(self) -> None:
-        """Wait for the GPU; OneFlow's door adds what its CPU needs."""
+        """Wait for the GPU; `_oneflow` also waits for the CPU."""
         if self.problem.device != "cpu":
             self.F.cuda.synchronize()
 
@@ -140,10 +140,10 @@ class TorchLikeStep:
 
 
 class ArrayNames:
-    """The array API's names over torch's, and what else the graph engine offers.
+    """The names of the array API and of the graph engine, on top of torch's.
 
-    Names and arguments are those of the graph engine; what torch has under the same
-    name with the same arguments is torch's.
+    Names and arguments are those of the graph engine. A function that torch has with
+    the same name and arguments is passed on unchanged.
     """
 
     def __init__(self, F: Any) -> None:
@@ -161,7 +161,7 @@ class ArrayNames:
         return a**b
 
     def equal(self, a: Any, b: Any) -> Any:
-        """Element by element; torch's says one truth for all."""
+        """Element by element; torch's own function returns one bool."""
         return a == b
 
     def asarray(self, value: Any, *, dtype: Any = None) -> Any:
@@ -271,7 +271,7 @@ class ArrayNames:
         return self.F.flip(x, (axes,) if isinstance(axes, int) else axes)
 
     def roll(self, x: Any, shift: Any, axis: Any = None) -> Any:
-        """Elements moved along axes; what leaves at the end enters at the start."""
+        """Elements moved along axes; those at the end move to the start."""
         return self.F.roll(x, shift, axis)
 
     def repeat(self, x: Any, repeats: Any, *, axis: Any = None) -> Any:
@@ -306,7 +306,7 @@ class ArrayNames:
     def scatter_add(self, values: Any, *, index: Any, shape: tuple[int, ...]) -> Any:
         """Zeros of a shape, to which each value is added at its flat position."""
         count = math.prod(shape)
-        places = self.F.as_tensor(index).reshape(-1) % (count + 1)  # -1 is beyond
+        places = self.F.as_tensor(index).reshape(-1) % (count + 1)  # -1 is past the end
         whole = values.new_zeros(count + 1)
         return whole.index_add(0, places, values.reshape(-1))[:-1].reshape(shape)
 

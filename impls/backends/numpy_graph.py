@@ -18,7 +18,7 @@ class Graph(NumpyStep):
         self.outputs = [node.value for node in self.nodes]
 
     def backward(self) -> None:
-        """Sweep back from the outputs that have a gradient."""
+        """Build and evaluate the gradient, from the outputs that have one."""
         op = self.problem.op
         pairs = [
             (node, dy)

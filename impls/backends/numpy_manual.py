@@ -18,7 +18,7 @@ class Manual(NumpyStep):
         self.gradients = self._by_input(self._backward(*self.cotangents))
 
     def _by_input(self, gradients: tuple[Array, ...]) -> dict[str, Array | None]:
-        """One gradient per tensor: that of a tensor passed twice is the sum."""
+        """One gradient per tensor; for a tensor passed twice it is the sum."""
         summed: dict[str, Array | None] = {}
         names = self.problem.op.differentiable
         for name, array in zip(names, gradients, strict=True):

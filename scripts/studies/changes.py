@@ -1,11 +1,11 @@
-"""Holds `find_changes` beside other change detectors, on the same planted series.
+"""Compares `find_changes` with other change detectors, on the same planted series.
 
     python -m scripts.studies.changes [--seed N] [--quick] [--markdown FILE]
 
-Every detector runs at its default (by size: at one often used) and at the loosest
-setting that alarms on at most 5 % of the stable series of a tuning split. All scores
-are of a test split of other seeds. A detector whose package is missing is skipped with
-the reason; Apache Otava pins an old NumPy, so install it beside, with
+Every detector runs with its default setting ("by size": with a common one), and with
+the most sensitive setting that alarms on at most 5 % of the stable series of a tuning
+split. All scores come from a test split with other seeds. A detector whose package is
+missing is skipped with the reason. Apache Otava pins an old NumPy, so install it with
 `pip install --no-deps --target DIR apache-otava`, and put DIR on PYTHONPATH.
 """
 
@@ -49,10 +49,10 @@ from scripts.studies.planted_series import (
 )
 
 T = TypeVar("T")
-Setting = tuple[str, Detector, bool]  # the last: asked of upward steps alone
+Setting = tuple[str, Detector, bool]  # the last: only upward steps count
 
 TUNING_SEED = 2  # the constants of harness/history/changepoints.py come from this split
-NULL_ALARMED = 0.05  # "tuned": at most this share (issue 9)
+NULL_ALARMED = 0.05  # "tuned": at most this share of stable series alarms
 OURS, COMPARED = "**find_changes**", "find_changes, each compared live"
 MOST_FALSE = {OURS: 3.0, COMPARED: 0.5}  # per 1000 nights
 SHORT, LONG = (5, 8, 12, 20, 35), (500, 1000, 2000)  # runs
@@ -77,7 +77,7 @@ def ours(values: Values) -> list[Report]:
 
 
 def confirmed(values: Values) -> list[Report]:
-    """What of it fails without being compared."""
+    """The changes that fail without a comparison."""
     found = find_changes(values)
     return [(c.index, c.relative_change) for c in found if not c.suspected]
 
@@ -142,7 +142,7 @@ def at_least(
     values: Values,
     smallest: float,
 ) -> list[Report]:
-    """What a detector with this setting reports of at least this size."""
+    """The reports of a detector that have at least this size."""
     return [r for r in detect(values, setting) if abs(r[1]) >= smallest]
 
 
@@ -216,7 +216,7 @@ def _with(
 
 
 def _upward(series: list[Planted]) -> list[Planted]:
-    """Keep what a detector of unrecovered regressions can be asked about."""
+    """Keep the series that a detector of unrecovered regressions can score on."""
     return [
         p
         for p in series
@@ -249,7 +249,7 @@ def _row(name: str, result: Score, milliseconds: float) -> tuple[str, ...]:
 def _each(
     told: str, work: Callable[..., T], calls: Iterable[tuple[Any, ...]]
 ) -> list[T]:
-    """The work of all calls, on all cores; a line for each detector that is done."""
+    """Run all calls on all cores; print a line for each finished detector."""
     with ProcessPoolExecutor() as pool:
         asked = {pool.submit(work, *call): call[0] for call in calls}
         for done in as_completed(asked):
@@ -260,7 +260,7 @@ def _each(
 def _scored(
     name: str, detector: Detector, series: list[Planted]
 ) -> tuple[tuple[str, ...], tuple[str, ...], Score]:
-    """Its row of both tables of complete histories."""
+    """A detector's row in both tables of complete histories."""
     began = time.process_time()
     result = score(detector, series)
     elapsed = 1000 * (time.process_time() - began) / len(series)
@@ -296,7 +296,7 @@ def _complete(settings: list[Setting], series: list[Planted]) -> tuple[str, Scor
 def _of_nights(
     name: str, begin: Begin, seed: int, repeats: int
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Its row, and the targets that it misses."""
+    """A detector's row, and the targets that it misses."""
     false, found = night_by_night(begin, seed, repeats)
     shares = (_percent(*(found[s][n] for s in SIZES[1:])) for n in (3, 7, 15))
     missed = []
@@ -308,7 +308,7 @@ def _of_nights(
 
 
 def _nightly(settings: list[Setting], seed: int, repeats: int) -> tuple[str, list[str]]:
-    """The table, and the targets that are missed."""
+    """The table, and the missed targets."""
     begins: dict[str, Begin] = {
         name: partial(_always, detector)
         for name, detector, only in settings
@@ -335,7 +335,7 @@ def _always(detector: Detector, steps: Sequence[Report]) -> Detector:
 def _of_lengths(
     name: str, detector: Detector, lengths: Sequence[int], seed: int, repeats: int
 ) -> tuple[str, ...]:
-    """Its row: what it finds in series of so many runs."""
+    """A detector's row: the share that it finds in series of each length."""
     cells = []
     for n in lengths:
         alarmed, found = short(detector, n, seed, repeats)

@@ -1,11 +1,11 @@
-"""How far the clock can be trusted: a run against itself, and planted slowdowns.
+"""Measures how accurate the clock is: a run compared with itself, planted slowdowns.
 
     python scripts/studies/clock.py --repeats 40 --seconds 2
 
-Times PyTorch's layer_norm on one thread while another process copies memory on one core
-without a pause. Beside each comparison of a run with itself, in the same repeat and for
-the same time, stands torch.utils.benchmark's `blocked_autorange`, one side after the
-other. Nothing is asserted: the figures are for a reader.
+Times PyTorch's layer_norm on one thread while another process constantly copies memory
+on one core. Each comparison of a run with itself is followed by
+torch.utils.benchmark's `blocked_autorange` of one side after the other, in the same
+repeat and for the same time. Nothing is asserted: a person reads the figures.
 """
 
 import os
@@ -36,7 +36,7 @@ Step = Callable[[], object]
 
 @contextmanager
 def busy_neighbour() -> Iterator[None]:
-    """Another process that loads one core and the memory, until the block ends."""
+    """Another process that loads one core and the memory until the block ends."""
     command = [sys.executable, "-c", NEIGHBOUR, str(os.getpid())]
     neighbour = subprocess.Popen(command)
     try:

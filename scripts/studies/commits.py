@@ -1,12 +1,12 @@
-"""How far a comparison of two commits can be trusted: one commit against itself.
+"""Measures how accurate a comparison of two commits is: one commit with itself.
 
     python scripts/studies/commits.py --repeats 40
 
-Two worktrees of HEAD, each comparison in as many pairs of fresh processes as `gradwatch
-compare` takes by default or `--pairs` says. Beside each, in the same repeat and for the
-same time of sampling, stands torch.utils.benchmark's `blocked_autorange`: one fresh
-process of either worktree, one after the other. Nothing is asserted: the figures are
-for a reader.
+Compares two worktrees of HEAD, with as many pairs of fresh processes as `gradwatch
+compare` uses by default, or `--pairs`. Each comparison is followed by
+torch.utils.benchmark's `blocked_autorange` in one fresh process of each worktree, in
+the same repeat and with the same sampling time. Nothing is asserted: a person reads the
+figures.
 """
 
 import os

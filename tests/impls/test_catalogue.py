@@ -88,7 +88,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(load, name, hint):
 
 def test_saying_a_dialect_twice_is_an_error():
     op = Op("twice", inputs="x", formula=lambda xp, x: x)
-    with pytest.raises(ValueError, match="formula is said twice"):
+    with pytest.raises(ValueError, match="formula is defined twice"):
         op.implement("formula")(lambda xp, x: x)
 
 
@@ -109,5 +109,5 @@ def test_what_a_framework_lacks_is_declared_with_its_reason():
     assert op.said("autograd", "torch")
     with pytest.raises(Unsupported, match="OneFlow has no such call"):
         op.said("autograd", "oneflow")
-    with pytest.raises(Unsupported, match="does not say its manual dialect"):
+    with pytest.raises(Unsupported, match="has no manual dialect"):
         op.said("manual", "numpy")

@@ -69,7 +69,7 @@ def test_numpy_is_found_with_its_version_and_has_no_gpu(alone):
     found = alone("numpy")
     assert found["numpy"].found.startswith(np.__version__)
     assert found["numpy cuda"] == Finding(
-        "numpy cuda", "", "NumPy runs on the CPU alone"
+        "numpy cuda", "", "NumPy runs only on the CPU"
     )
     assert found["numpy allocator"].state == "ok"
 

@@ -206,7 +206,7 @@ def test_a_device_that_is_not_there_is_missing(tmp_path):
     reply = answer({"request": "evaluate", **asked.payload()})
     assert (reply["kind"], reply["message"]) == (
         "missing",
-        "NumPy runs on the CPU alone",
+        "NumPy runs only on the CPU",
     )
 
 
