@@ -1,6 +1,9 @@
 """What runs elsewhere: the workflows' own commands, and the branch they keep."""
 
+import importlib
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,6 +21,8 @@ from impls.catalogue import backend_names, op_names
 from tests.histories import SERIES, git, record, repository
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+ACTION = ROOT / "action.yml"
+STARTED = ROOT / "harness" / "commands" / "_templates" / "workflow.txt"
 
 
 def steps(file):
@@ -45,13 +50,78 @@ def test_what_needs_the_history_fetches_all_of_it(name):
     assert checkout["with"]["fetch-depth"] == 0
 
 
-def test_actionlint_has_nothing_to_say():
+def actionlint(*files):
+    """What it says of some files, or of all workflows."""
     beside = os.fspath(Path(sys.executable).parent)
     lint = shutil.which("actionlint", path=beside) or shutil.which("actionlint")
     if lint is None:
         pytest.skip("actionlint is not installed")
-    done = subprocess.run([lint], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    done = subprocess.run([lint, *files], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout
+
+
+def test_actionlint_has_nothing_to_say():
+    assert actionlint() == ""
+
+
+# For others -----------------------------------------------------------------------
+
+
+def test_the_action_pastes_nothing_into_a_shell_and_every_step_names_its_shell():
+    steps = yaml.safe_load(ACTION.read_text())["runs"]["steps"]
+    assert not [step for step in steps if "${{" in step["run"]]
+    assert {step["shell"] for step in steps} == {"bash"}
+
+
+def test_its_inputs_are_those_that_it_uses():
+    content = yaml.safe_load(ACTION.read_text())
+    used = set(re.findall(r"inputs[.](\w+)", ACTION.read_text()))
+    assert used == set(content["inputs"])
+
+
+@pytest.mark.parametrize(
+    "name", ["Compare base and head, in turn", "Judge, time and watch"]
+)
+def test_it_calls_commands_as_they_are(name):
+    steps = yaml.safe_load(ACTION.read_text())["runs"]["steps"]
+    (run,) = [step["run"] for step in steps if step["name"] == name]
+    call = shlex.split(run.partition("gradwatch ")[2].partition("\ncat")[0])
+    module = importlib.import_module(f"harness.commands.{call[0]}")
+    options = {option for p in module.command.params for option in p.opts}
+    assert {word for word in call if word.startswith("--")} <= options
+
+
+USER = """
+on: push
+jobs:
+  gradients:
+    runs-on: ubuntu-latest
+    steps:
+      - uses: ./
+        with: {{{given}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "fine"), [("budget: 5m", True), ("bugdet: 5m", False)]
+)
+def test_actionlint_reads_the_action_where_a_workflow_uses_it(tmp_path, given, fine):
+    """It reads no action by itself; of one that is used it knows the inputs."""
+    git(tmp_path, "init", "-q")
+    shutil.copy(ACTION, tmp_path)
+    target = tmp_path / ".github" / "workflows" / "gradients.yml"
+    target.parent.mkdir(parents=True)
+    target.write_text(USER.format(given=given))
+    assert (actionlint(target) == "") is fine
+
+
+def test_the_workflow_that_init_writes_is_pinned_and_keeps_no_credentials(tmp_path):
+    (checkout,) = [s for s in steps(STARTED) if "checkout@" in s.get("uses", "")]
+    assert re.search(r"@[0-9a-f]{40}$", checkout["uses"])
+    assert checkout["with"] == {"fetch-depth": 0, "persist-credentials": False}
+    target = tmp_path / "gradients.yml"
+    target.write_text(STARTED.read_text())
+    assert actionlint(target) == ""
 
 
 # The branch -----------------------------------------------------------------------
