@@ -102,6 +102,7 @@ class Bench:
     compute: str | None
     unrepeatable: bool = False
     zero: frozenset[str] = frozenset()
+    right: Reference | None = None
 
     def rows(
         self, cotangents: Sequence[Tensor | None], label: str, thorough: bool
@@ -114,10 +115,20 @@ class Bench:
                 self.trial.dtype,
                 judgement,
                 how or label,
+                self._silent(judgement),
                 judgement.tensor in self.zero,
             )
             for how, judgement in judgements
         ]
+
+    def _silent(self, judgement: Judgement) -> bool:
+        """Whether a tensor of zeros would have passed."""
+        name = judgement.tensor
+        if judgement.verdict != "vacuous" or name in self.zero or self.right is None:
+            return False
+        size = np.abs(self.right.graphs["first"][name].value)
+        seen = (allowed(self.right, "first", name) < size) & np.isfinite(size)
+        return not seen.any()
 
     def _judged(
         self, cotangents: Sequence[Tensor | None], thorough: bool
@@ -141,7 +152,7 @@ class Bench:
         right, unreached = self.subject.truth(
             self.bound, arrays, self.trial.dtype, self.compute
         )
-        self.zero = frozenset(_zeros(right))
+        self.zero, self.right = frozenset(_zeros(right)), right
         judgements = [("", j) for j in self._faults(seen)]
         judgements += [("", j) for j in self._numbers(right, seen, unreached)]
         for how, places, gradients in seen.others:

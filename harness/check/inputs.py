@@ -255,8 +255,12 @@ def from_inputs(
     seed: int,
     device: str,
     label: str = "given",
+    large: bool = False,
 ) -> Iterator[Trial]:
-    """The caller's numbers as they are, in several layouts, with several cotangents."""
+    """The caller's numbers as they are, in several layouts, with several cotangents.
+
+    Where that would take long, two of them have to do; `large` says that it would.
+    """
     place = torch_dtype(dtype)
 
     def held(value: Any) -> Any:
@@ -268,7 +272,7 @@ def from_inputs(
 
     args, kwargs = tree_map(held, tuple(args)), tree_map(held, dict(kwargs))
     size = sum(t.numel() for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor))
-    for name in HANDED_OVER if size <= MANY else FEW:
+    for name in FEW if large or size > MANY else HANDED_OVER:
         regime = REGIMES[name]
         laid = tree_map(lambda v, r=regime: _relaid(v, r), args)
         described = label if name == "normal" else f"{label}, {name}"

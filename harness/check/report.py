@@ -16,16 +16,12 @@ COLUMNS = (
 )
 
 
-#: Share of hidden elements above which a comparison has not been one. Half of a ReLU's
-#: outputs are 0, of which no relative error speaks; the other half is judged.
-HIDDEN = 0.9
-
-
 @dataclass(frozen=True)
 class Row:
     """One judgement, in which trial and in which precision it was made.
 
     `how` says what was done beside a forward and a backward, such as "second backward".
+    `silent` says that it can neither praise nor accuse, since zeros would have passed.
     `zero` says of a gradient that it is zero but for rounding, and that what it may be
     is little beside the other gradients.
     """
@@ -34,18 +30,13 @@ class Row:
     dtype: str
     judgement: Judgement
     how: str = ""
+    silent: bool = False
     zero: bool = False
 
     @property
     def where(self) -> str:
         """The trial, and what was done in it."""
         return f"{self.trial}, {self.how}" if self.how else self.trial
-
-    @property
-    def silent(self) -> bool:
-        """Whether it can neither praise nor accuse: rounding hides nearly all."""
-        j = self.judgement
-        return j.verdict == "vacuous" and j.vacuous > HIDDEN and not self.zero
 
     @property
     def rank(self) -> tuple[bool, int, float]:

@@ -19,6 +19,10 @@ from harness.check.subjects import OpSubject, Subject, name_of, subject_of
 from impls.catalogue import known
 from impls.contract import Case
 
+#: Elements of a module's own, above which two trials have to do: six transformer
+#: layers of width 32 have 76,000, and a trial in float64 takes seconds.
+LARGE = 2**14
+
 
 @dataclass
 class Session:
@@ -91,6 +95,7 @@ class Session:
                     seed=self.seed,
                     device=self.device,
                     label=label,
+                    large=self.subject.size > LARGE,
                 )
             return
         for specs, extra in self._specs(shapes, cases):

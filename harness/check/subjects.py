@@ -90,6 +90,11 @@ class TorchSubject:
         """Lengths of a module's own tensors: those of its inputs have to fit."""
         return tuple({n for t in self._own().values() for n in t.shape})
 
+    @property
+    def size(self) -> int:
+        """Elements of a module's own tensors."""
+        return sum(tensor.numel() for tensor in self._own().values())
+
     def _own(self) -> State:
         if self.module is None:
             return {}
@@ -181,6 +186,7 @@ class OpSubject:
     """An op with a formula, which is its truth."""
 
     lengths: tuple[int, ...] = ()
+    size = 0
 
     def __init__(self, op: Op) -> None:
         self.op = op
