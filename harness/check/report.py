@@ -43,7 +43,8 @@ class Row:
         """Larger is worse; what says nothing stands behind what does."""
         j = self.judgement
         ratio = j.ratio / j.limit if j.limit and j.ratio == j.ratio else 0.0
-        spoken = -1 if self.silent else VERDICTS.index(j.verdict)
+        hidden = j.verdict == "vacuous"
+        spoken = -1 - self.silent if hidden else VERDICTS.index(j.verdict)
         return not j.passes, spoken, ratio
 
 

@@ -30,8 +30,9 @@ _COMPOSITES = """
     addr silu mish softplus lerp max_pool2d_with_indices_backward
 """
 COMPOSITES = frozenset(_COMPOSITES.split())
-#: Not decomposed: PyTorch's way asks for the value of an index.
-WHOLE = frozenset(("aten::take",))
+#: Not decomposed: PyTorch's way asks for the value of an index; a detach that became an
+#: alias would let a gradient through.
+WHOLE = frozenset(("aten::take", "aten::detach"))
 
 Program = fx.GraphModule
 Function = Callable[..., Any]

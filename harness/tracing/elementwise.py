@@ -86,6 +86,7 @@ _SAME_NAME = """
 """
 
 ON_FLOATS: dict[str, Rule] = {
+    "detach": graph.stop_gradient,
     **{name: _engine(name) for name in _SAME_NAME.split()},
     "add": lambda a, b, alpha=1: a + _scaled(b, alpha),
     "sub": lambda a, b, alpha=1: a - _scaled(b, alpha),

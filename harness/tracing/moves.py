@@ -20,7 +20,7 @@ from impls.graph import Node
 
 _MOVES = """
     alias as_strided as_strided_scatter broadcast_in_dim cat channel_shuffle clone
-    constant_pad_nd contiguous copy detach diagonal diagonal_scatter embedding expand
+    constant_pad_nd contiguous copy diagonal diagonal_scatter embedding expand
     fill flip gather im2col index index_copy index_fill index_put index_select
     lift_fresh masked_fill masked_scatter masked_select movedim narrow
     permute pixel_shuffle pixel_unshuffle put reflection_pad1d reflection_pad2d

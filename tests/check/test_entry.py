@@ -224,6 +224,12 @@ def test_it_is_gradwatch_s():
     assert gradwatch.check is check
 
 
+def test_what_the_reference_detaches_has_no_gradient_in_the_truth():
+    report = check(lambda x: x * x.detach(), shapes=[(3, 4)])
+    assert report.passes, str(report)
+    assert not check(lambda x: x * x.detach(), square, shapes=[(3, 4)]).passes
+
+
 # --- modules --------------------------------------------------------------------------
 
 
