@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from harness.agreement.suite import Required
+from harness.console.terminal import legible_streams, nowhere
 from harness.project.documents import Unreadable
 from harness.project.git import NotTrusted, refuse_untrusted
 from harness.project.paths import PROJECT
@@ -77,6 +78,7 @@ gradwatch.help = _set(gradwatch.help)
 
 def main() -> None:
     """Run the command line; an error that users can fix becomes one line and a code."""
+    legible_streams()
     try:
         code = gradwatch.main(standalone_mode=False, prog_name="gradwatch")
         sys.exit(code if isinstance(code, int) else 0)
@@ -97,6 +99,9 @@ def main() -> None:
     except ModuleNotFoundError as error:
         _say(_lacking(error))
         sys.exit(3)
+    except BrokenPipeError:  # of `--json -`: nobody reads it any longer
+        nowhere(sys.stdout.fileno())
+        sys.exit(1)
     except OSError as error:
         _say(f"{error.strerror or error}: {error.filename or 'no file named'}")
         sys.exit(1)

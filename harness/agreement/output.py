@@ -9,6 +9,7 @@ from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from harness.judging.known import as_expected
 from harness.project.documents import Document
+from harness.project.markdown import cell, code, legal_xml
 from harness.project.records import AgreeRecord, AgreeSummary
 
 Judged = Document[AgreeRecord, AgreeSummary]
@@ -18,20 +19,20 @@ def junit(document: Judged) -> str:
     """JUnit XML: one test case for each op and backend."""
     suite = TestSuite("gradwatch agree")
     for (op, backend), records in _groups(document).items():
-        case = TestCase(name=f"{op}[{backend}]", classname=f"gradwatch.{op}")
+        case = TestCase(legal_xml(f"{op}[{backend}]"), legal_xml(f"gradwatch.{op}"))
         bad = [r for r in records if not as_expected(r)]
         if bad:
             kind = Failure if bad[0].verdict != "error" else Error
-            lines = [f"{r.case}: {r.verdict}: {r.message}" for r in bad]
+            lines = [legal_xml(f"{r.case}: {r.verdict}: {r.message}") for r in bad]
             fault = kind(lines[0], bad[0].verdict)
             fault.text = "\n".join(lines[:20])
             case.result = [fault]
         elif all(r.verdict == "unsupported" for r in records):
-            case.result = [Skipped(records[0].message)]
+            case.result = [Skipped(legal_xml(records[0].message))]
         suite.add_testcase(case)
     for backend, why in document.summary.missing.items():
         case = TestCase(name=f"all[{backend}]", classname="gradwatch.backend")
-        case.result = [Skipped(why)]
+        case.result = [Skipped(legal_xml(why))]
         suite.add_testcase(case)
     xml = JUnitXml("gradwatch")
     xml.add_testsuite(suite)
@@ -46,10 +47,14 @@ def markdown(document: Judged) -> str:
     lines = [_headline(bad, summary), ""]
     for (op, backend), records in _grouped(bad).items():
         worst = max(records, key=lambda r: r.distance or 0.0)
-        lines.append(f"- **{op}** on `{backend}`, {len(records)} tensors, such as ")
-        lines[-1] += f"`{worst.case}`: {worst.verdict}: {worst.message}"
-    lines += [f"- known defect is gone: {reason}" for reason in summary.gone]
-    lines += [f"- not run: `{b}`: {why}" for b, why in summary.missing.items()]
+        lines.append(
+            f"- **{cell(op)}** on {code(backend)}, {len(records)} tensors, such as "
+        )
+        lines[-1] += f"{code(worst.case)}: {worst.verdict}: {cell(worst.message)}"
+    lines += [f"- known defect is gone: {cell(reason)}" for reason in summary.gone]
+    lines += [
+        f"- not run: {code(b)}: {cell(why)}" for b, why in summary.missing.items()
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -57,7 +62,7 @@ def _headline(bad: Sequence[AgreeRecord], summary: AgreeSummary) -> str:
     if bad:
         first = bad[0]
         return (
-            f"**{first.op} on {first.backend}: {first.tensor} "
+            f"**{cell(first.op)} on {first.backend}: {cell(first.tensor)} "
             f"{first.verdict}** ({len(bad)} of {summary.judged} tensors)"
         )
     if summary.gone:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from rich.markup import escape
 from rich.table import Table
 
 from harness.agreement.output import junit, markdown
@@ -93,13 +94,13 @@ def command(
     summary = found.summary()
     summary.seconds, summary.seed = round(seconds, 2), seed
     content = recording.document(found.records, summary)
-    if json_file != "-":
-        show(found, seconds)
     for target, text in ((junit_file, junit), (markdown_file, markdown)):
         if target:
             recording.replace_file(Path(target), text(content))
     if json_file:
         recording.write(content, json_file)
+    if json_file != "-":
+        show(found, seconds)
     _check_required(found, require)
     return found.exit_code
 
@@ -143,9 +144,9 @@ def _matrix(records: Sequence[AgreeRecord]) -> Table:
     table = Table(title="worst error in rounding radii", title_justify="left")
     table.add_column("op")
     for backend in backends:
-        table.add_column(backend.replace("_", "\n", 1), justify="right")
+        table.add_column(escape(backend).replace("_", "\n", 1), justify="right")
     for op in sorted({op for op, _ in cells}):
-        table.add_row(op, *(_cell(cells.get((op, b), [])) for b in backends))
+        table.add_row(escape(op), *(_cell(cells.get((op, b), [])) for b in backends))
     return table
 
 

@@ -128,10 +128,10 @@ def command(
     counts = Counter(row.verdict.replace(" ", "_") for row in rows)
     summary = CompareSummary(**counts, failed=failed + absent)
     content = recording.document(rows, summary)
-    if json_file:
-        recording.write(content, json_file)
     if markdown_file:
         recording.replace_file(Path(markdown_file), compared(content))
+    if json_file:
+        recording.write(content, json_file)
     if json_file != "-" and rows:
         output().print(_table(a, b, rows))
     for why in failed + absent:

@@ -98,11 +98,11 @@ def command(
         except KeyboardInterrupt:
             errors().print(f"interrupted; {len(found)} findings are kept")
     summary = FuzzSummary(tried=hunt.tried, findings=len(found), seed=seed)
-    if json_file != "-":
-        _show(found, hunt.tried)
     if json_file:
         facts = [store.facts(finding) for finding in found.values()]
         documents.write(documents.document(facts, summary), json_file)
+    if json_file != "-":
+        _show(found, hunt.tried)
     return 0
 
 

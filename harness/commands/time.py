@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import click
+from rich.markup import escape
 from rich.table import Table
 
 from harness.agreement.suite import Required, agree
@@ -177,13 +178,13 @@ def _table(rows: Sequence[TimeRecord], bandwidth: float | None) -> Table:
     for heading in ("op", "size", "phase"):
         table.add_column(heading)
     for name in backends:
-        table.add_column(name.replace("_", "\n", 1), justify="right")
+        table.add_column(escape(name).replace("_", "\n", 1), justify="right")
     keys = dict.fromkeys((r.op, r.case, r.dtype, r.phase) for r in rows)
     for key in keys:
         here = {r.backend: r for r in rows if (r.op, r.case, r.dtype, r.phase) == key}
         fastest = min(row.seconds for row in here.values())
         cells = (_cell(here.get(name), fastest, bandwidth) for name in backends)
-        table.add_row(key[0], f"{key[1]} {key[2]}", key[3], *cells)
+        table.add_row(escape(key[0]), escape(f"{key[1]} {key[2]}"), key[3], *cells)
     return table
 
 

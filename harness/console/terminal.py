@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -23,12 +24,46 @@ EVERY = 10.0  # seconds between two lines of progress in a log
 
 def output() -> Console:
     """Standard output; a wide table is not folded when it goes to a file."""
-    return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    return _Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 
 
 def errors() -> Console:
     """Standard error, for everything that is not a result."""
-    return Console(stderr=True, highlight=False)
+    return _Console(stderr=True, highlight=False)
+
+
+class _Console(Console):
+    """Whoever reads may leave: that ends the printing, not the run or its verdict."""
+
+    def on_broken_pipe(self) -> None:
+        """Let the rest go nowhere."""
+        self.quiet = True
+        nowhere(self.file.fileno())
+
+
+def nowhere(stream: int) -> None:
+    """Let what is still written to a descriptor go nowhere, without an error."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream)
+    os.close(null)
+
+
+def legible_streams() -> None:
+    """Have printing never fail: a closed stream, or letters that it cannot show.
+
+    What is opened next would get the number of a closed one, and what is printed.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # for as long as the process lives
+        else:
+            stream.reconfigure(errors="replace")
 
 
 @contextlib.contextmanager

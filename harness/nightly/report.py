@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +10,7 @@ from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 from harness.agreement import output
 from harness.agreement.output import Judged
 from harness.nightly.model import Report
-from harness.project.markdown import cell
+from harness.project.markdown import cell, legal_xml
 from harness.project.records import DoneRecord, Environment, Problem
 
 #: Problems listed in full; nobody reads longer lists.
@@ -19,7 +18,6 @@ SHOWN = 10
 LONGEST = 300  # characters of one problem
 
 _SIGNS = {"passed": "✓", "failed": "✗", "broken": "✗", "skipped": "–"}
-_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 # Markdown -----------------------------------------------------------------------
@@ -117,8 +115,8 @@ def _add_steps(cases: dict[str, TestCase], report: Report) -> None:
     for name, problems in by_place.items():
         op = problems[0].op
         case = cases.setdefault(name, TestCase(name, f"gradwatch.{op}"))
-        fault = Failure(_legal(problems[0].what), problems[0].part)
-        fault.text = _legal("\n".join(problem.told for problem in problems))
+        fault = Failure(legal_xml(problems[0].what), problems[0].part)
+        fault.text = legal_xml("\n".join(problem.told for problem in problems))
         case.result = [one for one in case.result if not isinstance(one, Skipped)]
         case.result += [fault]
 
@@ -127,15 +125,10 @@ def _part(done: DoneRecord) -> TestCase:
     # Rounded: the schema allows no exponent in a time.
     case = TestCase(done.name, "gradwatch.nightly", round(done.seconds, 3))
     if done.state == "skipped":
-        case.result = [Skipped(_legal(done.told))]
+        case.result = [Skipped(legal_xml(done.told))]
     elif done.state != "passed":
         kind = Error if done.state == "broken" else Failure
-        fault = kind(_legal(done.told), done.state)
-        fault.text = _legal("\n".join(problem.told for problem in done.problems))
+        fault = kind(legal_xml(done.told), done.state)
+        fault.text = legal_xml("\n".join(problem.told for problem in done.problems))
         case.result = [fault]
     return case
-
-
-def _legal(text: str) -> str:
-    """The text without characters that XML cannot contain."""
-    return _NO_XML.sub("�", text)

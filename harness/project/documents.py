@@ -167,14 +167,16 @@ def replace_file(target: Path, text: str) -> None:
     remove_stale(target)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(name, 0o644)
         os.replace(name, target)
-    except BaseException:
+    except BaseException as error:
         Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError):  # a full disk does not say of what
+            raise OSError(error.errno, error.strerror, str(target)) from None
         raise
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from urllib.parse import urlsplit
 
 from harness.project import documents
 
-TIMEOUT = 10  # seconds: a slow server must not block the run
+TIMEOUT = 10.0  # seconds in all: a slow server must not block the run
 SCHEMES = ("http", "https")
 
 
@@ -28,8 +29,16 @@ def is_address(target: str) -> bool:
     """
     scheme = urlsplit(target).scheme
     if "://" in target and scheme not in SCHEMES:
-        raise NotSent(f"{target}: {scheme} is neither http nor https")
+        raise NotSent(f"{shown(target)}: {scheme} is neither http nor https")
     return scheme in SCHEMES
+
+
+def shown(target: str) -> str:
+    """A target as messages name it: of an address the host; the rest is a secret."""
+    parts = urlsplit(target)
+    if "://" not in target:
+        return target
+    return f"{parts.scheme}://{parts.hostname or ''}"
 
 
 def notify(target: str, content: Mapping[str, Any]) -> None:
@@ -41,14 +50,41 @@ def notify(target: str, content: Mapping[str, Any]) -> None:
     """
     try:
         if is_address(target):
-            _post(target, documents.dumps(content).encode())
+            _post_in_time(target, documents.dumps(content).encode())
         else:
             documents.write(content, Path(target))
     except urllib.error.HTTPError as error:
-        raise NotSent(f"{target}: HTTP status {error.code}") from None
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        why = getattr(error, "reason", None) or getattr(error, "strerror", None)
-        raise NotSent(f"{target}: {why or error}") from None
+        raise NotSent(f"{shown(target)}: HTTP status {error.code}") from None
+    except OSError as error:
+        why = getattr(error, "reason", None) or error.strerror or error
+        raise NotSent(f"{shown(target)}: {why}") from None
+    except (http.client.HTTPException, ValueError) as error:  # it may quote the address
+        kind = type(error).__name__
+        raise NotSent(f"{shown(target)}: no address of a host ({kind})") from None
+
+
+def _post_in_time(address: str, body: bytes) -> None:
+    """POST, and wait for `TIMEOUT` in all: a socket's own limit is for each operation.
+
+    Raises:
+        TimeoutError: There is no answer by then.
+        OSError, HTTPException, ValueError: As urllib's.
+    """
+    raised: list[Exception] = []
+
+    def post() -> None:
+        try:
+            _post(address, body)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is raised below
+            raised.append(error)
+
+    thread = threading.Thread(target=post, daemon=True)
+    thread.start()
+    thread.join(TIMEOUT)
+    if thread.is_alive():
+        raise TimeoutError(f"no answer in {TIMEOUT:g} s")
+    if raised:
+        raise raised[0]
 
 
 def _post(address: str, body: bytes) -> None:

@@ -1,6 +1,7 @@
 """The command line as a stranger meets it: exit codes, messages, files."""
 
 import json
+import shlex
 import subprocess
 import sys
 from xml.etree import ElementTree
@@ -189,6 +190,66 @@ def test_a_file_that_cannot_be_written_is_one_line_and_exit_1(tmp_path):
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "run.json" in done.stderr or "file" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "shell",
+    [
+        "{} >&-",
+        "{} | true",
+        "LC_ALL=C PYTHONUTF8=0 PYTHONIOENCODING=ascii {}",
+        "{} >&- 2>&-",
+    ],
+    ids=["no stdout", "nobody reads", "ASCII", "neither stream"],
+)
+def test_what_cannot_be_printed_costs_no_document(tmp_path, shell):
+    json_file, xml, text = (tmp_path / name for name in ("a.json", "a.xml", "a.md"))
+    call = [sys.executable, "-m", "harness", "agree", "--ops", plant(tmp_path, *WRONG)]
+    call += [*NUMPY, "--regime", "normal", "--json", str(json_file)]
+    call += ["--junit", str(xml), "--markdown", str(text)]
+    command = "set -o pipefail; " + shell.format(shlex.join(call))
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr == ""
+    assert json.loads(json_file.read_text())["summary"]["unexpected"]
+    assert ElementTree.parse(xml).getroot() is not None
+    assert text.read_text().startswith("**cube")
+
+
+ODD = [
+    ('Op("cube"', 'Op("[/red]"'),
+    (
+        "return x**3, ",
+        "from impls.contract import Unsupported\n"
+        "    raise Unsupported('\\x00 ![](http://a.example/) | <b>')\n    return 0, ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), ODD, ids=["markup in a name", "control"])
+def test_odd_names_and_messages_are_escaped_in_each_document(tmp_path, old, new):
+    xml, text = tmp_path / "a.xml", tmp_path / "a.md"
+    done = gradwatch(
+        *("agree", "--ops", plant(tmp_path, old, new), *NUMPY, "--regime", "normal"),
+        *("--junit", xml, "--markdown", text),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert ElementTree.parse(xml).getroot() is not None
+    assert "![](" not in text.read_text()
+
+
+def test_markup_in_a_message_is_text_in_the_summary(tmp_path):
+    text = tmp_path / "a.md"
+    page = plant(
+        tmp_path, WRONG[0], "lambda dy: exec('raise ValueError(\"![](x) <b>\")')"
+    )
+    done = gradwatch(
+        *("agree", "--ops", page, *NUMPY, "--regime", "normal", "--markdown", text)
+    )
+    assert done.returncode == 1
+    assert "![](" not in text.read_text()
+    assert "\\<b\\>" in text.read_text()
 
 
 def test_a_second_seed_gives_other_numbers_and_the_same_names(tmp_path):

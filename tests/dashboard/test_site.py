@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import threading
 import time
 from collections.abc import Callable
@@ -103,6 +104,23 @@ def test_text_of_results_is_escaped(results: Path) -> None:
     page = (site / "op" / "add.html").read_text()
     assert "<script>bad()" not in page
     assert "<strong>wrong</strong>" in page, "Markdown is rendered nonetheless"
+
+
+def test_an_image_in_a_finding_is_not_loaded(results: Path) -> None:
+    judged(results, agree_record("add", "numpy_graph"))
+    invented.write_finding(results, "add")
+    (file,) = results.glob("findings/*/finding.md")
+    file.write_text("![mine](http://a.example/x.png)")
+    page = (written(results) / "op" / "add.html").read_text()
+    assert "mine" in page
+    assert "<img" not in page
+
+
+def test_a_case_is_quoted_for_the_shell(results: Path) -> None:
+    wrong = agree_record("add", "numpy_graph", verdict="error", case="a'; touch b")
+    judged(results, wrong)
+    shown = said(written(results))
+    assert shlex.join(["gradwatch", "agree", "--case", "a'; touch b"]) in shown
 
 
 def test_no_time_is_shown_for_a_wrong_gradient(results: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 import threading
+import time
 from contextlib import nullcontext
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -404,3 +405,46 @@ def test_a_document_that_cannot_be_sent_says_why(target, told):
 def test_a_refusal_of_the_server_is_reported(server):
     with pytest.raises(NotSent, match="HTTP status 500"):
         notify(f"{server[0]}/broken", {})
+
+
+def test_the_patience_is_for_the_whole_and_not_for_each_piece(monkeypatch):
+    """A server that sends a byte of a header now and then."""
+    monkeypatch.setattr("harness.watch.notify.TIMEOUT", 0.5)
+    over = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):  # the name is the library's
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.wfile.write(b"HTTP/1.0 204 No Content\r\nX: ")
+            while not over.wait(0.1):
+                self.wfile.write(b"x")
+            self.wfile.write(b"\r\n\r\n")
+
+        def log_message(self, *arguments):
+            """Say nothing on standard error."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as running:
+        answering = threading.Thread(target=running.handle_request)
+        answering.start()
+        begun = time.monotonic()
+        with pytest.raises(NotSent, match="no answer in"):
+            notify(f"http://127.0.0.1:{running.server_port}/", {})
+        assert time.monotonic() - begun < 3
+        over.set()
+        answering.join()
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "http://127.0.0.1:1/services/s3cret",
+        "http://user:s3cret@127.0.0.1:1/",
+        "ftp://a.example/s3cret",
+        "http://127.0.0.1:1/ s3cret",
+        "http://127.0.0.1:s3cret/",
+    ],
+)
+def test_what_is_secret_in_an_address_is_in_no_message(target):
+    with pytest.raises(NotSent) as told:
+        notify(target, {})
+    assert "s3cret" not in str(told.value)

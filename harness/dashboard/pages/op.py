@@ -75,8 +75,12 @@ def _source(op: str) -> dict[str, Any]:
     }
 
 
+#: An image would be loaded from wherever a finding says: here it is text.
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).disable("image")
+
+
 def _shown(finding: Finding) -> dict[str, Any]:
-    text = MarkdownIt("commonmark", {"html": False}).render(finding.text)
+    text = _MARKDOWN.render(finding.text)
     return {
         "id": finding.id,
         "about": finding.about,

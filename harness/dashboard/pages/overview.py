@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,8 +33,8 @@ class Fault:
     @property
     def repro(self) -> str:
         """The command that reproduces it."""
-        command = f"gradwatch agree --case '{self.first.case}'"
-        command += f" --backend {self.first.backend}"
+        command = f"gradwatch agree --case {shlex.quote(self.first.case)}"
+        command += f" --backend {shlex.quote(self.first.backend)}"
         device = self.first.device
         return command if device == "cpu" else f"{command} --device {device}"
 
