@@ -137,13 +137,13 @@ def observe(
     if thorough:
         seen.others += _again(first, cotangents, seen)
         fresh = Graph(function, tensors, wanted)
-        anew = fresh.backward(
+        again = fresh.backward(
             [None if dy is None else replica(dy) for dy in cotangents]
         )
-        seen.repeatable = all(map(same, anew, seen.gradients)) and all(
+        seen.repeatable = all(map(same, again, seen.gradients)) and all(
             map(same, fresh.first_outputs, seen.outputs)
         )
-        seen.others.append(("no other graph alive", (), copies(anew)))
+        seen.others.append(("no other graph alive", (), copies(again)))
     for places in frozen:
         part = [w and i not in places for i, w in enumerate(wanted)]
         graph = Graph(function, tensors, part)
