@@ -60,24 +60,6 @@ def certainly_infinite(
     return beyond
 
 
-def wide_ranging(order: Iterable[Node], top: float) -> bool:
-    """Whether a value lies beyond the square root of the range, at its upper end.
-
-    Then an algorithm that multiplies in another order, or squares what the formula does
-    not, may overflow where the formula does not.
-    """
-    with np.errstate(all="ignore"):
-        return any(
-            node.size and not np.abs(node.value).max() < top**0.5
-            for node in order
-            if node.value.dtype.kind == "f"
-        ) or any(
-            not np.abs(node.inputs[1].value).min(initial=np.inf) > top**-0.5
-            for node in order
-            if node.primitive is not None and node.primitive.name == "divide"
-        )
-
-
 def _tame(node: Node, found: Errors, risky: dict[Node, Risk]) -> bool:
     """The quick answer: far from the end of the range, and so are all inputs."""
     if any(source in risky for source in node.inputs):

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.judging.imprecision import CARELESS, SEQUENTIAL
-from harness.judging.overflow import Risk, certainly_infinite, risks, wide_ranging
+from harness.judging.overflow import Risk, certainly_infinite, risks
 from harness.judging.precisions import PRECISIONS, Arithmetic, Precision, arithmetics
 from harness.judging.rounding import Errors, Table, longest_reduction, running_errors
 from harness.judging.spread import spread
@@ -99,10 +99,19 @@ class Reference:
         first, *others = (nodes[tensor].value for nodes in self.graphs.values())
         return any(not np.array_equal(first, v, equal_nan=True) for v in others)
 
-    def wide_ranging(self, convention: str) -> bool:
-        """Whether another order of operations might overflow: see `wide_ranging`."""
-        top = self.arithmetics[-1].step.largest
-        return wide_ranging(self._orders[convention], top)
+    def far(self, convention: str, tensor: str) -> Any:
+        """Elements that depend on values beyond the square root of the range.
+
+        An algorithm that multiplies in another order, or squares what the formula does
+        not, may overflow there though the formula does not.
+        """
+        arithmetic = self.arithmetics[-1]
+        half = replace(arithmetic.step, most=arithmetic.step.most // 2)
+        errors = self._errors(convention, arithmetic, None)
+        errors = replace(errors, arithmetic=replace(arithmetic, step=half))
+        known = risks(self._orders[convention], errors)
+        risk = known.get(self.graphs[convention][tensor])
+        return False if risk is None else risk.infinite | risk.undefined
 
     def bounds(
         self,

@@ -259,9 +259,12 @@ class _Asked:
     def overflowed(self) -> bool:
         """Whether what is wrong is infinite or nan, and large values may explain it."""
         truth = self.right.bounds(self.convention)[self.tensor]
-        sure = truth.infinite & ~np.isnan(self.got)
-        wrong = sure & (self.got != np.copysign(np.inf, truth.value))
-        return not wrong.any() and self.right.wide_ranging(self.convention)
+        due = np.copysign(np.inf, truth.value)
+        wrong = np.where(truth.infinite, self.got != due, ~np.isfinite(self.got))
+        wrong &= np.isfinite(truth.radius) & ~np.isnan(truth.value)
+        far = self.right.far(self.convention, self.tensor)
+        excused = far & np.where(truth.infinite, np.isnan(self.got), True)
+        return not (wrong & ~excused).any()
 
     def _radius(
         self, arithmetic: Arithmetic, *, careless: bool = False

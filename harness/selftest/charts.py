@@ -17,15 +17,18 @@ from harness.project.records import Detection, FalseAlarms, SelftestSummary
 from harness.selftest.scoring import JUDGES
 
 # Okabe and Ito's colours, told apart by any eye; the judge is black and in front.
-_COLOURS = ("black", "#0072B2", "#56B4E9", "#009E73", "#D55E00", "#CC79A7", "#E69F00")
+_COLOURS = (
+    *("black", "#0072B2", "#56B4E9", "#882255", "#999933"),  # the last two: Tol's
+    *("#009E73", "#D55E00", "#CC79A7", "#E69F00"),
+)
 _DASHES: tuple[Any, ...] = (
     *("-", "--", "-.", ":"),
-    *((0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1))),
+    *((0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (7, 2)), (0, (2, 2, 6, 2))),
 )
 _LINES: dict[str, dict[str, Any]] = {
     judge: {"color": colour, "marker": marker, "linestyle": dash}
     for judge, colour, marker, dash in zip(
-        JUDGES, _COLOURS, "osDv^<>", _DASHES, strict=True
+        JUDGES, _COLOURS, "osDv^<>PX", _DASHES, strict=True
     )
 }
 SETTINGS: Any = {"font.size": 9, "svg.hashsalt": "gradwatch", "svg.fonttype": "none"}

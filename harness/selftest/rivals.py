@@ -27,6 +27,14 @@ def _allclose(got: Any, expected: Array, dtype: str, **tolerances: Any) -> None:
     assert np.allclose(got, expected, **tolerances)
 
 
+#: jax.test_util.check_grads, by dtype, before it is multiplied by the array's size.
+_JAX = {"float64": 1e-5, "float32": 2e-3, "float16": 1e-2, "bfloat16": 1e-1}
+
+
+def _as_jax(got: Any, expected: Array, dtype: str) -> None:
+    _allclose(got, expected, dtype, rtol=_JAX[dtype], atol=_JAX[dtype])
+
+
 def _torch(name: str) -> Callable[..., None]:
     """One of PyTorch's judges; only `impls.backends` imports the framework."""
 
@@ -42,6 +50,8 @@ def _torch(name: str) -> Callable[..., None]:
 COMPARISONS: dict[str, Comparison] = {
     "numpy.allclose": _allclose,
     "allclose, atol=1e-5": partial(_allclose, atol=1e-5),
+    "KernelBench": partial(_allclose, rtol=1e-2, atol=1e-2),
+    "JAX check_grads": _as_jax,
     "OneFlow autotest": partial(_allclose, rtol=1e-4, atol=1e-5, equal_nan=True),
     "assert_close": _torch("assert_close"),
 }

@@ -66,6 +66,8 @@ REQUIREMENTS = (
     Requirement("float32", 1e-6, 1e-3, 0.85),
     Requirement("float16", 0.1, math.inf, 0.99),
     Requirement("bfloat16", 0.1, math.inf, 0.99),
+    Requirement("float16", 0.01, 0.1, 0.95),
+    Requirement("bfloat16", 0.01, 0.1, 0.95),
 )
 
 
