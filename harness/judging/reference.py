@@ -100,13 +100,16 @@ class Reference:
         return any(not np.array_equal(first, v, equal_nan=True) for v in others)
 
     def far(self, convention: str, tensor: str) -> Any:
-        """Elements that depend on values beyond the square root of the range.
+        """Elements that depend on values near the end of the range.
 
         An algorithm that multiplies in another order, or squares what the formula does
-        not, may overflow there though the formula does not.
+        not, may overflow there though the formula does not: within a sixteenth of the
+        exponents, and in float16, whose range is small, beyond its square root.
         """
         arithmetic = self.arithmetics[-1]
-        half = replace(arithmetic.step, most=arithmetic.step.most // 2)
+        most = arithmetic.step.most
+        near = most // 2 if most <= 16 else most - most // 16
+        half = replace(arithmetic.step, most=near)
         errors = self._errors(convention, arithmetic, None)
         errors = replace(errors, arithmetic=replace(arithmetic, step=half))
         known = risks(self._orders[convention], errors)
