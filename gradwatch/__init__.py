@@ -12,12 +12,12 @@ needs and is not installed is said in one line, with the extra that brings it.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 from gradwatch._extras import Missing, explained
 
 if TYPE_CHECKING:
+    from harness.check import check
     from harness.history.changepoints import Change, find_changes
     from harness.judging.verdict import Judgement, assert_agrees, judge
     from impls.contract import Case, Op
@@ -57,12 +57,12 @@ def _loaded(name: str) -> Any:
         import ruptures  # noqa: F401  # which is loaded by its first call otherwise
 
         from harness.history import changepoints as home
-    else:
-        from harness.judging import verdict as home
-    if name == "check":
+    elif name == "check":
         import torch  # noqa: F401, TID251  # absent: said before anything else is loaded
 
-        home = importlib.import_module("..check", home.__package__)
+        from harness import check as home
+    else:
+        from harness.judging import verdict as home
     return getattr(home, name)
 
 

@@ -10,7 +10,7 @@ from all the workers of pytest-xdist too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +118,7 @@ class Gradwatch:
             pytest.fail(f"{told}; up to {slower:g} is accepted", pytrace=False)
         return found
 
-    def _record(self, judgements: Iterator[Judgement] | Sequence[Judgement]) -> None:
+    def _record(self, judgements: Iterable[Judgement]) -> None:
         self._keep((_PROPERTY, [_builtin(asdict(j)) for j in judgements]))
 
 

@@ -21,7 +21,7 @@ from harness.console import options as options
 from harness.judging.precisions import PRECISIONS
 from harness.project import documents
 from harness.project.imports import START, place
-from harness.project.paths import SOURCE
+from harness.project.paths import ROOT
 from impls.catalogue import known
 
 _CHILD = """
@@ -157,7 +157,7 @@ def _asked(request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
         asked, answer = Path(folder, "request"), Path(folder, "answer")
         asked.write_text(json.dumps(request), encoding="utf-8")
         code = _CHILD.format(start=START)
-        arguments = [json.dumps(place(SOURCE)), child.__name__, str(asked), str(answer)]
+        arguments = [json.dumps(place(ROOT)), child.__name__, str(asked), str(answer)]
         process = subprocess.Popen(
             [sys.executable, "-c", code, *arguments],
             stdout=sys.stderr,  # what the caller's code prints is no result

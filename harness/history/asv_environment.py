@@ -47,7 +47,7 @@ STATE = ROOT / ".asv"
 
 #: Code that comes from the working tree, whichever commit asv measures. From an op's
 #: page, the working tree gives the sizes, and the commit gives the computation.
-INSTRUMENT = ("benchmarks", "harness", "asv.conf.json")
+INSTRUMENT = tuple(name for name in PROJECT.instrument if name != "requirements")
 
 #: In a project of others asv.conf.json names this folder, which holds our benchmarks by
 #: reference: asv discovers nothing outside the project.

@@ -157,7 +157,7 @@ def _add_entry(file: Path, python: str, wanted: Mapping[str, str]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command of `make version`."""
-    parser = argparse.ArgumentParser(prog="python -m harness.history.environments")
+    parser = argparse.ArgumentParser(prog=f"python -m {__package__}.environments")
     parser.add_argument("requirements", nargs="+", metavar="numpy==1.26.4")
     parser.add_argument("--python", default=MAIN, help="%(default)s by default")
     given = parser.parse_args(arguments)

@@ -205,7 +205,7 @@ def _taken(record: TimeRecord | None) -> tuple[Any, Any, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Add documents to the history of this checkout."""
-    parser = argparse.ArgumentParser(prog="python -m harness.history.import_times")
+    parser = argparse.ArgumentParser(prog=f"python -m {__package__}.import_times")
     parser.add_argument("documents", nargs="+", metavar="time.json")
     parser.add_argument("--commit", default="", help="if the document names no commit")
     given = parser.parse_args(arguments)

@@ -104,7 +104,7 @@ def _copy(file: Path, root: Path, inside: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Fetch or store, and print the result."""
-    parser = argparse.ArgumentParser(prog="python -m harness.nightly.results_branch")
+    parser = argparse.ArgumentParser(prog=f"python -m {__package__}.results_branch")
     parser.add_argument("what", choices=["fetch", "store"])
     given = parser.parse_args(arguments)
     try:

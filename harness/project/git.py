@@ -21,7 +21,7 @@ from harness.project.lock import Busy, alone
 from harness.project.paths import PROJECT, ROOT
 
 #: The files that a measurement depends on; changes of other files do not matter.
-CODE = (*PROJECT.code, "harness", "benchmarks", "requirements", "asv.conf.json")
+CODE = (*PROJECT.code, *PROJECT.instrument)
 
 
 _SCRATCH = "gradwatch-checkout-"  # begins names of folders that go with a process

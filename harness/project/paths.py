@@ -54,6 +54,12 @@ class Project:
         """What a commit is measured by: a step is a step of these files."""
         return (*self.measures, *self.ops, *self.backends)
 
+    @property
+    def instrument(self) -> tuple[str, ...]:
+        """What measures, and lies in the project: of an installed copy, settings."""
+        ours = ("harness", "benchmarks", "requirements")
+        return ("asv.conf.json",) if self.table else (*ours, "asv.conf.json")
+
     def files(self, op: str) -> tuple[str, ...]:
         """Git's patterns of what an op runs; "*" for all pages at once.
 
