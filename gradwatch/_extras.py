@@ -1,4 +1,4 @@
-"""Which extra of gradwatch brings a module that is not installed."""
+"""Names the extra of gradwatch that installs a missing module."""
 
 from __future__ import annotations
 

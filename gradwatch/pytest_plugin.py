@@ -3,9 +3,9 @@
     def test_silu(gradwatch):
         gradwatch.check(torch.nn.functional.silu, FastSilu.apply, shapes=[(64, 1000)])
 
-A failure prints a table and a script that shows it again. What says nothing of a
-gradient does not pass. `--gradwatch-json F` writes every judgement into one document,
-from all the workers of pytest-xdist too.
+A failure prints a table and a script that reproduces it. A vacuous comparison does not
+pass. `--gradwatch-json F` writes every judgement into one document, also from all the
+workers of pytest-xdist.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A night goes on after a failed part, tells what is new first, and can be killed."""
+"""A nightly run continues after a failed part, and reports new problems first."""
 
 import errno
 import json
@@ -106,13 +106,13 @@ def report_of(*problems, previous=(), **more):
         (broken(OSError(errno.ENOSPC, "No space left on device")), "broken", 1),
     ],
 )
-def test_whatever_a_part_does_the_next_one_is_done(night, first, state, code):
+def test_after_any_end_of_a_part_the_next_one_runs(night, first, state, code):
     done = runner.run(night, {"first": first, "second": told()})
     assert [(d.name, d.state) for d in done] == [("first", state), ("second", "passed")]
     assert runner.report(done, []).exit_code == code
 
 
-def test_what_a_broken_part_said_is_told(night):
+def test_the_message_of_a_broken_part_is_reported(night):
     (done,) = runner.run(night, {"first": broken(ValueError("no such thing"))})
     (problem,) = done.problems
     assert done.told == problem.told == "ValueError: no such thing"
@@ -126,7 +126,7 @@ def test_the_first_line_names_op_backend_and_tensor():
     assert first == "**New: softmax on numpy_manual: dx disagree** and 1 more"
 
 
-def test_what_is_new_comes_before_what_was_known_and_what_has_gone_is_told():
+def test_new_problems_come_before_known_and_gone_ones():
     gone = Problem("fuzz", "sum", "torch_custom", "da crash", "")
     text = markdown(report_of(WRONG, SLOW, previous=[WRONG, gone]))
     assert text.startswith("**New: dot on torch_custom")
@@ -134,21 +134,21 @@ def test_what_is_new_comes_before_what_was_known_and_what_has_gone_is_told():
     assert "da crash" in text[text.index("**Gone") :]
 
 
-def test_what_was_known_is_not_called_new_though_its_figures_differ():
+def test_a_known_problem_with_other_figures_is_not_new():
     again = Problem(*WRONG.key, "3.2 radii")
     report = report_of(again, previous=[WRONG])
     assert (report.new, report.known, report.exit_code) == ([], [again], 1)
     assert markdown(report).startswith("**Still: softmax")
 
 
-def test_a_quiet_night_says_how_much_was_looked_at():
+def test_a_run_without_problems_says_how_much_it_examined():
     report = runner.report(
         [DoneRecord("agree", "passed", "48,456 tensors judged", 1.0)], []
     )
     assert markdown(report).startswith("**All as expected**: 48,456 tensors judged")
 
 
-def test_many_problems_are_no_wall_of_text():
+def test_a_long_list_of_problems_is_shortened():
     problems = [
         Problem("agree", f"op{i}", "numpy_manual", "dx disagree", "long " * 1000)
         for i in range(500)
@@ -251,7 +251,7 @@ def test_each_op_and_backend_is_a_case_and_each_part_one_of_another_suite():
     assert not [c for c in found.values() if c.find("failure") is not None]
 
 
-def test_what_disagrees_and_what_is_slower_fail_their_cases():
+def test_disagreements_and_slowdowns_fail_their_cases():
     slow = Problem("watch", "dot", "numpy_graph", "time_backward step", "+20 %")
     found = cases(report_of(slow), agreement("disagree"))
     failed = {name for (_, name), c in found.items() if c.find("failure") is not None}
@@ -259,7 +259,7 @@ def test_what_disagrees_and_what_is_slower_fail_their_cases():
 
 
 @pytest.mark.parametrize("state", get_args(PartState))
-def test_a_part_that_could_not_be_done_is_no_passed_case(state):
+def test_a_part_that_could_not_run_is_not_a_passed_case(state):
     report = runner.report([DoneRecord("fuzz", state, "why\x00\x1b[0m", 0.00001)], [])
     case = cases(report, None)["gradwatch.nightly", "fuzz"]
     outcomes = {"passed": None, "failed": "failure", "broken": "error"}
@@ -354,7 +354,7 @@ def test_pieces_of_an_unfinished_run_are_kept(tmp_path, run):
 
 
 @pytest.mark.parametrize("how", ["finished", "another state", "fresh", "no journal"])
-def test_otherwise_a_run_begins_anew(tmp_path, how):
+def test_any_other_run_starts_from_the_beginning(tmp_path, how):
     journal = Journal(tmp_path, {"files": "abc"})
     journal.once("one", lambda: {"n": 1}, NUMBERS)
     if how == "finished":
@@ -443,7 +443,7 @@ def test_killed_at_five_random_moments_it_ends_with_the_same_records(tmp_path):
     assert len(made) <= len(names) + kills
 
 
-def test_a_killed_night_is_taken_up_by_the_same_call(tmp_path):
+def test_a_killed_run_is_continued_by_the_same_call(tmp_path):
     narrow = ("--op", "add", "--op", "dot", "--backend", "numpy_manual")
     call = [sys.executable, "-m", "harness", "nightly", *narrow]
     call += ["--part", "agree", "--part", "selftest", "--output", str(tmp_path)]
@@ -473,7 +473,7 @@ def files(tmp_path):
     return lambda: sorted((tmp_path / "m").glob("*.json"))
 
 
-def test_what_is_left_damaged_is_put_back_and_what_is_new_is_kept(tmp_path, file):
+def test_damaged_files_are_restored_and_new_ones_are_kept(tmp_path, file):
     with guarded(files(tmp_path), tmp_path / "safe"):
         file.write_text('{"n": 2, "m')
         (tmp_path / "m" / "new.json").write_text('{"n": 3}')
@@ -500,13 +500,13 @@ def test_a_file_that_was_damaged_before_is_left_for_its_owner(tmp_path, file):
 # The parts ------------------------------------------------------------------------
 
 
-def test_where_files_are_changed_nothing_goes_into_the_history(night):
+def test_with_changed_files_nothing_goes_into_the_history(night):
     (night.root / "impls" / "ops" / "square.py").write_text("changed")
     result = parts.times(night)
     assert "1 files differ from the commit (impls/ops/square.py)" in result.skipped
 
 
-def test_a_results_folder_that_cannot_be_written_is_told(night, monkeypatch):
+def test_a_results_folder_that_cannot_be_written_is_reported(night, monkeypatch):
     """Not by permissions: root may write anywhere."""
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     (done,) = runner.run(night, {"time": parts.times})
@@ -540,7 +540,7 @@ def test_a_command_that_is_not_there_is_skipped_with_the_reason(night):
     assert parts._command(night, "dream", []).skipped == "there is no `gradwatch dream`"
 
 
-def test_a_command_that_fails_is_told_by_its_last_line(night):
+def test_a_failed_command_is_reported_with_its_last_line(night):
     night = Night(**{**vars(night), "root": ROOT})
     result = parts._command(night, "list", ["nothing"])
     (problem,) = result.problems
@@ -651,7 +651,7 @@ def test_a_finding_is_new_where_none_of_that_op_and_backend_is_recorded(
     assert result.line == f"9 trials, {new} of 1 findings are new"
 
 
-def test_a_quiet_night_is_exit_0_and_the_next_begins_anew(project):
+def test_a_run_without_problems_is_exit_0_and_the_next_starts_again(project):
     root = project(noisy(40))
     for _ in range(2):
         done = gradwatch(root, *NIGHT, "--part", "agree", "--part", "watch")
