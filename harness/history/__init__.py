@@ -7,4 +7,7 @@
 - environments: adds an environment with other versions
 - import_times: adds times that were measured on a machine without asv
 - changepoints: `find_changes`: steps and slow drift in a series
+- noise: drops stray values of a series and estimates its noise
+- steps: cuts a series into levels
+- drift: recognises a ramp that fits better than steps
 """

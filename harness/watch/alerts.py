@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from harness.history.asv_results import Entry, Series
-from harness.history.changepoints import LASTING, Change, find_changes
+from harness.history.changepoints import Change, find_changes
+from harness.history.noise import LASTING
 from harness.project import git
 from harness.project.documents import Unreadable
 from harness.project.paths import ROOT

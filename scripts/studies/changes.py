@@ -51,7 +51,7 @@ from scripts.studies.planted_series import (
 T = TypeVar("T")
 Setting = tuple[str, Detector, bool]  # the last: only upward steps count
 
-TUNING_SEED = 2  # the constants of harness/history/changepoints.py come from this split
+TUNING_SEED = 2  # the constants of `find_changes` come from this split
 NULL_ALARMED = 0.05  # "tuned": at most this share of stable series alarms
 OURS, COMPARED = "**find_changes**", "find_changes, each compared live"
 MOST_FALSE = {OURS: 3.0, COMPARED: 0.5}  # per 1000 nights

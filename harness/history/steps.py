@@ -1,0 +1,218 @@
+"""Cuts a series into levels.
+
+Candidates are the local maxima of the differences between neighbouring windows, for
+several lengths. The weakest one is removed until every cut has at least `CUT` standard
+errors; first with clipped means, then, at a refined position and on the original
+values, with medians. In a short series, the large steps that a kernel test finds are
+added.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from harness.history.noise import (
+    FEW,
+    LASTING,
+    Cut,
+    Trace,
+    Values,
+    contrast,
+    variances_of,
+)
+
+# Which cuts count. Thresholds are in standard errors of the jump.
+CUT = 3.0  # with SCARCE, 3 % of the stable tuning series of 60 to 300 runs alarm
+SMALLEST = 0.011  # relative change, times the caution; smaller ones are ignored
+ENDING = 4  # at the ends of the series, where it cannot be seen to go back
+
+# The noise is estimated again without the clearest steps.
+PLAIN = 1.2  # for a step that is left out when the noise is estimated
+PLAINEST = 80  # runs for each such step; two are always allowed
+FITTED = 3.0  # runs that each such step costs in the estimate of the noise
+
+# The kernel test for short series.
+LARGE = 0.04  # relative change from which the kernel test searches
+ALIKE = 3  # runs on each side of a step that it finds
+
+# Candidates: windows in runs, each about 1.5 times the last.
+SCAN = (2, 3, 4, 6, 9, 13, 20, 30, 45)
+FAINT = 2.5  # standard errors of a candidate; low, since most are removed later
+SHIFT = 6  # runs by which a cut can move from a peak to its position
+
+ChangeKind = Literal["step", "drift"]
+
+
+@dataclass(frozen=True)
+class Jump:
+    """A change on the working scale; `place` is an index into the present values."""
+
+    place: int
+    before: float
+    after: float
+    error: float  # standard error of after - before
+    kind: ChangeKind
+    suspected: bool
+    weak: bool = False  # found by the kernel test alone
+
+
+def prepared(trace: Trace) -> Trace:
+    """The same series, with the noise estimated without its clearest steps.
+
+    Only a few steps are left out, because wander would be cut into steps as well.
+    """
+    count = len(trace.values)
+    most = max(2, count // PLAINEST)
+    cuts = _pruned([0, *_candidates(trace), count], trace, enough=PLAIN, most=most)
+    pieces = np.split(np.diff(trace.sums), cuts[1:-1])
+    flat = np.concatenate([piece - piece.mean() for piece in pieces])
+    variances, reach = variances_of(np.concatenate([[0.0], np.cumsum(flat)]))
+    left = max(1 - FITTED * (len(cuts) - 2) / count, 0.5)
+    return replace(trace, variances=variances / left, reach=reach)
+
+
+def cuts_of(trace: Trace) -> list[int]:
+    """Find the cuts of a series; its two ends are included."""
+    count = len(trace.values)
+    cuts = _pruned([0, *_candidates(trace), count], trace)
+    placed = {_placed(cut, trace) for cut in neighbours(cuts)} - {0}
+    cuts = _pruned([0, *sorted(placed), count], trace, strength=_median_strength)
+    return _with_kernel(cuts, trace) if 2 * ALIKE <= count < FEW else cuts
+
+
+def _with_kernel(cuts: list[int], trace: Trace) -> list[int]:
+    """Add the large steps that a kernel test finds away from known ones.
+
+    A few runs give a poor estimate of the scatter of their means, but a kernel test can
+    still tell that two stretches differ. Source: Arlot, Celisse and Harchaoui, A kernel
+    multiple change-point algorithm via model selection, JMLR 20 (2019), by ruptures.
+    """
+    import ruptures  # takes half a second
+
+    test = ruptures.KernelCPD(kernel="rbf", min_size=ALIKE).fit(trace.values[:, None])
+    places = test.predict(pen=math.log(len(trace.values)))[:-1]
+    known = cuts[1:-1]
+    new = {at for at in places if all(abs(at - cut) > SHIFT for cut in known)}
+    merged = sorted({*cuts, *new})
+
+    def large(i: int) -> bool:
+        before, after = trace.levels(_cut(merged, i))
+        return abs(after - before) >= LARGE
+
+    return [cut for i, cut in enumerate(merged) if cut not in new or large(i)]
+
+
+def _cut(cuts: list[int], i: int) -> Cut:
+    return cuts[i - 1], cuts[i], cuts[i + 1]
+
+
+def neighbours(cuts: list[int]) -> list[Cut]:
+    """Each inner cut with the one before it and the one after it."""
+    return [_cut(cuts, i) for i in range(1, len(cuts) - 1)]
+
+
+def _candidates(trace: Trace) -> list[int]:
+    """Positions at which some contrast is a local maximum and not negligible."""
+    count = len(trace.values)
+    strongest = np.zeros(count + 1)
+    for width in SCAN:
+        if 2 * width > count:
+            break
+        error = math.sqrt(2 * trace.variances[min(width, trace.reach)])
+        strength = np.abs(contrast(trace.sums, width)) / error
+        peak = (strength >= _highest_around(strength, width)) & (strength > FAINT)
+        inside = strongest[width : width + len(strength)]
+        inside[peak] = np.maximum(inside[peak], strength[peak])
+    peak = (strongest > 0) & (strongest >= _highest_around(strongest, 1))
+    places: list[int] = np.flatnonzero(peak).tolist()
+    return [place for place in places if 2 <= place <= count - 2]
+
+
+def _highest_around(values: Values, radius: int) -> Values:
+    """The maximum over `radius` neighbours on each side."""
+    padded = np.pad(values, radius, constant_values=-1.0)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * radius + 1)
+    highest: Values = windows.max(axis=1)
+    return highest
+
+
+def _mean_strength(cut: Cut, trace: Trace) -> float:
+    """The jump of the clipped means at a cut, in standard errors."""
+    start, place, end = cut
+    left, right = min(place - start, trace.reach), min(end - place, trace.reach)
+    sums = trace.sums
+    after = (sums[place + right] - sums[place]) / right
+    before = (sums[place] - sums[place - left]) / left
+    return _strength(float(after - before), cut, trace)
+
+
+def _median_strength(cut: Cut, trace: Trace) -> float:
+    """The jump of the medians of the original values at a cut, in standard errors."""
+    before, after = trace.levels(cut)
+    return _strength(after - before, cut, trace)
+
+
+def _pruned(
+    cuts: list[int],
+    trace: Trace,
+    *,
+    strength: Callable[[Cut, Trace], float] = _mean_strength,
+    enough: float = CUT,
+    most: float = math.inf,
+) -> list[int]:
+    """Remove the weakest cut and evaluate its neighbours again, until all hold."""
+    strengths = [strength(cut, trace) for cut in neighbours(cuts)]
+    enough *= trace.caution * trace.crowd
+    while strengths:
+        weakest = min(range(len(strengths)), key=strengths.__getitem__)
+        if len(strengths) <= most and strengths[weakest] >= enough:
+            break
+        del cuts[weakest + 1], strengths[weakest]
+        for i in range(max(weakest - 1, 0), min(weakest + 1, len(strengths))):
+            strengths[i] = strength(_cut(cuts, i + 1), trace)
+    return cuts
+
+
+def _strength(jump: float, cut: Cut, trace: Trace) -> float:
+    """The size of a jump in standard errors; halved if a level did not last."""
+    start, place, end = cut
+    if abs(jump) < SMALLEST * trace.caution:
+        return 0.0
+    lasted = place - start >= (LASTING if start else ENDING) and (
+        end - place >= (LASTING if end < len(trace.values) else ENDING)
+    )
+    strength = abs(jump) / trace.error(place - start, end - place)
+    return strength if lasted else strength / 2
+
+
+def _placed(cut: Cut, trace: Trace) -> int:
+    """Move a cut by up to `SHIFT` runs to the exact position of the step.
+
+    Each run votes for the level that it is nearer to, with a weight of at most one, so
+    that an outlier next to the step does not move it.
+    """
+    start, place, end = cut
+    first, last = max(start + 2, place - SHIFT), min(end - 2, place + SHIFT)
+    if last <= first:
+        return place
+    before, after = trace.levels(cut)
+    half = (after - before) / 2
+    if half == 0:
+        return place
+    sides = np.clip((trace.values[first:last] - before - half) / half, -1, 1)
+    return first + int(np.argmin(np.concatenate([[0.0], np.cumsum(sides)])))
+
+
+def step(cut: Cut, trace: Trace) -> Jump:
+    """The step at a cut, with its error and how far it can be trusted."""
+    start, place, end = cut
+    before, after = trace.levels(cut)
+    error = trace.error(place - start, end - place)
+    recent = len(trace.values) - place < LASTING
+    weak = _median_strength(cut, trace) < CUT * trace.caution
+    return Jump(int(trace.kept[place]), before, after, error, "step", recent, weak)
