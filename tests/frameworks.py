@@ -19,7 +19,7 @@ def observed(framework: str) -> dict[str, Any]:
     """What tests/behaviours.py saw of a framework; skips where it is not installed."""
     found = interpreter_of(framework)
     if found.why_missing:
-        pytest.skip(f"{found.why_missing}; to mend it: {found.mend}")
+        pytest.skip(f"{found.why_missing}; to fix it: {found.mend}")
     done = subprocess.run(
         [found.python, "-m", "tests.behaviours", framework],
         cwd=ROOT,

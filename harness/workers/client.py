@@ -1,7 +1,7 @@
-"""The client of one worker: it asks one thing at a time and waits for the answer.
+"""The client of one worker: it sends one request at a time and waits for the answer.
 
-Timing, comparisons, the history and the doctor use it. harness/workers/pool.py has many
-tasks under way to many workers instead; both speak to the same `Worker`.
+Timing, comparisons, the history and the doctor use it. harness/workers/pool.py sends
+many tasks to many workers instead; both use the same `Worker`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ PATIENCE = 120.0  # seconds for one answer: preparing the largest size takes a f
 
 
 class Absent(Died):
-    """A framework or a device that is not here."""
+    """A framework or a device is missing here."""
 
 
 class Line:
-    """A worker that is asked one thing at a time; its start is not waited for.
+    """A worker that gets one request at a time; the constructor does not wait.
 
     Raises:
         Died: It cannot be started.
-        Absent: Its interpreter is not here.
+        Absent: Its interpreter is missing.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Line:
         huge_pages: bool = False,
     ) -> None:
         if interpreter.why_missing:
-            raise Absent(f"{interpreter.why_missing}; to mend it: {interpreter.mend}")
+            raise Absent(f"{interpreter.why_missing}; to fix it: {interpreter.mend}")
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._worker = Worker(
             interpreter,
@@ -53,16 +53,16 @@ class Line:
 
     @cached_property
     def introduction(self) -> Mapping[str, Any]:
-        """What it says of itself when it has started; see `harness.endpoint.probe`.
+        """The worker's report after its start; see `harness.endpoint.probe`.
 
         Raises:
-            Died: It ended meanwhile.
+            Died: It ended before that.
         """
         return self._answer(STARTING, " while starting")
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """The same of a worker that is of use.
+        """The same report, of a worker that can run something.
 
         Raises:
             Absent: None of its framework's backends can be imported.
@@ -73,22 +73,22 @@ class Line:
         return self.introduction
 
     def reply(self, request: str, **payload: Any) -> Mapping[str, Any]:
-        """Its answer to a request, of whatever kind; a "budget" in it is waited for.
+        """The answer to a request, of any kind; the timeout includes a "budget" in it.
 
         Raises:
-            Died: The request was its end, or took too long.
-            Absent: Its framework is not here.
+            Died: The worker died, or took too long.
+            Absent: Its framework is missing.
         """
         self.facts  # noqa: B018  # its first answer, which is to none of these
         self._worker.send(request, payload)
         return self._answer(PATIENCE + payload.get("budget", 0.0))
 
     def ask(self, request: str, **payload: Any) -> Mapping[str, Any]:
-        """The same, where an error there is an error here.
+        """The answer to a request; an error in the worker is raised here.
 
         Raises:
             Died: As above, or the answer is an error.
-            Absent: As above, or the device is not here.
+            Absent: As above, or the device is missing.
         """
         reply = self.reply(request, **payload)
         if reply["kind"] != "result":
@@ -114,9 +114,9 @@ class Line:
 def probe(
     interpreters: Iterable[Interpreter], *, threads: int = 1
 ) -> dict[str, Mapping[str, Any]]:
-    """What interpreters say of themselves, by framework; see `harness.endpoint.probe`.
+    """The reports of interpreters, by framework; see `harness.endpoint.probe`.
 
-    All start at the same time. One that dies has "error" for its "kind".
+    All start at the same time. The "kind" of one that dies is "error".
     """
     with contextlib.ExitStack() as stack:
         started = {one.framework: _started(one, threads, stack) for one in interpreters}

@@ -1,4 +1,4 @@
-"""A process that measures or computes ends with the one that started it."""
+"""Lets a process end together with the process that started it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def die_with_parent() -> None:
-    """Have Linux kill this process when the thread that started it ends, even killed.
+    """Let Linux kill this process when the thread that started it ends in any way.
 
-    Otherwise it would go on beside the next run, and disturb what that measures.
-    Elsewhere it does nothing.
+    Otherwise it would continue and disturb the measurements of the next run. On other
+    systems this does nothing.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -184,7 +184,7 @@ class Fleet:
         found = self._interpreters[framework]
         waiting = self._waiting[framework]
         while found.why_missing and waiting:
-            message = f"{found.why_missing}; to mend it: {found.mend}"
+            message = f"{found.why_missing}; to fix it: {found.mend}"
             yield Outcome(waiting.popleft(), "missing", message=message)
 
     # --- workers ------------------------------------------------------------------

@@ -3,9 +3,9 @@
 Calling a function of this package only *builds* a graph: a `Node` remembers its
 `Primitive` and its input nodes. `forward` walks the graph in topological order
 (post-order depth-first search from the outputs) and fills in the values; `gradient`
-walks it in reverse and *adds* what reaches a node by several paths. A rule returns
-nodes, not numbers, so a gradient is a node of the same graph: it can be evaluated,
-inspected, and given a running error, like any other.
+walks it in reverse and *adds* the contributions of several paths to a node. A rule
+returns nodes, not numbers, so a gradient is a node of the same graph: it can be
+evaluated, inspected, and given a running error, like any other.
 
     x, w = variable(np.ones(3)), variable(np.arange(3.0))
     y = sum(exp(x) * w)
@@ -15,12 +15,12 @@ inspected, and given a running error, like any other.
 The package is itself the `xp` that an op's formula is called with: names and arguments
 are those of the array API standard (2024.12), plus `sigmoid`, `exp2`, `erf`, `erfc`,
 `rsqrt`, `logsumexp`, `einsum`, `pad`, `sliding_windows`, `gather`, `scatter_add` and
-`stop_gradient`. Functions are methods, too: x.sum(axis=0). What is lacking raises
-AttributeError with the nearest name, or with how to write it.
+`stop_gradient`. Functions are methods, too: x.sum(axis=0). A missing name raises
+AttributeError with the nearest name, or with another way to write it.
 
-One idea a file: engine.py (nodes and sweeps), moves.py and indexing.py (where elements
-go), choices.py (comparisons, where), elementwise.py and special.py, selection.py
-(maxima), arithmetic.py, reductions.py, products.py, creation.py (constants).
+Files: engine.py (nodes and sweeps), moves.py and indexing.py (moving elements),
+choices.py (comparisons, where), elementwise.py and special.py, selection.py (maxima),
+arithmetic.py, reductions.py, products.py, creation.py (constants).
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Addition to division, what is made of them, and powers."""
+"""Addition, subtraction, multiplication, division, and powers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from impls.graph.selection import abs, maximum
 
 
 def _subtract_rule(dy: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
-    """The minus after the sum over copies, which leaves fewer elements to turn."""
+    """Negate after the sum over copies, when there are fewer elements."""
     return fit(dy, y.shape, a.shape), -fit(dy, y.shape, b.shape)
 
 
@@ -36,8 +36,9 @@ def _divide_rule(dy: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
 
 @broadcasting
 def _pow_rule(dy: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
-    """At exponents of 0 the power is constant; 0 to a power stays 0 as that moves."""
-    # Of a number, 1 less is a number: no rounding, after which (-2)**2 would be nan.
+    """With exponent 0 the power is constant; 0 to any power stays 0."""
+    # For a constant exponent, compute b - 1 exactly: if it were rounded, (-2)**2 would
+    # be nan.
     less = variable(b.value - 1) if b.attributes == NUMBER else b - 1.0
     slope = where(equal(b, 0.0), 0.0, b * _pow(a, less))
     flat = logical_and(equal(a, 0.0), greater_equal(b, 0.0))
@@ -118,7 +119,7 @@ def hypot(a: Any, b: Any) -> Node:
 
 @public
 def floor_divide(a: Any, b: Any) -> Node:
-    """The whole number below a / b."""
+    """The largest whole number that is not above a / b."""
     return floor(divide(a, b))
 
 

@@ -1,7 +1,7 @@
 """Comparisons, logic, and `where`.
 
-A comparison is a node like any other, and has no gradient. Rounding may turn it around:
-what that costs stands in harness/judging/rounding_choices.py.
+A comparison is a node like any other, without a gradient. Rounding may change its
+result; harness/judging/rounding_choices.py computes what that costs.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def greater_equal(a: Any, b: Any) -> Node:
 
 
 def condition(value: Any) -> Node:
-    """A node of truth values: what is not 0."""
+    """A node of booleans: whether elements are not 0."""
     if not isinstance(value, Node):
         return variable(np.asarray(value, bool))
     return value if value.dtype == bool else not_equal(value, 0)
@@ -110,7 +110,7 @@ def logical_xor(a: Any, b: Any) -> Node:
 
 @public
 def logical_not(a: Any) -> Node:
-    """The other truth value."""
+    """The opposite of a boolean."""
     return _logical(condition(a), variable(np.asarray(True)), how="xor")
 
 

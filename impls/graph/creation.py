@@ -1,4 +1,4 @@
-"""Constants: plain arrays, which take the precision of the nodes that they meet."""
+"""Constants: plain arrays, which take the precision of the nodes they are used with."""
 
 from __future__ import annotations
 

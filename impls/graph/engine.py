@@ -21,7 +21,7 @@ FLOATING = "fO"  # kinds of dtype: floating, and objects (numbers of an exact li
 
 @dataclass(frozen=True)
 class Primitive:
-    """A function of arrays, and the VJP rule that says its gradient in nodes.
+    """A function of arrays, and the VJP rule that returns its gradient as nodes.
 
     `gradient(dy, y, *inputs, **attributes)` returns one node (or None where no
     gradient flows) for each input; `dy` is the cotangent of the output node `y`.
@@ -63,7 +63,7 @@ def _reflected(name: str) -> Callable[..., Node]:
 
 
 class Node:
-    """A value that is known, or that a primitive will compute from its inputs.
+    """A known value, or one that a primitive will compute from its inputs.
 
     Attributes:
         dtype: Of the value, known before the value is.
@@ -103,7 +103,7 @@ class Node:
 
     @property
     def value(self) -> Array:
-        """The node's array; runs what is missing of the forward sweep."""
+        """The node's array; runs the missing part of the forward sweep."""
         if self._value is None:
             forward([self])
         assert self._value is not None
@@ -214,7 +214,7 @@ def topological_order(
 
 def forward(outputs: Iterable[Node]) -> None:
     """Fill in the values of the outputs and of all that they need."""
-    with np.errstate(all="ignore"):  # inf and nan are results here, not accidents
+    with np.errstate(all="ignore"):  # inf and nan are valid results here
         for node in topological_order(outputs, stop=lambda n: n._value is not None):
             assert node.primitive is not None
             arrays = (source.value for source in node.inputs)
@@ -339,8 +339,8 @@ def _common_dtype(
     if not dtypes:  # numbers alone
         return np.result_type(np.float64, *numbers)
     raise TypeError(
-        "integers meet floating numbers, and nothing says in which precision: write "
-        "xp.astype(integers, x.dtype), x being a floating input"
+        "integers are mixed with floating numbers of unknown precision: write "
+        "xp.astype(integers, x.dtype), where x is a floating input"
     )
 
 

@@ -1,4 +1,4 @@
-"""What to write for a name that the engine lacks."""
+"""Suggests what to write for a name that the engine does not have."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ WRITTEN_AS = {
 
 
 def miss(name: str, names: Iterable[str]) -> NoReturn:
-    """Say that the engine lacks a name, and how to write what is meant by it.
+    """Raise an error that says how to write a name that the engine does not have.
 
     `names` are those that it has.
 

@@ -1,6 +1,6 @@
-"""Moves that are told by a table of flat positions: indexing, joining, windows.
+"""Moves that a table of flat positions describes: indexing, joining, windows.
 
-Each function lets NumPy move the numbers 0, 1, 2, ... and gathers what is found there.
+Each function lets NumPy move the numbers 0, 1, 2, ... and gathers by the result.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def flip(x: Any, axis: Any = None) -> Node:
 
 @public
 def roll(x: Any, shift: Any, axis: Any = None) -> Node:
-    """Elements moved along axes; what leaves at the end enters at the start."""
+    """Elements moved along axes; those at the end move to the start."""
     (x,) = as_nodes((x,))
     return gather(x, index=np.roll(_numbered(x.shape), shift, axis))
 
@@ -133,7 +133,7 @@ def repeat(x: Any, repeats: Any, *, axis: int | None = None) -> Node:
 
 @public
 def tile(x: Any, repetitions: Any) -> Node:
-    """The whole several times, side by side."""
+    """The whole array several times, side by side."""
     (x,) = as_nodes((x,))
     return gather(x, index=np.tile(_numbered(x.shape), repetitions))
 
@@ -234,7 +234,7 @@ def sliding_windows(
     dilation: Any = 1,
     value: Any = 0.0,
 ) -> Node:
-    """The windows that a convolution or a pooling sees.
+    """The windows of a convolution or a pooling.
 
     Args:
         x: Shape (..., *lengths): windows slide along as many last axes as `size` has.

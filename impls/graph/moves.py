@@ -1,7 +1,7 @@
 """Primitives that move elements, and the sums that are their transposes.
 
-`gather` and `scatter_add` carry all that reshape, permute_dims and broadcast_to do not
-(impls/graph/indexing.py): any move is a table of flat positions.
+`gather` and `scatter_add` do every move that reshape, permute_dims and broadcast_to do
+not (impls/graph/indexing.py): a table of flat positions describes the move.
 """
 
 from __future__ import annotations

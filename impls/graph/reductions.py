@@ -1,4 +1,4 @@
-"""Sums, means, products and their kin along axes."""
+"""Sums, means, products and similar reductions along axes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def mean(x: Any, axis: Any = None, *, keepdims: bool = False) -> Node:
 
 
 def count(x: Node, axis: Any) -> int:
-    """How many elements a reduction takes together."""
+    """The number of elements that a reduction combines."""
     return math.prod(x.shape[i] for i in axes_of(axis, x.ndim))
 
 
@@ -65,7 +65,7 @@ def count(x: Node, axis: Any) -> int:
 def var(
     x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False
 ) -> Node:
-    """Mean square distance from the mean; `correction` is taken off the divisor."""
+    """Mean square distance from the mean; `correction` reduces the divisor."""
     (x,) = as_nodes((x,), floating=True)
     centred = x - mean(x, axis, keepdims=True)
     squares = sum(centred * centred, axis, keepdims=keepdims)
@@ -85,7 +85,7 @@ def std(
 def prod(x: Any, axis: Any = None, *, keepdims: bool = False) -> Node:
     """Product over an axis, several, or all.
 
-    By halves, so that its gradient divides by nothing and is right at zeros.
+    It multiplies halves, so that its gradient needs no division and is right at zeros.
     """
     (x,) = as_nodes((x,))
     y, left, kept = together(x, axis)
@@ -139,7 +139,7 @@ def _along(x: Any, axis: int | None) -> tuple[Node, int]:
 
 @public
 def logsumexp(x: Any, axis: Any = None, *, keepdims: bool = False) -> Node:
-    """log(sum(exp(x))), the largest element being taken out first."""
+    """log(sum(exp(x))), computed relative to the largest element."""
     (x,) = as_nodes((x,), floating=True)
     largest = stop_gradient(selection.max(x, axis, keepdims=True))
     shift = where(isfinite(largest), largest, 0.0)

@@ -1,4 +1,4 @@
-"""Maxima, minima, signs: the gradient at a tie is a set; `ties` names a member of it.
+"""Maxima, minima, signs: the gradient at a tie is a set; `ties` selects a member.
 
 Minima are maxima of the negative: one set of rules, and negation is exact.
 """
@@ -51,7 +51,7 @@ def spread(dy: Node, x: Node, axis: Any, keepdims: bool) -> Node:
 
 
 def _largest(x: Array, axis: int, keepdims: bool) -> Array:
-    """Of no elements: -inf, so that softmax of an empty row is empty."""
+    """The largest element; -inf if there is none, for the softmax of an empty row."""
     if x.shape[axis]:
         return np.asarray(np.max(x, axis=axis, keepdims=keepdims))
     shape = [n for i, n in enumerate(x.shape) if keepdims or i != axis]

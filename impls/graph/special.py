@@ -44,7 +44,7 @@ def _wide(x: Array) -> Array:
 
 
 def _gauss(x: Array) -> Array:
-    """exp(-x^2), the square being split: its rounding would grow with x^2."""
+    """exp(-x^2) with a split square, because the rounding error would grow with x^2."""
     head = x.astype(np.float32).astype(x.dtype)  # 24 bits: its square is exact
     small = np.where(np.isfinite(head), (x - head) * (x + head), 0)
     return np.asarray(np.exp(-head * head) * np.exp(-small))

@@ -326,14 +326,14 @@ def test_a_framework_that_cannot_be_imported_is_missing(
     missing = [o for o in outcomes if o.kind == "missing"]
     assert [o.kind for o in outcomes].count("result") == 3
     assert {o.task.backend for o in missing} == {"torch_custom"}
-    assert all(why in o.message and "to mend it" in o.message for o in missing)
+    assert all(why in o.message and "to fix it" in o.message for o in missing)
 
 
 def test_a_missing_interpreter_is_told_at_once(tmp_path, monkeypatch):
     monkeypatch.setenv(variable("oneflow"), "/nowhere/python")
     (outcome,) = sweep([task(page(tmp_path), "oneflow_custom")])
     assert outcome.kind == "missing"
-    assert "/nowhere/python, which is not there; to mend it" in outcome.message
+    assert "/nowhere/python, which is not there; to fix it" in outcome.message
 
 
 def test_oneflow_that_aborts_on_a_legal_input_costs_one_verdict():
