@@ -175,7 +175,7 @@ class Sizes:
         tried = [shapes.smaller(specs, pinned)] if free else []
         if specs[0].shape:
             tried += [shapes.rows_varied(specs, n) for n in shapes.SMALL[1:2]]
-            self.ways += [shapes.rows_varied(specs, n) for n in TAILS[-1:]]
+            self.ways = self.ways or [shapes.rows_varied(specs, TAILS[-1])]
         self.small = next((s for s in tried if admits(s)), None)
 
     def of(self, regime: str, small: Specs) -> list[Specs]:
