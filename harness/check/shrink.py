@@ -71,21 +71,22 @@ def _shorter(trial: Trial) -> Iterator[Trial]:
     leaves = [v for v in tree_leaves(trial.args) if isinstance(v, Tensor)]
     lengths = sorted({n for t in leaves for n in t.shape if n > 1}, reverse=True)
     for length in lengths:
-        for shorter in {1: 0, length // 2: 0, length // 2 + 1: 0, length - 1: 0}:
-            if shorter >= length:
-                continue
-            cut = tree_map(lambda v, n=length, m=shorter: _cut(v, n, m), trial.args)
-            yield replace(trial, args=cut)
+        for shorter in dict.fromkeys((1, length // 2, length // 2 + 1, length - 1)):
+            for start in (0, length - shorter):  # what fails may lie at either end
+                if 0 < shorter < length:
+                    kept = (length, start, shorter)
+                    cut = tree_map(lambda v, k=kept: _cut(v, *k), trial.args)
+                    yield replace(trial, args=cut)
 
 
-def _cut(value: Any, length: int, shorter: int) -> Any:
+def _cut(value: Any, length: int, start: int, shorter: int) -> Any:
     if not isinstance(value, Tensor):
         return value
     marked = value.requires_grad
     value = value.detach()
     for axis, n in enumerate(value.shape):
         if n == length:
-            value = value.narrow(axis, 0, shorter)
+            value = value.narrow(axis, start, shorter)
     return value.clone().requires_grad_(marked)
 
 

@@ -2,9 +2,9 @@
 
     python scripts/studies/check_cost.py
 
-Processor seconds of one call, the median of three after a first one. gradcheck takes float64 at
-the same shapes, and compares one random projection of the gradient with differences of
-the forward. `check` runs 25 trials in float32 and judges every element.
+Processor seconds of one call: the first, and the median of three more. gradcheck takes
+float64 at the same shapes, and compares one random projection of the gradient with
+differences of the forward. `check` runs its trials in float32 and judges every element.
 """
 
 import statistics

@@ -1,0 +1,131 @@
+"""The report: worst first, nothing passes in silence."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from harness.check import Report, Row, check
+from harness.check.child import checked
+from harness.check.shapes import Spec, parsed, smaller, tails
+from harness.judging.verdict import Judgement
+from harness.project.documents import dumps
+
+NUMBERS = {"ratio": 3.0, "limit": 16.0, "got": 1.0, "expected": 2.0, "radius": 0.1}
+
+
+def row(tensor, verdict, *, silent=False, ratio=3.0, trial="normal 3x4"):
+    numbers = {**NUMBERS, "ratio": ratio}
+    judgement = Judgement(tensor, verdict, **numbers, message=f"{tensor}: {verdict}")
+    return Row(trial, "float32", judgement, silent=silent)
+
+
+def report(*rows):
+    return Report("reference", "candidate", "cpu", rows)
+
+
+def test_worst_tensors_come_first_and_only_failures_tell_their_story():
+    found = report(row("y", "agree"), row("dx", "nonfinite"), row("dw", "disagree"))
+    lines = str(found).splitlines()
+    assert [line.split()[1] for line in lines[3:6]] == ["dx", "dw", "y"]
+    assert lines[-2:] == ["dx: nonfinite", "dw: disagree"]
+    assert [j.tensor for j in found] == ["dx", "dw", "y"]
+
+
+def test_a_tensor_that_zeros_would_pass_fails_and_is_named():
+    found = report(row("y", "agree"), row("dx", "vacuous", silent=True))
+    assert not found.passes
+    assert "nothing could be said of dx in float32" in str(found)
+    with pytest.raises(AssertionError, match="nothing could be said of dx"):
+        found.assert_ok()
+
+
+def test_one_trial_that_says_something_is_enough():
+    said = row("dx", "agree", trial="tiny 3x4")
+    assert report(row("dx", "vacuous", silent=True), said).passes
+
+
+def test_nothing_judged_is_no_pass():
+    assert not report().passes
+
+
+def test_imprecise_passes_and_is_shown():
+    found = report(row("y", "imprecise"))
+    assert found.passes
+    assert "imprecise" in str(found)
+
+
+def test_the_plainest_failing_trial_is_shown_with_the_number_of_them():
+    rows = [row("dx", "disagree", trial=t, ratio=r) for t, r in (("a", 20), ("b", 99))]
+    assert "a; 2 of 2 trials" in str(report(*rows))
+
+
+def test_a_notebook_gets_a_table_without_markup_of_the_candidate_s():
+    found = Report("<b>", "candidate", "cpu", (row("dx", "disagree"),))
+    assert "&lt;b&gt;" in found._repr_html_()
+    assert found._repr_html_().count("<tr>") == 2
+
+
+def test_the_document_is_strict_json():
+    nan = Row("a", "float32", Judgement("y", "error", message="raised"))
+    assert json.loads(dumps(report(nan).document()))["records"][0]["ratio"] is None
+
+
+def wrong_cube(x):
+    return Cube.apply(x)
+
+
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x * x
+
+    @staticmethod
+    def backward(ctx, dy):
+        (x,) = ctx.saved_tensors
+        return 3 * x * x.abs() * dy
+
+
+def cube(x):
+    return x * x * x
+
+
+def test_the_script_shows_the_failure_at_the_smallest_input(tmp_path):
+    found = check(cube, wrong_cube, shapes=[(6, 40)])
+    script = tmp_path / "repro.py"
+    script.write_text(found.repro())
+    run = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=100
+    )
+    assert run.returncode == 1, run.stderr
+    assert "dx: element 0" in run.stdout
+    assert "torch.full((1, 1)," in script.read_text()
+
+
+def test_nothing_fails_and_there_is_no_script():
+    assert check(cube, shapes=[(3, 4)]).repro() == ""
+
+
+def test_shapes_are_read_and_varied():
+    assert parsed("64x10:bool") == Spec((64, 10), "bool")
+    assert parsed("64:10") == Spec((64,), "int", 10)
+    assert parsed((3,)) == Spec((3,))
+    specs = (Spec((64, 1000)), Spec((1000,)))
+    assert smaller(specs) == (Spec((7, 33)), Spec((33,)))
+    assert [s[0].shape for s in tails(specs)] == [(5, 1025), (257, 7)]
+    assert [s[0].shape for s in tails(specs, pinned=[1000])] == [
+        (1025, 1000),
+        (129, 1000),
+    ]
+
+
+def test_a_request_without_candidate_is_pytorch_s_own_gradient():
+    asked = {
+        "reference": "torch.nn.functional.relu", "candidate": None, "shapes": ["3x4"],
+        "kernelbench": [], "kwargs": {}, "dtypes": [], "device": "cpu",
+        "compute": None, "seed": 0, "repro": False,
+    }  # fmt: skip
+    assert checked(asked)["passes"]
