@@ -1,6 +1,6 @@
-"""The inputs that every op is tried on: regimes of values, made once for all backends.
+"""Makes the inputs of every op: regimes of values, the same for all backends.
 
-An op page states shapes and, where it must, a domain; everything else is here. The
+An op page states shapes and, if necessary, a domain; everything else is here. The
 name of a case, such as layer_norm[shifted-3x8-float32], is its identity in history and
 the seed of its numbers: adding or removing another case changes nothing in it.
 """
@@ -53,7 +53,7 @@ def _mixed(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Arra
 
 
 def _ties(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Array:
-    """So few different values that most maxima are attained twice."""
+    """So few different values that most maxima occur twice."""
     return rng.integers(-1, 2, shape) / 2.0
 
 
@@ -74,14 +74,14 @@ def _subnormal(rng: Generator, shape: tuple[int, ...], precision: Precision) -> 
 
 
 def _infnan(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Array:
-    """Ordinary numbers, the first element infinite and the last not a number."""
+    """Ordinary numbers, but the first element is infinite and the last is NaN."""
     values = _normal(rng, shape, precision).reshape(-1)
     values[:1], values[-1:] = np.inf, np.nan
     return values.reshape(shape)
 
 
 def _repeated(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Array:
-    """Nothing changes along the first axis longer than 1: its stride can be 0."""
+    """Equal values along the first axis longer than 1, so that its stride can be 0."""
     kept = list(shape)
     longer = [axis for axis, length in enumerate(shape) if length > 1]
     for axis in longer[:1]:
@@ -142,7 +142,7 @@ _ALL = (
     Regime("sliced", layout="sliced", axes=1),
     Regime("expanded", _repeated, layout="expanded", axes=1),
     Regime("negative", layout="negative", axes=1),
-    # Once: OneFlow dies of many, and what sizes are served is no matter of precision.
+    # Only once: OneFlow crashes on many of them, and sizes do not depend on precision.
     Regime("empty", shapes=layouts.empty, dtypes=("float32",)),
     Regime("single", shapes=layouts.single),
     Regime("tails", shapes=layouts.tails),
@@ -152,7 +152,7 @@ REGIMES = {regime.name: regime for regime in _ALL}
 
 @dataclass(frozen=True)
 class Trial:
-    """One case of an op with its numbers: what every backend is asked to run."""
+    """One case of an op with its input values; every backend runs it."""
 
     op: str
     case: str
@@ -168,7 +168,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Such as layer_norm[shifted-3x8-float32]; history is keyed by it."""
+        """A name such as layer_norm[shifted-3x8-float32]; the key in the history."""
         problem = self.problem
         return case_name(problem.op.name, self.regime, self.case, problem.dtype)
 

@@ -1,9 +1,9 @@
 """Other shapes than those of a page's cases: equal lengths of a case vary together.
 
-That 5 stands twice in linear's x=(4, 5), weight=(3, 5), bias=(3,) is the rule that its
-shapes obey, and any lengths that keep it are as good. A length of 1 stays: it is there
-to be broadcast. An op that shows one shape in all its cases and sizes (neuron) has no
-other.
+In linear's x=(4, 5), weight=(3, 5), bias=(3,), the length 5 occurs twice. Shapes with
+other lengths are valid if equal lengths stay equal. A length of 1 is kept, because it
+is broadcast. An op with the same shapes in all its cases and sizes (neuron) has no
+others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the right answer is, and how far from it rounding alone may lead.
+"""Computes the right answer, and how far rounding alone may move a result from it.
 
 The op's formula runs in the graph engine in a type wider than the one under test
 (float64 for 32 and 16 bits, extended precision for float64), with a running error
@@ -227,16 +227,17 @@ def _whole(name: str, node: graph.Node, errors: Errors, risk: Risk | None) -> Tr
 
 
 def limit_for(reduction: int) -> float:
-    """The judge's one constant, for sums of up to `reduction` terms.
+    """The tolerance, in rounding radii, for sums of up to `reduction` terms.
 
-    16 lies above every honest ratio met in calibration (at most 10.2); sqrt(n)/2 admits
-    sums added up one by one, whose error grows faster than that of a blocked sum.
+    16 is larger than every ratio of a correct kernel in the calibration (at most 10.2,
+    docs/selftest.md). sqrt(n)/2 is for sums that add their terms one by one: their
+    error grows faster than that of a blocked sum.
     """
     return 16 + math.sqrt(reduction) / 2
 
 
 def wider(precision: Precision) -> np.dtype[Any]:
-    """The type that gradients of this precision are judged in."""
+    """The type in which gradients of this precision are judged."""
     return np.dtype(np.longdouble if precision.name == "float64" else np.float64)
 
 

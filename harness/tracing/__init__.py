@@ -1,8 +1,8 @@
-"""Any PyTorch function as a graph of the engine; the one room that imports torch.
+"""Tracing: turns a PyTorch function into a graph of the engine; only it imports torch.
 
-Nobody imports it unless PyTorch is there. PyTorch says which operators a function runs
-(`capture`), a table says what each of them is in the engine (`table`), and the gradient
-follows from the engine's own rules: PyTorch's backward is never asked.
+It is imported only if PyTorch is installed. PyTorch lists the operators that a function
+runs (`capture`), a table maps each of them to the engine (`table`), and the gradient
+follows from the engine's own rules: PyTorch's backward is never used.
 """
 
 from harness.tracing.traced import Graph, Traced, trace

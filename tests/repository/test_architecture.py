@@ -69,8 +69,9 @@ def test_each_module_that_a_room_lists_exists(face):
     assert set(listed) <= {file.stem for file in face.parent.iterdir()}
 
 
-def test_the_page_leads_from_the_readme_to_the_line_that_decides():
-    assert "docs/architecture.md" in (ROOT / "README.md").read_text(encoding="utf-8")
-    section = PAGE.split("## Where is the tolerance decided?")[1].split("\n## ")[0]
+def test_the_readme_leads_to_the_line_that_decides():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "(docs/architecture.md#where-is-the-tolerance-decided)" in readme
+    section = PAGE.split("## Where is the tolerance decided?\n")[1].split("\n## ")[0]
     assert "limit_for" in section
     assert "_verdict" in section
