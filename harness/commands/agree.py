@@ -82,7 +82,7 @@ def command(
     )
     started = time.monotonic()
     with progress("judging") as advance:
-        found = agree(
+        agreed = agree(
             chosen,
             options.framework_backends(backends),
             devices=devices or ("cpu",),
@@ -91,48 +91,48 @@ def command(
             progress=advance,
         )
     seconds = time.monotonic() - started
-    summary = found.summary()
+    summary = agreed.summary()
     summary.seconds, summary.seed = round(seconds, 2), seed
-    content = recording.document(found.records, summary)
+    content = recording.document(agreed.records, summary)
     for target, text in ((junit_file, junit), (markdown_file, markdown)):
         if target:
             recording.replace_file(Path(target), text(content))
     if json_file:
         recording.write(content, json_file)
     if json_file != "-":
-        show(found, seconds)
-    _check_required(found, require)
-    return found.exit_code
+        show(agreed, seconds)
+    _check_required(agreed, require)
+    return agreed.exit_code
 
 
-def _check_required(found: Agreement, required: Sequence[str]) -> None:
+def _check_required(agreed: Agreement, required: Sequence[str]) -> None:
     for backend in required:
-        if backend in found.missing:
-            raise Required(f"{backend} is required, but {found.missing[backend]}")
+        if backend in agreed.missing:
+            raise Required(f"{backend} is required, but {agreed.missing[backend]}")
 
 
-def show(found: Agreement, seconds: float) -> None:
+def show(agreed: Agreement, seconds: float) -> None:
     """Print the matrix of ops and backends, the unexpected verdicts, and the counts."""
     console = output()
-    if found.records:
-        console.print(_matrix(found.records))
+    if agreed.records:
+        console.print(_matrix(agreed.records))
         console.print(
             "  ".join(f"{sign} {verdict}" for verdict, (sign, _) in SIGNS.items()),
             style="dim",
         )
-    for record in _first_of_each(found.unexpected):
+    for record in _first_of_each(agreed.unexpected):
         sign, colour = SIGNS[record.verdict]
         console.print(
             f"{sign} {record.case} {record.backend} {record.verdict}: {record.message}",
             style=colour,
             markup=False,
         )
-    for entry in found.gone:
+    for entry in agreed.gone:
         line = f"gone: {entry.op} {entry.backend} {entry.verdict}: {entry.reason}"
         console.print(line, style="bold red", markup=False)
-    for backend, why in sorted(found.missing.items()):
+    for backend, why in sorted(agreed.missing.items()):
         console.print(f"not run: {backend}: {why}", style="yellow", markup=False)
-    console.print(_counts(found, seconds))
+    console.print(_counts(agreed, seconds))
 
 
 def _matrix(records: Sequence[AgreeRecord]) -> Table:
@@ -178,13 +178,13 @@ def _distance(record: AgreeRecord) -> float:
     return record.distance or 0.0
 
 
-def _counts(found: Agreement, seconds: float) -> str:
-    summary = found.summary()
+def _counts(agreed: Agreement, seconds: float) -> str:
+    summary = agreed.summary()
     verdicts = ", ".join(f"{n} {v}" for v, n in sorted(summary.verdicts.items()))
-    known = sum(r.listed for r in found.records)
-    line = f"{len(found.records)} tensors in {seconds:.1f} s: {verdicts}"
+    known = sum(r.listed for r in agreed.records)
+    line = f"{len(agreed.records)} tensors in {seconds:.1f} s: {verdicts}"
     line += f" ({summary.vacuous_share:.0%} of the judged are vacuous)"
     if known:
         line += f"; {known} are known defects"
-    line += f"; {len(found.unexpected)} not as expected"
+    line += f"; {len(agreed.unexpected)} not as expected"
     return line

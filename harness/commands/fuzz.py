@@ -86,23 +86,23 @@ def command(
         return _write(folder, page, known)
     asked = options.framework_backends(backends)
     frameworks = {framework_of(name) for name in asked}
-    found: dict[str, Finding] = {}
+    findings: dict[str, Finding] = {}
     with Fleet(jobs=len(frameworks)) as fleet, progress("looking") as advance:
         hunt = Hunt(asked, fleet, seed)
         try:
             for finding in hunt.run(options.loaded_ops(ops, pages), budget, advance):
                 store.save(finding, folder)
-                if finding.site.id not in found:
+                if finding.site.id not in findings:
                     errors().print(store.headline(finding), markup=False)
-                found[finding.site.id] = finding
+                findings[finding.site.id] = finding
         except KeyboardInterrupt:
-            errors().print(f"interrupted; {len(found)} findings are kept")
-    summary = FuzzSummary(tried=hunt.tried, findings=len(found), seed=seed)
+            errors().print(f"interrupted; {len(findings)} findings are kept")
+    summary = FuzzSummary(tried=hunt.tried, findings=len(findings), seed=seed)
     if json_file:
-        facts = [store.facts(finding) for finding in found.values()]
+        facts = [store.facts(finding) for finding in findings.values()]
         documents.write(documents.document(facts, summary), json_file)
     if json_file != "-":
-        _show(found, hunt.tried)
+        _show(findings, hunt.tried)
     return 0
 
 
@@ -129,12 +129,12 @@ def _loaded(folder: Path) -> list[Finding]:
     return findings
 
 
-def _show(found: dict[str, Finding], tried: int) -> None:
+def _show(findings: dict[str, Finding], tried: int) -> None:
     console = output()
-    for name, finding in sorted(found.items()):
+    for name, finding in sorted(findings.items()):
         shapes = ", ".join(f"{n} {tuple(s)}" for n, s in finding.shapes.items())
         console.print(f"{name}: {shapes}", markup=False)
-    console.print(f"{len(found)} findings in {tried} trials")
+    console.print(f"{len(findings)} findings in {tried} trials")
 
 
 def _replay(folder: Path) -> int:

@@ -25,10 +25,10 @@ _SIGNS = {"passed": "✓", "failed": "✗", "broken": "✗", "skipped": "–"}
 
 
 def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", value)
-    if found is None or not float(found[1]):
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", value)
+    if match is None or not float(match[1]):
         raise click.BadParameter(f"{value!r} is not a time such as 90s, 10m or 1h")
-    return float(found[1]) * _UNITS[found[2]]
+    return float(match[1]) * _UNITS[match[2]]
 
 
 @click.command()
@@ -123,13 +123,13 @@ def command(
                 seed=seed,
                 jobs=jobs,
             )
-            found = runner.report(runner.run(night, chosen, _show), before, notes)
-            runner.write(found, night)
+            report = runner.report(runner.run(night, chosen, _show), before, notes)
+            runner.write(report, night)
             journal.finish()
     except (Busy, NoCommit) as error:
         raise click.UsageError(str(error)) from None
     output().print((folder / "summary.md").read_text().splitlines()[0], markup=False)
-    return found.exit_code
+    return report.exit_code
 
 
 def _ticking(name: str, part: Part) -> Part:

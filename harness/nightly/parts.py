@@ -54,24 +54,24 @@ def agreement(night: Night) -> Result:
             night.journal.once(f"agree-{op}", partial(_judged, night, op, fleet), read)
             for op in night.ops
         ]
-    found = _together(pieces)
-    content = documents.document(found.records, found.summary())
+    agreed = _together(pieces)
+    content = documents.document(agreed.records, agreed.summary())
     documents.write(content, night.journal.path("agree"))
-    summary = found.summary()
+    summary = agreed.summary()
     line = f"{summary.judged:,} tensors judged, {summary.unexpected} unexpected"
-    problems = [*_unexpected(found), *_gone(found)]
+    problems = [*_unexpected(agreed), *_gone(agreed)]
     lacking = [
-        f"{b} is required, but {found.missing[b]}"
+        f"{b} is required, but {agreed.missing[b]}"
         for b in night.require
-        if b in found.missing
+        if b in agreed.missing
     ]
-    return Result(line, problems, notes=_absent(found), required="; ".join(lacking))
+    return Result(line, problems, notes=_absent(agreed), required="; ".join(lacking))
 
 
-def _absent(found: Agreement) -> list[str]:
+def _absent(agreed: Agreement) -> list[str]:
     """The backends that cannot run; those with the same reason share a line."""
     backends = defaultdict(list)
-    for backend, why in sorted(found.missing.items()):
+    for backend, why in sorted(agreed.missing.items()):
         backends[why].append(backend)
     return [f"{', '.join(names)}: {why}" for why, names in backends.items()]
 
@@ -80,30 +80,30 @@ def _judged(night: Night, op: str, fleet: Fleet) -> Judged:
     chosen = trials(
         load_op(op), regimes=tuple(REGIMES), dtypes=DTYPES, seed=night.seed, source=op
     )
-    found = agree(chosen, night.backends, fleet=fleet)
-    return documents.document(found.records, found.summary())
+    agreed = agree(chosen, night.backends, fleet=fleet)
+    return documents.document(agreed.records, agreed.summary())
 
 
 def _together(pieces: Sequence[Judged]) -> Agreement:
     """The pieces as one run; that a known defect has gone is a matter of all."""
-    found = Agreement()
+    agreed = Agreement()
     for piece in pieces:
         summary = piece.summary
-        found.records += piece.records
-        found.pairs |= summary.pairs
-        found.missing |= summary.missing
-        found.unrepeatable += summary.unrepeatable
-    found.gone = known.gone(found.records, known.load())
-    return found
+        agreed.records += piece.records
+        agreed.pairs |= summary.pairs
+        agreed.missing |= summary.missing
+        agreed.unrepeatable += summary.unrepeatable
+    agreed.gone = known.gone(agreed.records, known.load())
+    return agreed
 
 
-def _unexpected(found: Agreement) -> list[Problem]:
+def _unexpected(agreed: Agreement) -> list[Problem]:
     """One for each op and backend: its worst tensor."""
     worst: dict[tuple[str, str], AgreeRecord] = {}
-    for record in found.unexpected:
+    for record in agreed.unexpected:
         place = (record.op, record.backend)
         worst[place] = max(worst.get(place, record), record, key=_distance)
-    count = Counter((r.op, r.backend) for r in found.unexpected)
+    count = Counter((r.op, r.backend) for r in agreed.unexpected)
     return [
         Problem(
             "agree",
@@ -120,10 +120,10 @@ def _distance(record: AgreeRecord) -> float:
     return math.inf if record.distance is None else record.distance
 
 
-def _gone(found: Agreement) -> list[Problem]:
+def _gone(agreed: Agreement) -> list[Problem]:
     return [
         Problem("agree", k.op, k.backend, f"{k.tensor} known defect is gone", k.reason)
-        for k in found.gone
+        for k in agreed.gone
     ]
 
 
@@ -148,14 +148,14 @@ def times(night: Night) -> Result:
     safe = night.folder / "parts" / "asv-copies"
     with guarded(lambda: _written(folder, commit), safe):
         code, tail = child(night, "time", call)
-    found = [
+    entries = [
         entry
         for series in asv_results.read(folder, git.commits(night.root), [])
         if series.machine == this_machine(night.results)
         for entry in series.entries
         if entry.commit == commit
     ]
-    states = Counter(entry.state for entry in found)
+    states = Counter(entry.state for entry in entries)
     line = f"{states['measured']:,} figures of {commit[:10]}, {states['failed']} failed"
     problems = []
     if code or not states["measured"]:
@@ -176,22 +176,22 @@ def _written(folder: Path, commit: str) -> list[Path]:
 def watch(night: Night) -> Result:
     """Search the history for changes; measure again what got worse, as time allows."""
     end = time.monotonic() + night.share
-    found = survey(
+    surveyed = survey(
         night.results,
         confirming=True,
         enough=lambda: time.monotonic() > end,
         root=night.root,
     )
-    documents.write(found.document(), night.journal.path("watch"))
+    documents.write(surveyed.document(), night.journal.path("watch"))
     problems = [
         Problem("watch", *place, _detail(alerts, night.root))
-        for place, alerts in _by_place(found.failing).items()
+        for place, alerts in _by_place(surveyed.failing).items()
     ]
-    states = Counter(a.state for a in found.alerts if a.worse)
-    better = sum(not a.worse and a.state != "accepted" for a in found.alerts)
-    line = f"{found.series:,} series, {len(found.failing)} worse"
+    states = Counter(a.state for a in surveyed.alerts if a.worse)
+    better = sum(not a.worse and a.state != "accepted" for a in surveyed.alerts)
+    line = f"{surveyed.series:,} series, {len(surveyed.failing)} worse"
     line += f", {states['suspected']} suspected, {better} better"
-    return Result(line, problems, notes=found.warnings)
+    return Result(line, problems, notes=surveyed.warnings)
 
 
 def _by_place(alerts: Sequence[Alert]) -> dict[tuple[str, str, str], list[Alert]]:
@@ -223,13 +223,13 @@ def selftest(night: Night) -> Result:
     file = night.journal.path("selftest")
     if result.skipped or not file.exists():
         return result
-    found = documents.read(file, SELFTEST).summary
+    summary = documents.read(file, SELFTEST).summary
     unmet = [
         Problem("selftest", "", "", one.required, one.found)
-        for one in found.requirements
+        for one in summary.requirements
         if not one.met
     ]
-    line = f"{found.planted:,} planted errors in {found.runs:,} runs"
+    line = f"{summary.planted:,} planted errors in {summary.runs:,} runs"
     return Result(line, unmet or result.problems)
 
 
@@ -246,19 +246,19 @@ def fuzz(night: Night) -> Result:
     result = _command(night, "fuzz", options)
     if result.skipped or result.problems:
         return result
-    found = documents.read(night.journal.path("fuzz"), FUZZ)
+    content = documents.read(night.journal.path("fuzz"), FUZZ)
     listed = known.load()
     kept, troubles = store.load(night.results / "findings")
     recorded = {(finding.site.op, finding.site.backend) for finding in kept}
     fresh = [
         finding
-        for finding in found.records
+        for finding in content.records
         if finding.verdict not in PASSING
         and (finding.op, finding.backend) not in recorded
         and known.expected_verdict(finding.record, listed) != finding.verdict
     ]
-    line = f"{found.summary.tried:,} trials, {len(fresh)} of"
-    line += f" {len(found.records)} findings are new"
+    line = f"{content.summary.tried:,} trials, {len(fresh)} of"
+    line += f" {len(content.records)} findings are new"
     return Result(line, [_new_finding(finding) for finding in fresh], notes=troubles)
 
 

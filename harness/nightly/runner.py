@@ -38,13 +38,13 @@ def run(
     progress: Callable[[DoneRecord], None] = lambda done: None,
 ) -> list[DoneRecord]:
     """Run the parts that the journal does not have yet, even if one of them fails."""
-    found = []
+    finished = []
     for name, part in parts.items():
         make = partial(_attempt, name, part, night)
         read = partial(documents.load, kind=DoneRecord)
-        found.append(night.journal.once(f"part-{name}", make, read))
-        progress(found[-1])
-    return found
+        finished.append(night.journal.once(f"part-{name}", make, read))
+        progress(finished[-1])
+    return finished
 
 
 def _attempt(name: str, part: Part, night: Night) -> DoneRecord:
@@ -74,13 +74,13 @@ def report(
     notes: Sequence[str] = (),
 ) -> Report:
     """Sort the problems: new since the previous night, known, and gone."""
-    found = [problem for done in parts for problem in done.problems]
+    problems = [problem for done in parts for problem in done.problems]
     before = {problem.key for problem in previous}
-    now = {problem.key for problem in found}
+    now = {problem.key for problem in problems}
     return Report(
         parts,
-        [problem for problem in found if problem.key not in before],
-        [problem for problem in found if problem.key in before],
+        [problem for problem in problems if problem.key not in before],
+        [problem for problem in problems if problem.key in before],
         [problem for problem in previous if problem.key not in now],
         documents.surroundings(),
         notes,
@@ -95,29 +95,29 @@ def problems_of(file: Path) -> tuple[list[Problem], list[str]]:
     if not file.exists():
         return [], []
     try:
-        found = documents.read(file, NIGHTLY)
+        previous = documents.read(file, NIGHTLY)
     except Unreadable as error:
         return [], [f"{error}: nothing to compare with, all counts as new"]
-    return list(found.records), [f"{file}: {why}" for why in found.troubles]
+    return list(previous.records), [f"{file}: {why}" for why in previous.troubles]
 
 
-def write(found: Report, night: Night) -> None:
+def write(report: Report, night: Night) -> None:
     """Write the document, the XML and the summary; each file is replaced atomically."""
-    new = {problem.key for problem in found.new}
+    new = {problem.key for problem in report.new}
     rows = [
         ProblemRecord(*problem.key, problem.told, new=problem.key in new)
-        for problem in (*found.new, *found.known)
+        for problem in (*report.new, *report.known)
     ]
     summary = NightlySummary(
-        parts=[PartRecord(d.name, d.state, d.told, d.seconds) for d in found.parts],
-        new=len(found.new),
-        known=len(found.known),
-        gone=list(found.gone),
+        parts=[PartRecord(d.name, d.state, d.told, d.seconds) for d in report.parts],
+        new=len(report.new),
+        known=len(report.known),
+        gone=list(report.gone),
     )
-    documents.replace_file(night.folder / "junit.xml", junit(found, _judged(night)))
-    documents.replace_file(night.folder / "summary.md", markdown(found))
+    documents.replace_file(night.folder / "junit.xml", junit(report, _judged(night)))
+    documents.replace_file(night.folder / "summary.md", markdown(report))
     documents.write(
-        documents.document(rows, summary, found.environment),
+        documents.document(rows, summary, report.environment),
         night.folder / "nightly.json",
     )
 

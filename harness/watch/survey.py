@@ -43,8 +43,8 @@ class Survey:
             states={state: states.count(state) for state in STATES},
             warnings=list(self.warnings),
         )
-        found = [record(alert, self.order) for alert in self.alerts]
-        return documents.document(found, summary)
+        records = [record(alert, self.order) for alert in self.alerts]
+        return documents.document(records, summary)
 
 
 def survey(

@@ -59,14 +59,14 @@ def variable(framework: str) -> str:
 
 def interpreter_of(framework: str, root: Path = ROOT) -> Interpreter:
     """The Python of a framework, examined without importing the framework."""
-    found = _placed(framework, root)
-    if not found.python.exists():
-        return _absent(found, root)
+    interpreter = _placed(framework, root)
+    if not interpreter.python.exists():
+        return _absent(interpreter, root)
     try:
-        return _examined(found, _ask(found.python, framework), root)
+        return _examined(interpreter, _ask(interpreter.python, framework), root)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        why = f"{found.shown} does not run ({_inside(_reason(error), root)})"
-        return _broken(found, why, root)
+        why = f"{interpreter.shown} does not run ({_inside(_reason(error), root)})"
+        return _broken(interpreter, why, root)
 
 
 def broken(interpreter: Interpreter, error: str, root: Path = ROOT) -> Interpreter:
@@ -103,29 +103,30 @@ def _within(framework: str, root: Path, environment: str) -> Interpreter:
     return Interpreter(framework, python, f"{environment}/bin/python")
 
 
-def _absent(found: Interpreter, root: Path) -> Interpreter:
+def _absent(interpreter: Interpreter, root: Path) -> Interpreter:
     """The interpreter does not exist: its environment was not or could not be made."""
-    if os.environ.get(variable(found.framework)):
-        why = f"{variable(found.framework)} names {found.shown}, which is not there"
-        mend = f"set it to a Python that has {found.framework}, or unset it"
-        return replace(found, why_missing=why, mend=mend)
+    if os.environ.get(variable(interpreter.framework)):
+        named = variable(interpreter.framework)
+        why = f"{named} names {interpreter.shown}, which is not there"
+        mend = f"set it to a Python that has {interpreter.framework}, or unset it"
+        return replace(interpreter, why_missing=why, mend=mend)
     if PROJECT.table:
-        why = f"pyproject.toml names {found.shown}, which is not there"
+        why = f"pyproject.toml names {interpreter.shown}, which is not there"
         mend = "change [tool.gradwatch] python, or make that environment"
-        return replace(found, why_missing=why, mend=mend)
-    environment = found.python.parent.parent.name
-    if found.python.is_symlink():
-        why = f"{found.shown} does not run (the Python it was made from is gone)"
-        return _broken(found, why, root)
-    note = root / ".uv" / f"{found.framework}-skipped.json"
+        return replace(interpreter, why_missing=why, mend=mend)
+    environment = interpreter.python.parent.parent.name
+    if interpreter.python.is_symlink():
+        why = f"{interpreter.shown} does not run (the Python it was made from is gone)"
+        return _broken(interpreter, why, root)
+    note = root / ".uv" / f"{interpreter.framework}-skipped.json"
     try:  # scripts/environments.py leaves word of what it could not make, and why
         reason = str(json.loads(note.read_text(encoding="utf-8"))["reason"])
     except (OSError, ValueError, KeyError, TypeError):
         why, mend = f"{environment} has not been made", "make environments"
     else:
         why = f"{environment} could not be made: {reason}"
-        mend = f"make {found.framework}"
-    return replace(found, why_missing=why, mend=mend)
+        mend = f"make {interpreter.framework}"
+    return replace(interpreter, why_missing=why, mend=mend)
 
 
 def _ask(python: Path, framework: str) -> dict[str, Any]:
@@ -151,42 +152,50 @@ def _ask(python: Path, framework: str) -> dict[str, Any]:
     return facts
 
 
-def _examined(found: Interpreter, facts: Mapping[str, Any], root: Path) -> Interpreter:
-    framework, limit = found.framework, NUMPY_TOO_NEW.get(found.framework)
+def _examined(
+    interpreter: Interpreter, facts: Mapping[str, Any], root: Path
+) -> Interpreter:
+    framework, limit = interpreter.framework, NUMPY_TOO_NEW.get(interpreter.framework)
     if not facts["framework"]:
-        why = f"{framework} is not installed in {found.shown}"
-        return _lacking(found, why, f'"{framework}"', root)
+        why = f"{framework} is not installed in {interpreter.shown}"
+        return _lacking(interpreter, why, f'"{framework}"', root)
     if not facts["numpy"]:
-        why = f"NumPy is not installed in {found.shown}"
-        return _lacking(found, why, '"numpy"', root)
+        why = f"NumPy is not installed in {interpreter.shown}"
+        return _lacking(interpreter, why, '"numpy"', root)
     if limit and int(facts["numpy"].partition(".")[0]) >= limit:
-        why = f"NumPy {facts['numpy']} in {found.shown} is too new for {framework}"
-        return _lacking(found, why, f'"numpy<{limit}"', root)
-    return found
+        why = (
+            f"NumPy {facts['numpy']} in {interpreter.shown} is too new for {framework}"
+        )
+        return _lacking(interpreter, why, f'"numpy<{limit}"', root)
+    return interpreter
 
 
-def _lacking(found: Interpreter, why: str, package: str, root: Path) -> Interpreter:
+def _lacking(
+    interpreter: Interpreter, why: str, package: str, root: Path
+) -> Interpreter:
     """A package is missing; our own environments are made again."""
-    if _is_ours(found, root):
-        return _broken(found, why, root)
-    return replace(found, why_missing=why, mend=f"{_pip(found)} install {package}")
+    if _is_ours(interpreter, root):
+        return _broken(interpreter, why, root)
+    return replace(
+        interpreter, why_missing=why, mend=f"{_pip(interpreter)} install {package}"
+    )
 
 
-def _broken(found: Interpreter, why: str, root: Path) -> Interpreter:
-    mend = f"{_pip(found)} install --force-reinstall {found.framework}"
-    if _is_ours(found, root):
-        mend = f"rm -rf {found.python.parent.parent.name} && make environments"
-    return replace(found, why_missing=why, mend=mend)
+def _broken(interpreter: Interpreter, why: str, root: Path) -> Interpreter:
+    mend = f"{_pip(interpreter)} install --force-reinstall {interpreter.framework}"
+    if _is_ours(interpreter, root):
+        mend = f"rm -rf {interpreter.python.parent.parent.name} && make environments"
+    return replace(interpreter, why_missing=why, mend=mend)
 
 
-def _pip(found: Interpreter) -> str:
-    named = os.environ.get(variable(found.framework))
+def _pip(interpreter: Interpreter) -> str:
+    named = os.environ.get(variable(interpreter.framework))
     return f"{named or 'python'} -m pip"
 
 
-def _is_ours(found: Interpreter, root: Path) -> bool:
+def _is_ours(interpreter: Interpreter, root: Path) -> bool:
     """Whether it is an environment that `make environments` makes."""
-    folder = found.python.parent.parent
+    folder = interpreter.python.parent.parent
     return (
         not PROJECT.table and folder.parent == root and folder.name.startswith(".venv")
     )

@@ -176,8 +176,8 @@ class Fleet:
     def _without_interpreter(self) -> Iterator[Outcome]:
         for framework in self._waiting:
             if framework not in self._interpreters:
-                found = interpreters.interpreter_of(framework)
-                self._interpreters[framework] = found
+                interpreter = interpreters.interpreter_of(framework)
+                self._interpreters[framework] = interpreter
             yield from self._give_up_if_missing(framework)
 
     def _give_up_if_missing(self, framework: str) -> Iterator[Outcome]:
