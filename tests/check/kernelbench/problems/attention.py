@@ -1,4 +1,4 @@
-"""Attention of one head, with its projections."""
+"""Causal attention of one head, with its projections."""
 
 import torch
 
@@ -10,7 +10,8 @@ class Model(torch.nn.Module):
 
     def forward(self, x):
         q, k, v = self.qkv(x).chunk(3, dim=-1)
-        return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+        attention = torch.nn.functional.scaled_dot_product_attention
+        return attention(q, k, v, is_causal=True)
 
 
 def get_inputs():

@@ -7,7 +7,8 @@ class Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v):
         scale = q.shape[-1] ** -0.5
-        scores = q @ k.mT * scale
+        later = torch.ones(q.shape[-2:-1] * 2, dtype=torch.bool, device=q.device)
+        scores = (q @ k.mT * scale).masked_fill(later.triu(1), -torch.inf)
         p = torch.softmax(scores, -1)
         ctx.save_for_backward(q, k, v, p)
         return p @ v
