@@ -50,6 +50,8 @@ def __getattr__(name: str) -> Any:
 
 
 def _loaded(name: str) -> Any:
+    from harness.project import paths  # noqa: F401  # finds the project and its pages
+
     home: Any
     if name in ("Case", "Op"):
         from impls import contract as home

@@ -79,9 +79,14 @@ class Gradwatch:
     ) -> tuple[Judgement, ...]:
         """`gradwatch.judge`, which fails the test if any gradient is wrong.
 
-        A tensor of which nothing can be said fails too, unless `allow_vacuous`.
+        Tensors are detached and brought to the CPU. One of which nothing can be said
+        fails too, unless `allow_vacuous`.
         """
         __tracebackhide__ = True
+        inputs, gradients = [*map(_array, inputs)], [*map(_array, gradients)]
+        if options.get("outputs") is not None:
+            options["outputs"] = [*map(_array, options["outputs"])]
+        dy = [*map(_array, dy)] if isinstance(dy, (tuple, list)) else _array(dy)
         judgements = public.judge(op, inputs, dy, gradients, **options)
         self._record(judgements)
         silent = () if allow_vacuous else ("vacuous",)
@@ -145,21 +150,16 @@ def _script(
     op: Any, inputs: Sequence[Any], dy: Any, gradients: Sequence[Any], options: Any
 ) -> str:
     """A script that judges the same numbers again, where they are few."""
-    arrays = [_array(a) for a in (*inputs, *gradients, dy)]
-    size = sum(a.size for a in arrays if a is not None)
+    cotangents = dy if isinstance(dy, list) else [dy]
+    arrays = [*inputs, *gradients, *cotangents]
+    if sum(a.size for a in arrays if a is not None) > _SMALL:
+        return f"For a script with the numbers in it, judge {_SMALL} numbers at most."
     name = op if isinstance(op, str) else op.name
-    if size > _SMALL:
-        return (
-            f"For a script with the numbers in it, judge {name} with at most {_SMALL}."
-        )
-    told = [_literal(a) for a in arrays]
-    count = len(inputs)
+    given = ", ".join(map(_literal, (inputs, dy, gradients)))
     more = "".join(f", {k}={v!r}" for k, v in options.items() if k != "outputs")
-    shown = ", ".join(told[:count]), told[-1], ", ".join(told[count:-1])
-    call = "{!r}, [{}], {}, [{}]{}".format(name, *shown, more)
     return (
         "import numpy as np\nimport gradwatch\n\nnan, inf = np.nan, np.inf\n"
-        f"gradwatch.assert_agrees({call})"
+        f"gradwatch.assert_agrees({name!r}, {given}{more})"
     )
 
 
@@ -167,13 +167,17 @@ def _array(value: Any) -> Any:
     if value is None:
         return None
     plain = value.detach().cpu() if hasattr(value, "detach") else value
+    if "bfloat16" in str(getattr(plain, "dtype", "")) and hasattr(plain, "float"):
+        plain = plain.float()  # NumPy has no such type; `dtype="bfloat16"` says it
     return np.asarray(plain.numpy() if hasattr(plain, "numpy") else plain)
 
 
-def _literal(array: Any) -> str:
-    if array is None:
+def _literal(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_literal, value))}]"
+    if value is None:
         return "None"
-    return f"np.array({array.tolist()}, {array.dtype.name!r})"
+    return f"np.array({value.tolist()}, {value.dtype.name!r})"
 
 
 # The document ---------------------------------------------------------------------

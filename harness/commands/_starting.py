@@ -178,9 +178,8 @@ def _page(about: Subject) -> str:
 
 
 def _test(about: Subject) -> str:
-    shapes = ", ".join(f'"{name}": (64, 1000)' for name in about.inputs)
     return Template(_text("test.txt")).substitute(
-        name=about.name, import_line=about.import_line, call=about.call, shapes=shapes
+        name=about.name, import_line=about.import_line, call=about.call
     )
 
 

@@ -113,6 +113,9 @@ _NONE = (
 )
 
 
+_NO_PARSER = "pyproject.toml cannot be read before Python 3.11: pip install tomli"
+
+
 def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
@@ -132,6 +135,8 @@ def _read(file: Path) -> Project:
         table = _toml(file)["tool"]["gradwatch"]
         if wrong := "; ".join(_wrong(table)):
             raise ValueError(wrong)
+    except ImportError:
+        return Project(file.parent, (), (), (), problem=_NO_PARSER)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return Project(file.parent, (), (), (), problem=f"{file.name}: {error}")
     return _decoded({**_DEFAULTS, **table, "root": file.parent})

@@ -194,6 +194,7 @@ def test_a_history_of_their_own_is_kept_compared_and_shown(python, theirs):
     parts = [w for part in ("agree", "watch", "report") for w in ("--part", part)]
     run(*ours, "nightly", *ONLY, *parts, "--budget", "1m", cwd=theirs)
     assert (theirs / "nightly" / "dashboard" / "index.html").exists()
+    run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=theirs)
     run(*ours, "report", cwd=theirs)
     assert "silu" in (theirs / "html" / "index.html").read_text()
     assert git(theirs, "status", "--porcelain") == ""

@@ -67,6 +67,14 @@ def test_an_op_runs_its_page_the_helpers_beside_it_and_what_the_table_measures(t
     )
 
 
+def test_before_python_3_11_a_parser_may_be_missing(theirs, monkeypatch):
+    def missing(name):
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(paths.importlib, "import_module", missing)
+    assert "pip install tomli" in find(theirs, {}).problem
+
+
 @pytest.mark.parametrize(
     ("table", "said"),
     [
