@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.judging.verdict import PASSING
 from harness.project.records import AgreeRecord
-from impls.contract import Op, Problem
+from impls.contract import Op
 
 DEATHS = ("crash", "timeout")
 
@@ -18,15 +18,37 @@ DEATHS = ("crash", "timeout")
 class Site:
     """Identifies a finding: two findings with equal sites are the same.
 
-    `place` is the first part that fails (forward, backward, state), the dtype if
-    rounding is involved, and the flags that are set: "forward-float32-training". For a
-    convention it is the convention's name.
+    Attributes:
+        part: The first part that fails: forward, backward, state, or run for all.
+        dtype: The precision, if rounding is involved.
+        flags: What `flags` says of the problem.
+        convention: For a convention, its name; then it stands for the other three.
     """
 
     op: str
     backend: str
     verdict: str
-    place: str
+    part: str = ""
+    dtype: str = ""
+    flags: tuple[str, ...] = ()
+    convention: str = ""
+
+    @staticmethod
+    def of(record: AgreeRecord, part: str, flags: Iterable[str]) -> Site:
+        """The site of a record; `part` and `flags` are those of the attributes."""
+        where = (record.op, record.backend, record.verdict)
+        if record.verdict == "convention":
+            return Site(*where, convention=record.convention)
+        rounds = record.verdict == "nonfinite" or bool(record.radius)
+        dtype = record.dtype if rounds and record.tensor != "all" else ""
+        return Site(*where, part, dtype, tuple(flags))
+
+    @property
+    def place(self) -> str:
+        """In words: "forward-float32-training", or the name of the convention."""
+        return "-".join(
+            filter(None, (self.part, self.dtype, *self.flags, self.convention))
+        )
 
     @property
     def id(self) -> str:
@@ -70,36 +92,32 @@ class Finding:
         return max(sizes[1:], default=0)
 
 
-def flags(problem: Problem) -> str:
-    """The flags of a problem, as part of a place: -training, -not-training, -empty."""
+def flags(attributes: Mapping[str, Any], empty: bool) -> list[str]:
+    """What a problem has beside numbers: training, not-training, empty."""
     names = [
         name if value else f"not-{name}"
-        for name, value in sorted(problem.attributes.items())
+        for name, value in sorted(attributes.items())
         if isinstance(value, bool)
     ]
-    if problem.empty:
-        names.append("empty")
-    return "".join(f"-{flag}" for flag in names)
+    return [*names, "empty"] if empty else names
 
 
-def sites(problem: Problem, records: Iterable[AgreeRecord]) -> dict[Site, AgreeRecord]:
+def sites(op: Op, records: Iterable[AgreeRecord]) -> dict[Site, AgreeRecord]:
     """The failures in one trial: a site for each backend, with its worst record.
 
     Wrong outputs come first, because they make the gradients wrong as well.
     """
-    op = problem.op
     by_backend: dict[str, list[AgreeRecord]] = {}
     for record in records:
         by_backend.setdefault(record.backend, []).append(record)
     worst_by_site = {}
-    for backend, own in by_backend.items():
+    for own in by_backend.values():
         wrong = [r for r in own if r.verdict not in PASSING]
         first = [r for r in wrong if _pass(op, r) == "forward"]
         if wrong:
             worst = max(first or wrong, key=_badness)
-            place = _place(op, worst) + flags(problem)
-            worst_by_site[Site(op.name, backend, worst.verdict, place)] = worst
-    return worst_by_site | _conventions(op, by_backend)
+            worst_by_site[Site.of(worst, _pass(op, worst), worst.flags)] = worst
+    return worst_by_site | _conventions(by_backend)
 
 
 def _badness(record: AgreeRecord) -> tuple[bool, float]:
@@ -108,22 +126,17 @@ def _badness(record: AgreeRecord) -> tuple[bool, float]:
     return record.verdict != "disagree", -1.0 if distance is None else distance
 
 
-def _place(op: Op, record: AgreeRecord) -> str:
+def _pass(op: Op, record: AgreeRecord) -> str:
+    """The part that computes a tensor: forward, backward, state, or run for all."""
     if record.tensor == "all":
         return "run"
-    rounds = record.verdict == "nonfinite" or bool(record.radius)
-    return _pass(op, record) + (f"-{record.dtype}" if rounds else "")
-
-
-def _pass(op: Op, record: AgreeRecord) -> str:
-    """The part that computes a tensor: forward, backward or state."""
     if record.tensor in op.outputs:
         return "forward"
     return "state" if record.tensor in op.state else "backward"
 
 
 def _conventions(
-    op: Op, by_backend: Mapping[str, Sequence[AgreeRecord]]
+    by_backend: Mapping[str, Sequence[AgreeRecord]],
 ) -> dict[Site, AgreeRecord]:
     """Frameworks that break ties in a way that no other framework does."""
     chosen = {
@@ -135,7 +148,7 @@ def _conventions(
     }
     names = [record.convention for record in chosen.values()]
     return {
-        Site(op.name, backend, "convention", record.convention): record
-        for backend, record in chosen.items()
+        Site.of(record, "", ()): record
+        for record in chosen.values()
         if record.convention != "first" and names.count(record.convention) == 1
     }

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from harness.agreement.findings import Finding
 from harness.agreement.store import NAMES, headline, paragraph
 
-Defect = tuple[str, str, str, str]
+Defect = tuple[str, str, str, tuple[str, ...]]
 
 _RESULTS = "../results/findings"  # relative to docs
 
@@ -55,10 +55,8 @@ def _defect(finding: Finding) -> Defect:
     """Groups of one defect: findings that differ only in dtype or backend."""
     site = finding.site
     numeric = site.verdict in ("disagree", "nonfinite")
-    common = ("forward", "backward", "state", "run", finding.record.dtype)
-    flags = "-".join(w for w in site.place.split("-") if w not in common)
     kind = "wrong" if numeric else site.verdict
-    return finding.record.framework, site.op, kind, flags
+    return finding.record.framework, site.op, kind, (*site.flags, site.convention)
 
 
 def _framework(finding: Finding) -> str:
@@ -74,7 +72,7 @@ def _smallest(several: Iterable[Finding]) -> list[Finding]:
         key=lambda f: (
             not f.site.backend.endswith("_autograd"),
             f.site.verdict == "nonfinite",
-            not f.site.place.startswith("forward"),
+            f.site.part != "forward",
             f.elements,
             f.site.id,
         ),

@@ -22,7 +22,7 @@ from hypothesis.errors import NoSuchExample, Unsatisfiable
 from msgspec import structs
 
 from harness.agreement import strategies
-from harness.agreement.findings import DEATHS, Finding, Site, flags, sites
+from harness.agreement.findings import DEATHS, Finding, Site, sites
 from harness.agreement.repro import literal, repro
 from harness.agreement.store import headline
 from harness.agreement.suite import agree, record_of
@@ -177,7 +177,7 @@ class Hunt:
             )
             for trial in group:
                 records = [r for r in agreement.records if r.case == trial.name]
-                for site, record in sites(trial.problem, records).items():
+                for site, record in sites(trial.problem.op, records).items():
                     yield trial, site, record
 
     def _survivors(
@@ -187,9 +187,6 @@ class Hunt:
         tasks = [Task.of(trial, backend) for backend in backends]
         for outcome in self.fleet.run(tasks, timeout=self.timeout):
             if outcome.kind in DEATHS:
-                op, backend = trial.problem.op.name, outcome.task.backend
-                place = "run" + flags(trial.problem)
-                site = Site(op, backend, outcome.kind, place)
                 record = record_of(
                     trial,
                     outcome,
@@ -197,7 +194,7 @@ class Hunt:
                     verdict=outcome.kind,
                     message=outcome.message,
                 )
-                yield trial, site, record
+                yield trial, Site.of(record, "run", record.flags), record
 
     def _living(self, trial: Trial) -> list[str]:
         """The backends that have not crashed in a trial of this kind."""

@@ -98,12 +98,10 @@ def _confirming(record: AgreeRecord, findings: Sequence[Finding]) -> list[Findin
             or (f.site.verdict in numeric and record.verdict in numeric)
         )
     ]
-    training = "evaluation" not in record.case
     return sorted(
         alike,
         key=lambda f: (
-            ("-not-" in f.site.place) == training,
-            ("-empty" in f.site.place) != ("[empty-" in record.case),
+            len({*f.site.flags} ^ {*record.flags}),
             f.record.dtype != record.dtype,
             f.site.verdict != record.verdict,
             f.site.id,

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.agreement.findings import DEATHS, Finding, Site
+from harness.agreement.findings import DEATHS, Finding, Site, flags
 from harness.project import documents
 from harness.project.documents import Unreadable, dumps
 from harness.project.lock import remove_stale
@@ -77,6 +77,7 @@ def facts(finding: Finding) -> FindingRecord:
         attributes=dict(finding.attributes),
         layout=finding.layout,
         seed=finding.seed,
+        part=site.part,
     )
 
 
@@ -98,7 +99,7 @@ def _read(file: Path) -> Finding:
     facts = documents.load(file, FindingRecord)
     repro = documents.bytes_of(file.with_name("repro.py")).decode(errors="replace")
     return Finding(
-        Site(facts.op, facts.backend, facts.verdict, facts.place),
+        _site(facts),
         facts.record,
         facts.values,
         facts.inputs,
@@ -108,6 +109,12 @@ def _read(file: Path) -> Finding:
         facts.seed,
         repro,
     )
+
+
+def _site(facts: FindingRecord) -> Site:
+    part = facts.part or facts.place.partition("-")[0]
+    empty = any(0 in shape for shape in facts.shapes.values())
+    return Site.of(facts.record, part, flags(facts.attributes, empty))
 
 
 def replay(finding: Finding, folder: Path = FOLDER) -> tuple[str, str]:
@@ -147,9 +154,9 @@ def headline(finding: Finding) -> str:
         "error": f"{op} raises on a legal input",
         "malformed": f"{op} gives malformed {tensor}",
         "nonfinite": f"{op} gives {tensor} that is not finite, in {dtype}",
-        "convention": f"{op} breaks ties in its own way ({finding.site.place})",
+        "convention": f"{op} breaks ties in its own way ({finding.site.convention})",
     }.get(finding.site.verdict, f"{op} gives wrong {tensor}")
-    if "float" in finding.site.place and finding.site.verdict == "disagree":
+    if finding.site.dtype and finding.site.verdict == "disagree":
         what += f" in {dtype}"
     return f"{who}: {what}"
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.agreement.findings import flags
 from harness.judging import known
 from harness.judging.cases import Trial
 from harness.judging.reference import Reference, reference
@@ -183,6 +184,7 @@ def record_of(trial: Trial, outcome: Outcome, **judged: Any) -> AgreeRecord:
         framework_version=outcome.version,
         device=outcome.task.device,
         dtype=trial.problem.dtype,
+        flags=flags(trial.problem.attributes, trial.problem.empty),
         **judged,
     )
 

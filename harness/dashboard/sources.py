@@ -108,14 +108,9 @@ def _attempt(results: Results, name: str, read: Callable[[], None]) -> None:
     try:
         read()
     except documents.Unreadable as error:
-        results.troubles.append(Trouble(name, _without_path(str(error))))
+        results.troubles.append(Trouble(name, error.why))
     except OSError as error:
         results.troubles.append(Trouble(name, error.strerror or "cannot be read"))
-
-
-def _without_path(message: str) -> str:
-    """The message without the absolute path: the page names the file beside it."""
-    return message.partition(": ")[2] or message
 
 
 def _read_source(results: Results, file: Path, name: str) -> None:

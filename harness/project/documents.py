@@ -40,7 +40,15 @@ Fields = TypeVar("Fields", bound=msgspec.Struct)  # all of which have defaults
 
 
 class Unreadable(Exception):
-    """The file is not a document of ours: missing, truncated, or of a newer schema."""
+    """The file is not a document of ours: missing, truncated, or of a newer schema.
+
+    `why` is the reason without the file, for pages that name the file beside it.
+    """
+
+    def __init__(self, why: str, source: str | Path = "") -> None:
+        """Keep both; the message has the file before the reason."""
+        super().__init__(f"{source}: {why}" if source else why)
+        self.why = why
 
 
 @dataclass
@@ -199,15 +207,15 @@ def bytes_of(source: str | Path) -> bytes:
         with os.fdopen(opened, "rb") as file:
             about = os.fstat(opened)
             if not stat.S_ISREG(about.st_mode):
-                raise Unreadable(f"{source}: not a regular file")
+                raise Unreadable("not a regular file", source)
             if about.st_size > LONGEST:
                 size, most = (f"{n / (1 << 20):.0f}" for n in (about.st_size, LONGEST))
-                raise Unreadable(f"{source}: {size} MB long, {most} are read at most")
+                raise Unreadable(f"{size} MB long, {most} are read at most", source)
             return file.read()
     except FileNotFoundError:
-        raise Unreadable(f"{source}: no such file") from None
+        raise Unreadable("no such file", source) from None
     except OSError as error:
-        raise Unreadable(f"{source}: {error.strerror or error}") from None
+        raise Unreadable(error.strerror or str(error), source) from None
 
 
 def decoded(content: bytes | msgspec.Raw, kind: type[T], source: str | Path) -> T:
@@ -219,7 +227,7 @@ def decoded(content: bytes | msgspec.Raw, kind: type[T], source: str | Path) -> 
     try:
         return msgspec.json.decode(content, type=kind)
     except _FAULTS as error:
-        raise Unreadable(f"{source}: {_why(error)}") from None
+        raise Unreadable(_why(error), source) from None
 
 
 def _why(error: Exception) -> str:
@@ -260,7 +268,7 @@ def read_whole(
     """
     found = read(source, kind)
     if found.troubles:
-        raise Unreadable(f"{source}: {found.troubles[0]}")
+        raise Unreadable(found.troubles[0], source)
     return found
 
 
@@ -282,13 +290,13 @@ class Parts:
         """
         found = load(source, _Fields)
         if "schema" not in found:
-            raise Unreadable(f"{source}: no gradwatch document (it has no schema)")
+            raise Unreadable("no gradwatch document (it has no schema)", source)
         schema = bytes(found["schema"]).decode(errors="replace").strip()
         if schema != str(SCHEMA):
             message = f"schema {schema[:20]}, this version reads {SCHEMA}"
-            raise Unreadable(f"{source}: {message}")
+            raise Unreadable(message, source)
         if "environment" not in found:
-            raise Unreadable(f"{source}: it has no environment")
+            raise Unreadable("it has no environment", source)
         listed = found.get("records", msgspec.Raw(b"null"))
         records = decoded(listed, list[msgspec.Raw], f"{source}: records")
         summary = found.get("summary", msgspec.Raw(b"{}"))

@@ -61,7 +61,8 @@ class AgreeRecord(Struct, kw_only=True):
     allowed. got, expected, radius: at worst_index; radius_kind says whether the radius
     is the bound or the spread. compute: the widest precision of intermediate values
     with which the tensor is consistent. vacuous: the share of elements of
-    which the comparison can say nothing.
+    which the comparison can say nothing. flags: of the case: its attributes that are
+    true or false ("training", "not-training"), and "empty".
     """
 
     op: str
@@ -86,6 +87,7 @@ class AgreeRecord(Struct, kw_only=True):
     vacuous: Number = 0.0
     convention: str = ""
     message: str = ""
+    flags: list[str] = []
 
     def __post_init__(self) -> None:
         """Raise ValueError on a verdict that no judge gives."""
@@ -129,7 +131,9 @@ class FindingRecord(Struct, kw_only=True):
     """A disagreement that the fuzzer found and shrank: the facts of finding.json.
 
     values: what each backend gives at the worst index, or the verdict on it. inputs:
-    each as text. layout: of the inputs, then of the cotangents.
+    each as text. layout: of the inputs, then of the cotangents. part: the part that
+    fails: forward, backward, state, or run; empty in older documents, whose place
+    begins with it.
     """
 
     schema: int = 1
@@ -145,6 +149,7 @@ class FindingRecord(Struct, kw_only=True):
     attributes: dict[str, Any] = {}
     layout: str = "contiguous, contiguous"
     seed: int = 0
+    part: str = ""
 
 
 class FuzzSummary(Struct, kw_only=True):

@@ -81,7 +81,7 @@ def tie(fleet, tmp_path_factory):
 def test_a_planted_error_is_found_and_shrunk(fleet, tmp_path, kind, seed):
     finding = shrunk(fleet, plant(tmp_path, *PLANTED[kind]), seed=seed)
     assert finding.site.verdict == "disagree"
-    assert finding.site.place.startswith("backward")
+    assert finding.site.part == "backward"
     assert finding.elements <= 4  # what issue 10 asks for
 
 

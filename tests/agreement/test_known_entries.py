@@ -44,7 +44,7 @@ def run(*failing):
 
 
 def finding(verdict="disagree", backend="oneflow_autograd"):
-    site = Site("log_softmax", backend, verdict, "forward-float32")
+    site = Site("log_softmax", backend, verdict, "forward", "float32")
     return Finding(
         site,
         record("normal", "3x1", verdict),
