@@ -12,10 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.agreement.output import junit, markdown
+from harness.agreement.overall import overall
 from harness.agreement.suite import Agreement, Required, agree
 from harness.console import options as options
 from harness.console.terminal import output, progress
-from harness.judging.known import as_expected
 from harness.judging.signs import SIGNS
 from harness.project import documents as recording
 from harness.project.records import AgreeRecord
@@ -153,15 +153,11 @@ def _matrix(records: Sequence[AgreeRecord]) -> Table:
 def _cell(records: Sequence[AgreeRecord]) -> str:
     if not records:
         return ""
-    bad = [r for r in records if not as_expected(r)]
-    listed = [r for r in records if r.listed]
-    judged = [r for r in records if r.verdict in ("agree", "convention", "vacuous")]
-    chief = (bad or judged or listed or list(records))[0]
-    sign, colour = SIGNS[chief.verdict if bad or not judged else "agree"]
-    shown = bad or judged
-    ratio = max(map(_distance, shown), default=0.0)
-    known = " [yellow]known[/]" if listed else ""
-    number = f"{ratio:.2g} " if (shown and not bad) or ratio else ""
+    judged = overall(records)
+    ratio = judged.worst.distance
+    sign, colour = SIGNS[judged.verdict]
+    known = " [yellow]known[/]" if judged.listed else ""
+    number = "" if ratio is None else f"{ratio:.2g} "
     return f"{number}[{colour}]{sign}[/]{known}"
 
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from harness.agreement.overall import overall
 from harness.dashboard.standing import Standing
 from harness.judging import known
 from harness.judging.signs import SIGNS
-from harness.judging.verdict import PASSING, VERDICTS
 from harness.project.records import AgreeRecord, TimeRecord
 
 # The range of the bars, on a log scale: float64 results are rarely closer to the
@@ -127,46 +127,24 @@ def _cell(
         if runner in here.missing:
             return Cell(op, runner, "missing", "?", message=here.missing[runner])
         return Cell(op, runner, "none", "·", message="not judged")
-    wrong = [r for r in records if not known.as_expected(r)]
-    listed = [r for r in records if r.listed]
-    chief = _worst(wrong or listed or records)
-    verdict = chief.verdict
-    if not wrong and not listed:
-        verdict = _right(records)
-    defect = next((e.reason for e in entries if listed and e.covers(chief)), "")
+    judged = overall(records)
+    worst, defect = judged.worst, ""
+    if judged.listed and not judged.unexpected:
+        defect = next((e.reason for e in entries if e.covers(worst)), "listed")
     return Cell(
         op,
         runner,
-        verdict,
-        SIGNS[verdict][0],
-        ratio=chief.distance,
-        limit=chief.limit,
+        judged.verdict,
+        SIGNS[judged.verdict][0],
+        ratio=worst.distance,
+        limit=worst.limit,
         tensors=len(records),
-        unexpected=len(wrong),
-        defect=("" if wrong else defect or ("listed" if listed else "")),
-        message=chief.message,
-        case=chief.case,
+        unexpected=judged.unexpected,
+        defect=defect,
+        message=worst.message,
+        case=worst.case,
         older=older,
     )
-
-
-def _worst(records: Sequence[AgreeRecord]) -> AgreeRecord:
-    """The record with the worst failing verdict; if none fails, the largest ratio."""
-
-    def badness(record: AgreeRecord) -> tuple[int, float]:
-        verdict = record.verdict
-        rank = 0 if verdict in PASSING else VERDICTS.index(verdict)
-        return rank, record.distance or 0.0
-
-    return max(records, key=badness)
-
-
-def _right(records: Sequence[AgreeRecord]) -> str:
-    """The verdict of a cell in which every tensor is as expected."""
-    verdicts = {r.verdict for r in records}
-    if verdicts == {"unsupported"}:
-        return "unsupported"
-    return "vacuous" if verdicts <= {"vacuous", "unsupported"} else "agree"
 
 
 # Speed --------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from markdown_it import MarkdownIt
@@ -33,32 +34,42 @@ def op_page(
     op: str, row: Mapping[str, Cell], here: Standing, history: History
 ) -> dict[str, Any]:
     """The variables of the op template."""
-    judged = {r: here.judged[op, r] for r in row if (op, r) in here.judged}
-    timed = {
-        r: here.timed[op, r]
-        for r, cell in row.items()
-        if (op, r) in here.timed and not cell.wrong
-    }
-    records = [r for several in judged.values() for r in several]
+    exists = op in op_names()
+    series = history.by_op.get(op, [])
     return {
         "op": op,
         "row": row,
-        "exists": op in op_names(),
+        "exists": exists,
+        **_verdicts(op, row, here),
+        **_times(op, row, here),
+        "series": series,
+        "steps": [(s, c) for s in series for c in s.changes],
+        "findings": [_shown(f) for f in here.findings if f.op == op],
+        **(_source(op) if exists else {"title": "", "source": ""}),
+    }
+
+
+def _verdicts(op: str, row: Mapping[str, Cell], here: Standing) -> dict[str, Any]:
+    judged = {r: here.judged[op, r] for r in row if (op, r) in here.judged}
+    return {
+        "judged": judged,
         "tables": _agreement_tables(judged),
         "pairs": _pair_matrix(here.pairs(op)),
-        "faults": faults([r for r in records if not as_expected(r)]),
-        "times": [r for several in timed.values() for r in several],
-        "untimed": here.untimed(op),
-        "threads": sorted(
-            {r.threads for rs in timed.values() for r in rs if r.threads is not None}
-        ),
-        "hidden": [c for r, c in row.items() if c.wrong and (op, r) in here.timed],
-        "steps": [(s, c) for s in history.by_op.get(op, []) for c in s.changes],
-        "series": history.by_op.get(op, []),
-        "findings": [_shown(f) for f in here.findings if f.op == op],
-        "judged": judged,
+        "faults": faults([r for r in chain(*judged.values()) if not as_expected(r)]),
+    }
+
+
+def _times(op: str, row: Mapping[str, Cell], here: Standing) -> dict[str, Any]:
+    """The times of right gradients; those of `hidden` cells are left out."""
+    cells = {r: cell for r, cell in row.items() if (op, r) in here.timed}
+    timed = {r: here.timed[op, r] for r, cell in cells.items() if not cell.wrong}
+    times = list(chain(*timed.values()))
+    return {
         "timed": timed,
-        **(_source(op) if op in op_names() else {"title": "", "source": ""}),
+        "times": times,
+        "untimed": here.untimed(op),
+        "threads": sorted({r.threads for r in times if r.threads is not None}),
+        "hidden": [cell for cell in cells.values() if cell.wrong],
     }
 
 

@@ -1,0 +1,53 @@
+"""The verdict on one op and backend: that on all of its tensors, in one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.judging.known import as_expected
+from harness.judging.verdict import PASSING, VERDICTS
+from harness.project.records import AgreeRecord
+
+
+@dataclass(frozen=True)
+class Overall:
+    """What a table shows of an op on a backend.
+
+    Attributes:
+        verdict: That of the worst record; where all are right, agree, vacuous (nothing
+            could be told) or unsupported.
+        worst: The worst unexpected record; else the worst known defect; else the record
+            with the largest ratio.
+        unexpected: The number of records that are not as expected.
+        listed: Whether a known defect is among the records.
+    """
+
+    verdict: str
+    worst: AgreeRecord
+    unexpected: int
+    listed: bool
+
+
+def overall(records: Sequence[AgreeRecord]) -> Overall:
+    """The verdict on an op and a backend, from one or more records."""
+    wrong = [r for r in records if not as_expected(r)]
+    listed = [r for r in records if r.listed]
+    worst = max(wrong or listed or records, key=_badness)
+    verdict = worst.verdict if wrong or listed else _right(records)
+    return Overall(verdict, worst, len(wrong), bool(listed))
+
+
+def _badness(record: AgreeRecord) -> tuple[int, float]:
+    """Sorts records: by failing verdict, the worst last, and then by ratio."""
+    verdict = record.verdict
+    rank = 0 if verdict in PASSING else VERDICTS.index(verdict)
+    return rank, record.distance or 0.0
+
+
+def _right(records: Sequence[AgreeRecord]) -> str:
+    """The verdict of a cell in which every tensor is as expected."""
+    verdicts = {r.verdict for r in records}
+    if verdicts == {"unsupported"}:
+        return "unsupported"
+    return "vacuous" if verdicts <= {"vacuous", "unsupported"} else "agree"
