@@ -3,7 +3,7 @@
 Seen: at every call; the mask is the wrong way round. What is written over passes no
 gradient to the input, all else passes its own: the backward
 (as_strided_scatter_backward) instead copies the cotangent of the written region into
-zeros. gradcheck fails, where it is asked; OpInfo marks the test as expected to fail.
+zeros. gradcheck fails; OpInfo marks that test as expected to fail.
 """
 
 import sys

@@ -262,7 +262,9 @@ def _visible(wrong: Any, array: Any, trial: Trial) -> bool:
 # The sweep --------------------------------------------------------------------------
 
 
-def one_entry(entry: Any, dtype: str, verbose: bool = False) -> Record:
+def one_entry(
+    entry: Any, dtype: str, samples: int = SAMPLES, verbose: bool = False
+) -> Record:
     """All samples of an entry, with the reason of each that was not judged."""
     record: Record = {"name": entry.formatted_name, "samples": [], "not": []}
     torch.manual_seed(0)
@@ -271,7 +273,7 @@ def one_entry(entry: Any, dtype: str, verbose: bool = False) -> Record:
     try:
         made = entry.sample_inputs("cpu", getattr(torch, dtype), requires_grad=True)
         small = (s for s in made if _elements(s) <= ELEMENTS)
-        for i, sample in enumerate(itertools.islice(small, SAMPLES)):
+        for i, sample in enumerate(itertools.islice(small, samples)):
             _add_sample(record, entry, sample, i, dtype, verbose)
         record["gradcheck"] = gradcheck(entry) if _disagrees(record) else None
     except Late:

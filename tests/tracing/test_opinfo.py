@@ -1,0 +1,61 @@
+"""The map of ATen, by entries of OpInfo: right gradients pass, planted errors do not.
+
+A few entries of each part of the table; scripts/studies/opinfo.py tries all of them.
+"""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from harness.judging.verdict import PASSING  # noqa: E402  # after importorskip
+from harness.tracing.table import ON_FLOATS, ON_VALUES, covered  # noqa: E402  # likewise
+from scripts.studies.opinfo import caught, entries, one_entry  # noqa: E402  # likewise
+
+ENTRIES = [
+    *("clamp", "copysign", "nn_functional_gelu", "where", "xlogy", "remainder"),
+    *("amax", "cumprod", "logsumexp", "norm", "prod", "sort", "var_mean"),
+    *("cat", "diagonal_scatter", "masked_scatter", "nn_functional_pad_reflect"),
+    *("index_put", "index_add", "put", "scatter_add", "scatter_reduce_prod"),
+    *("addbmm", "nn_functional_conv_transpose2d", "nn_functional_bilinear"),
+    *("nn_functional_avg_pool2d", "nn_functional_max_pool2d"),
+    *("nn_functional_adaptive_max_pool2d", "nn_functional_adaptive_avg_pool3d"),
+    *("_segment_reduce_lengths", "nn_functional_embedding_bag", "i0", "erfinv"),
+    *(
+        "linalg_inv",
+        "linalg_slogdet",
+        "matrix_exp",
+        "nn_functional_pdist",
+        "nn_functional_nll_loss",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def known():
+    return {entry.formatted_name: entry for entry in entries(torch.float64)}
+
+
+@pytest.mark.filterwarnings("ignore")  # of samples that are deprecated
+@pytest.mark.parametrize("name", ENTRIES)
+def test_the_gradients_of_an_entry_pass_and_planted_errors_do_not(name, known):
+    record = one_entry(known[name], "float64", samples=3)
+    assert record["not"] == []
+    found = [j for sample in record["samples"] for j in sample["judged"]]
+    assert [j["message"] for j in found if j["verdict"] not in PASSING] == []
+    planted = caught([record])
+    assert planted["scaled"][1] > 0
+    assert all(hit == tried for hit, tried in planted.values()), planted
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["nn_functional_hardsigmoid", "expm1", "digamma"])
+def test_a_known_defect_is_found_and_gradcheck_passes_it(name, known):
+    record = one_entry(known[name], "float64")
+    verdicts = {j["verdict"] for sample in record["samples"] for j in sample["judged"]}
+    assert "disagree" in verdicts
+    assert record["gradcheck"] == "passes"
+
+
+def test_no_operator_has_two_rules():
+    assert not ON_FLOATS.keys() & ON_VALUES.keys()
+    assert len(covered()) > 150
