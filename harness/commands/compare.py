@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -15,7 +15,7 @@ from harness.console import options as options
 from harness.console.terminal import errors, output, progress
 from harness.project import documents as recording
 from harness.project.affected import Pair, affected, spread
-from harness.project.git import NoCommit, checked_out, commit_of
+from harness.project.git import NoCommit, checked_out, commit_of, same_implementation
 from harness.project.records import CompareRecord, CompareSummary
 from harness.timing.compare import (
     PAIRS,
@@ -113,6 +113,7 @@ def command(
     trials = options.sized_trials(
         options.loaded_ops(ops, pages), sizes=sizes, dtypes=dtypes, seed=seed
     )
+    unchanged = _unchanged(a, b, {trial.op for trial in trials})
     with _sides(a, b, backends) as sides:
         phases = [one for one in PHASES if phase in (one, "both")]
         chosen = None if most is None else _affected(a, b, most)
@@ -123,6 +124,7 @@ def command(
             for one, other in sides
             for spent in [budget or _BUDGETS[one.beside(other)]]
             if chosen is None or (t.problem.op.name, one.backend) in chosen
+            if t.op not in unchanged
         ]
         rows, failed, absent = _compared(plans)
     counts = Counter(row.verdict.replace(" ", "_") for row in rows)
@@ -158,6 +160,19 @@ def _compared(
                 (absent if isinstance(reason, Absent) else failed).append(why)
             advance(done, len(plans))
     return rows, failed, absent
+
+
+def _unchanged(a: str, b: str, names: Collection[str]) -> set[str]:
+    """Ops that run the same files at two commits: there is nothing to compare.
+
+    A commit against itself is measured: it shows the noise.
+    """
+    if a == b or {a, b} & set(backend_names()):
+        return set()
+    found = {name for name in names if same_implementation(a, b, name)}
+    for name in sorted(found):
+        errors().print(f"{name}: the same files run at {a} and at {b}", markup=False)
+    return found
 
 
 def _affected(a: str, b: str, most: int) -> list[Pair]:

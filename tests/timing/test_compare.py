@@ -191,6 +191,15 @@ def test_comparing_a_backend_with_a_commit_is_refused():
     assert "no backend is called 'HEAD'" in done.stderr
 
 
+def test_commits_that_run_the_same_files_are_answered_at_once():
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    done = gradwatch("compare", "HEAD", commit, "--op", "square")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("square: the same files run at HEAD and at ")
+
+
 def test_two_checkouts_of_one_commit_are_compared_and_cleaned_up():
     done = gradwatch(
         *("compare", "HEAD", "HEAD", "--op", "square", "--size", "small", "--pairs", 2),
