@@ -218,8 +218,10 @@ def bytes_of(source: str | Path) -> bytes:
         raise Unreadable(error.strerror or str(error), source) from None
 
 
-def decoded(content: bytes | msgspec.Raw, kind: type[T], source: str | Path) -> T:
-    """JSON as one value of a type.
+def decoded(
+    content: bytes | msgspec.Raw, kind: type[T], source: str | Path, part: str = ""
+) -> T:
+    """JSON as one value of a type; `part` names the part of the source that it is.
 
     Raises:
         Unreadable: it is damaged or of another type; the message begins with `source`.
@@ -227,7 +229,8 @@ def decoded(content: bytes | msgspec.Raw, kind: type[T], source: str | Path) -> 
     try:
         return msgspec.json.decode(content, type=kind)
     except _FAULTS as error:
-        raise Unreadable(_why(error), source) from None
+        why = _why(error)
+        raise Unreadable(f"{part}: {why}" if part else why, source) from None
 
 
 def _why(error: Exception) -> str:
@@ -298,7 +301,7 @@ class Parts:
         if "environment" not in found:
             raise Unreadable("it has no environment", source)
         listed = found.get("records", msgspec.Raw(b"null"))
-        records = decoded(listed, list[msgspec.Raw], f"{source}: records")
+        records = decoded(listed, list[msgspec.Raw], source, "records")
         summary = found.get("summary", msgspec.Raw(b"{}"))
         return cls(str(source), found["environment"], summary, records)
 
@@ -316,8 +319,7 @@ class Parts:
         Raises:
             Unreadable: The environment is invalid, so the origin of it is unknown.
         """
-        place = f"{self.source}: environment"
-        decoded(self.environment, _Fields, place)
+        decoded(self.environment, _Fields, self.source, "environment")
         environment, unknown = _sound_fields(
             self.environment, Environment, "environment"
         )
