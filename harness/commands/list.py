@@ -21,7 +21,7 @@ def _cases() -> list[str]:
 
 
 def _aten() -> list[str]:
-    from harness.tracing.table import covered  # imports PyTorch
+    from harness.tracing.aten.table import covered  # imports PyTorch
 
     return covered()
 

@@ -10,8 +10,8 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves, tree_map
 
-from harness.tracing.moves import is_move, move
-from harness.tracing.table import ON_FLOATS, ON_VALUES
+from harness.tracing.aten.moves import is_move, move
+from harness.tracing.aten.table import ON_FLOATS, ON_VALUES
 from harness.tracing.untraceable import Untraceable
 from harness.tracing.values import as_exact, as_float, constant, is_float_tensor
 from impls.graph import Node

@@ -24,7 +24,7 @@ import torch
 
 from harness.judging.verdict import PASSING
 from harness.project.documents import machine_name, replace_file
-from harness.tracing.table import covered
+from harness.tracing.aten.table import covered
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from scripts.studies.opinfo import (  # scripts is no installed package

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from harness.judging.verdict import PASSING  # noqa: E402  # after importorskip
-from harness.tracing.table import ON_FLOATS, ON_VALUES, covered  # noqa: E402  # likewise
+from harness.tracing.aten.table import ON_FLOATS, ON_VALUES, covered  # noqa: E402  # likewise
 from scripts.studies.opinfo import caught, entries, one_entry  # noqa: E402  # likewise
 
 ENTRIES = [

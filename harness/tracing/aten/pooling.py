@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.tracing.reductions import total
+from harness.tracing.aten.reductions import total
+from harness.tracing.aten.windows import listed, windows
 from harness.tracing.values import constant
-from harness.tracing.windows import listed, windows
 from impls import graph
 from impls.graph import Node
 

@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 from harness.judging.precisions import PRECISIONS, plain
 from harness.judging.rounding import running_errors
-from harness.tracing.systems import determinant, inverse
+from harness.tracing.aten.systems import determinant, inverse
 from impls import graph
 from tests.balls import precise
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.tracing.moves import moved
-from harness.tracing.reductions import total
-from harness.tracing.windows import listed, windows
+from harness.tracing.aten.moves import moved
+from harness.tracing.aten.reductions import total
+from harness.tracing.aten.windows import listed, windows
 from impls import graph
 from impls.graph import Node
 

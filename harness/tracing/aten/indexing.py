@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from harness.tracing.moves import moved
+from harness.tracing.aten.moves import moved
 from harness.tracing.values import as_exact, as_float
 from impls import graph
 from impls.graph import Node

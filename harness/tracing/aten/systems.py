@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from harness.judging.rounding import ERROR
-from harness.tracing.moves import moved
+from harness.tracing.aten.moves import moved
 from harness.tracing.values import as_exact, as_float, constant
 from impls import graph
 from impls.graph import Node, primitive

@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 from harness.judging.precisions import PRECISIONS, plain
 from harness.judging.rounding import running_errors
-from harness.tracing import special
+from harness.tracing.aten import special
 from impls import graph
 from tests.balls import balls, digits, precise
 

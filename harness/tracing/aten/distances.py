@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.tracing.moves import moved
-from harness.tracing.reductions import norm
+from harness.tracing.aten.moves import moved
+from harness.tracing.aten.reductions import norm
 from harness.tracing.values import constant
 from impls import graph
 from impls.graph import Node

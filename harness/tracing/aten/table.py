@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from harness.tracing import (
+from harness.tracing.aten import (
     distances,
     elementwise,
     indexing,
@@ -17,7 +17,7 @@ from harness.tracing import (
     special,
     systems,
 )
-from harness.tracing.moves import MOVES
+from harness.tracing.aten.moves import MOVES
 
 Rule = Callable[..., Any]
 #: Rules that get every tensor argument as a node of floats.
