@@ -9,6 +9,7 @@
 - spread: how far rounding moves a result, measured with perturbations
 - imprecision: what a correct but careless algorithm may lose: `imprecise`
 - centring: values whose digits cancel when they are centred
+- ties: rows that break their ties each in its own way
 - verdict: `judge` and `assert_agrees`: compares a gradient with the reference
 - known: known outcomes: defects of frameworks that the suite expects
 - signs: sign and colour of each verdict

@@ -94,6 +94,10 @@ class Reference:
         """Whether some gradient depends on how ties are broken."""
         return len(self.graphs) > 1
 
+    def order(self, convention: str) -> Sequence[graph.Node]:
+        """The nodes of the graph under a convention, each after its inputs."""
+        return self._orders[convention]
+
     def depends_on_ties(self, tensor: str) -> bool:
         """Whether this tensor is another one where ties are broken differently."""
         first, *others = (nodes[tensor].value for nodes in self.graphs.values())

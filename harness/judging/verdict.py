@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.judging import ties
 from harness.judging.precisions import PRECISIONS, Arithmetic, plain
 from harness.judging.reference import Reference, Truth, reference
 from harness.project.verdicts import PASSING as PASSING
@@ -48,7 +49,8 @@ class Judgement:
         compute: The widest precision of intermediate values with which the tensor is
             consistent: "float32" or "mixed" (steps rounded to 16 bits, sums in float32)
             for one of 16 bits; empty where it is consistent with none.
-        convention: How ties are broken ("first", "last", "even"), where they are.
+        convention: How ties are broken ("first", "last", "even", or "mixed" where it
+            is not the same in every row), where they are.
         message: One sentence that tells all of this.
     """
 
@@ -193,6 +195,10 @@ def judge_tensors(
     best = min(range(len(trials)), key=lambda i: _badness(trials[i]))
     if not right.set_valued:
         return trials[best]
+    if _badness(trials[best])[0]:
+        mixed = _row_by_row(right, got, dtypes, dtype)
+        if mixed and _badness(mixed) < _badness(trials[best]):
+            return mixed
     return _by_convention(right, tuple(right.graphs)[best], trials[best])
 
 
@@ -212,6 +218,29 @@ def _by_convention(
             j = replace(j, verdict="convention", convention=name, message=message)
         settled.append(j)
     return tuple(settled)
+
+
+def _row_by_row(
+    right: Reference,
+    got: Mapping[str, Array | None],
+    dtypes: Mapping[str, str],
+    dtype: str,
+) -> tuple[Judgement, ...]:
+    """The verdicts where each row may break its tie in another way; see `ties`."""
+    parts = ties.put_right(right, got, allowed)
+    if parts is None:
+        return ()
+    trials = [
+        [
+            _judge_tensor(
+                right, name, n, tensors.get(n, array), dtypes.get(n, ""), dtype
+            )
+            for n, array in got.items()
+        ]
+        for name, tensors in parts.items()
+    ]
+    worst = [max(js, key=lambda j: _badness([j])) for js in zip(*trials, strict=True)]
+    return _by_convention(right, "mixed", tuple(worst))
 
 
 # One tensor ---------------------------------------------------------------------

@@ -201,6 +201,52 @@ def test_a_kink_of_a_formula_of_ones_own():
     assert verdicts(op, [x], np.ones(3), [np.array([-1.0, 2.0, 1.0])]) == ["disagree"]
 
 
+TIED = np.array([[3.0, 3.0, 1.0], [2.0, 2.0, 2.0], [5.0, 1.0, 5.0]])
+LARGEST = Op("largest", inputs="x", formula=lambda xp, x: xp.max(x, axis=1))
+DY = np.array([1.5, -2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("shares", "verdict"),
+    [
+        ([[1, 0, 0], [0, 0, 1], [0.5, 0, 0.5]], "convention"),  # first, last, even
+        ([[1, 0, 0], [0, 1, 0], [0, 0, 1]], "convention"),  # the one in the middle
+        ([[0.3, 0.7, 0], [0.2, 0.5, 0.3], [0.5, 0, 0.5]], "convention"),
+        ([[1, 0, 0], [0.5, 0.5, 0.5], [0, 0, 1]], "disagree"),  # one and a half
+        ([[1, 0, 0], [0, 0, 0], [0, 0, 1]], "disagree"),
+        ([[1, 0, 0], [1.5, 0, -0.5], [0, 0, 1]], "disagree"),  # no convex share
+        ([[1, 0, 0], [0, 0, 1], [0.5, 0.5, 0]], "disagree"),  # to what is no maximum
+        ([[1, 0, 0], [0, 0, 1], [0.499, 0, 0.5]], "disagree"),
+    ],
+)
+def test_each_row_may_take_any_member_of_the_subdifferential(shares, verdict):
+    dx = np.array(shares) * DY[:, None]
+    (j,) = judge(LARGEST, [TIED], DY, [dx])
+    assert j.verdict == verdict, j.message
+
+
+@pytest.mark.parametrize(
+    ("da", "db", "expected"),
+    [
+        ([1.0, 0.0, 0.25], [0.0, 1.0, 0.75], ["convention"] * 2),
+        ([1.0, 0.0, 1.0], [0.0, 1.0, 1.0], ["disagree"]),  # each right by some rule
+        ([1.0, 0.0, 0.25], [0.0, 1.0, 0.74], ["disagree"]),
+    ],
+)
+def test_tied_elements_of_two_inputs_share_one_cotangent(da, db, expected):
+    a = np.array([1.0, 2.0, 3.0])
+    found = [j.verdict for j in judge("maximum", [a, a], np.ones(3), [da, db])]
+    assert set(expected) <= set(found)
+    assert ("disagree" in found) == (expected == ["disagree"])
+
+
+def test_choices_that_a_product_mixes_are_not_told_apart():
+    w = np.array([[1.0, 2.0], [3.0, 4.0]])
+    op = Op("mixing", inputs="x", formula=lambda xp, x: xp.abs(x @ w))
+    kinks = [np.array([[1.0, 0.3]]) @ w.T]  # no named convention gives it
+    assert verdicts(op, [np.zeros((1, 2))], np.ones((1, 2)), kinks) == ["disagree"]
+
+
 # Repeated indices ---------------------------------------------------------------
 
 EMBEDDING = Op("embedding", inputs="w", formula=lambda xp, w: w[np.array([2, 0, 2, 2])])

@@ -1,0 +1,118 @@
+"""Ties that are broken in another way from row to row.
+
+At a tie the gradient is a set, and each tied row may pick its own member: a vectorised
+maximum takes the first of one row and the last of the next. Rows are told apart where
+this is certain: every choice of the graph is made among tensors of one shape, which
+only elementwise steps separate from the inputs, and all gradients that depend on a
+choice have that shape. Then a choice touches its own *group* alone: the same row of all
+these gradients, along the axes of the maxima.
+
+A group is right by one of the conventions, or by shares of its own: each element lies
+between what the conventions give it, and the group's total is the cotangent's. A kink
+(abs, a maximum against a constant) has a group of one element, and no total to keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from impls.graph import SELECTIONS, Node, topological_order
+
+if TYPE_CHECKING:
+    from harness.judging.reference import Reference
+
+Array = NDArray[Any]
+Allowed = Callable[["Reference", str, str], NDArray[np.float64]]
+
+#: Steps between an input and a choice, each from one element to the same element.
+_ELEMENTWISE = frozenset(
+    ("add", "subtract", "multiply", "divide", "negative", "maximum", "broadcast_to")
+)
+
+
+def put_right(
+    right: Reference, got: Mapping[str, Array | None], allowed: Allowed
+) -> dict[str, dict[str, Array]] | None:
+    """For each convention the tensors, right but for the rows it has to answer for.
+
+    Args:
+        right: The reference, `set_valued`.
+        got: The tensors to be judged.
+        allowed: Of a reference, a convention and a tensor: how far each element may be
+            off.
+
+    Returns:
+        For each convention the gradients that depend on ties, in the wide type. Rows
+        that another convention fits best hold the convention's own values, and so do
+        rows that have shares of their own. None where rows cannot be told apart.
+    """
+    names = [name for name in got if right.depends_on_ties(name)]
+    conventions = tuple(right.graphs)
+    axes = _axes(right.order("first"))
+    shapes = {right.graphs["first"][name].shape for name in names}
+    arrays = [got[name] for name in names]
+    if axes is None or len(shapes) != 1 or {axes[0]} != shapes:
+        return None
+    if any(a is None or a.shape != axes[0] for a in arrays):
+        return None
+    found = np.stack([np.asarray(a).astype(right.wide) for a in arrays])
+    along = (0, *(axis + 1 for axis in axes[1]))
+    values = {
+        c: np.stack([right.graphs[c][n].value for n in names]) for c in conventions
+    }
+    room = {c: np.stack([allowed(right, c, n) for n in names]) for c in conventions}
+    with np.errstate(all="ignore"):
+        chosen = np.argmin(
+            [_off(found, values[c], room[c], along) for c in conventions], 0
+        )
+        free = _shared(found, values, room, along)
+    return {
+        c: dict(
+            zip(names, np.where((chosen == i) & ~free, found, values[c]), strict=True)
+        )
+        for i, c in enumerate(conventions)
+    }
+
+
+def _off(found: Array, value: Array, room: Array, along: tuple[int, ...]) -> Array:
+    """The largest error of each group, in units of what is allowed."""
+    error = np.abs(found - value).astype(np.float64)
+    ratios = np.where(
+        (error == 0) | (np.isnan(found) & np.isnan(value)), 0, error / room
+    )
+    worst: Array = np.max(np.nan_to_num(ratios, nan=np.inf), axis=along, keepdims=True)
+    return worst
+
+
+def _shared(
+    found: Array, values: Mapping[str, Array], room: Mapping[str, Array], along: Any
+) -> Array:
+    """Groups whose elements are convex shares: between the conventions, same total."""
+    first, last, even = (values[c] for c in ("first", "last", "even"))
+    width = np.max(np.abs(first - last), axis=along, keepdims=True)
+    middle = np.where(first == last, first + np.sign(even - first) * width, first)
+    ends = np.stack([first, last, even, middle])
+    slack = np.max(list(room.values()), axis=0)
+    inside = (found >= ends.min(0) - slack) & (found <= ends.max(0) + slack)
+    totals = [np.sum(v, axis=along, keepdims=True) for v in (found, first, last, even)]
+    enough = np.sum(slack, axis=along, keepdims=True)
+    kept = np.ptp(totals, axis=0) <= enough  # false for nan
+    alone = found.size == kept.size  # one element in each group
+    good: Array = np.all(inside, axis=along, keepdims=True) & (kept | alone)
+    return good
+
+
+def _axes(order: Sequence[Node]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The shape in which all choices are made, and the axes of the maxima."""
+    choices = [n for n in order if n.primitive and n.primitive.name in SELECTIONS]
+    sources = [source for node in choices for source in node.inputs]
+    shapes = {source.shape for source in sources}
+    behind = {n.primitive.name for n in topological_order(sources) if n.primitive}
+    if len(shapes) != 1 or not behind <= _ELEMENTWISE:
+        return None
+    along = {n.attributes["axis"] for n in choices if "axis" in n.attributes}
+    return shapes.pop(), tuple(sorted(along))
