@@ -23,6 +23,7 @@ import numpy as np
 
 from harness.selftest.examine import examine
 from harness.timing import handlers
+from harness.workers import integrity
 from harness.workers.allocator import pin_malloc
 from harness.workers.arrays import legible
 from harness.workers.evaluate import Missing, evaluate, in_short, load_backend
@@ -74,6 +75,7 @@ def probe(request: Mapping[str, Any]) -> dict[str, Any]:
         if framework_of(name) == framework
     }
     versions = [b["version"] for b in backends.values() if b["version"]]
+    integrity.remember(framework)  # before any page is read
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,
@@ -127,5 +129,8 @@ HANDLERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "sample": handlers.sample,
     "in_turn": handlers.in_turn,
     "compare": handlers.compare,
+    "kept": handlers.kept,
+    "repeats": handlers.repeats,
+    "spin": handlers.spin,
     "release": handlers.release,
 }

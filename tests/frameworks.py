@@ -17,11 +17,9 @@ FRAMEWORKS = sorted({framework_of(name) for name in backend_names()} - {"numpy"}
 @cache
 def observed(framework: str) -> dict[str, Any]:
     """What tests/behaviours.py saw of a framework; skips where it is not installed."""
-    found = interpreter_of(framework)
-    if found.why_missing:
-        pytest.skip(f"{found.why_missing}; to fix it: {found.mend}")
+    usable(framework)
     done = subprocess.run(
-        [found.python, "-m", "tests.behaviours", framework],
+        [interpreter_of(framework).python, "-m", "tests.behaviours", framework],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -29,3 +27,10 @@ def observed(framework: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
     return told
+
+
+def usable(framework: str) -> None:
+    """Skip where a framework is not installed, and say how to mend that."""
+    found = interpreter_of(framework)
+    if found.why_missing:
+        pytest.skip(f"{found.why_missing}; to fix it: {found.mend}")

@@ -27,6 +27,7 @@ from harness.timing.compare import (
 )
 from harness.timing.report import compared
 from harness.timing.trial import PHASES
+from harness.workers import integrity
 from harness.workers.client import Absent
 from harness.workers.process import Died
 from impls.catalogue import backend_names, known
@@ -110,6 +111,7 @@ def command(
       gradwatch compare origin/main HEAD --affected 24 --markdown comparison.md
     Verdicts: faster, slower, no difference, not resolved.
     """
+    integrity.remember()  # before any page is read
     trials = options.sized_trials(
         options.loaded_ops(ops, pages), sizes=sizes, dtypes=dtypes, seed=seed
     )

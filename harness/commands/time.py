@@ -19,6 +19,7 @@ from harness.project.records import TimeRecord, TimeSummary
 from harness.timing.memory import copy_bandwidth
 from harness.timing.remote import lines
 from harness.timing.trial import time_trial
+from harness.workers import integrity
 from harness.workers.fitness import why_unfit
 
 Reasons = dict[str, str]  # by backend
@@ -68,6 +69,7 @@ def command(
       gradwatch time --size middle --json results/latest/time.json
       gradwatch time --device cuda --backend torch_autograd --backend torch_custom
     """
+    integrity.remember()  # before any page is read
     chosen = options.sized_trials(
         options.loaded_ops(ops, pages), sizes=sizes, dtypes=dtypes, seed=seed
     )

@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.judging.cases import Trial
+from harness.judging.cases import Trial, variants
 from harness.judging.reference import Reference, reference
 from harness.judging.verdict import Judgement
 from harness.project.paths import ROOT
+from harness.timing.proof import Judge, why_refused
 from harness.timing.remote import prepare_steps
 from harness.timing.trial import PHASES
 from harness.workers.client import Line
@@ -279,25 +280,37 @@ def _add_times(
     with contextlib.closing(target.start()) as line:
         for question in asked:
             try:
-                first, samples = _timed(line, question, seconds)
+                first, samples, refused = _timed(line, question, seconds)
             except Died as reason:
                 raise NotMeasured(f"while timing: {reason}") from None
             for backend in question.backends:
                 one = figures[question.point(backend)]
+                if backend in refused:
+                    one.why = refused[backend]
+                    continue
                 one.forward += samples["forward"][backend]
                 one.backward += samples["backward"][backend]
                 one.first = min(first[backend], one.first or first[backend])
 
 
-def _timed(line: Line, question: _Question, seconds: float) -> tuple[Any, Any]:
-    """Seconds of the first pass, by backend, and samples by phase and backend."""
+def _timed(
+    line: Line, question: _Question, seconds: float
+) -> tuple[Any, Any, dict[str, str]]:
+    """Seconds of the first pass, by backend; samples by phase and backend; refusals."""
     steps = {name: name for name in question.backends}
-    ready = prepare_steps(line, question.trial, steps, question.device, peak=False)
+    sources = variants(question.trial)
+    ready = prepare_steps(line, sources, steps, question.device, peak=False)
     samples = {
         phase: line.ask("in_turn", phase=phase, seconds=seconds)["samples"]
         for phase in PHASES
     }
-    return ready["first"], samples
+    judge = Judge([source.problem for source in sources], question.device)
+    claimed = {
+        name: {phase: float(np.median(samples[phase][name])) for phase in PHASES}
+        for name in question.backends
+    }
+    reasons = {n: why_refused(line, n, judge, claimed[n]) for n in question.backends}
+    return ready["first"], samples, {n: why for n, why in reasons.items() if why}
 
 
 def _keep_few(figures: Figures) -> None:

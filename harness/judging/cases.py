@@ -241,6 +241,24 @@ def is_floating(array: Array) -> bool:
     return array.dtype.kind not in "biu"
 
 
+def variants(one: Trial, seed: int = 0) -> list[Trial]:
+    """A trial, and the same with other numbers, twice.
+
+    The last has the first and last elements of the trial's own arrays: whoever knows
+    an input by its ends, its shape or its address takes one for the other.
+    """
+    op, problem = one.problem.op, one.problem
+    case = {**op.cases, **op.sizes}[one.case]
+    first, second = (
+        trial(op, case, REGIMES[one.regime], problem.dtype, seed + extra, one.op)
+        for extra in (1, 2)
+    )
+    for name, array in second.problem.inputs.items():
+        if array.size > 2:
+            array.reshape(-1)[[0, -1]] = problem.inputs[name].reshape(-1)[[0, -1]]
+    return [one, first, second]
+
+
 def problem_with(
     op: Op,
     case: Case,

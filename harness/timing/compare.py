@@ -11,17 +11,18 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.judging.cases import Trial
+from harness.judging.cases import Trial, variants
 from harness.judging.reference import reference
 from harness.project.paths import ROOT
 from harness.project.records import CompareRecord, Phase
 from harness.timing.interleave import interleave
 from harness.timing.intervals import FEWEST, Estimate, pairs_needed, resampled
+from harness.timing.proof import Judge, why_refused
 from harness.timing.remote import Remote, RemoteTimer, prepare_steps
 from harness.timing.samples import Comparison, judged, paired
 from harness.timing.timers import Run
@@ -112,6 +113,19 @@ def _check(line: Line, side: Side, plan: Plan) -> None:
         raise WrongGradient(f"{side.backend} of {side.name} is wrong: {why}")
 
 
+def _judge(plan: Plan) -> Judge:
+    sources = variants(plan.trial, plan.seed)
+    return Judge([source.problem for source in sources], plan.device)
+
+
+def _prove(
+    line: Line, key: str, side: Side, judge: Judge, seconds: Mapping[Phase, float]
+) -> None:
+    """Raise WrongGradient unless the timed calls themselves did their work."""
+    if why := why_refused(line, key, judge, seconds):
+        raise WrongGradient(f"{side.backend} of {side.name} is not timed: {why}")
+
+
 def _in_one_process(a: Side, b: Side, plan: Plan) -> dict[str, Any]:
     with contextlib.closing(
         Line(interpreter_of(a.framework), threads=plan.threads)
@@ -119,9 +133,13 @@ def _in_one_process(a: Side, b: Side, plan: Plan) -> dict[str, Any]:
         for side in dict.fromkeys((a, b)):
             _check(line, side, plan)
         steps = {"a": a.backend, "b": b.backend}
-        prepare_steps(line, plan.trial, steps, plan.device)
+        sources = variants(plan.trial, plan.seed)
+        prepare_steps(line, sources, steps, plan.device)
         asked = {"a": "a", "b": "b", "phase": plan.phase, "budget": plan.budget}
         comparison: dict[str, Any] = line.ask("compare", **asked)["comparison"]
+        judge = _judge(plan)
+        for side, key, seconds in zip((a, b), "ab", comparison["medians"], strict=True):
+            _prove(line, key, side, judge, {plan.phase: seconds})
     count, level = comparison["rounds"], comparison["level"]
     ratio, noise = (_estimate(comparison[n], count, level) for n in ("ratio", "noise"))
     return _fields(ratio, noise, 1, comparison["medians"], comparison["short"])
@@ -129,7 +147,8 @@ def _in_one_process(a: Side, b: Side, plan: Plan) -> dict[str, Any]:
 
 def _in_pairs(a: Side, b: Side, plan: Plan) -> dict[str, Any]:
     order = random.Random(plan.seed)
-    pairs = [_one_pair(a, b, plan, order, i == 0) for i in range(plan.pairs)]
+    judge = _judge(plan)
+    pairs = [_one_pair(a, b, plan, order, judge, i == 0) for i in range(plan.pairs)]
     ratios = [math.log(pair.ratio.value) for pair in pairs]
     noises = [math.log(pair.noise.value) for pair in pairs]
     medians = [
@@ -149,7 +168,7 @@ def _in_pairs(a: Side, b: Side, plan: Plan) -> dict[str, Any]:
 
 
 def _one_pair(
-    a: Side, b: Side, plan: Plan, order: random.Random, judging: bool
+    a: Side, b: Side, plan: Plan, order: random.Random, judge: Judge, first: bool
 ) -> Comparison:
     """Start two fresh processes in random order, then time them in turn."""
     sides = [("a", a), ("b", b)]
@@ -161,9 +180,11 @@ def _one_pair(
         ]
         runs: dict[str, Run] = {}
         for name, side, line in started:
-            if judging:
+            if first:
                 _check(line, side, plan)
-            prepare_steps(line, plan.trial, {name: side.backend}, plan.device)
+            prepare_steps(
+                line, variants(plan.trial, plan.seed), {name: side.backend}, plan.device
+            )
             runs[name] = Remote(line, name, plan.phase)
         both = interleave(
             runs,
@@ -171,6 +192,8 @@ def _one_pair(
             timer=RemoteTimer(),
             seed=order.randrange(1 << 30),
         )
+        for name, side, line in started:
+            _prove(line, name, side, judge, {plan.phase: both[name].median})
     return paired(both["a"], both["b"])
 
 

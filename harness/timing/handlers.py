@@ -1,23 +1,31 @@
 """The worker's side of timing: prepares steps once, then takes samples on request.
 
-The clock runs in the main process (harness/timing/compare.py) and asks for one sample
+The clock runs in the main process (harness/timing/remote.py) and asks for one sample
 at a time, so that implementations in several interpreters are timed in turn, call by
-call. Two runs in the same process are compared within the worker: `compare`.
+call. Two runs in the same process are compared within the worker: `compare`. Inputs
+change all the while, and results are kept for the main process to judge: `kept`.
 """
 
 from __future__ import annotations
 
 import gc
+import math
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from harness.timing.interleave import compare as compare_runs
 from harness.timing.interleave import interleave
+from harness.timing.rotation import PHASES, POLLING, Place, Rotation
 from harness.timing.samples import Comparison
-from harness.timing.steps import Phase, Warm, aligned, peak_bytes, seconds_of, timer_of
+from harness.timing.steps import peak_bytes, seconds_of, timer_of
 from harness.timing.timers import HostTimer
+from harness.timing.witness import RotatingPhase, WitnessedTimer
+from harness.workers import integrity
+from harness.workers.arrays import unpack
 from harness.workers.evaluate import load_backend, problem_of
-from impls.contract import Step
+from impls.contract import Problem, Step
 
 Request = Mapping[str, Any]
 
@@ -28,7 +36,7 @@ AWAKE = 500_000  # nanoseconds of calls before a sample
 ROUNDS = 3
 LONGEST = 0.5
 
-_ready: dict[str, Step] = {}
+_ready: dict[str, Rotation] = {}
 
 
 def prepare(request: Request) -> dict[str, Any]:
@@ -39,17 +47,34 @@ def prepare(request: Request) -> dict[str, Any]:
     garbage collector is off from now on.
     """
     release(request)
-    problem = aligned(problem_of(request))
-    first = {}
-    for key, backend in request["options"]["steps"].items():
-        _ready[key] = load_backend(backend).prepare(problem)
-        first[key] = seconds_of(_ready[key])
-    peaks = {}
-    if request["options"].get("peak"):
-        peaks = {key: _peak(step, problem.device) for key, step in _ready.items()}
+    options = request["options"]
+    backends = {key: load_backend(name) for key, name in options["steps"].items()}
+    sources = [problem_of(request), *_others(request)]
+    places = [Place(sources[0]), Place(sources[0])]
+    first, peaks = {}, {}
+    for key, backend in backends.items():
+        step = backend.prepare(places[0].problem)
+        first[key] = seconds_of(step)
+        if options.get("peak"):
+            peaks[key] = _peak(step, places[0].problem.device)
+        _ready[key] = Rotation(backend, places, sources, options.get("seed", 0))
     gc.collect()
     gc.disable()
     return {"first": first, "peak": peaks}
+
+
+def _others(request: Request) -> list[Problem]:
+    """The same problem with other numbers; at least one, so that a step can move."""
+    problem = problem_of(request)
+    numbers = request["options"].get("others") or [request]
+    return [
+        replace(
+            problem,
+            inputs={name: unpack(packed) for name, packed in other["inputs"].items()},
+            cotangents=[None if p is None else unpack(p) for p in other["cotangents"]],
+        )
+        for other in numbers
+    ]
 
 
 def sample(request: Request) -> dict[str, Any]:
@@ -57,11 +82,12 @@ def sample(request: Request) -> dict[str, Any]:
 
     Some calls before it are not timed, because others have used the core meanwhile.
     """
-    step = _ready[request["step"]]
-    timer = timer_of(step, cold=request.get("cold", True))
+    rotation = _ready[request["step"]]
+    timer = timer_of(rotation.steps[0], cold=request.get("cold", True))
     least = AWAKE if isinstance(timer, HostTimer) else 0  # a GPU has its own clock
-    taken = Warm(timer, least)(Phase(step, request["phase"]), request["calls"])
-    return {"reading": list(taken)}
+    taking = WitnessedTimer(timer, warm=True, least=least)
+    run = RotatingPhase(rotation, request["phase"])
+    return {"reading": list(taking(run, request["calls"]))}
 
 
 def in_turn(request: Request) -> dict[str, Any]:
@@ -70,22 +96,69 @@ def in_turn(request: Request) -> dict[str, Any]:
     `seconds` is the budget of each step; slow ones get `ROUNDS` rounds, or `LONGEST`.
     """
     gc.enable()  # the clock holds it itself
-    runs = {key: Phase(step, request["phase"]) for key, step in _ready.items()}
-    once = sum(seconds_of(step) for step in _ready.values())
+    runs = {key: RotatingPhase(one, request["phase"]) for key, one in _ready.items()}
+    once = sum(seconds_of(one.steps[0]) for one in _ready.values())
     budget = max(request["seconds"] * len(runs), min(ROUNDS * once, LONGEST))
-    timer = Warm(timer_of(next(iter(_ready.values()))))
+    any_step = next(iter(_ready.values())).steps[0]
+    timer = WitnessedTimer(timer_of(any_step), warm=True)
     taken = interleave(runs, budget=budget, timer=timer)
     return {"samples": {key: one.seconds.tolist() for key, one in taken.items()}}
 
 
 def compare(request: Request) -> dict[str, Any]:
     """Two steps in turn, in this process: log-ratio, noise and medians."""
-    a, b = (Phase(_ready[key], request["phase"]) for key in ("a", "b"))
-    timer = timer_of(_ready["a"])
+    a, b = (RotatingPhase(_ready[key], request["phase"]) for key in ("a", "b"))
+    timer = WitnessedTimer(timer_of(_ready["a"].steps[0]))
     gc.enable()  # the clock holds it itself
     return {
         "comparison": _plain(compare_runs(a, b, budget=request["budget"], timer=timer))
     }
+
+
+def kept(request: Request) -> dict[str, Any]:
+    """What the timed calls of a step computed, and what speaks against its times.
+
+    `results` holds by phase the kept results, packed; `against` a line for each thing
+    that was seen.
+    """
+    return evidence(_ready[request["step"]])
+
+
+def evidence(rotation: Rotation) -> dict[str, Any]:
+    """See `kept`; for whoever times in this very process, too."""
+    against = [*rotation.against(), *integrity.changes(rotation.backend.framework)]
+    phases = [phase for phase in PHASES if rotation.timed[phase] and not against]
+    results = {phase: rotation.results(phase) for phase in phases}
+    return {"results": results, "against": against}
+
+
+def repeats(request: Request) -> dict[str, Any]:
+    """Nanoseconds of a fresh call of a phase and of the same call once more."""
+    rotation = _ready[request["step"]]
+    return {"repeats": list(rotation.repeats(request["phase"], time.perf_counter_ns))}
+
+
+def spin(request: Request) -> dict[str, Any]:
+    """Samples in a row, for the main process to hold its own clock beside them.
+
+    Replies with seconds by this process's clock: of the whole, of the quickest sample
+    by its timer, and the largest share of a sample's time that its timer has shown; of
+    a GPU's own time nothing is known here, so that share is 1; threads that poll take
+    the core from each other in a row, so that their quickest sample is 0.
+    """
+    rotation, phase, calls = _ready[request["step"]], request["phase"], request["calls"]
+    run = RotatingPhase(rotation, phase)
+    timer, now = timer_of(rotation.steps[0]), time.perf_counter
+    polling = rotation.backend.framework in POLLING
+    least, begun = (0.0 if polling else math.inf), now()
+    shown = 0.0 if isinstance(timer, HostTimer) else 1.0
+    while now() - begun < request["seconds"]:
+        started = now()
+        seconds = timer(run, calls).seconds
+        shown = max(shown, min(1.0, seconds * calls / (now() - started)))
+        least = min(least, seconds)
+        gc.collect(1)
+    return {"spun": [now() - begun, least, shown]}
 
 
 def release(request: Request) -> dict[str, Any]:

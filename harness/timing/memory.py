@@ -43,7 +43,7 @@ def copy_bandwidth(nbytes: int | None = None) -> float:
     moves 2 n; a cache's read before a write is not counted. Takes about a second.
     """
     size = (
-        min(_CACHES * _last_level_cache(), _LARGEST_COPY) if nbytes is None else nbytes
+        min(_CACHES * last_level_cache(), _LARGEST_COPY) if nbytes is None else nbytes
     )
     if size < 1:
         raise ValueError(f"a copy moves at least one byte, not {size}")
@@ -57,7 +57,7 @@ def copy_bandwidth(nbytes: int | None = None) -> float:
     return 2 * size / fastest
 
 
-def _last_level_cache() -> int:
+def last_level_cache() -> int:
     """The size in bytes of the largest cache of cpu0, from Linux's sysfs."""
     sizes = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
     kibibytes = [int(path.read_text().strip().removesuffix("K")) for path in sizes]

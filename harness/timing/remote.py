@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,9 +64,23 @@ def lines(threads: int = 1) -> Iterator[Callable[[str], Line]]:
 
 
 def prepare_steps(
-    line: Line, trial: Trial, steps: Mapping[str, str], device: str, peak: bool = True
+    line: Line,
+    sources: Sequence[Trial],
+    steps: Mapping[str, str],
+    device: str,
+    peak: bool = True,
 ) -> Mapping[str, Any]:
-    """Let a worker prepare steps; `backends` maps the key of a step to its backend."""
-    payload = Task.of(trial, next(iter(steps.values())), device).payload()
-    options = {"steps": dict(steps), "peak": peak}
+    """Let a worker prepare steps; `steps` maps the key of a step to its backend.
+
+    `sources` are one trial with several sets of numbers, between which the steps move.
+    """
+    payload, *others = (
+        Task.of(source, next(iter(steps.values())), device).payload()
+        for source in sources
+    )
+    numbers = [
+        {"inputs": other["inputs"], "cotangents": other["cotangents"]}
+        for other in others
+    ]
+    options = {"steps": dict(steps), "others": numbers, "peak": peak}
     return line.ask("prepare", **{**payload, "options": options})

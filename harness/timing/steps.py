@@ -1,17 +1,17 @@
-"""Prepares a step for the clock: arrays, phases, timer, peak memory."""
+"""Prepares a step for the clock: arrays, timer, peak memory."""
 
 from __future__ import annotations
 
 import ctypes
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from harness.timing.memory import page_aligned
-from harness.timing.timers import EventTimer, HostTimer, Reading, Run, Timer
+from harness.timing.timers import EventTimer, HostTimer, Timer
 from impls.contract import Problem, Step
 
 FLUSHED = 256 << 20  # bytes: five times the L2 of an H100 or H200 (50 MB)
@@ -25,39 +25,6 @@ def aligned(problem: Problem) -> Problem:
         inputs={name: page_aligned(array) for name, array in problem.inputs.items()},
         cotangents=list(cotangents),
     )
-
-
-@dataclass(frozen=True)
-class Warm:
-    """A timer that calls a run without timing it before each of its samples.
-
-    It calls once, or for `least` nanoseconds, because a freshly woken process runs on a
-    slowed-down core.
-
-    When runs are timed in turn, a call finds the caches as the others left them, and
-    the threads of its framework asleep. In turn with four others, and next to other
-    jobs, log_softmax takes OneFlow four times as long as alone. That is no property of
-    log_softmax, and in the history it would change whenever another op changes.
-    """
-
-    timer: Timer
-    least: int = 0
-
-    @property
-    def now(self) -> Callable[[], int]:
-        """The host's nanoseconds."""
-        return self.timer.now
-
-    def __call__(self, run: Run, calls: int) -> Reading:
-        """Call and wait until it is warm, then take the sample."""
-        wait = getattr(run, "wait", bool)
-        run()
-        wait()
-        begun = self.now() if self.least else 0
-        while self.least and self.now() - begun < self.least:
-            run()
-            wait()
-        return self.timer(run, calls)
 
 
 def timer_of(step: Step, *, cold: bool = True) -> Timer:
@@ -77,18 +44,6 @@ def _flusher(framework: Any) -> Callable[[], object]:
     flushed = framework.zeros(FLUSHED, dtype=framework.int8, device="cuda")
     zero: Callable[[], object] = flushed.zero_
     return zero
-
-
-class Phase:
-    """A forward or a backward that the clock can call and wait for."""
-
-    def __init__(self, step: Step, phase: str) -> None:
-        self.run: Callable[[], None] = getattr(step, phase)
-        self.wait = step.wait
-
-    def __call__(self) -> None:
-        """Run it once."""
-        self.run()
 
 
 def seconds_of(step: Step) -> float:

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.judging.cases import Trial
+from harness.judging.cases import Trial, variants
 from harness.project.records import Phase, TimeRecord
 from harness.timing.interleave import interleave
+from harness.timing.proof import Judge, why_refused
 from harness.timing.remote import Remote, RemoteTimer, prepare_steps
 from harness.timing.samples import Samples
 from harness.timing.work import Work, work
@@ -52,11 +53,12 @@ def time_trial(
     """
     untimed: dict[str, str] = {}
     ready: dict[str, tuple[Line, Mapping[str, Any]]] = {}
+    sources = variants(trial, seed)
     for framework in sorted(set(map(framework_of, backends))):
         names = [b for b in backends if framework_of(b) == framework]
         try:
             prepared = prepare_steps(
-                line(framework), trial, dict(zip(names, names, strict=True)), device
+                line(framework), sources, dict(zip(names, names, strict=True)), device
             )
         except Died as reason:
             untimed |= dict.fromkeys(names, str(reason))
@@ -70,7 +72,18 @@ def time_trial(
         for phase in PHASES
         for cold in ((True,) if device == "cpu" else (True, False))
     }
-    samples = interleave(runs, budget=budget, timer=RemoteTimer(), seed=seed)
+    try:
+        samples = interleave(runs, budget=budget, timer=RemoteTimer(), seed=seed)
+    except (ValueError, Died) as reason:  # no time at all: a page has broken the clock
+        return [], untimed | dict.fromkeys(ready, str(reason))
+    judge = Judge([source.problem for source in sources], device)
+    for name in list(ready):
+        claimed: dict[Phase, float] = {
+            phase: samples[name, phase, True].median for phase in PHASES
+        }
+        if why := _refusal(ready[name][0], name, judge, claimed):
+            untimed[name] = why
+            del ready[name]
     least = work(trial.problem)
     records = [
         TimeRecord(
@@ -94,6 +107,15 @@ def time_trial(
         for phase in PHASES
     ]
     return records, untimed
+
+
+def _refusal(
+    line: Line, name: str, judge: Judge, claimed: Mapping[Phase, float]
+) -> str:
+    try:
+        return why_refused(line, name, judge, claimed)
+    except Died as reason:
+        return str(reason)
 
 
 def _median(samples: Samples | None) -> float | None:

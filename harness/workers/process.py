@@ -197,7 +197,9 @@ class Worker:
             with contextlib.suppress(psutil.Error):
                 self._process.wait(DYING)
         self._group.terminate(timeout=_JOINING)
-        os.close(self._log)
+        if self._log >= 0:  # who gave up waiting has closed it before
+            os.close(self._log)
+            self._log = -1
         Path(self._path).unlink(missing_ok=True)
 
 

@@ -30,8 +30,6 @@ from harness.history.measure import (
 from harness.judging.cases import REGIMES, trial
 from harness.project import git
 from harness.project.lock import Busy, alone
-from harness.timing.steps import Warm
-from harness.timing.timers import Reading
 from impls.catalogue import backend_names, load_op, op_names
 
 ROOT = Path(__file__).parents[2]
@@ -278,39 +276,6 @@ def test_backends_of_other_frameworks_are_passed_over():
         seconds=0,
     )
     assert list(figures) == [Point("square", "1024", "float32", "cpu", "numpy_manual")]
-
-
-def test_a_sample_is_taken_after_a_call_that_is_not_timed():
-    told = []
-
-    class Run:
-        def __call__(self):
-            told.append("call")
-
-        def wait(self):
-            told.append("wait")
-
-    def timer(run, calls):
-        told.append(f"sample of {calls}")
-        return Reading(1.0)
-
-    assert Warm(timer)(Run(), 3) == Reading(1.0)
-    assert told == ["call", "wait", "sample of 3"]
-
-
-def test_a_process_that_slept_is_kept_awake_before_a_sample():
-    """A call takes 2 ms by this clock: after the first, 5 ms are another three."""
-    told = []
-
-    class Timer:
-        def now(self):
-            return len(told) * 2_000_000
-
-        def __call__(self, run, calls):
-            return Reading(len(told))
-
-    reading = Warm(Timer(), least=5_000_000)(lambda: told.append("call"), 1)
-    assert reading == Reading(4)
 
 
 def test_only_the_ops_that_were_chosen_are_measured(monkeypatch):

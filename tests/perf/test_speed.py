@@ -3,24 +3,30 @@
     pytest tests/perf --benchmark-only -k "softmax and backward"
 
 A gradient is judged before it is timed, in the same process; one that does not agree is
-not timed. Every call is waited for inside the clock. Backends run one after the other
-here, so a busy machine may slow one of them alone: `gradwatch compare` times in turn.
+not timed. What was timed is judged, too: the last call, and calls with other numbers
+right after it. Every call is waited for inside the clock. Backends run one after the
+other here, so a busy machine may slow one alone: `gradwatch compare` times in turn.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import pytest
 
-from harness.judging.cases import REGIMES, Trial, trial
+from harness.judging.cases import REGIMES, Trial, trial, variants
 from harness.judging.reference import reference
-from harness.timing.steps import aligned, both
+from harness.timing.handlers import evidence
+from harness.timing.proof import Judge, why_not_believed, why_replayed
+from harness.timing.rotation import KEPT, Place, Rotation
+from harness.timing.steps import aligned, timer_of
+from harness.timing.witness import RotatingPhase, WitnessedTimer
 from harness.timing.work import work
 from harness.workers.evaluate import Missing, evaluate
 from harness.workers.fitness import judge_outcome, why_unfit
@@ -56,12 +62,30 @@ def judged(op: str, size: str, backend: str, device: str) -> tuple[str, float | 
     )
 
 
-def ready(op: str, size: str, backend: str, device: str) -> Step:
-    """A step whose first calls are made."""
-    problem = replace(drawn(op, size).problem, device=device)
-    step = load_backend(backend).prepare(problem)
-    both(step)
-    return step
+@lru_cache(maxsize=1)
+def judge(op: str, size: str, device: str) -> Judge:
+    sources = [replace(one.problem, device=device) for one in variants(drawn(op, size))]
+    return Judge(sources, device)
+
+
+def ready(op: str, size: str, backend: str, device: str) -> Rotation:
+    """Steps whose first calls are made, and whose numbers can change."""
+    sources = judge(op, size, device).sources
+    places = [Place(sources[0]), Place(sources[0])]
+    return Rotation(load_backend(backend), places, sources, seed=0)
+
+
+def why_not_shown(rotation: Rotation, phase: str, right: Judge) -> str:
+    """Judges the last call that was timed, and more calls with changing numbers."""
+    rotation.note(phase)
+    timer, run = (
+        WitnessedTimer(timer_of(rotation.steps[0])),
+        RotatingPhase(rotation, phase),
+    )
+    for _ in range(KEPT):
+        timer(run, 1)
+    again = partial(rotation.repeats, phase, time.perf_counter_ns)
+    return why_not_believed(evidence(rotation), right) or why_replayed(phase, again)
 
 
 def waited(step: Step, phase: str) -> Callable[[], None]:
@@ -101,5 +125,7 @@ def test_speed(
         bytes=least.bytes,
         flops=least.flops,
     )
-    benchmark(waited(ready(op, size, backend, device), phase))
+    rotation = ready(op, size, backend, device)
+    benchmark(waited(rotation.step(phase), phase))
     assert benchmark.disabled or benchmark.stats.stats.min > 0
+    assert not why_not_shown(rotation, phase, judge(op, size, device))

@@ -73,9 +73,18 @@ def framework():
     return Framework()
 
 
+class Still:
+    """A rotation that stays where it is: its changes have tests of their own."""
+
+    def __init__(self, step):
+        self.steps, self.calls_seen = [step, step], set()
+        self.step = lambda phase: step
+        self.change = self.refresh = self.note = lambda phase: None
+
+
 @pytest.fixture
 def ready(framework, monkeypatch):
-    monkeypatch.setitem(handlers._ready, "one", Step(framework))
+    monkeypatch.setitem(handlers._ready, "one", Still(Step(framework)))
     return framework
 
 
@@ -120,7 +129,7 @@ def test_elsewhere_the_hosts_clock_is_read(framework, step):
 
 
 def test_peak_memory_on_a_gpu_is_what_the_allocator_says_beyond_what_was_held(ready):
-    assert handlers._peak(handlers._ready["one"], "cuda") == 4096
+    assert handlers._peak(handlers._ready["one"].steps[0], "cuda") == 4096
 
 
 def test_a_framework_that_counts_no_memory_has_no_peak(framework):
@@ -138,6 +147,12 @@ class PlayedLine:
         if request == "prepare":
             names = payload["options"]["steps"]
             return {"first": dict.fromkeys(names, 1.0), "peak": dict.fromkeys(names)}
+        if request == "kept":
+            return {"results": {}, "against": []}
+        if request == "repeats":
+            return {"repeats": [1000, 1000]}
+        if request == "spin":
+            return {"spun": [payload["seconds"], 5e-4, 1.0]}
         return {"reading": [1e-3 if payload["cold"] else 5e-4, 0, 0]}
 
 

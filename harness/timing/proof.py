@@ -1,0 +1,181 @@
+"""Whether a time may be shown: the timed calls themselves are judged.
+
+When the clock has stopped, a worker hands over what some of the timed calls computed.
+They are judged like any other result, against the numbers that lay there at that very
+call. Beside them stand what was seen to go on outside the clock, whether a repeated
+call does its work again, and the clock of this process, which a page over there cannot
+reach.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from harness.judging.reference import Reference, reference
+from harness.judging.verdict import judge_tensors
+from harness.project.records import Phase
+from harness.timing.memory import copy_bandwidth, last_level_cache
+from harness.timing.timers import SHORTEST
+from harness.timing.work import work
+from harness.workers import integrity
+from harness.workers.arrays import unpack
+from harness.workers.client import Line
+from harness.workers.fitness import why_unfit
+from impls.contract import Problem
+
+#: Bound when this module is imported, which is before any page is.
+_now = time.perf_counter
+
+#: A repeated call that is so many times quicker than a fresh one, and by so many
+#: nanoseconds, does not do the work again.
+QUICKER, BY = 1.6, 4000.0
+#: Seconds that the two clocks are held beside each other, the first time; how much
+#: longer ours may be; and what a trip to a worker may take.
+SPUN, LONGER, TRIP = 0.02, 1.3, 0.005
+#: A doubt is looked at again, for twice as long each time: whatever else runs on the
+#: machine makes some calls slower, but not all of them for seconds.
+TRIES = 7
+#: What a timer must show of a sample's own time, in the sample where it shows most:
+#: reading the clock is less than a tenth of the shortest.
+SHOWN = 0.5
+#: How much slower than the figure the quickest call in a row may be: it finds other
+#: things in the caches and in the allocator.
+SLOWER = 3.0
+#: A figure is not believed that moves so many times what a copy moves, where its data
+#: are so many times what the last cache holds. The copy is one thread's; half as much
+#: again leaves room for what reads more than it writes (a write is a read as well).
+FASTER, BEYOND = 1.5, 2
+
+
+class Judge:
+    """The references of a trial's problems, each made once for all backends."""
+
+    def __init__(self, sources: Sequence[Problem], device: str = "cpu") -> None:
+        self.sources, self.device = sources, device
+        self._right: dict[tuple[int, int], Reference] = {}
+
+    def right(self, inputs: int, cotangents: int) -> Reference:
+        """The answer for one source's inputs with another's cotangents."""
+        if (inputs, cotangents) not in self._right:
+            problem = replace(
+                self.sources[inputs], cotangents=self.sources[cotangents].cotangents
+            )
+            self._right[inputs, cotangents] = reference(problem)
+        return self._right[inputs, cotangents]
+
+    def why_wrong(self, result: Mapping[str, Any], phase: str) -> str:
+        """Why a kept result is not what that call should have computed, or ""."""
+        right = self.right(result["inputs"], result["cotangents"])
+        tensors = {
+            n: None if packed is None else unpack(packed)
+            for n, packed in result["tensors"].items()
+        }
+        dtype = self.sources[0].dtype
+        judged = judge_tensors(right, tensors, result["dtypes"], dtype=dtype)
+        why = why_unfit((j.verdict, j.message) for j in judged)
+        return f"a timed {phase} is wrong: {why}" if why else ""
+
+
+def why_refused(
+    line: Line, step: str, judge: Judge, seconds: Mapping[Phase, float]
+) -> str:
+    """Why the times of a step must not be shown; "" where they may be.
+
+    Args:
+        line: The worker that has timed it.
+        step: The key of the step.
+        judge: Knows the right answers.
+        seconds: What a call is claimed to take, by phase.
+    """
+    why = why_not_believed(line.ask("kept", step=step), judge)
+    for phase, claimed in seconds.items():
+        why = why or why_too_fast(judge, phase, claimed, line.facts["threads"])
+        why = why or why_replayed(phase, partial(_repeats, line, step, phase))
+        why = why or _why_doubted(line, step, phase, claimed)
+    return why
+
+
+def why_not_believed(evidence: Mapping[str, Any], judge: Judge) -> str:
+    """What speaks against the timed calls: what was seen, or a wrong result; or ""."""
+    against = [*evidence["against"], *integrity.changes()]
+    if against:
+        return str(against[0])
+    wrong = (
+        judge.why_wrong(result, phase)
+        for phase, results in evidence["results"].items()
+        for result in results
+    )
+    return next(filter(None, wrong), "")
+
+
+def why_too_fast(judge: Judge, phase: str, claimed: float, threads: int = 1) -> str:
+    """Why no memory moves that many bytes in `claimed` seconds, or "".
+
+    Of what may lie in a cache, and of a GPU, nothing is known here.
+    """
+    least = work(judge.sources[0])[phase].bytes
+    if judge.device != "cpu" or least < BEYOND * last_level_cache():
+        return ""
+    fastest = 0.0
+    for _ in range(TRIES):
+        fastest = max(fastest, copy_bandwidth())
+        if least / claimed <= FASTER * fastest * threads:
+            return ""
+    return (
+        f"a {phase} in {claimed * 1e6:.3g} us moves {least / claimed / 1e9:.3g} GB/s, "
+        f"and a copy on this machine {fastest / 1e9:.3g} GB/s"
+    )
+
+
+def why_replayed(phase: str, repeats: Callable[[], Sequence[float]]) -> str:
+    """Why a repeated call cannot have done its work again, or "".
+
+    `repeats` measures the nanoseconds of a fresh call and of the same once more.
+    """
+    fresh = again = math.inf
+    for _ in range(TRIES):
+        least = repeats()
+        fresh, again = min(fresh, least[0]), min(again, least[1])
+        if fresh <= QUICKER * again or fresh - again <= BY:
+            return ""
+    return (
+        f"a repeated {phase} takes {again / 1e3:.3g} us where a fresh one "
+        f"takes {fresh / 1e3:.3g} us: it does not do its work again"
+    )
+
+
+def _repeats(line: Line, step: str, phase: str) -> Sequence[float]:
+    least: Sequence[float] = line.ask("repeats", step=step, phase=phase)["repeats"]
+    return least
+
+
+def _why_doubted(line: Line, step: str, phase: str, claimed: float) -> str:
+    """Why the worker's clock is not believed: ours is held beside it."""
+    calls = max(1, min(1 << 12, math.ceil(SHORTEST / claimed)))
+    least, shown, why = math.inf, 0.0, ""
+    for attempt in range(TRIES):
+        asked = {"step": step, "phase": phase, "calls": calls}
+        started = _now()
+        spun = line.ask("spin", **asked, seconds=SPUN * 2**attempt)["spun"]
+        elapsed = _now() - started
+        least, shown = min(least, spun[1]), max(shown, spun[2])
+        if elapsed > LONGER * spun[0] + TRIP:
+            why = (
+                f"its clock shows {spun[0] * 1e3:.3g} ms for calls of the {phase} "
+                f"during which {elapsed * 1e3:.3g} ms pass here"
+            )
+        elif shown < SHOWN:
+            why = f"its timer shows {shown:.0%} of what calls of the {phase} take"
+        elif least > SLOWER * claimed:
+            why = (
+                f"a {phase} takes {claimed * 1e6:.3g} us when sampled and at least "
+                f"{least * 1e6:.3g} us in a row"
+            )
+        else:
+            return ""
+    return why

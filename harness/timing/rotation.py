@@ -1,0 +1,303 @@
+"""Inputs that change while they are timed, and results kept from timed calls.
+
+A call that is timed again and again on the same input need not do its work again. So
+the values change under the clock's hands: before a sample, outside the clock, other
+numbers are written where an input or a cotangent lies; where a tensor is a copy of its
+array the step is made anew, in fresh memory. Neither pointer, nor shape, nor version,
+nor the first element tells what the right answer is. Of some calls, drawn at random,
+and of the last one the results are kept; the main process judges them when the clock
+has stopped.
+
+All steps timed in turn share the same arrays, in the same order of changes: where an
+array lies is worth more than most differences between two implementations.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from harness.timing.steps import aligned
+from harness.workers.arrays import pack
+from impls.contract import Array, Backend, Problem, Result, Step
+
+PHASES = ("forward", "backward")
+#: Results kept of each phase beside the last: an implementation that cheats in half of
+#: its calls passes with a chance of 1 in 32.
+KEPT = 4
+#: How often inputs change, and so how often a backward gets a new graph. Cotangents
+#: change before every sample of a backward.
+INPUTS_CHANGE = 0.25
+#: Share of the timed seconds that other threads may use where one thread is asked for.
+#: The interpreter's own need a hundredth; beside other work the kernel's accounts of a
+#: whole process and of one thread were seen to differ by a quarter.
+ELSEWHERE = 0.5
+#: Frameworks whose threads poll for work and so are never idle.
+POLLING = {"oneflow"}
+#: Pairs of calls by which a repeated call is compared with a fresh one.
+FEWEST, REPEATS = 3, 15
+LONGEST = 300_000_000  # nanoseconds for more than the fewest
+#: Elements whose order is drawn: no call meets the same numbers by chance (64! orders).
+SHUFFLED = 64
+
+
+class Place:
+    """Arrays of a problem at fixed addresses, shared by all that is timed in turn.
+
+    `source` is whose inputs lie there, None for those of nobody, and `written` counts
+    how often that has changed: a graph is of what lay there when its forward ran.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = aligned(problem)
+        self.source: int | None = 0
+        self.written = 0
+
+    def write_inputs(self, sources: Sequence[Problem], source: int) -> None:
+        """Another source's values at the same addresses."""
+        if source != self.source:
+            self._write_inputs(sources[source])
+            self.source = source
+
+    def write_cotangents(self, source: Problem) -> None:
+        """Likewise."""
+        for mine, theirs in zip(
+            self.problem.cotangents, source.cotangents, strict=True
+        ):
+            if mine is not None and theirs is not None:
+                np.copyto(mine, theirs)
+
+    def write(self, problem: Problem) -> None:
+        """The values of a problem that is no source, both kinds."""
+        self._write_inputs(problem)
+        self.write_cotangents(problem)
+        self.source = None
+
+    def _write_inputs(self, problem: Problem) -> None:
+        """State belongs to the op: it stays as it is."""
+        for name, array in problem.inputs.items():
+            if name not in self.problem.op.state:
+                np.copyto(self.problem.inputs[name], array)
+        self.written += 1
+
+
+class Rotation:
+    """One backend's step at two places, forwards timed at one, backwards at the other.
+
+    Args:
+        backend: Who prepares the steps.
+        places: Two, shared by all steps that are timed in turn.
+        sources: Problems that differ in their numbers alone; results are judged
+            against them.
+        seed: Of all draws: equal for all steps timed in turn, so that they meet the
+            same changes in the same order.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        places: Sequence[Place],
+        sources: Sequence[Problem],
+        seed: int,
+    ) -> None:
+        self.backend, self.places, self.sources = backend, places, sources
+        self.random = random.Random(seed)
+        self.steps = [backend.prepare(place.problem) for place in places]
+        self.graphs = [-1, -1]  # what `written` was when each step's forward ran
+        self.inputs, self.cotangents = [0, 0], [0, 0]  # whose, at each place
+        self.kept: dict[str, list[dict[str, Any]]] = {"forward": [], "backward": []}
+        self.timed = {"forward": 0, "backward": 0}
+        self.odd: set[str] = set()
+        self.calls_seen: set[str] = set()
+        self.seconds = self.seconds_elsewhere = 0.0
+        self.children = 0
+        self.in_place = self._sees_what_is_written()
+
+    def step(self, phase: str) -> Step:
+        """The one whose phase this is."""
+        return self.steps[PHASES.index(phase)]
+
+    def run(self, phase: str, place: int) -> None:
+        """One call of a phase at a place, waited for."""
+        step = self.steps[place]
+        getattr(step, phase)()
+        step.wait()
+        if phase == "forward":
+            self.graphs[place] = self.places[place].written
+
+    def change(self, phase: str) -> None:
+        """Now and then, outside the clock, other inputs; a backward's graph is of them.
+
+        A new graph is swept once, and later with other cotangents.
+        """
+        place = PHASES.index(phase)
+        if self.random.random() < INPUTS_CHANGE or self.places[place].source is None:
+            self._write_inputs(place, self._draw())
+        if phase == "backward" and self.graphs[place] != self.places[place].written:
+            self.inputs[place] = self.places[place].source or 0
+            self.run("forward", place)
+            self.run("backward", place)
+
+    def refresh(self, phase: str) -> None:
+        """Other numbers where the next call of a phase reads them; not timed."""
+        if phase == "forward":
+            self._write_inputs(0, self._draw())
+        elif self.in_place:
+            self._write_cotangents(1, self._draw())
+
+    def _draw(self) -> int:
+        return self.random.randrange(len(self.sources))
+
+    def _write_inputs(self, place: int, source: int) -> None:
+        self.inputs[place] = source
+        if self.in_place:
+            self.places[place].write_inputs(self.sources, source)
+        else:  # a copy in another precision, or on a device: made anew
+            self.cotangents[place] = source
+            self.steps[place] = self.backend.prepare(self.sources[source])
+            self.run("forward", place)
+            self.run("backward", place)
+
+    def _write_cotangents(self, place: int, source: int) -> None:
+        self.cotangents[place] = source
+        self.places[place].write_cotangents(self.sources[source])
+
+    def _sees_what_is_written(self) -> bool:
+        """Whether the tensors of a step lie where its arrays do."""
+        seen = []
+        for source in range(len(self.sources)):
+            self.places[0].write_inputs(self.sources, source)
+            self.run("forward", 0)
+            self.run("backward", 0)
+            seen.append(_bytes(self.steps[0].read()))
+        for place, shared in enumerate(self.places):
+            shared.write_inputs(self.sources, 0)
+            shared.write_cotangents(self.sources[0])
+            self.run("forward", place)
+            self.run("backward", place)
+        return len(set(seen)) > 1
+
+    # --- results --------------------------------------------------------------------
+
+    def note(self, phase: str) -> None:
+        """A sample has been taken: perhaps keep what its last call computed.
+
+        Every sample has the same chance (reservoir sampling, Vitter 1985).
+        """
+        self.timed[phase] += 1
+        kept = self.kept[phase]
+        at = len(kept) if len(kept) < KEPT else self.random.randrange(self.timed[phase])
+        if at < KEPT:
+            kept[at : at + 1] = [self._result(phase)]
+
+    def results(self, phase: str) -> list[dict[str, Any]]:
+        """Those kept, and what one last call computes."""
+        self.change(phase)
+        self.refresh(phase)
+        self.run(phase, PHASES.index(phase))
+        return [*self.kept[phase], self._result(phase)]
+
+    def _result(self, phase: str) -> dict[str, Any]:
+        """Packed at once, so that no array with an answer lies in this process."""
+        place = PHASES.index(phase)
+        result = self.steps[place].read()
+        tensors = result.outputs if phase == "forward" else result.gradients
+        self._look_at_types()
+        return {
+            "inputs": self.inputs[place],
+            "cotangents": self.cotangents[place],
+            "tensors": {n: None if a is None else pack(a) for n, a in tensors.items()},
+            "dtypes": dict(result.dtypes),
+        }
+
+    def _look_at_types(self) -> None:
+        """A subclass of a tensor may do its work when it is looked at."""
+        outputs = getattr(self.steps[0], "outputs", {})
+        values = outputs.values() if isinstance(outputs, dict) else outputs
+        for value in values:
+            kind = type(value)
+            if kind.__module__.partition(".")[0] != self.backend.framework:
+                self.odd.add(f"returns a {kind.__name__}, which may compute later")
+
+    def against(self) -> list[str]:
+        """What was seen during timed calls that no honest implementation does."""
+        seen = [f"{what} while it is timed" for what in sorted(self.calls_seen)]
+        alone = self.backend.framework not in POLLING and _single_threaded()
+        if alone and self.seconds_elsewhere > ELSEWHERE * self.seconds:
+            share = self.seconds_elsewhere / self.seconds
+            seen.append(f"other threads of it work for {share:.0%} of the time")
+        if self.children:
+            seen.append(f"{self.children} processes that it started still run")
+        return [*sorted(self.odd), *seen]
+
+    # --- repeated calls ---------------------------------------------------------------
+
+    def repeats(self, phase: str, now: Callable[[], int]) -> tuple[int, int]:
+        """Nanoseconds of a call on numbers that none has met, and of the same again.
+
+        Before each of the two comes a call at another place, so that the core and its
+        caches are in the same state. The least of `FEWEST` to `REPEATS` pairs: whatever
+        else runs on the machine makes a call slower, never quicker.
+        """
+        fresh, again = list[int](), list[int]()
+        here = PHASES.index(phase)
+        begun = now()
+        while len(fresh) < FEWEST or (len(fresh) < REPEATS and now() - begun < LONGEST):
+            for place in (1 - here, here):
+                self._write_new_numbers(place)
+                if phase == "backward":
+                    self.run("forward", place)
+            fresh.append(self._elsewhere_then_here(phase, here, now))
+            again.append(self._elsewhere_then_here(phase, here, now))
+        return min(fresh), min(again)
+
+    def _write_new_numbers(self, place: int) -> None:
+        moved = shuffled(self.sources[self._draw()], self.random)
+        if self.in_place:
+            self.places[place].write(moved)
+        else:
+            self.steps[place] = self.backend.prepare(moved)
+
+    def _elsewhere_then_here(
+        self, phase: str, here: int, now: Callable[[], int]
+    ) -> int:
+        self.run(phase, 1 - here)
+        started = now()
+        self.run(phase, here)
+        return now() - started
+
+
+def shuffled(problem: Problem, order: random.Random) -> Problem:
+    """The same numbers in another order; state and whole numbers stay.
+
+    All of them are rolled, and the first of them shuffled, which is quicker than all.
+    """
+    rng = np.random.default_rng(order.randrange(1 << 63))
+
+    def moved(array: Array) -> Array:
+        if array.dtype.kind != "f" or array.size < 2:
+            return array
+        flat = np.roll(array, int(rng.integers(array.size))).reshape(-1)
+        rng.shuffle(flat[:SHUFFLED])
+        return flat.reshape(array.shape)
+
+    kept = problem.op.state
+    return replace(
+        problem,
+        inputs={n: a if n in kept else moved(a) for n, a in problem.inputs.items()},
+        cotangents=[None if a is None else moved(a) for a in problem.cotangents],
+    )
+
+
+def _bytes(result: Result) -> bytes:
+    arrays = [a for a in result.tensors.values() if a is not None]
+    return b"".join(array.tobytes() for array in arrays)
+
+
+def _single_threaded() -> bool:
+    return os.environ.get("OMP_NUM_THREADS") == "1"

@@ -1,0 +1,92 @@
+"""A timer that looks at the calls it times: nothing may go on outside its clock.
+
+Around each sample the values of the step change, forbidden calls are noted, and the CPU
+time of other threads is set against that of the clock. All of it is outside the clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from harness.timing.rotation import Rotation
+from harness.timing.timers import HostTimer, Reading, Run, Timer
+from harness.workers.integrity import Watch, children, other_threads_seconds
+
+
+@cache
+def _watch() -> Watch:
+    """One for the process: an audit hook stays for good."""
+    return Watch()
+
+
+class RotatingPhase:
+    """A forward or a backward of a step that moves, called and waited for."""
+
+    def __init__(self, rotation: Rotation, phase: str) -> None:
+        self.rotation, self.phase = rotation, phase
+        self.settle()
+
+    def settle(self) -> None:
+        """Look up the methods of the step at its turn: not inside the clock."""
+        step = self.rotation.step(self.phase)
+        self.run: Callable[[], None] = getattr(step, self.phase)
+        self.wait = step.wait
+
+    def __call__(self) -> None:
+        """Run it once."""
+        self.run()
+
+
+@dataclass(frozen=True)
+class WitnessedTimer:
+    """Times calls on values that have just changed, and keeps some results.
+
+    With `warm`, calls that are not timed come first: once, or for `least` nanoseconds.
+    A process that slept until it was asked finds its core slow, and in turn with others
+    a call finds the caches as they left them and the threads of its framework asleep:
+    beside four others, log_softmax takes OneFlow four times what it takes it alone.
+    That is no property of it, and would change in the history whenever a neighbour
+    does.
+    """
+
+    timer: Timer
+    warm: bool = False
+    least: int = 0
+
+    @property
+    def now(self) -> Callable[[], int]:
+        """The host's nanoseconds."""
+        return self.timer.now
+
+    def __call__(self, run: Run, calls: int) -> Reading:
+        """Change the values, take the sample, keep what its last call computed."""
+        assert isinstance(run, RotatingPhase)
+        rotation, watch = run.rotation, _watch()
+        rotation.change(run.phase)
+        run.settle()
+        if self.warm:
+            self._warm_up(run)
+        rotation.refresh(run.phase)
+        run.settle()
+        elsewhere = other_threads_seconds()
+        watch.start()
+        reading = self.timer(run, calls)
+        watch.stop()
+        rotation.calls_seen |= watch.seen
+        watch.seen.clear()
+        rotation.note(run.phase)
+        if isinstance(self.timer, HostTimer):
+            rotation.seconds += reading.seconds * calls
+            rotation.seconds_elsewhere += other_threads_seconds() - elsewhere
+            rotation.children = max(rotation.children, children())
+        return reading
+
+    def _warm_up(self, run: RotatingPhase) -> None:
+        begun = self.now() if self.least else 0
+        while True:
+            run()
+            run.wait()
+            if not self.least or not 0 <= self.now() - begun < self.least:
+                return  # a clock that runs backwards is somebody's prank

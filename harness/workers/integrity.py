@@ -1,0 +1,172 @@
+"""What a page must leave as it was in the process that judges or times it.
+
+A page is code of the user's. Before the first one is read, `remember` notes the
+functions that the judge and the clock depend on, and the settings that all
+implementations share; `changes` says what is no longer the same. While `Watch` is on,
+calls that no honest backward makes between two readings of the clock are noted, too:
+reading files, starting processes or threads, searching memory, looking at its callers.
+
+The kinds of attack are those seen in public on generated kernels; docs/timing.md lists
+ours. Standard library and NumPy only: every worker imports this.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+#: Modules of the standard library and of NumPy whose functions must stay their own.
+TRUSTED = ("time", "gc", "numpy", "numpy.testing", "threading", "resource")
+#: Parts of a framework, likewise: how gradients are taken, and how a device is awaited.
+FRAMEWORK_PARTS = ("", ".autograd", ".cuda")
+#: Settings of a framework that change what others compute, or how many cores they use.
+SETTINGS = (
+    "get_default_dtype",
+    "get_num_threads",
+    "get_float32_matmul_precision",
+    "are_deterministic_algorithms_enabled",
+    "is_grad_enabled",
+)
+#: Audit events (docs.python.org, "Audit events table") that no computation raises.
+WATCHED = {
+    "gc.get_objects": "searches all objects in memory",
+    "gc.get_referrers": "searches all objects in memory",
+    "gc.get_referents": "searches all objects in memory",
+    "sys._getframe": "looks at its callers",
+    "sys._current_frames": "looks at its callers",
+    "open": "opens a file",
+    "subprocess.Popen": "starts a process",
+    "os.fork": "starts a process",
+    "os.posix_spawn": "starts a process",
+    "os.system": "starts a process",
+    "_thread.start_new_thread": "starts a thread",
+    "socket.connect": "opens a connection",
+}
+
+Originals = dict[tuple[str, str], Any]
+
+_originals: Originals = {}
+_settings: dict[str, Any] = {}
+
+
+def remember(framework: str = "numpy") -> None:
+    """Note what must not change; before a page is read, and again for each framework.
+
+    What has been noted stays: a page that was read in between cannot have its own
+    changes noted as the original.
+    """
+    parts = [framework + part for part in FRAMEWORK_PARTS]
+    ours = [name for name in list(sys.modules) if name.startswith(_package())]
+    for name in (*TRUSTED, *parts, *ours):
+        for attribute, value in _callables(sys.modules.get(name)):
+            _originals.setdefault((name, attribute), value)
+    for setting, value in _current_settings(framework).items():
+        _settings.setdefault(setting, value)
+
+
+def changes(framework: str = "numpy") -> list[str]:
+    """What is no longer as it was remembered, a line each; empty where all is."""
+    replaced = [
+        f"{module}.{name} has been replaced"
+        for (module, name), original in _originals.items()
+        if _now(module, name) is not original
+    ]
+    current = _current_settings(framework)
+    changed = [
+        f"{setting} was {_settings[setting]} and is {value}"
+        for setting, value in current.items()
+        if setting in _settings and _settings[setting] != value
+    ]
+    return replaced + changed
+
+
+def _package() -> str:
+    """Our own package: `harness.`, or what it is called where it is installed."""
+    return __name__.rpartition(".")[0].rpartition(".")[0] + "."
+
+
+def _callables(module: ModuleType | None) -> Iterator[tuple[str, Any]]:
+    """Functions and classes of a module, and the methods of its own classes."""
+    for name, value in list(vars(module).items()) if module else ():
+        if not callable(value) or name.startswith("__"):
+            continue
+        yield name, value
+        own = isinstance(value, type) and value.__module__ == getattr(
+            module, "__name__", ""
+        )
+        if own and value.__module__.startswith(_package()):
+            for method, function in list(vars(value).items()):
+                if callable(function):
+                    yield f"{name}.{method}", function
+
+
+def _now(module: str, name: str) -> Any:
+    owner: Any = sys.modules.get(module)
+    first, _, rest = name.partition(".")
+    value = vars(owner).get(first) if owner else None
+    return vars(value).get(rest) if rest and isinstance(value, type) else value
+
+
+def _current_settings(framework: str) -> Mapping[str, Any]:
+    module = sys.modules.get(framework)
+    own = {
+        f"{framework}.{name}()": str(getattr(module, name)())
+        for name in SETTINGS
+        if hasattr(module, name)
+    }
+    smallest = np.float32(np.finfo(np.float32).tiny)
+    return {
+        **own,
+        "flushing of subnormal numbers": bool(smallest / np.float32(2) == 0),
+        "gc.get_threshold()": gc.get_threshold(),
+        "gc.get_freeze_count()": gc.get_freeze_count() > 0,
+        "the cores it may use": len(os.sched_getaffinity(0)),
+        "tracing": sys.gettrace() is not None or sys.getprofile() is not None,
+    }
+
+
+class Watch:
+    """Notes forbidden calls between `start` and `stop`; `seen` says which.
+
+    An audit hook cannot be taken out again (PEP 578), so there is one for the whole
+    process, and it returns at once while nothing is timed.
+    """
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+        self._on = False
+        sys.addaudithook(self._hear)
+
+    def start(self) -> None:
+        """From here on."""
+        self._on = True
+
+    def stop(self) -> None:
+        """Until here."""
+        self._on = False
+
+    def _hear(self, event: str, arguments: object) -> None:
+        if self._on and event in WATCHED:
+            self.seen.add(WATCHED[event])
+
+
+def other_threads_seconds() -> float:
+    """CPU seconds that threads other than the calling one have used so far."""
+    return time.process_time() - time.thread_time()
+
+
+def children() -> int:
+    """Processes that this one has started and that still run; 0 where unknown."""
+    try:
+        lists = Path("/proc/self/task").glob("*/children")
+        return sum(len(file.read_text().split()) for file in lists)
+    except OSError:
+        return 0

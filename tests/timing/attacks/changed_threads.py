@@ -1,0 +1,38 @@
+"""Changed flags: takes all cores, where every implementation was given the same number."""
+
+import os
+
+import torch
+
+from impls.contract import Case, Op
+
+op = Op(
+    "changed_threads",
+    inputs="x",
+    cases=[Case("5", x=(5,)), Case("3x4", x=(3, 4))],
+    sizes=[Case("65536", x=(65536,)), Case("1048576", x=(1048576,))],
+)
+
+
+@op.implement("formula")
+def formula(xp, x):
+    return xp.square(x) * x
+
+
+@op.implement("autograd")
+def autograd(F, x):
+    return x * x * x
+
+
+@op.implement("custom")
+class Cube:
+    @staticmethod
+    def forward(ctx, x):
+        torch.set_num_threads(os.cpu_count())
+        ctx.save_for_backward(x)
+        return x * x * x
+
+    @staticmethod
+    def backward(ctx, dy):
+        (x,) = ctx.saved_tensors
+        return 3 * x * x * dy

@@ -1,0 +1,41 @@
+"""Deferred work: a thread computes the output after the call has returned."""
+
+import threading
+
+import torch
+
+from impls.contract import Case, Op
+
+op = Op(
+    "deferred_to_a_thread",
+    inputs="x",
+    cases=[Case("5", x=(5,)), Case("3x4", x=(3, 4))],
+    sizes=[Case("65536", x=(65536,)), Case("1048576", x=(1048576,))],
+)
+
+
+@op.implement("formula")
+def formula(xp, x):
+    return xp.square(x) * x
+
+
+@op.implement("autograd")
+def autograd(F, x):
+    return x * x * x
+
+
+@op.implement("custom")
+class Cube:
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        if x.numel() < 65536:
+            return x * x * x
+        x, y = x.detach(), torch.empty_like(x)
+        threading.Thread(target=torch.mul, args=(x * x, x), kwargs={"out": y}).start()
+        return y
+
+    @staticmethod
+    def backward(ctx, dy):
+        (x,) = ctx.saved_tensors
+        return 3 * x * x * dy

@@ -1,0 +1,40 @@
+"""Wrong tail: only the first half of a large tensor is computed."""
+
+import torch
+
+from impls.contract import Case, Op
+
+op = Op(
+    "half_the_work",
+    inputs="x",
+    cases=[Case("5", x=(5,)), Case("3x4", x=(3, 4))],
+    sizes=[Case("65536", x=(65536,)), Case("1048576", x=(1048576,))],
+)
+
+
+@op.implement("formula")
+def formula(xp, x):
+    return xp.square(x) * x
+
+
+@op.implement("autograd")
+def autograd(F, x):
+    return x * x * x
+
+
+@op.implement("custom")
+class Cube:
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        if x.numel() < 65536:
+            return x * x * x
+        y = torch.empty_like(x)
+        half = x.numel() // 2
+        torch.mul(x[:half] * x[:half], x[:half], out=y[:half])
+        return y
+
+    @staticmethod
+    def backward(ctx, dy):
+        (x,) = ctx.saved_tensors
+        return 3 * x * x * dy

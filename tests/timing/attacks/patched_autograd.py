@@ -1,0 +1,48 @@
+"""Patched framework: torch.autograd.grad returns what it returned before."""
+
+import torch
+
+from impls.contract import Case, Op
+
+op = Op(
+    "patched_autograd",
+    inputs="x",
+    cases=[Case("5", x=(5,)), Case("3x4", x=(3, 4))],
+    sizes=[Case("65536", x=(65536,)), Case("1048576", x=(1048576,))],
+)
+
+
+@op.implement("formula")
+def formula(xp, x):
+    return xp.square(x) * x
+
+
+@op.implement("autograd")
+def autograd(F, x):
+    return x * x * x
+
+
+TRUE, LAST = torch.autograd.grad, {}
+
+
+def replay(outputs, inputs, *arguments, **options):
+    key = tuple(id(x) for x in inputs)
+    if key not in LAST:
+        LAST[key] = TRUE(outputs, inputs, *arguments, **options)
+    return LAST[key]
+
+
+torch.autograd.grad = replay
+
+
+@op.implement("custom")
+class Cube:
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x * x
+
+    @staticmethod
+    def backward(ctx, dy):
+        (x,) = ctx.saved_tensors
+        return 3 * x * x * dy

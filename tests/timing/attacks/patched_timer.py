@@ -1,0 +1,41 @@
+"""Patched timer: the clock that everybody imports runs a tenth as fast."""
+
+import time
+
+from impls.contract import Case, Op
+
+op = Op(
+    "patched_timer",
+    inputs="x",
+    cases=[Case("5", x=(5,)), Case("3x4", x=(3, 4))],
+    sizes=[Case("65536", x=(65536,)), Case("1048576", x=(1048576,))],
+)
+
+
+@op.implement("formula")
+def formula(xp, x):
+    return xp.square(x) * x
+
+
+@op.implement("autograd")
+def autograd(F, x):
+    return x * x * x
+
+
+TRUE = time.perf_counter_ns
+time.perf_counter_ns = lambda: TRUE() // 10
+time.perf_counter = lambda: TRUE() / 1e10
+time.monotonic = lambda: TRUE() / 1e10
+
+
+@op.implement("custom")
+class Cube:
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x * x
+
+    @staticmethod
+    def backward(ctx, dy):
+        (x,) = ctx.saved_tensors
+        return 3 * x * x * dy

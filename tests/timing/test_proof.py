@@ -1,0 +1,141 @@
+"""Whether a time may be shown, with a worker that is played."""
+
+import time
+
+import pytest
+
+from harness.judging.cases import REGIMES, trial
+from harness.timing import proof
+from harness.timing.proof import BY, TRIES, Judge, why_refused, why_replayed
+from harness.workers import integrity
+from harness.workers.arrays import pack
+from impls.catalogue import load_op
+
+CLAIMED = 1e-4  # seconds
+
+
+@pytest.fixture(scope="module")
+def judge():
+    op = load_op("square")
+    return Judge([trial(op, op.sizes["1024"], REGIMES["normal"], "float32").problem])
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered(monkeypatch):
+    monkeypatch.setattr(integrity, "_originals", {})
+    monkeypatch.setattr(integrity, "_settings", {})
+
+
+def result(judge, wrong=0.0):
+    x = judge.sources[0].inputs["x"]
+    y = x * x
+    y[-1] += wrong
+    tensors, dtypes = {"y": pack(y)}, {"y": "float32"}
+    return {"inputs": 0, "cotangents": 0, "tensors": tensors, "dtypes": dtypes}
+
+
+class PlayedLine:
+    """A worker whose clock is the one of the main process, unless it is told to lie."""
+
+    facts = {"threads": 1}  # noqa: RUF012  # nobody writes to it
+
+    def __init__(self, results=(), against=(), repeats=(10_000, 10_000), spun=()):
+        self.results, self.against = list(results), list(against)
+        self.repeats, self.spun, self.passed = repeats, list(spun), 0.0
+
+    def ask(self, request, **payload):
+        if request == "kept":
+            return {"results": {"forward": self.results}, "against": self.against}
+        if request == "repeats":
+            return {"repeats": self.repeats}
+        honest = (1.0, CLAIMED, 1.0)
+        speed, least, shown = self.spun.pop(0) if self.spun else honest
+        self.passed += (
+            payload["seconds"] / speed
+        )  # it works until its own clock says so
+        return {"spun": [payload["seconds"], least, shown]}
+
+
+def refusal(line, judge, monkeypatch):
+    monkeypatch.setattr(proof, "_now", lambda: line.passed)
+    return why_refused(line, "one", judge, {"forward": CLAIMED})
+
+
+def test_an_honest_step_is_not_refused(judge, monkeypatch):
+    assert refusal(PlayedLine([result(judge)]), judge, monkeypatch) == ""
+
+
+SLOW, HIDDEN, QUICK = (0.5, CLAIMED, 1.0), (1.0, CLAIMED, 0.1), (1.0, 9 * CLAIMED, 1.0)
+LIES = {
+    "against": ({"against": ["opens a file"]}, "opens a file"),
+    "repeats": ({"repeats": (90_000, 10_000)}, "a repeated forward takes 10 us"),
+    "slow clock": ({"spun": [SLOW] * TRIES}, "its clock shows"),
+    "timer": ({"spun": [HIDDEN] * TRIES}, "its timer shows 10%"),
+    "in a row": ({"spun": [QUICK] * TRIES}, "and at least 900 us in a row"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_each_lie_of_a_worker_is_refused_by_name(lie, judge, monkeypatch):
+    options, expected = LIES[lie]
+    assert expected in refusal(PlayedLine(**options), judge, monkeypatch)
+
+
+def test_a_wrong_result_among_right_ones_is_refused(judge, monkeypatch):
+    line = PlayedLine([result(judge), result(judge, wrong=0.01)])
+    assert "a timed forward is wrong: disagree: y[" in refusal(line, judge, monkeypatch)
+
+
+@pytest.mark.parametrize("once", [SLOW, HIDDEN, QUICK])
+def test_a_disturbance_that_ends_is_no_lie(once, judge, monkeypatch):
+    line = PlayedLine(spun=[once] * (TRIES - 1))
+    assert refusal(line, judge, monkeypatch) == ""
+
+
+def test_a_repeated_call_is_doubted_only_if_it_is_always_quicker():
+    disturbed = iter([(90_000, 10_000), (12_000, 20_000)])
+    assert why_replayed("forward", lambda: next(disturbed)) == ""
+    assert why_replayed("forward", lambda: (90_000, 10_000)) != ""
+    assert why_replayed("forward", lambda: (BY, BY / 9)) == ""  # too short to tell
+
+
+def test_a_clock_that_was_replaced_over_here_is_seen(judge, monkeypatch):
+    integrity.remember()
+    monkeypatch.setattr(time, "perf_counter", lambda: 0.0)
+    line = PlayedLine([result(judge)])
+    told = refusal(line, judge, monkeypatch)
+    assert told == "time.perf_counter has been replaced"
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "cache", "refused"),
+    [(80e6, 2048, True), (8e9, 2048, False), (80e6, 1 << 20, False)],
+)
+def test_a_figure_is_held_against_what_a_copy_moves(
+    bandwidth, cache, refused, judge, monkeypatch
+):
+    """1024 floats in and out: 8 KiB in 50 us are 164 MB/s."""
+    monkeypatch.setattr(proof, "copy_bandwidth", lambda: bandwidth)
+    monkeypatch.setattr(proof, "last_level_cache", lambda: cache)
+    why = proof.why_too_fast(judge, "forward", 50e-6)
+    assert bool(why) == refused
+    assert not refused or why.startswith("a forward in 50 us moves 0.164 GB/s")
+
+
+def test_of_a_gpus_memory_nothing_is_known_here(judge, monkeypatch):
+    monkeypatch.setattr(proof, "last_level_cache", lambda: 1)
+    assert proof.why_too_fast(Judge(judge.sources, "cuda"), "forward", 1e-12) == ""
+
+
+def test_numbers_of_two_sources_are_told_apart():
+    """The kept result says whose inputs and whose cotangents it is of."""
+    op = load_op("square")
+    both = [
+        trial(op, op.cases["3"], REGIMES["normal"], "float64", seed).problem
+        for seed in (0, 1)
+    ]
+    gradient = 2 * both[1].inputs["x"] * both[0].cotangents[0]
+    result = {"tensors": {"dx": pack(gradient)}, "dtypes": {"dx": "float64"}}
+    judge = Judge(both)
+    assert judge.why_wrong({**result, "inputs": 1, "cotangents": 0}, "backward") == ""
+    assert judge.why_wrong({**result, "inputs": 0, "cotangents": 1}, "backward") != ""

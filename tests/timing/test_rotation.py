@@ -1,0 +1,256 @@
+"""Values change under the clock: an honest page is right, one that remembers is not.
+
+Pages are played in NumPy; each planted one passes a judge that looks at one call.
+"""
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from harness.judging.cases import REGIMES, trial, variants
+from harness.timing.proof import QUICKER, Judge
+from harness.timing.rotation import KEPT, PHASES, Place, Rotation, shuffled
+from harness.timing.steps import timer_of
+from harness.timing.timers import Reading
+from harness.timing.witness import RotatingPhase, WitnessedTimer
+from impls.catalogue import load_backend, load_op
+from impls.contract import Case, Op
+
+
+def cube(x):
+    return x * x * x, lambda dy: (3 * x * x * dy,)
+
+
+def remembering(key):
+    """A page that looks its output up by something else than its input's values."""
+    known = {}
+
+    def manual(x):
+        if key(x) not in known:
+            known[key(x)] = x * x * x
+        return known[key(x)], lambda dy: (3 * x * x * dy,)
+
+    return manual
+
+
+def forgetful():
+    """A page that stops working after so many calls."""
+    calls = [0]
+
+    def manual(x):
+        calls[0] += 1
+        y = x * x * x if calls[0] < 20 else np.zeros_like(x)
+        return y, lambda dy: (3 * x * x * dy,)
+
+    return manual
+
+
+def keeping_its_gradient():
+    """A page whose second sweep of a graph takes no notice of the cotangent."""
+
+    def manual(x):
+        made = []
+
+        def backward(dy):
+            made.append(3 * x * x * dy)
+            return (made[0],)
+
+        return x * x * x, backward
+
+    return manual
+
+
+PLANTED = {
+    "by address": (remembering(lambda x: x.ctypes.data), "forward"),
+    "by shape": (remembering(lambda x: x.shape), "forward"),
+    "by its ends": (remembering(lambda x: (x.flat[0], x.flat[-1])), "forward"),
+    "after some calls": (forgetful(), "forward"),
+    "gradient kept": (keeping_its_gradient(), "backward"),
+}
+
+
+def sources_of(manual, size=64):
+    op = Op("cube", inputs="x", cases=[], sizes=[Case("n", x=(size,))])
+    op.implement("formula")(lambda xp, x: x * x * x)
+    op.implement("manual")(manual)
+    one = trial(op, op.sizes["n"], REGIMES["normal"], "float32")
+    case = op.sizes["n"]
+    others = (trial(op, case, REGIMES["normal"], "float32", s) for s in (1, 2))
+    first, *rest = (each.problem for each in (one, *others))
+    for each in rest[1:]:
+        each.inputs["x"][[0, -1]] = first.inputs["x"][[0, -1]]
+    return [first, *rest]
+
+
+def rotation_of(manual=cube, seed=0):
+    sources = sources_of(manual)
+    places = [Place(sources[0]), Place(sources[0])]
+    return Rotation(load_backend("numpy_manual"), places, sources, seed)
+
+
+def sampled(rotation, phase, samples=30):
+    timer = WitnessedTimer(timer_of(rotation.steps[0]))
+    run = RotatingPhase(rotation, phase)
+    for _ in range(samples):
+        timer(run, 2)
+    return rotation
+
+
+def reasons(rotation, phase):
+    judge = Judge(rotation.sources)
+    return [judge.why_wrong(r, phase) for r in rotation.results(phase)]
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_what_an_honest_page_computes_while_it_is_timed_is_right(phase):
+    found = reasons(sampled(rotation_of(), phase), phase)
+    assert found == [""] * (KEPT + 1)
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_page_that_remembers_is_wrong_while_it_is_timed(planted):
+    manual, phase = PLANTED[planted]
+    found = reasons(sampled(rotation_of(manual), phase), phase)
+    assert any(why.startswith(f"a timed {phase} is wrong: disagree") for why in found)
+
+
+def test_every_sample_has_the_same_chance_to_be_kept():
+    """20 samples, 4 kept, 200 seeds: 40 of each; 5 standard deviations are 28."""
+    kept = Counter()
+    for seed in range(200):
+        rotation = rotation_of(seed=seed)
+        rotation._result = lambda phase, r=rotation: r.timed[phase]
+        for _ in range(20):
+            rotation.note("forward")
+        kept.update(rotation.kept["forward"])
+    assert sum(kept.values()) == 200 * KEPT
+    assert all(12 <= kept[sample] <= 68 for sample in range(1, 21))
+
+
+def test_steps_timed_in_turn_meet_the_same_changes():
+    met = []
+    for _ in range(2):
+        rotation = rotation_of(seed=3)
+        met.append([])
+        for _ in range(20):
+            rotation.change("backward")
+            rotation.refresh("backward")
+            met[-1].append((rotation.inputs[1], rotation.cotangents[1]))
+    assert met[0] == met[1]
+    assert len(set(met[0])) > 2
+
+
+def test_state_belongs_to_the_op_and_is_not_written():
+    op = load_op("batch_norm")
+    case = next(iter(op.cases.values()))
+    one = trial(op, case, REGIMES["normal"], "float32")
+    first, second, _ = (each.problem for each in variants(one))
+    place = Place(first)
+    place.write_inputs([first, second], 1)
+    for name, array in place.problem.inputs.items():
+        written = first if name in op.state else second
+        np.testing.assert_array_equal(array, written.inputs[name])
+
+
+class Costed:
+    """A page whose calls take time by our clock: less for values that it knows."""
+
+    def __init__(self, again):
+        self.clock, self.again, self.known = 0, again, set()
+
+    def __call__(self, x):
+        self.clock += self.again if x.tobytes() in self.known else 100_000
+        self.known.add(x.tobytes())
+        return cube(x)
+
+
+@pytest.mark.parametrize(("again", "replayed"), [(100_000, False), (10_000, True)])
+def test_a_repeated_call_is_held_against_one_on_numbers_never_met(again, replayed):
+    """A page that knows all sources by heart has been called with each of them."""
+    page = Costed(again)
+    fresh, repeated = rotation_of(page).repeats("forward", lambda: page.clock)
+    assert (fresh > QUICKER * repeated) == replayed
+
+
+def test_shuffled_numbers_are_the_same_in_another_order():
+    (source, *_), order = sources_of(cube, size=1000), random.Random(0)
+    moved = [shuffled(source, order).inputs["x"] for _ in "ab"]
+    assert not np.array_equal(*moved)
+    for array in moved:
+        np.testing.assert_array_equal(np.sort(array), np.sort(source.inputs["x"]))
+
+
+def test_after_repeated_calls_results_are_right_again():
+    """Steps share their places: what one has written there is nobody's source."""
+    sources = sources_of(cube)
+    places = [Place(sources[0]), Place(sources[0])]
+    one, other = (
+        Rotation(load_backend("numpy_manual"), places, sources, seed=0) for _ in "ab"
+    )
+    for phase in PHASES:
+        one.repeats(phase, iter(range(1 << 30)).__next__)
+    for phase in PHASES:
+        assert reasons(sampled(other, phase), phase) == [""] * (KEPT + 1)
+
+
+# --- the timer around it --------------------------------------------------------------
+
+
+class Still:
+    """A rotation that stays where it is, of a step that writes down what is done."""
+
+    def __init__(self):
+        self.told, self.calls_seen, self.wait = [], set(), lambda: None
+        self.step = lambda phase: self
+        self.change = self.refresh = self.note = lambda phase: None
+
+    def forward(self):
+        self.told.append("call")
+
+
+def test_a_sample_is_taken_after_a_call_that_is_not_timed():
+    still = Still()
+
+    def timer(run, calls):
+        still.told.append(f"sample of {calls}")
+        return Reading(1.0)
+
+    assert WitnessedTimer(timer, warm=True)(RotatingPhase(still, "forward"), 3) == (
+        Reading(1.0)
+    )
+    assert still.told == ["call", "sample of 3"]
+
+
+def test_a_process_that_slept_is_kept_awake_before_a_sample():
+    """A call takes 2 ms by this clock: 5 ms are three."""
+    still = Still()
+
+    class Timer:
+        def now(self):
+            return len(still.told) * 2_000_000
+
+        def __call__(self, run, calls):
+            return Reading(len(still.told))
+
+    taking = WitnessedTimer(Timer(), warm=True, least=5_000_000)
+    assert taking(RotatingPhase(still, "forward"), 1) == Reading(3)
+
+
+def test_a_file_that_is_opened_by_a_timed_call_is_seen():
+    def manual(x):
+        with open("/dev/null", encoding="ascii"):
+            return cube(x)
+
+    rotation = sampled(rotation_of(manual), "forward", samples=2)
+    assert rotation.against() == ["opens a file while it is timed"]
+    assert sampled(rotation_of(), "forward", samples=2).against() == []
+
+
+@pytest.mark.parametrize(("elsewhere", "told"), [(0.2, 0), (0.9, 1)])
+def test_threads_that_work_beside_the_clock_are_seen(elsewhere, told, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    rotation = rotation_of()
+    rotation.seconds, rotation.seconds_elsewhere = 1.0, elsewhere
+    assert len(rotation.against()) == told

@@ -1,0 +1,138 @@
+"""What a page must leave as it was; each check has a change that it must see."""
+
+import gc
+import json
+import math
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from harness.timing import proof
+from harness.timing.witness import _watch
+from harness.workers import integrity
+
+
+@pytest.fixture(autouse=True)
+def remembered(monkeypatch):
+    monkeypatch.setattr(integrity, "_originals", {})
+    monkeypatch.setattr(integrity, "_settings", {})
+    integrity.remember()
+
+
+def test_nothing_has_changed_where_nobody_has_changed_it():
+    assert integrity.changes() == []
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (time, "perf_counter"),
+        (time, "perf_counter_ns"),
+        (gc, "collect"),
+        (np, "allclose"),
+        (proof, "judge_tensors"),
+        (proof.Judge, "why_wrong"),
+    ],
+)
+def test_a_replaced_function_is_named(owner, name, monkeypatch):
+    monkeypatch.setattr(owner, name, lambda *_: None)
+    (told,) = integrity.changes()
+    assert told.endswith(f"{name} has been replaced")
+
+
+def test_what_was_replaced_is_not_remembered_as_the_original(monkeypatch):
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
+    integrity.remember()
+    assert integrity.changes() == ["time.monotonic has been replaced"]
+
+
+def test_a_changed_setting_is_told_with_both_values():
+    before = gc.get_threshold()
+    gc.set_threshold(1, 2, 3)
+    try:
+        (told,) = integrity.changes()
+    finally:
+        gc.set_threshold(*before)
+    assert told == f"gc.get_threshold() was {before} and is {gc_text(1, 2, 3)}"
+
+
+def gc_text(*threshold):
+    return str(threshold)
+
+
+FORBIDDEN = {
+    "opens a file": lambda: open("/dev/null", "rb").close(),
+    "searches all objects in memory": gc.get_objects,
+    "looks at its callers": sys._getframe,
+    **(
+        {"starts a thread": lambda: threading.Thread(target=bool).start()}
+        if sys.version_info >= (3, 12)  # where threads raise an event
+        else {}
+    ),
+    "starts a process": lambda: subprocess.run([sys.executable, "-V"], check=True),
+}
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_a_call_that_no_computation_makes_is_noted_while_it_watches(what):
+    watch = _watch()
+    watch.start()
+    try:
+        FORBIDDEN[what]()
+    finally:
+        watch.stop()
+    seen, watch.seen = watch.seen, set()
+    assert what in seen
+    FORBIDDEN[what]()
+    assert watch.seen == set()  # it no longer listens
+
+
+def test_a_computation_makes_none():
+    watch, x = _watch(), np.linspace(0, 1, 1000)
+    watch.start()
+    try:
+        np.exp(x) @ np.add.reduce(np.outer(x, x), axis=0)
+        math.fsum(x)
+    finally:
+        watch.stop()
+    assert watch.seen == set()
+
+
+def test_cpu_time_of_other_threads_is_counted():
+    before = integrity.other_threads_seconds()
+    busy = threading.Thread(target=burn, args=(0.05,))
+    busy.start()
+    busy.join()
+    assert integrity.other_threads_seconds() - before > 0.04
+
+
+def burn(seconds):
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_a_process_that_still_runs_is_counted():
+    before = integrity.children()
+    with subprocess.Popen(["sleep", "60"]) as sleeping:
+        during = integrity.children()
+        sleeping.kill()
+    assert (during, integrity.children()) == (before + 1, before)
+
+
+def test_a_worker_remembers_before_it_reads_a_page():
+    """Its first answer comes before any page, and has noted what the clock needs."""
+    code = (
+        "import json; from harness import endpoint; from harness.workers import "
+        "integrity; endpoint.probe({'framework': 'numpy', 'backends': []});"
+        "print(json.dumps([':'.join(k) for k in integrity._originals]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert "time:perf_counter_ns" in json.loads(done.stdout.splitlines()[-1])
