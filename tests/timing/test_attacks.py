@@ -80,6 +80,11 @@ def test_the_corpus_has_at_least_twenty_five_attacks_and_two_controls():
     assert len(SEEN) >= 25
 
 
+@pytest.mark.parametrize("name", SEEN)
+def test_the_table_of_docs_has_each_attack(name):
+    assert f"`{name}`" in (ROOT / "docs" / "timing.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SEEN)
 def test_an_attack_earns_no_figure_and_is_told_what_was_seen(name):
