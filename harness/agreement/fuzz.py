@@ -90,7 +90,6 @@ class Suspect:
     record: AgreeRecord
     trial: Trial
     batch: Batch
-    index: int
 
 
 @dataclass
@@ -159,7 +158,7 @@ class Hunt:
                     self._dead.add((site.backend, _pattern(trial)))
                 if site not in self.seen:
                     self.seen.add(site)
-                    yield Suspect(site, record, trial, batch, trials.index(trial))
+                    yield Suspect(site, record, trial, batch)
 
     def _examine(
         self, trials: Sequence[Trial], backends: Sequence[str] = ()
@@ -211,18 +210,16 @@ class Hunt:
             record = self._record(suspect.site, small)
             if record is not None:
                 return replace(suspect, trial=small, record=record)
-        known: dict[Any, AgreeRecord | None] = {}
-        drawn = itertools.count()
-        deaths = 0
+        start = _content(suspect.trial)
+        known: dict[Any, AgreeRecord | None] = {start: suspect.record}
+        met, deaths = False, 0
 
         def shows(trial: Trial) -> bool:
-            nonlocal deaths
-            number = next(drawn)
-            if number < suspect.index:
-                return False
+            nonlocal met, deaths
             key = _content(trial)
-            if number == suspect.index:
-                known[key] = suspect.record
+            met = met or key == start
+            if not met:
+                return False
             if key not in known:
                 tired = time.monotonic() > deadline or deaths >= DYING
                 known[key] = None if tired else self._record(suspect.site, trial)

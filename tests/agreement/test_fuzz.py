@@ -199,7 +199,7 @@ def test_a_save_that_was_killed_at_its_end_does_not_fail_the_next(
         killed.setattr(store.shutil, "rmtree", lambda *_, **__: None)
         store.save(replace(finding, seed=7), tmp_path)
     store.save(replace(finding, seed=8), tmp_path)
-    (read,) = store.load(tmp_path)
+    ((read,), _) = store.load(tmp_path)
     assert read.seed == 8
 
 
@@ -214,7 +214,7 @@ def test_a_smaller_finding_of_the_same_site_stays(tie, tmp_path):
 def test_a_finding_cut_short_is_named_and_the_others_are_read(tie, tmp_path):
     finding, _ = tie
     folder = store.save(finding, tmp_path)
-    other = replace(finding, site=replace(finding.site, place="state"))
+    other = replace(finding, site=replace(finding.site, part="state"))
     store.save(other, tmp_path)
     (folder / "finding.json").write_text("{")
     ((read,), (trouble,)) = store.load(tmp_path)
