@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from harness.tracing.aten.moves import moved
+from harness.tracing.aten.moves import moved, positions
 from harness.tracing.values import as_exact, as_float
 from impls import graph
 from impls.graph import Node
 
 Rule = Callable[..., Any]
-
-
-def _positions(x: Node) -> torch.Tensor:
-    return torch.arange(math.prod(x.shape)).reshape(x.shape)
 
 
 def _added(x: Node, place: torch.Tensor, values: Node) -> Node:
@@ -30,7 +25,7 @@ def _scatter_add(x: Any, dim: int, index: Any, source: Any) -> Node:
     x, source, index = as_float(x), as_float(source), as_exact(index)
     if not x.ndim:
         return x + graph.sum(source)
-    place = torch.gather(_positions(x), dim, index) if index.numel() else index
+    place = torch.gather(positions(x), dim, index) if index.numel() else index
     corner = tuple(slice(0, n) for n in index.shape)
     return _added(x, place, source[corner] if index.ndim else source)
 
@@ -40,7 +35,7 @@ def _index_put(
 ) -> Node:
     x, values = as_float(x), as_float(values)
     chosen = [as_exact(i) for i in indices]
-    place = torch.ops.aten.index(_positions(x), chosen)
+    place = torch.ops.aten.index(positions(x), chosen)
     if accumulate:
         return _added(x, place, values)
     return moved(lambda a, v: torch.ops.aten.index_put(a, chosen, v), x, values)
@@ -57,7 +52,7 @@ def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Node:
 def _index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Node:
     x, source = as_float(x), as_float(source)
     place = (
-        torch.index_select(_positions(x), dim, as_exact(index))
+        torch.index_select(positions(x), dim, as_exact(index))
         if x.ndim
         else torch.zeros(source.shape, dtype=torch.long)
     )

@@ -35,6 +35,11 @@ MOVES = frozenset(_MOVES.split())
 _CHOOSE = {"index", "indices", "mask"}  # arguments that say where, not what
 
 
+def positions(x: Node) -> torch.Tensor:
+    """The flat position of each element, in the shape of x."""
+    return torch.arange(math.prod(x.shape)).reshape(x.shape)
+
+
 def is_move(name: str) -> bool:
     """Whether the operator of that name, or of its copying form, only moves."""
     return name in MOVES or name.removesuffix("_copy") in MOVES

@@ -48,10 +48,6 @@ def _variance(
     return over(along)(x, dim, keepdim)
 
 
-def _prims_var(x: Node, dims: Any, correction: float = 1, **_: Any) -> Node:
-    return _variance(x, dims, correction)
-
-
 def _var_mean(x: Node, dim: Any = None, **how: Any) -> tuple[Node, Node]:
     keepdim = how.get("keepdim", False)
     return _variance(x, dim, **how), over(graph.mean)(x, dim, keepdim)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from harness.tracing.aten.moves import positions
 from harness.tracing.values import as_exact, as_float, constant
 from impls import graph
 from impls.graph import Node
@@ -84,10 +85,6 @@ def _into(x: Node, place: torch.Tensor, source: Node, reduce: str, own: bool) ->
     return graph.reshape(y, x.shape)
 
 
-def _positions(x: Node) -> torch.Tensor:
-    return torch.arange(math.prod(x.shape)).reshape(x.shape)
-
-
 def _scatter_reduce(
     x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
 ) -> Node:
@@ -96,7 +93,7 @@ def _scatter_reduce(
         return x
     if x.ndim:
         corner = tuple(slice(0, n) for n in index.shape)
-        place = torch.gather(_positions(x), dim, index)
+        place = torch.gather(positions(x), dim, index)
         source = source[corner] if index.ndim else source
     else:
         place = torch.zeros(source.shape, dtype=torch.long)
@@ -108,7 +105,7 @@ def _index_reduce(
 ) -> Node:
     x, source = as_float(x), as_float(source)
     if x.ndim:
-        place = torch.index_select(_positions(x), dim, as_exact(index))
+        place = torch.index_select(positions(x), dim, as_exact(index))
     else:
         place = torch.zeros(source.shape, dtype=torch.long)
     return _into(x, place, source, reduce, include_self)
