@@ -227,7 +227,9 @@ def _exp2(at: At) -> Error:
 
 def _power(at: At, logarithm: float) -> Error:
     reach = logarithm * at.u * at.e[0]
-    error: Error = at.v * np.expm1(reach) / at.u + at.v + at.tiny
+    # Of 0 it is exactly 1 (IEEE 754-2019, 9.2.1): a softmax of one element is no noise.
+    rounded = np.where((at.a == 0) & (at.e[0] == 0), 0.0, at.v + at.tiny)
+    error: Error = at.v * np.expm1(reach) / at.u + rounded
     if error.size and at.v.min() > at.tiny * at.u and error.max() < np.inf:
         return error
     # Far below the smallest number it is zero, whatever the argument's error.

@@ -133,3 +133,13 @@ def test_an_assertion_fails_where_nothing_can_be_said():
     with pytest.raises(AssertionError, match="shows nothing"):
         assert_agrees(cancel, [x], np.ones(2), [np.zeros(2, "float32")])
     assert_agrees(cancel, [x], np.ones(2), [np.zeros(2, "float32")], allow_vacuous=True)
+
+
+def test_the_log_softmax_of_one_class_is_exactly_zero():
+    """Every step of it is exact: x - x, exp(0), a sum of one term, log(1)."""
+    x, dy, nothing = np.full((3, 1), 0.3), np.ones((3, 1)), np.zeros((3, 1))
+    for y, verdict in ((nothing, "agree"), (nothing + 1e-16, "disagree")):
+        found = judge(
+            "log_softmax", [x], dy, [nothing], outputs=[y], attributes={"axis": 1}
+        )
+        assert found[1].verdict == verdict, found[1].message
