@@ -287,6 +287,7 @@ def _add_times(
                 one = figures[question.point(backend)]
                 if backend in refused:
                     one.why = refused[backend]
+                    one.forward, one.backward, one.first = [], [], None
                     continue
                 one.forward += samples["forward"][backend]
                 one.backward += samples["backward"][backend]

@@ -228,6 +228,16 @@ def test_a_backward_that_overwrites_its_cotangent_is_not_timed(checkout):
     assert figures["numpy_manual"].why.startswith("malformed: dy: overwritten")
 
 
+def test_a_backward_that_stops_working_while_it_is_timed_has_no_times(checkout):
+    plant(checkout, "square", "dx * (next(COUNT) < 20)")
+    with (checkout / "impls" / "ops" / "square.py").open("a") as page:
+        page.write("\nimport itertools\n\nCOUNT = itertools.count()\n")
+    figures = found(checkout, "square", "1024", processes=2)
+    assert figures["numpy_manual"].forward == figures["numpy_manual"].backward == []
+    assert figures["numpy_manual"].why.startswith("a timed backward is wrong: disagree")
+    assert figures["numpy_graph"].forward
+
+
 def test_a_narrow_intermediate_shows_in_the_ratio_of_the_wide_type(checkout):
     right = found(checkout, "softmax", "4x1024", "float64", 0)["numpy_manual"]
     plant(checkout, "softmax", "dx.astype('f4').astype('f8')")

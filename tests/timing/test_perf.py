@@ -20,11 +20,19 @@ op.implement("manual")(lambda x: (np.square(x), lambda dy: (dy * x,)))
 """
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """The NumPy backends of square, one of them with a factor of 2 left out."""
-    folder = tmp_path_factory.mktemp("planted")
-    (folder / "planted.py").write_text(PLANTED)
+#: Stops working in its 200th call: the benchmark makes more, the judge fewer.
+LAZY = PLANTED.replace(
+    "op.implement",
+    "calls = []\nsquare = lambda x: calls.append(0) or x * x * (len(calls) < 200)\n"
+    "op.implement",
+).replace(
+    "(np.square(x), lambda dy: (dy * x,))", "(square(x), lambda dy: (2 * dy * x,))"
+)
+
+
+def benchmarked(folder, page):
+    """The NumPy backends of square, one of them as it is planted."""
+    (folder / "planted.py").write_text(page)
     file = folder / "benchmarks.json"
     # A benchmark takes the variables of xdist for an order not to measure.
     outside = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
@@ -41,6 +49,24 @@ def run(tmp_path_factory):
         timeout=120,
     )
     return done, json.loads(file.read_text())["benchmarks"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """With a factor of 2 left out."""
+    return benchmarked(tmp_path_factory.mktemp("planted"), PLANTED)
+
+
+def test_a_backend_that_stops_working_while_it_is_timed_has_no_figure(tmp_path):
+    done, timed = benchmarked(tmp_path, LAZY)
+    assert done.returncode == 1
+    assert "a timed forward is wrong: disagree: y[" in done.stdout
+    info = [one["extra_info"] for one in timed]
+    assert {(i["backend"], i["phase"]) for i in info} == {
+        ("numpy_graph", "forward"),
+        ("numpy_graph", "backward"),
+        ("numpy_manual", "backward"),
+    }
 
 
 def test_a_wrong_gradient_is_skipped_with_the_reason(run):
