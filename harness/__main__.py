@@ -81,7 +81,9 @@ def main() -> None:
     legible_streams()
     try:
         code = gradwatch.main(standalone_mode=False, prog_name="gradwatch")
-        sys.exit(code if isinstance(code, int) else 0)
+    except SystemExit as error:  # click raises none here: a page has
+        _say(f"a page or its formula raised SystemExit: {error.code}")
+        sys.exit(1)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
@@ -105,6 +107,7 @@ def main() -> None:
     except OSError as error:
         _say(f"{error.strerror or error}: {error.filename or 'no file named'}")
         sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _lacking(error: ModuleNotFoundError) -> str:

@@ -14,6 +14,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -94,14 +95,22 @@ class Suspect:
 
 @dataclass
 class Hunt:
-    """A run of the fuzzer; `seen` are the sites that it has found already."""
+    """A run of the fuzzer; `seen` are the sites that it has found already.
+
+    `at` guards the code of an op's page, `alive` is called as it goes on. `judged`
+    counts verdicts; `missing` says why a backend gave none.
+    """
 
     backends: Sequence[str]
     fleet: Fleet
     seed: int = 0
     timeout: float = TIMEOUT
     seen: set[Site] = field(default_factory=set)
+    at: Callable[[str], AbstractContextManager[None]] = lambda op: nullcontext()
+    alive: Callable[[], None] = lambda: None
     tried: int = 0
+    judged: int = 0
+    missing: dict[str, str] = field(default_factory=dict)
     _dead: set[tuple[str, Any]] = field(default_factory=set)
     _small: dict[str, list[Trial]] = field(default_factory=lambda: defaultdict(list))
 
@@ -125,23 +134,26 @@ class Hunt:
             for batch in self._batches(ops, turn):
                 if time.monotonic() > end:
                     break
-                for suspect in self.look(batch):
-                    waiting.append(suspect)
-                    yield self.finding(suspect)
+                with self.at(batch.source):
+                    for suspect in self.look(batch):
+                        waiting.append(suspect)
+                        yield self.finding(suspect)
                 progress(int(time.monotonic() - start), int(budget))
             waiting.sort(key=lambda suspect: suspect.site.verdict in DEATHS)
             for left, suspect in zip(range(len(waiting), 0, -1), waiting, strict=True):
                 now = time.monotonic()
                 share = min(max(end - now, 0.0) / left, SHRINKING)
-                yield self.finding(self.shrink(suspect, now + share), everywhere=True)
+                with self.at(suspect.batch.source):
+                    small = self.shrink(suspect, now + share)
+                    yield self.finding(small, everywhere=True)
                 progress(int(time.monotonic() - start), int(budget))
-            if time.monotonic() > end:
+            if time.monotonic() > end or not ops:
                 return
 
     def _batches(self, ops: Mapping[str, Op], turn: int) -> Iterator[Batch]:
-        """One batch of each op."""
+        """One batch of each op; one that fails meanwhile is taken out of `ops`."""
         risky = turn % (PLAIN + 1) == PLAIN
-        for source, op in ops.items():
+        for source, op in list(ops.items()):
             yield Batch(op, source, self.seed * 100_003 + turn, risky)
 
     # --- searching ----------------------------------------------------------------
@@ -172,8 +184,15 @@ class Hunt:
                 groups[tuple(backends or self._living(trial))].append(trial)
         for asked, group in groups.items():
             agreement = agree(
-                group, asked, entries=(), fleet=self.fleet, timeout=self.timeout
+                group,
+                asked,
+                entries=(),
+                fleet=self.fleet,
+                timeout=self.timeout,
+                progress=lambda done, total: self.alive(),
             )
+            self.judged += len(agreement.records)
+            self.missing |= agreement.missing
             for trial in group:
                 records = [r for r in agreement.records if r.case == trial.name]
                 for site, record in sites(trial.problem.op, records).items():

@@ -7,10 +7,12 @@ difference of two gradients divided by the sum of their radii. It shows outliers
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,6 +30,18 @@ from impls.catalogue import framework_of
 
 class Required(Exception):
     """A required backend cannot run here; the message says why."""
+
+
+class Settled(msgspec.Struct):
+    """One trial that was judged on all backends, on one device; see `Agreement`."""
+
+    op: str
+    case: str
+    device: str
+    records: list[AgreeRecord] = []
+    pairs: dict[str, dict[str, Number]] = {}
+    missing: dict[str, str] = {}
+    unrepeatable: list[str] = []
 
 
 @dataclass
@@ -52,8 +66,22 @@ class Agreement:
 
     @property
     def exit_code(self) -> int:
-        """0 if all is as expected, else 1."""
-        return 1 if self.unexpected or self.gone else 0
+        """0 if all is as expected and anything was judged, else 1."""
+        return 1 if self.unexpected or self.gone or not self.judged else 0
+
+    @property
+    def judged(self) -> bool:
+        """Whether anything was: a lack that a page declares leaves nothing to judge."""
+        return any(record.verdict != "unsupported" for record in self.records)
+
+    def add(self, settled: Settled) -> None:
+        """Take a trial in."""
+        self.records += settled.records
+        self.missing |= settled.missing
+        self.unrepeatable += settled.unrepeatable
+        matrix = self.pairs.setdefault(settled.op, {})
+        for a, row in settled.pairs.items():
+            _keep_worst(matrix, {(a, b): ratio or 0.0 for b, ratio in row.items()})
 
     def summary(self) -> AgreeSummary:
         """Counts by verdict, and everything that is not as expected."""
@@ -81,6 +109,9 @@ def agree(
     entries: Sequence[known.Known] | None = None,
     fleet: Fleet | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    at: Callable[[Trial], AbstractContextManager[None]] = lambda trial: nullcontext(),
+    tell: Callable[[Settled], None] = lambda settled: None,
+    settled: Container[tuple[str, str]] = (),
 ) -> Agreement:
     """Run trials on backends and judge every tensor that they return.
 
@@ -93,10 +124,17 @@ def agree(
         entries: Known outcomes; by default those of the data file.
         fleet: Workers that are reused after this call; `jobs` is ignored then.
         progress: Called with the number of finished cases and of all cases.
+        at: Guards the code of a trial's page, which runs for the reference.
+        tell: Called with each trial that is judged.
+        settled: Names of trials, with the device, that are left out.
     """
     listed = known.load() if entries is None else entries
     agreement = Agreement()
-    paired = _tasks(trials, backends, devices)
+    paired = (
+        (trial, task)
+        for trial, task in _tasks(trials, backends, devices)
+        if (trial.name, task.device) not in settled
+    )
     by_task = {task.id: (trial, task) for trial, task in paired}
     tasks = [task for _, task in by_task.values()]
     asked: dict[tuple[str, str], int] = defaultdict(int)
@@ -113,7 +151,11 @@ def agree(
         heap = waiting[trial.name, task.device]
         heap.append(outcome)
         if len(heap) == asked[trial.name, task.device]:
-            _settle(agreement, trial, waiting.pop((trial.name, task.device)), listed)
+            with at(trial):
+                ready = waiting.pop((trial.name, task.device))
+                found = _settled(trial, task.device, ready, listed)
+                agreement.add(found)
+                tell(found)
         progress(done, len(tasks))
     agreement.gone = known.gone(agreement.records, listed)
     return agreement
@@ -128,10 +170,11 @@ def _tasks(
                 yield trial, Task.of(trial, backend, device)
 
 
-def _settle(
-    agreement: Agreement, trial: Trial, outcomes: list[Outcome], listed: Sequence[Any]
-) -> None:
-    """Judge one trial on all backends, compare these in pairs, and add the records."""
+def _settled(
+    trial: Trial, device: str, outcomes: list[Outcome], listed: Sequence[Any]
+) -> Settled:
+    """Judge one trial on all backends, and compare these in pairs."""
+    settled = Settled(trial.problem.op.name, trial.name, device)
     outcomes.sort(key=lambda outcome: outcome.task.backend)
     right = reference(trial.problem)
     tensors = {}
@@ -139,24 +182,25 @@ def _settle(
     for outcome in outcomes:
         backend = outcome.task.backend
         if outcome.kind == "missing":
-            agreement.missing[backend] = outcome.message
+            settled.missing[backend] = outcome.message
             continue
         if outcome.result is not None:
             result = outcome.result
             tensors[backend] = result.tensors
             if not outcome.repeatable:
-                agreement.unrepeatable.append(f"{trial.name} {backend}")
+                settled.unrepeatable.append(f"{trial.name} {backend}")
         judged[backend] = [
             _record(trial, outcome, j) for j in judge_outcome(outcome, right)
         ]
     for tensor in next(iter(right.truths.values())):
         ratios = {} if right.set_valued else _pairs(right, tensor, tensors)
-        _keep_worst(agreement.pairs.setdefault(trial.problem.op.name, {}), ratios)
+        _keep_worst(settled.pairs, ratios)
         _name_outliers(tensor, judged, ratios, right.limit)
     for records in judged.values():
         for record in records:
             record.expected_verdict = known.expected_verdict(record, listed)
-            agreement.records.append(record)
+            settled.records.append(record)
+    return settled
 
 
 #: The fields that a record and a judgement have in common.

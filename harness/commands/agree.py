@@ -13,12 +13,15 @@ from rich.table import Table
 
 from harness.agreement.output import junit, markdown
 from harness.agreement.overall import overall
-from harness.agreement.suite import Agreement, Required, agree
+from harness.agreement.remote import Asked, judge, judged
+from harness.agreement.suite import Agreement, Required
 from harness.console import options as options
 from harness.console.terminal import output, progress
+from harness.judging.cases import REGIMES
 from harness.judging.signs import SIGNS
 from harness.project import documents as recording
 from harness.project.records import AgreeRecord
+from harness.workers.isolated import Isolated
 from impls.catalogue import backend_names
 
 
@@ -71,25 +74,25 @@ def command(
       gradwatch agree --op softmax --dtype float32
       gradwatch agree --ops my_op.py --backend torch_custom
       gradwatch agree --case 'layer_norm[shifted-*]' --json -
-    Exit code: 0 all as expected, 1 not, 3 a required backend is missing.
+    Exit code: 0 all as expected; 1 not, or nothing was judged; 3 a required backend is
+    missing, or all that are asked.
     """
-    chosen = options.chosen_trials(
-        options.loaded_ops(ops, pages),
-        regimes=regimes,
-        dtypes=dtypes,
+    asked = Asked(
+        ops=options.sources(ops, pages),
+        backends=options.framework_backends(backends),
+        devices=devices or ("cpu",),
+        regimes=regimes or tuple(REGIMES),
+        dtypes=dtypes or ("float32", "float64"),
         cases=cases,
         seed=seed,
+        jobs=jobs,
+        timeout=timeout,
     )
     started = time.monotonic()
-    with progress("judging") as advance:
-        agreed = agree(
-            chosen,
-            options.framework_backends(backends),
-            devices=devices or ("cpu",),
-            jobs=jobs,
-            timeout=timeout,
-            progress=advance,
-        )
+    with Isolated(judge) as child, progress("judging") as advance:
+        agreed = judged(asked, child, advance)
+    if not agreed.records and not agreed.missing:
+        raise click.UsageError("no case matches; see `gradwatch list cases`")
     seconds = time.monotonic() - started
     summary = agreed.summary()
     summary.seconds, summary.seed = round(seconds, 2), seed
@@ -109,6 +112,9 @@ def _check_required(agreed: Agreement, required: Sequence[str]) -> None:
     for backend in required:
         if backend in agreed.missing:
             raise Required(f"{backend} is required, but {agreed.missing[backend]}")
+    if not agreed.records:
+        backend, why = next(iter(agreed.missing.items()))
+        raise Required(f"nothing was judged: {backend}: {why}")
 
 
 def show(agreed: Agreement, seconds: float) -> None:
@@ -133,6 +139,8 @@ def show(agreed: Agreement, seconds: float) -> None:
     for backend, why in sorted(agreed.missing.items()):
         console.print(f"not run: {backend}: {why}", style="yellow", markup=False)
     console.print(_counts(agreed, seconds))
+    if not agreed.judged:
+        console.print("nothing was judged", style="bold red")
 
 
 def _matrix(records: Sequence[AgreeRecord]) -> Table:

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
+import msgspec
+from msgspec import Struct
 
 from harness.agreement import findings_page, store
-from harness.agreement.findings import Finding
+from harness.agreement.findings import Finding, Site
 from harness.agreement.fuzz import Hunt
 from harness.agreement.known_entries import Unconfirmed, announced
+from harness.agreement.suite import Required
 from harness.console import options as options
 from harness.console.terminal import errors, output, progress
 from harness.judging.known import FILE
 from harness.project import documents
 from harness.project.records import AGREE, FuzzSummary
+from harness.workers.isolated import Failed, Isolated, Link
 from harness.workers.pool import Fleet
-from impls.catalogue import framework_of
+from impls.catalogue import framework_of, load_op
+from impls.contract import Op
+
+#: Seconds of silence in a hunt: a new worker takes up to two minutes under load.
+PATIENCE = 150.0
 
 
 @click.command()
@@ -78,32 +89,130 @@ def command(
       gradwatch fuzz --op batch_norm --backend oneflow_autograd --budget 30
       gradwatch fuzz --ops my_op.py --seed 7
       gradwatch fuzz --replay              which findings still fail
-    Exit code: 0; 1 if a finding is gone (--replay) or missing (--known).
+    Exit code: 0; 1 if a page cannot be run, if nothing was judged, or if a finding is
+    gone (--replay) or missing (--known); 3 if all backends are missing.
     """
     if replay:
         return _replay(folder)
     if page or known:
         return _write(folder, page, known)
-    asked = options.framework_backends(backends)
-    frameworks = {framework_of(name) for name in asked}
-    findings: dict[str, Finding] = {}
-    with Fleet(jobs=len(frameworks)) as fleet, progress("looking") as advance:
-        hunt = Hunt(asked, fleet, seed)
+    asked = Asked(
+        options.sources(ops, pages), options.framework_backends(backends), budget, seed
+    )
+    run, interrupted = Run(), False
+    with Isolated(hunt) as child, progress("looking") as advance:
         try:
-            for finding in hunt.run(options.loaded_ops(ops, pages), budget, advance):
-                store.save(finding, folder)
-                if finding.site.id not in findings:
-                    errors().print(store.headline(finding), markup=False)
-                findings[finding.site.id] = finding
+            _hunt(asked, child, run, folder, advance)
         except KeyboardInterrupt:
-            errors().print(f"interrupted; {len(findings)} findings are kept")
-    summary = FuzzSummary(tried=hunt.tried, findings=len(findings), seed=seed)
+            interrupted = True
+            errors().print(f"interrupted; {len(run.found)} findings are kept")
+    summary = FuzzSummary(
+        tried=run.tried, findings=len(run.found), seed=seed, failed=run.failed
+    )
     if json_file:
-        facts = [store.facts(finding) for finding in findings.values()]
+        facts = [store.facts(finding) for finding in run.found.values()]
         documents.write(documents.document(facts, summary), json_file)
     if json_file != "-":
-        _show(findings, hunt.tried)
-    return 0
+        _show(run.found, run.tried)
+    for op, why in run.failed.items():
+        line = f"not judged: {op}: {why}"
+        errors().print(line, style="red", markup=False, soft_wrap=True)
+    if run.missing and not (run.judged or run.failed):
+        backend, why = next(iter(run.missing.items()))
+        raise Required(f"nothing was judged: {backend}: {why}")
+    return 0 if interrupted or (run.judged and not run.failed) else 1
+
+
+class Asked(Struct):
+    """Where to look, for how many seconds; `seen` was found already."""
+
+    ops: Sequence[str]
+    backends: Sequence[str]
+    budget: float
+    seed: int
+    seen: Sequence[Site] = ()
+
+
+class _Step(Struct):
+    """A finding, or none, and how far the hunt is: seconds, trials, verdicts."""
+
+    finding: Finding | None
+    seconds: int
+    tried: int
+    judged: int
+    missing: dict[str, str]
+
+
+@dataclass
+class Run:
+    """What all hunts of a run have found; `failed` says why an op could not be run."""
+
+    found: dict[str, Finding] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    tried: int = 0
+    judged: int = 0
+
+
+def _hunt(
+    asked: Asked,
+    child: Isolated,
+    run: Run,
+    folder: Path,
+    progress: Callable[[int, int], None],
+) -> None:
+    """Let a process with the job `hunt` look, and keep what it finds."""
+    begun = time.monotonic()
+    before = Run()
+
+    def request(left: Sequence[str]) -> Asked:
+        before.tried, before.judged = run.tried, run.judged
+        rest = max(0.0, asked.budget - (time.monotonic() - begun))
+        seen = [finding.site for finding in run.found.values()]
+        return Asked(left, asked.backends, rest, asked.seed, seen)
+
+    for one in child.run(asked.ops, request, _Step):
+        if isinstance(one, Failed):
+            run.failed.setdefault(one.op, f"{one.verdict}: {one.message}")
+            continue
+        run.tried, run.judged = before.tried + one.tried, before.judged + one.judged
+        run.missing |= one.missing
+        progress(one.seconds, int(asked.budget))
+        if one.finding is not None:
+            store.save(one.finding, folder)
+            if one.finding.site.id not in run.found:
+                errors().print(store.headline(one.finding), markup=False)
+            run.found[one.finding.site.id] = one.finding
+
+
+def hunt(content: bytes, link: Link) -> None:
+    """The job: look where is asked, and hand over each finding."""
+    asked = msgspec.msgpack.decode(content, type=Asked)
+    ops: dict[str, Op] = {}
+    for source in asked.ops:
+        with link.at(source):
+            ops[source] = load_op(source)
+
+    @contextlib.contextmanager
+    def at(source: str) -> Iterator[None]:
+        good = False
+        with link.at(source, patience=PATIENCE):
+            yield
+            good = True
+        if not good:
+            ops.pop(source, None)
+
+    def tell(finding: Finding | None, seconds: int) -> None:
+        counts = search.tried, search.judged, search.missing
+        link.tell(_Step(finding, seconds, *counts))
+
+    frameworks = {framework_of(name) for name in asked.backends}
+    fleet = link.kept(Fleet, jobs=len(frameworks))
+    search = Hunt(asked.backends, fleet, asked.seed, at=at)
+    search.seen, search.alive = set(asked.seen), link.alive
+    begun = time.monotonic()
+    for finding in search.run(ops, asked.budget, lambda done, total: tell(None, done)):
+        tell(finding, int(time.monotonic() - begun))
 
 
 def _write(folder: Path, page: Path | None, known: Sequence[str]) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
+import msgspec
+from msgspec import Struct, structs
 from rich.markup import escape
 from rich.table import Table
 
@@ -21,8 +23,11 @@ from harness.timing.remote import lines
 from harness.timing.trial import time_trial
 from harness.workers import integrity
 from harness.workers.fitness import why_unfit
+from harness.workers.isolated import Failed, Isolated, Link
+from impls.catalogue import load_op
 
 Reasons = dict[str, str]  # by backend
+PATIENCE = 600.0  # seconds beside the budget: eight backends that each take a minute
 
 
 @click.command()
@@ -61,7 +66,7 @@ def command(
     interpreter, with equal numbers of threads. The figure is the median with its 95 %
     interval; the JSON has the samples, and the first call separately. A backend that
     disagrees is not timed, and the reason is printed. Exit code: 3 if the device is
-    missing, or all requested backends.
+    missing, or all requested backends; 1 if a page cannot be run, or nothing is timed.
 
     \b
     Examples:
@@ -69,84 +74,162 @@ def command(
       gradwatch time --size middle --json results/latest/time.json
       gradwatch time --device cuda --backend torch_autograd --backend torch_custom
     """
-    integrity.remember()  # before any page is read
-    chosen = options.sized_trials(
-        options.loaded_ops(ops, pages), sizes=sizes, dtypes=dtypes, seed=seed
+    asked = Asked(
+        ops=options.sources(ops, pages),
+        backends=options.framework_backends(backends),
+        devices=devices or ("cpu",),
+        dtypes=dtypes,
+        sizes=sizes,
+        budget=budget,
+        threads=threads,
+        seed=seed,
     )
-    names = options.framework_backends(backends)
-    rows: list[TimeRecord] = []
-    untimed: dict[str, str] = {}
-    absent: list[str] = []
-    for device in devices or ("cpu",):
-        timed, why, missing = _on(device, chosen, names, budget, threads, seed)
-        rows += timed
-        untimed |= why
-        absent += missing
+    with progress("judging and timing") as advance:
+        found = _timed(asked, advance)
+    rows, untimed = found.rows, found.untimed
     bandwidth = copy_bandwidth() if "cpu" in (devices or ("cpu",)) else None
     summary = TimeSummary(timed=len(rows), untimed=untimed, copy_bandwidth=bandwidth)
     if json_file:
         recording.write(recording.document(rows, summary), json_file)
     if json_file != "-":
         _show(rows, untimed, bandwidth)
-    if absent and not rows:
-        raise Required(f"nothing could be timed: {absent[0]}")
-    return 0
+    for op, why in found.failed.items():
+        line = f"not judged: {op}: {why}"
+        errors().print(line, style="red", markup=False, soft_wrap=True)
+    if found.absent and not rows and not found.failed:
+        raise Required(f"nothing could be timed: {found.absent[0]}")
+    return 0 if rows and not found.failed else 1
 
 
-def _on(
-    device: str,
-    trials: Sequence[Trial],
-    names: Sequence[str],
-    budget: float,
-    threads: int,
-    seed: int,
-) -> tuple[list[TimeRecord], dict[str, str], list[str]]:
-    """The records, the reasons for missing records, and for missing backends."""
-    usable = [name for name in names if options.runs_on(name, device)]
-    if not usable:
-        return [], {}, [f"none of these runs on {device}"]
-    missing, wrong = _judged(trials, usable, device)
+class Asked(Struct, kw_only=True):
+    """What is to be timed; `timed` are cases, with the device, that are already."""
+
+    ops: Sequence[str]
+    backends: Sequence[str]
+    devices: Sequence[str]
+    dtypes: Sequence[str]
+    sizes: Sequence[str]
+    budget: float
+    threads: int
+    seed: int
+    timed: Sequence[tuple[str, str]] = ()
+
+
+class Timed(Struct, kw_only=True):
+    """The records of a case or more, why others have none, and how far it is.
+
+    absent: why backends or devices are missing. failed: by op, why its page or formula
+    cannot be run. sizes: those that there are, where no op has any that is asked for.
+    """
+
     rows: list[TimeRecord] = []
     untimed: dict[str, str] = {}
-    with lines(threads) as line, progress("timing") as advance:
+    absent: list[str] = []
+    failed: dict[str, str] = {}
+    sizes: list[str] = []
+    case: tuple[str, str] = ("", "")
+    done: int = 0
+    total: int = 0
+
+
+def _timed(asked: Asked, progress: Callable[[int, int], None]) -> Timed:
+    """All that a process with the job `measure` finds."""
+    found, timed = Timed(), list[tuple[str, str]]()
+
+    def request(left: Sequence[str]) -> Asked:
+        return structs.replace(asked, ops=left, timed=timed)
+
+    with Isolated(measure) as child:
+        for one in child.run(asked.ops, request, Timed):
+            if isinstance(one, Failed):
+                found.failed.setdefault(one.op, f"{one.verdict}: {one.message}")
+                found.untimed.setdefault(f"{one.case or one.op} all", one.message)
+                continue
+            if one.sizes:
+                raise options.no_such_size(one.sizes)
+            found.rows += one.rows
+            found.untimed |= one.untimed
+            found.absent += one.absent
+            timed.append(one.case)
+            progress(one.done, one.total)
+    return found
+
+
+def measure(content: bytes, link: Link) -> None:
+    """The job: judge and time what is asked, and hand over each case."""
+    integrity.remember()  # before any page is read
+    asked = msgspec.msgpack.decode(content, type=Asked)
+    chosen, known = list[Trial](), list[str]()
+    for source in asked.ops:
+        with link.at(source):
+            op = load_op(source)
+            known += op.sizes
+            chosen += options.sized(
+                op, source, sizes=asked.sizes, dtypes=asked.dtypes, seed=asked.seed
+            )
+    if known and not chosen:
+        link.tell(Timed(sizes=known))
+        return
+    for device in asked.devices:
+        left = [one for one in chosen if (device, one.name) not in asked.timed]
+        _on(device, left, asked, link)
+
+
+def _on(device: str, trials: Sequence[Trial], asked: Asked, link: Link) -> None:
+    """Judge all trials on a device, then time each."""
+    usable = [name for name in asked.backends if options.runs_on(name, device)]
+    if not usable:
+        link.tell(Timed(absent=[f"none of these runs on {device}"]))
+        return
+    missing, wrong = _judged(trials, usable, device, link)
+    link.tell(Timed(absent=list(missing.values())))
+    with lines(asked.threads) as line:
         for done, one in enumerate(trials, 1):
             reasons = missing | wrong[one.name]
             right = [name for name in usable if name not in reasons]
-            timed, why = time_trial(
-                one, right, line, device=device, budget=budget, seed=seed
-            )
-            rows += timed
-            label = f"{one.problem.op.name} {one.case} {one.problem.dtype}"
-            untimed |= {f"{label} {b}": reason for b, reason in (reasons | why).items()}
-            advance(done, len(trials))
-    return rows, untimed, list(missing.values())
+            with link.at(one.op, one.name, asked.budget + PATIENCE):
+                rows, why = time_trial(
+                    one,
+                    right,
+                    line,
+                    device=device,
+                    budget=asked.budget,
+                    seed=asked.seed,
+                )
+                label = f"{one.problem.op.name} {one.case} {one.problem.dtype}"
+                untimed = {f"{label} {b}": why for b, why in (reasons | why).items()}
+                case = device, one.name
+                found = Timed(rows=rows, untimed=untimed, case=case)
+                found.done, found.total = done, len(trials)
+                link.tell(found)
 
 
 def _judged(
-    trials: Sequence[Trial], backends: Sequence[str], device: str
+    trials: Sequence[Trial], backends: Sequence[str], device: str, link: Link
 ) -> tuple[Reasons, dict[str, Reasons]]:
     """The reasons why backends are missing, and why a trial of one is not right.
 
     Everything is judged before the first timing, so that no worker that judges can
     disturb the clock.
     """
-    wrong: dict[str, Reasons] = {one.name: {} for one in trials}
-    with progress("judging") as advance:
-        judged = agree(
-            trials,
-            backends,
-            devices=(device,),
-            jobs=os.cpu_count() or 1,
-            entries=(),
-            progress=advance,
-        )
+    judged = agree(
+        trials,
+        backends,
+        devices=(device,),
+        entries=(),
+        jobs=os.cpu_count() or 1,
+        at=lambda trial: link.at(trial.op, trial.name),
+    )
     verdicts: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for record in judged.records:
         place = record.case, record.backend
         verdicts[place].append((record.verdict, record.message))
-    for (case, backend), given in verdicts.items():
-        if why := why_unfit(given):
-            wrong[case][backend] = why
+    wrong: dict[str, Reasons] = {one.name: {} for one in trials}
+    for case, reasons in wrong.items():
+        for backend in backends:
+            why = why_unfit(verdicts[case, backend])
+            if why and backend not in judged.missing:
+                reasons[backend] = why
     return judged.missing, wrong
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 import click
 
-from harness.judging.cases import REGIMES, Trial, trial, trials
+from harness.judging.cases import REGIMES, Trial, trial
 from harness.judging.precisions import PRECISIONS
 from impls.catalogue import backend_names, framework_of, known, load_op, op_names
 from impls.contract import Case, Op
@@ -114,45 +113,14 @@ def runs_on(backend_name: str, device_name: str) -> bool:
     return device_name == "cpu" or framework_of(backend_name) != "numpy"
 
 
+def sources(names: Sequence[str], pages_given: Sequence[str]) -> tuple[str, ...]:
+    """The name or the page from which each op is loaded; all by default."""
+    return (*names, *pages_given) or op_names()
+
+
 def loaded_ops(names: Sequence[str], pages_given: Sequence[str]) -> dict[str, Op]:
     """Ops by the name or page from which workers load them; all by default."""
-    wanted = (*names, *pages_given) or op_names()
-    return {source: load_op(source) for source in wanted}
-
-
-def chosen_trials(
-    ops: dict[str, Op],
-    *,
-    regimes: Sequence[str],
-    dtypes: Sequence[str],
-    cases: Sequence[str],
-    seed: int,
-) -> list[Trial]:
-    """The cases that match the filters.
-
-    Raises:
-        click.UsageError: There are none.
-    """
-    found = [
-        trial
-        for source, op in ops.items()
-        for trial in trials(
-            op,
-            regimes=regimes or tuple(REGIMES),
-            dtypes=dtypes or ("float32", "float64"),
-            seed=seed,
-            source=source,
-        )
-        if not cases or any(_matches(trial.name, case) for case in cases)
-    ]
-    if not found:
-        raise click.UsageError("no case matches; see `gradwatch list cases`")
-    return found
-
-
-def _matches(name: str, pattern: str) -> bool:
-    literal = str.maketrans("[]", "()")
-    return fnmatchcase(name.translate(literal), pattern.translate(literal))
+    return {source: load_op(source) for source in sources(names, pages_given)}
 
 
 def sizes_of(op: Op, wanted: Sequence[str]) -> list[Case]:
@@ -175,16 +143,29 @@ def sized_trials(
         click.UsageError: None of the ops has such a size.
     """
     found = [
-        trial(op, case, REGIMES["normal"], dtype, seed, source)
+        one
         for source, op in ops.items()
+        for one in sized(op, source, sizes=sizes, dtypes=dtypes, seed=seed)
+    ]
+    if not found:
+        raise no_such_size(size for op in ops.values() for size in op.sizes)
+    return found
+
+
+def sized(
+    op: Op, source: str, *, sizes: Sequence[str], dtypes: Sequence[str], seed: int
+) -> list[Trial]:
+    """The chosen sizes of one op."""
+    return [
+        trial(op, case, REGIMES["normal"], dtype, seed, source)
         for case in sizes_of(op, sizes)
         for dtype in dtypes or ("float32",)
     ]
-    if not found:
-        listed = ", ".join(
-            dict.fromkeys(size for op in ops.values() for size in op.sizes)
-        )
-        raise click.UsageError(
-            f"no such size; the sizes are small, middle, large, {listed}"
-        )
-    return found
+
+
+def no_such_size(sizes: Iterable[str]) -> click.UsageError:
+    """What to say where no op has one of the sizes asked for; these are there."""
+    names = ", ".join(dict.fromkeys(sizes))
+    return click.UsageError(
+        f"no such size; the sizes are small, middle, large, {names}"
+    )

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from harness.agreement import store
 from harness.agreement.output import Judged
-from harness.agreement.suite import Agreement, agree
+from harness.agreement.remote import Asked, judge, judged
+from harness.agreement.suite import Agreement
 from harness.history import asv_results
 from harness.judging import known
-from harness.judging.cases import REGIMES, trials
 from harness.judging.verdict import PASSING
 from harness.nightly.journal import guarded
 from harness.nightly.model import Night, Part, Result
@@ -33,9 +33,8 @@ from harness.project.records import (
 )
 from harness.watch.alerts import Alert, backend_of, size
 from harness.watch.survey import survey, this_machine
+from harness.workers.isolated import Isolated
 from harness.workers.lifetime import die_with_parent
-from harness.workers.pool import Fleet
-from impls.catalogue import load_op
 
 _COMMANDS = f"{str(__package__).rpartition('.')[0]}.commands"
 
@@ -48,10 +47,10 @@ PATIENCE = 2 * 3600.0  # seconds for a part in its own process: many times what 
 
 def agreement(night: Night) -> Result:
     """Judge every op on every backend in all regimes; the journal keeps each op."""
-    with Fleet(jobs=night.jobs) as fleet:
+    with Isolated(judge) as child:
         read = partial(documents.read_whole, kind=AGREE)
         pieces = [
-            night.journal.once(f"agree-{op}", partial(_judged, night, op, fleet), read)
+            night.journal.once(f"agree-{op}", partial(_judged, night, op, child), read)
             for op in night.ops
         ]
     agreed = _together(pieces)
@@ -65,6 +64,8 @@ def agreement(night: Night) -> Result:
         for b in night.require
         if b in agreed.missing
     ]
+    if not agreed.judged:
+        lacking.append("nothing was judged")
     return Result(line, problems, notes=_absent(agreed), required="; ".join(lacking))
 
 
@@ -76,11 +77,15 @@ def _absent(agreed: Agreement) -> list[str]:
     return [f"{', '.join(names)}: {why}" for why, names in backends.items()]
 
 
-def _judged(night: Night, op: str, fleet: Fleet) -> Judged:
-    chosen = trials(
-        load_op(op), regimes=tuple(REGIMES), dtypes=DTYPES, seed=night.seed, source=op
+def _judged(night: Night, op: str, child: Isolated) -> Judged:
+    asked = Asked(
+        ops=[op],
+        backends=night.backends,
+        dtypes=DTYPES,
+        seed=night.seed,
+        jobs=night.jobs,
     )
-    agreed = agree(chosen, night.backends, fleet=fleet)
+    agreed = judged(asked, child)
     return documents.document(agreed.records, agreed.summary())
 
 
@@ -312,11 +317,14 @@ def _command(night: Night, name: str, options: Sequence[str]) -> Result:
     if importlib.util.find_spec(f"{_COMMANDS}.{name}") is None:
         return Result("", skipped=f"there is no `gradwatch {name}`")
     file = night.journal.path(name)
+    file.unlink(
+        missing_ok=True
+    )  # a command that ends early must not pass by an old one
     call = ["-m", "gradwatch", name, *options, "--json", str(file)]
     code, tail = child(night, name, call)
-    if code == 0:
+    if code == 0 and file.exists():
         return Result("all as expected")
-    line = f"exit code {code}"
+    line = f"exit code {code}" if code else "it ended without a document"
     return Result(line, [Problem(name, "", "", line, tail)])
 
 

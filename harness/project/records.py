@@ -153,11 +153,12 @@ class FindingRecord(Struct, kw_only=True):
 
 
 class FuzzSummary(Struct, kw_only=True):
-    """How many trials were tried."""
+    """How many trials were tried; failed: by op, why its page could not be run."""
 
     tried: int = 0
     findings: int = 0
     seed: int = 0
+    failed: dict[str, str] = {}
 
 
 # Times ----------------------------------------------------------------------------

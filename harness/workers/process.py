@@ -116,7 +116,7 @@ class Worker:
         )
 
     def _start(self, spec: str, measured: Path) -> None:
-        with _sigint_blocked(), _nothing_left():
+        with sigint_blocked(), _nothing_left():
             gateway = self._group.makegateway(spec)
         self._channel = gateway.remote_exec(_BOOTSTRAP)
         self._process = psutil.Process(self._channel.receive(timeout=STARTING))
@@ -170,12 +170,7 @@ class Worker:
             code = self._process and self._process.wait(DYING)
         except psutil.TimeoutExpired:
             return "did not end when it was killed"
-        if code is None:
-            return "ended"
-        if code >= 0:
-            return f"exited with status {int(code)}"
-        known = {number.value: number.name for number in signal.Signals}
-        return f"killed by {known.get(-code, f'signal {-code}')}"
+        return "ended" if code is None else ended(int(code))
 
     def where(self) -> str:
         """The last known position in its code, such as "in forward (dot.py:20)"."""
@@ -201,6 +196,14 @@ class Worker:
             os.close(self._log)
             self._log = -1
         Path(self._path).unlink(missing_ok=True)
+
+
+def ended(code: int) -> str:
+    """What an exit code of a process says: its status, or the signal that killed it."""
+    if code >= 0:
+        return f"exited with status {code}"
+    known = {number.value: number.name for number in signal.Signals}
+    return f"killed by {known.get(-code, f'signal {-code}')}"
 
 
 def import_error(facts: Mapping[str, Any]) -> str:
@@ -229,7 +232,7 @@ def _spec(interpreter: Interpreter, threads: int, huge_pages: bool) -> str:
 
 
 @contextlib.contextmanager
-def _sigint_blocked() -> Iterator[None]:
+def sigint_blocked() -> Iterator[None]:
     """Within this, new processes ignore Ctrl-C: their parent decides what it means.
 
     A Ctrl-C that arrives meanwhile is not lost, only delayed.

@@ -1,13 +1,17 @@
 """The command line as a stranger meets it: exit codes, messages, files."""
 
 import json
+import os
 import shlex
 import subprocess
 import sys
+import time
 from xml.etree import ElementTree
 
+import psutil
 import pytest
 
+from harness.history.measure import has_cuda
 from harness.project.paths import SOURCE
 from impls.catalogue import backend_names
 from tests.pages import plant
@@ -288,3 +292,132 @@ def test_an_extra_that_is_missing_is_one_line_and_exit_3(command, module, extra)
     )
     told = f"gradwatch: {command} needs {module}: pip install 'gradwatch[{extra}]'\n"
     assert (done.returncode, done.stderr) == (3, told)
+
+
+# Pages that end, hang or crash the process that loads them or runs their formula
+
+_FORMULA = "def formula(xp, x):\n    "
+BAD = {
+    "exits at import": ("import numpy as np", "import sys\nsys.exit(0)", "error"),
+    "ends at import": ("import numpy as np", "import os\nos._exit(0)", "crash"),
+    "raises at import": ("import numpy as np", "1 / 0", "error"),
+    "is no Python": ("import numpy as np", "import numpy as", "error"),
+    "exits": (_FORMULA, f"{_FORMULA}raise SystemExit(0)\n    ", "error"),
+    "ends": (_FORMULA, f"{_FORMULA}import os; os._exit(0)\n    ", "crash"),
+    "is killed": (
+        _FORMULA,
+        f"{_FORMULA}import os; os.kill(os.getpid(), 9)\n    ",
+        "crash",
+    ),
+    "hangs": (_FORMULA, f"{_FORMULA}while True: pass\n    ", "timeout"),
+    "asks for what is not there": (
+        _FORMULA,
+        f"{_FORMULA}xp.none_such(x)\n    ",
+        "error",
+    ),
+    "is interrupted": (_FORMULA, f"{_FORMULA}raise KeyboardInterrupt\n    ", "error"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_page_is_one_record_and_costs_the_others_nothing(tmp_path, bad):
+    old, new, verdict = BAD[bad]
+    done = gradwatch(
+        *("agree", "--op", "exp2", "--ops", plant(tmp_path, old, new), *NUMPY),
+        *("--op", "square", "--regime", "normal", "--timeout", "5", "--json", "-"),
+    )
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    records = json.loads(done.stdout)["records"]
+    cube = [r for r in records if r["op"] == "cube"]
+    assert [(r["backend"], r["verdict"]) for r in cube] == [("reference", verdict)]
+    others = [(r["op"], r["backend"], r["verdict"]) for r in records if r not in cube]
+    assert {*others} == {
+        (op, b, "agree") for op in ("exp2", "square") for b in NUMPY[1::2]
+    }
+    assert (
+        len(others)
+        == len({(r["case"], r["backend"], r["tensor"]) for r in records}) - 1
+    )
+
+
+def test_what_was_judged_before_the_formula_ended_the_process_is_kept(tmp_path):
+    """It counts its calls in a file, so that it ends at the third case."""
+    count = tmp_path / "count"
+    body = f"open({str(count)!r}, 'a').write('.')\n    "
+    body += f"import os; os.path.getsize({str(count)!r}) == 40 and os._exit(0)\n    "
+    done = gradwatch(
+        *("agree", "--ops", plant(tmp_path, _FORMULA, _FORMULA + body), *NUMPY),
+        *("--dtype", "float64", "--json", "-"),
+    )
+    records = json.loads(done.stdout)["records"]
+    assert done.returncode == 1
+    assert [r["verdict"] for r in records].count("crash") == 1
+    assert [r["verdict"] for r in records].count("agree") > 4
+    assert "exited with status 0" in records[-1]["message"]
+
+
+@pytest.mark.parametrize("bad", ["ends at import", "exits", "ends"])
+@pytest.mark.parametrize("command", ["time", "fuzz"])
+def test_a_bad_page_does_not_end_a_run_of(tmp_path, command, bad):
+    old, new, verdict = BAD[bad]
+    folder = ("--folder", tmp_path / "findings") if command == "fuzz" else ()
+    done = gradwatch(
+        *(command, "--ops", plant(tmp_path, old, new), *NUMPY),
+        *("--budget", "1", "--json", tmp_path / "a.json", *folder),
+        *(("--op", "square", "--size", "small") if command == "time" else ()),
+    )
+    document = json.loads((tmp_path / "a.json").read_text())
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert f"cube.py: {verdict}:" in " ".join(done.stderr.split())
+    if command == "time":
+        assert {r["op"] for r in document["records"]} == {"square"}
+    else:
+        assert len(document["summary"]["failed"]) == 1
+
+
+@pytest.mark.parametrize("command", ["agree", "time", "fuzz"])
+def test_a_run_that_can_judge_nothing_is_exit_3(tmp_path, command):
+    nowhere = {"GRADWATCH_PYTHON_ONEFLOW": str(tmp_path / "python")}
+    folder = ("--folder", tmp_path / "findings") if command == "fuzz" else ()
+    done = gradwatch(
+        *(command, "--op", "square", "--backend", "oneflow_custom", *folder),
+        *(("--budget", "1") if command == "fuzz" else ()),
+        env={**os.environ, **nowhere},
+    )
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "nothing" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["agree", "time"])
+def test_without_a_gpu_a_run_on_one_is_exit_3(command):
+    if has_cuda():
+        pytest.skip("there is a GPU here")
+    backend = ("--backend", "torch_custom")
+    done = gradwatch(command, "--op", "square", "--device", "cuda", *backend)
+    assert done.returncode == 3, done.stdout + done.stderr
+
+
+def test_a_run_of_what_a_page_declares_unsupported_is_no_success(tmp_path):
+    new = "from impls.contract import Unsupported\n    raise Unsupported('not here')\n"
+    page = plant(tmp_path, "return x**3, ", f"{new}    return 0, ")
+    done = gradwatch("agree", "--ops", page, *NUMPY[:2], "--regime", "normal")
+    assert done.returncode == 1
+    assert "nothing was judged" in done.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others end when they are idle")
+def test_no_process_outlives_a_command_that_is_killed(tmp_path):
+    page = plant(tmp_path, "return x**3, ", "while True: pass\n    return 0, ")
+    call = [sys.executable, "-m", "harness", "agree", "--ops", page, *NUMPY]
+    with subprocess.Popen(call, stderr=subprocess.DEVNULL) as running:
+        children = []
+        deadline = time.monotonic() + 60
+        while len(children) < 2 and time.monotonic() < deadline:
+            children = psutil.Process(running.pid).children(recursive=True)
+            time.sleep(0.1)
+        running.kill()
+    assert len(children) >= 2
+    _, alive = psutil.wait_procs(children, timeout=2)
+    assert not alive

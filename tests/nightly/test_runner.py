@@ -25,6 +25,7 @@ from harness.nightly.model import Night, Result
 from harness.nightly.report import junit, markdown
 from harness.project import documents, git
 from harness.project.records import (
+    AGREE,
     NIGHTLY,
     AgreeRecord,
     AgreeSummary,
@@ -613,6 +614,25 @@ def test_a_wrong_backward_fails_the_night_and_is_its_first_line(project):
     SCHEMA.assertValid(tree)
     (failed,) = [c for c in tree.iter("testcase") if c.get("name").startswith("cube")]
     assert failed.find("failure") is not None
+
+
+def test_a_page_that_ends_the_process_fails_the_night_and_costs_no_other(project):
+    root = project(noisy(40))
+    formula = "def formula(xp, x):\n    "
+    plant(root / "impls" / "ops", formula, f"{formula}import os; os._exit(0)\n    ")
+    done = gradwatch(root, *NIGHT, "--op", "cube", "--part", "agree")
+    assert done.returncode == 1, done.stderr
+    first = (root / "nightly" / "summary.md").read_text().splitlines()[0]
+    assert first.startswith("**New: cube on reference: all crash")
+    judged = documents.read(root / "nightly" / "parts" / "agree.json", AGREE).records
+    assert {r.verdict for r in judged if r.op == "square"} == {"agree"}
+
+
+def test_a_night_that_can_judge_nothing_is_exit_3(project):
+    root = project(noisy(40))
+    night = ("nightly", "--op", "square", "--backend", "oneflow_custom")
+    done = gradwatch(root, *night, "--part", "agree")
+    assert done.returncode == 3, done.stderr
 
 
 def test_a_slowdown_fails_the_night_and_is_its_first_line(project):

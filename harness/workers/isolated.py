@@ -1,0 +1,222 @@
+"""A process of our own that runs pages and formulas, and the pipe to it.
+
+An op page may exit, hang, crash or raise at any place. What loads pages and runs their
+formulas is therefore a job in a child process. It says where it is before it runs any
+code of a page, and hands over each result at once. Whatever ends it costs the op that
+it was at; a fresh child goes on with the ops that are left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
+from multiprocessing.connection import Connection, Pipe
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from harness.project import documents
+from harness.project.imports import START, place
+from harness.project.paths import ROOT
+from harness.workers.arrays import legible
+from harness.workers.evaluate import in_short
+from harness.workers.lifetime import die_with_parent
+from harness.workers.process import ended, sigint_blocked
+
+#: Ends of a child with no op to blame, after which what is left is given up.
+STARTS = 2
+ENDING = 5.0  # seconds for an idle child to end its workers
+
+T = TypeVar("T")
+Job = Callable[[bytes, "Link"], None]
+
+
+class At(Struct, tag=True):
+    """The op whose code runs next, or none; silence may last `patience` seconds."""
+
+    op: str = ""
+    case: str = ""
+    patience: float = 0.0
+
+
+class Failed(Struct, tag=True):
+    """An op that could not be judged: "error", "crash" or "timeout", and why."""
+
+    op: str
+    case: str
+    verdict: str
+    message: str
+
+
+class Result(Struct, tag=True):
+    """What a job hands over, packed."""
+
+    content: bytes
+
+
+class Done(Struct, tag=True):
+    """The request is answered."""
+
+
+_Message = At | Failed | Result | Done
+
+
+class Link:
+    """The child's side: where it is, what it has found, and what it keeps."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._places = [At()]
+        self._kept: dict[str, Any] = {}
+        self._stack = contextlib.ExitStack()
+
+    def kept(self, kind: Callable[..., Any], **options: Any) -> Any:
+        """A context manager that is entered once, and left when the child ends."""
+        key = repr((kind, options))
+        if key not in self._kept:
+            self._kept[key] = self._stack.enter_context(kind(**options))
+        return self._kept[key]
+
+    @contextlib.contextmanager
+    def at(self, op: str, case: str = "", patience: float = 60.0) -> Iterator[None]:
+        """Code of a page runs in this block; what it raises fails the op alone."""
+        self._places.append(At(op, case, patience))
+        self._send(self._places[-1])
+        try:
+            yield
+        except BaseException as error:  # noqa: BLE001  # a page may raise SystemExit
+            why = legible(in_short(error))
+            self._send(Failed(op, case, "error", why))
+        finally:
+            self._places.pop()
+            self._send(self._places[-1])
+
+    def alive(self) -> None:
+        """Say that the code of the page goes on."""
+        self._send(self._places[-1])
+
+    def tell(self, result: Any) -> None:
+        """Hand a result over."""
+        self._send(Result(documents.packed(result)))
+
+    def _send(self, message: _Message) -> None:
+        try:
+            self._connection.send_bytes(msgspec.msgpack.encode(message))
+        except OSError:  # nobody listens any longer
+            os._exit(1)
+
+    def serve(self, job: Job) -> None:
+        """Answer requests until there are no more."""
+        with self._stack, contextlib.suppress(EOFError, OSError):
+            while True:
+                job(self._connection.recv_bytes(), self)
+                self._send(Done())
+
+
+def serve(number: int, module: str, name: str) -> None:
+    """Be the child: what it is asked comes by the descriptor of that number."""
+    die_with_parent()
+    os.set_inheritable(number, False)
+    job: Job = getattr(importlib.import_module(module), name)
+    Link(Connection(number)).serve(job)
+
+
+class Isolated:
+    """The command's side of a job, a function of a module; use it in `with`."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+        self._busy = False
+
+    def __enter__(self) -> Isolated:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._end()
+
+    def run(
+        self, ops: Sequence[str], request: Callable[[Sequence[str]], Any], kind: type[T]
+    ) -> Iterator[T | Failed]:
+        """What the job finds, and the ops that failed.
+
+        Args:
+            ops: What is asked for.
+            request: Makes the request for those that are left of them.
+            kind: The type of the results.
+        """
+        left, unblamed = list(ops), 0
+        while left:
+            failed = yield from self._once(documents.packed(request(left)), kind)
+            if failed is None:
+                return
+            unblamed += failed.op not in left
+            if failed.op in left:
+                left.remove(failed.op)
+                yield failed
+            elif unblamed == STARTS:
+                for op in left:
+                    yield Failed(op, "", failed.verdict, failed.message)
+                return
+
+    def _once(
+        self, request: bytes, kind: type[T]
+    ) -> Generator[T | Failed, None, Failed | None]:
+        """Ask one child; returns what ended it, or None."""
+        at = At()
+        try:
+            connection = self._ready()
+            connection.send_bytes(request)
+            while True:
+                if not connection.poll(at.patience or None):
+                    self._end()
+                    why = f"no answer in {at.patience:g} s from the page or its formula"
+                    return Failed(at.op, at.case, "timeout", why)
+                message = msgspec.msgpack.decode(connection.recv_bytes(), type=_Message)
+                if isinstance(message, At):
+                    at = message
+                elif isinstance(message, Failed):
+                    yield message
+                elif isinstance(message, Result):
+                    yield msgspec.msgpack.decode(message.content, type=kind)
+                else:
+                    self._busy = False
+                    return None
+        except (EOFError, OSError, msgspec.MsgspecError):
+            why = f"the page or its formula ended the process: {self._end()}"
+            return Failed(at.op, at.case, "crash", why)
+
+    def _ready(self) -> Connection:
+        """The connection to a child that waits for a request."""
+        if self._connection is None:
+            self._connection, theirs = Pipe()
+            code = f"place = {place(ROOT)!r}\n{START}\nfrom {__name__} import serve\n"
+            named = (theirs.fileno(), self._job.__module__, self._job.__name__)
+            with sigint_blocked(), theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", f"{code}serve{named!r}"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,  # it is for the command's results
+                    pass_fds=[theirs.fileno()],
+                )
+        self._busy = True
+        return self._connection
+
+    def _end(self) -> str:
+        """End the child, and with it its workers; how it ended if it had by then."""
+        if self._process is None or self._connection is None:
+            return ""
+        self._connection.close()
+        try:
+            code = self._process.wait(0.5 if self._busy else ENDING)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        self._process = self._connection = None
+        return ended(code)
