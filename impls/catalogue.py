@@ -85,11 +85,13 @@ def load_backend(name: str) -> Backend:
         UnknownName: There is no such backend.
         ImportError: Its framework is missing or broken.
     """
-    known("backend", name, backend_names())
+    module = f"{__package__}.backends.{name}"
+    if module not in sys.modules or name.startswith("_"):
+        known("backend", name, backend_names())  # lists folders: not for every task
     own = [folder / f"{name}.py" for folder in _folders("backends")]
     for file in filter(Path.is_file, own):
         return _backend_of(_loaded_once(file))
-    return _backend_of(importlib.import_module(f"{__package__}.backends.{name}"))
+    return _backend_of(importlib.import_module(module))
 
 
 def known(kind: str, name: str, names: Iterable[str]) -> str:

@@ -55,8 +55,8 @@ def manual(x, weight, bias, running_mean, running_var, *, eps, momentum, trainin
     var = np.einsum("bci,bci->c", h, h) / n if training else running_var
     h *= (rstd := 1 / np.sqrt(var + eps))[:, None]
     if training:
-        running_mean += momentum * (mean - running_mean)
-        running_var += momentum * (var * (n / (n - 1)) - running_var)
+        running_mean[:] = (1 - momentum) * running_mean + momentum * mean
+        running_var[:] = (1 - momentum) * running_var + momentum * n / (n - 1) * var
 
     def backward(dy):
         dy = dy.reshape(h.shape)
