@@ -157,7 +157,7 @@ class Rotation:
         self.inputs[place] = source
         if self.in_place:
             self.places[place].write_inputs(self.sources, source)
-        else:  # a copy in another precision, or on a device: made anew
+        else:  # a copy in another precision, or on a device: made again
             self.cotangents[place] = source
             self.steps[place] = self.backend.prepare(self.sources[source])
             self.run("forward", place)
