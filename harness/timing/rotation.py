@@ -3,7 +3,7 @@
 A call that is timed again and again on the same input need not do its work again. So
 the values change under the clock's hands: before a sample, outside the clock, other
 numbers are written where an input or a cotangent lies; where a tensor is a copy of its
-array the step is made anew, in fresh memory. Neither pointer, nor shape, nor version,
+array the step is made again, in fresh memory. Neither pointer, nor shape, nor version,
 nor the first element tells what the right answer is. Of some calls, drawn at random,
 and of the last one the results are kept; the main process judges them when the clock
 has stopped.
