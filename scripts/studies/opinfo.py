@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -58,7 +59,9 @@ class NothingToJudge(Exception):
 
 def entries(dtype: torch.dtype) -> Iterator[Any]:
     """OpInfo's entries whose gradients PyTorch says it has for this dtype on a CPU."""
-    from torch.testing._internal.common_methods_invocations import op_db
+    # Its tests' own module forbids, when it is imported, to set flags in this process.
+    with patch.object(torch.backends, "disable_global_flags"):
+        from torch.testing._internal.common_methods_invocations import op_db
 
     for entry in op_db:
         if entry.supports_autograd and dtype in entry.supported_backward_dtypes("cpu"):

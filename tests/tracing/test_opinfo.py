@@ -59,3 +59,8 @@ def test_a_known_defect_is_found_and_gradcheck_passes_it(name, known):
 def test_no_operator_has_two_rules():
     assert not ON_FLOATS.keys() & ON_VALUES.keys()
     assert len(covered()) > 150
+
+
+def test_looking_at_the_entries_leaves_pytorch_s_flags_free():
+    next(entries(torch.float64))
+    torch.backends.cudnn.benchmark = False
