@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
+from harness.workers import integrity
 from harness.workers.pool import Fleet
 
 #: Why a test may be skipped even under CI: no package brings these to a machine.
@@ -50,6 +51,13 @@ def pytest_collection_finish() -> None:
     """The clock clears garbage before it times, which need not look at 2,000 tests."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test has replaced must not speak against the times of another."""
+    monkeypatch.setattr(integrity, "_originals", {})
+    monkeypatch.setattr(integrity, "_settings", {})
 
 
 @pytest.fixture(scope="session")

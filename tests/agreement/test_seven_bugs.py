@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.agreement.suite import agree
-from harness.console.options import chosen_trials
+from harness.judging.cases import trials
 from harness.workers.evaluate import load_op
 from tests.check.seven import BUGS
 
@@ -28,14 +28,12 @@ def autograd(F, x, w):
 ROOT = Path(__file__).parents[2]
 
 
-def records(tmp_path, monkeypatch, bug, **filters):
+def records(tmp_path, monkeypatch, bug):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     page = tmp_path / "seven.py"
     page.write_text(PAGE.format(bug=bug))
-    chosen = chosen_trials(
-        {str(page): load_op(str(page))},
-        **{"regimes": (), "dtypes": ("float32",), "cases": (), "seed": 0, **filters},
-    )
+    op = load_op(str(page))
+    chosen = trials(op, dtypes=("float32",), source=str(page))
     return agree(chosen, ["torch_autograd"], jobs=1).unexpected
 
 

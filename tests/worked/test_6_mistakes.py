@@ -128,12 +128,12 @@ def test_every_record_names_its_framework_version_device_and_dtype(fleet):
     op = load_op("exp2")
     asked = trial(op, op.cases["3"], REGIMES["normal"], "float64")
     found = agree([asked], backend_names(), fleet=fleet)
-    told = {record["backend"] for record in found.records}
-    assert told | set(found.missing) == set(backend_names())
+    named = {record.backend for record in found.records}
+    assert named | set(found.missing) == set(backend_names())
     for record in found.records:
-        assert record["framework"] == framework_of(record["backend"])
-        assert record["framework_version"]
-        assert (record["device"], record["dtype"]) == ("cpu", "float64")
+        assert record.framework == framework_of(record.backend)
+        assert record.framework_version
+        assert (record.device, record.dtype) == ("cpu", "float64")
 
 
 def test_a_result_of_another_dtype_than_its_program_says():
