@@ -21,7 +21,7 @@ CONTROLS = {"honest", "honest_in_place"}
 BACKEND = "torch_custom"
 
 #: What is seen of each: reasons that name it, any of them.
-WRONG = "disagree|is wrong"
+WRONG = "disagree|is wrong|nonfinite|malformed"
 SEEN = {
     "answer_on_disk": f"opens a file|{WRONG}",
     "cached_gradient": WRONG,
@@ -30,7 +30,7 @@ SEEN = {
     "changed_threads": "was .* and is|other threads",
     "constant_shape": WRONG,
     "deferred_gradient": f"thread|{WRONG}",
-    "deferred_to_a_thread": f"thread|{WRONG}",
+    "deferred_to_a_thread": f"thread|opens a file|{WRONG}",
     "empty_after_calls": WRONG,
     "empty_at_random": WRONG,
     "empty_gradient_after_calls": WRONG,
@@ -41,7 +41,7 @@ SEEN = {
     "lazy_output": "compute later",
     "patched_autograd": f"has been replaced|{WRONG}",
     "patched_judge": f"has been replaced|{WRONG}",
-    "patched_samples": "has been replaced|no such time|other threads",
+    "patched_samples": "has been replaced|no such time|not a positive|other threads",
     "patched_timer": "has been replaced",
     "patched_timer_object": "searches all objects",
     "reads_the_stack": f"looks at its callers|{WRONG}",
