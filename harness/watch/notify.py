@@ -54,6 +54,7 @@ def notify(target: str, content: Mapping[str, Any]) -> None:
         else:
             documents.write(content, Path(target))
     except urllib.error.HTTPError as error:
+        error.close()  # it holds the connection
         raise NotSent(f"{shown(target)}: HTTP status {error.code}") from None
     except OSError as error:
         why = getattr(error, "reason", None) or error.strerror or error
