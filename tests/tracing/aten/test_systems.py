@@ -6,11 +6,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from harness.judging.precisions import PRECISIONS, plain
-from harness.judging.rounding import running_errors
+from harness.judging.precisions import PRECISIONS
 from harness.tracing.aten.systems import determinant, inverse
 from impls import graph
 from tests.balls import precise
+from tests.tracing.aten.test_special import errors_behind
 
 A = np.random.default_rng(3).standard_normal((5, 4, 4))
 
@@ -21,12 +21,6 @@ def exact(matrix):
         made = flint.arb_mat([[flint.arb(float(v)) for v in row] for row in matrix])
         inverted = [[float(v) for v in row] for row in made.inv().tolist()]
         return np.array(inverted), float(made.det())
-
-
-def errors_behind(y):
-    """In float32, at one rounding."""
-    order = graph.topological_order([y])
-    return running_errors(order, plain(PRECISIONS["float32"]), 1.0).errors
 
 
 @pytest.mark.parametrize("which", [0, 1])
