@@ -30,7 +30,7 @@ LAZY = PLANTED.replace(
 )
 
 
-def benchmarked(folder, page):
+def benchmarked(folder, page, *options):
     """The NumPy backends of square, one of them as it is planted."""
     (folder / "planted.py").write_text(page)
     file = folder / "benchmarks.json"
@@ -43,6 +43,7 @@ def benchmarked(folder, page):
             *(sys.executable, "-m", "pytest", "tests/perf", "--benchmark-only"),
             *("-p", "planted", "-p", "no:cacheprovider", "-k", "square and numpy"),
             *("--benchmark-max-time=0.01", f"--benchmark-json={file}"),
+            *options,
         ],
         cwd=ROOT,
         env={**outside, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"},
@@ -60,7 +61,8 @@ def run(tmp_path_factory):
 
 
 def test_a_backend_that_stops_working_while_it_is_timed_has_no_figure(tmp_path):
-    done, timed = benchmarked(tmp_path, LAZY)
+    # It stops after 200 calls, which a busy machine must reach as well.
+    done, timed = benchmarked(tmp_path, LAZY, "--benchmark-min-rounds=300")
     assert done.returncode == 1
     assert "a timed forward is wrong: disagree: y[" in done.stdout
     info = [one["extra_info"] for one in timed]
