@@ -90,16 +90,17 @@ def command(
 ) -> int:
     r"""Run all checks, then write one summary and end with one exit code.
 
-    The parts are agree, selftest, fuzz, time, watch and report; all of them run, even
-    if one fails. The output folder gets summary.md (its first line says what is new and
-    wrong), junit.xml, nightly.json and dashboard/. Times go into the history in
-    results/asv. After a kill, the same call continues the run if no file has changed.
+    All parts run (--part lists them), even if one fails. The output folder gets
+    summary.md (its first line says what is new and wrong), junit.xml, nightly.json and
+    dashboard/. Times go into the history in results/asv. After a kill, the same call
+    continues the run if no file has changed.
 
     \b
     Examples:
       gradwatch nightly --budget 10m
       gradwatch nightly --op softmax --part agree --part time
-    Exit code: 0 all as expected, 1 not, 3 a required backend is missing.
+    Exit code: 0 all as expected, 1 not, 3 a required backend is missing, or a part
+    judged nothing.
     """
     chosen = {n: _ticking(n, p) for n, p in PARTS.items() if not parts or n in parts}
     ops = ops or op_names()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
-import subprocess
-import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -20,9 +18,12 @@ from harness.agreement.suite import Agreement
 from harness.history import asv_results
 from harness.judging import known
 from harness.judging.verdict import PASSING
+from harness.nightly import opinfo
 from harness.nightly.journal import guarded
 from harness.nightly.model import Night, Part, Result
+from harness.nightly.process import child
 from harness.project import documents, git
+from harness.project.paths import ROOT
 from harness.project.records import (
     AGREE,
     FUZZ,
@@ -34,12 +35,10 @@ from harness.project.records import (
 from harness.watch.alerts import Alert, backend_of, size
 from harness.watch.survey import survey, this_machine
 from harness.workers.isolated import Isolated
-from harness.workers.lifetime import die_with_parent
 
 _COMMANDS = f"{str(__package__).rpartition('.')[0]}.commands"
 
 DTYPES = ("float32", "float64")  # those of `gradwatch agree`
-PATIENCE = 2 * 3600.0  # seconds for a part in its own process: many times what it needs
 
 
 # Agreement ----------------------------------------------------------------------
@@ -328,31 +327,18 @@ def _command(night: Night, name: str, options: Sequence[str]) -> Result:
     return Result(line, [Problem(name, "", "", line, tail)])
 
 
-def child(night: Night, name: str, call: Sequence[str]) -> tuple[int, str]:
-    """Run Python in a process that ends with this one; return exit code and last line.
-
-    Its output goes to parts/<name>.log.
-    """
-    log = night.journal.folder / f"{name}.log"
-    with log.open("w", encoding="utf-8") as said:
-        done = subprocess.run(
-            [sys.executable, *call],
-            cwd=night.root,
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=subprocess.STDOUT,
-            timeout=PATIENCE,
-            preexec_fn=die_with_parent,
-        )
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return done.returncode, lines[-1][:300] if lines else ""
+def parts_of(root: Path) -> dict[str, Part]:
+    """The parts by name; a project elsewhere has no sweep of PyTorch's gradients."""
+    swept: dict[str, Part] = {"opinfo": opinfo.pytorch_gradients}
+    return {
+        "agree": agreement,
+        "selftest": selftest,
+        "fuzz": fuzz,
+        **(swept if (root / opinfo.SCRIPT).is_file() else {}),
+        "time": times,
+        "watch": watch,
+        "report": dashboard,
+    }
 
 
-PARTS: dict[str, Part] = {
-    "agree": agreement,
-    "selftest": selftest,
-    "fuzz": fuzz,
-    "time": times,
-    "watch": watch,
-    "report": dashboard,
-}
+PARTS = parts_of(ROOT)

@@ -47,16 +47,22 @@ def _headline(report: Report) -> str:
     """The first line; many readers see no other."""
     problems = [*report.new, *report.known]
     if not problems:
-        lines = [
-            d.told for d in report.parts if d.name in ("agree", "watch") and d.told
-        ]
-        return f"**All as expected**: {'; '.join(lines) or 'no part found a problem'}"
+        return _without_problems(report.parts)
     first = problems[0]
     place = " on ".join(part for part in (first.op, first.backend) if part)
     more = len(problems) - 1
     kind = "New" if report.new else "Still"
     headline = f"**{kind}: {place or first.part}: {cell(first.what)}**"
     return headline + (f" and {more} more" if more else "")
+
+
+def _without_problems(parts: Sequence[DoneRecord]) -> str:
+    """Green means judged: what is missing stands here, too."""
+    lacking = [f"{d.name}: {cell(d.told)}" for d in parts if d.lacking]
+    if lacking:
+        return f"**Not judged: {'; '.join(lacking)}**"
+    lines = [d.told for d in parts if d.name in ("agree", "opinfo", "watch") and d.told]
+    return f"**All as expected**: {'; '.join(lines) or 'no part found a problem'}"
 
 
 def _listed(problems: Sequence[Problem]) -> Iterator[str]:

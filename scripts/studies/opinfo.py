@@ -1,16 +1,19 @@
 """PyTorch's own gradients on trial: every entry of its OpInfo database.
 
-    python scripts/studies/opinfo.py float64 [--only NAME,...] [--share 0/7]
+    python scripts/studies/opinfo.py float64 [--only NAME,...] [--share 0/7 --continue]
 
 Each entry that has a float autograd on the CPU is traced, PyTorch's outputs and
 gradients of each sample are judged against the engine's graph, and errors are planted.
 Records go to results/opinfo/<dtype>.json, one an entry, as soon as they are there;
-scripts/studies/opinfo_page.py makes docs/pytorch.md of them.
+scripts/studies/opinfo_page.py makes docs/pytorch.md of them. The night judges a share
+(harness/nightly/opinfo.py).
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import functools
 import itertools
 import json
 import signal
@@ -30,11 +33,12 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from harness.judging.precisions import PRECISIONS
 from harness.judging.reference import Reference, reference_of_graph, wider
 from harness.judging.verdict import PASSING, judge_tensors
-from harness.project.documents import replace_file
+from harness.project import documents
 from harness.tracing import Traced, Untraceable, trace
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "results" / "opinfo"
+FINDINGS = ROOT / "results" / "pytorch"
 SAMPLES = 8  # of each entry, as the sweep of docs/pytorch.md has it
 ELEMENTS = 100_000  # of a sample's tensors: extended precision is slow
 SECONDS = 120  # of processor time for an entry; the slowest honest one takes 30
@@ -269,7 +273,9 @@ def one_entry(
     entry: Any, dtype: str, samples: int = SAMPLES, verbose: bool = False
 ) -> Record:
     """All samples of an entry, with the reason of each that was not judged."""
-    record: Record = {"name": entry.formatted_name, "samples": [], "not": []}
+    name = entry.formatted_name
+    record: Record = {"name": name, "samples": [], "not": []}
+    record["finding"] = listed_findings().get(name, "")
     torch.manual_seed(0)
     started = time.monotonic()
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
@@ -336,8 +342,30 @@ def gradcheck(entry: Any) -> str:
     return "passes"
 
 
-def sweep(dtype: str, only: set[str], share: tuple[int, int], path: Path) -> None:
-    """One record an entry, written after each; records of other entries stay."""
+@functools.cache
+def listed_findings() -> dict[str, str]:
+    """The finding that explains an entry's disagreements; its script lists ENTRIES."""
+    return {
+        name: script.stem
+        for script in sorted(FINDINGS.glob("*.py"))
+        for node in ast.parse(script.read_text()).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ENTRIES"
+        for name in ast.literal_eval(node.value)
+    }
+
+
+def sweep(
+    dtype: str,
+    only: set[str],
+    share: tuple[int, int],
+    path: Path,
+    *,
+    continued: bool = False,
+) -> None:
+    """One record an entry, written after each; records of other entries stay.
+
+    `continued` leaves the entries out that the file has already.
+    """
 
     def late(*_: Any) -> None:
         raise Late
@@ -346,11 +374,14 @@ def sweep(dtype: str, only: set[str], share: tuple[int, int], path: Path) -> Non
     path.parent.mkdir(parents=True, exist_ok=True)
     known = json.loads(path.read_text()) if path.exists() else []
     records: dict[str, Record] = {r["name"]: r for r in known}
+    finished = {*records} if continued else set()
     for i, entry in enumerate(entries(getattr(torch, dtype))):
         name = entry.formatted_name
-        if i % share[1] == share[0] and (not only or name in only):
+        chosen = i % share[1] == share[0] and (not only or name in only)
+        if chosen and name not in finished:
+            print(name, flush=True)  # the last line, where it ends the process
             records[name] = one_entry(entry, dtype, verbose=bool(only))
-            replace_file(path, json.dumps([*records.values()], indent=0))
+            documents.replace_file(path, documents.compact([*records.values()]))
     summary([*records.values()])
 
 
@@ -387,13 +418,19 @@ def main() -> None:
     parser.add_argument("--only", default="", help="names of entries, by commas")
     parser.add_argument("--share", default="0/1", help="every n-th entry: k/n")
     parser.add_argument("--out", type=Path, help="where the records go")
+    parser.add_argument(
+        "--continue",
+        dest="continued",
+        action="store_true",
+        help="not those again that are recorded there",
+    )
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     k, n = map(int, given.share.split("/"))
     only = set(given.only.split(",")) if given.only else set()
     path = given.out or RESULTS / f"{given.dtype}.json"
-    sweep(given.dtype, only, (k % n, n), path)
+    sweep(given.dtype, only, (k % n, n), path, continued=given.continued)
 
 
 if __name__ == "__main__":

@@ -28,32 +28,17 @@ from harness.tracing.aten.table import covered
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from scripts.studies.opinfo import (  # scripts is no installed package
+    FINDINGS,
     RESULTS,
     ROOT,
     SAMPLES,
     caught,
+    listed_findings,
 )
 
 PAGE = ROOT / "docs" / "pytorch.md"
-SCRIPTS = ROOT / "results" / "pytorch"
 Record = dict[str, Any]
 
-# Which finding explains the disagreements of which entries.
-EXPLAINED = {
-    "as_strided_scatter": ("as_strided_scatter",),
-    "atanh": ("atanh",),
-    "cholesky_inverse": ("cholesky_inverse", "cholesky_solve"),
-    "expm1": ("expm1",),
-    "hardsigmoid": ("nn_functional_hardsigmoid",),
-    "log_ndtr": ("special_log_ndtr",),
-    "logcumsumexp": ("logcumsumexp",),
-    "max_unpool": tuple(f"nn_functional_max_unpool{n}d" for n in (1, 2, 3)),
-    "trigamma": (
-        "digamma",
-        "special_polygamma_special_polygamma_n_0",
-        *(f"polygamma_polygamma_n_{n}" for n in range(5)),
-    ),
-}
 _MISSED = (
     "Missed; of bicubic interpolation and grid sampling a quarter or more of the"
     " elements say nothing (a rounding may move their place across a border between two"
@@ -197,11 +182,12 @@ def findings(sweeps: dict[str, list[Record]]) -> str:
         " there. gradcheck was run on the entry's own samples in float64."
     ]
     wrong = _disagreeing(sweeps)
-    for script in sorted(SCRIPTS.glob("*.py")):
+    for script in sorted(FINDINGS.glob("*.py")):
         title, _, text = ast.get_docstring(ast.parse(script.read_text())).partition(
             "\n"
         )
-        names = [n for n in EXPLAINED.get(script.stem, ()) if n in wrong]
+        names = [n for n, of in listed_findings().items() if of == script.stem]
+        names = [n for n in names if n in wrong]
         seen = "; ".join(f"{n} ({', '.join(wrong[n][0])})" for n in names)
         checks = sorted({wrong[n][1].partition(":")[0] for n in names})
         parts.append(
@@ -211,8 +197,7 @@ def findings(sweeps: dict[str, list[Record]]) -> str:
             f"- [`{script.relative_to(ROOT)}`](../{script.relative_to(ROOT)}):"
             f" {_holds(script)}"
         )
-    known = {n for names in EXPLAINED.values() for n in names}
-    rest = sorted(set(wrong) - known)
+    rest = sorted(set(wrong) - {*listed_findings()})
     parts.append(f"Not explained: {', '.join(rest)}." if rest else "All are explained.")
     return "\n\n".join(parts)
 

@@ -553,7 +553,7 @@ def test_a_child_dies_with_the_night(tmp_path):
     """Or else a killed night would measure beside the one that takes it up."""
     script = (
         "import sys; from pathlib import Path; from types import SimpleNamespace as N;"
-        "from harness.nightly.parts import child;"
+        "from harness.nightly.process import child;"
         "child(N(journal=N(folder=Path(sys.argv[1])), root='.'), 'nap',"
         " ['-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(60)'])"
     )

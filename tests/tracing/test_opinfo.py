@@ -3,13 +3,22 @@
 A few entries of each part of the table; scripts/studies/opinfo.py tries all of them.
 """
 
+import json
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from harness.judging.verdict import PASSING  # noqa: E402  # after importorskip
 from harness.tracing.aten.table import ON_FLOATS, ON_VALUES, covered  # noqa: E402  # likewise
-from scripts.studies.opinfo import caught, entries, one_entry  # noqa: E402  # likewise
+from scripts.studies.opinfo import (  # noqa: E402  # likewise
+    FINDINGS,
+    caught,
+    entries,
+    listed_findings,
+    one_entry,
+    sweep,
+)
 
 ENTRIES = [
     *("clamp", "copysign", "nn_functional_gelu", "where", "xlogy", "remainder"),
@@ -54,6 +63,23 @@ def test_a_known_defect_is_found_and_gradcheck_passes_it(name, known):
     verdicts = {j["verdict"] for sample in record["samples"] for j in sample["judged"]}
     assert "disagree" in verdicts
     assert record["gradcheck"] == "passes"
+
+
+def test_every_finding_lists_the_entries_that_it_explains(known):
+    assert {*listed_findings()} <= {*known}
+    scripts = {script.stem for script in FINDINGS.glob("*.py")}
+    assert {*listed_findings().values()} == scripts
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_continued_sweep_keeps_what_is_recorded_and_names_findings(tmp_path):
+    path = tmp_path / "float64.json"
+    path.write_text(json.dumps([{"name": "exp", "samples": [], "not": []}]))
+    sweep("float64", {"exp", "expm1"}, (0, 1), path, continued=True)
+    exp, expm1 = json.loads(path.read_text())
+    assert exp["samples"] == []
+    assert expm1["finding"] == "expm1"
+    assert expm1["samples"]
 
 
 def test_no_operator_has_two_rules():

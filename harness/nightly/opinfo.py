@@ -1,0 +1,178 @@
+"""The part of the night that judges a share of PyTorch's own gradients.
+
+scripts/studies/opinfo.py tries every entry of PyTorch's OpInfo database, which takes
+too long for one night. Each night tries one of `SHARES` shares, by its date; all
+entries come round in `SHARES` nights. The script lies in this checkout alone, so that
+there is no such part in a project elsewhere.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from harness.judging.verdict import PASSING
+from harness.nightly.model import Night, Result
+from harness.nightly.process import child
+from harness.project import documents
+from harness.project.documents import Unreadable
+from harness.project.records import Problem
+from impls.catalogue import op_names
+
+SCRIPT = Path("scripts", "studies", "opinfo.py")
+DTYPES = ("float64", "float32")
+
+#: Nights until every entry has been tried. A prime that is neither 2 nor 7: where the
+#: night runs on every other day or on weekdays alone, all shares still come round.
+SHARES = 13
+
+#: Why a sample was not judged, where that may be a fault of ours (others are the
+#: operator's nature, such as complex numbers; docs/pytorch.md lists them).
+FAULTS = ("error", "time", "samples")
+
+
+class Verdict(Struct):
+    """Of one tensor of a sample."""
+
+    tensor: str
+    verdict: str
+    message: str
+
+
+class Sample(Struct):
+    """One call of an entry, judged."""
+
+    judged: list[Verdict]
+
+
+class NotJudged(Struct):
+    """Why a sample could not be judged; `kind` is a key of the sweep's reasons."""
+
+    kind: str
+    why: str = ""
+
+
+class Entry(Struct, rename={"reasons": "not"}):
+    """What the sweep records of an entry of OpInfo.
+
+    reasons: of samples that were not judged. finding: explains what disagrees: the name
+    of its script in results/pytorch, "" where none is listed.
+    """
+
+    name: str
+    samples: list[Sample]
+    reasons: list[NotJudged]
+    finding: str
+
+    @property
+    def wrong(self) -> list[Verdict]:
+        """Every verdict that does not pass."""
+        return [j for s in self.samples for j in s.judged if j.verdict not in PASSING]
+
+
+def share_of(date: datetime.date) -> int:
+    """Which share is tried on a night; the next night tries the next one."""
+    return date.toordinal() % SHARES
+
+
+def pytorch_gradients(night: Night) -> Result:
+    """Judge this night's share of OpInfo; a disagreement without a finding is new.
+
+    After a kill the share stays that of the day on which the run began, and entries
+    that are recorded already are not judged again.
+    """
+    if {*op_names()} - {*night.ops}:
+        return Result("", skipped="only some ops are asked for, and none is PyTorch's")
+    tonight = night.journal.once(
+        "opinfo-share",
+        lambda: share_of(datetime.date.today()),
+        lambda file: documents.load(file, int),
+    )
+    problems: list[Problem] = []
+    entries: dict[str, list[Entry]] = {}
+    for dtype in DTYPES:
+        file = night.journal.path(f"opinfo-{dtype}")
+        call = [str(SCRIPT), dtype, "--share", f"{tonight}/{SHARES}"]
+        call += ["--out", str(file), "--continue"]
+        code, last_line = child(night, f"opinfo-{dtype}", call)
+        if code:
+            problems.append(_ended(dtype, code, last_line))
+        entries[dtype] = _recorded(file)
+        problems += _unlisted(dtype, entries[dtype])
+    return _result(tonight, entries, problems)
+
+
+def _recorded(file: Path) -> list[Entry]:
+    """What the sweep wrote; nothing, if it ended before its first entry."""
+    try:
+        return documents.load(file, list[Entry])
+    except Unreadable:
+        if file.exists():
+            raise
+        return []
+
+
+def _ended(dtype: str, code: int, last_line: str) -> Problem:
+    return Problem("opinfo", "", "", f"{dtype}: exit code {code}", last_line)
+
+
+def _unlisted(dtype: str, entries: Sequence[Entry]) -> list[Problem]:
+    """One problem for each entry whose disagreement no finding explains."""
+    return [
+        Problem(
+            "opinfo",
+            f"OpInfo {entry.name}",
+            "PyTorch",
+            f"{dtype} {entry.wrong[0].tensor} {entry.wrong[0].verdict}",
+            f"{entry.wrong[0].message} ({len(entry.wrong)} tensors)",
+        )
+        for entry in entries
+        if entry.wrong and not entry.finding
+    ]
+
+
+def _result(
+    tonight: int, entries: dict[str, list[Entry]], problems: list[Problem]
+) -> Result:
+    """The line, and what is missing: a precision of which nothing was judged."""
+    tensors = {
+        dtype: sum(len(s.judged) for entry in recorded for s in entry.samples)
+        for dtype, recorded in entries.items()
+    }
+    count = len({entry.name for recorded in entries.values() for entry in recorded})
+    line = f"{sum(tensors.values()):,} tensors of {count} OpInfo entries judged"
+    line += f" (share {tonight} of {SHARES}), {len(problems)} unexplained"
+    nothing = ", ".join(dtype for dtype, judged in tensors.items() if not judged)
+    return Result(
+        line,
+        problems,
+        notes=[*_faults(entries), *_gone(entries)],
+        required=f"nothing was judged in {nothing}" if nothing else "",
+    )
+
+
+def _faults(entries: dict[str, list[Entry]]) -> list[str]:
+    """A line for each entry with samples that could have been judged, and were not."""
+    faults = Counter(
+        f"OpInfo {entry.name}, {dtype}: not judged ({reason.kind}: {reason.why})"
+        for dtype, recorded in entries.items()
+        for entry in recorded
+        for reason in entry.reasons
+        if reason.kind in FAULTS
+    )
+    return [f"{line}, {count} samples" for line, count in faults.items()]
+
+
+def _gone(entries: dict[str, list[Entry]]) -> list[str]:
+    """Entries that agree in all precisions although a finding is listed for them."""
+    listed = {e.name: e.finding for r in entries.values() for e in r if e.finding}
+    wrong = {e.name for recorded in entries.values() for e in recorded if e.wrong}
+    return [
+        f"OpInfo {name} agrees, though results/pytorch/{finding}.py lists a defect"
+        for name, finding in sorted(listed.items())
+        if name not in wrong
+    ]
