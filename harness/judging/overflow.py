@@ -8,11 +8,14 @@ not, and where it *may be nan*. Most graphs have neither, and pay one comparison
 
 A sum may overflow on the way to a result that does not: it is its terms' magnitudes
 that decide. An infinity that comes from the inputs (the -inf of a mask) is exact.
+
+With the peaks of harness/judging/regrouping.py, the masks say what may be infinite or
+nan in *some* order of operations, not only in the formula's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,51 +40,78 @@ class Risk:
         return bool(self.infinite.any() or self.undefined.any())
 
 
-def risks(order: Iterable[Node], found: Errors) -> dict[Node, Risk]:
-    """The nodes that may overflow, or follow from such; the others are left out."""
+Peaks = Mapping[Node, NDArray[np.float64]]
+
+
+def risks(
+    order: Iterable[Node], errors: Errors, peaks: Peaks | None = None
+) -> dict[Node, Risk]:
+    """The nodes that may overflow, or follow from such; the others are left out.
+
+    Args:
+        order: The nodes, each after its inputs.
+        errors: Their running errors, in the arithmetic in question.
+        peaks: Exponents of what may be reached in another order of operations.
+    """
     risky: dict[Node, Risk] = {}
     with np.errstate(all="ignore"):
         for node in order:
-            if node.primitive is None or _tame(node, found, risky):
+            if node.primitive is None or _tame(node, errors, risky, peaks):
                 continue
-            risk = _risk(_View(node, found, risky))
+            risk = _risk(_View(node, errors, risky, peaks))
             if risk.any():
                 risky[node] = risk
     return risky
 
 
-def certainly_infinite(
-    value: NDArray[Any], radius: Any, limit: float, top: float
-) -> Mask:
-    """Where a value lies beyond the range, whatever rounding does to it."""
+def stored_infinite(
+    value: NDArray[Any], radius: Any, limit: float, beyond: Any
+) -> tuple[Mask, Mask]:
+    """Where a value is infinite in the tensor that comes out: certainly, and maybe.
+
+    It is rounded to infinity from `beyond` on, and known up to limit * radius.
+    """
     with np.errstate(all="ignore"):
-        size = np.abs(value)
-        beyond: Mask = (size == np.inf) | (size - limit * radius > top)
-    return beyond
+        size, room = np.abs(value), limit * np.asarray(radius)
+        if size.size and size.max() < beyond / 2 and room.max() < beyond / 2:
+            return np.zeros(size.shape, bool), np.zeros(size.shape, bool)
+        certain: Mask = (size == np.inf) | (size - room >= beyond)
+        possible: Mask = (room < np.inf) & (size + room >= beyond)
+    return certain, possible & ~certain
 
 
-def _tame(node: Node, found: Errors, risky: dict[Node, Risk]) -> bool:
+def _tame(
+    node: Node, errors: Errors, risky: dict[Node, Risk], peaks: Peaks | None
+) -> bool:
     """The quick answer: far from the end of the range, and so are all inputs."""
     if any(source in risky for source in node.inputs):
         return False
-    size, error = found.sizes[node], found.errors[node]
+    if peaks is not None and (peaks[node] >= errors.arithmetic.step.most).any():
+        return False
+    size, error = errors.sizes[node], errors.errors[node]
     if not size.size:
         return True
     if not size.max() < np.inf:  # or beyond float64, where extended precision is not
         return False
     peak = error.max()
     if terms(node) > 1:  # E of a sum is at least the sum of its terms' magnitudes
-        inside = min(1.0, found.arithmetic.sums / found.arithmetic.roundoff)
+        inside = min(1.0, errors.arithmetic.sums / errors.arithmetic.roundoff)
         peak = peak / inside
-        return bool((1 + found.reach) * peak < found.arithmetic.step.largest)
-    return bool(size.max() + found.reach * peak < found.arithmetic.step.largest)
+        return bool((1 + errors.reach) * peak < errors.arithmetic.step.largest)
+    return bool(size.max() + errors.reach * peak < errors.arithmetic.step.largest)
 
 
 class _View:
     """What a rule sees of a node and of its inputs."""
 
-    def __init__(self, node: Node, found: Errors, risky: dict[Node, Risk]) -> None:
-        self.node, self.found, self.risky = node, found, risky
+    def __init__(
+        self,
+        node: Node,
+        errors: Errors,
+        risky: dict[Node, Risk],
+        peaks: Peaks | None,
+    ) -> None:
+        self.node, self.errors, self.risky, self.peaks = node, errors, risky, peaks
 
     def infinite(self, i: int) -> Mask:
         """Where an input is infinite, or may be."""
@@ -103,8 +133,8 @@ class _View:
 
     def reach(self, i: int) -> NDArray[np.float64]:
         """The deviation of an input that the judge allows, underflow included."""
-        error = self.found.errors[self.node.inputs[i]]
-        reached: NDArray[np.float64] = self.found.reach * error
+        error = self.errors.errors[self.node.inputs[i]]
+        reached: NDArray[np.float64] = self.errors.reach * error
         return np.where(np.isnan(reached), np.inf, reached)
 
     def value(self, i: int) -> NDArray[Any]:
@@ -113,14 +143,14 @@ class _View:
 
     def zero(self, i: int) -> Mask:
         """Where an input may be zero."""
-        floor = self.found.arithmetic.step.smallest
-        near = self.found.sizes[self.node.inputs[i]] <= self.reach(i)
+        floor = self.errors.arithmetic.step.smallest
+        near = self.errors.sizes[self.node.inputs[i]] <= self.reach(i)
         zero: Mask = near | (self.value(i) == 0) | (np.abs(self.value(i)) < floor)
         return zero
 
     def certain_sign(self, i: int) -> Mask:
         """Where an input has the sign of the reference's value."""
-        sure: Mask = self.found.sizes[self.node.inputs[i]] > self.reach(i)
+        sure: Mask = self.errors.sizes[self.node.inputs[i]] > self.reach(i)
         return sure
 
 
@@ -146,11 +176,13 @@ def _beyond(at: _View) -> Mask:
     The last rounding cannot lead beyond the largest number: only what was carried
     along counts, and half a unit above that number.
     """
-    step, node = at.found.arithmetic.step, at.node
-    size, error = at.found.sizes[node], at.found.errors[node]
-    carried = at.found.reach * np.maximum(np.where(error < np.inf, error - size, 0), 0)
+    step, node = at.errors.arithmetic.step, at.node
+    size, error = at.errors.sizes[node], at.errors.errors[node]
+    carried = at.errors.reach * np.maximum(np.where(error < np.inf, error - size, 0), 0)
     size = np.where(np.isinf(node.value), 0.0, size)  # exact, or what it came from is
-    beyond: Mask = size + carried > step.largest * (1 + step.roundoff)
+    beyond: Mask = size + carried >= step.beyond
+    if at.peaks is not None:
+        beyond = beyond | (at.peaks[node] >= step.most)
     return beyond
 
 
@@ -244,7 +276,7 @@ def _reduced(at: _View) -> tuple[Any, Any]:
     size = np.where(np.isfinite(value), np.abs(value), 0.0)
     carried = np.where(np.isfinite(at.reach(0)), at.reach(0), 0.0)
     total = _compute(node, size + carried)
-    over = total > at.found.arithmetic.step.largest
+    over = total > at.errors.arithmetic.step.largest
     infinite = at.infinite(0)
     mixed = along(infinite & (value > 0)) & along(infinite & (value < 0))
     alone = np.abs(node.value) < total * (1 - 1e-9)
@@ -267,7 +299,7 @@ def _product(at: _View) -> tuple[Any, Any]:
     )
     sizes = [np.where(np.isfinite(at.value(i)), np.abs(at.value(i)), 0) for i in (0, 1)]
     total = sizes[0] @ sizes[1]
-    over = total > at.found.arithmetic.step.largest / (1 + at.found.reach)
+    over = total > at.errors.arithmetic.step.largest / (1 + at.errors.reach)
     mixed = over & (np.abs(at.node.value) < total * (1 - 1e-9))
     return over | a | b, mixed | a | b
 
@@ -288,7 +320,7 @@ def _chosen(at: _View) -> tuple[Any, Any]:
 
 def _branch(at: _View) -> tuple[Any, Any]:
     """`where` takes its risks from the branch taken, or both where it is contested."""
-    open_ = at.found.errors[at.node.inputs[0]] > 0
+    open_ = at.errors.errors[at.node.inputs[0]] > 0
     first = at.value(0).astype(bool)
     masks = (
         (of(1) & (first | open_)) | (of(2) & (~first | open_))

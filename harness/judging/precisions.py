@@ -51,6 +51,15 @@ class Precision:
         """Largest finite number."""
         return math.ldexp(2.0 - 2.0 ** (1 - self.digits), self.most - 1)
 
+    @functools.cached_property
+    def beyond(self) -> Any:
+        """Least magnitude that is rounded to infinity: half a unit above `largest`.
+
+        That of float64 is no float64.
+        """
+        kind = np.longdouble if self.name == "float64" else float
+        return kind(self.largest) + kind(2.0) ** (self.most - self.digits - 1)
+
     def round(self, values: Array) -> Array:
         """The nearest numbers of this format, kept in the dtype of `values`.
 

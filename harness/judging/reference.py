@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.judging.imprecision import CARELESS, SEQUENTIAL
-from harness.judging.overflow import Risk, certainly_infinite, risks
+from harness.judging.overflow import Risk, risks, stored_infinite
 from harness.judging.precisions import PRECISIONS, Arithmetic, Precision, arithmetics
+from harness.judging.regrouping import peaks
 from harness.judging.rounding import Errors, Table, longest_reduction, running_errors
 from harness.judging.spread import spread
 from impls import graph
@@ -103,21 +104,11 @@ class Reference:
         first, *others = (nodes[tensor].value for nodes in self.graphs.values())
         return any(not np.array_equal(first, v, equal_nan=True) for v in others)
 
-    def far(self, convention: str, tensor: str) -> Any:
-        """Elements that depend on values near the end of the range.
-
-        An algorithm that multiplies in another order, or squares what the formula does
-        not, may overflow there though the formula does not: within a sixteenth of the
-        exponents, and in float16, whose range is small, beyond its square root.
-        """
-        arithmetic = self.arithmetics[-1]
-        most = arithmetic.step.most
-        near = most // 2 if most <= 16 else most - most // 16
-        half = replace(arithmetic.step, most=near)
-        errors = self._errors(convention, arithmetic, None)
-        errors = replace(errors, arithmetic=replace(arithmetic, step=half))
-        known = risks(self._orders[convention], errors)
-        risk = known.get(self.graphs[convention][tensor])
+    def may_overflow(self, convention: str, tensor: str) -> Any:
+        """Elements that are infinite or nan in some honest order of operations."""
+        order = self._orders[convention]
+        errors = self._errors(convention, self.arithmetics[-1], None)
+        risk = risks(order, errors, peaks(order)).get(self.graphs[convention][tensor])
         return False if risk is None else risk.infinite | risk.undefined
 
     def bounds(
@@ -155,11 +146,10 @@ class Reference:
             nodes = self.graphs[convention]
             table = SEQUENTIAL if careless else None
             errors = self._errors(convention, arithmetic, table)
-            found = spread(nodes, self._orders[convention], errors)
+            drawn = spread(nodes, self._orders[convention], errors, seen=careless)
             self._kept[key] = {
-                name: radius * self._own_roundoff(arithmetic)
-                + self._stored(nodes[name], arithmetic)
-                for name, radius in found.items()
+                name: self._as_stored(nodes[name], radius, arithmetic)
+                for name, radius in drawn.items()
             }
         kept: Mapping[str, NDArray[np.float64]] = self._kept[key]
         return kept
@@ -178,6 +168,14 @@ class Reference:
         """By what the reference's own roundoff makes a radius larger."""
         eps = float(np.finfo(self.wide).eps)
         return 1 + eps / 2 / arithmetic.roundoff
+
+    def _as_stored(self, node: graph.Node, radius: Any, arithmetic: Arithmetic) -> Any:
+        """A radius of the spread, with what storing adds and may turn to infinity."""
+        radius = radius * self._own_roundoff(arithmetic)
+        radius = radius + self._stored(node, arithmetic)
+        beyond = arithmetic.stored.beyond
+        infinite, unknown = stored_infinite(node.value, radius, self.limit, beyond)
+        return np.where(infinite | unknown, np.inf, radius)
 
     def _stored(self, node: graph.Node, arithmetic: Arithmetic) -> Any:
         """What one last rounding, into narrower tensors, adds to a radius.
@@ -201,12 +199,13 @@ class Reference:
         with np.errstate(all="ignore"):
             roundoff = arithmetic.roundoff * self._own_roundoff(arithmetic)
             radius = roundoff * errors.errors[node] + self._stored(node, arithmetic)
-            top = arithmetic.stored.largest * (1 + arithmetic.stored.roundoff)
-            infinite = certainly_infinite(node.value, radius, self.limit, top)
+            infinite, unknown = stored_infinite(
+                node.value, radius, self.limit, arithmetic.stored.beyond
+            )
             if risk is not None:
                 infinite &= ~risk.undefined
-                unknown = risk.undefined | (risk.infinite & ~infinite)
-                radius = np.where(unknown, np.inf, radius)
+                unknown |= risk.undefined | (risk.infinite & ~infinite)
+            radius = np.where(unknown, np.inf, radius)
         # Two products a term and two at the end, each of which may underflow once; and
         # where the range is wide, a thousand times that is still next to nothing.
         much = 1024 if arithmetic.stored.least < -100 else 1

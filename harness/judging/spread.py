@@ -49,15 +49,20 @@ NEAR = 1 / 16
 
 
 def spread(
-    nodes: Mapping[str, Node], order: Sequence[Node], found: Errors
+    nodes: Mapping[str, Node],
+    order: Sequence[Node],
+    found: Errors,
+    *,
+    seen: bool = False,
 ) -> dict[str, Error]:
     """The radius of each tensor that perturbed evaluations find.
 
     Infinite where the spread may not accuse: where the first-order picture fails,
     overflow cannot be ruled out, or a centred value is mostly cancelled. It costs
-    2 * PAIRS evaluations, and is the same every time.
+    2 * PAIRS evaluations, and is the same every time. Where losses are `seen`, as in
+    `imprecision`, no draw is near zero: what is known to be lost is no matter of luck.
     """
-    draws = _Draws(found, order, nodes.values())
+    draws = _Draws(found, order, nodes.values(), seen)
     rng = np.random.default_rng(0)
     with np.errstate(all="ignore"):
         for _ in range(PAIRS):
@@ -81,9 +86,9 @@ class _Draws:
     """Pairs of perturbed evaluations, and what they leave of each tensor."""
 
     def __init__(
-        self, found: Errors, order: Sequence[Node], wanted: Iterable[Node]
+        self, found: Errors, order: Sequence[Node], wanted: Iterable[Node], seen: bool
     ) -> None:
-        self.found, self.order = found, order
+        self.found, self.order, self.seen = found, order, seen
         self.own = local_errors(found)
         self.moments = {node: _Moments() for node in wanted}
         self.hot = any(map(self._near_the_end, order))
@@ -129,6 +134,8 @@ class _Draws:
         noise = rng.random(own.shape, dtype=np.float32)
         noise *= 2 * UNIT
         noise -= UNIT
+        if self.seen:
+            noise = (noise + np.copysign(UNIT, noise)) / 2
         moved = (self.found.reach * own) * noise
         return self._within(plus + moved), self._within(minus - moved)
 

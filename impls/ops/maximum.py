@@ -33,14 +33,16 @@ def formula(xp, a, b):
 
 @op.implement("manual")
 def manual(a, b):
-    """The mean of the one-sided rules a > b and a >= b; db is what da leaves of dy."""
+    """The mean of the one-sided rules a > b and a >= b; b gets what a leaves.
+
+    Of the share, not of dy: where dy is infinite, dy - dy would be nan.
+    """
     y = np.maximum(a, b)
 
     def backward(dy):
-        da = np.add(a > b, a >= b, dtype=y.dtype)
-        da *= 0.5
-        da *= dy
-        return sum_to(da, a.shape), sum_to(dy - da, b.shape)
+        share = np.add(a > b, a >= b, dtype=y.dtype)
+        share *= 0.5
+        return sum_to(share * dy, a.shape), sum_to((1 - share) * dy, b.shape)
 
     return y, backward
 

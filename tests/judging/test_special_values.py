@@ -73,6 +73,24 @@ def test_where_overflow_is_certain_the_right_infinity_is_due(got, passes):
     assert j.passes is passes
 
 
+@pytest.mark.parametrize(
+    ("y", "got", "passes"),
+    [
+        (3.4019929e38, np.inf, True),  # half a unit or more above the largest number
+        (5e38, -np.inf, False),
+        (3.39e38, 3.3895314e38, True),
+        (3e38, np.inf, False),
+    ],
+)
+def test_a_value_is_infinite_from_half_a_unit_above_the_largest_one(y, got, passes):
+    """In bfloat16 that is 2^128 (1 - 2^-9) = 3.39617e38, which float32 can hold."""
+    copy = Op("copy", inputs="x", formula=lambda xp, x: x * 2.0)
+    inputs, gradients = [np.array([y / 2])], [np.array([2.0])]
+    dy, outputs = np.ones(1), [np.array([got])]
+    found = judge(copy, inputs, dy, gradients, outputs=outputs, dtype="bfloat16")
+    assert found[1].passes is passes, found[1].message
+
+
 def test_terms_that_overflow_may_cancel_to_anything():
     """Honest arithmetic gives inf - inf; a wider accumulator gives 0. Both pass."""
     product = Op("product", inputs="a b", formula=lambda xp, a, b: xp.matmul(a, b))

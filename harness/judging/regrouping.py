@@ -1,0 +1,98 @@
+"""How large a partial product may become in another order of operations.
+
+2 x dy may be computed as (2 x) dy or as x (2 dy), and both are honest: where dy is near
+the end of the range and x is small, the second overflows though the formula does not.
+So it is with a quotient, a square, and a factor that is taken out of a sum, as rstd^3
+in PyTorch's layer_norm. The largest partial product of some factors is the product of
+those above 1. That is the *peak* of a product, in whatever order it is evaluated. An
+infinity is excused where the peak lies beyond the range, and nowhere else.
+
+A peak follows from the peaks of the factors, and so on back to values that are no
+product: inputs, results of functions, of matrix products and of choices. Nobody takes
+a factor through one of these, and there a peak is the value's own magnitude. Peaks are
+exponents: log2 of the magnitude, at least 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.judging.rounding import ERROR, copied
+from impls.graph import Node
+
+Exponents = NDArray[np.float64]
+
+#: Sums, whose terms may share a factor. What only moves is a sum of one term.
+_ADDED = frozenset(
+    ("add", "subtract", "sum", "sum_to", "cumulative_sum", "scatter_add")
+)
+
+
+def peaks(order: Iterable[Node]) -> dict[Node, Exponents]:
+    """Of every node, log2 of the largest partial product of its factors.
+
+    Elements have the node's shape. What is infinite or nan itself counts as 1: what
+    follows from it is no matter of order.
+    """
+    above: dict[Node, Exponents] = {}
+    below: dict[Node, Exponents] = {}  # of the reciprocal
+    with np.errstate(all="ignore"):
+        for node in order:
+            above[node], below[node] = _peak(node, above, below)
+    return above
+
+
+def _peak(
+    node: Node, above: dict[Node, Exponents], below: dict[Node, Exponents]
+) -> tuple[Exponents, Exponents]:
+    """Peaks of a node and of its reciprocal."""
+    name = node.primitive.name if node.primitive else ""
+    up, down = ([of[source] for source in node.inputs] for of in (above, below))
+    if name == "multiply":
+        return up[0] + up[1], down[0] + down[1]
+    if name == "divide":
+        return up[0] + down[1], down[0] + up[1]
+    if name == "square":
+        return 2 * up[0], 2 * down[0]
+    if name in ("negative", "abs", "stop_gradient"):
+        return up[0], down[0]
+    exponent = _exponent(node)
+    own = np.maximum(exponent, 0), np.maximum(-exponent, 0)
+    if name == "where":
+        chosen = node.inputs[0].value
+        return np.where(chosen, up[1], up[2]), np.where(chosen, down[1], down[2])
+    if name in _ADDED:
+        return _total(node, up), own[1]
+    if name and ERROR[name] is copied:
+        return _total(node, up), _total(node, down)
+    if name == "matmul":
+        a, b = (np.abs(source.value) for source in node.inputs)
+        return np.maximum(_log2(a @ b), 0), own[1]
+    return own
+
+
+def _exponent(node: Node) -> Exponents:
+    return _log2(np.abs(node.value))
+
+
+def _log2(size: NDArray[Any]) -> Exponents:
+    """log2 of a magnitude; 0 of what is zero, infinite or not a number."""
+    exponent = np.log2(size).astype(np.float64)
+    return np.where(np.isfinite(exponent), exponent, 0.0)
+
+
+def _total(node: Node, exponents: list[Exponents]) -> Exponents:
+    """The exponent of a sum of magnitudes whose exponents are given."""
+    assert node.primitive is not None
+    largest = max((e.max() for e in exponents if e.size), default=0.0)
+    terms = [np.exp2(e - largest) for e in exponents]
+    if node.primitive.name == "subtract":
+        total = terms[0] + terms[1]
+    else:
+        total = np.asarray(node.primitive.compute(*terms, **node.attributes))
+    exponent: Exponents = np.maximum(np.log2(total) + largest, 0.0)
+    return exponent
