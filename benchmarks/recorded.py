@@ -18,7 +18,6 @@ from harness.history.measure import Figures, MeasurementTarget, measure
 from harness.judging.cases import REGIMES, Trial, trial
 from harness.project.lock import alone
 from harness.project.paths import ROOT
-from harness.workers.lifetime import die_with_parent
 from impls.catalogue import backend_names, load_op, op_names
 from impls.contract import Op
 
@@ -48,7 +47,6 @@ def recorded(trials: Iterable[Trial], *, processes: int, seconds: float) -> Foun
 
     If the environment variable ASV_OPS is set, only the ops that it names.
     """
-    die_with_parent()
     chosen = os.environ.get("ASV_OPS", " ".join(OPS)).split()
     with alone(ROOT / ".asv" / "measuring", "a measurement of this checkout"):
         by_point = measure(

@@ -14,6 +14,7 @@ import click
 
 from harness.agreement.suite import Required
 from harness.console.terminal import legible_streams, nowhere
+from harness.judging.known import Malformed
 from harness.project.documents import Unreadable
 from harness.project.git import NotTrusted, refuse_untrusted
 from harness.project.paths import PROJECT
@@ -92,7 +93,7 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(2)
-    except (UnknownName, Unreadable, NotTrusted) as error:
+    except (UnknownName, Unreadable, Malformed, NotTrusted) as error:
         _say(str(error))
         sys.exit(2)
     except Required as error:

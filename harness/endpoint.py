@@ -27,7 +27,6 @@ from harness.workers import integrity
 from harness.workers.allocator import pin_malloc
 from harness.workers.arrays import legible
 from harness.workers.evaluate import Missing, evaluate, in_short, load_backend
-from harness.workers.lifetime import die_with_parent
 from impls.catalogue import backend_names, framework_of, known
 from impls.contract import Unsupported
 
@@ -111,13 +110,12 @@ def _failure(kind: str, error: BaseException, message: str = "") -> dict[str, An
 
 
 def _settle() -> None:
-    """Write no core file, print where a crash was, and die with the parent."""
+    """Write no core file, and print where a crash was."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (_LONGEST_LOG, hard))
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)
-    die_with_parent()  # where that does nothing, the closed channel ends an idle one
 
 
 #: The handlers, by the name in a request; each takes it and returns builtin types.

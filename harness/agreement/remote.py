@@ -50,6 +50,7 @@ def judged(
 
     An op whose page or formula cannot be run has one record, with what has happened.
     """
+    entries = known.load()  # a damaged file ends a run before it begins
     agreement, settled = Agreement(), list[tuple[str, str]]()
     failed = dict[str, Failed]()
 
@@ -64,7 +65,7 @@ def judged(
         settled.append((message.settled.case, message.settled.device))
         progress(message.done, message.total)
     agreement.records += map(unjudged, failed.values())
-    agreement.gone = known.gone(agreement.records, known.load())
+    agreement.gone = known.gone(agreement.records, entries)
     return agreement
 
 

@@ -21,6 +21,7 @@ from harness.project.lock import remove_stale
 from harness.project.paths import PREFIX, PROJECT, ROOT, SOURCE
 from harness.project.records import AgreeRecord, FindingRecord
 from harness.workers.interpreters import interpreter_of
+from harness.workers.lifetime import with_this_process
 
 FOLDER = ROOT / "results" / "findings"
 LARGE = 16  # elements; larger inputs are only in the script
@@ -127,6 +128,7 @@ def replay(finding: Finding, folder: Path = FOLDER) -> tuple[str, str]:
         capture_output=True,
         text=True,
         timeout=300,
+        preexec_fn=with_this_process(),
         env={"PYTHONPATH": os.pathsep.join(_paths()), "GLOG_minloglevel": "2"},
     )
     output = (done.stdout or done.stderr).strip().splitlines()

@@ -22,6 +22,7 @@ from harness.judging.precisions import PRECISIONS
 from harness.project import documents
 from harness.project.imports import START, place
 from harness.project.paths import ROOT
+from harness.workers.lifetime import first_line
 from impls.catalogue import known
 
 _CHILD = """
@@ -156,7 +157,7 @@ def _asked(request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="gradwatch-") as folder:
         asked, answer = Path(folder, "request"), Path(folder, "answer")
         asked.write_text(json.dumps(request), encoding="utf-8")
-        code = _CHILD.format(start=START)
+        code = first_line() + _CHILD.format(start=START)
         arguments = [json.dumps(place(ROOT)), child.__name__, str(asked), str(answer)]
         process = subprocess.Popen(
             [sys.executable, "-c", code, *arguments],

@@ -11,6 +11,7 @@ import click
 
 from harness.commands import _starting as starting
 from harness.project.paths import VARIABLE
+from harness.workers.lifetime import with_this_process
 
 
 @click.command()
@@ -51,4 +52,5 @@ def _first_verdict(op: str, root: Path) -> int:
     """Of a process of its own, which finds the table that has just been written."""
     variables = {k: v for k, v in os.environ.items() if k != VARIABLE}
     call = [sys.executable, "-m", "gradwatch", "agree", "--op", op]
-    return subprocess.run(call, cwd=root, env=variables).returncode
+    done = subprocess.run(call, cwd=root, env=variables, preexec_fn=with_this_process())
+    return done.returncode

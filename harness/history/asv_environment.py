@@ -40,6 +40,7 @@ from harness.project import git
 from harness.project.documents import replace_file
 from harness.project.lock import Busy, alone
 from harness.project.paths import PREFIX, PROJECT, ROOT, SOURCE
+from harness.workers.lifetime import first_line
 from impls.catalogue import backend_names, framework_of
 
 PINNED = {"asv": "0.6.6", "asv_runner": "0.3.2"}
@@ -238,10 +239,22 @@ class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no
         self._set_build_dirs(self._build_root, None)
 
     def run(self, args: list[str], **kwargs: Any) -> Any:
-        """Run a script of asv; a benchmark runs in this process: it only looks up."""
+        """Run a script of asv, in a process that ends with this one.
+
+        A benchmark runs in this process: it only looks up.
+        """
         if args[1:2] == ["run"] and args[5] == "None":  # no profile is requested
             return _looked_up(args[2:], kwargs["cwd"])
-        return self.run_executable("python", args, **kwargs)
+        return self.run_executable("python", ["-c", _script(), *args], **kwargs)
+
+
+def _script() -> str:
+    """Code that runs the script that its first argument names, as Python would."""
+    return (
+        f"{first_line()}import runpy\nsys.argv[:] = sys.argv[1:]\n"
+        "sys.path[0] = os.path.dirname(sys.argv[0])\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    )
 
 
 def _looked_up(args: Sequence[str], folder: str) -> tuple[str, str, int]:

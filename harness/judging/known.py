@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.judging.verdict import PASSING, VERDICTS
 
@@ -68,17 +68,43 @@ def _literal(case: str) -> str:
     return case.replace("[", "(").replace("]", ")")
 
 
+class Malformed(ValueError):
+    """The data file cannot be read, or an entry is malformed; the message says how."""
+
+
 def load(path: Path = FILE) -> tuple[Known, ...]:
     """The entries of the data file.
 
     Raises:
-        ValueError: An entry is malformed; the message names it.
+        Malformed: An entry is malformed, or the file is damaged or not there.
     """
-    entries = json.loads(path.read_text(encoding="utf-8"))
     try:
-        return tuple(Known(**entry) for entry in entries)
-    except TypeError as error:
-        raise ValueError(f"{path.name}: {error}") from None
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(entries, list):
+            raise ValueError("it is no list of entries")
+        return tuple(_entry(number, fields) for number, fields in enumerate(entries))
+    except RecursionError:
+        raise Malformed(f"{path.name}: nested too deeply") from None
+    except OSError as error:
+        raise Malformed(f"{path.name}: {error.strerror}") from None
+    except ValueError as error:
+        raise Malformed(f"{path.name}: {error}") from None
+
+
+def _entry(number: int, fields: Any) -> Known:
+    if not isinstance(fields, dict):
+        raise ValueError(f"entry {number} is no object")
+    versions = fields.get("versions", [])
+    texts = {name: value for name, value in fields.items() if name != "versions"}
+    if not isinstance(versions, list) or not all(isinstance(v, str) for v in versions):
+        raise ValueError(f"entry {number}: versions is no list of texts")
+    for name, value in texts.items():
+        if not isinstance(value, str):
+            raise ValueError(f"entry {number}: {name} is no text")
+    try:
+        return Known(**fields)
+    except TypeError as error:  # a field is missing, or is none
+        raise ValueError(f"entry {number}: {error}") from None
 
 
 def expected_verdict(record: AgreeRecord, known: Iterable[Known]) -> str:

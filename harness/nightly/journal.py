@@ -7,6 +7,7 @@ or not there. A new run starts from the beginning; so does one whose files have 
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -94,14 +95,21 @@ def guarded(files: Callable[[], list[Path]], safe: Path) -> Iterator[None]:
 def _restore(files: list[Path], safe: Path) -> None:
     complete = (safe / "complete").exists()
     for file in files:
-        try:
-            documents.load(file, dict[str, Any])
-        except Unreadable:
-            copy = safe / _copy(file)
-            if complete and copy.exists():
-                shutil.copy2(copy, file)
-            elif complete:
-                file.unlink()  # a part of a file that did not exist before
+        copy = safe / _copy(file)
+        if _is_whole(file) or not complete:
+            continue
+        if copy.exists():
+            shutil.copy2(copy, file)
+        else:
+            file.unlink()  # a part of a file that did not exist before
+
+
+def _is_whole(file: Path) -> bool:
+    """Whether a file of asv is complete; asv writes NaN, which strict JSON has not."""
+    try:
+        return isinstance(json.loads(documents.bytes_of(file)), dict)
+    except (Unreadable, ValueError, RecursionError):
+        return False
 
 
 def _copy(file: Path) -> str:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from harness.nightly.model import Night
-from harness.workers.lifetime import die_with_parent
+from harness.workers.lifetime import with_this_process
 
 PATIENCE = 2 * 3600.0  # seconds for a part in its own process: many times what it needs
 
@@ -26,7 +26,7 @@ def child(night: Night, name: str, call: Sequence[str]) -> tuple[int, str]:
             stdout=said,
             stderr=subprocess.STDOUT,
             timeout=PATIENCE,
-            preexec_fn=die_with_parent,
+            preexec_fn=with_this_process(),
         )
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return done.returncode, lines[-1][:300] if lines else ""

@@ -100,7 +100,9 @@ def try_judges(
         progress: Called with the number of finished tasks and of all tasks.
     """
     score = Score()
-    leader = "torch" if not interpreter_of("torch").why_missing else "numpy"
+    frameworks = {*map(catalogue.framework_of, catalogue.backend_names())}
+    with_torch = "torch" in frameworks and not interpreter_of("torch").why_missing
+    leader = "torch" if with_torch else "numpy"
     paired = {
         task.id: (trial, task)
         for trial in chosen(extent, ops or catalogue.op_names(), seed)

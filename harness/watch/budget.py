@@ -15,8 +15,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import numpy as np
 from scipy import stats
 
@@ -56,6 +56,13 @@ class Rules:
         return [commit or "" for commit in commits]
 
 
+class _Content(msgspec.Struct):
+    """What of asv.conf.json is read here."""
+
+    regressions_thresholds: dict[str, float] = {}
+    regressions_first_commits: dict[str, str | None] = {}
+
+
 def rules(file: Path = ROOT / "asv.conf.json") -> Rules:
     """Read the rules from asv's configuration, which may contain comments.
 
@@ -66,15 +73,14 @@ def rules(file: Path = ROOT / "asv.conf.json") -> Rules:
     from asv.util import UserError, load_json
 
     try:
-        content: dict[str, Any] = load_json(str(file), js_comments=True)
-        read = Rules(
-            content.get("regressions_thresholds", {}),
-            content.get("regressions_first_commits", {}),
-        )
+        content = msgspec.convert(load_json(str(file), js_comments=True), _Content)
+        read = Rules(content.regressions_thresholds, content.regressions_first_commits)
         for key in (*read.thresholds, *read.first_commits):
             _compiled(key)
-    except (OSError, UserError, ValueError) as error:
-        raise Unreadable(f"{file.name}: {error}") from None
+    except RecursionError:
+        raise Unreadable("nested too deeply", file.name) from None
+    except (OSError, UserError, ValueError) as error:  # msgspec's is a ValueError
+        raise Unreadable(" ".join(str(error).split())[:200], file.name) from None
     return read
 
 

@@ -25,10 +25,10 @@ from harness.project.imports import START, place
 from harness.project.paths import ROOT
 from harness.workers.arrays import legible
 from harness.workers.evaluate import in_short
-from harness.workers.lifetime import die_with_parent
+from harness.workers.lifetime import first_line
 from harness.workers.process import ended, sigint_blocked
 
-#: Ends of a child with no op to blame, after which what is left is given up.
+#: Ends of a child with no op to blame, after which each op gets a child of its own.
 STARTS = 2
 ENDING = 5.0  # seconds for an idle child to end its workers
 
@@ -114,13 +114,17 @@ class Link:
         """Answer requests until there are no more."""
         with self._stack, contextlib.suppress(EOFError, OSError):
             while True:
-                job(self._connection.recv_bytes(), self)
+                request = self._connection.recv_bytes()
+                try:
+                    job(request, self)
+                except Exception as error:  # noqa: BLE001  # a page can spoil anything
+                    self._send(Failed("", "", "crash", legible(in_short(error))))
+                    os._exit(1)
                 self._send(Done())
 
 
 def serve(number: int, module: str, name: str) -> None:
     """Be the child: what it is asked comes by the descriptor of that number."""
-    die_with_parent()
     os.set_inheritable(number, False)
     job: Job = getattr(importlib.import_module(module), name)
     Link(Connection(number)).serve(job)
@@ -160,9 +164,13 @@ class Isolated:
             if failed.op in left:
                 left.remove(failed.op)
                 yield failed
-            elif unblamed == STARTS:
+            elif unblamed == STARTS and len(left) == 1:
+                yield Failed(left[0], "", failed.verdict, failed.message)
+                return
+            elif unblamed == STARTS:  # one of them spoils the process for the others
                 for op in left:
-                    yield Failed(op, "", failed.verdict, failed.message)
+                    yield from self.run([op], request, kind)
+                    self._end()
                 return
 
     def _once(
@@ -181,6 +189,9 @@ class Isolated:
                 message = msgspec.msgpack.decode(connection.recv_bytes(), type=_Message)
                 if isinstance(message, At):
                     at = message
+                elif isinstance(message, Failed) and not message.op:
+                    self._end()
+                    return message
                 elif isinstance(message, Failed):
                     yield message
                 elif isinstance(message, Result):
@@ -196,7 +207,8 @@ class Isolated:
         """The connection to a child that waits for a request."""
         if self._connection is None:
             self._connection, theirs = Pipe()
-            code = f"place = {place(ROOT)!r}\n{START}\nfrom {__name__} import serve\n"
+            code = f"{first_line()}place = {place(ROOT)!r}\n{START}\n"
+            code += f"from {__name__} import serve\n"
             named = (theirs.fileno(), self._job.__module__, self._job.__name__)
             with sigint_blocked(), theirs:
                 self._process = subprocess.Popen(

@@ -1,19 +1,43 @@
-"""Lets a process end together with the process that started it."""
+"""Lets a process end together with the process that started it.
 
-from __future__ import annotations
+`CODE` is this module, for processes that cannot import it yet: a process must say at
+once that it wants to end with its parent, because its first imports take seconds.
+"""
 
 import ctypes
+import os
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
+CODE = Path(__file__).read_text(encoding="utf-8") if "__file__" in globals() else ""
 
-def die_with_parent() -> None:
+
+def die_with_parent(parent: int = 0) -> None:
     """Let Linux kill this process when the thread that started it ends in any way.
 
     Otherwise it would continue and disturb the measurements of the next run. On other
     systems this does nothing.
+
+    Args:
+        parent: The process that started this one; if it has ended before this call,
+            this process ends at once.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if parent and os.getppid() != parent:
+            os._exit(1)
+
+
+def with_this_process() -> Callable[[], None]:
+    """For `preexec_fn` of subprocess: the new process ends with this one."""
+    return partial(die_with_parent, os.getpid())
+
+
+def first_line() -> str:
+    """Code that Python in a new process runs first, so that it ends with this one."""
+    return f"{CODE}\ndie_with_parent({os.getpid()})\n"

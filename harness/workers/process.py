@@ -26,6 +26,7 @@ import psutil
 
 from harness.project.imports import START, place
 from harness.project.paths import ROOT
+from harness.workers import lifetime
 from harness.workers.allocator import HUGE_PAGES_ENVIRONMENT, MALLOC_ENVIRONMENT
 from harness.workers.arrays import legible
 from harness.workers.interpreters import Interpreter
@@ -38,9 +39,10 @@ _SAYING = 0.2  # seconds for a hung worker to say where it is
 _ENDPOINT = f"{__package__.rpartition('.')[0]}.endpoint"
 
 _BOOTSTRAP = f"""
-import os
+{lifetime.CODE}
 channel.send(os.getpid())
-place, path = channel.receive()
+place, path, parent = channel.receive()
+die_with_parent(parent)
 log = os.open(path, os.O_WRONLY | os.O_APPEND)
 os.unlink(path)
 os.dup2(log, 2)
@@ -120,7 +122,7 @@ class Worker:
             gateway = self._group.makegateway(spec)
         self._channel = gateway.remote_exec(_BOOTSTRAP)
         self._process = psutil.Process(self._channel.receive(timeout=STARTING))
-        self._channel.send((place(measured), self._path))
+        self._channel.send((place(measured), self._path, os.getpid()))
 
     def send(self, request: str, payload: Mapping[str, Any]) -> None:
         """Send a request; if the worker is dead, an event says so, not an error."""

@@ -316,6 +316,11 @@ BAD = {
         "error",
     ),
     "is interrupted": (_FORMULA, f"{_FORMULA}raise KeyboardInterrupt\n    ", "error"),
+    "spoils the process": (
+        _FORMULA,
+        f"{_FORMULA}import sys; sys.modules.clear(); raise ImportError\n    ",
+        "error",
+    ),
 }
 
 

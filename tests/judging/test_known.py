@@ -91,10 +91,30 @@ def test_the_data_file_gives_a_reason_and_a_version_with_each_entry():
 
 @pytest.mark.parametrize(
     ("change", "told"),
-    [({"verdict": "agree"}, "no defect 'agree'"), ({"extra": 1}, "extra")],
+    [
+        ({"verdict": "agree"}, "no defect 'agree'"),
+        ({"extra": "a"}, "extra"),
+        ({"op": 7}, "entry 0: op is no text"),
+        ({"reason": None}, "entry 0: reason is no text"),
+        ({"versions": "0.9.0"}, "versions is no list"),
+        ({"versions": [{}]}, "versions is no list"),
+    ],
 )
 def test_a_malformed_entry_is_refused(tmp_path, change, told):
     file = tmp_path / "known.json"
     file.write_text(json.dumps([{**vars(ENTRY), **change}]))
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(known.Malformed, match=told):
         known.load(file)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "[7]", "[" * 100_000, "\udcff"],
+    ids=["empty", "no list", "no object", "deep", "binary"],
+)
+def test_a_damaged_data_file_is_one_line_with_its_name(tmp_path, text):
+    file = tmp_path / "known.json"
+    file.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(known.Malformed, match=r"^known\.json: .+$") as caught:
+        known.load(file)
+    assert "\n" not in str(caught.value)

@@ -483,6 +483,14 @@ def test_damaged_files_are_restored_and_new_ones_are_kept(tmp_path, file):
     assert [f.name for f in files(tmp_path)()] == ["abc.json", "new.json"]
 
 
+def test_what_asv_could_not_measure_makes_no_file_damaged(tmp_path):
+    """asv writes NaN for it, which strict JSON has not."""
+    file = tmp_path / "new.json"
+    with guarded(lambda: [*tmp_path.glob("*.json")], tmp_path / "safe"):
+        file.write_text('{"results": [NaN]}')
+    assert file.exists()
+
+
 def test_after_a_kill_the_next_run_restores_files_first(tmp_path, file):
     with guarded(files(tmp_path), tmp_path / "safe"):
         pass

@@ -186,7 +186,16 @@ def test_a_larger_threshold_lets_a_larger_step_pass(root):
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [("{", "asv.conf.json"), ('{"regressions_thresholds": {"(": 1}}', "(")],
+    [
+        ("{", "asv.conf.json"),
+        ("[1]", "Expected `object`"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"regressions_thresholds": {"(": 1}}', "("),
+        ('{"regressions_thresholds": {"a": "much"}}', "Expected `float`"),
+        ('{"regressions_thresholds": [1]}', "regressions_thresholds"),
+        ('{"regressions_first_commits": {"a": 7}}', "Expected `str | null`"),
+    ],
+    ids=["cut", "list", "deep", "pattern", "text", "no object", "number"],
 )
 def test_unreadable_rules_are_named(root, content, told):
     root.mkdir()
@@ -194,6 +203,7 @@ def test_unreadable_rules_are_named(root, content, told):
     with pytest.raises(Unreadable, match="asv") as error:
         rules(root / "asv.conf.json")
     assert told in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_without_rules_the_budget_is_ten_per_cent():

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.project.paths import ROOT
+from harness.workers.lifetime import with_this_process
 
 PATIENCE = 600  # seconds: asv needs a tenth of it for a thousand commits
 
@@ -42,6 +43,7 @@ def publish_asv(results: Path, target: Path) -> AsvSite:
             encoding="utf-8",
             errors="replace",
             timeout=PATIENCE,
+            preexec_fn=with_this_process(),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return AsvSite(False, f"asv publish: {error}")
