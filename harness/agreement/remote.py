@@ -110,14 +110,14 @@ def judge(content: bytes, link: Link) -> None:
 
 
 def _chosen(op: str, asked: Asked) -> Iterator[Trial]:
-    found = trials(
+    all_trials = trials(
         load_op(op),
         regimes=asked.regimes,
         dtypes=asked.dtypes,
         seed=asked.seed,
         source=op,
     )
-    for trial in found:
+    for trial in all_trials:
         if not asked.cases or any(_matches(trial.name, case) for case in asked.cases):
             yield trial
 

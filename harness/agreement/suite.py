@@ -153,9 +153,9 @@ def agree(
         if len(heap) == asked[trial.name, task.device]:
             with at(trial):
                 ready = waiting.pop((trial.name, task.device))
-                found = _settled(trial, task.device, ready, listed)
-                agreement.add(found)
-                tell(found)
+                judged = _settled(trial, task.device, ready, listed)
+                agreement.add(judged)
+                tell(judged)
         progress(done, len(tasks))
     agreement.gone = known.gone(agreement.records, listed)
     return agreement

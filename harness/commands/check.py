@@ -172,8 +172,8 @@ def _asked(request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
         finally:
             _end(process)
         if answer.is_file():
-            found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
-            return found
+            answered: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
+            return answered
     return {"ended": ended}
 
 
@@ -190,22 +190,22 @@ def _ended(code: int) -> str:
     return f"the process ended with exit code {code}, by the code that was checked"
 
 
-def _show(found: Mapping[str, Any], json_file: str | None, repro: str | None) -> int:
+def _show(answered: Mapping[str, Any], json_file: str | None, repro: str | None) -> int:
     """Print and write what came back; the exit code."""
-    if child.REFUSED in found:
-        click.echo(f"gradwatch: {found[child.REFUSED]}", err=True)
+    if child.REFUSED in answered:
+        click.echo(f"gradwatch: {answered[child.REFUSED]}", err=True)
         return 2
-    if "ended" in found:
-        click.echo(f"gradwatch: nothing was judged: {found['ended']}", err=True)
+    if "ended" in answered:
+        click.echo(f"gradwatch: nothing was judged: {answered['ended']}", err=True)
         return 1
     if json_file:
-        summary = dict(found["document"])
+        summary = dict(answered["document"])
         records = summary.pop("records")
         documents.write(documents.document(records, summary), json_file)
     if json_file != "-":
-        click.echo(found["text"])
-    if repro and found["script"]:
-        documents.replace_file(Path(repro), found["script"])
+        click.echo(answered["text"])
+    if repro and answered["script"]:
+        documents.replace_file(Path(repro), answered["script"])
     elif repro:
         click.echo("gradwatch: nothing fails, so no script is written", err=True)
-    return 0 if found["passes"] else 1
+    return 0 if answered["passes"] else 1

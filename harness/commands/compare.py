@@ -171,10 +171,10 @@ def _unchanged(a: str, b: str, names: Collection[str]) -> set[str]:
     """
     if a == b or {a, b} & set(backend_names()):
         return set()
-    found = {name for name in names if same_implementation(a, b, name)}
-    for name in sorted(found):
+    same = {name for name in names if same_implementation(a, b, name)}
+    for name in sorted(same):
         errors().print(f"{name}: the same files run at {a} and at {b}", markup=False)
-    return found
+    return same
 
 
 def _affected(a: str, b: str, most: int) -> list[Pair]:

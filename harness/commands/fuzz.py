@@ -105,15 +105,15 @@ def command(
             _hunt(asked, child, run, folder, advance)
         except KeyboardInterrupt:
             interrupted = True
-            errors().print(f"interrupted; {len(run.found)} findings are kept")
+            errors().print(f"interrupted; {len(run.findings)} findings are kept")
     summary = FuzzSummary(
-        tried=run.tried, findings=len(run.found), seed=seed, failed=run.failed
+        tried=run.tried, findings=len(run.findings), seed=seed, failed=run.failed
     )
     if json_file:
-        facts = [store.facts(finding) for finding in run.found.values()]
+        facts = [store.facts(finding) for finding in run.findings.values()]
         documents.write(documents.document(facts, summary), json_file)
     if json_file != "-":
-        _show(run.found, run.tried)
+        _show(run.findings, run.tried)
     for op, why in run.failed.items():
         line = f"not judged: {op}: {why}"
         errors().print(line, style="red", markup=False, soft_wrap=True)
@@ -147,7 +147,7 @@ class _Step(Struct):
 class Run:
     """What all hunts of a run have found; `failed` says why an op could not be run."""
 
-    found: dict[str, Finding] = field(default_factory=dict)
+    findings: dict[str, Finding] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     tried: int = 0
@@ -168,7 +168,7 @@ def _hunt(
     def request(left: Sequence[str]) -> Asked:
         before.tried, before.judged = run.tried, run.judged
         rest = max(0.0, asked.budget - (time.monotonic() - begun))
-        seen = [finding.site for finding in run.found.values()]
+        seen = [finding.site for finding in run.findings.values()]
         return Asked(left, asked.backends, rest, asked.seed, seen)
 
     for one in child.run(asked.ops, request, _Step):
@@ -180,9 +180,9 @@ def _hunt(
         progress(one.seconds, int(asked.budget))
         if one.finding is not None:
             store.save(one.finding, folder)
-            if one.finding.site.id not in run.found:
+            if one.finding.site.id not in run.findings:
                 errors().print(store.headline(one.finding), markup=False)
-            run.found[one.finding.site.id] = one.finding
+            run.findings[one.finding.site.id] = one.finding
 
 
 def hunt(content: bytes, link: Link) -> None:

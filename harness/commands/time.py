@@ -85,20 +85,20 @@ def command(
         seed=seed,
     )
     with progress("judging and timing") as advance:
-        found = _timed(asked, advance)
-    rows, untimed = found.rows, found.untimed
+        measured = _timed(asked, advance)
+    rows, untimed = measured.rows, measured.untimed
     bandwidth = copy_bandwidth() if "cpu" in (devices or ("cpu",)) else None
     summary = TimeSummary(timed=len(rows), untimed=untimed, copy_bandwidth=bandwidth)
     if json_file:
         recording.write(recording.document(rows, summary), json_file)
     if json_file != "-":
         _show(rows, untimed, bandwidth)
-    for op, why in found.failed.items():
+    for op, why in measured.failed.items():
         line = f"not judged: {op}: {why}"
         errors().print(line, style="red", markup=False, soft_wrap=True)
-    if found.absent and not rows and not found.failed:
-        raise Required(f"nothing could be timed: {found.absent[0]}")
-    return 0 if rows and not found.failed else 1
+    if measured.absent and not rows and not measured.failed:
+        raise Required(f"nothing could be timed: {measured.absent[0]}")
+    return 0 if rows and not measured.failed else 1
 
 
 class Asked(Struct, kw_only=True):
@@ -134,7 +134,7 @@ class Timed(Struct, kw_only=True):
 
 def _timed(asked: Asked, progress: Callable[[int, int], None]) -> Timed:
     """All that a process with the job `measure` finds."""
-    found, timed = Timed(), list[tuple[str, str]]()
+    measured, timed = Timed(), list[tuple[str, str]]()
 
     def request(left: Sequence[str]) -> Asked:
         return structs.replace(asked, ops=left, timed=timed)
@@ -142,17 +142,17 @@ def _timed(asked: Asked, progress: Callable[[int, int], None]) -> Timed:
     with Isolated(measure) as child:
         for one in child.run(asked.ops, request, Timed):
             if isinstance(one, Failed):
-                found.failed.setdefault(one.op, f"{one.verdict}: {one.message}")
-                found.untimed.setdefault(f"{one.case or one.op} all", one.message)
+                measured.failed.setdefault(one.op, f"{one.verdict}: {one.message}")
+                measured.untimed.setdefault(f"{one.case or one.op} all", one.message)
                 continue
             if one.sizes:
                 raise options.no_such_size(one.sizes)
-            found.rows += one.rows
-            found.untimed |= one.untimed
-            found.absent += one.absent
+            measured.rows += one.rows
+            measured.untimed |= one.untimed
+            measured.absent += one.absent
             timed.append(one.case)
             progress(one.done, one.total)
-    return found
+    return measured
 
 
 def measure(content: bytes, link: Link) -> None:
@@ -199,9 +199,9 @@ def _on(device: str, trials: Sequence[Trial], asked: Asked, link: Link) -> None:
                 label = f"{one.problem.op.name} {one.case} {one.problem.dtype}"
                 untimed = {f"{label} {b}": why for b, why in (reasons | why).items()}
                 case = device, one.name
-                found = Timed(rows=rows, untimed=untimed, case=case)
-                found.done, found.total = done, len(trials)
-                link.tell(found)
+                measured = Timed(rows=rows, untimed=untimed, case=case)
+                measured.done, measured.total = done, len(trials)
+                link.tell(measured)
 
 
 def _judged(

@@ -142,14 +142,14 @@ def sized_trials(
     Raises:
         click.UsageError: None of the ops has such a size.
     """
-    found = [
+    chosen = [
         one
         for source, op in ops.items()
         for one in sized(op, source, sizes=sizes, dtypes=dtypes, seed=seed)
     ]
-    if not found:
+    if not chosen:
         raise no_such_size(size for op in ops.values() for size in op.sizes)
-    return found
+    return chosen
 
 
 def sized(

@@ -215,12 +215,12 @@ def _aligned(
 
 def _suspected(values: Values) -> tuple[LevelChange, ...]:
     """What nobody has watched: a change that is found is no more than suspected."""
-    found = find_changes([math.nan if v is None else v for v in values])
+    changes = find_changes([math.nan if v is None else v for v in values])
     return tuple(
         LevelChange(
             c.index, c.kind, c.relative_change, c.low, c.high, c.worse, "suspected"
         )
-        for c in found
+        for c in changes
     )
 
 

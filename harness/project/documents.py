@@ -118,8 +118,8 @@ def plain(content: Document[Any, Any]) -> dict[str, Any]:
         "summary": content.summary,
         "records": content.records,
     }
-    found: dict[str, Any] = msgspec.to_builtins(parts, enc_hook=_builtin)
-    return found
+    builtins: dict[str, Any] = msgspec.to_builtins(parts, enc_hook=_builtin)
+    return builtins
 
 
 def dumps(content: Any) -> str:
@@ -278,10 +278,10 @@ def read_whole(
     Raises:
         Unreadable: Any part of it is not valid.
     """
-    found = read(source, kind)
-    if found.troubles:
-        raise Unreadable(found.troubles[0], source)
-    return found
+    content = read(source, kind)
+    if content.troubles:
+        raise Unreadable(content.troubles[0], source)
+    return content
 
 
 @dataclass(frozen=True)
@@ -300,19 +300,19 @@ class Parts:
         Raises:
             Unreadable: It is missing, completely damaged, or of another schema.
         """
-        found = load(source, _Fields)
-        if "schema" not in found:
+        parts = load(source, _Fields)
+        if "schema" not in parts:
             raise Unreadable("no gradwatch document (it has no schema)", source)
-        schema = bytes(found["schema"]).decode(errors="replace").strip()
+        schema = bytes(parts["schema"]).decode(errors="replace").strip()
         if schema != str(SCHEMA):
             message = f"schema {schema[:20]}, this version reads {SCHEMA}"
             raise Unreadable(message, source)
-        if "environment" not in found:
+        if "environment" not in parts:
             raise Unreadable("it has no environment", source)
-        listed = found.get("records", msgspec.Raw(b"null"))
+        listed = parts.get("records", msgspec.Raw(b"null"))
         records = decoded(listed, list[msgspec.Raw], source, "records")
-        summary = found.get("summary", msgspec.Raw(b"{}"))
-        return cls(str(source), found["environment"], summary, records)
+        summary = parts.get("summary", msgspec.Raw(b"{}"))
+        return cls(str(source), parts["environment"], summary, records)
 
     @property
     def fields(self) -> frozenset[str]:
@@ -341,13 +341,13 @@ def _sound(
     listed: Sequence[msgspec.Raw], kind: type[Record]
 ) -> tuple[list[Record], list[str]]:
     """The valid records, and the number of invalid ones for each reason."""
-    decoder, found, faults = msgspec.json.Decoder(kind), list[Record](), Counter[str]()
+    decoder, valid, faults = msgspec.json.Decoder(kind), list[Record](), Counter[str]()
     for raw in listed:
         try:
-            found.append(decoder.decode(raw))
+            valid.append(decoder.decode(raw))
         except _FAULTS as error:
             faults[_why(error)] += 1
-    return found, [
+    return valid, [
         f"{count} of {len(listed)} records are not read: {why}"
         for why, count in faults.items()
     ]
@@ -360,15 +360,15 @@ def _sound_fields(
     with contextlib.suppress(Unreadable):
         return decoded(content, kind, ""), []
     try:
-        found = decoded(content, _Fields, name)
+        parts = decoded(content, _Fields, name)
     except Unreadable as error:
         return kind(), [str(error)]
     sound, faults = dict[str, Any](), list[str]()
     for about in msgspec.structs.fields(kind):
-        if about.encode_name in found:
+        if about.encode_name in parts:
             place = f"{name}: {about.encode_name}"
             try:
-                value = decoded(found[about.encode_name], about.type, place)
+                value = decoded(parts[about.encode_name], about.type, place)
             except Unreadable as error:
                 faults.append(str(error))
             else:

@@ -224,12 +224,12 @@ def releases(root: Path = ROOT, upto: str = "") -> dict[str, str]:
     reached = [f"--merged={upto}"] if upto else []
     fields = "--format=%(objectname) %(*objectname) %(refname:lstrip=2)"
     lines = git("for-each-ref", *reached, "refs/tags", fields, root=root).split("\n")
-    found = {}
+    commits = {}
     for line in filter(None, lines):
         tag, marked, name = line.split(" ")
         if is_version(name):
-            found[name] = marked or tag  # only an annotated tag marks another object
-    return found
+            commits[name] = marked or tag  # only an annotated tag marks another object
+    return commits
 
 
 def refuse_untrusted(root: Path = ROOT) -> None:

@@ -198,7 +198,7 @@ def confirm(
     machine: str,
     root: Path = ROOT,
     known: Mapping[str, ConfirmationRecord] | None = None,
-    keep: Callable[[ConfirmationRecord], None] = lambda found: None,
+    keep: Callable[[ConfirmationRecord], None] = lambda record: None,
     enough: Callable[[], bool] = lambda: False,
 ) -> Iterator[Alert]:
     """Yield each alert, with its state after both commits were measured again.
@@ -220,8 +220,8 @@ def confirm(
         elif alert.series.machine != machine:
             yield _still(alert, f"recorded on {alert.series.machine}, not here")
         elif known is not None and key_of(alert) in known:
-            found = known[key_of(alert)]
-            ends = (found.ratio, found.low, found.high)
+            record = known[key_of(alert)]
+            ends = (record.ratio, record.low, record.high)
             yield _settled(alert, Ratio(*(math.inf if e is None else e for e in ends)))
         elif enough():
             yield _still(alert, "no time was left to compare")
@@ -292,16 +292,16 @@ class Findings:
 
     def _read(self) -> None:
         try:
-            found = documents.read(self.file, CONFIRMATIONS)
+            record = documents.read(self.file, CONFIRMATIONS)
         except Unreadable as error:
             self.troubles.append(str(error))
             return
-        self.troubles += (f"{self.file}: {why}" for why in found.troubles)
-        self.known = {one.key: one for one in found.records}
+        self.troubles += (f"{self.file}: {why}" for why in record.troubles)
+        self.known = {one.key: one for one in record.records}
 
-    def keep(self, found: ConfirmationRecord) -> None:
+    def keep(self, record: ConfirmationRecord) -> None:
         """Add a comparison; if it cannot be written, `trouble` says so."""
-        self.known[found.key] = found
+        self.known[record.key] = record
         content = documents.document(self.known.values(), NoSummary())
         try:
             documents.write(content, self.file)
