@@ -147,6 +147,8 @@ def _error(node: Node, found: Errors) -> Error:
 
 def _settled(error: Error, size: Error) -> Error:
     """An infinite value comes without a rounding error; elsewhere nan is no bound."""
+    if error.size and error.max() < np.inf and size.max() < np.inf:  # false for nan
+        return error
     return np.where(size == np.inf, 0.0, np.where(np.isnan(error), np.inf, error))
 
 
