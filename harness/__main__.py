@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from pathlib import Path
 
 import click
 
 from harness.agreement.suite import Required
+from harness.commands._guarded import guarded, is_first, say
 from harness.console.terminal import legible_streams, nowhere
 from harness.judging.known import Malformed
 from harness.project.documents import Unreadable
 from harness.project.git import NotTrusted, refuse_untrusted
 from harness.project.paths import PROJECT
-from impls.catalogue import UnknownName, known
+from harness.workers.evaluate import in_short
+from impls.catalogue import UnknownName, known, op_names, op_page
 
 #: Commands that need no project; others do where only pages outside it are judged.
 _ANYWHERE = ("check", "doctor", "init", "list", "selftest")
@@ -78,48 +81,79 @@ gradwatch.help = _set(gradwatch.help)
 
 
 def main() -> None:
-    """Run the command line; an error that users can fix becomes one line and a code."""
+    """Run the command line, in a process of its own where pages could end it."""
     legible_streams()
+    if is_first(sys.argv[1:]):
+        code, why = guarded()
+        if why:
+            _say(f"a page or its formula ended the process: {why}")
+    else:
+        code = _exit_code()
+        say(code)
+    sys.exit(code)
+
+
+def _exit_code() -> int:
+    """Run the command; an error that users can fix becomes one line and a code."""
     try:
         code = gradwatch.main(standalone_mode=False, prog_name="gradwatch")
     except SystemExit as error:  # click raises none here: a page has
         _say(f"a page or its formula raised SystemExit: {error.code}")
-        sys.exit(1)
+        return 1
     except click.exceptions.Exit as error:
-        sys.exit(error.exit_code)
+        return int(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         _say("interrupted")
-        sys.exit(130)
+        return 130
     except click.ClickException as error:
         error.show()
-        sys.exit(2)
-    except (UnknownName, Unreadable, Malformed, NotTrusted) as error:
+        return 2
+    except (UnknownName, Unreadable, Malformed, NotTrusted, Required) as error:
         _say(str(error))
-        sys.exit(2)
-    except Required as error:
-        _say(str(error))
-        sys.exit(3)
-    except ModuleNotFoundError as error:
-        _say(_lacking(error))
-        sys.exit(3)
+        return 3 if isinstance(error, Required) else 2
     except BrokenPipeError:  # of `--json -`: nobody reads it any longer
         nowhere(sys.stdout.fileno())
-        sys.exit(1)
+        return 1
     except OSError as error:
         _say(f"{error.strerror or error}: {error.filename or 'no file named'}")
-        sys.exit(1)
-    sys.exit(code if isinstance(code, int) else 0)
+        return 1
+    except Exception as error:  # noqa: BLE001  # what is our own is raised again
+        return _unforeseen(error)
+    return code if isinstance(code, int) else 0
 
 
-def _lacking(error: ModuleNotFoundError) -> str:
-    """Which module the command needs, and the call that installs it.
+def _unforeseen(error: Exception) -> int:
+    """The exit code for an error of a page, or a module that is missing.
 
     Raises:
-        ModuleNotFoundError: no extra brings it: the fault is ours.
+        Exception: The same one: the fault is ours.
     """
-    module = (error.name or "").partition(".")[0]
-    if module not in _EXTRAS:
-        raise error
+    if lacking := _lacking(error):
+        _say(lacking)
+        return 3
+    if page := _page_of(error):
+        _say(f"{page} cannot be run: {in_short(error)}")
+        return 1
+    raise error
+
+
+def _page_of(error: Exception) -> str:
+    """The name of the op page in which an exception was raised, or ""."""
+    named = [word for word in sys.argv[1:] if word.endswith(".py")]
+    pages = {op_page(name).resolve() for name in (*op_names(), *named)}
+    frames = traceback.extract_tb(error.__traceback__)
+    files = [frame.filename for frame in frames]
+    if isinstance(error, SyntaxError):  # no frame of a page that cannot be compiled
+        files.append(error.filename or "")
+    found = [Path(file).name for file in files if Path(file).resolve() in pages]
+    return found[-1] if found else ""
+
+
+def _lacking(error: Exception) -> str:
+    """Which module of an extra the command needs, and the call that installs it."""
+    module = str(getattr(error, "name", "") or "").partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or module not in _EXTRAS:
+        return ""
     command = next((word for word in sys.argv[1:] if word[:1] != "-"), "")
     return f"{command} needs {module}: pip install 'gradwatch[{_EXTRAS[module]}]'"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib.util
 import math
 import os
@@ -35,8 +36,12 @@ from harness.project.records import (
 from harness.watch.alerts import Alert, backend_of, size
 from harness.watch.survey import survey, this_machine
 from harness.workers.isolated import Isolated
+from impls.catalogue import op_names
 
 _COMMANDS = f"{str(__package__).rpartition('.')[0]}.commands"
+
+CAMPAIGN = "tests.faults"  # docs/reliability.md
+FAULTS = 60  # of each kind some, in less than a minute
 
 DTYPES = ("float32", "float64")  # those of `gradwatch agree`
 
@@ -327,14 +332,29 @@ def _command(night: Night, name: str, options: Sequence[str]) -> Result:
     return Result(line, [Problem(name, "", "", line, tail)])
 
 
+def faults(night: Night) -> Result:
+    """Inject a short campaign of faults, with another seed each day."""
+    if {*night.ops} != {*op_names()}:
+        return Result("", skipped="only some ops were asked for")
+    seed = datetime.date.today().toordinal()
+    call = ["-m", CAMPAIGN, "--faults", str(FAULTS), "--seed", str(seed)]
+    code, tail = child(night, "faults", call)
+    if code:
+        problem = Problem("faults", "", "", f"exit code {code}", tail)
+        return Result(f"exit code {code}: {tail}", [problem])
+    return Result(tail)
+
+
 def parts_of(root: Path) -> dict[str, Part]:
-    """The parts by name; a project elsewhere has no sweep of PyTorch's gradients."""
+    """The parts by name; two of them are of this checkout and not of a project's."""
     swept: dict[str, Part] = {"opinfo": opinfo.pytorch_gradients}
+    injected: dict[str, Part] = {"faults": faults}
     return {
         "agree": agreement,
         "selftest": selftest,
         "fuzz": fuzz,
         **(swept if (root / opinfo.SCRIPT).is_file() else {}),
+        **(injected if root.joinpath(*CAMPAIGN.split(".")).is_dir() else {}),
         "time": times,
         "watch": watch,
         "report": dashboard,

@@ -7,6 +7,7 @@ saved tensors or is not deterministic.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -140,7 +141,9 @@ def load_backend(name: str) -> Backend:
 
 def in_short(error: BaseException) -> str:
     """An exception in one line: its class and the first line of its message."""
-    lines = legible(str(error)).strip().splitlines()
+    lines = list[str]()
+    with contextlib.suppress(Exception):  # of a page: it need not have a message
+        lines = legible(str(error)).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 

@@ -43,10 +43,7 @@ _BOOTSTRAP = f"""
 channel.send(os.getpid())
 place, path, parent = channel.receive()
 die_with_parent(parent)
-log = os.open(path, os.O_WRONLY | os.O_APPEND)
 os.unlink(path)
-os.dup2(log, 2)
-os.close(log)
 {START}
 from {_ENDPOINT} import serve
 serve(channel)
@@ -97,7 +94,8 @@ class Worker:
         self._group = execnet.Group()
         self._process: psutil.Process | None = None
         try:
-            self._start(_spec(interpreter, threads, huge_pages), measured)
+            spec = _spec(interpreter, threads, huge_pages, self._path)
+            self._start(spec, measured)
             self.send("probe", {"framework": interpreter.framework})
         except (
             OSError,
@@ -216,11 +214,12 @@ def import_error(facts: Mapping[str, Any]) -> str:
     return str(errors[0]) if errors and all(errors) else ""
 
 
-def _spec(interpreter: Interpreter, threads: int, huge_pages: bool) -> str:
+def _spec(interpreter: Interpreter, threads: int, huge_pages: bool, log: str) -> str:
     """The specification of the process for execnet.
 
     glibc reads its variables when a process starts, but execnet sets variables later.
-    So env(1) sets them and then replaces itself by the interpreter.
+    So env(1) sets them and then replaces itself by the interpreter. sh(1) before it
+    lets all that the process says, from the first moment on, go to a log.
     """
     variables = {
         **MALLOC_ENVIRONMENT,
@@ -229,7 +228,8 @@ def _spec(interpreter: Interpreter, threads: int, huge_pages: bool) -> str:
         "GLOG_minloglevel": "2",  # OneFlow: errors only
     }
     settings = [f"{name}={value}" for name, value in variables.items()]
-    command = shlex.join(["env", *settings, str(interpreter.python)])
+    to_log = ["sh", "-c", 'exec "$@" 2>>"$0"', log]
+    command = shlex.join([*to_log, "env", *settings, str(interpreter.python)])
     return f"popen//execmodel=main_thread_only//python={command}"
 
 

@@ -427,3 +427,40 @@ def test_no_process_outlives_a_command_that_is_killed(tmp_path):
     assert len(children) >= 2
     _, alive = psutil.wait_procs(children, timeout=2)
     assert not alive
+
+
+# Commands whose own process loads pages
+
+_GUARDED = {
+    "compare": (*NUMPY[1::2], "--size", "small", "--budget", "0.1"),
+    "list": ("cases",),
+    "selftest": ("--quick",),
+}
+
+
+_ENDS = ("import os\nos._exit(0)", "exited with status 0")
+
+
+@pytest.mark.parametrize(
+    ("command", "new", "said"),
+    [
+        *((command, *_ENDS) for command in _GUARDED),
+        ("list", "raise SystemExit(0)", "SystemExit"),
+        ("list", "1 / 0", "cube.py cannot be run: ZeroDivisionError"),
+        ("list", "import numpy as", "cube.py cannot be run: SyntaxError"),
+    ],
+)
+def test_a_page_that_ends_the_process_is_no_success_of(tmp_path, command, new, said):
+    """In a project of its own, whose only page is the bad one."""
+    (tmp_path / "pages").mkdir()
+    plant(tmp_path / "pages", "import numpy as np", new)
+    (tmp_path / "pyproject.toml").write_text('[tool.gradwatch]\nops = ["pages"]\n')
+    (tmp_path / "results" / "latest").mkdir(parents=True)
+    done = gradwatch(
+        *(command, *_GUARDED[command]),
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
