@@ -1,6 +1,6 @@
 """Make the figures of docs/selftest.md again: detection, calibration, cost.
 
-    python scripts/evidence.py
+    python scripts/evidence.py [detection] [cost]
 
 The parts between <!-- name --> and <!-- /name --> are replaced; all other text is kept.
 Detection: all ops, seed 0. Calibration: the constant is chosen on every other op of
@@ -17,11 +17,13 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+import click
 
 from harness.commands.selftest import per_cent, summarise
 from harness.judging import known
 from harness.project.documents import machine_name, replace_file
+from harness.project.markdown import table
 from harness.project.records import SelftestSummary
 from harness.selftest.calibration import (
     CURVES,
@@ -39,27 +41,38 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "selftest.md"
 
 
-def main() -> None:
-    """Run everything, then rewrite the page and its two charts."""
-    entries = known.load()
-    started = time.monotonic()
-    found = try_judges(FULL)
-    seconds = round(time.monotonic() - started, 1)
-    summary = summarise(found, FULL.tensors, seconds=seconds)
-    names = catalogue.op_names()
-    others = try_judges(FULL, ops=names[1::2], seed=1)
-    chosen, confirmed = excess(_of(found, names[::2]), entries), excess(others, entries)
-    chart_detection(summary, PAGE.with_name("detection.svg"))
-    chart_calibration(chosen, confirmed, PAGE.with_name("calibration.svg"))
-    parts = {
-        "detection": detection(summary),
-        "calibration": calibration(chosen, confirmed),
-        "cost": cost(),
-    }
+@click.command()
+@click.argument("parts", nargs=-1, type=click.Choice(["detection", "cost"]))
+@click.option("--jobs", default=2, help="Workers that run at the same time.")
+def main(parts: tuple[str, ...], jobs: int) -> None:
+    """Make all parts, or those that are named (detection includes calibration)."""
+    made: dict[str, str] = {}
+    if "detection" in (parts or ("detection",)):
+        made |= judged(jobs)
+    if "cost" in (parts or ("cost",)):
+        made["cost"] = cost()
     text = PAGE.read_text(encoding="utf-8")
-    for name, part in parts.items():
+    for name, part in made.items():
         text = replaced(text, name, f"{part}\n\n{_signed(name)}")
     replace_file(PAGE, text)
+
+
+def judged(jobs: int) -> dict[str, str]:
+    """The tables of detection and calibration; draws their charts."""
+    entries = known.load()
+    started = time.monotonic()
+    score = try_judges(FULL, jobs=jobs)
+    seconds = round(time.monotonic() - started, 1)
+    summary = summarise(score, FULL.tensors, seconds=seconds)
+    names = catalogue.op_names()
+    others = try_judges(FULL, ops=names[1::2], seed=1, jobs=jobs)
+    chosen, confirmed = excess(_of(score, names[::2]), entries), excess(others, entries)
+    chart_detection(summary, PAGE.with_name("detection.svg"))
+    chart_calibration(chosen, confirmed, PAGE.with_name("calibration.svg"))
+    return {
+        "detection": detection(summary),
+        "calibration": calibration(chosen, confirmed),
+    }
 
 
 def replaced(text: str, name: str, part: str) -> str:
@@ -104,15 +117,15 @@ def detection(summary: SelftestSummary) -> str:
         f"- {r.required}: {r.found}{'' if r.met else ' (not met)'}"
         for r in summary.requirements
     ]
-    told = (
+    counts = (
         f"{summary.planted} planted errors over {summary.ops} ops, "
         f"{summary.runs} runs of which {summary.counted} count; "
         f"{summary.seconds} s."
     )
     blocks = (
-        *("Caught, in per cent:", _table(head, caught)),
-        *("Right tensors accused, in per cent:", _table(head, accused)),
-        *("What is required of the judge:", "\n".join(required), told),
+        *("Caught, in per cent:", table(head, caught)),
+        *("Right tensors accused, in per cent:", table(head, accused)),
+        *("What is required of the judge:", "\n".join(required), counts),
     )
     return "\n\n".join(blocks)
 
@@ -122,18 +135,18 @@ def calibration(chosen: Excess, confirmed: Excess) -> str:
     constants = [SHIPPED / 4, SHIPPED / 2, SHIPPED, SHIPPED * 2, SHIPPED * 16]
     head = ["set", "right tensors", "largest c that accuses one", "planted errors"]
     rows = []
-    for name, found in (("chosen on", chosen), ("confirmed on", confirmed)):
+    for name, ratios in (("chosen on", chosen), ("confirmed on", confirmed)):
         for i, wanted in enumerate(CURVES):
-            shares = [_share((found.wrong[i] > c).mean()) for c in constants]
+            shares = [_share((ratios.wrong[i] > c).mean()) for c in constants]
             what = str(wanted).partition(":")[0]
-            largest = f"{found.largest_right:.1f}"
-            rows.append([name, found.right.size, largest, what, *shares])
-    return _table([*head, *(f"caught at c = {c:g}, %" for c in constants)], rows)
+            largest = f"{ratios.largest_right:.1f}"
+            rows.append([name, ratios.right.size, largest, what, *shares])
+    return table([*head, *(f"caught at c = {c:g}, %" for c in constants)], rows)
 
 
 def cost() -> str:
     """What scripts/studies/judgement.py prints: a table."""
-    script = ROOT / "tests" / "perf" / "evaluate_judgement.py"
+    script = ROOT / "scripts" / "studies" / "judgement.py"
     done = subprocess.run(
         [sys.executable, str(script)], capture_output=True, text=True, check=True
     )
@@ -146,11 +159,6 @@ def _shares(shares: dict[str, float]) -> list[str]:
 
 def _share(share: float) -> str:
     return per_cent(float(share))
-
-
-def _table(head: Sequence[Any], rows: Sequence[Sequence[Any]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""Escapes text for Markdown and XML, so that it cannot be markup or illegal."""
+"""Tables in Markdown; text escaped for it and for XML, so that it cannot be markup."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -15,6 +17,12 @@ def cell(text: str) -> str:
 def code(text: str) -> str:
     """The same, set as code; a backtick in it would end that, so it becomes a quote."""
     return f"`{' '.join(text.split()).replace('`', chr(39))}`"
+
+
+def table(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
+    """A table; its cells are written as they are."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
 def legal_xml(text: str) -> str:

@@ -15,7 +15,7 @@ import json
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import torch
 
 from harness.judging.verdict import PASSING
 from harness.project.documents import machine_name, replace_file
+from harness.project.markdown import table
 from harness.tracing.aten.table import covered
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -115,7 +116,7 @@ def coverage(sweeps: dict[str, list[Record]]) -> str:
             f"- {dtype}: {len(every)} tensors; {told}. Of the vacuous ones {empty} are"
             " empty tensors."
         )
-    return f"{_table(head, rows)}\n\n" + "\n".join(verdicts)
+    return f"{table(head, rows)}\n\n" + "\n".join(verdicts)
 
 
 def reasons(sweeps: dict[str, list[Record]]) -> str:
@@ -128,7 +129,7 @@ def reasons(sweeps: dict[str, list[Record]]) -> str:
         [REASONS[kind], len(names), ", ".join(sorted(names))]
         for kind, names in sorted(found.items(), key=lambda item: -len(item[1]))
     ]
-    return _table(["because", "entries", "which"], rows)
+    return table(["because", "entries", "which"], rows)
 
 
 def ratios(sweeps: dict[str, list[Record]]) -> str:
@@ -146,7 +147,7 @@ def ratios(sweeps: dict[str, list[Record]]) -> str:
                 rows.append([dtype, kind, len(every), *(f"{s:.2g}" for s in shares)])
     head = ["", "radius", "tensors", "median", "90 %", "99 %", "largest"]
     told = "Error over rounding radius, of tensors that agree; 16 and more are allowed."
-    return f"{told}\n\n{_table(head, rows)}"
+    return f"{told}\n\n{table(head, rows)}"
 
 
 def planted(sweeps: dict[str, list[Record]]) -> str:
@@ -169,7 +170,7 @@ def planted(sweeps: dict[str, list[Record]]) -> str:
             " element zeroed; the gradient for another cotangent (a stale buffer); the"
             " first use of each input left out (a lost path). An error counts where it"
             " moves an element by half of that scale or more.",
-            _table(["planted", *(f"{dtype}: caught" for dtype in found)], rows),
+            table(["planted", *(f"{dtype}: caught" for dtype in found)], rows),
             "\n".join([_MISSED, "", *missed]) if missed else "None was missed.",
         )
     )
@@ -229,11 +230,6 @@ def _judged(records: Iterable[Record]) -> Iterable[tuple[str, Record]]:
 def _of(counts: tuple[int, int]) -> str:
     hit, tried = counts
     return f"{hit} of {tried} ({hit / tried:.2%})" if tried else "none planted"
-
-
-def _table(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
 if __name__ == "__main__":
