@@ -25,7 +25,7 @@ from harness.selftest.examine import examine
 from harness.timing import handlers
 from harness.workers import integrity
 from harness.workers.allocator import pin_malloc
-from harness.workers.arrays import legible
+from harness.workers.arrays import decoded, encoded, legible
 from harness.workers.evaluate import Missing, evaluate, in_short, load_backend
 from impls.catalogue import backend_names, framework_of, known
 from impls.contract import Unsupported
@@ -38,12 +38,13 @@ _LONGEST_LOG = 256 << 20  # bytes: an op that prints endlessly must not fill the
 def serve(channel: Any) -> None:
     """Answer requests until the channel closes."""
     _settle()
-    for request in channel:
-        reply = answer(request)
+    for content in channel:
+        reply = answer(decoded(content))
         try:
-            channel.send(reply)
-        except Exception as error:  # noqa: BLE001  # of a type or size execnet cannot send
-            channel.send({**_failure("error", error), "seconds": reply["seconds"]})
+            channel.send(encoded(reply))
+        except Exception as error:  # noqa: BLE001  # of a type or size that cannot be sent
+            failure = {**_failure("error", error), "seconds": reply["seconds"]}
+            channel.send(encoded(failure))
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def judge(content: bytes, link: Link) -> None:
         fleet=link.kept(Fleet, jobs=asked.jobs),
         progress=lambda *counts: done.__setitem__(slice(2), counts),
         at=lambda trial: link.at(trial.op, trial.name, asked.timeout),
-        tell=lambda settled: link.tell(_Step(settled, *done)),
+        tell=lambda settled: link.tell(_Step(settled, *done), leaving=True),
         settled={(case, device) for case, device in asked.settled},
     )
 

@@ -196,9 +196,10 @@ def _settled(
         ratios = {} if right.set_valued else _pairs(right, tensor, tensors)
         _keep_worst(settled.pairs, ratios)
         _name_outliers(tensor, judged, ratios, right.limit)
+    entries = [entry for entry in listed if entry.op == settled.op]
     for records in judged.values():
         for record in records:
-            record.expected_verdict = known.expected_verdict(record, listed)
+            record.expected_verdict = known.expected_verdict(record, entries)
             settled.records.append(record)
     return settled
 
@@ -259,23 +260,24 @@ def _pairs(
         return {}
     stack = np.stack([tensors[n][tensor].astype(right.wide) for n in names])
     sound = np.isfinite(truth.value) & np.isfinite(truth.radius)
+    first, second = np.triu_indices(len(names), 1)
     flat, radius = stack[:, sound], truth.radius[sound]
-    return {
-        (names[i], names[j]): _apart(flat[i], flat[j], radius)
-        for i in range(len(names))
-        for j in range(i + 1, len(names))
-    }
+    apart = _apart(flat[first], flat[second], radius)
+    pairs = zip(first, second, apart, strict=True)
+    return {(names[i], names[j]): float(ratio) for i, j, ratio in pairs}
 
 
 def _comparable(array: Any, like: NDArray[Any]) -> bool:
     return array is not None and array.shape == like.shape
 
 
-def _apart(a: NDArray[Any], b: NDArray[Any], radius: NDArray[Any]) -> float:
+def _apart(a: NDArray[Any], b: NDArray[Any], radius: NDArray[Any]) -> NDArray[Any]:
+    """The largest ratio in each row."""
     with np.errstate(all="ignore"):
         gap = np.abs(a - b)
         ratios = np.where(gap == 0, 0.0, gap / (2 * radius))
-    return float(np.nan_to_num(ratios, nan=np.inf).max(initial=0.0))
+        worst: NDArray[Any] = np.nan_to_num(ratios, nan=np.inf).max(1, initial=0.0)
+    return worst
 
 
 def _keep_worst(matrix: dict[str, dict[str, Number]], ratios: Pairs) -> None:

@@ -7,6 +7,7 @@ entry lists, and also for an entry whose defect is gone.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -131,8 +132,11 @@ def gone(records: Sequence[AgreeRecord], known: Iterable[Known]) -> tuple[Known,
 
     A verdict of `unsupported` or `vacuous` does not test an entry.
     """
-    telling = [r for r in records if r.verdict not in ("unsupported", "vacuous")]
-    tested = ((k, [r for r in telling if k.covers(r)]) for k in known)
+    telling: dict[str, list[AgreeRecord]] = defaultdict(list)
+    for record in records:
+        if record.verdict not in ("unsupported", "vacuous"):
+            telling[record.op].append(record)
+    tested = ((k, [r for r in telling[k.op] if k.covers(r)]) for k in known)
     return tuple(
         k for k, seen in tested if seen and all(r.verdict != k.verdict for r in seen)
     )

@@ -1,12 +1,15 @@
 """Encodes arrays as bytes for other processes, and makes their memory layouts there.
 
-NumPy versions differ between interpreters, so neither pickles nor seeds are sent: an
+NumPy versions differ between interpreters, so neither arrays nor seeds are pickled: an
 array is sent as its dtype, shape, layout and contiguous bytes in C order. The receiver
-makes the strides of the layout.
+makes the strides of the layout. A message is of builtin types alone; neither side can
+make the other import or call anything.
 """
 
 from __future__ import annotations
 
+import io
+import pickle
 import re
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +25,44 @@ Packed = tuple[str, tuple[int, ...], str, bytes]
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _KINDS = "biufc"  # booleans, integers, reals, complex: dtypes of every NumPy
+
+
+class _Pickler(pickle.Pickler):
+    """Refuses what is not of a builtin type."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is complex:
+            return NotImplemented
+        raise TypeError(f"{value!r} of {type(value)} is of no builtin type")
+
+
+class _Unpickler(pickle.Unpickler):
+    """Refuses whatever is not data."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("builtins", "complex"):
+            return complex
+        raise pickle.UnpicklingError(f"{module}.{name} in a message")
+
+
+def encoded(message: Any) -> bytes:
+    """A message of builtin types as bytes; execnet's own encoding is ten times slower.
+
+    Raises:
+        TypeError: It holds a value of another type.
+    """
+    stream = io.BytesIO()
+    _Pickler(stream, protocol=4).dump(message)  # 4: Python 3.8 and later
+    return stream.getvalue()
+
+
+def decoded(content: bytes) -> Any:
+    """The message.
+
+    Raises:
+        pickle.UnpicklingError: It holds more than data.
+    """
+    return _Unpickler(io.BytesIO(content)).load()
 
 
 def pack(array: Array, layout: str = "contiguous") -> Packed:

@@ -93,9 +93,11 @@ def run(backend: Backend, request: Request) -> Run:
     try:
         step.forward()
         step.backward()
-    finally:
+    except BaseException:
         step.wait()  # OneFlow computes later: a crash must happen within its own task
-    return Run(step, *_given(problem, request), _read(step))
+        raise
+    read = _read(step)  # waits as well
+    return Run(step, *_given(problem, request), read)
 
 
 def problem_of(request: Request) -> Problem:
@@ -193,7 +195,6 @@ def _backward_again(first: Run) -> dict[str, Packed | None] | Exception:
             given.array[...] = unpack(given.packed)
     try:
         first.step.backward()
-        first.step.wait()
         return _gradients(first.step.read())
     except Exception as error:  # noqa: BLE001  # not every graph can be swept twice
         return error

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import selectors
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -64,6 +65,7 @@ class Done(Struct, tag=True):
 
 
 _Message = At | Failed | Result | Done
+_received = msgspec.msgpack.Decoder(list[_Message])
 
 
 class Link:
@@ -72,6 +74,7 @@ class Link:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._places = [At()]
+        self._held: list[_Message] = []
         self._kept: dict[str, Any] = {}
         self._stack = contextlib.ExitStack()
 
@@ -100,13 +103,16 @@ class Link:
         """Say that the code of the page goes on."""
         self._send(self._places[-1])
 
-    def tell(self, result: Any) -> None:
-        """Hand a result over."""
-        self._send(Result(documents.packed(result)))
+    def tell(self, result: Any, *, leaving: bool = False) -> None:
+        """Hand a result over, at once or, `leaving` a page, together with that news."""
+        self._held.append(Result(documents.packed(result)))
+        if not leaving:
+            self._send()
 
-    def _send(self, message: _Message) -> None:
+    def _send(self, *messages: _Message) -> None:
+        together, self._held = [*self._held, *messages], []
         try:
-            self._connection.send_bytes(msgspec.msgpack.encode(message))
+            self._connection.send_bytes(msgspec.msgpack.encode(together))
         except OSError:  # nobody listens any longer
             os._exit(1)
 
@@ -137,6 +143,7 @@ class Isolated:
         self._job = job
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
+        self._selector = selectors.DefaultSelector()
         self._busy = False
 
     def __enter__(self) -> Isolated:
@@ -144,6 +151,7 @@ class Isolated:
 
     def __exit__(self, *raised: object) -> None:
         self._end()
+        self._selector.close()
 
     def run(
         self, ops: Sequence[str], request: Callable[[Sequence[str]], Any], kind: type[T]
@@ -177,28 +185,28 @@ class Isolated:
         self, request: bytes, kind: type[T]
     ) -> Generator[T | Failed, None, Failed | None]:
         """Ask one child; returns what ended it, or None."""
-        at = At()
+        at, results = At(), msgspec.msgpack.Decoder(kind)
         try:
             connection = self._ready()
             connection.send_bytes(request)
             while True:
-                if not connection.poll(at.patience or None):
+                if not self._selector.select(at.patience or None):
                     self._end()
                     why = f"no answer in {at.patience:g} s from the page or its formula"
                     return Failed(at.op, at.case, "timeout", why)
-                message = msgspec.msgpack.decode(connection.recv_bytes(), type=_Message)
-                if isinstance(message, At):
-                    at = message
-                elif isinstance(message, Failed) and not message.op:
-                    self._end()
-                    return message
-                elif isinstance(message, Failed):
-                    yield message
-                elif isinstance(message, Result):
-                    yield msgspec.msgpack.decode(message.content, type=kind)
-                else:
-                    self._busy = False
-                    return None
+                for message in _received.decode(connection.recv_bytes()):
+                    if isinstance(message, At):
+                        at = message
+                    elif isinstance(message, Failed) and not message.op:
+                        self._end()
+                        return message
+                    elif isinstance(message, Failed):
+                        yield message
+                    elif isinstance(message, Result):
+                        yield results.decode(message.content)
+                    else:
+                        self._busy = False
+                        return None
         except (EOFError, OSError, msgspec.MsgspecError):
             why = f"the page or its formula ended the process: {self._end()}"
             return Failed(at.op, at.case, "crash", why)
@@ -207,6 +215,7 @@ class Isolated:
         """The connection to a child that waits for a request."""
         if self._connection is None:
             self._connection, theirs = Pipe()
+            self._selector.register(self._connection, selectors.EVENT_READ)
             code = f"{first_line()}place = {place(ROOT)!r}\n{START}\n"
             code += f"from {__name__} import serve\n"
             named = (theirs.fileno(), self._job.__module__, self._job.__name__)
@@ -224,6 +233,7 @@ class Isolated:
         """End the child, and with it its workers; how it ended if it had by then."""
         if self._process is None or self._connection is None:
             return ""
+        self._selector.unregister(self._connection)
         self._connection.close()
         try:
             code = self._process.wait(0.5 if self._busy else ENDING)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from harness.workers.arrays import Packed, pack, plain, unpack
@@ -57,7 +58,7 @@ class Task:
         """The device: "cpu" or "cuda"."""
         return self.problem.device
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """The size of its arrays when they are sent, in bytes."""
         arrays = (*self.problem.inputs.values(), *self.problem.cotangents)

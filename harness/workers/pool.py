@@ -83,9 +83,10 @@ class _Lane:
         """Whether the worker can be sent a task before it has answered all others."""
         if not self.flying:
             return True
-        under_way = sum(flying.nbytes for flying in self.flying)
         most = min(MOST, 1 + int(AHEAD / self.pace)) if self.pace else 1
-        return len(self.flying) < most and under_way + task.nbytes <= ROOM
+        if len(self.flying) >= most:
+            return False
+        return sum(one.nbytes for one in (*self.flying, task)) <= ROOM
 
     def work(self) -> float:
         """Seconds for a task: the recent pace, or the current one's time if longer."""

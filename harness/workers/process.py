@@ -28,7 +28,7 @@ from harness.project.imports import START, place
 from harness.project.paths import ROOT
 from harness.workers import lifetime
 from harness.workers.allocator import HUGE_PAGES_ENVIRONMENT, MALLOC_ENVIRONMENT
-from harness.workers.arrays import legible
+from harness.workers.arrays import decoded, encoded, legible
 from harness.workers.interpreters import Interpreter
 
 STARTING = 120.0  # seconds for importing a framework from a cold disk, under load
@@ -111,7 +111,7 @@ class Worker:
             self.close()
             raise
         self._channel.setcallback(
-            lambda reply: events.put(Event(self, reply, time.monotonic())),
+            lambda reply: events.put(Event(self, _answer(reply), time.monotonic())),
             endmarker=None,
         )
 
@@ -125,7 +125,7 @@ class Worker:
     def send(self, request: str, payload: Mapping[str, Any]) -> None:
         """Send a request; if the worker is dead, an event says so, not an error."""
         with contextlib.suppress(OSError):
-            self._channel.send({"request": request, **payload})
+            self._channel.send(encoded({"request": request, **payload}))
 
     @property
     def alive(self) -> bool:
@@ -196,6 +196,13 @@ class Worker:
             os.close(self._log)
             self._log = -1
         Path(self._path).unlink(missing_ok=True)
+
+
+def _answer(content: bytes | None) -> Mapping[str, Any] | None:
+    """The decoded answer; None at the end, as after one that is no answer."""
+    with contextlib.suppress(Exception):
+        return None if content is None else dict(decoded(content))
+    return None
 
 
 def ended(code: int) -> str:

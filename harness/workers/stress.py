@@ -92,7 +92,6 @@ def _rolled(problem: Problem) -> Problem:
 
 def _swept(step: Step) -> Gradients:
     step.backward()
-    step.wait()
     return _read(step)
 
 

@@ -5,14 +5,20 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib.util
+import itertools
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
 
 from impls.backends._torchlike import TorchLike, TorchLikeStep
-from impls.contract import Problem, Unsupported
+from impls.contract import Array, Problem, Unsupported
+
+T = TypeVar("T")
 
 # In the order of their dependencies; the binary links to them even for CPU use.
 CUDA_LIBRARIES = (
@@ -70,12 +76,38 @@ LACKING = (
 )
 
 
-def lacking(call: Callable[[], None], dtype: str) -> Callable[[], None]:
+def fetched(tensors: Mapping[str, Any]) -> dict[str, Array]:
+    """Tensors as NumPy arrays; those of one dtype come as one.
+
+    Each that comes alone costs a round trip between OneFlow's threads, which poll.
+    """
+    arrays: dict[str, Array] = {}
+    by_dtype: dict[Any, list[str]] = {}
+    for name, tensor in tensors.items():
+        by_dtype.setdefault(tensor.dtype if tensor.numel() else name, []).append(name)
+    for names in by_dtype.values():
+        group = [tensors[name] for name in names]
+        flat = group[0] if len(group) == 1 else _joined(group)
+        parts = np.split(np.array(flat.numpy()).reshape(-1), _ends(group))
+        for name, tensor, part in zip(names, group, parts, strict=False):
+            arrays[name] = part.reshape(tuple(tensor.shape))
+    return arrays
+
+
+def _joined(tensors: list[Any]) -> Any:
+    return oneflow.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+def _ends(tensors: list[Any]) -> list[int]:
+    return list(itertools.accumulate(tensor.numel() for tensor in tensors))
+
+
+def lacking(call: Callable[[], T], dtype: str) -> Callable[[], T]:
     """The same call, but it raises Unsupported if OneFlow has no kernel for it."""
 
-    def called() -> None:
+    def called() -> T:
         try:
-            call()
+            return call()
         except Exception as error:
             if not any(told in str(error) for told in LACKING):
                 raise
@@ -96,7 +128,8 @@ class OneFlow(TorchLike):
         """Prepare as for torch, with OneFlow's own wait."""
         step = super().prepare(problem)
         step.wait = oneflow._oneflow_internal.eager.Sync  # type: ignore[method-assign]  # as meant
+        step.fetch = fetched  # type: ignore[method-assign]  # as meant
         if "float16" in problem.dtype:  # other dtypes have all kernels, so add no call
-            for name in ("forward", "backward", "wait"):
+            for name in ("forward", "backward", "wait", "read"):
                 setattr(step, name, lacking(getattr(step, name), problem.dtype))
         return step

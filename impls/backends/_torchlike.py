@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -118,22 +119,21 @@ class TorchLikeStep:
         gradients = dict(zip(self.problem.wanted, self.gradients, strict=True))
         everything = {**self.outputs, **state}
         everything.update({f"d{name}": g for name, g in gradients.items()})
+        tensors = {n: t.detach() for n, t in everything.items() if t is not None}
+        arrays = self.fetch(tensors)
         return Result(
-            outputs={n: self._array(y) for n, y in self.outputs.items()},
-            gradients={
-                f"d{n}": None if g is None else self._array(g)
-                for n, g in gradients.items()
-            },
-            state={n: self._array(s) for n, s in state.items()},
-            dtypes={
-                n: str(t.dtype).rpartition(".")[2]
-                for n, t in everything.items()
-                if t is not None
-            },
+            outputs={n: arrays[n] for n in self.outputs},
+            gradients={f"d{n}": arrays.get(f"d{n}") for n in gradients},
+            state={n: arrays[n] for n in state},
+            dtypes={n: str(t.dtype).rpartition(".")[2] for n, t in tensors.items()},
         )
 
+    def fetch(self, tensors: Mapping[str, Any]) -> dict[str, Array]:
+        """Tensors as NumPy arrays of their own; `_oneflow` brings all at once."""
+        return {name: self._array(tensor) for name, tensor in tensors.items()}
+
     def _array(self, tensor: Any) -> Array:
-        tensor = tensor.detach().cpu()
+        tensor = tensor.cpu()
         if "bfloat16" in str(tensor.dtype):  # NumPy has none; float32 holds it exactly
             tensor = tensor.to(self.F.float32)
         return np.array(tensor.numpy())

@@ -1,11 +1,20 @@
 """Arrays travel bit by bit and arrive in the layout asked for."""
 
-import execnet
+import pickle
+
 import ml_dtypes
 import numpy as np
 import pytest
 
-from harness.workers.arrays import LAYOUTS, lay_out, pack, plain, unpack
+from harness.workers.arrays import (
+    LAYOUTS,
+    decoded,
+    encoded,
+    lay_out,
+    pack,
+    plain,
+    unpack,
+)
 from impls.catalogue import UnknownName
 
 MATRIX = np.arange(6.0).reshape(2, 3)
@@ -14,8 +23,8 @@ SHAPES = [(), (1,), (0,), (5,), (2, 3), (2, 0, 3), (2, 3, 4)]
 
 
 def travelled(packed):
-    """What arrives at the other end of an execnet channel."""
-    return unpack(execnet.loads(execnet.dumps(packed)))
+    """What arrives at the other end of a channel."""
+    return unpack(decoded(encoded(packed)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -108,9 +117,25 @@ def test_an_unknown_layout_names_the_nearest(use):
         use(MATRIX, "permutted")
 
 
+@pytest.mark.parametrize("value", [MATRIX, MATRIX[0, 0], print, np.float32])
+def test_a_message_holds_builtin_types_alone(value):
+    with pytest.raises(TypeError, match="of no builtin type"):
+        encoded({"value": [value]})
+
+
+@pytest.mark.parametrize("value", [print, MATRIX, np.float32(1)], ids=repr)
+def test_a_message_that_would_import_or_call_is_refused(value):
+    with pytest.raises(pickle.UnpicklingError, match="in a message"):
+        decoded(pickle.dumps(value, protocol=4))
+
+
+def test_a_complex_attribute_arrives():
+    assert decoded(encoded({"value": 1 + 2j})) == {"value": 1 + 2j}
+
+
 def test_attributes_arrive_as_builtin_types():
     given = {"eps": np.float32(0.5), "axes": (np.int64(-1), 0), "on": np.True_}
-    arrived = execnet.loads(execnet.dumps(plain(given)))
+    arrived = decoded(encoded(plain(given)))
     assert arrived == {"eps": 0.5, "axes": (-1, 0), "on": True}
     assert [type(value) for value in arrived.values()] == [float, tuple, bool]
 
