@@ -39,6 +39,7 @@ from impls import catalogue
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "selftest.md"
+PATIENCE = 600.0  # seconds for one trial, beside whatever else the machine does
 
 
 @click.command()
@@ -61,11 +62,12 @@ def judged(jobs: int) -> dict[str, str]:
     """The tables of detection and calibration; draws their charts."""
     entries = known.load()
     started = time.monotonic()
-    score = try_judges(FULL, jobs=jobs)
+    score = try_judges(FULL, jobs=jobs, timeout=PATIENCE)
     seconds = round(time.monotonic() - started, 1)
     summary = summarise(score, FULL.tensors, seconds=seconds)
     names = catalogue.op_names()
-    others = try_judges(FULL, ops=names[1::2], seed=1, jobs=jobs)
+    ops = names[1::2]
+    others = try_judges(FULL, ops=ops, seed=1, jobs=jobs, timeout=PATIENCE)
     chosen, confirmed = excess(_of(score, names[::2]), entries), excess(others, entries)
     chart_detection(summary, PAGE.with_name("detection.svg"))
     chart_calibration(chosen, confirmed, PAGE.with_name("calibration.svg"))

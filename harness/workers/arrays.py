@@ -31,7 +31,7 @@ class _Pickler(pickle.Pickler):
     """Refuses what is not of a builtin type."""
 
     def reducer_override(self, value: Any) -> Any:
-        if type(value) is complex:
+        if value is complex or type(value) is complex:
             return NotImplemented
         raise TypeError(f"{value!r} of {type(value)} is of no builtin type")
 
