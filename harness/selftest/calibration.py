@@ -91,8 +91,8 @@ def chart_calibration(chosen: Excess, confirmed: Excess, target: Path) -> None:
     with mpl.rc_context(SETTINGS):
         figure = Figure(figsize=(9, 3.6), layout="constrained")
         left, right = figure.subplots(1, 2, sharex=True)
-        for found, dash in ((chosen, "-"), (confirmed, ":")):
-            _curves(left, right, found, dash)
+        for ratios, dash in ((chosen, "-"), (confirmed, ":")):
+            _curves(left, right, ratios, dash)
         for ax, what in ((left, "planted errors caught"), (right, "right accused")):
             ax.axvline(SHIPPED, color="black", linewidth=0.8)
             ax.set_xscale("log", base=2)
@@ -102,13 +102,13 @@ def chart_calibration(chosen: Excess, confirmed: Excess, target: Path) -> None:
         write_figure(figure, target)
 
 
-def _curves(left: Axes, right: Axes, found: Excess, dash: Any) -> None:
+def _curves(left: Axes, right: Axes, ratios: Excess, dash: Any) -> None:
     shades = ("0.0", "0.35", "0.6")
     markers = "osD"
     for wanted, shares, shade, marker in zip(
-        CURVES, found.caught(CONSTANTS), shades, markers, strict=True
+        CURVES, ratios.caught(CONSTANTS), shades, markers, strict=True
     ):
         label = str(wanted).partition(":")[0] if dash == "-" else None
         style: Any = {"marker": marker, "markevery": 4, "markersize": 4}
         left.plot(CONSTANTS, 100 * shares, dash, color=shade, label=label, **style)
-    right.plot(CONSTANTS, 100 * found.accused(CONSTANTS), dash, color="black")
+    right.plot(CONSTANTS, 100 * ratios.accused(CONSTANTS), dash, color="black")

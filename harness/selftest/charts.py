@@ -80,11 +80,13 @@ def _caught(ax: Axes, dtype: str, rows: Sequence[Detection]) -> None:
 def _accused(ax: Axes, rows: Sequence[FalseAlarms]) -> None:
     """Bars of two shades: one for each precision."""
     for i, (dtype, shade) in enumerate(zip(_SHOWN, ("0.25", "0.75"), strict=True)):
-        found: Mapping[str, float] = next(
+        shares: Mapping[str, float] = next(
             (r.accused for r in rows if r.dtype == dtype), {}
         )
-        places = [k + 0.4 * i - 0.2 for k, judge in enumerate(JUDGES) if judge in found]
-        values = [100 * found[judge] for judge in JUDGES if judge in found]
+        places = [
+            k + 0.4 * i - 0.2 for k, judge in enumerate(JUDGES) if judge in shares
+        ]
+        values = [100 * shares[judge] for judge in JUDGES if judge in shares]
         bars = ax.barh(places, values, height=0.4, color=shade, label=dtype)
         ax.bar_label(bars, fmt="%.2g", padding=2, fontsize=7)
     ax.set_yticks(range(len(JUDGES)), JUDGES)

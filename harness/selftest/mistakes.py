@@ -1,5 +1,8 @@
 """Mistakes that people make in backwards, as edits of the textbook's.
 
+Here are those of ops that work on each element, and `EDITS`, which has all; those of
+matrix products, norms, softmax and selection are in `mistakes_of_sums`.
+
 `EDITS[op]` lists (what is wrong, a fragment of harness/selftest/textbook.py, what
 stands there instead). A fragment occurs exactly once in its function. A replacement may
 also use `first_to` (the first of the copies where `sum_to` sums them), `single` and
@@ -12,9 +15,9 @@ count, a transposition, an index, a precision.
 
 from __future__ import annotations
 
-Edit = tuple[str, str, str]
+from harness.selftest.mistakes_of_sums import OF_SUMS, Edit
 
-EDITS: dict[str, list[Edit]] = {
+OF_ELEMENTS: dict[str, list[Edit]] = {
     "add": [
         ("db has the sign of a difference", "sum_to(dy, b.", "sum_to(-dy, b."),
         ("db is not summed over the copies", "sum_to(dy, b.shape)", "dy"),
@@ -71,61 +74,6 @@ EDITS: dict[str, list[Edit]] = {
             "a > b, a >= b",
             "half(a) > half(b), half(a) >= half(b)",
         ),
-    ],
-    "dot": [
-        ("da and db are swapped", "(dy * b, dy * a)", "(dy * a, dy * b)"),
-        ("the cotangent is forgotten", "(dy * b, dy * a)", "(1 * b, 1 * a)"),
-        ("da is that of dot(a, a)", "(dy * b", "(2 * dy * a"),
-        ("da is off by one index", "(dy * b", "(dy * np.roll(b, 1)"),
-        (
-            "da lacks its last element",
-            "(dy * b",
-            "(dy * b * (np.arange(b.size) < b.size - 1)",
-        ),
-        ("db is divided by the length", "dy * a)", "dy * a / a.size)"),
-        ("float32 factor in da", "(dy * b", "(dy * single(b)"),
-        ("float16 factor in db", "dy * a)", "dy * half(a))"),
-    ],
-    "matmul": [
-        (
-            "b is read in the other order, not transposed",
-            "np.swapaxes(columns, -1, -2)",
-            "columns.reshape(*columns.shape[:-2], *columns.shape[:-3:-1])",
-        ),
-        (
-            "a is read in the other order, not transposed",
-            "np.swapaxes(rows, -1, -2)",
-            "rows.reshape(*rows.shape[:-2], *rows.shape[:-3:-1])",
-        ),
-        (
-            "db comes out transposed",
-            "np.swapaxes(rows, -1, -2) @ dy,",
-            "(dy.swapaxes(-1, -2) @ rows).reshape(*y.shape[:-2], -1, y.shape[-1]),",
-        ),
-        (
-            "the last column of dy is dropped",
-            "dy @ np.swapaxes(columns, -1, -2)",
-            "dy[..., :-1] @ np.swapaxes(columns, -1, -2)[..., :-1, :]",
-        ),
-        (
-            "the first row of a is dropped",
-            "np.swapaxes(rows, -1, -2) @ dy",
-            "np.swapaxes(rows, -1, -2)[..., 1:] @ dy[..., 1:, :]",
-        ),
-        ("db takes the first of the copies", "db = sum_to", "db = first_to"),
-        (
-            "da is not summed over the copies",
-            "da.reshape(a.shape)",
-            "(dy @ np.swapaxes(columns, -1, -2))",
-        ),
-        (
-            "db is the mean over the copies",
-            "db.reshape(b.shape)",
-            "db.reshape(b.shape) * (b[..., 0].size / dy[..., 0, :].size)",
-        ),
-        ("db is divided by the rows", "(rows, -1, -2) @ dy", "(rows / 3, -1, -2) @ dy"),
-        ("float32 operand in da", "swapaxes(columns,", "swapaxes(single(columns),"),
-        ("float16 operand in db", "swapaxes(rows,", "swapaxes(half(rows),"),
     ],
     "exp2": [
         ("ln 2 is missing", "dx *= ln2", "dx *= 1"),
@@ -248,247 +196,6 @@ EDITS: dict[str, list[Edit]] = {
         ("float32 sine", "-np.sin(f2)", "-single(np.sin(f2))"),
         ("float16 exponential saved", "dh2 * h2", "dh2 * half(h2)"),
     ],
-    "linear": [
-        ("db is not summed over the rows", "dy.sum(axis=leading)", "dy"),
-        ("db is the mean over the rows", "dy.sum(axis=", "dy.mean(axis="),
-        (
-            "db is overwritten by the last row",
-            "dy.sum(axis=leading)",
-            "dy[(-1,) * len(leading)]",
-        ),
-        ("db sums the first axis alone", "dy.sum(axis=leading)", "dy.sum(axis=0)"),
-        ("db sums the outputs too", "dy.sum(axis=leading)", "0 * bias + dy.sum()"),
-        (
-            "the weight is read in the other order",
-            "dy @ weight",
-            "dy @ weight.T.reshape(weight.shape)",
-        ),
-        (
-            "dweight comes out transposed",
-            "np.tensordot(dy, x, axes=(leading, leading))",
-            "np.tensordot(x, dy, axes=(leading, leading)).reshape(weight.shape)",
-        ),
-        ("dweight lacks the first row", "tensordot(dy, x", "tensordot(dy[1:], x[1:]"),
-        ("dweight is the mean over the rows", "(dy, x", "(dy, x / (dy[..., 0].size)"),
-        (
-            "dweight is overwritten by the last row",
-            "tensordot(dy, x",
-            "tensordot(dy[-1:], x[-1:]",
-        ),
-        ("float32 weight in dx", "dy @ weight", "dy @ single(weight)"),
-        ("float16 rows in dweight", "(dy, x", "(dy, half(x)"),
-    ],
-    "layer_norm": [
-        ("eps is omitted", "/ n + eps)", "/ n)"),
-        ("eps is 1e-6", "/ n + eps)", "/ n + 1e-6)"),
-        (
-            "eps is added to the deviation, not the variance",
-            'np.sqrt(np.einsum("ri,ri->r", h, h)[:, None] / n + eps)',
-            '(np.sqrt(np.einsum("ri,ri->r", h, h)[:, None] / n) + eps)',
-        ),
-        ("the variance is unbiased", "/ n + eps", "/ max(n - 1, 1) + eps"),
-        ("the mean's term is lost", "dx -= dx.mean(axis=1, keepdims=True)", "pass"),
-        (
-            "the mean's term is a sum",
-            "dx -= dx.mean(axis=1, keepdims=True)",
-            "dx -= dx.sum(axis=1, keepdims=True)",
-        ),
-        (
-            "the mean's term is that of the whole batch",
-            "dx -= dx.mean(axis=1, keepdims=True)",
-            "dx -= dx.mean()",
-        ),
-        ("the variance's term is lost", "dx -= h * along_h", "pass"),
-        ("the variance's term has the wrong sign", "dx -= h *", "dx += h *"),
-        ("the variance's term lacks h", "dx -= h * along_h", "dx -= along_h"),
-        (
-            "the variance's term is not averaged",
-            "dx, h)[:, None] / n",
-            "dx, h)[:, None]",
-        ),
-        (
-            "the variance's term forgets the weight",
-            '"ri,ri->r", dx, h',
-            '"ri,ri->r", dy, h',
-        ),
-        ("dx forgets the weight", "dx = dy * weight.reshape(n)", "dx = dy * 1"),
-        ("dx forgets the deviation", "dx *= rstd", "pass"),
-        ("dx takes the deviation twice", "dx *= rstd", "dx *= rstd * rstd"),
-        ("dx multiplies by the deviation", "dx *= rstd", "dx /= rstd"),
-        ("dweight takes x for h", "dy, h), dy.sum", "dy, x.reshape(-1, n)), dy.sum"),
-        (
-            "dweight is the mean over the rows",
-            "dy, h), dy.sum",
-            "dy, h) / len(h), dy.sum",
-        ),
-        ("dweight and dbias are swapped", "(dweight, dbias)", "(dbias, dweight)"),
-        ("dbias is overwritten by the last row", "dy.sum(axis=0)", "dy[-1]"),
-        (
-            "dbias is scaled by the weight",
-            "dy.sum(axis=0)",
-            "(dy * weight.reshape(n)).sum(0)",
-        ),
-        ("float32 deviation", "dx *= rstd", "dx *= single(rstd)"),
-        ("float16 deviation", "dx *= rstd", "dx *= half(rstd)"),
-        ("float32 h saved", "dx -= h * along_h", "dx -= single(h) * along_h"),
-    ],
-    "batch_norm": [
-        ("eps is omitted", "np.sqrt(var + eps)", "np.sqrt(var)"),
-        ("eps is 1e-6", "np.sqrt(var + eps)", "np.sqrt(var + 1e-6)"),
-        ("eps is added to the deviation", "np.sqrt(var + eps)", "(np.sqrt(var) + eps)"),
-        (
-            "the running variance takes the biased one",
-            "var * (n / (n - 1))",
-            "var",
-        ),
-        (
-            "the running variance counts the batch",
-            "(n / (n - 1))",
-            "(len(x) / (n - 1))",
-        ),
-        ("momentum weighs the old mean", "momentum * (mean", "(1 - momentum) * (mean"),
-        ("the running variance is overwritten", "momentum * (var", "(var"),
-        (
-            "the unbiased variance normalises",
-            "h, h) / n if",
-            "h, h) / max(n - 1, 1) if",
-        ),
-        ("the mean's term is lost", " - (dbias / n)[:, None]", ""),
-        ("the mean's term is not averaged", "(dbias / n)", "(dbias)"),
-        ("the variance's term is lost", " - h * (dweight / n)[:, None]", ""),
-        ("the variance's term has the wrong sign", "dy - h *", "dy + h *"),
-        ("the terms count the batch alone", "- (dbias / n)", "- (dbias / len(x))"),
-        (
-            "evaluation is taken for training",
-            "[:, None] if training else dy",
-            "[:, None]",
-        ),
-        ("training is taken for evaluation", "dx = dy - h *", "dx = dy - 0 * h *"),
-        ("dx forgets the weight", "(weight * rstd)", "(0 * weight + rstd)"),
-        ("dx forgets the deviation", "(weight * rstd)", "(weight + 0 * rstd)"),
-        (
-            "dweight takes the centred x, unscaled",
-            ", dweight, dbias",
-            ", dweight / rstd, dbias",
-        ),
-        ("dweight and dbias are swapped", ", dweight, dbias\n", ", dbias, dweight\n"),
-        (
-            "dbias is the mean over the channel",
-            "dy.sum(axis=(0, 2))",
-            "dy.mean(axis=(0, 2))",
-        ),
-        (
-            "dbias sums the batch, first position",
-            "dy.sum(axis=(0, 2))",
-            "dy[:, :, 0].sum(0)",
-        ),
-        ("float32 deviation in dx", "(weight * rstd)", "(weight * single(rstd))"),
-        ("float16 h in dx", "dy - h *", "dy - half(h) *"),
-    ],
-    "softmax": [
-        (
-            "the sum's term is lost",
-            "dx -= y * dx.sum(axis=axis, keepdims=True)",
-            "pass",
-        ),
-        ("the sum's term is added", "dx -= y *", "dx += y *"),
-        ("the sum is not weighted by y", "y * dx.sum(", "y * dy.sum("),
-        ("the sum's term forgets y", "dx -= y * dx", "dx -= dx"),
-        (
-            "the sum is a mean",
-            "dx.sum(axis=axis, keepdims=True)",
-            "dx.mean(axis, keepdims=True)",
-        ),
-        ("the sum runs along the first axis", "dx.sum(axis=axis", "dx.sum(axis=0"),
-        (
-            "the sum runs over everything",
-            "dx.sum(axis=axis, keepdims=True)",
-            "dx.sum()",
-        ),
-        ("the diagonal alone", "y * dx.sum(axis=axis, keepdims=True)", "y * dx"),
-        ("y is lost in the first term", "dx = dy * y", "dx = dy * 1"),
-        (
-            "the sum lacks its last term",
-            "dx.sum(axis=axis, keepdims=True)",
-            "(dx.sum(axis=axis, keepdims=True) - dx.take([-1], axis=axis))",
-        ),
-        ("float32 result saved", "dx = dy * y", "dx = dy * single(y)"),
-        ("float16 result saved", "dx -= y *", "dx -= half(y) *"),
-    ],
-    "log_softmax": [
-        ("the sum's term is lost", "dx *= dy.sum(axis=axis, keepdims=True)", "dx *= 0"),
-        (
-            "the cotangent is not summed",
-            "dx *= dy.sum(axis=axis, keepdims=True)",
-            "dx *= dy",
-        ),
-        (
-            "the cotangent is averaged",
-            "dy.sum(axis=axis, keepdims=True)",
-            "dy.mean(axis, keepdims=True)",
-        ),
-        (
-            "the sum runs along the first axis",
-            "dx *= dy.sum(axis=axis",
-            "dx *= dy.sum(axis=0",
-        ),
-        ("the sum is taken for 1", "dx *= dy.sum(axis=axis, keepdims=True)", "pass"),
-        ("the softmax is added", "np.subtract(dy", "np.add(dy"),
-        ("the softmax is forgotten", "dx = np.exp(y)", "dx = np.ones_like(y)"),
-        ("y is taken for the softmax", "dx = np.exp(y)", "dx = y.copy()"),
-        (
-            "the rule of softmax",
-            "np.subtract(dy, dx, out=dx)",
-            "p = np.exp(y)\n        dx = p * (dy - (p * dy).sum(axis, keepdims=True))",
-        ),
-        ("the exponential is to base 2", "dx = np.exp(y)", "dx = np.exp2(y)"),
-        ("float32 softmax", "dx = np.exp(y)", "dx = single(np.exp(y))"),
-        ("float16 result saved", "dx = np.exp(y)", "dx = np.exp(half(y))"),
-    ],
-    "max_with_indices": [
-        ("the index is off by one", "dx, places", "dx, (places + 1) % x.shape[axis]"),
-        ("always the first index", "dx, places", "dx, 0 * places"),
-        (
-            "the smallest element's index",
-            "dx, places",
-            "dx, np.expand_dims(x.argmin(axis=axis), axis)",
-        ),
-        (
-            "every element gets it",
-            "np.zeros_like(x)",
-            "np.zeros_like(x) + np.expand_dims(dvalues, axis)",
-        ),
-        (
-            "every maximum gets all of it",
-            "np.zeros_like(x)",
-            "(x == x.max(axis=axis, keepdims=True)) * np.expand_dims(dvalues, axis)",
-        ),
-        (
-            "the others keep a thousandth",
-            "np.zeros_like(x)",
-            "np.zeros_like(x) + 1e-3 * np.expand_dims(dvalues, axis)",
-        ),
-        (
-            "scaled by the value",
-            "np.expand_dims(dvalues, axis), axis",
-            "np.expand_dims(dvalues * values, axis), axis",
-        ),
-        (
-            "the cotangents in reverse",
-            "np.expand_dims(dvalues, axis), axis",
-            "np.expand_dims(np.flip(dvalues), axis), axis",
-        ),
-        (
-            "the largest in size",
-            "dx, places",
-            "dx, np.expand_dims(np.abs(x).argmax(axis=axis), axis)",
-        ),
-        (
-            "found in float16",
-            "dx, places",
-            "dx, np.expand_dims(half(x).argmax(axis=axis), axis)",
-        ),
-    ],
     "double_output": [
         ("the factor 2 is lost", "2 * dy1", "1 * dy1"),
         ("the second output is forgotten", "dx += dy2", "pass"),
@@ -504,3 +211,5 @@ EDITS: dict[str, list[Edit]] = {
         ("float32 cotangent", "dx += dy2", "dx += single(dy2)"),
     ],
 }
+
+EDITS = OF_ELEMENTS | OF_SUMS
