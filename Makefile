@@ -26,7 +26,7 @@ types: environments  ## mypy --strict
 	.venv/bin/mypy
 
 findings: environments  ## search for defects for ten minutes, then write docs/findings.md
-	.venv/bin/gradwatch fuzz --budget 600
+	.venv/bin/gradwatch fuzz --budget 600 --folder results/findings
 	.venv/bin/gradwatch fuzz --page docs/findings.md
 
 # Six minutes for 500 on a quiet machine with two cores; SEED=2 injects others.

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from harness.timing.samples import Comparison
 
 _PROPERTY = "gradwatch"  # under which a test's judgements travel with its report
+_NEXT = (
+    "What to do: look at the element that is named above. The script below shows this"
+    " failure alone; save it as repro.py, and run `python repro.py` until it passes."
+)
 _SMALL = 64  # elements of all inputs that a script may hold and still be read
 _SLOWER = (
     1.1  # by default: what asv's own threshold of a regression is in asv.conf.json
@@ -64,7 +68,7 @@ class Gradwatch:
         report = public.check(reference, candidate, *given, **options)
         self._record(report)
         if not report.passes:
-            pytest.fail(f"{report}\n\n{report.repro()}", pytrace=False)
+            pytest.fail(_with_script(report, report.repro()), pytrace=False)
         return report
 
     def judge(
@@ -92,7 +96,7 @@ class Gradwatch:
         silent = () if allow_vacuous else ("vacuous",)
         if any(not j.passes or j.verdict in silent for j in judgements):
             script = _script(op, inputs, dy, gradients, options)
-            pytest.fail(f"{_table(judgements)}\n\n{script}", pytrace=False)
+            pytest.fail(_with_script(_table(judgements), script), pytrace=False)
         return judgements
 
     def compare(
@@ -138,6 +142,11 @@ def _builtin(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # What a failure says --------------------------------------------------------------
+
+
+def _with_script(told: object, script: str) -> str:
+    """What is wrong, what to do next, and the script for it."""
+    return f"{told}\n\n{_NEXT}\n\n{script}"
 
 
 def _table(judgements: Sequence[Judgement]) -> str:

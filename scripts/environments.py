@@ -36,6 +36,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 UV = "uv==0.13.8"  # installed if there is no uv on PATH
 OLDEST_UV = (0, 5)  # earlier versions lack options used below
+EVERY = 10  # seconds between lines of progress where there is no terminal
 PATIENCE = 30  # seconds for an interpreter to print its version: a cold disk is slow
 
 # pip's settings and their names in uv, which reads none of pip's; the separator is
@@ -86,22 +87,33 @@ class Uv:
         return uv_variables(self.root, pip_settings(python_with_pip()))
 
     def __call__(self, *arguments: object) -> None:
-        """Run it; its progress is shown on a terminal only.
+        """Run it; its progress is shown on a terminal, elsewhere a line at times.
 
         Raises:
             Unavailable: It failed.
         """
         shown = sys.stderr.isatty()
-        done = subprocess.run(
+        what = " ".join(word for word in map(str, arguments[:2]) if word.isalpha())
+        begun = time.monotonic()
+        with subprocess.Popen(
             [self.program, *map(str, arguments)],
             env=self.variables,
             stdout=subprocess.DEVNULL,
             stderr=None if shown else subprocess.PIPE,
             text=True,
-        )
-        if done.returncode:
-            what = " ".join(word for word in map(str, arguments[:2]) if word.isalpha())
-            raise Unavailable(f"`uv {what}` failed{in_one_line(done.stderr)}")
+        ) as process:
+            said = None
+            while process.returncode is None:
+                try:
+                    _, said = process.communicate(timeout=EVERY)
+                except subprocess.TimeoutExpired:
+                    if not shown:
+                        tell(f"uv {what}, {time.monotonic() - begun:.0f} s")
+                except BaseException:  # such as an interrupt: as subprocess.run does
+                    process.kill()
+                    raise
+        if process.returncode:
+            raise Unavailable(f"`uv {what}` failed{in_one_line(said)}")
 
 
 def main_environment(root: Path) -> Environment:

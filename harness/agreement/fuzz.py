@@ -9,6 +9,7 @@ failing backend runs.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import re
 import time
@@ -111,6 +112,7 @@ class Hunt:
     tried: int = 0
     judged: int = 0
     missing: dict[str, str] = field(default_factory=dict)
+    _end: float = math.inf
     _dead: set[tuple[str, Any]] = field(default_factory=set)
     _small: dict[str, list[Trial]] = field(default_factory=lambda: defaultdict(list))
 
@@ -124,11 +126,12 @@ class Hunt:
 
         Args:
             ops: Ops by the name or page from which workers load them.
-            budget: Seconds; one trial or one shrinking step may end later.
+            budget: Seconds; one trial or one shrinking step may end later. What is not
+                shrunk by then stays as it was found.
             progress: Called with the seconds spent and those of the budget.
         """
         start = time.monotonic()
-        end = start + budget
+        end = self._end = start + budget
         for turn in itertools.count():
             waiting: list[Suspect] = []
             for batch in self._batches(ops, turn):
@@ -142,7 +145,9 @@ class Hunt:
             waiting.sort(key=lambda suspect: suspect.site.verdict in DEATHS)
             for left, suspect in zip(range(len(waiting), 0, -1), waiting, strict=True):
                 now = time.monotonic()
-                share = min(max(end - now, 0.0) / left, SHRINKING)
+                if now > end:
+                    break
+                share = min((end - now) / left, SHRINKING)
                 with self.at(suspect.batch.source):
                     small = self.shrink(suspect, now + share)
                     yield self.finding(small, everywhere=True)
@@ -163,6 +168,8 @@ class Hunt:
         trials = batch.trials()
         step = 1 if batch.risky else BATCH
         for first in range(0, len(trials), step):
+            if first and time.monotonic() > self._end:
+                return
             chunk = trials[first : first + step]
             self.tried += len(chunk)
             for trial, site, record in self._examine(chunk):

@@ -24,6 +24,9 @@ from harness.workers.interpreters import interpreter_of
 from harness.workers.lifetime import with_this_process
 
 FOLDER = ROOT / "results" / "findings"
+
+#: Where new ones are written unless another folder is asked for: git ignores it.
+LATEST = ROOT / "results" / "latest" / "findings"
 LARGE = 16  # elements; larger inputs are only in the script
 NAMES = {"torch": "PyTorch", "oneflow": "OneFlow", "numpy": "gradwatch with NumPy"}
 

@@ -18,6 +18,7 @@ import click
 
 from harness.check import child
 from harness.console import options as options
+from harness.console.terminal import ticking
 from harness.judging.precisions import PRECISIONS
 from harness.project import documents
 from harness.project.imports import START, place
@@ -149,7 +150,9 @@ def command(
         "seed": seed,
         "repro": bool(repro),
     }
-    return _show(_asked(request, timeout), json_file, repro)
+    with ticking(lambda: "checking"):
+        found = _asked(request, timeout)
+    return _show(found, json_file, repro)
 
 
 def _asked(request: Mapping[str, Any], timeout: float) -> dict[str, Any]:

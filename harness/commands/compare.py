@@ -116,7 +116,8 @@ def command(
         options.loaded_ops(ops, pages), sizes=sizes, dtypes=dtypes, seed=seed
     )
     unchanged = _unchanged(a, b, {trial.op for trial in trials})
-    with _sides(a, b, backends) as sides:
+    trials = [trial for trial in trials if trial.op not in unchanged]
+    with _sides(a, b, backends if trials else None) as sides:
         phases = [one for one in PHASES if phase in (one, "both")]
         chosen = None if most is None else _affected(a, b, most)
         plans = [
@@ -126,7 +127,6 @@ def command(
             for one, other in sides
             for spent in [budget or _BUDGETS[one.beside(other)]]
             if chosen is None or (t.problem.op.name, one.backend) in chosen
-            if t.op not in unchanged
         ]
         rows, failed, absent = _compared(plans)
     counts = Counter(row.verdict.replace(" ", "_") for row in rows)
@@ -172,8 +172,10 @@ def _unchanged(a: str, b: str, names: Collection[str]) -> set[str]:
     if a == b or {a, b} & set(backend_names()):
         return set()
     same = {name for name in names if same_implementation(a, b, name)}
-    for name in sorted(same):
-        errors().print(f"{name}: the same files run at {a} and at {b}", markup=False)
+    if same:
+        listed = ", ".join(sorted(same)) if len(same) < 4 else f"{len(same)} ops"
+        line = f"{listed}: the same files run at {a} and at {b}"
+        errors().print(line, markup=False, soft_wrap=True)
     return same
 
 
@@ -186,9 +188,15 @@ def _affected(a: str, b: str, most: int) -> list[Pair]:
 
 @contextlib.contextmanager
 def _sides(
-    a: str, b: str, backends: Sequence[str]
+    a: str, b: str, backends: Sequence[str] | None
 ) -> Iterator[list[tuple[Side, Side]]]:
-    """The sides to compare: one pair of backends, or each backend at two commits."""
+    """The sides to compare: one pair of backends, or each backend at two commits.
+
+    With None there is nothing to compare, and nothing is checked out.
+    """
+    if backends is None:
+        yield []
+        return
     if {a, b} & set(backend_names()):
         for name in (a, b):
             known("backend", name, backend_names())

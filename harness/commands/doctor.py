@@ -6,7 +6,7 @@ import click
 from rich.table import Table
 
 from harness.console import options as options
-from harness.console.terminal import errors, output
+from harness.console.terminal import errors, output, ticking
 from harness.project import documents
 from harness.workers.doctor import Finding, examine
 
@@ -31,8 +31,11 @@ def command(json_file: str | None) -> None:
       gradwatch doctor
       gradwatch doctor --json -
     """
-    with errors().status("looking around") as status:
-        findings = []
+    findings: list[Finding] = []
+    with (
+        errors().status("looking around") as status,
+        ticking(lambda: f"looking around: {len(findings)} things examined"),
+    ):
         for finding in examine():
             findings.append(finding)
             status.update(f"checked {finding.name}")

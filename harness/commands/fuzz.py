@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from harness.agreement import findings_page, store
 from harness.agreement.findings import Finding, Site
@@ -46,8 +46,8 @@ PATIENCE = 150.0
 @options.seed
 @click.option(
     "--folder",
-    default=str(store.FOLDER),
-    show_default="results/findings",
+    show_default="results/latest/findings; of --replay, --page and --known"
+    " results/findings",
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the findings; each gets a folder of its own.",
 )
@@ -72,7 +72,7 @@ def command(
     backends: tuple[str, ...],
     budget: float,
     seed: int,
-    folder: Path,
+    folder: Path | None,
     replay: bool,
     page: Path | None,
     known: tuple[str, ...],
@@ -82,7 +82,8 @@ def command(
 
     Shapes, values, memory layouts and attributes are drawn from the op's page. Each
     finding is a folder with the facts, a paragraph for a bug report and a script that
-    runs by itself. It is written at once, and again after shrinking.
+    runs by itself. It is written at once, and again after shrinking. The default folder
+    is not tracked by git; --folder results/findings keeps the findings.
 
     \b
     Examples:
@@ -92,12 +93,18 @@ def command(
     Exit code: 0; 1 if a page cannot be run, if nothing was judged, or if a finding is
     gone (--replay) or missing (--known); 3 if all backends are missing.
     """
+    end = time.monotonic() + budget
     if replay:
-        return _replay(folder)
+        return _replay(folder or store.FOLDER)
     if page or known:
-        return _write(folder, page, known)
+        return _write(folder or store.FOLDER, page, known)
+    folder = folder or store.LATEST
     asked = Asked(
-        options.sources(ops, pages), options.framework_backends(backends), budget, seed
+        options.sources(ops, pages),
+        options.framework_backends(backends),
+        budget,
+        end,
+        seed,
     )
     run, interrupted = Run(), False
     with Isolated(hunt) as child, progress("looking") as advance:
@@ -124,11 +131,15 @@ def command(
 
 
 class Asked(Struct):
-    """Where to look, for how many seconds; `seen` was found already."""
+    """Where to look, for how many seconds; `seen` was found already.
+
+    `end` is when they are over, on time.monotonic: one clock for all processes.
+    """
 
     ops: Sequence[str]
     backends: Sequence[str]
     budget: float
+    end: float
     seed: int
     seen: Sequence[Site] = ()
 
@@ -162,14 +173,12 @@ def _hunt(
     progress: Callable[[int, int], None],
 ) -> None:
     """Let a process with the job `hunt` look, and keep what it finds."""
-    begun = time.monotonic()
     before = Run()
 
     def request(left: Sequence[str]) -> Asked:
         before.tried, before.judged = run.tried, run.judged
-        rest = max(0.0, asked.budget - (time.monotonic() - begun))
         seen = [finding.site for finding in run.findings.values()]
-        return Asked(left, asked.backends, rest, asked.seed, seen)
+        return structs.replace(asked, ops=left, seen=seen)
 
     for one in child.run(asked.ops, request, _Step):
         if isinstance(one, Failed):
@@ -210,9 +219,14 @@ def hunt(content: bytes, link: Link) -> None:
     fleet = link.kept(Fleet, jobs=len(frameworks))
     search = Hunt(asked.backends, fleet, asked.seed, at=at)
     search.seen, search.alive = set(asked.seen), link.alive
-    begun = time.monotonic()
-    for finding in search.run(ops, asked.budget, lambda done, total: tell(None, done)):
-        tell(finding, int(time.monotonic() - begun))
+    # Starting counts, but at least half of the time is for searching.
+    left = max(asked.end - time.monotonic(), asked.budget / 2)
+
+    def seconds() -> int:
+        return int(time.monotonic() - asked.end + asked.budget)
+
+    for finding in search.run(ops, left, lambda *_: tell(None, seconds())):
+        tell(finding, seconds())
 
 
 def _write(folder: Path, page: Path | None, known: Sequence[str]) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from harness.console.terminal import ticking
 from harness.project.lock import Busy
 from harness.project.paths import ROOT
 
@@ -61,14 +62,16 @@ def command(results: Path, output: Path, pictures: Path | None, opened: bool) ->
 
     if pictures is not None:
         try:
-            drawn = draw(results, pictures)
+            with ticking(lambda: "report: drawing"):
+                drawn = draw(results, pictures)
         except NothingToDraw as error:
             raise click.UsageError(str(error)) from None
         for file in drawn:
             click.echo(file)
         return 0
     try:
-        site = write_site(results.resolve(), output.resolve())
+        with ticking(lambda: "report: writing the dashboard"):
+            site = write_site(results.resolve(), output.resolve())
     except (NotASite, Busy) as error:
         raise click.UsageError(str(error)) from None
     for trouble in site.troubles:

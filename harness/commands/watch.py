@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from harness.console import options as options
-from harness.console.terminal import errors, output
+from harness.console.terminal import errors, output, ticking
 from harness.history import asv_results
 from harness.history.asv_results import Series
 from harness.project import documents, git
@@ -103,7 +103,8 @@ def command(
             is_address(target)
         if bisected:
             return _bisect(results, *bisected, budget, json_file)
-        surveyed = survey(results, since=since, confirming=confirm, budget=budget)
+        with ticking(lambda: "watch: measuring again" if confirm else "watch"):
+            surveyed = survey(results, since=since, confirming=confirm, budget=budget)
     except (NoCommit, NotComparable, NotSent) as error:
         raise click.UsageError(str(error)) from None
     content = surveyed.document()
@@ -208,7 +209,8 @@ def _bisect(
     with comparing(ROOT, budget) as compare:
 
         def against(commit: str, pairs: int) -> Ratio:
-            with errors().status(f"comparing {commit[:10]} with {good[:10]}"):
+            line = f"comparing {commit[:10]} with {good[:10]}"
+            with errors().status(line), ticking(lambda: line):
                 return compare(series, good, commit, pairs)
 
         bisection = bisect(commits, against)

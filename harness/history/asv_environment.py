@@ -34,6 +34,7 @@ import asv.util
 import asv_runner
 import asv_runner.run
 
+from harness.console.terminal import ticking
 from harness.history import asv_results
 from harness.history.environments import WrongCall, command_for, environment_with
 from harness.project import git
@@ -245,7 +246,8 @@ class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no
         """
         if args[1:2] == ["run"] and args[5] == "None":  # no profile is requested
             return _looked_up(args[2:], kwargs["cwd"])
-        return self.run_executable("python", ["-c", _script(), *args], **kwargs)
+        with ticking(lambda: f"asv: {args[1] if args[1:] else 'running'}"):
+            return self.run_executable("python", ["-c", _script(), *args], **kwargs)
 
 
 def _script() -> str:

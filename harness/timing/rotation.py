@@ -295,8 +295,10 @@ def shuffled(problem: Problem, order: random.Random) -> Problem:
 
 
 def _bytes(result: Result) -> bytes:
-    arrays = [a for a in result.tensors.values() if a is not None]
-    return b"".join(array.tobytes() for array in arrays)
+    # Named one by one: an old commit's Result has no `tensors`.
+    arrays = (*result.gradients.values(), *result.outputs.values())
+    every = (*arrays, *result.state.values())
+    return b"".join(array.tobytes() for array in every if array is not None)
 
 
 def _single_threaded() -> bool:

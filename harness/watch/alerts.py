@@ -29,6 +29,7 @@ from harness.project.records import (
     finite,
 )
 from harness.watch.budget import Rules, creep
+from harness.watch.neighbours import steps_between
 
 STATES: tuple[AlertState, ...] = get_args(AlertState)
 PHASES: dict[str, Phase] = {"time_forward": "forward", "time_backward": "backward"}
@@ -168,7 +169,22 @@ def _moves(series: Series, order: Order, rules: Rules) -> list[Alert]:
         return alert
 
     changes = find_changes(values)
-    return [by_rules(_alert(series, runs, change, order)) for change in changes]
+    alerts = [_alert(series, runs, change, order) for change in changes]
+    places = [change.index for change in changes]
+    for change in steps_between(runs, rules.budget(series)):
+        if all(abs(change.index - place) > OFF for place in places):
+            alerts += _between_neighbours(series, runs, change, order)
+    return [by_rules(alert) for alert in alerts]
+
+
+def _between_neighbours(
+    series: Series, runs: Sequence[Entry], change: Change, order: Order
+) -> list[Alert]:
+    """A step between two runs, if a commit between them changes what the op runs."""
+    place = (runs[change.index - 1].commit, runs[change.index].commit)
+    if not _implementing(*place, series.op, order):
+        return []
+    return [replace(_alert(series, runs, change, order), around=place)]
 
 
 def _runs(series: Series, order: Order) -> tuple[list[Entry], list[float]]:

@@ -56,7 +56,7 @@ def plant(folder, page, old, new):
     return str(file)
 
 
-def shrunk(fleet, page, *, seed=0, backends=("numpy_manual",), budget=6):
+def shrunk(fleet, page, *, seed=0, backends=("numpy_manual",), budget=60):
     """The first finding that comes for the second time: it has been shrunk."""
     seen = set()
     for finding in Hunt(backends, fleet, seed).run({page: load_op(page)}, budget):
@@ -94,7 +94,7 @@ def test_a_right_page_gives_no_finding(fleet, tmp_path):
 
 def test_a_worker_that_dies_is_a_finding_and_is_shrunk(fleet, tmp_path):
     page = plant(tmp_path, *DEADLY)
-    finding = shrunk(fleet, page, budget=30)
+    finding = shrunk(fleet, page)
     assert finding.site.verdict == "crash"
     assert list(finding.shapes.values()) == [(0,)]
     assert "SIGABRT" in finding.record.message
@@ -146,7 +146,7 @@ def test_a_script_for_pytorch_needs_only_pytorch(fleet, tmp_path, backend):
         "torch_formula": ("x * x * x\n", "x * x * x if hasattr(xp, 'ties') else x\n"),
     }[backend]
     page = plant(tmp_path, CUBE, old, new)
-    finding = shrunk(fleet, page, backends=[backend], budget=10)
+    finding = shrunk(fleet, page, backends=[backend])
     done = run_script(finding.repro, tmp_path)
     assert (done.returncode, done.stderr) == (1, "")
     assert "impls" not in finding.repro

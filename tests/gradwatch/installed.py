@@ -1,5 +1,6 @@
 """gradwatch as somebody else has it: its wheel, in an environment of its own."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -58,3 +59,18 @@ def environment(folder: Path, built: Path, packages: tuple[str, ...] = ()) -> Pa
     script.write_text(f"#!{python}\nfrom gradwatch.__main__ import main\nmain()\n")
     script.chmod(0o755)
     return python
+
+
+def run(python: Path, *call: object, cwd: Path, code: int = 0) -> str:
+    """What a program printed, which must end with an exit code."""
+    ours = ("GRADWATCH_PROJECT", "PYTHONPATH", "COLUMNS")
+    variables = {k: v for k, v in os.environ.items() if k not in ours}
+    done = subprocess.run(
+        [python, *map(str, call)],
+        cwd=cwd,
+        env=variables,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr

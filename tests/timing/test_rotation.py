@@ -5,13 +5,14 @@ Pages are played in NumPy; each planted one passes a judge that looks at one cal
 
 import random
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from harness.judging.cases import REGIMES, trial, variants
 from harness.timing.proof import QUICKER, Judge
-from harness.timing.rotation import KEPT, PHASES, Place, Rotation, shuffled
+from harness.timing.rotation import KEPT, PHASES, Place, Rotation, _bytes, shuffled
 from harness.timing.steps import timer_of
 from harness.timing.timers import Reading
 from harness.timing.witness import RotatingPhase, WitnessedTimer
@@ -254,3 +255,10 @@ def test_threads_that_work_beside_the_clock_are_seen(elsewhere, told, monkeypatc
     rotation = rotation_of()
     rotation.seconds, rotation.seconds_elsewhere = 1.0, elsewhere
     assert len(rotation.against()) == told
+
+
+def test_the_bytes_of_an_old_commit_s_result_are_read():
+    """Its `Result` has no property `tensors`."""
+    x, dx = np.array([1.0, 2.0]), np.array([3.0])
+    old = SimpleNamespace(outputs={"y": x}, gradients={"dx": dx, "dw": None}, state={})
+    assert _bytes(old) == dx.tobytes() + x.tobytes()

@@ -1,5 +1,6 @@
 """The watch finds what is planted in a history, at its commit, and nothing else."""
 
+import datetime
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from harness.project.documents import Unreadable
 from harness.watch.alerts import named, repro, size
 from harness.watch.alerts import record as record_of
 from harness.watch.budget import Rules, creep, rules
+from harness.watch.neighbours import SHORT, steps_between
 from harness.watch.survey import survey
 from tests.histories import (
     ENVIRONMENT,
@@ -103,6 +105,63 @@ def test_a_commit_to_another_op_s_page_is_not_named(root):
     pages[AT - 1], pages[AT] = "square", "softmax"
     commits, found = watched(root, stepped(noisy(RUNS), AT, 0.1), pages)
     assert found.alerts[0].commit == commits[AT - 1]
+
+
+# Short histories ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+@pytest.mark.parametrize("by", [0.2, 1.0])
+def test_of_five_commits_the_slower_one_is_suspected(root, by, at):
+    """Also the second and the last, of which no statistics can tell."""
+    commits, found = watched(root, stepped(noisy(5, noise=0.002), at, by))
+    (alert,) = found.alerts
+    assert (alert.commit, alert.candidates, alert.worse) == (commits[at], 1, True)
+    assert alert.low <= by * 1.05
+    assert alert.high >= by * 0.95
+    assert alert.state == "suspected"
+    assert not found.failing
+
+
+def test_of_two_commits_the_slower_one_is_suspected(root):
+    commits, found = watched(root, [1.0, 1.2])
+    (alert,) = found.alerts
+    assert (alert.commit, alert.around) == (commits[1], (commits[0], commits[1]))
+
+
+def test_a_step_that_is_taken_back_is_compared_at_its_own_commits(root):
+    """One run further on, both commits would be alike."""
+    commits, found = watched(root, [1.0, 1.0, 1.5, 1.0, 1.0])
+    worse = next(alert for alert in found.alerts if alert.worse)
+    assert worse.around == (commits[1], commits[2])
+
+
+@pytest.mark.parametrize(
+    ("values", "pages"),
+    [
+        ([1.0, 1.09, 1.0, 1.09, 1.0], ["square"] * 5),  # within the budget of 10 %
+        ([1.0, 1.2, 1.2, 1.2], ["square", "softmax", "softmax", "softmax"]),
+        ([0.0, 1.0, 1.0], ["square"] * 3),  # no ratio can be formed
+    ],
+    ids=["noise", "other_page", "zero"],
+)
+def test_neighbours_that_differ_little_or_run_the_same_code_are_not_suspected(
+    root, values, pages
+):
+    assert not watched(root, values, pages)[1].alerts
+
+
+def test_a_run_whose_interval_holds_the_value_before_is_not_suspected():
+    date = datetime.datetime(2026, 1, 1)
+    old, far, near = (
+        asv_results.Entry(name, date, "measured", value, value - width, value + width)
+        for name, value, width in (("a", 1.0, 0.9), ("b", 1.3, 0.1), ("c", 1.3, 0.3))
+    )
+    assert len(list(steps_between([old, far], 0.1))) == 1, (
+        "a load made the old one wide"
+    )
+    assert not list(steps_between([old, near], 0.1))
+    assert not list(steps_between([old, far] * (SHORT // 2), 0.1))
 
 
 # Creep --------------------------------------------------------------------------

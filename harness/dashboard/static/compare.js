@@ -19,12 +19,17 @@
     high: a[1] && b[2] ? b[2] / a[1] : null,
   })
 
-  const judged = ({low, high}) => {
-    if (low == null || high == null) return "no interval"
+  const judged = ({value, low, high}) => {
+    if (low == null || high == null) return value === 1 ? "equal" : "no interval"
     if (low > 1) return "B slower"
     if (high < 1) return "B faster"
     return "no clear difference"
   }
+
+  // What differs comes first: clear differences, then the others, the largest first.
+  const isClear = ({verdict}) => /faster|slower/.test(verdict)
+  const byDifference = (x, y) =>
+    isClear(y) - isClear(x) || Math.abs(Math.log(y.value)) - Math.abs(Math.log(x.value))
 
   const inTurn = (a, b) => {
     const found = new Map()
@@ -130,7 +135,7 @@
   const show = () => {
     const words = form.filter.value.toLowerCase().split(/\s+/).filter(Boolean)
     const matches = (r) => words.every(w => `${r.op} ${r.what} ${r.verdict}`.toLowerCase().includes(w))
-    const kept = rows.filter(r => matches(r) && (!form.clear.checked || /faster|slower/.test(r.verdict)))
+    const kept = rows.filter(r => matches(r) && (!form.clear.checked || isClear(r)))
     const sorted = document.querySelector("#ratios th[aria-sort]")
     if (sorted) order(kept, sorted.cellIndex, sorted.getAttribute("aria-sort") === "descending")
     body.replaceChildren(...kept.slice(0, all ? kept.length : FIRST).map(rowOf))
@@ -148,7 +153,7 @@
     const {a, b} = form
     try {
       const found = await (form.mode.value === "commits" ? ofCommits : ofBackends)(a.value, b.value)
-      rows = found.map(r => ({...r, verdict: r.verdict ?? judged(r)}))
+      rows = found.map(r => ({...r, verdict: r.verdict ?? judged(r)})).sort(byDifference)
       show()
     } catch (error) {
       summary.textContent = `Not compared: ${error.message}.`

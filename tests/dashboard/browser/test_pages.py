@@ -234,6 +234,18 @@ def test_two_commits_are_compared(chromium: Chrome, site: Path) -> None:
     assert ratio == pytest.approx(1.4, rel=0.05), "the noise of either is 1 %"
 
 
+def test_what_differs_clearly_comes_first(chromium: Chrome, site: Path) -> None:
+    a, b = (invented.commit(n)[:12] for n in (invented.STEP - 1, invented.STEP))
+    visit(chromium, site / "compare.html", f"?mode=commits&a={a}&b={b}")
+    clear = [
+        "slower" in verdict or "faster" in verdict
+        for verdict in until(chromium, lambda: column(chromium, 5))
+    ]
+    assert any(clear)
+    assert not all(clear)
+    assert clear == sorted(clear, reverse=True)
+
+
 def test_the_scheme_is_chosen_and_remembered(chromium: Chrome, site: Path) -> None:
     visit(chromium, site / "index.html", scheme="light")
     background = "return getComputedStyle(document.body).backgroundColor"
