@@ -70,7 +70,8 @@ class Bound:
 class TorchSubject:
     """A PyTorch function or module, its truth by tracing."""
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, given: Function) -> None:
+        self.given, function = given, _uncompiled(given)
         self.function = function
         self.module = function if isinstance(function, torch.nn.Module) else None
         self.programs: dict[Any, Traced] = _shared(function)
@@ -78,7 +79,7 @@ class TorchSubject:
     @property
     def own(self) -> Function:
         """What is judged without a candidate."""
-        return self.function
+        return self.given
 
     @property
     def name(self) -> str:
@@ -255,6 +256,13 @@ def subject_of(given: Any) -> Subject:
     raise TypeError(
         f"a reference is a function, a module, an Op or its name, no {given!r}"
     )
+
+
+def _uncompiled(function: Function) -> Function:
+    """What `torch.compile` was given: its result cannot be traced."""
+    plain = getattr(function, "_torchdynamo_orig_callable", function)
+    module: Function = getattr(plain, "_orig_mod", plain)
+    return module
 
 
 def _or_zero(node: graph.Node | None, made: Graph, name: str) -> graph.Node:

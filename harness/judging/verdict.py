@@ -114,12 +114,12 @@ def judge(
     """
     problem = _problem(op, inputs, dy, dict(attributes or {}), dtype)
     named = _named(problem.op, gradients, outputs)
-    floating = [a for a in problem.inputs.values() if a.dtype.kind not in "biu"]
-    holders = {problem.dtype, *(a.dtype.name for a in floating)}
+    # Of the precision under test, or of the inputs' wider type.
+    holders = {problem.dtype, *_floating(problem.op, inputs)}
     return judge_tensors(
         reference(problem, compute),
-        named,
-        {name: problem.dtype for name, a in named.items() if _held(a, holders)},
+        {name: None if a is None else _array(a) for name, a in named.items()},
+        {n: problem.dtype for n, a in named.items() if _dtype_of(a) in holders},
         dtype=problem.dtype,
     )
 
@@ -515,7 +515,7 @@ def _problem(
     op: str | Op, inputs: Sequence[Any], dy: Any, attributes: dict[str, Any], dtype: Any
 ) -> Problem:
     op = catalogue.load_op(op) if isinstance(op, str) else op
-    arrays = [np.asarray(a) for a in inputs]
+    arrays = [_array(a) for a in inputs]
     if len(arrays) != len(op.inputs):
         wanted = ", ".join(op.inputs)
         raise ValueError(f"{op.name} has inputs {wanted}; {len(arrays)} were given")
@@ -529,9 +529,9 @@ def _problem(
     return Problem(
         op,
         dict(zip(op.inputs, arrays, strict=True)),
-        [None if c is None else np.asarray(c) for c in cotangents],
+        [None if c is None else _array(c) for c in cotangents],
         attributes,
-        dtype=_precision(_floating(op, arrays), dtype),
+        dtype=_precision(_floating(op, inputs), dtype),
     )
 
 
@@ -552,22 +552,22 @@ def _keywords(formula: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
     return tuple(p for p in parameters if p.kind is p.KEYWORD_ONLY)
 
 
-def _floating(op: Op, arrays: Sequence[Array]) -> list[Array]:
-    """All inputs but constants of integers or truth values."""
+def _floating(op: Op, inputs: Sequence[Any]) -> list[str]:
+    """Dtypes of all inputs but constants of integers or truth values."""
     constants = getattr(op, "constants", ())  # an older commit's op has none
-    named = zip(op.inputs, arrays, strict=True)
-    return [a for n, a in named if n not in constants or a.dtype.kind not in "biu"]
+    named = ((name, _dtype_of(a)) for name, a in zip(op.inputs, inputs, strict=True))
+    return [t for n, t in named if n not in constants or t not in _WHOLE]
 
 
-def _precision(arrays: Sequence[Array], dtype: str | None) -> str:
-    held = sorted({a.dtype.name for a in arrays})
+def _precision(held: Sequence[str], dtype: str | None) -> str:
+    held = sorted({*held})
     if dtype is None:
         if len(held) > 1:
             raise ValueError(f"inputs of several dtypes ({', '.join(held)}): say which")
         (dtype,) = held
     if dtype not in PRECISIONS:
         raise ValueError(f"no precision {dtype!r}; one of {', '.join(PRECISIONS)}")
-    narrow = [n for n in held if np.dtype(n).itemsize * 8 < _bits(dtype)]
+    narrow = [n for n in held if _bits(n) < _bits(dtype)]
     if narrow:
         raise ValueError(f"inputs of {narrow[0]} cannot hold {dtype}")
     return dtype
@@ -579,17 +579,32 @@ def _bits(dtype: str) -> int:
 
 def _named(
     op: Op, gradients: Sequence[Any], outputs: Sequence[Any] | None
-) -> dict[str, Array | None]:
+) -> dict[str, Any]:
     if len(gradients) != len(op.differentiable):
         wanted = ", ".join(f"d{n}" for n in op.differentiable)
         raise ValueError(f"{op.name} has gradients {wanted}; {len(gradients)} given")
     if outputs is not None and len(outputs) != len(op.outputs):
         raise ValueError(f"{op.name} has outputs {', '.join(op.outputs)}")
     named = {f"d{n}": g for n, g in zip(op.differentiable, gradients, strict=True)}
-    named.update(zip(op.outputs, outputs or (), strict=False))
-    return {n: None if a is None else np.asarray(a) for n, a in named.items()}
+    return {**named, **dict(zip(op.outputs, outputs or (), strict=False))}
 
 
-def _held(array: Array | None, holders: set[str]) -> bool:
-    """Whether an array is of the precision under test, or of the inputs' wider type."""
-    return array is not None and array.dtype.name in holders
+_WHOLE = ("bool", *(f"{s}int{n}" for s in ("", "u") for n in (8, 16, 32, 64)))
+
+
+def _dtype_of(given: Any) -> str:
+    """Name of the dtype of an array, or of a framework's tensor; "" of None."""
+    if given is None:
+        return ""
+    dtype = given.dtype if hasattr(given, "dtype") else np.asarray(given).dtype
+    return getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
+
+
+def _array(given: Any) -> Array:
+    """The numbers of an array or tensor; NumPy lacks bfloat16, float32 holds it."""
+    if hasattr(given, "detach"):
+        given = given.detach().cpu()
+        if _dtype_of(given) == "bfloat16":
+            given = given.float()
+        given = given.numpy()
+    return np.asarray(given)

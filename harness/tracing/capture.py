@@ -16,7 +16,9 @@ from torch import fx
 from torch._decomp import core_aten_decompositions, decomposition_table
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 from harness.tracing.untraceable import Untraceable, callers_line
 
@@ -57,15 +59,44 @@ def capture(function: Function, tensors: Sequence[torch.Tensor]) -> Program:
     which the second replaces.
 
     Raises:
-        Untraceable: a branch depends on a tensor's value.
+        Untraceable: a branch depends on a tensor's value; a custom backward; storage
+            outside of an input.
     """
     with _plain_kernels():
         try:
-            program = _twice(_traced(function, tensors), tensors)
+            program = _twice(_traced(_with_stops(function), tensors), tensors)
         except RuntimeError as error:
             raise _refusal(error) from error
     program.graph.eliminate_dead_code()
     return program
+
+
+class _Stops(TorchFunctionMode):  # type: ignore[no-untyped-call]  # torch has no hints here
+    """Where a function disables gradients, its operators get detached tensors.
+
+    `torch.no_grad()` leaves no trace in a program; it calls _set_grad_enabled, as no
+    forward of a `torch.autograd.Function` does.
+    """
+
+    stopped = False
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        given = args, kwargs or {}
+        if function is torch._C._set_grad_enabled:
+            self.stopped = not args[0]
+        elif self.stopped:
+            given = tree_map_only(torch.Tensor, torch.Tensor.detach, given)
+        return function(*given[0], **given[1])
+
+
+def _with_stops(function: Function) -> Function:
+    def run(*tensors: torch.Tensor) -> Any:
+        with torch.enable_grad(), _Stops():  # type: ignore[no-untyped-call]  # nor here
+            return function(*tensors)
+
+    return run
 
 
 def _twice(program: Program, tensors: Sequence[torch.Tensor]) -> Program:
@@ -105,6 +136,9 @@ _BY_VALUE = ("get value out of a tracing tensor", "data is not allocated yet")
 def _refusal(error: RuntimeError) -> BaseException:
     """make_fx's complaint about a value that decides, in our words; else as it was."""
     line = callers_line(error.__traceback__)
+    if "setup_context" in str(error):
+        why = "has a backward of its own, which a reference must not have"
+        return Untraceable("torch.autograd.Function", why, "custom", line)
     if "setStorage" in str(error):
         why = "reads storage outside of its input"
         return Untraceable("aten.as_strided", why, "no rule", line)

@@ -50,6 +50,7 @@ REASONS = {
     "complex": "it computes with complex numbers",
     "factorisation": "it factorises a matrix",
     "random": "it draws random numbers",
+    "custom": "it has a backward of its own",
     "control": "a value decides what is computed",
     "sparse": "it takes sparse tensors",
     "no rule": "the engine has no rule for an operator of it",

@@ -282,3 +282,22 @@ def test_the_same_seed_gives_the_same_numbers():
         [j.got for j in check(silu, shapes=[(3, 4)], seed=5)] for _ in range(2)
     )
     assert np.array_equal(first, again, equal_nan=True)
+
+
+def test_torch_compile_may_have_made_candidate_and_reference():
+    """Its backend "eager" generates nothing, which would take minutes."""
+    compiled = torch.compile(square, backend="eager", dynamic=True)
+    inputs = (torch.randn(3, 4),)
+    assert check(square, compiled, inputs).passes
+    assert check(compiled, function(lambda x, dy: 1.01 * x * dy), inputs).failures
+    linear = torch.nn.Linear(4, 2)
+    assert check(linear, torch.compile(linear, backend="eager"), inputs).passes
+
+
+def test_a_target_of_whole_numbers_has_no_gradient_and_no_other_values():
+    loss = torch.nn.functional.cross_entropy
+    given = torch.randn(8, 10), torch.randint(10, (8,))
+    report = check(loss, None, given)
+    assert {j.tensor for j in report} == {"dinput", "y"}
+    assert report.passes, str(report)
+    assert check(loss, lambda x, t: loss(x, (t + 1) % 10), given).failures

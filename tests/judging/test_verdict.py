@@ -362,3 +362,18 @@ def reference_radius(inputs, dy):
 def test_every_verdict_either_passes_or_fails():
     assert set(PASSING) < set(VERDICTS)
     assert len(VERDICTS) == len(set(VERDICTS)) == 11
+
+
+# Tensors of a framework -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_a_framework_s_tensors_are_judged_as_they_are(dtype):
+    """With requires_grad, not contiguous, in a type that NumPy lacks."""
+    torch = pytest.importorskip("torch")
+    x = torch.randn(5, 4, dtype=getattr(torch, dtype)).T.requires_grad_()
+    dy, other = torch.ones_like(x), torch.float16
+    gradient = (2 * x).requires_grad_()
+    given = [gradient, 1.5 * gradient, gradient.to(other)]
+    found = [judge("square", [x], dy, [g])[0].verdict for g in given]
+    assert found == ["agree", "disagree", "malformed"]

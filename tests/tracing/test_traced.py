@@ -84,6 +84,62 @@ def test_where_no_path_leads_there_is_no_gradient():
     assert traced.gradients({"y": np.ones(2)})["dunused"] is None
 
 
+@torch.no_grad()
+def mean(x):
+    return x.mean()
+
+
+def with_the_switch(x):
+    before = torch.is_grad_enabled()
+    torch.set_grad_enabled(False)
+    m = mean(x)
+    torch.set_grad_enabled(before)
+    return x * m
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros((), dtype=torch.float64))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.seen.mul_(0.5).add_(x.mean())
+        return x * self.seen + mean(x).detach()
+
+
+STOPPED = {"decorator": lambda x: x * mean(x), "switch": with_the_switch}
+
+
+@pytest.mark.parametrize("name", [*STOPPED, "buffer"])
+def test_what_no_grad_stops_is_stopped(name):
+    function = STOPPED[name] if name in STOPPED else Normed()
+    x = tensor(4).requires_grad_()
+    (dx,) = (
+        trace(function, [x.detach()])
+        .gradients({"y": np.ones(4)}, wanted=["x"])
+        .values()
+    )
+    (expected,) = torch.autograd.grad(function(x).sum(), x)
+    np.testing.assert_allclose(dx.value, expected, rtol=1e-14)
+
+
+class Cubed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x**3
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy
+
+
+def test_a_reference_with_a_backward_of_its_own_is_refused_by_its_line():
+    with pytest.raises(Untraceable, match="backward of its own") as raised:
+        trace(Cubed.apply, [tensor(3)])
+    assert raised.value.kind == "custom"
+
+
 REFUSED = {
     "random": lambda x: F.dropout(x),
     "control": lambda x: x if x.sum() > 0 else -x,

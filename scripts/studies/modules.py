@@ -1,0 +1,230 @@
+"""Whole modules on trial: PyTorch's gradients, and 18 mistakes in a transformer.
+
+    python scripts/studies/modules.py
+
+The first table judges PyTorch's own gradients of six modules in three precisions. The
+second plants 18 mistakes, one at a time, in the backward of the first layer of a
+transformer (width 32, 16 tokens): the forward stays right. Both are in docs/check.md.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from harness.judging.precisions import PRECISIONS
+from harness.judging.reference import Reference, reference_of_graph, wider
+from harness.judging.verdict import judge_tensors
+from harness.tracing import trace
+from tests.tracing.test_modules import DTYPES, MODULES, held, judged, trial
+
+Tensor = torch.Tensor
+Function = Callable[[Tensor], Tensor]
+Planted = dict[str, Function]
+
+TOKENS, WIDTH, HEADS = 16, 32, 4
+ROOT = math.sqrt(WIDTH // HEADS)
+SQUARES = ("wq", "wk", "wv", "wo")
+VECTORS = ("gain1", "bias1", "gain2", "bias2", "c2")
+SHAPES: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(SQUARES, (WIDTH, WIDTH)),
+    **dict.fromkeys(VECTORS, (WIDTH,)),
+    "w1": (WIDTH, 4 * WIDTH),
+    "c1": (4 * WIDTH,),
+    "w2": (4 * WIDTH, WIDTH),
+}
+
+
+def times(factor: float) -> Function:
+    """The gradient times a factor."""
+    return lambda x: x * factor
+
+
+def only(chosen: Callable[[Tensor], Tensor], factor: float) -> Function:
+    """The gradient times a factor where an element is chosen."""
+    return lambda x: x * torch.where(chosen(x), factor, 1.0).to(x.dtype)
+
+
+def gelu(x: Tensor, cubic: float = 0.044715) -> Tensor:
+    """The approximation by tanh."""
+    return 0.5 * x * (1 + torch.tanh(0.7978845608028654 * (x + cubic * x * x * x)))
+
+
+def inverse_deviation(eps: float) -> Function:
+    """Of a variance."""
+    return lambda variance: 1 / (variance + eps).sqrt()
+
+
+def without_row_sum(scores: Tensor) -> Tensor:
+    """A function with the gradient y dy in place of y (dy - sum(y dy))."""
+    return torch.softmax(scores, -1).detach() * scores
+
+
+class ThroughBfloat16(torch.autograd.Function):
+    """The identity; its gradient loses all but 8 bits."""
+
+    @staticmethod
+    def forward(_: Any, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(_: Any, dy: Tensor) -> Tensor:
+        return dy.bfloat16().to(dy.dtype)
+
+
+def last_row(x: Tensor) -> Tensor:
+    """The last token's row of each but the first head."""
+    heads = torch.arange(x.shape[0])[:, None, None] > 0
+    return heads & (torch.arange(x.shape[1])[:, None] == x.shape[1] - 1)
+
+
+# The place of each mistake, and the function whose gradient is taken there.
+MISTAKES: dict[str, Planted] = {
+    "layer norm: the mean is constant": {"mean": times(0.0)},
+    "layer norm: the variance is constant": {"variance": times(0.0)},
+    "layer norm: the variance of n - 1": {"variance": times(WIDTH / (WIDTH - 1))},
+    "layer norm: eps 1e-3": {"deviation": inverse_deviation(1e-3)},
+    "layer norm: eps 1e-6": {"deviation": inverse_deviation(1e-6)},
+    "scale of the scores left out": {"scores": times(ROOT)},
+    **{f"scale off by {e:g}": {"scores": times(1 + e)} for e in (1e-2, 1e-3)},
+    **{f"scale off by {e:g}": {"scores": times(1 + e)} for e in (1e-4, 1e-5)},
+    "softmax without its row sum": {"softmax": without_row_sum},
+    "a row of the attention lost": {"attention": only(last_row, 0.0)},
+    "attention through bfloat16": {"attention": ThroughBfloat16.apply},
+    "gelu: the exact derivative": {"gelu": torch.nn.functional.gelu},
+    "gelu: 0.044 for 0.044715": {"gelu": lambda x: gelu(x, 0.044)},
+    "gelu: identity above 3": {"gelu": lambda x: torch.where(x > 3, x, gelu(x))},
+    "residual doubled at one token": {
+        "residual": only(lambda x: torch.arange(TOKENS)[:, None] == 0, 2.0)
+    },
+    "one element of dw2 1 % off": {
+        "w2": only(lambda x: torch.arange(x.numel()).reshape(x.shape) == 5, 1.01)
+    },
+}
+
+
+def layer(x: Tensor, p: dict[str, Tensor], planted: Planted) -> Tensor:
+    """One layer of a transformer, its backward wrong where something is planted."""
+
+    def at(place: str, value: Tensor, right: Function = lambda v: v) -> Tensor:
+        if place not in planted:
+            return right(value)
+        wrong = planted[place](value)
+        return right(value).detach() + (wrong - wrong.detach())
+
+    def norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
+        centred = x - at("mean", x.mean(-1, keepdim=True))
+        variance = at("variance", (centred * centred).mean(-1, keepdim=True))
+        deviation = at("deviation", variance, inverse_deviation(1e-5))
+        return centred * deviation * gain + bias
+
+    def heads(x: Tensor) -> Tensor:
+        return x.reshape(TOKENS, HEADS, WIDTH // HEADS).permute(1, 0, 2)
+
+    h = norm(x, p["gain1"], p["bias1"])
+    q, k, v = (heads(h @ p[name]) for name in ("wq", "wk", "wv"))
+    scores = at("scores", q @ k.transpose(-1, -2) / ROOT)
+    weights = at("softmax", scores, lambda s: torch.softmax(s, -1))
+    mixed = (at("attention", weights) @ v).permute(1, 0, 2).reshape(TOKENS, WIDTH)
+    x = at("residual", x + mixed @ p["wo"])
+    h = norm(x, p["gain2"], p["bias2"])
+    return x + at("gelu", h @ p["w1"] + p["c1"], gelu) @ at("w2", p["w2"]) + p["c2"]
+
+
+class Transformer:
+    """Some layers, and inputs in one precision."""
+
+    def __init__(self, layers: int, dtype: str) -> None:
+        torch.manual_seed(0)
+        kind = getattr(torch, dtype)
+        self.layers, self.dtype = layers, dtype
+        self.tensors = {"x": torch.randn(TOKENS, WIDTH).to(kind)}
+        for i in range(layers):
+            for name, shape in SHAPES.items():
+                drawn = torch.randn(shape) * (shape[0] ** -0.5 if shape[1:] else 0.1)
+                self.tensors[f"{name}_{i}"] = (drawn + name.startswith("gain")).to(kind)
+        self.dy = torch.randn(TOKENS, WIDTH).to(kind)
+
+    def __call__(self, *tensors: Tensor, planted: Planted | None = None) -> Tensor:
+        """The output; mistakes are planted in the first layer."""
+        named = dict(zip(self.tensors, tensors, strict=True))
+        x = named["x"]
+        for i in range(self.layers):
+            p = {name: named[f"{name}_{i}"] for name in SHAPES}
+            x = layer(x, p, planted or {} if i == 0 else {})
+        return x
+
+    def gradients(self, planted: Planted) -> dict[str, Any]:
+        """What autograd computes, as NumPy arrays."""
+        leaves = [t.clone().requires_grad_() for t in self.tensors.values()]
+        found = torch.autograd.grad(self(*leaves, planted=planted), leaves, self.dy)
+        return {f"d{n}": held(g) for n, g in zip(self.tensors, found, strict=True)}
+
+    def reference(self) -> Reference:
+        """The truth, by tracing the forward."""
+        traced = trace(lambda *tensors: self(*tensors), [*self.tensors.values()])
+        wide = wider(PRECISIONS[self.dtype])
+
+        def build() -> dict[str, Any]:
+            made = traced.graph(wide)
+            found = made.gradients({"y": held(self.dy).astype(wide)})
+            return dict(
+                zip((f"d{n}" for n in self.tensors), found.values(), strict=True)
+            )
+
+        return reference_of_graph(build, self.dtype)
+
+
+def transformer_row(layers: int, dtype: str) -> list[Any]:
+    """Right gradients by verdict, mistakes that are caught, and those that are not."""
+    model = Transformer(layers, dtype)
+    right = model.reference()
+
+    def verdicts(planted: Planted) -> Any:
+        got = model.gradients(planted)
+        names = dict.fromkeys(got, dtype)
+        return judge_tensors(right, got, names, dtype=dtype)
+
+    counts = Counter(j.verdict for j in verdicts({}))
+    missed = [
+        name
+        for name, planted in MISTAKES.items()
+        if all(j.passes for j in verdicts(planted))
+    ]
+    caught = f"{len(MISTAKES) - len(missed)} of {len(MISTAKES)}"
+    return [layers, dtype, _listed(counts), caught, "; ".join(missed)]
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common())
+
+
+def main() -> None:
+    """Two Markdown tables."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    print("| module |", " | ".join(DTYPES), "|\n|---|---|---|---|")
+    for name in MODULES:
+        cells = [
+            _listed(Counter(j.verdict for j in judged(*trial(name, dtype), dtype)))
+            for dtype in DTYPES
+        ]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    print("\n| layers | precision | right gradients | mistakes caught | missed |")
+    print("|---:|---|---|---|---|")
+    for layers in (1, 6):
+        for dtype in DTYPES:
+            row = transformer_row(layers, dtype)
+            print(f"| {' | '.join(map(str, row))} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
