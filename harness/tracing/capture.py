@@ -71,7 +71,7 @@ def capture(function: Function, tensors: Sequence[torch.Tensor]) -> Program:
     return program
 
 
-class _Stops(TorchFunctionMode):  # type: ignore[no-untyped-call]  # torch has no hints here
+class _Stops(TorchFunctionMode):
     """Where a function disables gradients, its operators get detached tensors.
 
     `torch.no_grad()` leaves no trace in a program; it calls _set_grad_enabled, as no
@@ -93,7 +93,7 @@ class _Stops(TorchFunctionMode):  # type: ignore[no-untyped-call]  # torch has n
 
 def _with_stops(function: Function) -> Function:
     def run(*tensors: torch.Tensor) -> Any:
-        with torch.enable_grad(), _Stops():  # type: ignore[no-untyped-call]  # nor here
+        with torch.enable_grad(), _Stops():
             return function(*tensors)
 
     return run
