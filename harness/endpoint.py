@@ -8,6 +8,7 @@ the main thread, so a crash or hang belongs to the first request without an answ
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import platform
@@ -16,7 +17,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     start = time.perf_counter()
     try:
         handler = HANDLERS[known("request", request["request"], HANDLERS)]
-        reply = {"kind": "result", **handler(request)}
+        with _modules_kept():
+            reply = {"kind": "result", **handler(request)}
     except Unsupported as reason:
         reply = _failure("unsupported", reason, str(reason))
     except Missing as reason:
@@ -60,6 +62,21 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     except BaseException as error:  # noqa: BLE001  # SystemExit of an op, too, is its error
         reply = _failure("error", error)
     return {**reply, "seconds": time.perf_counter() - start}
+
+
+_modules: dict[str, Any] = {}  # the largest state of sys.modules so far
+
+
+@contextlib.contextmanager
+def _modules_kept() -> Iterator[None]:
+    """Undo what a page may do to sys.modules: others could import nothing any more."""
+    if len(sys.modules) != len(_modules):
+        _modules.update(sys.modules)
+    try:
+        yield
+    finally:
+        if __name__ not in sys.modules:
+            sys.modules.update(_modules)
 
 
 def probe(request: Mapping[str, Any]) -> dict[str, Any]:

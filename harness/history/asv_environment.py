@@ -37,12 +37,13 @@ import asv_runner.run
 from harness.console.terminal import ticking
 from harness.history import asv_results
 from harness.history.environments import WrongCall, command_for, environment_with
+from harness.history.runnable import unrunnable
 from harness.project import git
 from harness.project.documents import replace_file
 from harness.project.lock import Busy, alone
 from harness.project.paths import PREFIX, PROJECT, ROOT, SOURCE
 from harness.workers.lifetime import first_line
-from impls.catalogue import backend_names, framework_of
+from impls.catalogue import backend_names, framework_of, op_names
 
 PINNED = {"asv": "0.6.6", "asv_runner": "0.3.2"}
 STATE = ROOT / ".asv"
@@ -137,11 +138,19 @@ def _choose_by_default() -> None:
         check: bool = False,
     ) -> Any:
         regex = regex or getattr(conf, "default_bench", None)
+        _leave_out(unrunnable(op_names()))
         found = discover(cls, conf, repo, environments, commit_hash, regex, check)
         os.environ["ASV_OPS"] = " ".join(sorted({name.split(".")[1] for name in found}))
         return found
 
     asv.benchmarks.Benchmarks.discover = classmethod(chosen)
+
+
+def _leave_out(failed: Mapping[str, str]) -> None:
+    """Name the ops that cannot be measured, and tell the processes that asv starts."""
+    for op, why in failed.items():
+        asv.console.log.warning(f"{op} is left out: {why}")
+    os.environ["ASV_LEFT_OUT"] = " ".join(failed)
 
 
 @functools.cache

@@ -79,6 +79,11 @@ class _Lane:
         """Whether it has answered for the first time."""
         return bool(self.facts)
 
+    def can_run(self, task: Task) -> bool:
+        """Whether the worker said at first that it has the backend and the device."""
+        about = self.facts["backends"].get(task.backend, {"error": "unknown"})
+        return not (about["error"] or about["devices"].get(task.device))
+
     def has_room_for(self, task: Task) -> bool:
         """Whether the worker can be sent a task before it has answered all others."""
         if not self.flying:
@@ -322,7 +327,10 @@ class Fleet:
             yield from self._introduced(lane)
         else:
             task = lane.answered(event.reply["seconds"], event.at)
-            yield Outcome.of(task, event.reply, lane.version)
+            reply = dict(event.reply)
+            if reply["kind"] == "missing" and lane.can_run(task):
+                reply["kind"] = "error"  # a page says so, or has broken an import
+            yield Outcome.of(task, reply, lane.version)
 
     def _introduced(self, lane: _Lane) -> Iterator[Outcome]:
         """Handle the first answer of a worker, which says what the worker can run."""

@@ -43,6 +43,23 @@ def test_nothing_that_a_stranger_can_write_is_put_into_a_shell(file):
     assert not [step for step in steps(file) if "${{" in step.get("run", "")]
 
 
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.stem)
+def test_every_action_is_pinned_by_its_commit(file):
+    used = [step["uses"] for step in steps(file) if "uses" in step]
+    assert used
+    assert [one for one in used if not re.search(r"@[0-9a-f]{40}$", one)] == []
+
+
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.stem)
+def test_a_checkout_leaves_no_token_where_packages_are_installed(file):
+    kept = [
+        step.get("with", {}).get("persist-credentials", True)
+        for step in steps(file)
+        if "checkout@" in step.get("uses", "")
+    ]
+    assert not any(kept)
+
+
 @pytest.mark.parametrize("name", ["nightly", "pull-request"])
 def test_what_needs_the_history_fetches_all_of_it(name):
     (file,) = [file for file in WORKFLOWS if file.stem == name]

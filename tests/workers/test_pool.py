@@ -63,6 +63,11 @@ def among_others(tmp_path, planted, *, before=3, after=40):
         ("raise ValueError('no')", "error", "ValueError: no"),
         ("raise MemoryError", "error", "MemoryError"),
         ("raise Unsupported('never')", "unsupported", "never"),
+        (
+            "from harness.workers.evaluate import Missing; raise Missing('gone')",
+            "error",
+            "gone",
+        ),
     ],
 )
 def test_a_planted_end_costs_one_verdict(tmp_path, fleet, statement, kind, message):
@@ -76,6 +81,14 @@ def test_a_planted_end_costs_one_verdict(tmp_path, fleet, statement, kind, messa
     assert all(
         o.result.gradients["dx"].tolist() == DX.tolist() for o in outcomes.values()
     )
+
+
+def test_a_page_that_empties_sys_modules_costs_one_verdict(tmp_path):
+    """Nobody could import anything after it: the first page, in a fresh worker."""
+    planted = {"backward": "sys.modules.clear() or int('x')"}
+    outcomes = [*sweep(among_others(tmp_path, planted, before=0, after=3))]
+    assert [o.kind for o in outcomes] == ["error", "result", "result", "result"]
+    assert outcomes[0].message.startswith("ValueError: invalid literal")
 
 
 def test_a_crash_says_where(tmp_path, fleet):

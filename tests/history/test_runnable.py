@@ -1,0 +1,31 @@
+"""A page that nobody can load or judge by is left out of what asv measures."""
+
+import os
+
+from harness.history.asv_environment import _leave_out
+from harness.history.runnable import unrunnable
+from tests.pages import plant
+
+FORMULA = "def formula(xp, x):\n    "
+
+
+def test_only_pages_that_cannot_be_run_are_left_out(tmp_path):
+    bad = {
+        "import numpy as np": ("import os\nos._exit(0)", "crash: "),
+        FORMULA: (f"{FORMULA}raise SystemExit(0)\n    ", "error: SystemExit"),
+    }
+    pages = {}
+    for i, (old, (new, why)) in enumerate(bad.items()):
+        (tmp_path / str(i)).mkdir()
+        pages[plant(tmp_path / str(i), old, new)] = why
+    right = plant(tmp_path)
+    failed = unrunnable([*pages, right, "square"])
+    assert failed.keys() == pages.keys()
+    assert all(failed[page].startswith(why) for page, why in pages.items())
+
+
+def test_the_processes_that_asv_starts_are_told(monkeypatch, caplog):
+    monkeypatch.setenv("ASV_LEFT_OUT", "")
+    _leave_out({"cube": "crash: exited with status 0"})
+    assert "cube is left out: crash" in caplog.text
+    assert os.environ["ASV_LEFT_OUT"] == "cube"
