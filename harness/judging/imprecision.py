@@ -27,8 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.judging.centring import copied_axes
+from harness.judging.errors import At, Error, Table, terms
 from harness.judging.precisions import PRECISIONS
-from harness.judging.rounding import ERROR, At, Error, Table, terms
+from harness.judging.rounding import ERROR
 from impls.graph import Node
 
 Array = NDArray[Any]
@@ -54,9 +55,12 @@ def _sum(at: At) -> Error:
 
 
 def _loss(rows: Array, dtype: str) -> Error:
-    """The largest relative loss of the partial sums along the first axis."""
+    """The largest relative loss of the partial sums along the first axis.
+
+    Of the rounded terms: that they are rounded, or underflow, is no loss of the sum.
+    """
     with np.errstate(all="ignore"):
-        narrow = _accumulated(rows, dtype)
+        narrow, rows = _accumulated(rows, dtype), PRECISIONS[dtype].round(rows)
         gap = np.abs(narrow - np.cumsum(rows, axis=0))
         loss = gap / np.cumsum(np.abs(rows), axis=0)
     largest: Error = np.where(np.isfinite(loss), loss, 0.0).max(axis=0)

@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.rounding import ERROR, Errors, copied, terms
+from harness.judging.errors import Errors, copied, terms
+from harness.judging.rounding import ERROR
 from impls.graph import Node
 
 Mask = NDArray[np.bool_]

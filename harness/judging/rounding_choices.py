@@ -1,21 +1,54 @@
-"""Running errors of comparisons, logic and `where`.
+"""Running errors of choices: maxima and their weights, comparisons, logic, `where`.
 
-A truth value is exact, or rounding can turn it around; then it is off by 1, which is
-an E of 1 / u. `where` pays the difference of its branches, and no more.
+A weight or a truth value is exact, or rounding can turn it around; then it is off by 1,
+which is an E of 1 / u. `where` pays the difference of its branches, and no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from harness.judging.rounding import At
+from harness.judging.errors import At, Error, Table
 
-Error = NDArray[np.float64]
+
+def _selection(at: At) -> Error:
+    """A weight of 0 or 1 is exact, unless rounding could turn the choice around."""
+    a, b = (source.value for source in at.node.inputs)
+    blur = at.u * (at.e[0] + at.e[1])
+    return np.where((blur > 0) & (np.abs(a - b) <= blur), 1 / at.u, 0.0)
+
+
+def _contested(at: At) -> NDArray[np.bool_]:
+    """Elements that rounding could make, or unmake, the largest along the axis."""
+    x, axis = at.node.inputs[0].value, at.node.attributes["axis"]
+    if not at.e[0].any():
+        return np.zeros(x.shape, bool)
+    blur = at.u * at.e[0]
+    if not x.size:
+        return np.zeros(x.shape, bool)
+    reach = np.max(x - blur, axis=axis, keepdims=True) - blur
+    contenders = np.sum(x >= reach, axis=axis, keepdims=True)
+    contested: NDArray[np.bool_] = (blur > 0) & (x >= reach) & (contenders > 1)
+    return contested
+
+
+def _pick(at: At) -> Error:
+    return np.where(_contested(at), 1 / at.u, 0.0)
+
+
+def _argmax(at: At) -> Error:
+    contested = _contested(at).any(axis=at.node.attributes["axis"])
+    return np.where(contested, np.inf, 0.0)
+
+
+def _sign(at: At) -> Error:
+    return np.where((at.e[0] > 0) & (at.a <= at.u * at.e[0]), 2 / at.u, 0.0)
+
+
+def _largest(at: At) -> Error:
+    axis, keepdims = (at.node.attributes[name] for name in ("axis", "keepdims"))
+    return np.asarray(np.max(at.e[0], axis=axis, keepdims=keepdims, initial=0.0))
 
 
 def _compare(at: At) -> Error:
@@ -48,7 +81,14 @@ def _where(at: At) -> Error:
     return np.where(of_c > 0, np.maximum(of_a, of_b) + apart / at.u, error)
 
 
-RULES: dict[str, Callable[[At], Error]] = {
+RULES: Table = {
+    "maximum": lambda at: np.maximum(at.e[0], at.e[1]),
+    "max": _largest,
+    "abs": lambda at: at.e[0],
+    "share": _selection,
+    "pick": _pick,
+    "sign": _sign,
+    "argmax": _argmax,
     "compare": _compare,
     "logical": _logical,
     "where": _where,

@@ -1,4 +1,4 @@
-"""Running errors of functions of one element, of powers, steps and running sums.
+"""Running errors of functions of one element, of powers and steps.
 
 A function that is monotone, or convex, between a - h and a + h is farthest from f(a)
 at one of the two ends. That one rule serves all functions here, with h the uncertainty
@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from harness.judging.rounding import At
+from harness.judging.errors import At, Error, Table
 
-Error = NDArray[np.float64]
 # Of the wide type's own roundoff, so that a + h is never rounded back to a.
 _VISIBLE = 4.0
 
@@ -103,17 +100,6 @@ def _atan2(at: At) -> Error:
     return np.where(jumps, 2 * np.pi, turned) / at.u + _rounded(at)
 
 
-def _cumulative_sum(at: At) -> Error:
-    """As a sum: one rounding of each term's magnitude; the first element is copied."""
-    axis = at.node.attributes["axis"]
-    error = np.cumsum(at.e[0] + at.sums * at.a, axis=axis)
-    if at.sums != 1:
-        error += at.v
-    alone = (slice(None),) * axis + (slice(0, 1),)
-    error[alone] = at.e[0][alone]
-    return error
-
-
 def _converted(at: At) -> Error:
     """Exact between floating types and from integers; to integers it is a step."""
     node = at.node
@@ -127,12 +113,11 @@ MONOTONE = (
     *("expm1", "log1p", "asin", "acos", "atan", "sinh", "cosh"),
     *("asinh", "acosh", "atanh", "erf", "erfc"),
 )
-RULES: dict[str, Callable[[At], Error]] = {
+RULES: Table = {
     **dict.fromkeys(MONOTONE, _monotone),
     "tan": _tan,
     "step": _step,
     "pow": _pow,
     "atan2": _atan2,
-    "cumulative_sum": _cumulative_sum,
     "astype": _converted,
 }

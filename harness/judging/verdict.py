@@ -273,11 +273,15 @@ class _Asked:
     def explained(self, arithmetic: Arithmetic) -> bool:
         """Whether a careless algorithm may be off that far, wherever it is off.
 
-        What has no finite radius explains nothing.
+        What has no finite radius explains nothing; where the careless algorithm has
+        none, the careful one in that arithmetic may.
         """
         own, limit = self.right.arithmetics[-1], self.right.limit
         radius, _ = self._radius(own)
         excuse, _ = self._radius(arithmetic, careless=True)
+        if not np.isfinite(excuse).all():
+            careful, _ = self._radius(arithmetic)
+            excuse = np.where(np.isfinite(excuse), excuse, careful)
         value = self.right.graphs[self.convention][self.tensor].value
         with np.errstate(all="ignore"):
             error = np.abs(self.got - value).astype(np.float64)

@@ -36,8 +36,8 @@ if __package__ in (None, ""):  # run by path
 
 from harness.judging import known, layouts
 from harness.judging.cases import REGIMES, admits, output_shapes, problem_with
+from harness.judging.precisions import PRECISIONS, Precision
 from harness.judging.reference import reference
-from harness.judging.rounding import PRECISIONS, Precision
 from harness.judging.verdict import Judgement, judge_tensors
 from harness.workers.arrays import lay_out
 from impls import catalogue

@@ -91,10 +91,35 @@ def test_a_square_of_mere_rounding_error_is_beyond_the_first_order_picture():
     assert np.isinf(radius).all()
 
 
-def test_a_branch_that_rounding_may_turn_around_is_not_judged_by_it():
+def test_a_choice_that_rounding_may_turn_around_may_be_made_either_way():
     x = graph.variable(np.array([1.0, 1.0]))
     t = graph.variable(np.array([1.0 + 1e-8, 2.0]))
-    _, radius = one(lambda: 3.7 * graph.share(x * 4.3, t * 4.3, at_tie=0.5))
+    right, radius = one(lambda: 3.7 * graph.share(x * 4.3, t * 4.3, at_tie=0.5))
+    allowed = right.limit * radius
+    assert 3.7 < allowed[0] < 4 * 3.7  # both 0 and 3.7 are right
+    assert allowed[1] < 1e-5
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_of_a_contested_maximum_each_contender_may_get_the_cotangent(axis):
+    rows = np.array([[1.0, 1.0 + 1e-8, 0.5], [3.0, 2.0, 1.0]])
+    x = graph.variable(rows if axis else rows.T)
+    right, radius = one(lambda: 3.7 * graph.pick(x * 4.3, axis=axis, convention="last"))
+    allowed = right.limit * (radius if axis else radius.T)
+    assert (allowed[0, :2] > 3.7).all()
+    assert (allowed[0, :2] < 4 * 3.7).all()
+    assert max(allowed[0, 2], *allowed[1]) < 1e-5
+
+
+def test_a_rounding_error_over_its_own_size_is_beyond_the_first_order_picture():
+    """c / sqrt(c^2 + eps) is odd: mirror images do not show that it saturates."""
+    x = graph.variable(np.array([1e6 / 3, 1e-6 / 3]))
+
+    def build():
+        c = x * 3.1 - x * 3.1
+        return c / graph.sqrt(c * c + 1e-5)
+
+    _, radius = one(build)
     assert list(np.isfinite(radius)) == [False, True]
 
 

@@ -1,0 +1,155 @@
+"""Evaluations of a graph in which each primitive is off by its own rounding.
+
+They come in pairs, with all perturbations and with all of them negated. A perturbation
+is as large as the judge allows: `limit` times one rounding, times a random number of up
+to one unit in the last place, which is two roundoffs: that is what libraries promise of
+exp or log (SLEEF's u10, the tables of the CUDA programming guide). Choices stay those
+of the reference, but where they are contested (harness/judging/contested.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from harness.judging import contested
+from harness.judging.contested import Array, Mask
+from harness.judging.errors import Error, Errors
+from harness.judging.rounding import local_errors
+from impls.graph import Node
+
+Pair = tuple[Array, Array]
+Generator = np.random.Generator
+
+#: Roundoffs that one operation may be off by: a unit in the last place.
+UNIT = 2.0
+#: A range so near to its end that overflow must be looked at element by element.
+NEAR = 1 / 16
+
+
+class Draws:
+    """Perturbed evaluations of the nodes of a graph.
+
+    Attributes:
+        own: What each node's own rounding adds, in E.
+        open: Contested elements of each choice.
+        hot: Whether some node comes near the largest number.
+        largest: Where `hot`, how far each node has been moved in all draws so far.
+    """
+
+    def __init__(
+        self, errors: Errors, order: Sequence[Node], *, seen: bool = False
+    ) -> None:
+        self.errors, self.order, self.seen = errors, order, seen
+        self.own = local_errors(errors, order)
+        self.open: Mapping[Node, Mask] = {}
+        self._widths = {
+            node: (2 * UNIT * errors.reach) * own
+            for node, own in self.own.items()
+            if own is not None and node.value.dtype.kind == "f"
+        }
+        self.hot = any(map(self._near_the_end, order))
+        self.largest: dict[Node, Error] = {}
+        last_use = {s: node for node in order for s in node.inputs}
+        self._last: dict[Node, list[Node]] = {node: [] for node in order}
+        for source, node in last_use.items():
+            self._last[node].append(source)
+
+    def _near_the_end(self, node: Node) -> bool:
+        size, own = self.errors.sizes[node], self.own[node]
+        top = NEAR * self.errors.arithmetic.step.largest
+        if not size.size:
+            return False
+        return not size.max() < top or (own is not None and not own.max() < top)
+
+    def pair(
+        self,
+        rng: Generator,
+        keep: Collection[Node],
+        *,
+        scale: float = 1.0,
+        together: bool = False,
+    ) -> dict[Node, Pair]:
+        """Values of the nodes to keep, with all perturbations and all negated.
+
+        Args:
+            rng: Where the perturbations come from.
+            keep: Nodes of the graph.
+            scale: What all perturbations are multiplied by.
+            together: Move all contested weights of a tensor to the same side.
+        """
+        values: dict[Node, Pair] = {}
+        for node in self.order:
+            if contested.is_choice(node):
+                values[node] = self._weights(node, rng, scale, together)
+            else:
+                values[node] = self._pair(node, values, rng, scale)
+            if self.hot:
+                self._keep_largest(node, *values[node])
+            for source in self._last[node]:
+                if source not in keep:
+                    del values[source]
+        return values
+
+    def _pair(
+        self, node: Node, values: Mapping[Node, Pair], rng: Generator, scale: float
+    ) -> Pair:
+        if node.primitive is None:
+            plus = minus = node.value
+        else:
+            given = [values[source] for source in node.inputs]
+            if self.own[node] is None and all(up is down for up, down in given):
+                plus = minus = node.value  # nothing behind it is rounded
+            else:
+                plus, minus = (
+                    np.asarray(node.primitive.compute(*side, **node.attributes))
+                    for side in zip(*given, strict=True)
+                )
+        if node not in self._widths:
+            return plus, minus
+        moved = np.asarray(self._widths[node] * self._noise(node.shape, rng, scale))
+        lower = minus - moved
+        fits = moved.shape == plus.shape and moved.dtype == plus.dtype
+        upper = np.add(plus, moved, out=moved) if fits else plus + moved
+        return self._within(upper), self._within(lower)
+
+    def _noise(self, shape: tuple[int, ...], rng: Generator, scale: float) -> Array:
+        """Random numbers from -scale / 2 to scale / 2, or the outer half of these."""
+        noise = rng.random(shape, dtype=np.float32)
+        noise -= 0.5
+        if self.seen:  # what is known to be lost is no matter of luck
+            noise += np.copysign(np.float32(0.5), noise)
+            noise /= 2
+        if scale != 1:
+            noise *= scale
+        return noise
+
+    def _weights(
+        self, node: Node, rng: Generator, scale: float, together: bool
+    ) -> Pair:
+        """Those of the reference, but where a choice is contested."""
+        mask = self.open.get(node)
+        if mask is None or not mask.any():
+            return node.value, node.value
+        change = scale * contested.turned(node, mask, rng, together=together)
+        return node.value + change, node.value - change
+
+    def _within(self, value: Array) -> Array:
+        """No rounding of a finite number leads beyond the largest one."""
+        if not self.hot:
+            return value
+        top = self.errors.arithmetic.step.largest
+        clipped: Array = np.where(np.isinf(value), value, np.clip(value, -top, top))
+        return clipped
+
+    def _keep_largest(self, node: Node, plus: Array, minus: Array) -> None:
+        if plus is minus:
+            largest: Error = np.zeros(node.shape)
+        elif node.value.dtype.kind != "f":  # a comparison, an index: the same or not
+            largest = ((plus != node.value) | (minus != node.value)).astype(np.float64)
+        else:
+            gap = np.maximum(np.abs(plus - node.value), np.abs(minus - node.value))
+            largest = np.where(np.isinf(node.value), 0.0, gap.astype(np.float64))
+        kept = self.largest.get(node)
+        self.largest[node] = largest if kept is None else np.maximum(kept, largest)

@@ -1,0 +1,128 @@
+"""Running errors of arithmetic, of roots and exponentials, and of waves.
+
+Second-order terms are kept: u Ea Eb in a product, expm1 in an exponential, a
+denominator that shrinks by its own error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from harness.judging.errors import At, Error, Table
+
+
+def _sum(at: At) -> Error:
+    error: Error = at.e[0] + at.e[1]
+    error += at.v
+    return error
+
+
+def _product(at: At) -> Error:
+    (ea, eb), a, b = at.e, at.a, at.b
+    error: Error = b * ea
+    error += at.v
+    error += at.underflow
+    if eb.any():
+        error += (a + at.u * ea) * eb
+    if error.size and error.max() < np.inf:  # false for nan
+        return error
+    # What is exactly zero stays so, whatever finite number it is multiplied by.
+    return _times(b, ea) + _times(a, eb) + at.u * _times(ea, eb) + at.v + at.underflow
+
+
+def _times(a: Error, b: Error) -> Error:
+    return np.where((a == 0) | (b == 0), 0.0, a * b)
+
+
+def _quotient(at: At) -> Error:
+    left = at.b - at.u * at.e[1]
+    error: Error = at.v * at.e[1]
+    error += at.e[0]
+    error /= left
+    error += at.v
+    error += at.underflow
+    if left.size and left.min() > 0:
+        return error
+    return np.where(left > 0, error, np.inf)
+
+
+def _exp(at: At) -> Error:
+    return _power(at, 1.0)
+
+
+def _exp2(at: At) -> Error:
+    return _power(at, math.log(2))
+
+
+def _power(at: At, logarithm: float) -> Error:
+    reach = logarithm * at.u * at.e[0]
+    # Of 0 it is exactly 1 (IEEE 754-2019, 9.2.1): a softmax of one element is no noise.
+    rounded = np.where((at.a == 0) & (at.e[0] == 0), 0.0, at.v + at.tiny)
+    error: Error = at.v * np.expm1(reach) / at.u + rounded
+    if error.size and at.v.min() > at.tiny * at.u and error.max() < np.inf:
+        return error
+    # Far below the smallest number it is zero, whatever the argument's error.
+    gone = logarithm * at.node.inputs[0].value.astype(np.float64) + reach < at.log_least
+    # All of it is lost: allowed four times, for the spread, which draws a part of it.
+    # In extended precision what is lost may be too small for float64.
+    lost = np.where(at.node.value != 0, np.maximum(at.v, np.finfo(float).tiny), 0.0)
+    return np.where(gone, 4 * lost / at.u, error)
+
+
+def _log(at: At) -> Error:
+    left = at.a - at.u * at.e[0]
+    return np.where(left > 0, at.e[0] / left + at.v, np.inf)
+
+
+def _sqrt(at: At) -> Error:
+    left = at.v * at.v - at.u * at.e[0]
+    change = np.where(at.e[0] == 0, 0.0, at.e[0] / (at.v + np.sqrt(left)))
+    return np.where(left >= 0, change + at.v, np.inf)
+
+
+def _square(at: At) -> Error:
+    e = at.e[0]
+    return 2 * at.a * e + at.u * e * e + at.v + np.where(at.a != 0, at.tiny, 0.0)
+
+
+def _wave(slope: Callable[[Error], Error]) -> Callable[[At], Error]:
+    def rule(at: At) -> Error:
+        e = at.e[0]
+        first = np.abs(slope(at.a)) * e + at.u * e * e / 2  # |f''| <= 1
+        return np.fmin(first, 2 / at.u) + at.v
+
+    return rule
+
+
+def _tanh(at: At) -> Error:
+    e = at.e[0]
+    first = (1 - at.v**2) * e + 0.39 * at.u * e * e  # |f''| <= 0.77
+    return np.fmin(first, 2 / at.u) + at.v
+
+
+def _sigmoid(at: At) -> Error:
+    # s(a + h) - s(a) is at most min(s, 1 - s) * (exp|h| - 1) in magnitude.
+    near = np.minimum(at.v, 1 - at.v)
+    grown = near * np.expm1(at.u * at.e[0]) / at.u
+    return np.fmin(grown, 1 / at.u) + at.v + at.tiny
+
+
+RULES: Table = {
+    "add": _sum,
+    "subtract": _sum,
+    "multiply": _product,
+    "divide": _quotient,
+    "negative": lambda at: at.e[0],
+    "exp": _exp,
+    "exp2": _exp2,
+    "log": _log,
+    "sqrt": _sqrt,
+    "square": _square,
+    "sin": _wave(np.cos),
+    "cos": _wave(np.sin),
+    "tanh": _tanh,
+    "sigmoid": _sigmoid,
+}

@@ -1,0 +1,87 @@
+"""Running errors of sums and products of many terms: one rounding of each term.
+
+The limit allows for their number. Where sums are accumulated in a wider type, the
+terms' own rounding is that type's, and one rounding of what comes out is added.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from harness.judging.errors import At, Error, Table, terms, terms_of_scatter
+
+
+def _reduction(at: At) -> Error:
+    """One rounding of each term's magnitude."""
+    node = at.node
+    assert node.primitive is not None
+    add_up = node.primitive.compute
+    if terms(node) == 1:
+        return np.asarray(add_up(at.e[0], **node.attributes))
+    if at.sums == 1:
+        return np.asarray(add_up(at.e[0] + at.a, **node.attributes))
+    # Added up in a wider type: one rounding of what comes out.
+    inside = np.asarray(add_up(at.e[0] + at.sums * at.a, **node.attributes))
+    return inside + at.v
+
+
+def _scattered(at: At) -> Error:
+    """A copy where at most one value lands, a reduction where several do."""
+    node = at.node
+    assert node.primitive is not None
+    moved = np.asarray(node.primitive.compute(at.e[0], **node.attributes))
+    several = (terms_of_scatter(node) > 1).reshape(node.shape)
+    if not several.any():
+        return moved
+    added = moved + at.sums * node.primitive.compute(at.a, **node.attributes)
+    if at.sums != 1:
+        added = added + at.v
+    return np.where(several, added, moved)
+
+
+def _flushed(a: Error, b: Error, smallest: float) -> Any:
+    """What is lost where subnormal inputs are taken for zero.
+
+    So do the bfloat16 products of processors (VDPBF16PS, Intel's SDM, volume 2).
+    """
+    small_a, small_b = (np.where(x < smallest, x, 0.0) for x in (a, b))
+    if not (small_a.any() or small_b.any()):
+        return 0.0
+    return small_a @ b + a @ small_b
+
+
+def _matmul(at: At) -> Error:
+    (ea, eb), a, b = at.e, at.a, at.b
+    rounded: Error = a @ b
+    if at.sums != 1 or at.products != 1:
+        inside = at.sums + 2 * at.products if at.products > 1 else at.sums
+        rounded = inside * rounded + at.v
+    rounded += at.tiny * a.shape[-1] * (at.v > 0)
+    if at.arithmetic.stored.name == "bfloat16":
+        rounded += _flushed(a, b, at.arithmetic.stored.smallest) / at.roundoff
+    if not (ea.any() or eb.any()):
+        return rounded
+    carried: Error = a @ eb + ea @ b + at.u * (ea @ eb)
+    return carried + rounded
+
+
+def _cumulative_sum(at: At) -> Error:
+    """As a sum: one rounding of each term's magnitude; the first element is copied."""
+    axis = at.node.attributes["axis"]
+    error = np.cumsum(at.e[0] + at.sums * at.a, axis=axis)
+    if at.sums != 1:
+        error += at.v
+    alone = (slice(None),) * axis + (slice(0, 1),)
+    error[alone] = at.e[0][alone]
+    return error
+
+
+RULES: Table = {
+    "sum": _reduction,
+    "sum_to": _reduction,
+    "matmul": _matmul,
+    "scatter_add": _scattered,
+    "cumulative_sum": _cumulative_sum,
+}
