@@ -19,7 +19,8 @@ from gradwatch._extras import Missing, explained
 if TYPE_CHECKING:
     from harness.check import check
     from harness.history.changepoints import Change, find_changes
-    from harness.judging.verdict import Judgement, assert_agrees, judge
+    from harness.judging.entry import assert_agrees, judge
+    from harness.judging.judgement import Judgement
     from impls.contract import Case, Op
 
 __all__ = [
@@ -64,7 +65,7 @@ def _loaded(name: str) -> Any:
 
         from harness import check as home
     else:
-        from harness.judging import verdict as home
+        from harness.judging import entry as home
     return getattr(home, name)
 
 

@@ -20,7 +20,7 @@ import pytest
 import gradwatch as public
 
 if TYPE_CHECKING:
-    from harness.judging.verdict import Judgement
+    from harness.judging.judgement import Judgement
     from harness.timing.samples import Comparison
 
 _PROPERTY = "gradwatch"  # under which a test's judgements travel with its report

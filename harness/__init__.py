@@ -6,6 +6,7 @@ slow drift. None of them imports a framework; all take NumPy arrays.
 """
 
 from harness.history.changepoints import Change, find_changes
-from harness.judging.verdict import Judgement, assert_agrees, judge
+from harness.judging.entry import assert_agrees, judge
+from harness.judging.judgement import Judgement
 
 __all__ = ["Change", "Judgement", "assert_agrees", "find_changes", "judge"]

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.judging.verdict import PASSING
 from harness.project.records import AgreeRecord
+from harness.project.verdicts import PASSING
 from impls.contract import Op
 
 DEATHS = ("crash", "timeout")

@@ -15,8 +15,8 @@ from typing import Any
 from harness.agreement.findings import Finding
 from harness.agreement.store import headline
 from harness.judging.known import Known
-from harness.judging.verdict import PASSING
 from harness.project.records import AgreeRecord
+from harness.project.verdicts import PASSING
 
 Failing = dict[str, set[int]]  # failing cases, and the runs in which they fail
 

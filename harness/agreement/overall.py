@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.judging.known import as_expected
-from harness.judging.verdict import PASSING, VERDICTS
 from harness.project.records import AgreeRecord
+from harness.project.verdicts import PASSING, VERDICTS
 
 
 @dataclass(frozen=True)

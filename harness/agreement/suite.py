@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from harness.agreement.findings import flags
 from harness.judging import known
 from harness.judging.cases import Trial
+from harness.judging.judgement import Judgement
 from harness.judging.reference import Reference, reference
-from harness.judging.verdict import Judgement
 from harness.project.records import AgreeRecord, AgreeSummary, Number, finite
 from harness.workers.fitness import judge_outcome
 from harness.workers.messages import Outcome, Task

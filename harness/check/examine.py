@@ -12,8 +12,9 @@ from harness.check.inputs import Trial
 from harness.check.report import Row
 from harness.check.runs import Graph, Observation, Tensor, observe, same
 from harness.check.subjects import Bound, Call, Function, Subject, array_of, bind
+from harness.judging.judgement import Judgement
 from harness.judging.reference import Reference
-from harness.judging.verdict import Judgement, allowed, judge_tensors
+from harness.judging.verdict import allowed, judge_tensors
 from impls.contract import Array
 
 #: Inputs of which each is frozen alone: a backward has one branch for each.

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from harness.judging.judgement import Judgement
 from harness.judging.signs import SIGNS
-from harness.judging.verdict import VERDICTS, Judgement
+from harness.project.verdicts import VERDICTS
 
 COLUMNS = (
     *("", "tensor", "dtype", "verdict", "got", "expected", "error", "allowed"),

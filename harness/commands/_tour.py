@@ -11,8 +11,8 @@ import numpy as np
 from rich.table import Table
 
 from harness.console.terminal import output
+from harness.judging.entry import judge
 from harness.judging.signs import SIGNS
-from harness.judging.verdict import judge
 from harness.workers.messages import Outcome, Task
 from harness.workers.pool import sweep
 from impls.catalogue import backend_names, load_op

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from harness.judging.cases import Trial, variants
+from harness.judging.judgement import Judgement
 from harness.judging.reference import Reference, reference
-from harness.judging.verdict import Judgement
 from harness.project.paths import ROOT
 from harness.timing.proof import Judge, why_refused
 from harness.timing.remote import prepare_steps

@@ -28,12 +28,12 @@ LOSS = 4.0
 
 def exposed(order: Iterable[Node]) -> dict[Node, Mask]:
     """Elements that depend on a centred value that is mostly cancelled."""
-    found: dict[Node, Mask] = {}
+    marked: dict[Node, Mask] = {}
     with np.errstate(all="ignore"):
         for node in order:
             if node.primitive is None or node.value.dtype.kind != "f":
                 continue
-            marks = [found.get(source) for source in node.inputs]
+            marks = [marked.get(source) for source in node.inputs]
             mask = (
                 _passed_on(node, marks) if any(m is not None for m in marks) else None
             )
@@ -41,8 +41,8 @@ def exposed(order: Iterable[Node]) -> dict[Node, Mask]:
             if own is not None:
                 mask = own if mask is None else mask | own
             if mask is not None and mask.any():
-                found[node] = mask
-    return found
+                marked[node] = mask
+    return marked
 
 
 def _cancelled(node: Node) -> Mask | None:

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.judging.verdict import PASSING, VERDICTS
+from harness.project.verdicts import PASSING, VERDICTS
 
 if TYPE_CHECKING:  # workers judge too, and have no library for documents
     from harness.project.records import AgreeRecord

@@ -21,8 +21,8 @@ def lengths(op: Op, case: Case) -> tuple[int, ...]:
     everywhere = (*op.cases.values(), *op.sizes.values())
     if len({tuple(op.shapes(c).values()) for c in everywhere}) < 2:
         return ()
-    found = (n for shape in op.shapes(case).values() for n in shape if n != 1)
-    return tuple(dict.fromkeys(found))
+    varying = (n for shape in op.shapes(case).values() for n in shape if n != 1)
+    return tuple(dict.fromkeys(varying))
 
 
 def resized(op: Op, case: Case, change: Mapping[int, int]) -> Case:

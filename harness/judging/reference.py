@@ -353,14 +353,14 @@ def _nodes(problem: Problem) -> dict[str, graph.Node]:
         for n, dy in zip(op.outputs, problem.cotangents, strict=True)
         if n in floating
     ]
-    found = graph.gradient(
+    computed = graph.gradient(
         [results[n] for n in floating],
         cotangents,
         [leaves[n] for n in problem.wanted],
     )
     gradients = {
         f"d{n}": graph.variable(np.zeros_like(leaves[n].value)) if g is None else g
-        for n, g in zip(problem.wanted, found, strict=True)
+        for n, g in zip(problem.wanted, computed, strict=True)
     }
     return {**gradients, **results}
 

@@ -126,7 +126,8 @@ class _Moments:
     """Sums over the pairs of a tensor's deviations, squared, and the first of them.
 
     Each element is measured in units of its first odd deviation, or of the tensor's
-    largest where that is 0, so that no square underflows. np.hypot would need no unit, but takes six times as long.
+    largest where that is 0, so that no square underflows. np.hypot would need no unit,
+    but takes six times as long.
 
     Attributes:
         odd: Squares of the differences of the pairs: twice the first-order picture.

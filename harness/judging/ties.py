@@ -59,7 +59,7 @@ def put_right(
         return None
     if any(a is None or a.shape != axes[0] for a in arrays):
         return None
-    found = np.stack([np.asarray(a).astype(right.wide) for a in arrays])
+    given = np.stack([np.asarray(a).astype(right.wide) for a in arrays])
     along = (0, *(axis + 1 for axis in axes[1]))
     values = {
         c: np.stack([right.graphs[c][n].value for n in names]) for c in conventions
@@ -67,29 +67,29 @@ def put_right(
     room = {c: np.stack([allowed(right, c, n) for n in names]) for c in conventions}
     with np.errstate(all="ignore"):
         chosen = np.argmin(
-            [_off(found, values[c], room[c], along) for c in conventions], 0
+            [_off(given, values[c], room[c], along) for c in conventions], 0
         )
-        free = _shared(found, values, room, along)
+        free = _shared(given, values, room, along)
     return {
         c: dict(
-            zip(names, np.where((chosen == i) & ~free, found, values[c]), strict=True)
+            zip(names, np.where((chosen == i) & ~free, given, values[c]), strict=True)
         )
         for i, c in enumerate(conventions)
     }
 
 
-def _off(found: Array, value: Array, room: Array, along: tuple[int, ...]) -> Array:
+def _off(given: Array, value: Array, room: Array, along: tuple[int, ...]) -> Array:
     """The largest error of each group, in units of what is allowed."""
-    error = np.abs(found - value).astype(np.float64)
+    error = np.abs(given - value).astype(np.float64)
     ratios = np.where(
-        (error == 0) | (np.isnan(found) & np.isnan(value)), 0, error / room
+        (error == 0) | (np.isnan(given) & np.isnan(value)), 0, error / room
     )
     worst: Array = np.max(np.nan_to_num(ratios, nan=np.inf), axis=along, keepdims=True)
     return worst
 
 
 def _shared(
-    found: Array, values: Mapping[str, Array], room: Mapping[str, Array], along: Any
+    given: Array, values: Mapping[str, Array], room: Mapping[str, Array], along: Any
 ) -> Array:
     """Groups whose elements are convex shares: between the conventions, same total."""
     first, last, even = (values[c] for c in ("first", "last", "even"))
@@ -97,11 +97,11 @@ def _shared(
     middle = np.where(first == last, first + np.sign(even - first) * width, first)
     ends = np.stack([first, last, even, middle])
     slack = np.max(list(room.values()), axis=0)
-    inside = (found >= ends.min(0) - slack) & (found <= ends.max(0) + slack)
-    totals = [np.sum(v, axis=along, keepdims=True) for v in (found, first, last, even)]
+    inside = (given >= ends.min(0) - slack) & (given <= ends.max(0) + slack)
+    totals = [np.sum(v, axis=along, keepdims=True) for v in (given, first, last, even)]
     enough = np.sum(slack, axis=along, keepdims=True)
     kept = np.ptp(totals, axis=0) <= enough  # false for nan
-    alone = found.size == kept.size  # one element in each group
+    alone = given.size == kept.size  # one element in each group
     good: Array = np.all(inside, axis=along, keepdims=True) & (kept | alone)
     return good
 

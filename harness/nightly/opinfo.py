@@ -15,12 +15,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from harness.judging.verdict import PASSING
 from harness.nightly.model import Night, Result
 from harness.nightly.process import child
 from harness.project import documents
 from harness.project.documents import Unreadable
 from harness.project.records import Problem
+from harness.project.verdicts import PASSING
 from impls.catalogue import op_names
 
 SCRIPT = Path("scripts", "studies", "opinfo.py")

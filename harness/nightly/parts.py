@@ -18,7 +18,6 @@ from harness.agreement.remote import Asked, judge, judged
 from harness.agreement.suite import Agreement
 from harness.history import asv_results
 from harness.judging import known
-from harness.judging.verdict import PASSING
 from harness.nightly import opinfo
 from harness.nightly.journal import guarded
 from harness.nightly.model import Night, Part, Result
@@ -33,6 +32,7 @@ from harness.project.records import (
     FindingRecord,
     Problem,
 )
+from harness.project.verdicts import PASSING
 from harness.watch.alerts import Alert, backend_of, size
 from harness.watch.survey import survey, this_machine
 from harness.workers.isolated import Isolated

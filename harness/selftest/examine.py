@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.judging.judgement import Judgement
 from harness.judging.precisions import PRECISIONS
 from harness.judging.reference import Reference, reference
-from harness.judging.verdict import Judgement, judge_tensors
+from harness.judging.verdict import judge_tensors
 from harness.selftest import mutants, rivals
 from harness.selftest.mutants import Manual, planted
 from harness.workers.evaluate import problem_of

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.judging.judgement import Judgement
 from harness.judging.reference import reference
-from harness.judging.verdict import Judgement, judge_tensors
+from harness.judging.verdict import judge_tensors
 from impls import catalogue
 from impls.contract import Op, Problem
 

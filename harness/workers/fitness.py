@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from harness.judging.judgement import Judgement
 from harness.judging.reference import Reference
-from harness.judging.verdict import PASSING, Judgement, judge_tensors
+from harness.judging.verdict import judge_tensors
+from harness.project.verdicts import PASSING
 from harness.workers.messages import Outcome
 
 

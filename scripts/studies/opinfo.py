@@ -32,8 +32,9 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from harness.judging.precisions import PRECISIONS
 from harness.judging.reference import Reference, reference_of_graph, wider
-from harness.judging.verdict import PASSING, judge_tensors
+from harness.judging.verdict import judge_tensors
 from harness.project import documents
+from harness.project.verdicts import PASSING
 from harness.tracing import Traced, Untraceable, trace
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.judging.verdict import PASSING
 from harness.project.documents import machine_name, replace_file
 from harness.project.markdown import table
+from harness.project.verdicts import PASSING
 from harness.tracing.aten.table import covered
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

@@ -36,9 +36,10 @@ if __package__ in (None, ""):  # run by path
 
 from harness.judging import known, layouts
 from harness.judging.cases import REGIMES, admits, output_shapes, problem_with
+from harness.judging.judgement import Judgement
 from harness.judging.precisions import PRECISIONS, Precision
 from harness.judging.reference import reference
-from harness.judging.verdict import Judgement, judge_tensors
+from harness.judging.verdict import judge_tensors
 from harness.workers.arrays import lay_out
 from impls import catalogue
 from impls.contract import Case, Op, Problem, Unsupported

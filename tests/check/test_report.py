@@ -10,7 +10,7 @@ import torch
 from harness.check import Report, Row, check
 from harness.check.child import checked
 from harness.check.shapes import Spec, parsed, smaller, tails
-from harness.judging.verdict import Judgement
+from harness.judging.judgement import Judgement
 from harness.project.documents import dumps
 
 NUMBERS = {"ratio": 3.0, "limit": 16.0, "got": 1.0, "expected": 2.0, "radius": 0.1}

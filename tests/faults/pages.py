@@ -11,7 +11,7 @@ import psutil
 
 from harness.agreement.remote import Asked, judge, judged
 from harness.agreement.suite import Agreement
-from harness.judging.verdict import PASSING
+from harness.project.verdicts import PASSING
 from harness.workers.isolated import Isolated
 from tests.faults.campaign import Fault
 from tests.faults.processes import ended

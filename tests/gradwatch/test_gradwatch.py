@@ -8,7 +8,7 @@ import pytest
 import gradwatch
 from gradwatch._extras import Missing, explained, extra_of
 from harness.history.changepoints import find_changes
-from harness.judging.verdict import judge
+from harness.judging.entry import judge
 from harness.project.paths import ROOT
 from impls import contract
 

@@ -5,7 +5,7 @@ import pytest
 
 from harness import assert_agrees, judge
 from harness.judging import reference as reference_module
-from harness.judging.verdict import PASSING, VERDICTS
+from harness.project.verdicts import PASSING, VERDICTS
 from impls import catalogue
 from impls.catalogue import UnknownName
 from impls.contract import Op

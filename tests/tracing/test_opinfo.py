@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.judging.verdict import PASSING  # noqa: E402  # after importorskip
+from harness.project.verdicts import PASSING  # noqa: E402  # after importorskip
 from harness.tracing.aten.table import ON_FLOATS, ON_VALUES, covered  # noqa: E402  # likewise
 from scripts.studies.opinfo import (  # noqa: E402  # likewise
     FINDINGS,

@@ -1,0 +1,144 @@
+"""Compares a tensor with the right answer, element by element: here verdicts are made.
+
+Each element's error is divided by its rounding radius. A ratio up to the limit is
+rounding, a larger one is a wrong gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.judging.judgement import Judgement
+from harness.judging.reference import Truth
+
+Array = NDArray[Any]
+
+SAYS_NOTHING = 0.1  # limit * radius above a tenth of the element: judging.md, headlines
+
+
+def judge_indices(truth: Truth, got: Array) -> Judgement:
+    """Any index of a maximum is right, by whatever convention it was chosen."""
+    assert truth.admissible is not None
+    axis, right = truth.admissible
+    indices = np.expand_dims(got, axis)
+    inside = (indices >= 0) & (indices < right.shape[axis]) & (indices == indices // 1)
+    places = np.where(inside, indices, 0).astype(np.intp)
+    good = inside & np.take_along_axis(right, places, axis)
+    bad = ~good.squeeze(axis) & np.isfinite(truth.radius)
+    if not bad.any():
+        known = np.count_nonzero(np.isfinite(truth.radius))
+        share = 1 - known / bad.size if bad.size else 1.0
+        verdict = "vacuous" if share >= 0.5 else "agree"
+        if verdict == "agree" and not np.array_equal(got, truth.value):
+            verdict = "convention"
+        message = f"{truth.tensor}: indices of maxima"
+        return Judgement(truth.tensor, verdict, 0.0, vacuous=share, message=message)
+    worst = tuple(int(i) for i in np.argwhere(bad)[0])
+    here, there = float(got[worst]), float(truth.value[worst])
+    message = (
+        f"{truth.tensor}{list(worst)}: index {here:g} is of no maximum, {there:g} is"
+    )
+    return Judgement(
+        truth.tensor, "disagree", np.inf, 0.0, 0.0, worst, here, there, 0.0,
+        message=message,
+    )  # fmt: skip
+
+
+def judge_numbers(
+    truth: Truth, got: Array, limit: float, dtype: str, kinds: Array | None = None
+) -> Judgement:
+    """The verdict; `kinds` says of each element which of the two radii it has."""
+    ratios, lost = _ratios(truth, got)
+    says = np.count_nonzero(informative(truth, limit) | _undefined(truth, got))
+    share = 1 - says / ratios.size if ratios.size else 0.0
+    verdict = _verdict(ratios, lost, share, limit)
+    if not ratios.size:
+        message = f"{truth.tensor}: no elements; its shape and dtype are right"
+        return Judgement(truth.tensor, "agree", 0.0, limit, message=message)
+    worst = np.unravel_index(int(np.argmax(ratios)), ratios.shape)
+    judgement = Judgement(
+        truth.tensor,
+        verdict,
+        ratio=float(ratios[worst]),
+        limit=limit,
+        vacuous=share,
+        worst_index=tuple(int(i) for i in worst),
+        got=float(got[worst]),
+        expected=float(truth.value[worst]),
+        radius=float(truth.radius[worst]),
+        radius_kind="bound" if kinds is None else str(kinds[worst]),
+    )
+    return replace(judgement, message=_sentence(judgement, dtype))
+
+
+def _ratios(truth: Truth, got: Array) -> tuple[NDArray[np.float64], bool]:
+    """Error over radius, and whether something is infinite where it may not be, or not.
+
+    Where an infinity is due, nothing else is right; where nothing is known, all is.
+    """
+    with np.errstate(all="ignore"):
+        error = np.abs(got - truth.value).astype(np.float64)
+        ratios: NDArray[np.float64] = error / truth.radius
+        if ratios.size and ratios.max() < np.inf:  # false for nan
+            return ratios, False
+        due = truth.infinite
+        judged = np.isfinite(truth.value) & np.isfinite(truth.radius) & ~due
+        right = np.copysign(np.inf, truth.value)
+        lost = (judged & ~np.isfinite(got)) | (due & (got != right))
+        ratios = np.where(error == 0, 0.0, ratios)
+    return np.where(lost, np.inf, np.where(judged, ratios, 0.0)), bool(lost.any())
+
+
+def informative(
+    truth: Truth, limit: float, share: float = SAYS_NOTHING
+) -> NDArray[np.bool_]:
+    """Where what is allowed is little: beside the value, or at the end of the range.
+
+    An infinity that is due says something, too.
+    """
+    with np.errstate(all="ignore"):
+        size = np.abs(truth.value.astype(np.float64))
+        enough: NDArray[np.bool_] = limit * truth.radius <= share * size
+        if enough.all() and size.size and size.max() < np.inf:
+            return enough
+        enough = (enough | (truth.radius <= truth.zero)) & (size < np.inf)
+        return enough | truth.infinite
+
+
+def _undefined(truth: Truth, got: Array) -> NDArray[np.bool_]:
+    """Where nan is due and has come. Something else is not judged: conventions vary."""
+    undefined: NDArray[np.bool_] = np.isnan(truth.value) & np.isnan(got)
+    return undefined
+
+
+def _verdict(ratios: Array, lost: bool, share: float, limit: float) -> str:
+    if lost:
+        return "nonfinite"
+    if (ratios > limit).any():
+        return "disagree"
+    return "vacuous" if share >= 0.5 else "agree"
+
+
+def _sentence(j: Judgement, dtype: str) -> str:
+    """The whole story in one sentence."""
+    where = f"{j.tensor}[{', '.join(map(str, j.worst_index))}]"
+    digits = 17 if dtype == "float64" else 9  # what tells two neighbours apart
+    numbers = f"got {j.got:.{digits}g}, expected {j.expected:.{digits}g}"
+    if j.verdict == "nonfinite":
+        return f"{where}: {numbers}"
+    if j.verdict == "vacuous":
+        return (
+            f"{j.tensor}: rounding in {dtype} may change {j.vacuous:.0%} of the "
+            "elements by more than a tenth, so that agreement shows nothing"
+        )
+    if j.radius == 0 and j.ratio > 0:
+        return f"{where}: {numbers}, and no rounding is involved"
+    return (
+        f"{where}: {numbers}; the error is {j.ratio:.3g} times the rounding radius "
+        f"{j.radius:.3g} (what {dtype} arithmetic alone may be off by; it is the "
+        f"{j.radius_kind}), and up to {j.limit:.3g} times is allowed"
+    )

@@ -1,0 +1,221 @@
+"""`judge` and `assert_agrees`: gradients that were computed elsewhere, by a user.
+
+The op and the arrays are checked here, and brought into the form that the judge takes.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.judging.judgement import Judgement
+from harness.judging.precisions import PRECISIONS
+from harness.judging.reference import reference
+from harness.judging.verdict import judge_tensors
+from impls import catalogue
+from impls.contract import Op, Problem
+
+Array = NDArray[Any]
+
+
+def judge(
+    op: str | Op,
+    inputs: Sequence[Any],
+    dy: Any,
+    gradients: Sequence[Any],
+    *,
+    outputs: Sequence[Any] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    dtype: str | None = None,
+    compute: str | None = None,
+) -> tuple[Judgement, ...]:
+    """Judge gradients that were computed elsewhere.
+
+    Args:
+        op: The name of an op, or an `Op` of your own with a formula.
+        inputs: Arrays in the op's order.
+        dy: The cotangent, of the output's shape; a sequence of them, one for each
+            output, where the op has several (None for an integer output).
+        gradients: One array, or None, for each input that has a gradient, in order.
+        outputs: The outputs, to be judged as well.
+        attributes: What the formula takes beside its inputs, such as {"axis": -1}.
+        dtype: Precision in which the gradients were computed, one of float64, float32,
+            float16, bfloat16; by default that of the inputs. Give it where the arrays
+            are wider than the computation (NumPy has no bfloat16).
+        compute: Precision of intermediate values: "float32" for a 16-bit kernel that
+            keeps float32 inside and rounds once, "mixed" for one that rounds every step
+            and accumulates sums in float32, the dtype itself for one that accumulates
+            in 16 bits; "tf32" for float32 with TF32 products. By default what
+            frameworks do: for 16 bits "float32" or "mixed", and each judgement says
+            which.
+
+    Returns:
+        A Judgement for each gradient; then, if outputs are given, one for each of them.
+
+    Raises:
+        UnknownName: no op bears that name (a LookupError).
+        ValueError: the call itself is wrong: number or shape of arrays, attributes.
+    """
+    problem = _problem(op, inputs, dy, dict(attributes or {}), dtype)
+    named = _named(problem.op, gradients, outputs)
+    # Of the precision under test, or of the inputs' wider type.
+    holders = {problem.dtype, *_floating(problem.op, inputs)}
+    return judge_tensors(
+        reference(problem, compute),
+        {name: None if a is None else _array(a) for name, a in named.items()},
+        {n: problem.dtype for n, a in named.items() if _dtype_of(a) in holders},
+        dtype=problem.dtype,
+    )
+
+
+def assert_agrees(
+    op: str | Op,
+    inputs: Sequence[Any],
+    dy: Any,
+    gradients: Sequence[Any],
+    *,
+    outputs: Sequence[Any] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    dtype: str | None = None,
+    compute: str | None = None,
+    allow_vacuous: bool = False,
+    strict: bool = False,
+) -> None:
+    """Raise unless every gradient is as right as its precision allows.
+
+    Takes what `judge` takes, and:
+
+    Args:
+        allow_vacuous: Accept a tensor of which nothing can be said.
+        strict: Reject one that is `imprecise`.
+
+    Raises:
+        AssertionError: one gradient or more is wrong, or nothing can be said of it; the
+            message says op, tensor, index, got, expected, radius and ratio of each.
+    """
+    judgements = judge(
+        op,
+        inputs,
+        dy,
+        gradients,
+        outputs=outputs,
+        attributes=attributes,
+        dtype=dtype,
+        compute=compute,
+    )
+    name = op if isinstance(op, str) else op.name
+    refused = [
+        *([] if allow_vacuous else ["vacuous"]),
+        *(["imprecise"] if strict else []),
+    ]
+    wrong = [
+        f"{name}: {j.message}"
+        for j in judgements
+        if not j.passes or j.verdict in refused
+    ]
+    if wrong:
+        raise AssertionError("\n".join(wrong))
+
+
+def _problem(
+    op: str | Op, inputs: Sequence[Any], dy: Any, attributes: dict[str, Any], dtype: Any
+) -> Problem:
+    op = catalogue.load_op(op) if isinstance(op, str) else op
+    arrays = [_array(a) for a in inputs]
+    if len(arrays) != len(op.inputs):
+        wanted = ", ".join(op.inputs)
+        raise ValueError(f"{op.name} has inputs {wanted}; {len(arrays)} were given")
+    _check_attributes(op, attributes)
+    several = isinstance(dy, (tuple, list)) and len(op.outputs) > 1
+    cotangents = list(dy) if several else [dy]
+    if len(cotangents) != len(op.outputs):
+        raise ValueError(
+            f"{op.name} has outputs {', '.join(op.outputs)}: give a cotangent for each"
+        )
+    return Problem(
+        op,
+        dict(zip(op.inputs, arrays, strict=True)),
+        [None if c is None else _array(c) for c in cotangents],
+        attributes,
+        dtype=_precision(_floating(op, inputs), dtype),
+    )
+
+
+def _check_attributes(op: Op, attributes: dict[str, Any]) -> None:
+    named = _keywords(op.said("formula"))
+    missing = [p.name for p in named if p.default is p.empty]
+    missing = [name for name in missing if name not in attributes]
+    if missing:
+        raise ValueError(f"{op.name} needs the attribute {missing[0]!r}")
+    for name in attributes:
+        if name not in [p.name for p in named]:
+            raise ValueError(f"{op.name} has no attribute {name!r}")
+
+
+@functools.lru_cache(maxsize=256)
+def _keywords(formula: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    parameters = inspect.signature(formula).parameters.values()
+    return tuple(p for p in parameters if p.kind is p.KEYWORD_ONLY)
+
+
+def _floating(op: Op, inputs: Sequence[Any]) -> list[str]:
+    """Dtypes of all inputs but constants of integers or truth values."""
+    constants = getattr(op, "constants", ())  # an older commit's op has none
+    named = ((name, _dtype_of(a)) for name, a in zip(op.inputs, inputs, strict=True))
+    return [t for n, t in named if n not in constants or t not in _WHOLE]
+
+
+def _precision(held: Sequence[str], dtype: str | None) -> str:
+    held = sorted({*held})
+    if dtype is None:
+        if len(held) > 1:
+            raise ValueError(f"inputs of several dtypes ({', '.join(held)}): say which")
+        (dtype,) = held
+    if dtype not in PRECISIONS:
+        raise ValueError(f"no precision {dtype!r}; one of {', '.join(PRECISIONS)}")
+    narrow = [n for n in held if _bits(n) < _bits(dtype)]
+    if narrow:
+        raise ValueError(f"inputs of {narrow[0]} cannot hold {dtype}")
+    return dtype
+
+
+def _bits(dtype: str) -> int:
+    return 16 if dtype == "bfloat16" else np.dtype(dtype).itemsize * 8
+
+
+def _named(
+    op: Op, gradients: Sequence[Any], outputs: Sequence[Any] | None
+) -> dict[str, Any]:
+    if len(gradients) != len(op.differentiable):
+        wanted = ", ".join(f"d{n}" for n in op.differentiable)
+        raise ValueError(f"{op.name} has gradients {wanted}; {len(gradients)} given")
+    if outputs is not None and len(outputs) != len(op.outputs):
+        raise ValueError(f"{op.name} has outputs {', '.join(op.outputs)}")
+    named = {f"d{n}": g for n, g in zip(op.differentiable, gradients, strict=True)}
+    return {**named, **dict(zip(op.outputs, outputs or (), strict=False))}
+
+
+_WHOLE = ("bool", *(f"{s}int{n}" for s in ("", "u") for n in (8, 16, 32, 64)))
+
+
+def _dtype_of(given: Any) -> str:
+    """Name of the dtype of an array, or of a framework's tensor; "" of None."""
+    if given is None:
+        return ""
+    dtype = given.dtype if hasattr(given, "dtype") else np.asarray(given).dtype
+    return getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
+
+
+def _array(given: Any) -> Array:
+    """The numbers of an array or tensor; NumPy lacks bfloat16, float32 holds it."""
+    if hasattr(given, "detach"):
+        given = given.detach().cpu()
+        if _dtype_of(given) == "bfloat16":
+            given = given.float()
+        given = given.numpy()
+    return np.asarray(given)

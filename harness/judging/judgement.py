@@ -1,0 +1,49 @@
+"""What is said of one tensor: the verdict, and the numbers behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.project.verdicts import PASSING
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on one tensor.
+
+    Attributes:
+        tensor: "dx" for the gradient of input x, or the name of an output or state.
+        verdict: One of `harness.project.verdicts.VERDICTS`.
+        ratio: Largest error over rounding radius; nan where nothing was compared.
+        limit: The ratio up to which an error is rounding.
+        vacuous: Share of the elements (0 to 1) of which rounding leaves too little for
+            the comparison to say anything.
+        worst_index: Where the ratio is largest; () for a scalar or nothing compared.
+        got, expected, radius: The values there.
+        radius_kind: "bound" or "spread": which of the two radii that one is.
+        compute: The widest precision of intermediate values with which the tensor is
+            consistent: "float32" or "mixed" (steps rounded to 16 bits, sums in float32)
+            for one of 16 bits; empty where it is consistent with none.
+        convention: How ties are broken ("first", "last", "even", or "mixed" where it
+            is not the same in every row), where they are.
+        message: One sentence that tells all of this.
+    """
+
+    tensor: str
+    verdict: str
+    ratio: float = float("nan")
+    limit: float = float("nan")
+    vacuous: float = 0.0
+    worst_index: tuple[int, ...] = ()
+    got: float = float("nan")
+    expected: float = float("nan")
+    radius: float = float("nan")
+    radius_kind: str = "bound"
+    compute: str = ""
+    convention: str = ""
+    message: str = ""
+
+    @property
+    def passes(self) -> bool:
+        """Whether the verdict is none that a correct implementation could not earn."""
+        return self.verdict in PASSING
