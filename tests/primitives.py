@@ -93,6 +93,14 @@ DRAWN = {
 
 # What is composed of primitives, tried in the same way: functions of xp and of inputs.
 COMPOSED = {
+    "a number as the bound": (
+        lambda xp, a: xp.maximum(a, 0.5) + xp.minimum(a, -0.5),
+        [(5,)],
+    ),
+    "a number chosen": (
+        lambda xp, a: xp.where(a > 0.0, 0.5, a) + xp.where(a > 0.0, a, 0.5),
+        [(5,)],
+    ),
     "row": (lambda xp, a: a[1], [(3, 2)]),
     "repeated rows": (lambda xp, a: a[INDEX], [(3, 2)]),
     "slices": (lambda xp, a: a[::-1, ..., None, 1:], [(3, 2, 3)]),

@@ -1,12 +1,14 @@
 """Mistakes that people make in backwards, as edits of the textbook's.
 
 Here are those of ops that work on each element, and `EDITS`, which has all; those of
-matrix products, norms, softmax and selection are in `mistakes_of_sums`.
+matrix products, norms, softmax and selection are in `mistakes_of_sums`, the others in
+`mistakes_of_activations` and `mistakes_of_layers`.
 
 `EDITS[op]` lists (what is wrong, a fragment of harness/selftest/textbook.py, what
-stands there instead). A fragment occurs exactly once in its function. A replacement may
-also use `first_to` (the first of the copies where `sum_to` sums them), `single` and
-`half` (through float32 and float16).
+stands there instead); of an op that is not in the textbook, the fragment is of the
+`manual` dialect on its page. A fragment occurs exactly once in its function. A
+replacement may also use `first_to` (the first of the copies where `sum_to` sums them),
+`single` and `half` (through float32 and float16).
 
 Where they come from: the errors of the notes that the project grew out of, reports of
 wrong custom Functions, and what a hand slips on: a term, a sign, a factor, an axis, a
@@ -15,6 +17,8 @@ count, a transposition, an index, a precision.
 
 from __future__ import annotations
 
+from harness.selftest.mistakes_of_activations import OF_ACTIVATIONS
+from harness.selftest.mistakes_of_layers import OF_LAYERS
 from harness.selftest.mistakes_of_sums import OF_SUMS, Edit
 
 OF_ELEMENTS: dict[str, list[Edit]] = {
@@ -212,4 +216,4 @@ OF_ELEMENTS: dict[str, list[Edit]] = {
     ],
 }
 
-EDITS = OF_ELEMENTS | OF_SUMS
+EDITS = OF_ELEMENTS | OF_SUMS | OF_ACTIVATIONS | OF_LAYERS

@@ -160,6 +160,24 @@ class ArrayNames:
         """a to the power of b."""
         return a**b
 
+    def maximum(self, a: Any, b: Any) -> Any:
+        """The larger of two elements; torch's function takes no number."""
+        return self.F.maximum(a, self._beside(a, b))
+
+    def minimum(self, a: Any, b: Any) -> Any:
+        """The smaller of two elements."""
+        return self.F.minimum(a, self._beside(a, b))
+
+    def where(self, c: Any, a: Any, b: Any) -> Any:
+        """Elements of a where the condition holds, of b elsewhere."""
+        return self.F.where(c, self._beside(b, a), self._beside(a, b))
+
+    def _beside(self, a: Any, b: Any) -> Any:
+        """A number as a tensor like `a`: OneFlow 0.9.0 takes it to be float32."""
+        if not isinstance(b, (int, float)) or isinstance(a, (int, float)):
+            return b
+        return self.F.tensor(b, dtype=a.dtype, device=a.device)
+
     def equal(self, a: Any, b: Any) -> Any:
         """Element by element; torch's own function returns one bool."""
         return a == b

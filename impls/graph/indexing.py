@@ -246,10 +246,17 @@ def sliding_windows(
         Shape (..., *positions, *size). A convolution is
         einsum("bchwij,ocij->bohw", sliding_windows(x, (3, 3), padding=1), weight),
         a maximum pooling max(sliding_windows(x, (2, 2), stride=2), axis=(-2, -1)).
+
+    Raises:
+        ValueError: a window is empty, does not fit, or does not move forward.
     """
     (x,) = as_nodes((x,))
     size = tuple(size) if isinstance(size, (tuple, list)) else (size,)
     strides, borders, gaps = (_each(v, size) for v in (stride, padding, dilation))
+    if min(size + strides + gaps) < 1:
+        raise ValueError(
+            f"window {size}, stride {stride} and dilation {dilation} must be 1 or more"
+        )
     lead = x.ndim - len(size)
     width = [(0, 0)] * lead + [(p, p) for p in borders]
     places = np.pad(_numbered(x.shape), width, constant_values=-1)

@@ -339,7 +339,8 @@ def test_a_damaged_document_is_named_and_the_rest_is_shown(
     text = said(results.parent / "html")
     assert f"latest/damaged.json: {message}" in text or message in text
     assert "1 file is not shown in full" in text
-    assert "19 of 20 ops as expected" in text.replace(f"of {len(op_names())}", "of 20")
+    n = len(op_names())
+    assert f"{n - 1} of {n} ops as expected" in text
 
 
 def test_a_damaged_history_file_costs_one_commit(results: Path) -> None:

@@ -40,9 +40,9 @@ def test_a_page_defines_the_op_of_its_name_in_every_dialect(name):
 
 @pytest.mark.parametrize("name", op_names())
 def test_a_page_reads_in_order_on_one_screen(name):
-    """Formula, cases, then the dialects in the contract's order; 100 lines at most."""
+    """Formula, cases, then the dialects in the contract's order; 110 lines at most."""
     text = (catalogue._HERE / "ops" / f"{name}.py").read_text()
-    assert text.count("\n") <= 100
+    assert text.count("\n") <= 110
     places = [text.index(f'@op.implement("{dialect}"') for dialect in DIALECTS]
     assert places == sorted(places)
     assert text.startswith('"""')

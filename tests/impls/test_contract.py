@@ -29,7 +29,7 @@ class Context:
 
 @pytest.mark.parametrize("name", op_names())
 def test_a_page_gives_one_gradient_for_each_input_and_keeps_nothing_on_ctx(name):
-    """None for state alone; each of its input's shape and dtype, in order."""
+    """None for state and constants; else of its input's shape and dtype, in order."""
     torch = pytest.importorskip("torch")
     op = load_op(name)
     said = op.said("custom", "torch")
@@ -42,7 +42,7 @@ def test_a_page_gives_one_gradient_for_each_input_and_keeps_nothing_on_ctx(name)
         gradients = said.backward(ctx, *map(torch.ones_like, several), **attributes)
         gradients = gradients if isinstance(gradients, tuple) else (gradients,)
         expected = [
-            None if name in op.state else (tensor.shape, tensor.dtype)
+            (tensor.shape, tensor.dtype) if name in op.differentiable else None
             for name, tensor in zip(op.inputs, inputs, strict=True)
         ]
         assert expected == [g if g is None else (g.shape, g.dtype) for g in gradients]

@@ -37,6 +37,15 @@ def test_the_error_is_a_few_units_of_the_last_place(name, dtype):
     assert worst(name, np.dtype(dtype)) < 30
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.longdouble])
+def test_far_out_erf_is_one_and_erfc_is_zero(dtype):
+    """1e7 + 1/3 squared is far from the square of its head, which is float32."""
+    far = np.array([149.9, 1e7 + 1 / 3, 1e30], dtype)
+    assert (special.erf(far) == 1).all()
+    assert (special.erf(-far) == -1).all()
+    assert (special.erfc(far) == 0).all()
+
+
 def test_scipys_erf_in_float64_would_not_do_for_float64():
     """What 'a few units' is held against: float64 inside leaves about 1,000."""
     from scipy.special import erf

@@ -5,7 +5,7 @@ import zlib
 import numpy as np
 import pytest
 
-from harness.judging.cases import REGIMES, trial
+from harness.judging.cases import REGIMES, is_floating, trial
 from impls import catalogue, graph
 from impls.contract import Problem, as_tuple
 from tests.balls import balls, digits, precise
@@ -18,6 +18,9 @@ CASES = [
     for op in map(catalogue.load_op, catalogue.op_names())
     for case in op.cases.values()
 ]
+
+#: A row that an op reads, but that by definition does not learn: it is not moved here.
+FROZEN = {("2x9-5x4-padding0", "weight"): 0}
 
 
 def outputs(op, problem, arrays):
@@ -41,7 +44,7 @@ def against_difference(op, case, rule=lambda gradient: gradient):
     """Digits in which the engine's VJP and a difference agree, for each input."""
     problem: Problem = trial(op, case, REGIMES["normal"], "float64").problem
     rng = np.random.default_rng(zlib.crc32(f"{op.name}{case.name}".encode()))
-    arrays = {n: balls(a) for n, a in problem.inputs.items()}
+    arrays = {n: balls(a) if is_floating(a) else a for n, a in problem.inputs.items()}
     cotangents = [balls(c) for c in problem.cotangents if c is not None]
     leaves, nodes = outputs(op, problem, arrays)
     wanted = [leaves[n] for n in problem.wanted]
@@ -49,6 +52,8 @@ def against_difference(op, case, rule=lambda gradient: gradient):
     at = pulled(op, problem, arrays, cotangents)
     for name, gradient in zip(problem.wanted, gradients, strict=True):
         direction = balls(rng.standard_normal(arrays[name].shape))
+        if (case.name, name) in FROZEN:
+            direction[FROZEN[case.name, name]] *= 0
         moved = {**arrays, name: arrays[name] + direction * balls(STEP)}
         slope = (pulled(op, problem, moved, cotangents) - at) / STEP
         yield name, digits(slope, np.sum(rule(gradient.value) * direction))
