@@ -1,7 +1,7 @@
 """Nightly: runs all checks in one go, for CI, with one summary and one exit code.
 
 - runner: `run`: one part after another; continues a run that was killed
-- parts: the parts: agree, selftest, fuzz, time, watch, report
+- parts: the parts: agree, selftest, fuzz, faults, time, watch, report
 - model: types: `Night`, `Result`, `Problem`, `Report`
 - journal: what is already done, on disk
 - report: the summary as Markdown and as JUnit XML
