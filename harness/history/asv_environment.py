@@ -139,9 +139,11 @@ def _choose_by_default() -> None:
     ) -> Any:
         regex = regex or getattr(conf, "default_bench", None)
         _leave_out(unrunnable(op_names()))
-        found = discover(cls, conf, repo, environments, commit_hash, regex, check)
-        os.environ["ASV_OPS"] = " ".join(sorted({name.split(".")[1] for name in found}))
-        return found
+        benchmarks = discover(cls, conf, repo, environments, commit_hash, regex, check)
+        os.environ["ASV_OPS"] = " ".join(
+            sorted({name.split(".")[1] for name in benchmarks})
+        )
+        return benchmarks
 
     asv.benchmarks.Benchmarks.discover = classmethod(chosen)
 
@@ -197,10 +199,10 @@ class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no
     ) -> None:
         wanted = {n: v for n, v in requirements.items() if not n.startswith("pip+")}
         try:
-            found = environment_with(python, wanted, ROOT)
+            folder = environment_with(python, wanted, ROOT)
         except WrongCall as error:
             raise asv.util.UserError(f"asv.conf.json: {error}") from None
-        if found is None:
+        if folder is None:
             raise asv.environment.EnvironmentUnavailable(
                 f"no environment of Python {python} with exactly"
                 f" {', '.join(f'{n} {v}' for n, v in wanted.items())};"
@@ -209,7 +211,7 @@ class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no
         self._python, self._requirements = python, requirements  # for self.name
         super().__init__(conf, python, requirements, tagged_env_vars)
         frameworks = {framework_of(backend) for backend in backend_names()}
-        self._global_env_vars["ASV_PYTHON"] = str(found / "bin" / "python")
+        self._global_env_vars["ASV_PYTHON"] = str(folder / "bin" / "python")
         self._global_env_vars["ASV_FRAMEWORKS"] = " ".join(
             sorted(frameworks & {*self._requirements})
         )

@@ -150,7 +150,7 @@ def _sound(file: Path, seen: dict[tuple[str, str, str], Path]) -> tuple[str, _Re
 
 def _series(
     place: tuple[Any, ...],
-    found: Sequence[tuple[_Result, Entry]],
+    results: Sequence[tuple[_Result, Entry]],
     known: Mapping[str, Benchmark],
     rank: Mapping[str, int],
 ) -> Series:
@@ -160,7 +160,7 @@ def _series(
     if len(names) != len(values):
         names = [f"param{i}" for i in range(len(values))]
     entries = sorted(
-        (entry for _, entry in found), key=lambda e: (rank.get(e.commit, -1), e.date)
+        (entry for _, entry in results), key=lambda e: (rank.get(e.commit, -1), e.date)
     )
     return Series(
         machine,
@@ -168,7 +168,7 @@ def _series(
         benchmark,
         dict(zip(names, map(_unquoted, values), strict=True)),
         about.unit,
-        found[0][0].requirements,
+        results[0][0].requirements,
         tuple(entries),
     )
 
@@ -253,8 +253,8 @@ def benchmarks(folder: Path) -> dict[str, Benchmark]:
     Raises:
         Unreadable: There is none, or it is damaged.
     """
-    found, place = listed(folder), str(folder / "benchmarks.json")
-    return _typed(found, dict[str, Benchmark], place)
+    content, place = listed(folder), str(folder / "benchmarks.json")
+    return _typed(content, dict[str, Benchmark], place)
 
 
 def _result(file: Path) -> _Result:

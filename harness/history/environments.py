@@ -60,10 +60,12 @@ def environment_with(
 def _is_running(python: str, wanted: Mapping[str, str]) -> bool:
     """Whether that is what runs this: others' environments lie anywhere."""
     try:
-        found = {n: importlib.metadata.version(n).partition("+")[0] for n in wanted}
+        installed = {n: importlib.metadata.version(n).partition("+")[0] for n in wanted}
     except importlib.metadata.PackageNotFoundError:
         return False
-    return platform.python_version().startswith(f"{python}.") and found == {**wanted}
+    return platform.python_version().startswith(f"{python}.") and installed == {
+        **wanted
+    }
 
 
 def _installed(site: Path, name: str, version: str) -> bool:
@@ -78,10 +80,10 @@ def parsed(requirement: str) -> tuple[str, str]:
     Raises:
         WrongCall: It does not have that form.
     """
-    found = _EXACT.fullmatch(requirement)
-    if found is None:
+    exact = _EXACT.fullmatch(requirement)
+    if exact is None:
         raise WrongCall(f"{requirement!r} is not of the form numpy==1.26.4")
-    return found["name"], found["version"]
+    return exact["name"], exact["version"]
 
 
 def command_for(python: str, wanted: Mapping[str, str]) -> str:

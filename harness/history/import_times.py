@@ -150,14 +150,14 @@ def _by_benchmark(
     timed: Iterable[TimeRecord],
 ) -> dict[str, dict[tuple[str, ...], TimeRecord]]:
     """The records by benchmark, and by parameters as asv writes them."""
-    found: dict[str, dict[tuple[str, ...], TimeRecord]] = defaultdict(dict)
+    records: dict[str, dict[tuple[str, ...], TimeRecord]] = defaultdict(dict)
     for record in timed:
         name = f"{SUITE}.{record.op}.time_{record.phase}"
         case = _CASE.fullmatch(record.case)
         assert case is not None, "the pattern matches any name"
         values = (case["size"], *(getattr(record, key) for key in PARAMETERS[1:]))
-        found[name][tuple(map(repr, values))] = record
-    return dict(found)
+        records[name][tuple(map(repr, values))] = record
+    return dict(records)
 
 
 def _add(

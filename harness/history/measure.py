@@ -8,7 +8,6 @@ this one after the other, because each has its own bias.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import sys
@@ -25,6 +24,7 @@ from harness.judging.reference import Reference, reference
 from harness.project.paths import ROOT
 from harness.timing.proof import Judge, why_refused
 from harness.timing.remote import prepare_steps
+from harness.timing.rotation import unforeseen
 from harness.timing.trial import PHASES
 from harness.workers.client import Line
 from harness.workers.fitness import judge_outcome, why_unfit
@@ -274,15 +274,20 @@ def _add_times(
     target: MeasurementTarget,
     seconds: float,
 ) -> None:
-    """Time in one fresh process, all backends of a question in turn."""
-    if not asked:
-        return
-    with contextlib.closing(target.start()) as line:
+    """Time in one fresh process, all backends of a question in turn.
+
+    Whatever ends the process costs the question; the others go on in another.
+    """
+    line: Line | None = None
+    try:
         for question in asked:
+            line = line or target.start()
             try:
                 first, samples, refused = _timed(line, question, seconds)
-            except Died as reason:
-                raise NotMeasured(f"while timing: {reason}") from None
+            except Died as reason:  # it costs this question alone
+                line.close()
+                line, first, samples = None, {}, {}
+                refused = dict.fromkeys(question.backends, f"while timing: {reason}")
             for backend in question.backends:
                 one = figures[question.point(backend)]
                 if backend in refused:
@@ -292,6 +297,9 @@ def _add_times(
                 one.forward += samples["forward"][backend]
                 one.backward += samples["backward"][backend]
                 one.first = min(first[backend], one.first or first[backend])
+    finally:
+        if line is not None:
+            line.close()
 
 
 def _timed(
@@ -300,7 +308,9 @@ def _timed(
     """Seconds of the first pass, by backend; samples by phase and backend; refusals."""
     steps = {name: name for name in question.backends}
     sources = variants(question.trial)
-    ready = prepare_steps(line, sources, steps, question.device, peak=False)
+    ready = prepare_steps(
+        line, sources, steps, question.device, seed=unforeseen(), peak=False
+    )
     samples = {
         phase: line.ask("in_turn", phase=phase, seconds=seconds)["samples"]
         for phase in PHASES

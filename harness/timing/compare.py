@@ -24,6 +24,7 @@ from harness.timing.interleave import interleave
 from harness.timing.intervals import FEWEST, Estimate, pairs_needed, resampled
 from harness.timing.proof import Judge, why_refused
 from harness.timing.remote import Remote, RemoteTimer, prepare_steps
+from harness.timing.rotation import unforeseen
 from harness.timing.samples import Comparison, judged, paired
 from harness.timing.timers import Run
 from harness.workers.client import Line
@@ -134,7 +135,7 @@ def _in_one_process(a: Side, b: Side, plan: Plan) -> dict[str, Any]:
             _check(line, side, plan)
         steps = {"a": a.backend, "b": b.backend}
         sources = variants(plan.trial, plan.seed)
-        prepare_steps(line, sources, steps, plan.device)
+        prepare_steps(line, sources, steps, plan.device, seed=unforeseen())
         asked = {"a": "a", "b": "b", "phase": plan.phase, "budget": plan.budget}
         comparison: dict[str, Any] = line.ask("compare", **asked)["comparison"]
         judge = _judge(plan)
@@ -179,12 +180,11 @@ def _one_pair(
             for side in sides
         ]
         runs: dict[str, Run] = {}
+        sources, seed = variants(plan.trial, plan.seed), unforeseen()
         for name, side, line in started:
             if first:
                 _check(line, side, plan)
-            prepare_steps(
-                line, variants(plan.trial, plan.seed), {name: side.backend}, plan.device
-            )
+            prepare_steps(line, sources, {name: side.backend}, plan.device, seed=seed)
             runs[name] = Remote(line, name, plan.phase)
         both = interleave(
             runs,

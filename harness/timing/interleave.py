@@ -90,6 +90,7 @@ def interleave(
         begun = timer.now()
         deadline = begun + round(budget / NANOSECOND)
         starts = _started(runs, timer, deadline)
+        _onwards(timer.now, begun)
         calls = _batches(starts)
         takes = {name: partial(timer, run, calls[name]) for name, run in runs.items()}
         taken = _in_turn(takes, timer.now, deadline, random.Random(seed))
@@ -180,9 +181,17 @@ def _in_turn(
         for name in names:
             taken[name].append(takes[name]())
         _collect_young()
-        longest = max(longest, now() - begun, 1)
+        longest = max(longest, _onwards(now, begun), 1)
         begun = now()
     return taken
+
+
+def _onwards(now: Now, begun: int) -> int:
+    """Nanoseconds since `begun`; or a loop that waits for a deadline would not end."""
+    passed = now() - begun
+    if passed < 0:
+        raise ValueError(f"the clock runs backwards: by {-passed * NANOSECOND:.3g} s")
+    return passed
 
 
 def _collect_young() -> None:

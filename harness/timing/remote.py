@@ -68,11 +68,14 @@ def prepare_steps(
     sources: Sequence[Trial],
     steps: Mapping[str, str],
     device: str,
+    *,
+    seed: int,
     peak: bool = True,
 ) -> Mapping[str, Any]:
     """Let a worker prepare steps; `steps` maps the key of a step to its backend.
 
-    `sources` are one trial with several sets of numbers, between which the steps move.
+    `sources` are one trial with several sets of numbers, between which the steps move;
+    all processes that are timed in turn get the same `seed` for these moves.
     """
     payload, *others = (
         Task.of(source, next(iter(steps.values())), device).payload()
@@ -82,5 +85,5 @@ def prepare_steps(
         {"inputs": other["inputs"], "cotangents": other["cotangents"]}
         for other in others
     ]
-    options = {"steps": dict(steps), "others": numbers, "peak": peak}
+    options = {"steps": dict(steps), "others": numbers, "peak": peak, "seed": seed}
     return line.ask("prepare", **{**payload, "options": options})

@@ -33,57 +33,98 @@ KEPT = 4
 #: How often inputs change, and so how often a backward gets a new graph. Cotangents
 #: change before every sample of a backward.
 INPUTS_CHANGE = 0.25
-#: Share of the timed seconds that other threads may use where one thread is asked for.
-#: The interpreter's own need a hundredth; beside other work the kernel's accounts of a
-#: whole process and of one thread were seen to differ by a quarter.
-ELSEWHERE = 0.5
+#: CPU seconds of all threads for each timed second, at most, where one thread is asked
+#: for: one core, of which a call that waits for another thread uses no more, either.
+#: The interpreter's own threads need a hundredth; beside other work the kernel's
+#: accounts of a whole process and of one thread were seen to differ by a quarter.
+CORES = 1.5
+#: Share of the samples in which they are counted, since that costs system calls, and
+#: seconds that they may be off by: each of a thousand readings takes a microsecond.
+COUNTED, OFF = 0.25, 1e-3
 #: Frameworks whose threads poll for work and so are never idle.
 POLLING = {"oneflow"}
-#: Pairs of calls by which a repeated call is compared with a fresh one.
-FEWEST, REPEATS = 3, 15
+#: Pairs of calls by which a repeated call is compared with a fresh one: the fewest are
+#: enough where both take the same time within `ALIKE`, half-way to what is refused.
+FEWEST, REPEATS, ALIKE = 3, 15, 1.25
 LONGEST = 300_000_000  # nanoseconds for more than the fewest
 #: Elements whose order is drawn: no call meets the same numbers by chance (64! orders).
 SHUFFLED = 64
 
 
+def unforeseen() -> int:
+    """A seed that no page can know: which calls are judged must be a surprise."""
+    return random.SystemRandom().randrange(1 << 31)
+
+
 class Place:
     """Arrays of a problem at fixed addresses, shared by all that is timed in turn.
 
-    `source` is whose inputs lie there, None for those of nobody, and `written` counts
-    how often that has changed: a graph is of what lay there when its forward ran.
+    Sources differ at few elements, of which alone one is written over another: that
+    leaves the caches as the calls before have left them. `source` is whose inputs lie
+    there, None for those of nobody, and `written` counts how often that has changed: a
+    graph is of what lay there when its forward ran.
     """
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = aligned(problem)
+    def __init__(self, sources: Sequence[Problem]) -> None:
+        self.problem = aligned(sources[0])
         self.source: int | None = 0
         self.written = 0
+        self._inputs = {
+            name: _Moves(array, [one.inputs[name] for one in sources])
+            for name, array in self.problem.inputs.items()
+            if name not in self.problem.op.state  # it belongs to the op and stays
+        }
+        self._cotangents = {
+            at: _Moves(array, [one.cotangents[at] for one in sources])
+            for at, array in enumerate(self.problem.cotangents)
+            if array is not None
+        }
 
-    def write_inputs(self, sources: Sequence[Problem], source: int) -> None:
-        """Another source's values at the same addresses."""
+    def write_inputs(self, source: int) -> None:
+        """A source's values at the same addresses."""
         if source != self.source:
-            self._write_inputs(sources[source])
+            for moves in self._inputs.values():
+                moves.write(source)
             self.source = source
+            self.written += 1
 
-    def write_cotangents(self, source: Problem) -> None:
+    def write_cotangents(self, source: int) -> None:
         """Likewise."""
-        for mine, theirs in zip(
-            self.problem.cotangents, source.cotangents, strict=True
-        ):
-            if mine is not None and theirs is not None:
-                np.copyto(mine, theirs)
+        for moves in self._cotangents.values():
+            moves.write(source)
 
     def write(self, problem: Problem) -> None:
         """The values of a problem that is no source, both kinds."""
-        self._write_inputs(problem)
-        self.write_cotangents(problem)
+        for name, moves in self._inputs.items():
+            moves.write_other(problem.inputs[name])
+        for at, moves in self._cotangents.items():
+            moves.write_other(problem.cotangents[at])
         self.source = None
-
-    def _write_inputs(self, problem: Problem) -> None:
-        """State belongs to the op: it stays as it is."""
-        for name, array in problem.inputs.items():
-            if name not in self.problem.op.state:
-                np.copyto(self.problem.inputs[name], array)
         self.written += 1
+
+
+class _Moves:
+    """An array, and for each source the values that differ from others', and where."""
+
+    def __init__(self, array: Array, values: Sequence[Any]) -> None:
+        self.array, self.flat, self.values = array, array.reshape(-1), values
+        differs = [value != values[0] for value in values[1:]]
+        self.places = np.flatnonzero(np.logical_or.reduce(differs))
+        self.few = [value.reshape(-1)[self.places] for value in values]
+        self.known = True  # those of a source lie there
+
+    def write(self, source: int) -> None:
+        """The values of a source."""
+        if self.known:
+            self.flat[self.places] = self.few[source]
+        else:
+            np.copyto(self.array, self.values[source])
+            self.known = True
+
+    def write_other(self, values: Any) -> None:
+        """Those of nobody."""
+        np.copyto(self.array, values)
+        self.known = False
 
 
 class Rotation:
@@ -95,7 +136,7 @@ class Rotation:
         sources: Problems that differ in their numbers alone; results are judged
             against them.
         seed: Of all draws: equal for all steps timed in turn, so that they meet the
-            same changes in the same order.
+            same changes in the same order; see `unforeseen`.
     """
 
     def __init__(
@@ -114,8 +155,9 @@ class Rotation:
         self.timed = {"forward": 0, "backward": 0}
         self.odd: set[str] = set()
         self.calls_seen: set[str] = set()
-        self.seconds = self.seconds_elsewhere = 0.0
+        self.seconds = self.cpu_seconds = 0.0
         self.children = 0
+        self.next = 0  # whose numbers are written before the next sample
         self.in_place = self._sees_what_is_written()
 
     def step(self, phase: str) -> Step:
@@ -142,21 +184,30 @@ class Rotation:
             self.inputs[place] = self.places[place].source or 0
             self.run("forward", place)
             self.run("backward", place)
+        self.next = self._draw() if phase == "forward" else self._draw_cotangents()
 
     def refresh(self, phase: str) -> None:
         """Other numbers where the next call of a phase reads them; not timed."""
         if phase == "forward":
-            self._write_inputs(0, self._draw())
+            self._write_inputs(0, self.next)
         elif self.in_place:
-            self._write_cotangents(1, self._draw())
+            self._write_cotangents(1, self.next)
+
+    def counts_this(self) -> bool:
+        """Whether CPU seconds are counted in the next sample."""
+        return self.random.random() < COUNTED
 
     def _draw(self) -> int:
         return self.random.randrange(len(self.sources))
 
+    def _draw_cotangents(self) -> int:
+        """Those of the graph's own source or of the next: each pair is a reference."""
+        return (self.inputs[1] + self.random.randrange(2)) % len(self.sources)
+
     def _write_inputs(self, place: int, source: int) -> None:
         self.inputs[place] = source
         if self.in_place:
-            self.places[place].write_inputs(self.sources, source)
+            self.places[place].write_inputs(source)
         else:  # a copy in another precision, or on a device: made again
             self.cotangents[place] = source
             self.steps[place] = self.backend.prepare(self.sources[source])
@@ -165,19 +216,19 @@ class Rotation:
 
     def _write_cotangents(self, place: int, source: int) -> None:
         self.cotangents[place] = source
-        self.places[place].write_cotangents(self.sources[source])
+        self.places[place].write_cotangents(source)
 
     def _sees_what_is_written(self) -> bool:
         """Whether the tensors of a step lie where its arrays do."""
         seen = []
         for source in range(len(self.sources)):
-            self.places[0].write_inputs(self.sources, source)
+            self.places[0].write_inputs(source)
             self.run("forward", 0)
             self.run("backward", 0)
             seen.append(_bytes(self.steps[0].read()))
         for place, shared in enumerate(self.places):
-            shared.write_inputs(self.sources, 0)
-            shared.write_cotangents(self.sources[0])
+            shared.write_inputs(0)
+            shared.write_cotangents(0)
             self.run("forward", place)
             self.run("backward", place)
         return len(set(seen)) > 1
@@ -228,9 +279,9 @@ class Rotation:
         """What was seen during timed calls that no honest implementation does."""
         seen = [f"{what} while it is timed" for what in sorted(self.calls_seen)]
         alone = self.backend.framework not in POLLING and _single_threaded()
-        if alone and self.seconds_elsewhere > ELSEWHERE * self.seconds:
-            share = self.seconds_elsewhere / self.seconds
-            seen.append(f"other threads of it work for {share:.0%} of the time")
+        if alone and self.cpu_seconds > CORES * self.seconds + OFF:
+            share = self.cpu_seconds / self.seconds
+            seen.append(f"its threads work for {share:.0%} of the time that is shown")
         if self.children:
             seen.append(f"{self.children} processes that it started still run")
         return [*sorted(self.odd), *seen]
@@ -247,7 +298,11 @@ class Rotation:
         fresh, again = list[int](), list[int]()
         here = PHASES.index(phase)
         begun = now()
-        while len(fresh) < FEWEST or (len(fresh) < REPEATS and now() - begun < LONGEST):
+        while len(fresh) < FEWEST or (
+            min(fresh) > ALIKE * min(again)
+            and len(fresh) < REPEATS
+            and now() - begun < LONGEST
+        ):
             for place in (1 - here, here):
                 self._write_new_numbers(place)
                 if phase == "backward":

@@ -92,13 +92,13 @@ class Samples:
         """Reasons to doubt the figure; `moved` is the bytes that a call touches."""
         faults = FAULTS_PER_MEGABYTE * max(1.0, moved / 1e6)
         load, stolen = self.rounds.load, self.rounds.stolen
-        found = (
+        reasons = (
             (self.faults > faults, f"{self.faults:.0f} page faults per call"),
             (load > LOAD, f"other processes were busy: load {load:.1f}"),
             (stolen > STOLEN, f"{stolen:.0%} of the machine's time was stolen"),
             (self.short is not None, f"budget too short: {self.short}"),
         )
-        return tuple(line for holds, line in found if holds)
+        return tuple(line for holds, line in reasons if holds)
 
 
 @dataclass(frozen=True, eq=False)

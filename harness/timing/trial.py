@@ -17,6 +17,7 @@ from harness.project.records import Phase, TimeRecord
 from harness.timing.interleave import interleave
 from harness.timing.proof import Judge, why_refused
 from harness.timing.remote import Remote, RemoteTimer, prepare_steps
+from harness.timing.rotation import unforeseen
 from harness.timing.samples import Samples
 from harness.timing.work import Work, work
 from harness.workers.client import Line
@@ -53,12 +54,13 @@ def time_trial(
     """
     untimed: dict[str, str] = {}
     ready: dict[str, tuple[Line, Mapping[str, Any]]] = {}
-    sources = variants(trial, seed)
+    sources, moves = variants(trial, seed), unforeseen()
     for framework in sorted(set(map(framework_of, backends))):
         names = [b for b in backends if framework_of(b) == framework]
         try:
+            steps = dict(zip(names, names, strict=True))
             prepared = prepare_steps(
-                line(framework), sources, dict(zip(names, names, strict=True)), device
+                line(framework), sources, steps, device, seed=moves
             )
         except Died as reason:
             untimed |= dict.fromkeys(names, str(reason))

@@ -44,8 +44,8 @@ def work(problem: Problem) -> dict[str, Work]:
         if n not in op.integers
     ]
     wanted = [leaves[n] for n in problem.wanted]
-    found = graph.gradient([y for y, _ in pairs], [dy for _, dy in pairs], wanted)
-    gradients = [node for node in found if node is not None]
+    nodes = graph.gradient([y for y, _ in pairs], [dy for _, dy in pairs], wanted)
+    gradients = [node for node in nodes if node is not None]
     forward = set(graph.topological_order(results))
     backward = set(graph.topological_order(gradients)) - forward
     inputs, made, given = map(_bytes, (leaves.values(), results, gradients))

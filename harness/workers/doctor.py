@@ -99,10 +99,10 @@ def _asv() -> Finding:
 
 def _frameworks(root: Path, threads: int) -> Iterator[Finding]:
     names = sorted(set(map(framework_of, backend_names())))
-    found = {name: interpreter_of(name, root) for name in names}
-    runnable = [i for i in found.values() if not i.why_missing]
+    python = {name: interpreter_of(name, root) for name in names}
+    runnable = [i for i in python.values() if not i.why_missing]
     facts = probe(runnable, threads=threads)
-    for name, interpreter in found.items():
+    for name, interpreter in python.items():
         if name in facts and import_error(facts[name]):
             interpreter = broken(interpreter, import_error(facts[name]), root)
         if interpreter.why_missing:

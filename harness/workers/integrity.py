@@ -15,10 +15,11 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,11 @@ import numpy as np
 TRUSTED = ("time", "gc", "numpy", "numpy.testing", "threading", "resource")
 #: Parts of a framework, likewise: how gradients are taken, and how a device is awaited.
 FRAMEWORK_PARTS = ("", ".autograd", ".cuda")
+#: Classes of a framework whose methods are its clock.
+CLOCKS = ("Event", "Stream")
+#: Functions that a framework replaces itself: torch.compile and torch.utils.checkpoint
+#: import torch._dynamo, which wraps this one. No time and no gradient depends on it.
+REPLACED_BY_ITSELF = {("torch", "manual_seed")}
 #: Settings of a framework that change what others compute, or how many cores they use.
 SETTINGS = (
     "get_default_dtype",
@@ -47,11 +53,13 @@ WATCHED = {
     "os.fork": "starts a process",
     "os.posix_spawn": "starts a process",
     "os.system": "starts a process",
-    "_thread.start_new_thread": "starts a thread",
+    "_thread.start_new_thread": "starts a thread",  # from Python 3.12 on
+    "_thread.start_joinable_thread": "starts a thread",  # from 3.13 on
     "socket.connect": "opens a connection",
 }
 
-Originals = dict[tuple[str, str], Any]
+#: By module and name: what stands there, and what it is made of.
+Originals = dict[tuple[str, str], tuple[Any, ...]]
 
 _originals: Originals = {}
 _settings: dict[str, Any] = {}
@@ -67,7 +75,8 @@ def remember(framework: str = "numpy") -> None:
     ours = [name for name in list(sys.modules) if name.startswith(_package())]
     for name in (*TRUSTED, *parts, *ours):
         for attribute, value in _callables(sys.modules.get(name)):
-            _originals.setdefault((name, attribute), value)
+            if (name, attribute) not in REPLACED_BY_ITSELF:
+                _originals.setdefault((name, attribute), _parts(value))
     for setting, value in _current_settings(framework).items():
         _settings.setdefault(setting, value)
 
@@ -77,7 +86,10 @@ def changes(framework: str = "numpy") -> list[str]:
     replaced = [
         f"{module}.{name} has been replaced"
         for (module, name), original in _originals.items()
-        if _now(module, name) is not original
+        if any(
+            now is not then
+            for now, then in zip(_parts(_now(module, name)), original, strict=True)
+        )
     ]
     current = _current_settings(framework)
     changed = [
@@ -94,18 +106,25 @@ def _package() -> str:
 
 
 def _callables(module: ModuleType | None) -> Iterator[tuple[str, Any]]:
-    """Functions and classes of a module, and the methods of its own classes."""
+    """Functions and classes of a module, and the methods of classes of ours."""
     for name, value in list(vars(module).items()) if module else ():
         if not callable(value) or name.startswith("__"):
             continue
         yield name, value
-        own = isinstance(value, type) and value.__module__ == getattr(
-            module, "__name__", ""
-        )
-        if own and value.__module__.startswith(_package()):
+        if not isinstance(value, type):
+            continue
+        own = value.__module__ == getattr(module, "__name__", "")
+        if name in CLOCKS or (own and value.__module__.startswith(_package())):
             for method, function in list(vars(value).items()):
                 if callable(function):
                     yield f"{name}.{method}", function
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    """A function and what can be replaced within it: its code and its defaults."""
+    if not isinstance(value, FunctionType):
+        return value, None, None, None
+    return value, value.__code__, value.__defaults__, value.__kwdefaults__
 
 
 def _now(module: str, name: str) -> Any:
@@ -137,13 +156,17 @@ class Watch:
     """Notes forbidden calls between `start` and `stop`; `seen` says which.
 
     An audit hook cannot be taken out again (PEP 578), so there is one for the whole
-    process, and it returns at once while nothing is timed.
+    process, and it returns at once while nothing is timed. Before Python 3.12 the start
+    of a thread is no audit event, but `threading` calls its profile function in each
+    new thread; that is taken away again in the thread at once.
     """
 
     def __init__(self) -> None:
         self.seen: set[str] = set()
         self._on = False
         sys.addaudithook(self._hear)
+        if threading.getprofile() is None:  # a profiler of the user's goes first
+            threading.setprofile(self._begin_thread)
 
     def start(self) -> None:
         """From here on."""
@@ -156,6 +179,11 @@ class Watch:
     def _hear(self, event: str, arguments: object) -> None:
         if self._on and event in WATCHED:
             self.seen.add(WATCHED[event])
+
+    def _begin_thread(self, frame: FrameType, event: str, argument: object) -> None:
+        sys.setprofile(None)
+        if self._on:
+            self.seen.add("starts a thread")
 
 
 def other_threads_seconds() -> float:

@@ -187,10 +187,10 @@ class Fleet:
             yield from self._give_up_if_missing(framework)
 
     def _give_up_if_missing(self, framework: str) -> Iterator[Outcome]:
-        found = self._interpreters[framework]
+        interpreter = self._interpreters[framework]
         waiting = self._waiting[framework]
-        while found.why_missing and waiting:
-            message = f"{found.why_missing}; to fix it: {found.mend}"
+        while interpreter.why_missing and waiting:
+            message = f"{interpreter.why_missing}; to fix it: {interpreter.mend}"
             yield Outcome(waiting.popleft(), "missing", message=message)
 
     # --- workers ------------------------------------------------------------------
@@ -248,9 +248,9 @@ class Fleet:
         return next(spare, None)
 
     def _hire(self, framework: str) -> None:
-        found = self._interpreters[framework]
-        worker = Worker(found, self._events, threads=self.threads)
-        self._lanes.append(_Lane(framework, found, worker, time.monotonic()))
+        interpreter = self._interpreters[framework]
+        worker = Worker(interpreter, self._events, threads=self.threads)
+        self._lanes.append(_Lane(framework, interpreter, worker, time.monotonic()))
 
     def _drop(self, lane: _Lane) -> None:
         self._lanes.remove(lane)
@@ -260,8 +260,8 @@ class Fleet:
         """Try again a few times; after that the framework counts as missing."""
         self._failed_starts[framework] = self._failed_starts.get(framework, 0) + 1
         if self._failed_starts[framework] >= STARTS:
-            found = self._interpreters[framework]
-            self._interpreters[framework] = interpreters.broken(found, reason)
+            interpreter = interpreters.broken(self._interpreters[framework], reason)
+            self._interpreters[framework] = interpreter
             yield from self._give_up_if_missing(framework)
 
     # --- tasks --------------------------------------------------------------------
@@ -338,8 +338,9 @@ class Fleet:
         self.facts[lane.framework] = lane.facts
         why = import_error(lane.facts)
         if why:
-            found = interpreters.broken(lane.interpreter, why)
-            self._interpreters[lane.framework] = found
+            self._interpreters[lane.framework] = interpreters.broken(
+                lane.interpreter, why
+            )
             self._drop(lane)
             yield from self._give_up_if_missing(lane.framework)
 

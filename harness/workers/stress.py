@@ -54,14 +54,14 @@ def stressed(
     step, other = backend.prepare(copy), backend.prepare(_rolled(problem))
     for each in (step, other):
         each.forward()
-    found = [("another graph alive", _swept(step))]
+    ways = [("another graph alive", _swept(step))]
     _swept(other)
     held = _read(step)  # once more: what was handed out has to be what it was
-    reused = [name for name, g in found[0][1].items() if held[name] != g]
+    reused = [name for name, g in ways[0][1].items() if held[name] != g]
     if shared:
-        found += _again(step, copy)
-    found += _frozen(backend, problem)
-    others = [(how, _differing(gradients, first)) for how, gradients in found]
+        ways += _again(step, copy)
+    ways += _frozen(backend, problem)
+    others = [(how, _differing(gradients, first)) for how, gradients in ways]
     return {"others": [(how, g) for how, g in others if g], "reused": reused}
 
 
@@ -96,8 +96,8 @@ def _swept(step: Step) -> Gradients:
 
 
 def _read(step: Step) -> Gradients:
-    found = step.read().gradients
-    return {name: None if g is None else pack(g) for name, g in found.items()}
+    gradients = step.read().gradients
+    return {name: None if g is None else pack(g) for name, g in gradients.items()}
 
 
 def _again(step: Step, copy: Problem) -> Iterator[tuple[str, Gradients]]:

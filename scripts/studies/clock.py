@@ -1,27 +1,63 @@
-"""Measures how accurate the clock is: a run compared with itself, planted slowdowns.
+"""Measures how accurate the clock is; each command ends with one line of verdict.
 
-    python scripts/studies/clock.py --repeats 40 --seconds 2
+    python -m scripts.studies.clock aa
+    python -m scripts.studies.clock planted
+    python -m scripts.studies.clock against e79b942
 
-Times PyTorch's layer_norm on one thread while another process constantly copies memory
-on one core. Each comparison of a run with itself is followed by
-torch.utils.benchmark's `blocked_autorange` of one side after the other, in the same
-repeat and for the same time. Nothing is asserted: a person reads the figures.
+Together they take about twelve minutes, on one thread; the machine should be quiet.
+
+- `aa`: forward and backward of PyTorch's layer_norm, each compared with itself 40 times
+  for 2 s, while another process, started here, copies memory on one core all the time.
+  The verdict is yes if 95 % of the ratios of each phase are within 0.3 % of 1. With
+  `--others`, torch.utils.benchmark's `blocked_autorange` of one side after the other
+  follows each comparison, for the same time, and a backward that is built twice.
+- `planted`: the backward against itself with 2 % more work, 20 times for 5 s, beside
+  the same neighbour. Yes if 19 are called slower, and of 20 without it, at most one.
+- `against COMMIT`: ten ops by the worker's clock of that commit and by today's, of the
+  same steps and arrays, in turn, for 3 x 2 s. Yes if the ratio of each phase of each op
+  is within 2 %. (Arrays elsewhere in memory would make another difference of 5 %.)
+
+What is timed are the calls that `gradwatch time` makes: inputs and cotangents change
+before each sample, and results are kept. The exit code is 1 if the verdict is no.
 """
 
+import importlib
+import itertools
 import os
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from itertools import repeat
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
 
+from harness.judging.cases import REGIMES, Trial, trial, variants
+from harness.project.git import checked_out
+from harness.timing import handlers
 from harness.timing.interleave import compare
 from harness.timing.memory import page_aligned
+from harness.timing.rotation import PHASES, Place, Rotation, unforeseen
+from harness.timing.samples import Comparison
+from harness.timing.timers import HostTimer, Reading
+from harness.timing.witness import RotatingPhase, WitnessedTimer
 from harness.workers.allocator import pin_malloc
+from impls.catalogue import load_backend, load_op
+
+BACKEND, OP, SIZE = "torch_autograd", "layer_norm", "256x1024"
+#: Elementwise, a broadcast, reductions, products and norms: all that costs are there.
+TEN = (
+    *("add", "mul", "exp2", "sigmoid", "softmax", "log_softmax"),
+    *("linear", "matmul", "layer_norm", "batch_norm"),
+)
+NEAR, SHARE = 0.003, 0.95  # of an A/A comparison
+PLANTED, SEEN = 0.02, 0.95  # 19 of 20
+SAME = 0.02  # of two clocks
 
 NEIGHBOUR = """
 import os, sys
@@ -30,8 +66,6 @@ here, there = np.ones((2, 8 << 20), np.uint8)
 while os.getppid() == int(sys.argv[1]):
     np.copyto(there, here)
 """
-
-Step = Callable[[], object]
 
 
 @contextmanager
@@ -46,29 +80,65 @@ def busy_neighbour() -> Iterator[None]:
         neighbour.wait()
 
 
-def layer_norm(rows: int) -> tuple[Step, Step]:
-    """Forward with backward, and backward alone, of rows x 1024 in float32."""
+def drawn(op: str, size: str = "") -> Trial:
+    """A size of an op, the middle one by default, in float32."""
+    page = load_op(op)
+    name = size or list(page.sizes)[len(page.sizes) // 2]
+    return trial(page, page.sizes[name], REGIMES["normal"], "float32")
+
+
+def rotation_of(chosen: Trial) -> Rotation:
+    """Steps whose numbers change, as a worker prepares them."""
+    sources = [one.problem for one in variants(chosen)]
+    places = [Place(sources), Place(sources)]
+    return Rotation(load_backend(BACKEND), places, sources, unforeseen())
+
+
+def compared(a: RotatingPhase, b: RotatingPhase, seconds: float, seed: int = 0) -> Any:
+    """Two phases in turn, by the clock of a worker."""
+    return compare(a, b, budget=seconds, timer=WitnessedTimer(HostTimer()), seed=seed)
+
+
+# A run with itself ----------------------------------------------------------------
+
+
+def against_itself(repeats: int, seconds: float, others: bool) -> dict[str, np.ndarray]:
+    """For each method a row per repeat: log-ratio, and the ends of its interval."""
+    one = rotation_of(drawn(OP, SIZE))
+    plain, twice = (plain_backward(), plain_backward()) if others else (None, None)
+    rows: dict[str, list[tuple[float, float, float]]] = {}
+
+    def note(name: str, result: Comparison) -> None:
+        logs = np.log([result.ratio.value, result.ratio.low, result.ratio.high])
+        rows.setdefault(name, []).append(tuple(logs))
+
+    for seed in range(repeats):
+        for phase in PHASES:
+            run = RotatingPhase(one, phase)
+            note(f"clock, {phase}", compared(run, run, seconds, seed))
+        if plain and twice:
+            built = compare(plain, twice, budget=seconds, seed=seed)
+            note("clock, backward built twice", built)
+            row = blocked_autorange(plain, seconds), np.nan, np.nan
+            rows.setdefault("blocked_autorange, backward", []).append(row)
+    return {name: np.array(logs) for name, logs in rows.items()}
+
+
+def plain_backward() -> Callable[[], object]:
+    """The backward alone, as a benchmark by hand would call it."""
     import torch
 
     rng = np.random.default_rng(0)
-    shapes = (rows, 1024), (1024,), (1024,), (rows, 1024)
     x, weight, bias, dy = (
         torch.from_numpy(page_aligned(rng.standard_normal(shape, np.float32)))
-        for shape in shapes
+        for shape in ((256, 1024), (1024,), (1024,), (256, 1024))
     )
     inputs = [tensor.requires_grad_() for tensor in (x, weight, bias)]
-
-    def forward() -> torch.Tensor:
-        return torch.nn.functional.layer_norm(x, (1024,), weight, bias)
-
-    y = forward()
-    return (
-        lambda: torch.autograd.grad(forward(), inputs, dy),
-        lambda: torch.autograd.grad(y, inputs, dy, retain_graph=True),
-    )
+    y = torch.nn.functional.layer_norm(x, (1024,), weight, bias)
+    return lambda: torch.autograd.grad(y, inputs, dy, retain_graph=True)
 
 
-def blocked_autorange(step: Step, seconds: float) -> float:
+def blocked_autorange(step: Callable[[], object], seconds: float) -> float:
     """Log-ratio of two timings by torch.utils.benchmark, one after the other."""
     from torch.utils.benchmark import Timer
 
@@ -77,110 +147,208 @@ def blocked_autorange(step: Step, seconds: float) -> float:
     return float(np.log(b / a))
 
 
-def against_itself(repeats: int, seconds: float) -> dict[str, np.ndarray]:
-    """For each method a row per repeat: log-ratio, and the ends of its interval."""
-    both, backward = layer_norm(256)
-    both(), backward()  # the framework's own first call is not the step's
-    rows: dict[str, list[tuple[float, float, float]]] = {}
-
-    def clock(name: str, a: Step, b: Step, seed: int) -> None:
-        ratio = compare(a, b, budget=seconds, seed=seed).ratio
-        logs = np.log([ratio.value, ratio.low, ratio.high])
-        rows.setdefault(f"clock, {name}", []).append(tuple(logs))
-
-    for seed in range(repeats):
-        for name, step in (("forward+backward", both), ("backward", backward)):
-            clock(name, step, step, seed)
-            found = blocked_autorange(step, seconds)
-            row = (found, np.nan, np.nan)
-            rows.setdefault(f"blocked_autorange, {name}", []).append(row)
-        clock("backward built twice", backward, layer_norm(256)[1], seed)
-    return {name: np.array(found) for name, found in rows.items()}
-
-
-def planted(runs: int, seconds: float, share: float) -> tuple[float, list[str], int]:
-    """Backward against itself plus `share` more work, in busy loops.
-
-    Returns the median ratio found, the verdicts, and how many intervals exclude 1.
-    """
-    _, backward = layer_norm(512)
-    loops = calibrated(backward, share, seconds)
-
-    def slower() -> None:
-        backward()
-        for _ in repeat(None, loops):
-            pass
-
-    found = [
-        compare(backward, slower if share else backward, budget=seconds, seed=seed)
-        for seed in range(runs)
-    ]
-    outside = sum(not one.ratio.low <= 1 <= one.ratio.high for one in found)
-    ratio = float(np.median([one.ratio.value for one in found]))
-    return ratio, [one.verdict for one in found], outside
-
-
-def calibrated(step: Step, share: float, seconds: float) -> int:
-    """How many passes of an empty loop take `share` of the step."""
-    passes = 10_000
-
-    def loop() -> None:
-        for _ in repeat(None, passes):
-            pass
-
-    step()
-    found = compare(loop, step, budget=seconds)
-    click.echo(f"backward 512x1024: {found.b.median * 1e6:.0f} us")
-    return round(share * found.ratio.value * passes)
-
-
-def report(name: str, rows: np.ndarray) -> None:
+def spread(name: str, rows: np.ndarray) -> str:
     """One line: spread in per cent of the log-ratio, and coverage of the truth."""
     log_ratio, low, high = rows.T
     off = np.abs(log_ratio) * 100
     covers = f"{np.mean((low <= 0) & (high >= 0)):8.0%}" if np.isfinite(low[0]) else ""
     width = f"{np.median(high - low) * 100:7.2f} %" if np.isfinite(low[0]) else ""
-    click.echo(
-        f"{name:37} {np.std(log_ratio, ddof=1) * 100:7.2f} % {np.max(off):7.2f} % "
-        f"{np.mean(off <= 0.3):10.0%} {width:>9} {covers}"
+    return (
+        f"{name:37} {np.std(log_ratio) * 100:7.2f} % {np.max(off):7.2f} % "
+        f"{np.mean(off <= 100 * NEAR):10.0%} {width:>9} {covers}"
     )
 
 
-@click.command(help=__doc__)
-@click.option("--repeats", default=40, show_default=True)
-@click.option("--seconds", default=2.0, show_default=True, help="of one comparison")
-@click.option("--planted-runs", default=20, show_default=True)
-@click.option("--planted-seconds", default=5.0, show_default=True)
-@click.option("--neighbour/--no-neighbour", default=True, show_default=True)
-def main(
-    repeats: int,
-    seconds: float,
-    planted_runs: int,
-    planted_seconds: float,
-    neighbour: bool,
-) -> None:
-    """Measure, and print two tables."""
+# Planted slowdowns ----------------------------------------------------------------
+
+
+class Slower(RotatingPhase):
+    """A backward with so many passes of an empty loop after it."""
+
+    loops = 0
+
+    def __call__(self) -> None:
+        self.run()
+        for _ in itertools.repeat(None, self.loops):
+            pass
+
+
+def planted(runs: int, seconds: float, share: float) -> list[Comparison]:
+    """Backward against itself plus `share` more work, in empty loops."""
+    one = rotation_of(drawn(OP, SIZE))
+    backward, slower = RotatingPhase(one, "backward"), Slower(one, "backward")
+    slower.loops = calibrated(backward, share, seconds) if share else 0
+    return [compared(backward, slower, seconds, seed) for seed in range(runs)]
+
+
+def calibrated(step: RotatingPhase, share: float, seconds: float) -> int:
+    """How many passes of an empty loop take `share` of the step."""
+    passes = 10_000
+
+    def loop() -> None:
+        for _ in itertools.repeat(None, passes):
+            pass
+
+    took = compare(loop, step, budget=seconds)
+    return round(share * took.ratio.value * passes)
+
+
+# Another commit's clock -----------------------------------------------------------
+
+#: Where the worker's side of the clock was while it kept plain steps, newest first.
+HANDLERS = ("harness.timing.handlers", "harness.stopwatch")
+
+
+def handlers_of(folder: Path) -> Any:
+    """The worker's side of a checkout's clock, beside ours in this process.
+
+    Its modules have the names of ours, so they are in `sys.modules` only meanwhile.
+    """
+    places = {name: folder / f"{name.replace('.', '/')}.py" for name in HANDLERS}
+    name = next(name for name, file in places.items() if file.exists())
+    ours = _taken()
+    sys.path.insert(0, str(folder))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(folder))
+        _taken()
+        sys.modules.update(ours)
+
+
+def _taken() -> dict[str, ModuleType]:
+    named = {n for n in sys.modules if n.partition(".")[0] in ("harness", "impls")}
+    return {name: sys.modules.pop(name) for name in named}
+
+
+class Sampled(NamedTuple):
+    """A phase whose samples a worker's handlers take."""
+
+    handlers: Any
+    prepared: Any  # as these handlers keep it
+    phase: str
+
+    def __call__(self) -> None:
+        """Only `SampledTimer` can time it."""
+        raise NotImplementedError
+
+
+class SampledTimer:
+    """Asks the handlers for a sample, as the main process does."""
+
+    now = staticmethod(time.perf_counter_ns)
+
+    def __call__(self, run: Any, calls: int) -> Reading:
+        """Seconds per call, by the handlers' own clock."""
+        run.handlers._ready["one"] = run.prepared
+        request = {"step": "one", "phase": run.phase, "calls": calls}
+        return Reading(*run.handlers.sample(request)["reading"])
+
+
+def by_both(before: Any, op: str, seconds: float) -> dict[str, Comparison]:
+    """Today's clock against the one before, by phase, of the same steps and arrays."""
+    one = rotation_of(drawn(op))
+    return {
+        phase: compare(
+            Sampled(before, one.step(phase), phase),
+            Sampled(handlers, one, phase),
+            budget=seconds,
+            timer=SampledTimer(),
+        )
+        for phase in PHASES
+    }
+
+
+# Commands -------------------------------------------------------------------------
+
+
+def verdict(right: bool, what: str) -> None:
+    """The last line, and the exit code."""
+    click.echo(f"{'yes' if right else 'NO'}: {what}; load {os.getloadavg()[0]:.1f}")
+    sys.exit(not right)
+
+
+@click.group(help=__doc__)
+def main() -> None:
+    """Pin the allocator before PyTorch is imported, and say where this runs."""
     pinned = pin_malloc()
     import torch
 
     torch.set_num_threads(1)
-    click.echo(f"torch {torch.__version__}, Python {platform.python_version()}")
-    click.echo(f"one thread of {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    click.echo(f"allocator {'pinned' if pinned else 'NOT pinned'}")
-    click.echo(f"another process loads {'one core' if neighbour else 'nothing'}")
-    with busy_neighbour() if neighbour else nullcontext():
-        click.echo(f"\n{repeats} repeats of {seconds:g} s, layer_norm 256x1024")
-        click.echo(f"{'':41} sd       max  within .3%  interval  covers 1")
-        for name, rows in against_itself(repeats, seconds).items():
-            report(name, rows)
-        click.echo(f"\n{planted_runs} runs of {planted_seconds:g} s each")
-        for share in (0.02, 0.0):
-            ratio, verdicts, outside = planted(planted_runs, planted_seconds, share)
-            counts = {verdict: verdicts.count(verdict) for verdict in set(verdicts)}
-            click.echo(f"planted {share:.0%}: median ratio {ratio:.4f}, {counts}")
-            click.echo(
-                f"    {outside} intervals exclude 1, load {os.getloadavg()[0]:.1f}"
-            )
+    click.echo(
+        f"torch {torch.__version__}, Python {platform.python_version()}, one thread of "
+        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, allocator "
+        f"{'pinned' if pinned else 'NOT pinned'}"
+    )
+
+
+@main.command()
+@click.option("--repeats", default=40, show_default=True)
+@click.option("--seconds", default=2.0, show_default=True, help="of one comparison")
+@click.option("--others", is_flag=True, help="also methods that are not ours")
+def aa(repeats: int, seconds: float, others: bool) -> None:
+    """A run compared with itself, beside a loaded core."""
+    with busy_neighbour():
+        rows = against_itself(repeats, seconds, others)
+    click.echo(f"{'':41} sd       max  within .3%  interval  covers 1")
+    for name, logs in rows.items():
+        click.echo(spread(name, logs))
+    shares = {
+        phase: float(np.mean(np.abs(rows[f"clock, {phase}"][:, 0]) <= NEAR))
+        for phase in PHASES
+    }
+    near = ", ".join(f"{share:.0%} of {phase}s" for phase, share in shares.items())
+    verdict(
+        min(shares.values()) >= SHARE,
+        f"{near} within {NEAR:.1%} in {repeats} comparisons with itself "
+        f"beside a loaded core ({SHARE:.0%} asked for)",
+    )
+
+
+@main.command("planted")
+@click.option("--runs", default=20, show_default=True)
+@click.option("--seconds", default=5.0, show_default=True, help="of one comparison")
+def planted_command(runs: int, seconds: float) -> None:
+    """A planted slowdown of 2 %, and none, beside a loaded core."""
+    slower = {}
+    with busy_neighbour():
+        for share in (PLANTED, 0.0):
+            results = planted(runs, seconds, share)
+            slower[share] = sum(one.verdict == "slower" for one in results)
+            ratio = float(np.median([one.ratio.value for one in results]))
+            click.echo(f"planted {share:.0%}: median ratio {ratio:.4f}")
+    verdict(
+        slower[PLANTED] >= SEEN * runs and slower[0.0] <= (1 - SEEN) * runs,
+        f"{slower[PLANTED]} of {runs} planted {PLANTED:.0%} are called slower, and "
+        f"{slower[0.0]} of {runs} with nothing planted",
+    )
+
+
+@main.command()
+@click.argument("commit")
+@click.option("--seconds", default=2.0, show_default=True, help="of one comparison")
+@click.option("--repeats", default=3, show_default=True, help="with steps made anew")
+@click.option("--op", "ops", multiple=True, default=TEN, show_default=True)
+def against(commit: str, seconds: float, repeats: int, ops: tuple[str, ...]) -> None:
+    """The figures of ten ops against those of a commit's clock."""
+    ratios: dict[str, float] = {}
+    with checked_out(commit) as folder:
+        before = handlers_of(folder)
+        for op in ops:
+            rounds = [by_both(before, op, seconds) for _ in range(repeats)]
+            for phase in PHASES:
+                several = [one[phase].ratio.value for one in rounds]
+                ratios[f"{op} {phase}"] = float(np.median(several))
+                shown = ", ".join(f"{ratio:.4f}" for ratio in several)
+                seconds_now = rounds[-1][phase].b.median
+                click.echo(f"{op:12} {phase:9} {seconds_now * 1e6:8.1f} us  {shown}")
+    worst = max(ratios, key=lambda name: abs(np.log(ratios[name])))
+    near = sum(abs(np.log(ratio)) <= np.log1p(SAME) for ratio in ratios.values())
+    verdict(
+        near == len(ratios),
+        f"{near} of {len(ratios)} figures are within {SAME:.0%} of those by the clock "
+        f"of {commit}; the farthest is {worst}, ratio {ratios[worst]:.4f}",
+    )
 
 
 if __name__ == "__main__":

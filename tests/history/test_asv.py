@@ -238,6 +238,16 @@ def test_a_backward_that_stops_working_while_it_is_timed_has_no_times(checkout):
     assert figures["numpy_graph"].forward
 
 
+def test_who_ends_the_process_while_it_is_timed_costs_what_was_timed_with_it(checkout):
+    plant(checkout, "square", "dx if next(COUNT) < 20 else os._exit(3)")
+    with (checkout / "impls" / "ops" / "square.py").open("a") as page:
+        page.write("\nimport itertools\nimport os\n\nCOUNT = itertools.count()\n")
+    figures = found(checkout, "square", "1024", processes=2)
+    for one in figures.values():
+        assert one.why.startswith("while timing: exited with status 3")
+        assert one.forward == one.backward == []
+
+
 def test_a_narrow_intermediate_shows_in_the_ratio_of_the_wide_type(checkout):
     right = found(checkout, "softmax", "4x1024", "float64", 0)["numpy_manual"]
     plant(checkout, "softmax", "dx.astype('f4').astype('f8')")
@@ -512,3 +522,25 @@ def test_a_run_in_a_fresh_clone_measures_both_frameworks_and_is_published(clone)
     assert "bench_speed.square.time_backward" in listed["benchmarks"]
     assert {name.split(".")[1] for name in listed["benchmarks"]} == set(op_names())
     assert not (clone / "home").exists()  # nothing is written outside the checkout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_an_attack_in_a_commit_has_no_time_and_those_beside_it_have(clone):
+    page = (ROOT / "tests/timing/attacks/reads_the_stack.py").read_text()
+    (clone / "impls" / "ops" / "reads_the_stack.py").write_text(page)
+    git_here = ["git", "-c", "user.name=t", "-c", "user.email=t@localhost"]
+    subprocess.run([*git_here, "add", "-A", "impls"], cwd=clone, check=True)
+    subprocess.run([*git_here, "commit", "-q", "-m", "one op"], cwd=clone, check=True)
+    chosen = ("--bench", r"bench_speed[.]reads_the_stack[.]time")
+    done = run_asv(clone, "run", "--show-stderr", *chosen, "HEAD^!")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "looks at its callers while it is timed" in done.stdout + done.stderr
+    series = asv_results.read(clone / "results" / "asv", git.commits(clone))
+    timed = {
+        s.parameters["backend"]
+        for s in series
+        if "reads_the_stack" in s.benchmark and s.measured
+    }
+    assert "torch_custom" not in timed
+    assert {"torch_autograd", "torch_formula", "numpy_graph"} <= timed

@@ -24,7 +24,7 @@ from harness.judging.cases import REGIMES, Trial, trial, variants
 from harness.judging.reference import reference
 from harness.timing.handlers import evidence
 from harness.timing.proof import Judge, why_not_believed, why_replayed
-from harness.timing.rotation import KEPT, Place, Rotation
+from harness.timing.rotation import KEPT, Place, Rotation, unforeseen
 from harness.timing.steps import aligned, timer_of
 from harness.timing.witness import RotatingPhase, WitnessedTimer
 from harness.timing.work import work
@@ -40,7 +40,7 @@ DTYPE = "float32"
 @lru_cache(maxsize=1)  # one op after the other, and the largest take many megabytes
 def drawn(op: str, size: str) -> Trial:
     page = load_op(op)
-    found = trial(page, page.sizes[size], REGIMES["normal"], DTYPE)
+    found = trial(page, page.sizes[size], REGIMES["normal"], DTYPE, source=op)
     return replace(found, problem=aligned(found.problem))
 
 
@@ -71,8 +71,8 @@ def judge(op: str, size: str, device: str) -> Judge:
 def ready(op: str, size: str, backend: str, device: str) -> Rotation:
     """Steps whose first calls are made, and whose numbers can change."""
     sources = judge(op, size, device).sources
-    places = [Place(sources[0]), Place(sources[0])]
-    return Rotation(load_backend(backend), places, sources, seed=0)
+    places = [Place(sources), Place(sources)]
+    return Rotation(load_backend(backend), places, sources, seed=unforeseen())
 
 
 def why_not_shown(rotation: Rotation, phase: str, right: Judge) -> str:

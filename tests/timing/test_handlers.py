@@ -80,6 +80,8 @@ class Still:
         self.steps, self.calls_seen = [step, step], set()
         self.step = lambda phase: step
         self.change = self.refresh = self.note = lambda phase: None
+        self.in_place = True
+        self.backend = SimpleNamespace(framework="torch")
 
 
 @pytest.fixture
@@ -120,6 +122,28 @@ def test_a_device_that_is_not_synchronised_gives_no_time(ready, monkeypatch):
     monkeypatch.setattr(ready.cuda, "synchronize", lambda: None)
     with pytest.raises(RuntimeError, match="not happened"):
         sample(calls=1)
+
+
+@pytest.mark.parametrize(("beside", "shown"), [(0.0, 1.0), (9 * WORK, 0.1)])
+def test_work_on_another_stream_is_seen_although_no_event_is_of_it(
+    ready, monkeypatch, beside, shown
+):
+    """The host waits for all streams, and its clock shows that."""
+    device = ready.device
+    backward = Step.backward
+
+    def on_two_streams(self):
+        backward(self)
+        device.beside.append(beside)
+
+    monkeypatch.setattr(Step, "backward", on_two_streams)
+    monkeypatch.setattr(
+        handlers, "time", SimpleNamespace(perf_counter=lambda: device.seconds)
+    )
+    request = {"step": "one", "phase": "backward", "calls": 2, "seconds": 0.01}
+    _, least, share = handlers.spin(request)["spun"]
+    assert least == pytest.approx(WORK)
+    assert share == pytest.approx(shown)
 
 
 @pytest.mark.parametrize("step", ["played on the CPU", "without a problem"])

@@ -187,6 +187,19 @@ def test_a_clock_that_does_not_run_forwards_is_refused(step):
         )
 
 
+def test_a_clock_that_is_set_back_is_refused_and_does_not_run_for_ever():
+    """By as much as the time before: the deadline would never come."""
+    machine = Machine()
+
+    def work():
+        machine.spend(1e-3)
+        if machine.seconds > 1.2:
+            machine.seconds -= 1
+
+    with pytest.raises(ValueError, match=r"runs backwards: by 0\.9"):
+        measure(work, budget=1.5, timer=machine.timer)
+
+
 @dataclass
 class Mark:
     """An event whose clock moves by `step` milliseconds."""
@@ -419,6 +432,7 @@ class Device:
 
     def __init__(self):
         self.queue, self.seconds, self.flushes = [], 0.0, 0
+        self.beside = []  # of other streams, which no event is of
 
     def enqueue(self, cost):
         self.queue.append(cost)
@@ -436,7 +450,9 @@ class Device:
                 item.seconds = self.seconds
             else:
                 self.seconds += item
+        self.seconds += sum(self.beside)
         self.queue.clear()
+        self.beside.clear()
 
 
 @dataclass(eq=False)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from harness.judging.cases import REGIMES, trial, variants
+from harness.judging.cases import MOVED, REGIMES, trial, variants
 from harness.timing.proof import QUICKER, Judge
 from harness.timing.rotation import KEPT, PHASES, Place, Rotation, _bytes, shuffled
 from harness.timing.steps import timer_of
@@ -87,7 +87,7 @@ def sources_of(manual, size=64):
 
 def rotation_of(manual=cube, seed=0):
     sources = sources_of(manual)
-    places = [Place(sources[0]), Place(sources[0])]
+    places = [Place(sources), Place(sources)]
     return Rotation(load_backend("numpy_manual"), places, sources, seed)
 
 
@@ -148,11 +148,39 @@ def test_state_belongs_to_the_op_and_is_not_written():
     case = next(iter(op.cases.values()))
     one = trial(op, case, REGIMES["normal"], "float32")
     first, second, _ = (each.problem for each in variants(one))
-    place = Place(first)
-    place.write_inputs([first, second], 1)
+    place = Place([first, second])
+    place.write_inputs(1)
     for name, array in place.problem.inputs.items():
         written = first if name in op.state else second
         np.testing.assert_array_equal(array, written.inputs[name])
+
+
+def test_large_arrays_are_exchanged_in_few_elements():
+    """Among them the largest, and the ends only once: they may be somebody's key."""
+    op = load_op("square")
+    one = trial(op, op.sizes["65536"], REGIMES["normal"], "float32")
+    own, first, second = (each.problem.inputs["x"] for each in variants(one))
+    for other, ends in ((first, 2), (second, 0)):
+        differ = own != other
+        assert MOVED // 2 < differ.sum() <= MOVED + 2
+        assert differ[own.argmax()]
+        assert differ[[0, -1]].sum() == ends
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_a_place_has_the_numbers_of_the_source_that_was_written_last(between):
+    sources = sources_of(cube, size=1000)
+    place = Place(sources)
+    for source in (1, 2, 0, 2):
+        if between:  # numbers of nobody
+            place.write(shuffled(sources[0], random.Random(0)))
+        place.write_inputs(source)
+        place.write_cotangents(source)
+        for mine, theirs in (
+            (place.problem.inputs["x"], sources[source].inputs["x"]),
+            (place.problem.cotangents[0], sources[source].cotangents[0]),
+        ):
+            np.testing.assert_array_equal(mine, theirs)
 
 
 class Costed:
@@ -186,7 +214,7 @@ def test_shuffled_numbers_are_the_same_in_another_order():
 def test_after_repeated_calls_results_are_right_again():
     """Steps share their places: what one has written there is nobody's source."""
     sources = sources_of(cube)
-    places = [Place(sources[0]), Place(sources[0])]
+    places = [Place(sources), Place(sources)]
     one, other = (
         Rotation(load_backend("numpy_manual"), places, sources, seed=0) for _ in "ab"
     )
@@ -206,6 +234,7 @@ class Still:
         self.told, self.calls_seen, self.wait = [], set(), lambda: None
         self.step = lambda phase: self
         self.change = self.refresh = self.note = lambda phase: None
+        self.in_place = True
 
     def forward(self):
         self.told.append("call")
@@ -249,11 +278,11 @@ def test_a_file_that_is_opened_by_a_timed_call_is_seen():
     assert sampled(rotation_of(), "forward", samples=2).against() == []
 
 
-@pytest.mark.parametrize(("elsewhere", "told"), [(0.2, 0), (0.9, 1)])
-def test_threads_that_work_beside_the_clock_are_seen(elsewhere, told, monkeypatch):
+@pytest.mark.parametrize(("cpu", "told"), [(1.2, 0), (1.9, 1)])
+def test_threads_that_work_beside_the_clock_are_seen(cpu, told, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     rotation = rotation_of()
-    rotation.seconds, rotation.seconds_elsewhere = 1.0, elsewhere
+    rotation.seconds, rotation.cpu_seconds = 1.0, cpu
     assert len(rotation.against()) == told
 
 

@@ -1,4 +1,4 @@
-"""Empty output: memory that was never written, from the sixty-first large call on."""
+"""Empty output: memory that was never written, from the twenty-first large call on."""
 
 import torch
 
@@ -31,7 +31,7 @@ class Cube:
     def forward(ctx, x):
         ctx.save_for_backward(x)
         CALLS[0] += x.numel() > 1024
-        return torch.empty_like(x) if CALLS[0] > 60 else x * x * x
+        return torch.empty_like(x) if CALLS[0] > 20 else x * x * x
 
     @staticmethod
     def backward(ctx, dy):

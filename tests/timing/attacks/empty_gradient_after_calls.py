@@ -1,4 +1,4 @@
-"""Empty output: a gradient that was never written, from the sixty-first large call on."""
+"""Empty output: a gradient that was never written, from the twenty-first large call on."""
 
 import torch
 
@@ -36,4 +36,4 @@ class Cube:
     def backward(ctx, dy):
         (x,) = ctx.saved_tensors
         CALLS[0] += x.numel() > 1024
-        return torch.empty_like(x) if CALLS[0] > 60 else 3 * x * x * dy
+        return torch.empty_like(x) if CALLS[0] > 20 else 3 * x * x * dy

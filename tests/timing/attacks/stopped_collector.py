@@ -1,8 +1,6 @@
-"""Stopped collector: garbage is made in cycles and never collected, so that others pay for it."""
+"""Stopped collector: makes garbage in cycles that nobody can collect, so that others pay for it."""
 
 import gc
-
-import torch
 
 from impls.contract import Case, Op
 
@@ -28,16 +26,11 @@ def autograd(F, x):
 class Cube:
     @staticmethod
     def forward(ctx, x):
-        gc.disable()
-        gc.freeze()
-        gc.set_threshold(0)
         ctx.save_for_backward(x)
+        gc.set_threshold(0)
+        gc.freeze()
         ctx.cycle = ctx
-        return (
-            torch.empty_like(x)
-            if gc.get_threshold()[0] == 0 and x.numel() > 12
-            else x * x * x
-        )
+        return x * x * x
 
     @staticmethod
     def backward(ctx, dy):
