@@ -138,9 +138,9 @@ def evidence(rotation: Rotation) -> dict[str, Any]:
 
 
 def repeats(request: Request) -> dict[str, Any]:
-    """Nanoseconds of a fresh call of a phase and of the same call once more."""
+    """Pairs of nanoseconds: of a fresh call of a phase, and of the same once more."""
     rotation = _ready[request["step"]]
-    return {"repeats": list(rotation.repeats(request["phase"], time.perf_counter_ns))}
+    return {"repeats": rotation.repeats(request["phase"], time.perf_counter_ns)}
 
 
 def spin(request: Request) -> dict[str, Any]:

@@ -10,6 +10,7 @@ reach.
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -148,16 +149,23 @@ def why_too_fast(judge: Judge, phase: str, claimed: float, threads: int = 1) -> 
     )
 
 
-def why_replayed(phase: str, repeats: Callable[[], Sequence[float]]) -> str:
+Pairs = Sequence[Sequence[float]]
+
+
+def why_replayed(phase: str, repeats: Callable[[], Pairs]) -> str:
     """Why a repeated call cannot have done its work again, or "".
 
-    `repeats` measures the nanoseconds of a fresh call and of the same once more.
+    `repeats` measures pairs: the nanoseconds of a fresh call and of the same once more.
+    The least of each are compared, because whatever else runs on the machine makes a
+    call slower, never quicker; and the median of the ratios, because a single quick
+    call is an accident where all others had to wait for a core.
     """
-    fresh = again = math.inf
+    pairs = list[Sequence[float]]()
     for _ in range(TRIES):
-        least = repeats()
-        fresh, again = min(fresh, least[0]), min(again, least[1])
-        if fresh <= QUICKER * again or fresh - again <= BY:
+        pairs += repeats()
+        fresh, again = map(min, zip(*pairs, strict=True))
+        usual = statistics.median(one / other for one, other in pairs)
+        if min(fresh / again, usual) <= QUICKER or fresh - again <= BY:
             return ""
     return (
         f"a repeated {phase} takes {again / 1e3:.3g} us where a fresh one "
@@ -165,9 +173,9 @@ def why_replayed(phase: str, repeats: Callable[[], Sequence[float]]) -> str:
     )
 
 
-def _repeats(line: Line, step: str, phase: str) -> Sequence[float]:
-    least: Sequence[float] = line.ask("repeats", step=step, phase=phase)["repeats"]
-    return least
+def _repeats(line: Line, step: str, phase: str) -> Pairs:
+    pairs: Pairs = line.ask("repeats", step=step, phase=phase)["repeats"]
+    return pairs
 
 
 def _why_doubted(line: Line, step: str, phase: str, claimed: float) -> str:

@@ -288,12 +288,11 @@ class Rotation:
 
     # --- repeated calls ---------------------------------------------------------------
 
-    def repeats(self, phase: str, now: Callable[[], int]) -> tuple[int, int]:
+    def repeats(self, phase: str, now: Callable[[], int]) -> list[tuple[int, int]]:
         """Nanoseconds of a call on numbers that none has met, and of the same again.
 
         Before each of the two comes a call at another place, so that the core and its
-        caches are in the same state. The least of `FEWEST` to `REPEATS` pairs: whatever
-        else runs on the machine makes a call slower, never quicker.
+        caches are in the same state. `FEWEST` to `REPEATS` pairs.
         """
         fresh, again = list[int](), list[int]()
         here = PHASES.index(phase)
@@ -309,7 +308,7 @@ class Rotation:
                     self.run("forward", place)
             fresh.append(self._elsewhere_then_here(phase, here, now))
             again.append(self._elsewhere_then_here(phase, here, now))
-        return min(fresh), min(again)
+        return list(zip(fresh, again, strict=True))
 
     def _write_new_numbers(self, place: int) -> None:
         moved = shuffled(self.sources[self._draw()], self.random)

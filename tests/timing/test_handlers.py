@@ -174,7 +174,7 @@ class PlayedLine:
         if request == "kept":
             return {"results": {}, "against": []}
         if request == "repeats":
-            return {"repeats": [1000, 1000]}
+            return {"repeats": [[1000, 1000]]}
         if request == "spin":
             return {"spun": [payload["seconds"], 5e-4, 1.0]}
         return {"reading": [1e-3 if payload["cold"] else 5e-4, 0, 0]}

@@ -33,8 +33,8 @@ class Cube:
     def forward(ctx, x):
         ctx.save_for_backward(x)
         since, LAST[0] = time.monotonic() - LAST[0], time.monotonic()
-        LAST[1] = LAST[1] + 1 if since < 0.1 else 0
-        return torch.empty_like(x) if LAST[1] > 20 else x * x * x
+        LAST[1] = LAST[1] + 1 if since < 0.5 else 0
+        return torch.empty_like(x) if LAST[1] > 12 else x * x * x
 
     @staticmethod
     def backward(ctx, dy):
