@@ -24,7 +24,7 @@ from harness.timing.trial import time_trial
 from harness.workers import integrity
 from harness.workers.fitness import why_unfit
 from harness.workers.isolated import Failed, Isolated, Link
-from impls.catalogue import load_op
+from impls.catalogue import framework_of, load_op
 
 Reasons = dict[str, str]  # by backend
 PATIENCE = 600.0  # seconds beside the budget: eight backends that each take a minute
@@ -183,7 +183,8 @@ def _on(device: str, trials: Sequence[Trial], asked: Asked, link: Link) -> None:
         return
     missing, wrong = _judged(trials, usable, device, link)
     link.tell(Timed(absent=list(missing.values())))
-    with lines(asked.threads) as line:
+    frameworks = {framework_of(name) for name in usable if name not in missing}
+    with lines(asked.threads, sorted(frameworks)) as line:
         for done, one in enumerate(trials, 1):
             reasons = missing | wrong[one.name]
             right = [name for name in usable if name not in reasons]

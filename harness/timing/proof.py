@@ -37,7 +37,7 @@ _now = time.perf_counter
 QUICKER, BY = 1.6, 4000.0
 #: Seconds that the two clocks are held beside each other, the first time; how much
 #: longer ours may be; and what a trip to a worker may take.
-SPUN, LONGER, TRIP = 0.02, 1.3, 0.005
+SPUN, LONGER, TRIP = 0.015, 1.3, 0.005
 #: A doubt is looked at again, for twice as long each time: whatever else runs on the
 #: machine makes some calls slower, but not all of them for seconds.
 TRIES = 7

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from harness.timing.timers import Reading, Run
 from harness.workers.client import Line
 from harness.workers.interpreters import interpreter_of
 from harness.workers.messages import Task
+from harness.workers.process import Died
 
 
 @dataclass(frozen=True)
@@ -45,22 +46,34 @@ class RemoteTimer:
 
 
 @contextlib.contextmanager
-def lines(threads: int = 1) -> Iterator[Callable[[str], Line]]:
-    """One worker per framework, started at its first use; all are ended at the end."""
+def lines(
+    threads: int = 1, frameworks: Collection[str] = ()
+) -> Iterator[Callable[[str], Line]]:
+    """One worker per framework; all are ended at the end.
+
+    Those of `frameworks` are started at once, and so import beside each other; any
+    other at its first use.
+    """
     started: dict[str, Line] = {}
 
     def line(framework: str) -> Line:
-        if framework not in started:
-            fresh = Line(interpreter_of(framework), threads=threads)
-            fresh.facts  # noqa: B018  # or one that did not start would be kept
-            started[framework] = fresh
-        return started[framework]
+        fresh = started.pop(framework, None) or _begun(framework, threads)
+        fresh.facts  # noqa: B018  # or one that did not start would be kept
+        started[framework] = fresh
+        return fresh
 
     try:
+        for framework in frameworks:
+            with contextlib.suppress(Died):  # it will be said where it is needed
+                started[framework] = _begun(framework, threads)
         yield line
     finally:
         for running in started.values():
             running.close()
+
+
+def _begun(framework: str, threads: int) -> Line:
+    return Line(interpreter_of(framework), threads=threads)
 
 
 def prepare_steps(

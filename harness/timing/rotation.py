@@ -24,6 +24,7 @@ import numpy as np
 
 from harness.timing.steps import aligned
 from harness.workers.arrays import pack
+from harness.workers.integrity import new_children
 from impls.contract import Array, Backend, Problem, Result, Step
 
 PHASES = ("forward", "backward")
@@ -44,8 +45,9 @@ COUNTED, OFF = 0.25, 1e-3
 #: Frameworks whose threads poll for work and so are never idle.
 POLLING = {"oneflow"}
 #: Pairs of calls by which a repeated call is compared with a fresh one: the fewest are
-#: enough where both take the same time within `ALIKE`, half-way to what is refused.
-FEWEST, REPEATS, ALIKE = 3, 15, 1.25
+#: enough where both take the same time within `ALIKE`, half-way to what is refused, and
+#: one is where it takes longer than `ENOUGH` nanoseconds: few disturbances do.
+FEWEST, REPEATS, ALIKE, ENOUGH = 3, 15, 1.25, 50_000_000
 LONGEST = 300_000_000  # nanoseconds for more than the fewest
 #: Elements whose order is drawn: no call meets the same numbers by chance (64! orders).
 SHUFFLED = 64
@@ -156,7 +158,6 @@ class Rotation:
         self.odd: set[str] = set()
         self.calls_seen: set[str] = set()
         self.seconds = self.cpu_seconds = 0.0
-        self.children = 0
         self.next = 0  # whose numbers are written before the next sample
         self.in_place = self._sees_what_is_written()
 
@@ -220,18 +221,15 @@ class Rotation:
 
     def _sees_what_is_written(self) -> bool:
         """Whether the tensors of a step lie where its arrays do."""
-        seen = []
-        for source in range(len(self.sources)):
-            self.places[0].write_inputs(source)
-            self.run("forward", 0)
-            self.run("backward", 0)
-            seen.append(_bytes(self.steps[0].read()))
-        for place, shared in enumerate(self.places):
-            shared.write_inputs(0)
-            shared.write_cotangents(0)
+        seen = set()
+        for source, place in ((-1, 0), (0, 0), (0, 1)):
+            self.places[place].write_inputs(source % len(self.sources))
+            self.places[place].write_cotangents(0)
             self.run("forward", place)
             self.run("backward", place)
-        return len(set(seen)) > 1
+            if not place:
+                seen.add(_bytes(self.steps[0].read()))
+        return len(seen) > 1
 
     # --- results --------------------------------------------------------------------
 
@@ -282,8 +280,8 @@ class Rotation:
         if alone and self.cpu_seconds > CORES * self.seconds + OFF:
             share = self.cpu_seconds / self.seconds
             seen.append(f"its threads work for {share:.0%} of the time that is shown")
-        if self.children:
-            seen.append(f"{self.children} processes that it started still run")
+        if more := new_children():
+            seen.append(f"{more} processes that it started still run")
         return [*sorted(self.odd), *seen]
 
     # --- repeated calls ---------------------------------------------------------------
@@ -297,11 +295,7 @@ class Rotation:
         fresh, again = list[int](), list[int]()
         here = PHASES.index(phase)
         begun = now()
-        while len(fresh) < FEWEST or (
-            min(fresh) > ALIKE * min(again)
-            and len(fresh) < REPEATS
-            and now() - begun < LONGEST
-        ):
+        while not fresh or self._wants_more(fresh, again, now() - begun):
             for place in (1 - here, here):
                 self._write_new_numbers(place)
                 if phase == "backward":
@@ -309,6 +303,12 @@ class Rotation:
             fresh.append(self._elsewhere_then_here(phase, here, now))
             again.append(self._elsewhere_then_here(phase, here, now))
         return list(zip(fresh, again, strict=True))
+
+    @staticmethod
+    def _wants_more(fresh: list[int], again: list[int], spent: int) -> bool:
+        if min(fresh) <= ALIKE * min(again):
+            return len(fresh) < FEWEST and spent < ENOUGH
+        return len(fresh) < REPEATS and spent < LONGEST
 
     def _write_new_numbers(self, place: int) -> None:
         moved = shuffled(self.sources[self._draw()], self.random)

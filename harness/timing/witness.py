@@ -13,7 +13,7 @@ from functools import cache
 
 from harness.timing.rotation import Rotation
 from harness.timing.timers import HostTimer, Reading, Run, Timer
-from harness.workers.integrity import Watch, children, other_threads_seconds
+from harness.workers.integrity import Watch, other_threads_seconds
 
 
 @cache
@@ -89,7 +89,6 @@ class WitnessedTimer:
             elsewhere, here = before
             rotation.seconds += reading.seconds * calls
             rotation.cpu_seconds += after - here + other_threads_seconds() - elsewhere
-            rotation.children = max(rotation.children, children())
         return reading
 
     def _warm_up(self, run: RotatingPhase) -> None:

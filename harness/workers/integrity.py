@@ -61,6 +61,8 @@ WATCHED = {
 #: By module and name: what stands there, and what it is made of.
 Originals = dict[tuple[str, str], tuple[Any, ...]]
 
+_CHILDREN = "child processes"
+
 _originals: Originals = {}
 _settings: dict[str, Any] = {}
 
@@ -79,6 +81,7 @@ def remember(framework: str = "numpy") -> None:
                 _originals.setdefault((name, attribute), _parts(value))
     for setting, value in _current_settings(framework).items():
         _settings.setdefault(setting, value)
+    _settings.setdefault(_CHILDREN, children())
 
 
 def changes(framework: str = "numpy") -> list[str]:
@@ -189,6 +192,12 @@ class Watch:
 def other_threads_seconds() -> float:
     """CPU seconds that threads other than the calling one have used so far."""
     return time.process_time() - time.thread_time()
+
+
+def new_children() -> int:
+    """Processes that have been started since `remember`, and that still run."""
+    now = children()
+    return max(0, now - int(_settings.get(_CHILDREN, now)))
 
 
 def children() -> int:

@@ -37,16 +37,23 @@ def test_a_run_with_itself(monkeypatch):
     assert told("aa", "--repeats", 1, "--seconds", 0.02).startswith("NO: 0% of")
 
 
-def test_a_planted_slowdown(monkeypatch):
-    monkeypatch.setattr(clock, "PLANTED", 9.0)
-    verdict = told("planted", "--runs", 1, "--seconds", 1)
-    assert verdict.startswith("yes: 1 of 1 planted 900% are called slower, and 0 of 1")
+def test_a_planted_slowdown_is_measured():
+    assert "of 1 planted 2% are called slower" in told(
+        "planted", "--runs", 1, "--seconds", 0.1
+    )
 
 
-def test_a_planted_slowdown_that_is_not_seen(monkeypatch):
-    equal = SimpleNamespace(verdict="no difference", ratio=SimpleNamespace(value=1.0))
-    monkeypatch.setattr(clock, "planted", lambda runs, *_: [equal] * runs)
-    assert told("planted", "--runs", 20).startswith("NO: 0 of 20 planted 2%")
+@pytest.mark.parametrize(("seen", "verdict"), [(19, "yes"), (18, "NO")])
+def test_nineteen_of_twenty_planted_slowdowns_are_to_be_seen(
+    monkeypatch, seen, verdict
+):
+    def planted(runs, seconds, share):
+        verdicts = ["slower"] * (seen if share else 0) + ["no difference"] * runs
+        one = SimpleNamespace(value=1.0)
+        return [SimpleNamespace(verdict=v, ratio=one) for v in verdicts[:runs]]
+
+    monkeypatch.setattr(clock, "planted", planted)
+    assert told("planted", "--runs", 20).startswith(f"{verdict}: {seen} of 20 planted")
 
 
 HALVED = """
