@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -208,14 +209,12 @@ def _settled(
 _JUDGED = sorted(
     {one.name for one in fields(Judgement)} & set(AgreeRecord.__struct_fields__)
 )
+_values = attrgetter(*_JUDGED)
 
 
 def _record(trial: Trial, outcome: Outcome, judgement: Judgement) -> AgreeRecord:
-    return record_of(
-        trial,
-        outcome,
-        **{name: _plain(getattr(judgement, name)) for name in _JUDGED},
-    )
+    values = map(_plain, _values(judgement))
+    return record_of(trial, outcome, **dict(zip(_JUDGED, values, strict=True)))
 
 
 def record_of(trial: Trial, outcome: Outcome, **judged: Any) -> AgreeRecord:

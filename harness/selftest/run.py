@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from harness.judging.cases import REGIMES, Trial, trials
+from harness.judging import layouts
+from harness.judging.cases import REGIMES, Regime, Trial, trial
 from harness.selftest.examine import read
 from harness.selftest.scoring import Score
 from harness.workers.interpreters import interpreter_of
 from harness.workers.messages import Task
 from harness.workers.pool import sweep
 from impls import catalogue
+from impls.contract import Case, Op
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,25 @@ class Extent:
     tensors: int
 
 
+def _sizes(op: Op) -> Iterator[Case]:
+    """The last length just beside a power of two, where a kernel's last block ends."""
+    richest = max(op.cases.values(), key=lambda case: len(layouts.lengths(op, case)))
+    for length in layouts.lengths(op, richest)[-1:]:
+        for size in (129, 257, 1023, 1025):
+            yield layouts.resized(op, richest, {length: size})
+
+
+#: What only the self-test runs: other cotangents and sizes.
+OTHERS = {
+    regime.name: regime
+    for regime in (
+        *(
+            Regime(f"dy {kind}", cotangent=kind)
+            for kind in ("constant", "sparse", "times 1e6", "times 1e-6")
+        ),
+        Regime("sizes", shapes=_sizes),
+    )
+}
 _VALUES = (
     *("normal", "shifted", "large", "tiny", "mixed", "ties", "constant"),
     "dy_ones",
@@ -68,16 +89,25 @@ QUICK = Extent(
     cases=1,
     tensors=100,
 )
+OTHER = Extent(
+    planted=dict.fromkeys(("float64", "float32"), tuple(OTHERS)),
+    gradcheck=(),
+    right=dict.fromkeys(("float64", "float32"), tuple(OTHERS)),
+    cases=2,
+    tensors=0,
+)
 
 
 def chosen(extent: Extent, ops: Sequence[str], seed: int) -> Iterator[Trial]:
     """The trials of these ops that the extent includes."""
     for name in ops:
         op = catalogue.load_op(name)
-        cases = list(op.cases)[: extent.cases or None]
+        listed = list(op.cases.values())[: extent.cases or None]
         for dtype, regimes in extent.right.items():
-            drawn = trials(op, regimes=regimes, dtypes=[dtype], seed=seed)
-            yield from (trial for trial in drawn if trial.case in cases)
+            for regime in map((REGIMES | OTHERS).__getitem__, regimes):
+                for case in regime.cases(op):
+                    if case in listed or regime.shapes is _sizes:
+                        yield trial(op, case, regime, dtype, seed)
 
 
 def try_judges(

@@ -198,7 +198,7 @@ class Fleet:
     def _staff(self) -> Iterator[Outcome]:
         """Start workers where tasks wait for one, as many as there are jobs."""
         for lane in [x for x in self._lanes if x.ready and not x.flying]:
-            if not lane.worker.alive:
+            if self._waiting.get(lane.framework) and not lane.worker.alive:
                 self._drop(lane)  # it died while idle: no task is lost
         while framework := self._understaffed():
             spare = self._spare()
