@@ -1,11 +1,12 @@
-"""Make the figures of docs/selftest.md again: detection, calibration, cost.
+"""Make the figures of docs/selftest.md again.
 
-    python scripts/evidence.py [detection] [cost]
+    python scripts/evidence.py [detection] [regimes] [networks] [cost]
 
 The parts between <!-- name --> and <!-- /name --> are replaced; all other text is kept.
 Detection: all ops, seed 0. Calibration: the constant is chosen on every other op of
-that run, and confirmed on the remaining ops with seed 1. It takes some minutes on two
-cores; the costs need an idle machine.
+that run, and confirmed on the remaining ops with seed 1. Regimes: other cotangents and
+sizes, two cases of each op. It takes some minutes on two cores; the costs need an idle
+machine.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -33,25 +35,34 @@ from harness.selftest.calibration import (
     excess,
 )
 from harness.selftest.charts import chart_detection
-from harness.selftest.run import FULL, try_judges
-from harness.selftest.scoring import JUDGES, Score
+from harness.selftest.examine import Alarm, Run
+from harness.selftest.networks import llama, transformer, tried
+from harness.selftest.rivals import GRADCHECKS
+from harness.selftest.run import FULL, OTHER, OTHERS, try_judges
+from harness.selftest.scoring import JUDGES, Score, listed
 from impls import catalogue
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "selftest.md"
+JUDGED = tuple(judge for judge in JUDGES if judge not in GRADCHECKS)
+PARTS = ("detection", "regimes", "networks", "cost")
 PATIENCE = 600.0  # seconds for one trial, beside whatever else the machine does
 
 
 @click.command()
-@click.argument("parts", nargs=-1, type=click.Choice(["detection", "cost"]))
+@click.argument("parts", nargs=-1, type=click.Choice(PARTS))
 @click.option("--jobs", default=2, help="Workers that run at the same time.")
 def main(parts: tuple[str, ...], jobs: int) -> None:
     """Make all parts, or those that are named (detection includes calibration)."""
+    makers: dict[str, Callable[[], dict[str, str]]] = {
+        "detection": lambda: judged(jobs),
+        "regimes": lambda: {"regimes": regimes(jobs)},
+        "networks": lambda: {"networks": networks()},
+        "cost": lambda: {"cost": cost()},
+    }
     made: dict[str, str] = {}
-    if "detection" in (parts or ("detection",)):
-        made |= judged(jobs)
-    if "cost" in (parts or ("cost",)):
-        made["cost"] = cost()
+    for name in parts or PARTS:
+        made |= makers[name]()
     text = PAGE.read_text(encoding="utf-8")
     for name, part in made.items():
         text = replaced(text, name, f"{part}\n\n{_signed(name)}")
@@ -144,6 +155,57 @@ def calibration(chosen: Excess, confirmed: Excess) -> str:
             largest = f"{ratios.largest_right:.1f}"
             rows.append([name, ratios.right.size, largest, what, *shares])
     return table([*head, *(f"caught at c = {c:g}, %" for c in constants)], rows)
+
+
+def regimes(jobs: int) -> str:
+    """What each judge catches and accuses under other cotangents and sizes."""
+    score = try_judges(OTHER, jobs=jobs, timeout=PATIENCE)
+    entries = known.load()
+    caught, accused = [], []
+    for regime in OTHERS:
+        runs = [run for trial, run in score.counted if trial.regime == regime]
+        alarms = [
+            alarm
+            for trial, alarm in score.alarms
+            if trial.regime == regime and not listed(trial, alarm, entries)
+        ]
+        caught.append([regime, len(runs), *_by_judge(runs)])
+        accused.append([regime, len(alarms), *_by_judge(alarms)])
+    return "\n\n".join(
+        (
+            *("Caught, in per cent:", table(["", "runs", *JUDGED], caught)),
+            "Right tensors accused, in per cent:",
+            table(["", "tensors", *JUDGED], accused),
+        )
+    )
+
+
+def _by_judge(runs: Sequence[Run] | Sequence[Alarm]) -> list[str]:
+    """The share of runs that each judge rejects."""
+    rejecting = Counter(judge for run in runs for judge in run.accused_by)
+    return [per_cent(rejecting[j] / len(runs) if runs else None) for j in JUDGED]
+
+
+def networks() -> str:
+    """Blocks of networks: right gradients, and which mistakes are caught."""
+    rows = []
+    for make, layers in ((transformer, 2), (transformer, 6), (llama, 2), (llama, 6)):
+        network = make(layers)
+        for dtype in ("float32", "float64"):
+            outcome = tried(network, dtype)
+            planted = len(network.mistakes)
+            rows.append(
+                [
+                    *(f"{network.op.name}, {layers} layers", dtype),
+                    f"{outcome.tensors - len(outcome.accused)} of {outcome.tensors}",
+                    *(f"{outcome.ratio:.2f}", f"{outcome.vacuous:.2%}"),
+                    f"{planted - len(outcome.missed)} of {planted}",
+                    "; ".join(outcome.missed),
+                ]
+            )
+    head = ["network", "precision", "right tensors that agree"]
+    head += ["largest ratio / limit", "elements that say nothing", "caught", "missed"]
+    return table(head, rows)
 
 
 def cost() -> str:

@@ -19,6 +19,7 @@ from harness.selftest.charts import chart_detection
 from harness.selftest.examine import JUDGE, examine, read
 from harness.selftest.mistakes import EDITS
 from harness.selftest.mutants import ANYWHERE, edited, planted
+from harness.selftest.run import OTHER, OTHERS, chosen
 from harness.selftest.scoring import Score
 from harness.workers.messages import Task
 from impls import catalogue
@@ -94,6 +95,33 @@ def unmet():
 
 def test_the_judge_meets_what_is_required_of_it():
     assert unmet() == []
+
+
+@pytest.fixture(scope="module")
+def elsewhere():
+    """A bias's gradient, which is a sum, under other cotangents and sizes."""
+    score = Score()
+    for trial in chosen(replace(OTHER, cases=1), ["linear"], seed=0):
+        task = replace(Task.of(trial, "numpy_manual"), options=OPTIONS)
+        score.add(trial, *read(examine(task.payload())))
+    return score
+
+
+@pytest.mark.parametrize("regime", OTHERS)
+def test_under_other_cotangents_and_sizes_the_judge_is_right(elsewhere, regime):
+    runs = [
+        run
+        for trial, run in elsewhere.counted
+        if trial.regime == regime and run.effect > 1e-3
+    ]
+    assert len(runs) >= 40  # as many as there are errors for one case
+    assert sum(JUDGE in run.accused_by for run in runs) >= 0.995 * len(runs)
+    assert [t for t, _ in elsewhere.false_alarms(()) if t.regime == regime] == []
+
+
+def test_sizes_are_those_beside_powers_of_two(elsewhere):
+    names = {trial.case for trial, _ in elsewhere.runs if trial.regime == "sizes"}
+    assert {int(name.rpartition("-")[2]) for name in names} == {129, 257, 1023, 1025}
 
 
 def test_a_limit_doubled_four_times_is_noticed(monkeypatch):
