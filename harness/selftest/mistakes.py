@@ -2,7 +2,7 @@
 
 Here are those of ops that work on each element, and `EDITS`, which has all; those of
 matrix products, norms, softmax and selection are in `mistakes_of_sums`, the others in
-`mistakes_of_activations` and `mistakes_of_layers`.
+modules beside these two.
 
 `EDITS[op]` lists (what is wrong, a fragment of harness/selftest/textbook.py, what
 stands there instead); of an op that is not in the textbook, the fragment is of the
@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from harness.selftest.mistakes_of_activations import OF_ACTIVATIONS
 from harness.selftest.mistakes_of_layers import OF_LAYERS
+from harness.selftest.mistakes_of_losses import OF_LOSSES
+from harness.selftest.mistakes_of_moves import OF_MOVES
 from harness.selftest.mistakes_of_sums import OF_SUMS, Edit
 
 OF_ELEMENTS: dict[str, list[Edit]] = {
@@ -216,4 +218,4 @@ OF_ELEMENTS: dict[str, list[Edit]] = {
     ],
 }
 
-EDITS = OF_ELEMENTS | OF_SUMS | OF_ACTIVATIONS | OF_LAYERS
+EDITS = OF_ELEMENTS | OF_SUMS | OF_ACTIVATIONS | OF_LAYERS | OF_LOSSES | OF_MOVES

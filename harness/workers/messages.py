@@ -77,7 +77,7 @@ class Task:
         return {
             "op": self.op,
             "backend": self.backend,
-            "inputs": {n: self._packed(a) for n, a in problem.inputs.items()},
+            "inputs": {n: self._packed(n) for n in problem.inputs},
             "cotangents": [
                 None if array is None else pack(array, self.cotangent_layout)
                 for array in problem.cotangents
@@ -89,9 +89,10 @@ class Task:
             "options": plain(dict(self.options)),
         }
 
-    def _packed(self, array: Array) -> Packed:
-        """The layout of an array; integers and booleans are constants, contiguous."""
-        constant = array.dtype.kind in "biu"
+    def _packed(self, name: str) -> Packed:
+        """An input in the layout asked for; integers and other constants contiguous."""
+        array, op = self.problem.inputs[name], self.problem.op
+        constant = array.dtype.kind in "biu" or name in getattr(op, "constants", ())
         return pack(array, "contiguous" if constant else self.layout)
 
 

@@ -49,6 +49,14 @@ def test_a_constant_travels_unrounded_and_in_its_own_dtype(regime, dtype):
     assert output_shapes(PICKED, CASE) == ((2, 4),)
 
 
+def test_a_constant_of_fractions_keeps_its_layout_where_inputs_have_a_stride_of_0():
+    op = catalogue.load_op("kl_div")
+    drawn = trial(op, op.cases["4x5"], REGIMES["expanded"], "float32")
+    inputs = Task.of(drawn, "torch_autograd").payload()["inputs"]
+    layouts = {name: packed[2] for name, packed in inputs.items()}
+    assert layouts == {"x": "expanded", "target": "contiguous"}
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("backend", ["numpy_graph", "torch_autograd", "torch_formula"])
 def test_a_backend_gets_constants_in_their_own_dtype(backend, dtype):
