@@ -5,10 +5,14 @@
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
-run: environments  ## show an example, judge every gradient, write the dashboard
+# Five ops at a small size: enough to see who is fast, in about fifteen seconds.
+TIMED = softmax layer_norm batch_norm linear matmul
+run: environments  ## show an example, judge every gradient, time some, write the page
 	@.venv/bin/gradwatch doctor
 	@.venv/bin/python -m harness.commands._tour
 	@.venv/bin/gradwatch agree --json results/latest/agree.json; code=$$?; \
+	.venv/bin/gradwatch time $(TIMED:%=--op %) --size small --budget 0.5 \
+	  --json results/latest/time.json || code=$$?; \
 	.venv/bin/gradwatch report; exit $$code
 
 test: environments lint types  ## lint, types and the test suite
