@@ -9,14 +9,16 @@ of the reference, but where they are contested (harness/judging/contested.py).
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from harness.judging import contested
 from harness.judging.contested import Array, Mask
-from harness.judging.errors import Error, Errors
-from harness.judging.rounding import local_errors
+from harness.judging.errors import Error, Errors, copied
+from harness.judging.rounding import ERROR, local_errors
 from impls.graph import Node
 
 Pair = tuple[Array, Array]
@@ -24,6 +26,8 @@ Generator = np.random.Generator
 
 #: Roundoffs that one operation may be off by: a unit in the last place.
 UNIT = 2.0
+#: Beside moves: what is linear in one input.
+_LINEAR = ("multiply", "divide", "negative", "where", "scatter_add")
 #: A range so near to its end that overflow must be looked at element by element.
 NEAR = 1 / 16
 
@@ -52,9 +56,29 @@ class Draws:
         self.hot = any(map(self._near_the_end, order))
         self.largest: dict[Node, Error] = {}
         last_use = {s: node for node in order for s in node.inputs}
+        self._again = self._products_behind_softmax() if seen else frozenset()
         self._last: dict[Node, list[Node]] = {node: [] for node in order}
         for source, node in last_use.items():
             self._last[node].append(source)
+
+    def _products_behind_softmax(self) -> frozenset[Node]:
+        """Gradients of a softmax that are a matrix product, and used several times.
+
+        Attention in blocks computes them twice: it subtracts sum(dy y) where the
+        formula subtracts sum(p dp), dp = dy v (Dao and others, FlashAttention, 2022,
+        appendix B.2). The product is then left exact, and each use of it is not.
+        """
+        users = Counter(source for node in self.order for source in node.inputs)
+        several = set()
+        for node in self.order:
+            path = _path_to_product(node, users) if users[node] > 1 else None
+            if path and path[0] in self._widths and any(map(_is_softmax, path)):
+                width = self._widths.pop(path[0])
+                for source, user in itertools.pairwise(path):
+                    width = _scaled(user, source, width)
+                self._widths[node] = width + self._widths.get(node, 0.0)
+                several.add(node)
+        return frozenset(several)
 
     def _near_the_end(self, node: Node) -> bool:
         size, own = self.errors.sizes[node], self.own[node]
@@ -80,11 +104,18 @@ class Draws:
             together: Move all contested weights of a tensor to the same side.
         """
         values: dict[Node, Pair] = {}
+        again = self._again.difference(keep)
         for node in self.order:
             if contested.is_choice(node):
                 values[node] = self._weights(node, rng, scale, together)
             else:
-                values[node] = self._pair(node, values, rng, scale)
+                given = [
+                    self._moved(s, values[s], rng, scale) if s in again else values[s]
+                    for s in node.inputs
+                ]
+                values[node] = self._computed(node, given)
+                if node not in again:
+                    values[node] = self._moved(node, values[node], rng, scale)
             if self.hot:
                 self._keep_largest(node, *values[node])
             for source in self._last[node]:
@@ -92,22 +123,22 @@ class Draws:
                     del values[source]
         return values
 
-    def _pair(
-        self, node: Node, values: Mapping[Node, Pair], rng: Generator, scale: float
-    ) -> Pair:
+    def _computed(self, node: Node, given: Sequence[Pair]) -> Pair:
         if node.primitive is None:
-            plus = minus = node.value
-        else:
-            given = [values[source] for source in node.inputs]
-            if self.own[node] is None and all(up is down for up, down in given):
-                plus = minus = node.value  # nothing behind it is rounded
-            else:
-                plus, minus = (
-                    np.asarray(node.primitive.compute(*side, **node.attributes))
-                    for side in zip(*given, strict=True)
-                )
+            return node.value, node.value
+        if self.own[node] is None and all(up is down for up, down in given):
+            return node.value, node.value  # nothing behind it is rounded
+        plus, minus = (
+            np.asarray(node.primitive.compute(*side, **node.attributes))
+            for side in zip(*given, strict=True)
+        )
+        return plus, minus
+
+    def _moved(self, node: Node, pair: Pair, rng: Generator, scale: float) -> Pair:
+        """A node's values, off by its own rounding."""
         if node not in self._widths:
-            return plus, minus
+            return pair
+        plus, minus = pair
         moved = np.asarray(self._widths[node] * self._noise(node.shape, rng, scale))
         lower = minus - moved
         fits = moved.shape == plus.shape and moved.dtype == plus.dtype
@@ -153,3 +184,45 @@ class Draws:
             largest = np.where(np.isinf(node.value), 0.0, gap.astype(np.float64))
         kept = self.largest.get(node)
         self.largest[node] = largest if kept is None else np.maximum(kept, largest)
+
+
+def _path_to_product(node: Node, users: Mapping[Node, int]) -> list[Node] | None:
+    """Nodes from a matrix product to this one, each linear in the one before it."""
+    if node.primitive is None:
+        return None
+    name = node.primitive.name
+    if name == "matmul":
+        return [node]
+    sources = node.inputs[:1] if name == "divide" else node.inputs
+    if name not in _LINEAR and ERROR[name] is not copied:
+        return None
+    for source in sources:
+        path = _path_to_product(source, users) if users[source] == 1 else None
+        if path:
+            return [*path, node]
+    return None
+
+
+def _is_softmax(node: Node) -> bool:
+    """Whether a node divides by a sum of exponentials."""
+    if node.primitive is None or node.primitive.name != "divide":
+        return False
+    total = node.inputs[1]
+    names = [n.primitive and n.primitive.name for n in (total, *total.inputs[:1])]
+    return names == ["sum", "exp"]
+
+
+def _scaled(node: Node, source: Node, width: Error) -> Error:
+    """What a node makes of a deviation of one input, to which it is linear."""
+    assert node.primitive is not None
+    choice = node.primitive.name == "where"
+    given = [
+        width
+        if other is source
+        else np.zeros_like(width, shape=other.shape)
+        if choice and other.value.dtype.kind == "f"
+        else other.value
+        for other in node.inputs
+    ]
+    scaled: Error = np.abs(node.primitive.compute(*given, **node.attributes))
+    return scaled

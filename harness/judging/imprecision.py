@@ -8,6 +8,8 @@ Strassen's product is accurate against the largest product of the matrices, not 
 row and column (section 23.2.2); E[x^2] - E[x]^2 against E[x^2] (section 1.9); exp2 by
 exp(x ln 2) against x; sigmoid by tanh against 1.
 
+Attention in blocks computes a product twice, in two orders (harness/judging/draws.py).
+
 A lost term is no imprecision. A sum's excuse is therefore not that worst case, but what
 is seen: the very terms are added up one by one in the precision in question, and twice
 the largest loss of any partial sum, relative to its terms' magnitudes, is allowed.

@@ -221,7 +221,8 @@ def _excused(asked: _Tensor, judgement: Judgement) -> Judgement:
         if asked.explained(arithmetic):
             message = judgement.message + (
                 "; the worst case of an honest algorithm, such as a sum of equal terms "
-                f"added up one by one in {arithmetic.name}, explains it"
+                f"added up one by one in {arithmetic.name} or a product that is "
+                "computed twice, explains it"
             )
             return replace(
                 judgement, verdict="imprecise", message=message, compute=arithmetic.name

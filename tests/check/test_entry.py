@@ -301,3 +301,18 @@ def test_a_target_of_whole_numbers_has_no_gradient_and_no_other_values():
     assert {j.tensor for j in report} == {"dinput", "y"}
     assert report.passes, str(report)
     assert check(loss, lambda x, t: loss(x, (t + 1) % 10), given).failures
+
+
+def test_causal_attention_passes_and_a_lost_row_does_not():
+    """PyTorch's kernel computes in blocks; the first row attends to one key alone."""
+    attention = torch.nn.functional.scaled_dot_product_attention
+    given = [torch.randn(1, 2, 7, 8, requires_grad=True) for _ in range(3)]
+    causal = {"is_causal": True}
+    report = check(attention, None, given, kwargs=causal)
+    assert report.passes, str(report)
+
+    def lost(q, k, v, **more):
+        rows = torch.arange(7)[:, None] != 6
+        return attention(torch.where(rows, q, q.detach()), k, v, **more)
+
+    assert check(attention, lost, given, kwargs=causal).failures

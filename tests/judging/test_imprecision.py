@@ -151,3 +151,34 @@ def test_tf32_products_are_right_only_where_they_are_declared():
 def test_a_precision_that_such_tensors_are_not_computed_in_is_refused():
     with pytest.raises(ValueError, match="computed in float32, tf32"):
         judge("square", [np.ones(2, "float32")], np.ones(2), [np.ones(2)], compute="x")
+
+
+def attention(xp, s, v):
+    e = xp.exp(s - xp.stop_gradient(xp.max(s, axis=-1, keepdims=True)))
+    return xp.matmul(e / xp.sum(e, axis=-1, keepdims=True), v)
+
+
+@pytest.mark.parametrize(
+    ("subtracted", "verdict"),
+    [
+        (lambda d: d, "imprecise"),
+        (lambda d: np.roll(d, 1, 0), "disagree"),
+        (lambda d: d * np.float32(1.0001), "disagree"),
+    ],
+    ids=["FlashAttention", "of another row", "off by 1e-4"],
+)
+def test_a_saturated_softmax_may_subtract_the_same_sum_in_another_order(
+    subtracted, verdict
+):
+    """sum(dy y) in place of sum(p dp): where one p is 1, their difference is 0."""
+    rng = np.random.default_rng(4)
+    shapes = (5, 4), (4, 64), (5, 64)
+    s, v, dy = (rng.standard_normal(n).astype(np.float32) for n in shapes)
+    s *= 300
+    e = np.exp(s - s.max(-1, keepdims=True))
+    p = e / e.sum(-1, keepdims=True)
+    d = np.add.accumulate(dy * (p @ v), axis=-1)[:, -1:]
+    gradients = [p * (dy @ v.T - subtracted(d)), p.T @ dy]
+    op = Op("attention", inputs="s v", formula=attention)
+    ds, dv = judge(op, [s, v], dy, gradients)
+    assert (ds.verdict, dv.verdict) == (verdict, "agree"), ds.message
