@@ -105,7 +105,7 @@ def test_every_sample_is_kept_and_cannot_be_changed():
 
 
 @pytest.mark.parametrize(
-    ("cost", "calls"), [(3e-7, 128), (1.1e-5, 2), (2.1e-5, 1), (1e-2, 1)]
+    ("cost", "calls"), [(1.2e-6, 128), (4.4e-5, 2), (8.4e-5, 1), (1e-2, 1)]
 )
 def test_the_batch_is_the_smallest_power_of_two_worth_its_timer(cost, calls):
     machine = Machine()
@@ -116,11 +116,11 @@ def test_the_batch_is_the_smallest_power_of_two_worth_its_timer(cost, calls):
 
 @pytest.mark.parametrize(
     ("slow", "calls"),
-    [(1.5e-6, 16), (1e-4, 10), (5e-2, 1)],  # a sample lasts 1 ms, or 16 calls
+    [(6e-6, 16), (1e-4, 10), (5e-2, 1)],  # a sample lasts 1 ms, or 16 calls
 )
 def test_a_slow_run_does_as_many_calls_as_a_quick_one_or_a_millisecond(slow, calls):
     machine = Machine()
-    runs = {"quick": machine.work(1.5e-6), "slow": machine.work(slow)}
+    runs = {"quick": machine.work(6e-6), "slow": machine.work(slow)}
     found = interleave(runs, budget=0.4, timer=machine.timer)
     assert found["quick"].calls == 16
     assert found["slow"].calls == pytest.approx(calls, abs=1)
@@ -504,8 +504,8 @@ def test_a_timer_may_report_what_another_process_measured():
             return reading
 
     runs = {
-        "a": lambda calls: Reading(1e-5, faults=2 * calls),
-        "b": lambda calls: Reading(1.1e-5),
+        "a": lambda calls: Reading(4.1e-5, faults=2 * calls),
+        "b": lambda calls: Reading(4.51e-5),
     }
     found = interleave(runs, budget=0.1, timer=Reported())
     assert found["a"].calls == 2
