@@ -64,14 +64,14 @@ class Graph:
         at = [i for i, w in enumerate(self.wanted) if w]
         gradients: list[Tensor | None] = [None] * len(self.leaves)
         if pairs and at:
-            found = torch.autograd.grad(
+            at_leaves = torch.autograd.grad(
                 [y for y, _ in pairs],
                 [self.leaves[i] for i in at],
                 [dy for _, dy in pairs],
                 retain_graph=True,
                 allow_unused=True,
             )
-            for i, gradient in zip(at, found, strict=True):
+            for i, gradient in zip(at, at_leaves, strict=True):
                 gradients[i] = gradient
         return gradients
 

@@ -59,9 +59,9 @@ def _descend(
         for attempt in steps(best[0]):
             if time.monotonic() > end:
                 return best
-            found = failing(attempt)
-            if found is not None:
-                best, moved = (attempt, found), True
+            row = failing(attempt)
+            if row is not None:
+                best, moved = (attempt, row), True
                 break
     return best
 

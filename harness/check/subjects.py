@@ -173,8 +173,10 @@ class TorchSubject:
             dy = {name: array for name, array in pairs if array is not None}
             gradients = made.gradients(dy, at)
             unreached[:] = [n for n, node in gradients.items() if node is None]
-            found = {n: _or_zero(node, made, n) for n, node in gradients.items()}
-            return {**found, **made.outputs}
+            all_gradients = {
+                n: _or_zero(node, made, n) for n, node in gradients.items()
+            }
+            return {**all_gradients, **made.outputs}
 
         return reference_of_graph(build, dtype, compute), tuple(unreached)
 
