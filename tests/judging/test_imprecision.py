@@ -182,3 +182,17 @@ def test_a_saturated_softmax_may_subtract_the_same_sum_in_another_order(
     op = Op("attention", inputs="s v", formula=attention)
     ds, dv = judge(op, [s, v], dy, gradients)
     assert (ds.verdict, dv.verdict) == (verdict, "agree"), ds.message
+
+
+def test_terms_that_underflow_do_not_hide_what_a_sum_loses():
+    """Of exp(-500) float32 keeps nothing: that is no loss of the sum behind it."""
+    x = np.array([[-500.0, -400.0, 0.0]])
+    dy = RNG.standard_normal((1, 3))
+    right = np.exp(x - np.log(np.exp(x).sum()))
+    dx = dy - right * dy.sum()
+    for wrong, passes in ((0.0, True), (0.25, False)):
+        got = np.add(dx, [[0.0, 0.0, wrong]]).astype("float32")
+        (j,) = judge(
+            "log_softmax", [x], dy, [got], attributes={"axis": 1}, dtype="float32"
+        )
+        assert j.passes is passes, j.message

@@ -67,10 +67,9 @@ def held(tensor):
     return tensor.detach().double().numpy()
 
 
-def trial(name, dtype):
+def trial(make, shape, dtype, seed=0):
     """The reference, and what PyTorch's autograd computes, by the reference's names."""
-    torch.manual_seed(0)
-    make, shape = MODULES[name]
+    torch.manual_seed(seed)
     kind = getattr(torch, dtype)
     module = make().to(kind)
     x = shape if isinstance(shape, torch.Tensor) else torch.randn(shape).to(kind)
@@ -100,7 +99,7 @@ def judged(right, got, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_gradients_of_pytorch_pass(name, dtype):
-    right, got = trial(name, dtype)
+    right, got = trial(*MODULES[name], dtype)
     found = judged(right, got, dtype)
     assert [j.message for j in found if not j.passes] == []
     if dtype != "bfloat16":  # whose 8 bits leave nothing of a deep network to compare
@@ -111,7 +110,7 @@ def test_the_gradients_of_pytorch_pass(name, dtype):
 @pytest.mark.parametrize("name", NAMES)
 def test_planted_errors_are_caught(name, dtype):
     """Scaled, one row lost, turned round: of each gradient that says something."""
-    right, got = trial(name, dtype)
+    right, got = trial(*MODULES[name], dtype)
     scale = {"float64": 1 + 1e-6, "float32": 1 + 1e-3, "bfloat16": 1.5}[dtype]
     informative = [j.tensor for j in judged(right, got, dtype) if j.verdict == "agree"]
     missed, planted = [], 0
@@ -123,3 +122,39 @@ def test_planted_errors_are_caught(name, dtype):
             (verdict,) = judged(right, {tensor: wrong}, dtype)
             missed += [tensor] if verdict.passes else []
     assert len(missed) <= planted / 18, f"{missed}, of {planted}"  # 17 of 18 caught
+
+
+def pooled(norm):
+    """Layers with many choices that rounding to 8 bits may turn around."""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), norm, nn.ReLU(), nn.MaxPool2d(2)
+    )
+
+
+POOLED = {
+    "batch": (lambda: pooled(nn.BatchNorm2d(8)), (4, 3, 8, 8)),
+    "group": (lambda: pooled(nn.GroupNorm(2, 8)), (2, 3, 8, 8)),
+}
+
+
+# Seeds with a choice that PyTorch makes the other way.
+@pytest.mark.parametrize(
+    ("norm", "seed"), [("batch", 13), ("batch", 16), ("group", 26)]
+)
+def test_contested_choices_of_a_bfloat16_network_may_be_made_either_way(norm, seed):
+    right, got = trial(*POOLED[norm], "bfloat16", seed)
+    assert [j.message for j in judged(right, got, "bfloat16") if not j.passes] == []
+
+
+@pytest.mark.parametrize(
+    ("norm", "seed"), [("batch", 13), ("batch", 16), ("group", 26)]
+)
+@pytest.mark.parametrize(
+    "plant",
+    [lambda dx: 2 * dx, lambda dx: -dx, lambda dx: np.roll(dx, 1, axis=-1)],
+    ids=["twice", "negative", "shifted"],
+)
+def test_a_wrong_gradient_of_a_bfloat16_network_is_caught(norm, seed, plant):
+    right, got = trial(*POOLED[norm], "bfloat16", seed)
+    (verdict,) = judged(right, {"dinput": plant(got["dinput"])}, "bfloat16")
+    assert not verdict.passes
