@@ -35,7 +35,13 @@ if __package__ in (None, ""):  # run by path
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from harness.judging import known, layouts
-from harness.judging.cases import REGIMES, admits, output_shapes, problem_with
+from harness.judging.cases import (
+    REGIMES,
+    admits,
+    constants_of,
+    output_shapes,
+    problem_with,
+)
 from harness.judging.judgement import Judgement
 from harness.judging.precisions import PRECISIONS, Precision
 from harness.judging.reference import reference
@@ -133,6 +139,7 @@ def drawn(rng: Generator, ops: list[Op]) -> tuple[Problem, dict[str, str]]:
         )
         for i, (name, shape) in enumerate(op.shapes(case).items())
     }
+    arrays |= constants_of(op, case, rng)
     dys = [
         None if shape is None else COTANGENTS[cotangent](rng, shape)
         for shape in output_shapes(op, case)
