@@ -1,5 +1,7 @@
 """Modules: PyTorch's own gradients pass in three precisions, planted errors do not."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -137,12 +139,17 @@ POOLED = {
 }
 
 
+@functools.cache
+def contested(norm, seed):
+    return trial(*POOLED[norm], "bfloat16", seed)
+
+
 # Seeds with a choice that PyTorch makes the other way.
 @pytest.mark.parametrize(
     ("norm", "seed"), [("batch", 13), ("batch", 16), ("group", 26)]
 )
 def test_contested_choices_of_a_bfloat16_network_may_be_made_either_way(norm, seed):
-    right, got = trial(*POOLED[norm], "bfloat16", seed)
+    right, got = contested(norm, seed)
     assert [j.message for j in judged(right, got, "bfloat16") if not j.passes] == []
 
 
@@ -155,6 +162,6 @@ def test_contested_choices_of_a_bfloat16_network_may_be_made_either_way(norm, se
     ids=["twice", "negative", "shifted"],
 )
 def test_a_wrong_gradient_of_a_bfloat16_network_is_caught(norm, seed, plant):
-    right, got = trial(*POOLED[norm], "bfloat16", seed)
+    right, got = contested(norm, seed)
     (verdict,) = judged(right, {"dinput": plant(got["dinput"])}, "bfloat16")
     assert not verdict.passes
