@@ -296,6 +296,7 @@ def name_of(function: Any) -> str:
         return f"{owner.__qualname__}.{function.__name__}"
     module = getattr(function, "__module__", None) or ""
     name = getattr(function, "__qualname__", None) or type(function).__name__
+    name = name.removeprefix("_VariableFunctionsClass.")  # of torch.softmax and others
     if module == "torch._C._nn":
         module = "torch.nn.functional"
     return f"{module}.{name}" if module.startswith("torch") else str(name)
