@@ -35,7 +35,7 @@ def formula(xp, a, b):
 def manual(a, b):
     """The mean of the one-sided rules a > b and a >= b; b gets what a leaves.
 
-    Of the share, not of dy: where dy is infinite, dy - dy would be nan.
+    Of the share, not of dy: at a tie an infinite dy goes to both, and dy - dy is nan.
     """
     y = np.maximum(a, b)
 

@@ -37,7 +37,7 @@ PLANTED = {
     ),
     "an exact tie": (
         MAXIMUM,
-        "sum_to(dy - da, b.shape)",
+        "sum_to((1 - share) * dy, b.shape)",
         "sum_to(dy * (b >= a), b.shape)",
     ),
 }
