@@ -79,6 +79,8 @@ def load(path: Path = FILE) -> tuple[Known, ...]:
     Raises:
         Malformed: An entry is malformed, or the file is damaged or not there.
     """
+    if path.exists() and not path.is_file():  # a FIFO would be waited for
+        raise Malformed(f"{path.name}: not a regular file")
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(entries, list):

@@ -72,6 +72,8 @@ def rules(file: Path = ROOT / "asv.conf.json") -> Rules:
     """
     from asv.util import UserError, load_json
 
+    if file.exists() and not file.is_file():  # a FIFO would be waited for
+        raise Unreadable("not a regular file", file.name)
     try:
         content = msgspec.convert(load_json(str(file), js_comments=True), _Content)
         read = Rules(content.regressions_thresholds, content.regressions_first_commits)

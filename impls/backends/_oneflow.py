@@ -88,14 +88,16 @@ def fetched(tensors: Mapping[str, Any]) -> dict[str, Array]:
     for names in by_dtype.values():
         group = [tensors[name] for name in names]
         flat = group[0] if len(group) == 1 else _joined(group)
-        parts = np.split(np.array(flat.numpy()).reshape(-1), _ends(group))
+        parts = np.split(np.array(flat.detach().numpy()).reshape(-1), _ends(group))
         for name, tensor, part in zip(names, group, parts, strict=False):
             arrays[name] = part.reshape(tuple(tensor.shape))
     return arrays
 
 
 def _joined(tensors: list[Any]) -> Any:
-    return oneflow.cat([tensor.reshape(-1) for tensor in tensors])
+    """Detached last: OneFlow 0.9 reshapes a detached view from its storage's start."""
+    with oneflow.no_grad():
+        return oneflow.cat([tensor.reshape(-1) for tensor in tensors])
 
 
 def _ends(tensors: list[Any]) -> list[int]:

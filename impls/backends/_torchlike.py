@@ -119,7 +119,7 @@ class TorchLikeStep:
         gradients = dict(zip(self.problem.wanted, self.gradients, strict=True))
         everything = {**self.outputs, **state}
         everything.update({f"d{name}": g for name, g in gradients.items()})
-        tensors = {n: t.detach() for n, t in everything.items() if t is not None}
+        tensors = {n: t for n, t in everything.items() if t is not None}
         arrays = self.fetch(tensors)
         return Result(
             outputs={n: arrays[n] for n in self.outputs},
@@ -133,7 +133,7 @@ class TorchLikeStep:
         return {name: self._array(tensor) for name, tensor in tensors.items()}
 
     def _array(self, tensor: Any) -> Array:
-        tensor = tensor.cpu()
+        tensor = tensor.detach().cpu()
         if "bfloat16" in str(tensor.dtype):  # NumPy has none; float32 holds it exactly
             tensor = tensor.to(self.F.float32)
         return np.array(tensor.numpy())

@@ -103,6 +103,23 @@ def test_an_error_in_full_precision_stays_an_error(fleet):
 
 
 @needs_oneflow
+def test_a_view_is_read_from_oneflow_at_its_place(fleet):
+    """OneFlow 0.9 forgets where a view begins once it is detached and reshaped."""
+    weight = np.arange(12.0).reshape(4, 3)
+    problem = Problem(
+        load_op("embedding"),
+        {"index": np.array(2), "weight": weight},
+        [np.ones(3)],
+        {"padding": None},
+        dtype="float64",
+    )
+    backends = ["oneflow_custom", "oneflow_formula"]
+    trial = Trial("embedding", "own", "normal", problem)
+    read = agree([trial], backends, entries=(), fleet=fleet)
+    assert verdicts(read, "y") == dict.fromkeys(backends, "agree")
+
+
+@needs_oneflow
 def test_pairs_tell_the_outlier_without_a_reference(fleet):
     x = 100 + 0.01 * np.array([0, 1, -1, 2])
     pairs = batch_norm(fleet, x, [1, 0, 0, 0], "float32").pairs["batch_norm"]

@@ -1,6 +1,7 @@
 """Known outcomes are held both ways."""
 
 import json
+import os
 
 import pytest
 from msgspec.structs import replace
@@ -118,3 +119,9 @@ def test_a_damaged_data_file_is_one_line_with_its_name(tmp_path, text):
     with pytest.raises(known.Malformed, match=r"^known\.json: .+$") as caught:
         known.load(file)
     assert "\n" not in str(caught.value)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "known.json")
+    with pytest.raises(known.Malformed, match=r"known\.json: not a regular file"):
+        known.load(tmp_path / "known.json")

@@ -460,3 +460,9 @@ def test_a_wrong_call_says_what_is_wrong(root, checkout, arguments, told):
     assert done.returncode == 2
     assert told in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_rules_in_a_pipe_are_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "asv.conf.json")
+    with pytest.raises(Unreadable, match="not a regular file"):
+        rules(tmp_path / "asv.conf.json")
