@@ -105,21 +105,32 @@ def checked_out(commit: str, root: Path = ROOT) -> Iterator[Path]:
         alone(Path(folder, "lock"), "a checkout"),
     ):
         tree = Path(folder, "tree")
-        git("worktree", "add", "--quiet", "--detach", str(tree), commit, root=root)
         try:
+            git("worktree", "add", "--quiet", "--detach", str(tree), commit, root=root)
             yield tree
         finally:
-            git("worktree", "remove", "--force", str(tree), root=root)
+            _remove(tree, root)
+
+
+def _remove(tree: Path, root: Path) -> None:
+    """Remove a checkout, even half made: git keeps that locked after an interrupt."""
+    shutil.rmtree(tree, ignore_errors=True)
+    with contextlib.suppress(NoCommit):  # it was not locked
+        git("worktree", "unlock", str(tree), root=root)
+    git("worktree", "prune", root=root)
 
 
 def _remove_abandoned(root: Path) -> None:
     """Remove the checkouts of ours whose lock nobody holds."""
     for entry in _listed("worktree", "list", "--porcelain", "-z", root=root):
-        folder = Path(entry.removeprefix("worktree ")).parent
-        if folder.name.startswith(_SCRATCH) and (folder / "lock").exists():
-            with contextlib.suppress(Busy, OSError), alone(folder / "lock", ""):
-                shutil.rmtree(folder)
-    git("worktree", "prune", root=root)
+        tree = Path(entry.removeprefix("worktree "))
+        if not tree.parent.name.startswith(_SCRATCH):
+            continue
+        with contextlib.suppress(Busy, OSError):
+            if tree.parent.exists():
+                with alone(tree.parent / "lock", ""):
+                    shutil.rmtree(tree.parent)
+            _remove(tree, root)
 
 
 def commit_of(name: str, root: Path = ROOT) -> str:

@@ -49,6 +49,9 @@ POLLING = {"oneflow"}
 #: one is where it takes longer than `ENOUGH` nanoseconds: few disturbances do.
 FEWEST, REPEATS, ALIKE, ENOUGH = 3, 15, 1.25, 50_000_000
 LONGEST = 300_000_000  # nanoseconds for more than the fewest
+#: Nanoseconds of calls at another place before each of the two, and how many at most:
+#: threads that slept are awake then, and freed memory is there to be taken again.
+SETTLE, SETTLED = 200_000, 10
 #: Elements whose order is drawn: no call meets the same numbers by chance (64! orders).
 SHUFFLED = 64
 
@@ -289,19 +292,23 @@ class Rotation:
     def repeats(self, phase: str, now: Callable[[], int]) -> list[tuple[int, int]]:
         """Nanoseconds of a call on numbers that none has met, and of the same again.
 
-        Before each of the two comes a call at another place, so that the core and its
-        caches are in the same state. `FEWEST` to `REPEATS` pairs.
+        Before each of the two its numbers are written, the same ones twice: another
+        thread's core reads them slowly where they were just written. Then come calls
+        at another place, so that the core, its threads and the heap are in the same
+        state. `FEWEST` to `REPEATS` pairs.
         """
         fresh, again = list[int](), list[int]()
         here = PHASES.index(phase)
         begun = now()
         while not fresh or self._wants_more(fresh, again, now() - begun):
             for place in (1 - here, here):
-                self._write_new_numbers(place)
+                moved = self._write_new_numbers(place)
                 if phase == "backward":
                     self.run("forward", place)
-            fresh.append(self._elsewhere_then_here(phase, here, now))
-            again.append(self._elsewhere_then_here(phase, here, now))
+            for times in (fresh, again):
+                if self.in_place:
+                    self.places[here].write(moved)
+                times.append(self._elsewhere_then_here(phase, here, now))
         return list(zip(fresh, again, strict=True))
 
     @staticmethod
@@ -310,17 +317,22 @@ class Rotation:
             return len(fresh) < FEWEST and spent < ENOUGH
         return len(fresh) < REPEATS and spent < LONGEST
 
-    def _write_new_numbers(self, place: int) -> None:
+    def _write_new_numbers(self, place: int) -> Problem:
         moved = shuffled(self.sources[self._draw()], self.random)
         if self.in_place:
             self.places[place].write(moved)
         else:
             self.steps[place] = self.backend.prepare(moved)
+        return moved
 
     def _elsewhere_then_here(
         self, phase: str, here: int, now: Callable[[], int]
     ) -> int:
-        self.run(phase, 1 - here)
+        settled = now() + SETTLE
+        for _ in range(SETTLED):
+            self.run(phase, 1 - here)
+            if now() > settled:
+                break
         started = now()
         self.run(phase, here)
         return now() - started

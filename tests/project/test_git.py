@@ -1,6 +1,7 @@
 """git is asked about one checkout, whatever the environment or a subject says."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -128,4 +129,25 @@ def test_a_checkout_that_a_killed_process_left_is_removed_by_the_next(root):
     assert os.path.isdir(tree)
     with git.checked_out("HEAD", root):
         assert not os.path.exists(os.path.dirname(tree))
+    assert len(run(root, "worktree", "list").splitlines()) == 1
+
+
+def test_a_checkout_whose_making_was_interrupted_is_removed_by_the_next(root, tmp_path):
+    """git keeps such an entry locked, and `git worktree prune` passes over it."""
+    tree = tmp_path / "gradwatch-checkout-half" / "tree"
+    run(root, "worktree", "add", "--lock", "--reason", "initializing", str(tree))
+    shutil.rmtree(tree.parent)
+    run(root, "worktree", "prune")
+    assert str(tree) in run(root, "worktree", "list")
+    with git.checked_out("HEAD", root):
+        pass
+    assert len(run(root, "worktree", "list").splitlines()) == 1
+
+
+def test_a_checkout_that_cannot_be_made_leaves_nothing(root):
+    hook = root / ".git" / "hooks" / "post-checkout"
+    hook.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+    hook.chmod(0o755)
+    with pytest.raises(git.NoCommit), git.checked_out("HEAD", root):
+        pass
     assert len(run(root, "worktree", "list").splitlines()) == 1

@@ -69,7 +69,6 @@ ALONE = {
     "patched_judge": "functions and settings",
     "patched_samples": "functions and settings",
     "reads_the_stack": "forbidden calls",
-    "stopped_collector": "functions and settings",
 }
 
 
