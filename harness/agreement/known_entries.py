@@ -58,8 +58,13 @@ def announced(
                 reason=headline(_confirming(example, findings)[0]),
                 versions=sorted({r.framework_version for _, r in wrong}),
             )
-            entries.append(asdict(known))
+            entries.append(stated(known))
     return entries
+
+
+def stated(known: Known) -> dict[str, Any]:
+    """An entry as the data file states it: `sometimes` only where it is true."""
+    return {name: value for name, value in asdict(known).items() if value is not False}
 
 
 def _wrong(record: AgreeRecord) -> bool:

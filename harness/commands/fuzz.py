@@ -15,11 +15,11 @@ from msgspec import Struct, structs
 from harness.agreement import findings_page, store
 from harness.agreement.findings import Finding, Site
 from harness.agreement.fuzz import Hunt
-from harness.agreement.known_entries import Unconfirmed, announced
+from harness.agreement.known_entries import Unconfirmed, announced, stated
 from harness.agreement.suite import Required
 from harness.console import options as options
 from harness.console.terminal import errors, output, progress
-from harness.judging.known import FILE
+from harness.judging.known import FILE, covered, load
 from harness.project import documents
 from harness.project.records import AGREE, FuzzSummary
 from harness.workers.isolated import Failed, Isolated, Link
@@ -235,8 +235,10 @@ def _write(folder: Path, page: Path | None, known: Sequence[str]) -> int:
         documents.replace_file(page, findings_page.page(findings))
     if known:
         runs = [documents.read_whole(name, AGREE).records for name in known]
+        kept = [entry for entry in load() if entry.sometimes]
+        others = [[r for r in run if not covered(r, kept)] for run in runs]
         try:
-            entries = announced(runs, findings)
+            entries = [*announced(others, findings), *map(stated, kept)]
         except Unconfirmed as error:
             errors().print(str(error), markup=False)
             return 1

@@ -26,7 +26,8 @@ FILE = Path(__file__).with_name("known_outcomes.json")
 class Known:
     """One defect. `backend`, `case` and `tensor` may hold the wildcards * and ?.
 
-    It covers only the framework versions in which it was seen.
+    It covers only the framework versions in which it was seen. `sometimes` marks one
+    that depends on what lay in memory: a run without it does not show that it is gone.
     """
 
     op: str
@@ -36,6 +37,7 @@ class Known:
     verdict: str
     reason: str
     versions: Sequence[str] = field(default_factory=tuple)
+    sometimes: bool = False
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS or self.verdict in PASSING:
@@ -98,7 +100,11 @@ def _entry(number: int, fields: Any) -> Known:
     if not isinstance(fields, dict):
         raise ValueError(f"entry {number} is no object")
     versions = fields.get("versions", [])
-    texts = {name: value for name, value in fields.items() if name != "versions"}
+    sometimes = fields.get("sometimes", False)
+    others = ("versions", "sometimes")
+    texts = {name: value for name, value in fields.items() if name not in others}
+    if not isinstance(sometimes, bool):
+        raise ValueError(f"entry {number}: sometimes is neither true nor false")
     if not isinstance(versions, list) or not all(isinstance(v, str) for v in versions):
         raise ValueError(f"entry {number}: versions is no list of texts")
     for name, value in texts.items():
@@ -108,6 +114,11 @@ def _entry(number: int, fields: Any) -> Known:
         return Known(**fields)
     except TypeError as error:  # a field is missing, or is none
         raise ValueError(f"entry {number}: {error}") from None
+
+
+def covered(record: AgreeRecord, known: Iterable[Known]) -> bool:
+    """Whether an entry names a record's tensor, whatever its verdict."""
+    return any(entry.covers(record) for entry in known)
 
 
 def expected_verdict(record: AgreeRecord, known: Iterable[Known]) -> str:
@@ -132,13 +143,15 @@ def as_expected(record: AgreeRecord) -> bool:
 def gone(records: Sequence[AgreeRecord], known: Iterable[Known]) -> tuple[Known, ...]:
     """Entries that were tested and whose defect occurred nowhere.
 
-    A verdict of `unsupported` or `vacuous` does not test an entry.
+    A verdict of `unsupported` or `vacuous` does not test an entry, and no run tests one
+    whose defect occurs only sometimes.
     """
     telling: dict[str, list[AgreeRecord]] = defaultdict(list)
     for record in records:
         if record.verdict not in ("unsupported", "vacuous"):
             telling[record.op].append(record)
-    tested = ((k, [r for r in telling[k.op] if k.covers(r)]) for k in known)
+    certain = (k for k in known if not k.sometimes)
+    tested = ((k, [r for r in telling[k.op] if k.covers(r)]) for k in certain)
     return tuple(
         k for k, seen in tested if seen and all(r.verdict != k.verdict for r in seen)
     )
