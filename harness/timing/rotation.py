@@ -29,8 +29,8 @@ from impls.contract import Array, Backend, Problem, Result, Step
 
 PHASES = ("forward", "backward")
 #: Results kept of each phase beside the last: an implementation that cheats in half of
-#: its calls passes with a chance of 1 in 32.
-KEPT = 4
+#: its calls passes with a chance of 1 in 512.
+KEPT = 8
 #: How often inputs change, and so how often a backward gets a new graph. Cotangents
 #: change before every sample of a backward.
 INPUTS_CHANGE = 0.25

@@ -130,9 +130,9 @@ def test_an_attack_is_refused_and_a_control_is_not(sent):
 def refusal(sent, name, door):
     """Why a page gets no figure, or "".
 
-    Which results are judged is drawn, and no seed is known: five of them miss a page
-    that cheats in a third of its calls with a chance of (2/3)^5 = 13 %. It is sent
-    three times at most, and missed three times with .2 %.
+    Which results are judged is drawn, and no seed is known: nine of them miss a page
+    that cheats in a third of its calls with a chance of (2/3)^9 = 2.6 %. It is sent
+    three times at most, and missed three times with .002 %.
     """
     return next(filter(None, (sent(name, door) for _ in range(3))), "")
 
