@@ -86,7 +86,7 @@ def main() -> None:
     if is_first(sys.argv[1:]):
         code, why = guarded()
         if why:
-            _say(f"a page or its formula ended the process: {why}")
+            _say(why)
     else:
         code = _exit_code()
         say(code)

@@ -6,6 +6,7 @@ project's pages, and the backends are ours and the project's.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import importlib
@@ -13,7 +14,7 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,10 @@ from impls.contract import Backend, Op
 
 _HERE = Path(__file__).parent
 _PROJECT = "GRADWATCH_PROJECT"  # the environment variable that describes a project
+
+#: Around each import of a page, with its file: whoever is to end one that hangs.
+guard: Callable[[Path], contextlib.AbstractContextManager[None]]
+guard = contextlib.nullcontext  # type: ignore[assignment]  # of the file, not of None
 
 
 class UnknownName(LookupError):
@@ -58,9 +63,10 @@ def load_op(name: str) -> Op:
         TypeError: The page does not define `op`.
     """
     page = op_page(name)
-    if page.parent == _HERE / "ops":
-        return _op_of(importlib.import_module(f"{__package__}.ops.{name}"))
-    return _op_of(_load_path(page) if name.endswith(".py") else _loaded_once(page))
+    with guard(page):
+        if page.parent == _HERE / "ops":
+            return _op_of(importlib.import_module(f"{__package__}.ops.{name}"))
+        return _op_of(_load_path(page) if name.endswith(".py") else _loaded_once(page))
 
 
 def op_page(name: str) -> Path:

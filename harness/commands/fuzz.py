@@ -22,13 +22,10 @@ from harness.console.terminal import errors, output, progress
 from harness.judging.known import FILE, covered, load
 from harness.project import documents
 from harness.project.records import AGREE, FuzzSummary
-from harness.workers.isolated import Failed, Isolated, Link
+from harness.workers.isolated import PATIENCE, Failed, Isolated, Link
 from harness.workers.pool import Fleet
 from impls.catalogue import framework_of, load_op
 from impls.contract import Op
-
-#: Seconds of silence in a hunt: a new worker takes up to two minutes under load.
-PATIENCE = 150.0
 
 
 @click.command()
@@ -133,7 +130,8 @@ def command(
 class Asked(Struct):
     """Where to look, for how many seconds; `seen` was found already.
 
-    `end` is when they are over, on time.monotonic: one clock for all processes.
+    `end` is when they are over, on time.monotonic: one clock for all processes. The
+    page and its formula may be silent for `patience` seconds.
     """
 
     ops: Sequence[str]
@@ -142,6 +140,7 @@ class Asked(Struct):
     end: float
     seed: int
     seen: Sequence[Site] = ()
+    patience: float = PATIENCE
 
 
 class _Step(Struct):
@@ -199,13 +198,13 @@ def hunt(content: bytes, link: Link) -> None:
     asked = msgspec.msgpack.decode(content, type=Asked)
     ops: dict[str, Op] = {}
     for source in asked.ops:
-        with link.at(source):
+        with link.at(source, patience=asked.patience):
             ops[source] = load_op(source)
 
     @contextlib.contextmanager
     def at(source: str) -> Iterator[None]:
         good = False
-        with link.at(source, patience=PATIENCE):
+        with link.at(source, patience=asked.patience):
             yield
             good = True
         if not good:
@@ -216,7 +215,7 @@ def hunt(content: bytes, link: Link) -> None:
         link.tell(_Step(finding, seconds, *counts))
 
     frameworks = {framework_of(name) for name in asked.backends}
-    fleet = link.kept(Fleet, jobs=len(frameworks))
+    fleet = link.kept(Fleet, jobs=len(frameworks), waiting=link.alive)
     search = Hunt(asked.backends, fleet, asked.seed, at=at)
     search.seen, search.alive = set(asked.seen), link.alive
     # Starting counts, but at least half of the time is for searching.

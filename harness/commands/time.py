@@ -23,11 +23,10 @@ from harness.timing.remote import lines
 from harness.timing.trial import time_trial
 from harness.workers import integrity
 from harness.workers.fitness import why_unfit
-from harness.workers.isolated import Failed, Isolated, Link
+from harness.workers.isolated import PATIENCE, Failed, Isolated, Link
 from impls.catalogue import framework_of, load_op
 
 Reasons = dict[str, str]  # by backend
-PATIENCE = 600.0  # seconds beside the budget: eight backends that each take a minute
 
 
 @click.command()
@@ -102,7 +101,10 @@ def command(
 
 
 class Asked(Struct, kw_only=True):
-    """What is to be timed; `timed` are cases, with the device, that are already."""
+    """What is to be timed; `timed` are cases, with the device, that are already.
+
+    A page and its formula may be silent for `patience` seconds.
+    """
 
     ops: Sequence[str]
     backends: Sequence[str]
@@ -113,6 +115,7 @@ class Asked(Struct, kw_only=True):
     threads: int
     seed: int
     timed: Sequence[tuple[str, str]] = ()
+    patience: float = PATIENCE
 
 
 class Timed(Struct, kw_only=True):
@@ -161,7 +164,7 @@ def measure(content: bytes, link: Link) -> None:
     asked = msgspec.msgpack.decode(content, type=Asked)
     chosen, known = list[Trial](), list[str]()
     for source in asked.ops:
-        with link.at(source):
+        with link.at(source, patience=asked.patience):
             op = load_op(source)
             known += op.sizes
             chosen += options.sized(
@@ -181,14 +184,14 @@ def _on(device: str, trials: Sequence[Trial], asked: Asked, link: Link) -> None:
     if not usable:
         link.tell(Timed(absent=[f"none of these runs on {device}"]))
         return
-    missing, wrong = _judged(trials, usable, device, link)
+    missing, wrong = _judged(trials, usable, device, asked.patience, link)
     link.tell(Timed(absent=list(missing.values())))
     frameworks = {framework_of(name) for name in usable if name not in missing}
-    with lines(asked.threads, sorted(frameworks)) as line:
+    with lines(asked.threads, sorted(frameworks), link.alive) as line:
         for done, one in enumerate(trials, 1):
             reasons = missing | wrong[one.name]
             right = [name for name in usable if name not in reasons]
-            with link.at(one.op, one.name, asked.budget + PATIENCE):
+            with link.at(one.op, one.name, asked.patience):
                 rows, why = time_trial(
                     one,
                     right,
@@ -206,7 +209,11 @@ def _on(device: str, trials: Sequence[Trial], asked: Asked, link: Link) -> None:
 
 
 def _judged(
-    trials: Sequence[Trial], backends: Sequence[str], device: str, link: Link
+    trials: Sequence[Trial],
+    backends: Sequence[str],
+    device: str,
+    patience: float,
+    link: Link,
 ) -> tuple[Reasons, dict[str, Reasons]]:
     """The reasons why backends are missing, and why a trial of one is not right.
 
@@ -219,7 +226,7 @@ def _judged(
         devices=(device,),
         entries=(),
         jobs=os.cpu_count() or 1,
-        at=lambda trial: link.at(trial.op, trial.name),
+        at=lambda trial: link.at(trial.op, trial.name, patience),
     )
     verdicts: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for record in judged.records:

@@ -47,17 +47,22 @@ class RemoteTimer:
 
 @contextlib.contextmanager
 def lines(
-    threads: int = 1, frameworks: Collection[str] = ()
+    threads: int = 1,
+    frameworks: Collection[str] = (),
+    waiting: Callable[[], None] = lambda: None,
 ) -> Iterator[Callable[[str], Line]]:
     """One worker per framework; all are ended at the end.
 
     Those of `frameworks` are started at once, and so import beside each other; any
-    other at its first use.
+    other at its first use. `waiting` is that of `Line`.
     """
     started: dict[str, Line] = {}
 
+    def begun(framework: str) -> Line:
+        return Line(interpreter_of(framework), threads=threads, waiting=waiting)
+
     def line(framework: str) -> Line:
-        fresh = started.pop(framework, None) or _begun(framework, threads)
+        fresh = started.pop(framework, None) or begun(framework)
         fresh.facts  # noqa: B018  # or one that did not start would be kept
         started[framework] = fresh
         return fresh
@@ -65,15 +70,11 @@ def lines(
     try:
         for framework in frameworks:
             with contextlib.suppress(Died):  # it will be said where it is needed
-                started[framework] = _begun(framework, threads)
+                started[framework] = begun(framework)
         yield line
     finally:
         for running in started.values():
             running.close()
-
-
-def _begun(framework: str, threads: int) -> Line:
-    return Line(interpreter_of(framework), threads=threads)
 
 
 def prepare_steps(

@@ -7,7 +7,8 @@ many tasks to many workers instead; both use the same `Worker`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -18,6 +19,7 @@ from harness.workers.interpreters import Interpreter
 from harness.workers.process import STARTING, Died, Event, Worker, import_error
 
 PATIENCE = 120.0  # seconds for one answer: preparing the largest size takes a few
+LOOK = 1.0  # seconds between two calls of `waiting`
 
 
 class Absent(Died):
@@ -26,6 +28,8 @@ class Absent(Died):
 
 class Line:
     """A worker that gets one request at a time; the constructor does not wait.
+
+    `waiting` is called every second or so, as long as answers come or are waited for.
 
     Raises:
         Died: It cannot be started.
@@ -39,9 +43,11 @@ class Line:
         threads: int = 1,
         measured: Path = ROOT,
         huge_pages: bool = False,
+        waiting: Callable[[], None] = lambda: None,
     ) -> None:
         if interpreter.why_missing:
             raise Absent(f"{interpreter.why_missing}; to fix it: {interpreter.mend}")
+        self._waiting, self._called = waiting, time.monotonic()
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._worker = Worker(
             interpreter,
@@ -97,14 +103,26 @@ class Line:
         return reply
 
     def _answer(self, seconds: float, when: str = "") -> Mapping[str, Any]:
-        try:
-            reply = self._events.get(timeout=seconds).reply
-        except Empty:
-            self.close()
-            raise Died(f"no answer in {seconds:g} s") from None
+        end = time.monotonic() + seconds
+        while (event := self._heard(end)) is None:
+            if time.monotonic() > end:
+                self.close()
+                raise Died(f"no answer in {seconds:g} s")
+        reply = event.reply
         if reply is None:
             raise Died(f"{self._worker.end()}{when} {self._worker.where()}".strip())
         return reply
+
+    def _heard(self, end: float) -> Event | None:
+        """The next answer, or None after `LOOK`; sooner, at `end`."""
+        event = None
+        with contextlib.suppress(Empty):
+            left = max(0.0, end - time.monotonic())
+            event = self._events.get(timeout=min(LOOK, left))
+        if time.monotonic() - self._called >= LOOK:
+            self._called = time.monotonic()
+            self._waiting()
+        return event
 
     def close(self) -> None:
         """End the worker."""

@@ -32,6 +32,10 @@ from harness.workers.process import ended, sigint_blocked
 #: Ends of a child with no op to blame, after which each op gets a child of its own.
 STARTS = 2
 ENDING = 5.0  # seconds for an idle child to end its workers
+#: Seconds of silence while code of a page runs. The slowest reference of ours takes one
+#: at the largest size; where the silence is a worker's, which has a deadline of its
+#: own, `Link.alive` is called.
+PATIENCE = 60.0
 
 T = TypeVar("T")
 Job = Callable[[bytes, "Link"], None]
@@ -86,7 +90,7 @@ class Link:
         return self._kept[key]
 
     @contextlib.contextmanager
-    def at(self, op: str, case: str = "", patience: float = 60.0) -> Iterator[None]:
+    def at(self, op: str, case: str = "", patience: float = PATIENCE) -> Iterator[None]:
         """Code of a page runs in this block; what it raises fails the op alone."""
         self._places.append(At(op, case, patience))
         self._send(self._places[-1])

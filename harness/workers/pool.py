@@ -124,12 +124,19 @@ class Fleet:
     """Workers that are kept from one run to the next; close it, or use it in `with`.
 
     `facts` holds what the first worker of each framework reported: versions, devices.
+    `waiting` is called every second in which no worker answers; each has a deadline.
     """
 
-    def __init__(self, *, jobs: int = 1, threads: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        jobs: int = 1,
+        threads: int = 1,
+        waiting: Callable[[], None] = lambda: None,
+    ) -> None:
         if jobs < 1:
             raise ValueError(f"at least one job, not {jobs}")
-        self.jobs, self.threads = jobs, threads
+        self.jobs, self.threads, self.waiting = jobs, threads, waiting
         self.facts: dict[str, Mapping[str, Any]] = {}
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._interpreters: dict[str, Interpreter] = {}
@@ -294,6 +301,7 @@ class Fleet:
         try:
             event = self._next(lane.deadline(timeout) - time.monotonic())
         except Empty:
+            self.waiting()
             yield from self._nothing_heard(lane, timeout)
             return
         lane = next((x for x in self._lanes if x.worker is event.worker), None)

@@ -6,13 +6,17 @@ import shlex
 import subprocess
 import sys
 import time
+from pathlib import Path
 from xml.etree import ElementTree
 
 import psutil
 import pytest
 
+from harness.commands import _guarded, fuzz
+from harness.commands import time as time_command
 from harness.history.measure import has_cuda
 from harness.project.paths import SOURCE
+from harness.workers.isolated import Isolated
 from impls.catalogue import backend_names
 from tests.pages import plant
 
@@ -431,7 +435,7 @@ def test_no_process_outlives_a_command_that_is_killed(tmp_path):
 
 # Commands whose own process loads pages
 
-_GUARDED = {
+_LOADING = {
     "compare": (*NUMPY[1::2], "--size", "small", "--budget", "0.1"),
     "list": ("cases",),
     "selftest": ("--quick",),
@@ -441,26 +445,86 @@ _GUARDED = {
 _ENDS = ("import os\nos._exit(0)", "exited with status 0")
 
 
+def _project_of_one_page(folder, statement):
+    """A project whose only page has a statement at its beginning."""
+    (folder / "pages").mkdir()
+    plant(folder / "pages", "import numpy as np", statement)
+    (folder / "pyproject.toml").write_text('[tool.gradwatch]\nops = ["pages"]\n')
+    (folder / "results" / "latest").mkdir(parents=True)
+
+
 @pytest.mark.parametrize(
     ("command", "new", "said"),
     [
-        *((command, *_ENDS) for command in _GUARDED),
+        *((command, *_ENDS) for command in _LOADING),
         ("list", "raise SystemExit(0)", "SystemExit"),
         ("list", "1 / 0", "cube.py cannot be run: ZeroDivisionError"),
         ("list", "import numpy as", "cube.py cannot be run: SyntaxError"),
     ],
 )
 def test_a_page_that_ends_the_process_is_no_success_of(tmp_path, command, new, said):
-    """In a project of its own, whose only page is the bad one."""
-    (tmp_path / "pages").mkdir()
-    plant(tmp_path / "pages", "import numpy as np", new)
-    (tmp_path / "pyproject.toml").write_text('[tool.gradwatch]\nops = ["pages"]\n')
-    (tmp_path / "results" / "latest").mkdir(parents=True)
+    _project_of_one_page(tmp_path, new)
     done = gradwatch(
-        *(command, *_GUARDED[command]),
+        *(command, *_LOADING[command]),
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", _LOADING)
+def test_a_page_whose_import_hangs_is_ended_in(tmp_path, monkeypatch, command):
+    _project_of_one_page(tmp_path, "import time; time.sleep(1e6)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(SOURCE))
+    call = [sys.executable, "-m", "harness", command, *_LOADING[command]]
+    monkeypatch.setattr(sys, "orig_argv", call)
+    code, said = _guarded.guarded(patience=1.0)
+    assert (code, said) == (1, "cube.py cannot be run: not imported after 1 s")
+
+
+# A formula that hangs ends after a minute; here after a second
+
+
+def test_a_formula_that_hangs_is_ended_by_fuzz(tmp_path):
+    page = plant(tmp_path, _FORMULA, f"{_FORMULA}while True: pass\n    ")
+    end = time.monotonic() + 60
+    asked = fuzz.Asked([page], NUMPY[1:2], 60.0, end, 0, patience=1.0)
+    run = fuzz.Run()
+    with Isolated(fuzz.hunt) as child:
+        fuzz._hunt(asked, child, run, tmp_path / "findings", lambda *_: None)
+    assert run.failed[page].startswith("timeout: no answer in 1 s")
+
+
+@pytest.mark.parametrize("when", ["while it is judged", "after it was timed"])
+def test_a_formula_that_hangs_is_ended_by_time(tmp_path, when):
+    """After it was timed: as soon as the backward has been called a hundred times."""
+    mark = tmp_path / "timed"
+    body = f"import os\n    while os.path.exists({str(mark)!r}): pass\n    "
+    page = Path(plant(tmp_path, _FORMULA, _FORMULA + body))
+    if when == "while it is judged":
+        mark.touch()
+    text = page.read_text().replace(
+        "return x**3, lambda dy: (3 * x**2 * dy,)",
+        f"return x**3, lambda dy: (_COUNT.append(len(_COUNT) == 100 and\n"
+        f"        open({str(mark)!r}, 'w').close()) or 3 * x**2 * dy,)",
+    )
+    page.write_text(
+        text.replace("import numpy as np", "import numpy as np\n_COUNT = []")
+    )
+    asked = time_command.Asked(
+        ops=[str(page)],
+        backends=NUMPY[1:2],
+        devices=["cpu"],
+        dtypes=["float32"],
+        sizes=["small"],
+        budget=0.2,
+        threads=1,
+        seed=0,
+        patience=2.0,
+    )
+    measured = time_command._timed(asked, lambda *_: None)
+    assert measured.rows == []
+    assert measured.failed[str(page)].startswith("timeout: no answer in 2 s")

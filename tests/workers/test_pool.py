@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from harness.workers import pool
+from harness.workers.client import Line
 from harness.workers.interpreters import interpreter_of, variable
 from harness.workers.messages import Task
 from harness.workers.pool import Fleet, sweep
@@ -89,6 +90,22 @@ def test_a_page_that_empties_sys_modules_costs_one_verdict(tmp_path):
     outcomes = [*sweep(among_others(tmp_path, planted, before=0, after=3))]
     assert [o.kind for o in outcomes] == ["error", "result", "result", "result"]
     assert outcomes[0].message.startswith("ValueError: invalid literal")
+
+
+def test_who_waits_for_a_worker_is_called_every_second(tmp_path):
+    seen = list[float]()
+    tasks = [task(page(tmp_path, backward="import time; time.sleep(3.5)"))]
+    with Fleet(waiting=lambda: seen.append(time.monotonic())) as fleet:
+        (outcome,) = fleet.run(tasks)
+    assert outcome.kind == "result"
+    assert len(seen) >= 3
+
+    seen.clear()
+    line = Line(interpreter_of("numpy"), waiting=lambda: seen.append(0.0))
+    with contextlib.closing(line):
+        (slow,) = tasks
+        assert line.ask(slow.request, **slow.payload())["kind"] == "result"
+    assert len(seen) >= 3
 
 
 def test_a_crash_says_where(tmp_path, fleet):
