@@ -61,7 +61,7 @@ WATCHED = {
 #: By module and name: what stands there, and what it is made of.
 Originals = dict[tuple[str, str], tuple[Any, ...]]
 
-_CHILDREN = "child processes"
+_CHILDREN, _FROZEN = "child processes", "frozen objects"
 
 _originals: Originals = {}
 _settings: dict[str, Any] = {}
@@ -71,8 +71,12 @@ def remember(framework: str = "numpy") -> None:
     """Note what must not change; before a page is read, and again for each framework.
 
     What has been noted stays: a page that was read in between cannot have its own
-    changes noted as the original.
+    changes noted as the original. What is imported by the first call is frozen: nobody
+    collects it, and every collection would look at it for a tenth of a second.
     """
+    if _FROZEN not in _settings:
+        gc.freeze()
+        _settings[_FROZEN] = gc.get_freeze_count()
     parts = [framework + part for part in FRAMEWORK_PARTS]
     ours = [name for name in list(sys.modules) if name.startswith(_package())]
     for name in (*TRUSTED, *parts, *ours):
@@ -145,11 +149,12 @@ def _current_settings(framework: str) -> Mapping[str, Any]:
         if hasattr(module, name)
     }
     smallest = np.float32(np.finfo(np.float32).tiny)
+    frozen = gc.get_freeze_count()
     return {
         **own,
         "flushing of subnormal numbers": bool(smallest / np.float32(2) == 0),
         "gc.get_threshold()": gc.get_threshold(),
-        "gc.get_freeze_count()": gc.get_freeze_count() > 0,
+        "gc.freeze() since": frozen > _settings.get(_FROZEN, frozen),
         "the cores it may use": len(os.sched_getaffinity(0)),
         "tracing": sys.gettrace() is not None or sys.getprofile() is not None,
     }

@@ -53,6 +53,14 @@ def test_a_function_that_stays_with_other_code_or_defaults_is_named(monkeypatch)
     ]
 
 
+def test_what_a_page_freezes_is_seen_and_what_was_imported_is_frozen():
+    assert gc.get_freeze_count() > len(sys.modules)
+    kept = [[] for _ in range(10)]
+    gc.freeze()
+    assert kept
+    assert integrity.changes() == ["gc.freeze() since was False and is True"]
+
+
 def test_what_was_replaced_is_not_remembered_as_the_original(monkeypatch):
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)
     integrity.remember()
