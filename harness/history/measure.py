@@ -22,9 +22,9 @@ from harness.judging.cases import Trial, variants
 from harness.judging.judgement import Judgement
 from harness.judging.reference import Reference, reference
 from harness.project.paths import ROOT
-from harness.timing.proof import Judge, why_refused
+from harness.timing.evidence.proof import Judge, why_refused
+from harness.timing.evidence.rotation import unforeseen
 from harness.timing.remote import prepare_steps
-from harness.timing.rotation import unforeseen
 from harness.timing.trial import PHASES
 from harness.workers.client import Line
 from harness.workers.fitness import judge_outcome, why_unfit

@@ -4,7 +4,7 @@ They come in pairs, with all perturbations and with all of them negated. A pertu
 is as large as the judge allows: `limit` times one rounding, times a random number of up
 to one unit in the last place, which is two roundoffs: that is what libraries promise of
 exp or log (SLEEF's u10, the tables of the CUDA programming guide). Choices stay those
-of the reference, but where they are contested (harness/judging/contested.py).
+of the reference, but where they are contested (harness/judging/excuses/contested.py).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from harness.judging import contested
-from harness.judging.contested import Array, Mask
-from harness.judging.errors import Error, Errors, copied
-from harness.judging.rounding import ERROR, local_errors
+from harness.judging.excuses import contested
+from harness.judging.excuses.contested import Array, Mask
+from harness.judging.rounding.analysis import ERROR, local_errors
+from harness.judging.rounding.errors import Error, Errors, copied
 from impls.graph import Node
 
 Pair = tuple[Array, Array]

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.errors import Errors, Table, longest_reduction
-from harness.judging.imprecision import CARELESS, SEQUENTIAL
-from harness.judging.overflow import Risk, risks, stored_infinite
+from harness.judging.excuses.imprecision import CARELESS, SEQUENTIAL
+from harness.judging.excuses.overflow import Risk, risks, stored_infinite
+from harness.judging.excuses.regrouping import peaks
 from harness.judging.precisions import PRECISIONS, Arithmetic, Precision, arithmetics
-from harness.judging.regrouping import peaks
-from harness.judging.rounding import running_errors
+from harness.judging.rounding.analysis import running_errors
+from harness.judging.rounding.errors import Errors, Table, longest_reduction
 from harness.judging.spread import spread
 from impls import graph
 from impls.contract import Problem, as_tuple

@@ -1,6 +1,6 @@
 """How far rounding moves a result, measured: the graph evaluated with perturbations.
 
-The running error of harness/judging/rounding.py adds magnitudes, and knows nothing of
+The running error of harness/judging/rounding adds magnitudes, and knows nothing of
 signs that cancel: in a deep graph it grows with every matrix product, until it says
 nothing. Here the graph is evaluated in the wide type, each primitive's result off by
 its own rounding times a random number (harness/judging/draws.py); the results'
@@ -29,11 +29,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.judging import contested
-from harness.judging.centring import exposed
 from harness.judging.draws import Draws, Pair
-from harness.judging.errors import Array, Error, Errors
-from harness.judging.overflow import Risk, risks
+from harness.judging.excuses import contested
+from harness.judging.excuses.centring import exposed
+from harness.judging.excuses.overflow import Risk, risks
+from harness.judging.rounding.errors import Array, Error, Errors
 from impls.graph import Node
 
 #: Pairs of evaluations. Of eight, the rms is within a factor of 2 of the true one in

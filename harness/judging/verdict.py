@@ -4,7 +4,7 @@ Structure comes before numbers: is the gradient there, its shape, its dtype. The
 arithmetic in which it may have been computed is tried, widest first; the bound judges
 where it is sharp, and elsewhere the spread; and what no honest rounding explains may
 still be the loss of an honest but careless algorithm. All tensors of a call must break
-ties in the same way, or each row in its own (harness/judging/ties.py).
+ties in the same way, or each row in its own (harness/judging/excuses/ties.py).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging import ties
 from harness.judging.comparison import informative, judge_indices, judge_numbers
+from harness.judging.excuses import ties
 from harness.judging.judgement import Judgement
 from harness.judging.precisions import PRECISIONS, Arithmetic, plain
 from harness.judging.reference import Reference

@@ -1,7 +1,7 @@
 """Known-wrong backwards: right ones with one mistake planted in each.
 
 A textbook backward (harness/selftest/textbook.py) is spoilt in one of two ways: an edit
-of its text, listed in harness/selftest/mistakes.py, or a change to what goes in or
+of its text, listed in harness/selftest/mistakes, or a change to what goes in or
 comes out of it, which every op can suffer (`ANYWHERE`). Either gives a function that is
 called like an op's `manual` dialect and computes in the precision of its arrays, as a
 real one would.
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.selftest import textbook
-from harness.selftest.mistakes import EDITS
+from harness.selftest.mistakes.table import EDITS
 from impls.contract import Op, Shape
 
 Array = NDArray[Any]

@@ -7,9 +7,7 @@
 - memory: page-aligned arrays, copy bandwidth, peak memory
 - work: bytes and operations that an op needs at least
 - steps: forward and backward of a backend, made ready for the clock
-- rotation: numbers that change while they are timed, and results kept for the judge
-- witness: a timer that notes what happens outside its clock
-- proof: decides whether a time may be shown
+- evidence: that the calls that were timed did their work, or why a time is refused
 - handlers: the worker's side: prepares steps and takes samples
 - remote: the main process's side: asks a worker for samples
 - trial: `gradwatch time`

@@ -20,11 +20,11 @@ from harness.judging.cases import Trial, variants
 from harness.judging.reference import reference
 from harness.project.paths import ROOT
 from harness.project.records import CompareRecord, Phase
+from harness.timing.evidence.proof import Judge, why_refused
+from harness.timing.evidence.rotation import unforeseen
 from harness.timing.interleave import interleave
 from harness.timing.intervals import FEWEST, Estimate, pairs_needed, resampled
-from harness.timing.proof import Judge, why_refused
 from harness.timing.remote import Remote, RemoteTimer, prepare_steps
-from harness.timing.rotation import unforeseen
 from harness.timing.samples import Comparison, judged, paired
 from harness.timing.timers import Run
 from harness.workers.client import Line

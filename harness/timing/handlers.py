@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from harness.timing.evidence.rotation import PHASES, POLLING, Place, Rotation
+from harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
 from harness.timing.interleave import compare as compare_runs
 from harness.timing.interleave import interleave
-from harness.timing.rotation import PHASES, POLLING, Place, Rotation
 from harness.timing.samples import Comparison
 from harness.timing.steps import peak_bytes, seconds_of, timer_of
 from harness.timing.timers import HostTimer
-from harness.timing.witness import RotatingPhase, WitnessedTimer
 from harness.workers import integrity
 from harness.workers.arrays import unpack
 from harness.workers.evaluate import load_backend, problem_of

@@ -14,10 +14,10 @@ import numpy as np
 
 from harness.judging.cases import Trial, variants
 from harness.project.records import Phase, TimeRecord
+from harness.timing.evidence.proof import Judge, why_refused
+from harness.timing.evidence.rotation import unforeseen
 from harness.timing.interleave import interleave
-from harness.timing.proof import Judge, why_refused
 from harness.timing.remote import Remote, RemoteTimer, prepare_steps
-from harness.timing.rotation import unforeseen
 from harness.timing.samples import Samples
 from harness.timing.work import Work, work
 from harness.workers.client import Line

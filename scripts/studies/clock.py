@@ -40,12 +40,12 @@ import numpy as np
 from harness.judging.cases import REGIMES, Trial, trial, variants
 from harness.project.git import checked_out
 from harness.timing import handlers
+from harness.timing.evidence.rotation import PHASES, Place, Rotation, unforeseen
+from harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
 from harness.timing.interleave import compare
 from harness.timing.memory import page_aligned
-from harness.timing.rotation import PHASES, Place, Rotation, unforeseen
 from harness.timing.samples import Comparison
 from harness.timing.timers import HostTimer, Reading
-from harness.timing.witness import RotatingPhase, WitnessedTimer
 from harness.workers.allocator import pin_malloc
 from impls.catalogue import load_backend, load_op
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from harness.judging import spread as spread_module
-from harness.judging.centring import exposed
+from harness.judging.excuses.centring import exposed
 from harness.judging.reference import reference_of_graph
 from harness.judging.verdict import judge_tensors
 from impls import graph

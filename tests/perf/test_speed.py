@@ -22,11 +22,11 @@ import pytest
 
 from harness.judging.cases import REGIMES, Trial, trial, variants
 from harness.judging.reference import reference
+from harness.timing.evidence.proof import Judge, why_not_believed, why_replayed
+from harness.timing.evidence.rotation import KEPT, Place, Rotation, unforeseen
+from harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
 from harness.timing.handlers import evidence
-from harness.timing.proof import Judge, why_not_believed, why_replayed
-from harness.timing.rotation import KEPT, Place, Rotation, unforeseen
 from harness.timing.steps import aligned, timer_of
-from harness.timing.witness import RotatingPhase, WitnessedTimer
 from harness.timing.work import work
 from harness.workers.evaluate import Missing, evaluate
 from harness.workers.fitness import judge_outcome, why_unfit

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,12 @@ def test_each_module_that_a_room_lists_exists(face):
     text = ast.get_docstring(ast.parse(face.read_text(encoding="utf-8"))) or ""
     listed = re.findall(r"^- (\w+): ", text, re.M)
     assert set(listed) <= {file.stem for file in face.parent.iterdir()}
+
+
+def test_no_room_has_more_than_fourteen_modules():
+    modules = (file.parent for file in ROOT.glob("harness/**/[!_]*.py"))
+    crowded = {room for room, count in Counter(modules).items() if count > 14}
+    assert crowded == set()
 
 
 def test_the_readme_leads_to_the_line_that_decides():

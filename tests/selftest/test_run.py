@@ -17,7 +17,7 @@ from harness.project.records import MissRecord
 from harness.selftest import calibration, rivals, scoring, textbook
 from harness.selftest.charts import chart_detection
 from harness.selftest.examine import JUDGE, examine, read
-from harness.selftest.mistakes import EDITS
+from harness.selftest.mistakes.table import EDITS
 from harness.selftest.mutants import ANYWHERE, edited, planted
 from harness.selftest.run import OTHER, OTHERS, chosen
 from harness.selftest.scoring import Score

@@ -11,8 +11,8 @@ import time
 import numpy as np
 import pytest
 
-from harness.timing import proof
-from harness.timing.witness import _watch
+from harness.timing.evidence import proof
+from harness.timing.evidence.witness import _watch
 from harness.workers import integrity
 
 

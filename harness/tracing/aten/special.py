@@ -18,7 +18,7 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-from harness.judging.rounding import ERROR
+from harness.judging.rounding.analysis import ERROR
 from impls import graph
 from impls.graph import Node, primitive
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from harness.judging.rounding import ERROR
+from harness.judging.rounding.analysis import ERROR
 from harness.tracing.aten.moves import moved
 from harness.tracing.values import as_exact, as_float, constant
 from impls import graph

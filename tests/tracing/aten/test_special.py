@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 from harness.judging.precisions import PRECISIONS, plain
-from harness.judging.rounding import running_errors
+from harness.judging.rounding.analysis import running_errors
 from harness.tracing.aten import special
 from impls import graph
 from tests.balls import balls, digits, precise

@@ -1,27 +1,8 @@
-"""Mistakes that people make in backwards, as edits of the textbook's.
-
-Here are those of ops that work on each element, and `EDITS`, which has all; those of
-matrix products, norms, softmax and selection are in `mistakes_of_sums`, the others in
-modules beside these two.
-
-`EDITS[op]` lists (what is wrong, a fragment of harness/selftest/textbook.py, what
-stands there instead); of an op that is not in the textbook, the fragment is of the
-`manual` dialect on its page. A fragment occurs exactly once in its function. A
-replacement may also use `first_to` (the first of the copies where `sum_to` sums them),
-`single` and `half` (through float32 and float16).
-
-Where they come from: the errors of the notes that the project grew out of, reports of
-wrong custom Functions, and what a hand slips on: a term, a sign, a factor, an axis, a
-count, a transposition, an index, a precision.
-"""
+"""Mistakes in backwards of ops that work on each element."""
 
 from __future__ import annotations
 
-from harness.selftest.mistakes_of_activations import OF_ACTIVATIONS
-from harness.selftest.mistakes_of_layers import OF_LAYERS
-from harness.selftest.mistakes_of_losses import OF_LOSSES
-from harness.selftest.mistakes_of_moves import OF_MOVES
-from harness.selftest.mistakes_of_sums import OF_SUMS, Edit
+from harness.selftest.mistakes.sums import Edit
 
 OF_ELEMENTS: dict[str, list[Edit]] = {
     "add": [
@@ -217,5 +198,3 @@ OF_ELEMENTS: dict[str, list[Edit]] = {
         ("float32 cotangent", "dx += dy2", "dx += single(dy2)"),
     ],
 }
-
-EDITS = OF_ELEMENTS | OF_SUMS | OF_ACTIVATIONS | OF_LAYERS | OF_LOSSES | OF_MOVES

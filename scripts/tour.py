@@ -1,6 +1,6 @@
 """A first example: the same gradient, computed by every backend.
 
-    python -m harness.commands._tour
+    python -m scripts.tour
 
 Runs exp2 at x = [1, 2, 3] with a cotangent of ones, in float32, on all backends.
 """

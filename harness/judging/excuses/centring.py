@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.errors import copied, terms
-from harness.judging.rounding import ERROR
+from harness.judging.rounding.analysis import ERROR
+from harness.judging.rounding.errors import copied, terms
 from impls.graph import Node
 
 Mask = NDArray[np.bool_]

@@ -1,8 +1,8 @@
 """What running errors are made of: E of every node, and what a rule of it sees.
 
 E counts, in units of the unit roundoff of an arithmetic, how far an honest
-implementation may land from a node's value. harness/judging/rounding.py carries it
-through a graph; the rules stand in the modules rounding_*.py.
+implementation may land from a node's value. harness/judging/rounding carries it
+through a graph; the rules stand in the modules beside it.
 """
 
 from __future__ import annotations

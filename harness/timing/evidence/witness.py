@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from harness.timing.rotation import Rotation
+from harness.timing.evidence.rotation import Rotation
 from harness.timing.timers import HostTimer, Reading, Run, Timer
 from harness.workers.integrity import Watch, other_threads_seconds
 

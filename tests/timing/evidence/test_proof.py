@@ -5,8 +5,8 @@ import time
 import pytest
 
 from harness.judging.cases import REGIMES, trial
-from harness.timing import proof
-from harness.timing.proof import BY, TRIES, Judge, why_refused, why_replayed
+from harness.timing.evidence import proof
+from harness.timing.evidence.proof import BY, TRIES, Judge, why_refused, why_replayed
 from harness.workers import integrity
 from harness.workers.arrays import pack
 from impls.catalogue import load_op

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.judging.errors import At, Error, Table, terms, terms_of_scatter
+from harness.judging.rounding.errors import At, Error, Table, terms, terms_of_scatter
 
 
 def _reduction(at: At) -> Error:

@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.centring import copied_axes
-from harness.judging.errors import At, Error, Table, terms
+from harness.judging.excuses.centring import copied_axes
 from harness.judging.precisions import PRECISIONS
-from harness.judging.rounding import ERROR
+from harness.judging.rounding.analysis import ERROR
+from harness.judging.rounding.errors import At, Error, Table, terms
 from impls.graph import Node
 
 Array = NDArray[Any]

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.errors import copied
-from harness.judging.rounding import ERROR
+from harness.judging.rounding.analysis import ERROR
+from harness.judging.rounding.errors import copied
 from impls.graph import Node
 
 Exponents = NDArray[np.float64]

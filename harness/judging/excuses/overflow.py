@@ -9,7 +9,7 @@ not, and where it *may be nan*. Most graphs have neither, and pay one comparison
 A sum may overflow on the way to a result that does not: it is its terms' magnitudes
 that decide. An infinity that comes from the inputs (the -inf of a mask) is exact.
 
-With the peaks of harness/judging/regrouping.py, the masks say what may be infinite or
+With the peaks of excuses/regrouping.py, the masks say what may be infinite or
 nan in *some* order of operations, not only in the formula's.
 """
 
@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.errors import Errors, copied, terms
-from harness.judging.rounding import ERROR
+from harness.judging.rounding.analysis import ERROR
+from harness.judging.rounding.errors import Errors, copied, terms
 from impls.graph import Node
 
 Mask = NDArray[np.bool_]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.selftest.mistakes_of_sums import Edit
+from harness.selftest.mistakes.sums import Edit
 
 OF_LAYERS: dict[str, list[Edit]] = {
     "rms_norm": [

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from harness.judging.errors import At, Error, Table
+from harness.judging.rounding.errors import At, Error, Table
 
 
 def _sum(at: At) -> Error:

@@ -5,10 +5,10 @@ import zlib
 import numpy as np
 import pytest
 
-from harness.judging.errors import longest_reduction
 from harness.judging.precisions import PRECISIONS, plain
 from harness.judging.reference import limit_for, reference_of_graph
-from harness.judging.rounding import ERROR, FORMER, running_errors
+from harness.judging.rounding.analysis import ERROR, FORMER, running_errors
+from harness.judging.rounding.errors import longest_reduction
 from impls import graph
 from tests.balls import balls, precise
 from tests.primitives import ALL, DRAWN, UNARY, any_sign

@@ -11,11 +11,18 @@ import numpy as np
 import pytest
 
 from harness.judging.cases import MOVED, REGIMES, trial, variants
-from harness.timing.proof import QUICKER, Judge
-from harness.timing.rotation import KEPT, PHASES, Place, Rotation, _bytes, shuffled
+from harness.timing.evidence.proof import QUICKER, Judge
+from harness.timing.evidence.rotation import (
+    KEPT,
+    PHASES,
+    Place,
+    Rotation,
+    _bytes,
+    shuffled,
+)
+from harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
 from harness.timing.steps import timer_of
 from harness.timing.timers import Reading
-from harness.timing.witness import RotatingPhase, WitnessedTimer
 from impls.catalogue import load_backend, load_op
 from impls.contract import Case, Op
 

@@ -12,7 +12,7 @@ radius of a constant row of layer_norm is four decades too small; and where it d
 whether a denominator may vanish or a choice may turn around. A weight that rounding may
 turn around is off by 1 at most, so its E is 1 / (limit * u). Rules add the smallest
 normal number where a product or quotient may underflow. What may overflow is a matter
-apart (harness/judging/overflow.py): E goes on as if the range had no end.
+apart (harness/judging/excuses/overflow.py): E goes on as if the range had no end.
 
 Source: Wilkinson's running error analysis; Higham, Accuracy and Stability of Numerical
 Algorithms, 2nd ed., section 3.3; the bounds of single functions are mean-value bounds.
@@ -24,14 +24,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from harness.judging import (
-    rounding_arithmetic,
-    rounding_choices,
-    rounding_functions,
-    rounding_sums,
-)
-from harness.judging.errors import At, Error, Errors, Table, copied
 from harness.judging.precisions import Arithmetic
+from harness.judging.rounding import arithmetic, choices, functions, sums
+from harness.judging.rounding.errors import At, Error, Errors, Table, copied
 from impls.graph import Node
 
 
@@ -109,10 +104,10 @@ def _exact(at: At) -> Error:
 
 
 ERROR: Table = {
-    **rounding_arithmetic.RULES,
-    **rounding_sums.RULES,
-    **rounding_functions.RULES,
-    **rounding_choices.RULES,
+    **arithmetic.RULES,
+    **sums.RULES,
+    **functions.RULES,
+    **choices.RULES,
     "stop_gradient": _exact,
     "reshape": copied,
     "permute_dims": copied,

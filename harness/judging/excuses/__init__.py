@@ -1,0 +1,9 @@
+"""Why a deviation beyond the bound may be no mistake, each reason with its proof.
+
+- overflow, regrouping: values that may be infinite or NaN, in the formula's order of
+  operations and in any other
+- contested: choices that rounding may turn around
+- imprecision: what a correct but careless algorithm may lose: `imprecise`
+- centring: values whose digits cancel when they are centred
+- ties: rows that break their ties each in its own way
+"""

@@ -1,0 +1,6 @@
+"""How far rounding alone may move each value of a graph.
+
+- errors: E, the error of every node in unit roundoffs, and what a rule of it sees
+- arithmetic, sums, functions, choices: one rule for each primitive
+- analysis: carries E through a graph by these rules
+"""

@@ -1,0 +1,1 @@
+"""Mistakes that people make in backwards, by kind of op; `table` joins them."""
