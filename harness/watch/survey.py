@@ -58,13 +58,17 @@ def survey(
 ) -> Survey:
     """Search the history for changes; if `confirming`, measure again what got worse.
 
+    A file that cannot be read is a warning, but if none can be, nothing was searched.
+
     Raises:
-        harness.project.documents.Unreadable: A file is damaged, or the clone is
+        harness.project.documents.Unreadable: No file can be read, or the clone is
         shallow. harness.project.git.NoCommit: No checkout, or no commit called `since`.
     """
     order = Order.of(git.commits(root), since, root)
     unreadable = list[Unreadable]()
     series = asv_results.read(results / "asv", list(order.rank), unreadable)
+    if unreadable and not series:
+        raise unreadable[0]
     warnings = _off_branch_warning(off_branch_commits(series, order))
     warnings += map(str, unreadable)
     look = partial(watch, series, order, rules(root / "asv.conf.json"))

@@ -40,6 +40,7 @@ from harness.project.records import (
 )
 from harness.timing.report import compared
 from harness.watch.survey import survey
+from tests import damage
 from tests.histories import (
     ENVIRONMENT,
     MACHINE,
@@ -533,6 +534,63 @@ def test_a_result_that_is_cut_short_is_noted_and_left_alone(night):
     assert [d.state for d in done] == ["passed", "passed"]
     assert name in done[0].notes[0]
     assert file.read_bytes() == before
+
+
+DAMAGES = ("cut short", "deep", "a pipe", "200 MB")
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "asv.conf.json",
+        "results/asv/benchmarks.json",
+        f"results/asv/{MACHINE}/machine.json",
+        "results/confirmations/here.json",
+    ],
+)
+def test_a_damaged_document_is_named_and_costs_the_watch_alone(
+    night, monkeypatch, name, how
+):
+    monkeypatch.setattr("harness.watch.survey.this_machine", lambda results: "here")
+    file = _damaged(night.root / name, how)
+    watch, after = runner.run(night, {"watch": parts.watch, "next": told()})
+    assert file.name in " ".join([watch.told, *watch.notes])
+    assert len(watch.told.splitlines()) == 1
+    assert watch.state == "broken" or watch.told.startswith("1 series")
+    assert after.state == "passed"
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_finding_is_named_and_costs_itself(night, monkeypatch, how):
+    file = _damaged(night.results / "findings" / "square-1" / "finding.json", how)
+    drawn = documents.document([], FuzzSummary(tried=9))
+    monkeypatch.setattr(parts, "_command", lambda *_: Result(""))
+    monkeypatch.setattr(parts.documents, "read", lambda *_: drawn)
+    (fuzz,) = runner.run(night, {"fuzz": parts.fuzz})
+    assert (fuzz.state, fuzz.told) == ("passed", "9 trials, 0 of 0 findings are new")
+    (note,) = fuzz.notes
+    assert str(file) in note or file.parent.name in note
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_journal_or_piece_is_made_again(tmp_path, how):
+    run = {"files": "abc"}
+    Journal(tmp_path, run).once("one", lambda: {"n": 1}, NUMBERS)
+    _damaged(tmp_path / "one.json", how)
+    journal = Journal(tmp_path, run)
+    assert journal.once("one", lambda: {"n": 2}, NUMBERS) == {"n": 2}
+    _damaged(tmp_path / "journal.json", how)
+    journal = Journal(tmp_path, run)
+    assert journal.resumed == 0
+    assert journal.once("one", lambda: {"n": 3}, NUMBERS) == {"n": 3}
+
+
+def _damaged(file, how):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.unlink(missing_ok=True)
+    damage.FILES[how][0](file)
+    return file
 
 
 def test_a_shallow_clone_breaks_the_watch_with_the_command_that_fixes_it(
