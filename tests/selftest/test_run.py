@@ -11,8 +11,9 @@ from click.testing import CliRunner
 from harness.__main__ import gradwatch
 from harness.commands.selftest import summarise
 from harness.judging import reference as reference_module
-from harness.judging import rounding, verdict
+from harness.judging import verdict
 from harness.judging.cases import trials
+from harness.judging.rounding import analysis
 from harness.project.records import MissRecord
 from harness.selftest import calibration, rivals, scoring, textbook
 from harness.selftest.charts import chart_detection
@@ -131,12 +132,12 @@ def test_a_limit_doubled_four_times_is_noticed(monkeypatch):
 
 
 def test_dropping_second_order_terms_is_noticed(monkeypatch):
-    class FirstOrder(rounding.At):
+    class FirstOrder(analysis.At):
         def __init__(self, *arguments):
             super().__init__(*arguments)
             self.u *= 1e-9  # what is multiplied by u twice is gone
 
-    monkeypatch.setattr(rounding, "At", FirstOrder)
+    monkeypatch.setattr(analysis, "At", FirstOrder)
     monkeypatch.setattr(verdict, "_excused", lambda asked, judgement: judgement)
     assert "no false alarm" in unmet()
 

@@ -19,7 +19,8 @@ from typing import Any
 from harness import endpoint
 from harness.history import measure as history
 from harness.judging.cases import REGIMES, Trial, trial
-from harness.timing import compare, rotation
+from harness.timing import compare
+from harness.timing.evidence import rotation
 from harness.timing.trial import time_trial
 from harness.workers import integrity
 from harness.workers.process import Died
