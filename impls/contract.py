@@ -57,6 +57,7 @@ class Op:
     Args:
         name: The name of its file in impls/ops, or any name for an op of your own.
         inputs: Names of the input tensors, in order, separated by blanks.
+        group: What kind of op it is, such as "loss"; the overview is sorted by it.
         outputs: Names of the outputs.
         state: Inputs that the op updates; they have no gradient.
         constants: Inputs without a gradient that are not updated: targets, indices,
@@ -77,6 +78,7 @@ class Op:
         name: str,
         *,
         inputs: str,
+        group: str = "",
         outputs: str = "y",
         state: str = "",
         constants: str | Mapping[str, Maker] = "",
@@ -88,6 +90,7 @@ class Op:
         formula: Callable[..., Any] | None = None,
     ) -> None:
         self.name = name
+        self.group = group
         self.inputs = tuple(inputs.split())
         self.outputs = tuple(outputs.split())
         self.state = tuple(state.split())

@@ -9,6 +9,7 @@ from impls.contract import Case, Op, sum_to
 
 op = Op(
     "add",
+    group="arithmetic",
     inputs="a b",
     cases=[
         Case("scalar", a=(), b=()),

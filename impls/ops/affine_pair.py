@@ -10,6 +10,7 @@ from impls.contract import Case, Op
 
 op = Op(
     "affine_pair",
+    group="example",
     inputs="x1 x2",
     cases=[
         Case("scalar", x1=(), x2=()),

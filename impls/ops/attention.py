@@ -26,11 +26,9 @@ def case(*leading, queries, keys, width=4, causal=False):
 
 op = Op(
     "attention",
+    group="attention",
     inputs="q k v",
-    cases=[
-        case(2, 2, queries=5, keys=6),
-        case(1, 2, queries=5, keys=5, causal=True),
-    ],
+    cases=[case(2, 2, queries=5, keys=6), case(1, 2, queries=5, keys=5, causal=True)],
     sizes=[
         case(1, 4, queries=n, keys=n, width=64, causal=True) for n in (16, 128, 512)
     ],

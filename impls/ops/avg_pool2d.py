@@ -19,6 +19,7 @@ def case(*x, size=2, stride=2, padding=0):
 
 op = Op(
     "avg_pool2d",
+    group="pooling",
     inputs="x",
     cases=[
         case(2, 3, 4, 6),

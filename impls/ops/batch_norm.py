@@ -22,6 +22,7 @@ def case(*x, training=True):
 
 op = Op(
     "batch_norm",
+    group="normalisation",
     inputs="x weight bias running_mean running_var",
     state="running_mean running_var",
     cases=[case(*x) for x in [(6, 3), (2, 4, 3), (2, 1, 4, 5), (2, 3, 2, 2, 2)]]

@@ -22,6 +22,7 @@ def shares(rng, shape, shapes):
 
 op = Op(
     "bce_with_logits",
+    group="loss",
     inputs="x target",
     outputs="loss",
     constants={"target": shares},

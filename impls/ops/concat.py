@@ -12,6 +12,7 @@ from impls.contract import Case, Op
 
 op = Op(
     "concat",
+    group="indexing",
     inputs="a b",
     cases=[
         Case("3-5", a=(3,), b=(5,), axis=0),

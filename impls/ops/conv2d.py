@@ -21,6 +21,7 @@ def case(name, x, weight, stride=1, padding=0):
 
 op = Op(
     "conv2d",
+    group="convolution",
     inputs="x weight bias",
     cases=[
         case("2x4x6x7", (2, 4, 6, 7), (5, 4, 3, 3)),
@@ -35,9 +36,8 @@ op = Op(
 
 
 @op.implement("formula")
-def formula(xp, x, weight, bias, *, stride, padding):
-    size = tuple(weight.shape[2:])
-    seen = xp.sliding_windows(x, size, stride=stride, padding=padding)
+def formula(xp, x, weight, bias, **steps):
+    seen = xp.sliding_windows(x, tuple(weight.shape[2:]), **steps)
     y = xp.einsum("bchwij,ocij->bohw", seen, weight)
     return y + xp.reshape(bias, (-1, 1, 1))
 

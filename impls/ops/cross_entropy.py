@@ -31,6 +31,7 @@ def case(n, c, *more, s=0.0):
 
 op = Op(
     "cross_entropy",
+    group="loss",
     inputs="x target",
     outputs="loss",
     constants={"target": targets},

@@ -11,6 +11,7 @@ from impls.contract import Case, Op
 
 op = Op(
     "dot",
+    group="linear algebra",
     inputs="a b",
     cases=[
         Case("5", a=(5,), b=(5,)),

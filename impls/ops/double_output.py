@@ -11,6 +11,7 @@ from impls.contract import Case, Op
 
 op = Op(
     "double_output",
+    group="example",
     inputs="x",
     outputs="y1 y2",
     cases=[

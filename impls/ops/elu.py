@@ -14,6 +14,7 @@ from impls.contract import Case, Op
 
 op = Op(
     "elu",
+    group="activation",
     inputs="x",
     cases=[
         Case("7", x=(7,), alpha=1.0),

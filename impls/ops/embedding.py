@@ -22,6 +22,7 @@ def rows(rng, shape, shapes):
 
 op = Op(
     "embedding",
+    group="indexing",
     inputs="index weight",
     constants={"index": rows},
     cases=[

@@ -14,6 +14,7 @@ from impls.contract import Case, Op
 
 op = Op(
     "exp2",
+    group="arithmetic",
     inputs="x",
     cases=[Case("3", x=(3,)), Case("4x5", x=(4, 5)), Case("scalar", x=())],
     sizes=[Case(f"{n}", x=(n,)) for n in (1024, 65536, 1048576)],

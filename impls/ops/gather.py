@@ -19,6 +19,7 @@ def places(rng, shape, shapes):
 
 op = Op(
     "gather",
+    group="indexing",
     inputs="x index",
     constants={"index": places},
     cases=[

@@ -22,6 +22,7 @@ C = math.sqrt(2 / math.pi)
 
 op = Op(
     "gelu",
+    group="activation",
     inputs="x",
     cases=[
         Case("7", x=(7,), approximate=False),

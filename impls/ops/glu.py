@@ -14,6 +14,7 @@ from impls.contract import Case, Op
 
 op = Op(
     "glu",
+    group="activation",
     inputs="x",
     cases=[
         Case("4x6", x=(4, 6), axis=-1),

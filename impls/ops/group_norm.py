@@ -22,6 +22,7 @@ def case(*x, groups):
 
 op = Op(
     "group_norm",
+    group="normalisation",
     inputs="x weight bias",
     cases=[
         case(2, 6, 5, groups=3),

@@ -14,6 +14,7 @@ from impls.contract import Case, Op
 
 op = Op(
     "huber",
+    group="loss",
     inputs="x target",
     outputs="loss",
     cases=[

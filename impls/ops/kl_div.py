@@ -21,6 +21,7 @@ def shares(rng, shape, shapes):
 
 op = Op(
     "kl_div",
+    group="loss",
     inputs="x target",
     outputs="loss",
     constants={"target": shares},

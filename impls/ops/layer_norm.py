@@ -20,6 +20,7 @@ def shapes(*leading, over):
 
 op = Op(
     "layer_norm",
+    group="normalisation",
     inputs="x weight bias",
     cases=[
         Case("3x8", **shapes(3, over=(8,))),

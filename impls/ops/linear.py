@@ -20,6 +20,7 @@ def shapes(*leading, inside, out):
 
 op = Op(
     "linear",
+    group="linear algebra",
     inputs="x weight bias",
     cases=[
         Case("4x5-3", **shapes(4, inside=5, out=3)),

@@ -32,6 +32,7 @@ def case(*leading, queries, keys, width=4):
 
 op = Op(
     "masked_attention",
+    group="attention",
     inputs="q k v mask",
     constants={"mask": visible},
     cases=[

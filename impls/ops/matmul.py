@@ -14,6 +14,7 @@ from impls.contract import Case, Op, sum_to
 
 op = Op(
     "matmul",
+    group="linear algebra",
     inputs="a b",
     cases=[
         Case("5x10-10x3", a=(5, 10), b=(10, 3)),

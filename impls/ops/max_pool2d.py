@@ -22,6 +22,7 @@ def case(*x, size=2, stride=2, padding=0):
 
 op = Op(
     "max_pool2d",
+    group="pooling",
     inputs="x",
     cases=[
         case(2, 3, 4, 6),

@@ -13,6 +13,7 @@ from impls.contract import Case, Op
 
 op = Op(
     "max_with_indices",
+    group="reduction",
     inputs="x",
     outputs="values indices",
     integers="indices",

@@ -14,6 +14,7 @@ from impls.contract import Case, Op, sum_to
 
 op = Op(
     "maximum",
+    group="arithmetic",
     inputs="a b",
     cases=[
         Case("scalar", a=(), b=()),

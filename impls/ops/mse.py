@@ -12,6 +12,7 @@ from impls.contract import Case, Op
 
 op = Op(
     "mse",
+    group="loss",
     inputs="x target",
     outputs="loss",
     cases=[

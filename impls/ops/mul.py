@@ -10,6 +10,7 @@ from impls.contract import Case, Op, sum_to
 
 op = Op(
     "mul",
+    group="arithmetic",
     inputs="a b",
     cases=[
         Case("scalar", a=(), b=()),

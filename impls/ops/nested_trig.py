@@ -19,6 +19,7 @@ scalars = dict.fromkeys(NAMES.split(), ())
 
 op = Op(
     "nested_trig",
+    group="example",
     inputs=NAMES,
     outputs="loss",
     cases=[Case("scalar", **scalars)],

@@ -15,6 +15,7 @@ from impls.contract import Case, Op
 
 op = Op(
     "neuron",
+    group="example",
     inputs="w x",
     cases=[Case("3-2", w=(3,), x=(2,))],
     sizes=[Case("3-2", w=(3,), x=(2,))],

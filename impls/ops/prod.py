@@ -14,6 +14,7 @@ from impls.contract import Case, Op
 
 op = Op(
     "prod",
+    group="reduction",
     inputs="x",
     cases=[
         Case("4x5", x=(4, 5), axis=-1),

@@ -13,6 +13,7 @@ from impls.contract import Case, Op
 
 op = Op(
     "relu",
+    group="activation",
     inputs="x",
     cases=[
         Case("7", x=(7,)),

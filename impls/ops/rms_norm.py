@@ -21,6 +21,7 @@ def shapes(*leading, over):
 
 op = Op(
     "rms_norm",
+    group="normalisation",
     inputs="x weight",
     cases=[
         Case("3x8", **shapes(3, over=(8,))),

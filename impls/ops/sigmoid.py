@@ -11,6 +11,7 @@ from impls.contract import Case, Op
 
 op = Op(
     "sigmoid",
+    group="activation",
     inputs="x",
     cases=[
         Case("7", x=(7,)),

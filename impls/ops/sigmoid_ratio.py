@@ -15,6 +15,7 @@ from impls.contract import Case, Op
 
 op = Op(
     "sigmoid_ratio",
+    group="example",
     inputs="x y",
     outputs="f",
     cases=[

@@ -12,6 +12,7 @@ from impls.contract import Case, Op
 
 op = Op(
     "softmax",
+    group="activation",
     inputs="x",
     cases=[
         Case("4x5", x=(4, 5), axis=-1),

@@ -11,6 +11,7 @@ from impls.contract import Case, Op
 
 op = Op(
     "square",
+    group="arithmetic",
     inputs="x",
     cases=[
         Case("3", x=(3,)),

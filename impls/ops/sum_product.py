@@ -12,6 +12,7 @@ from impls.contract import Case, Op, sum_to
 
 op = Op(
     "sum_product",
+    group="example",
     inputs="a b c",
     cases=[
         Case("scalar", a=(), b=(), c=()),

@@ -14,6 +14,7 @@ from impls.contract import Case, Op
 
 op = Op(
     "swiglu",
+    group="activation",
     inputs="gate up",
     cases=[
         Case("7", gate=(7,), up=(7,)),

@@ -18,6 +18,7 @@ def booleans(rng, shape, shapes):
 
 op = Op(
     "where",
+    group="indexing",
     inputs="a b mask",
     constants={"mask": booleans},
     cases=[

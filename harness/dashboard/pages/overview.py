@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.dashboard.groups import by_group
 from harness.dashboard.matrix import Cell
 from harness.dashboard.pages.changed import base_of, changed
 from harness.dashboard.pages.selftest import selftest
@@ -50,6 +51,7 @@ def overview(
     compared = sum(r.distance is not None for r in records)
     return {
         "cells": cells,
+        "groups": by_group(cells),
         "shown": _shown(cells),
         "tensors": len(records),
         "compared": compared,

@@ -78,7 +78,28 @@ gradwatch.setUpSorting = (table) => {
   })
 }
 
+// Shows the rows that have every word of the field; a group without any is hidden.
+gradwatch.setUpFilter = (field) => {
+  const table = document.getElementById(field.dataset.filters)
+  const shown = document.getElementById(`${table.id}-shown`)
+  const rows = [...table.querySelectorAll("tr[data-words]")]
+  const filter = () => {
+    const words = field.value.toLowerCase().split(/\s+/).filter(Boolean)
+    for (const row of rows) {
+      const said = row.dataset.words.toLowerCase()
+      row.hidden = !words.every(word => said.includes(word))
+    }
+    for (const body of table.tBodies) body.hidden = !body.querySelector("tr[data-words]:not([hidden])")
+    const left = rows.filter(row => !row.hidden).length
+    shown.textContent = words.length ? `${left} of ${rows.length} ops` : ""
+  }
+  field.parentElement.hidden = false
+  field.addEventListener("input", filter)
+  filter() // a browser may bring back what was typed
+}
+
 document.addEventListener("DOMContentLoaded", () => {
   gradwatch.setUpTheme()
+  document.querySelectorAll("[data-filters]").forEach(gradwatch.setUpFilter)
   document.querySelectorAll("table.sortable").forEach(gradwatch.setUpSorting)
 })

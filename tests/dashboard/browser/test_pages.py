@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lxml import html
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
@@ -259,11 +260,45 @@ def test_the_scheme_is_chosen_and_remembered(chromium: Chrome, site: Path) -> No
     assert chromium.execute_script(background) == light
 
 
+def shown_ops(browser: Chrome) -> list[str]:
+    """The ops whose rows are seen."""
+    links = browser.find_elements(By.CSS_SELECTOR, ".matrix tr[data-words] th a")
+    return [link.text for link in links if link.is_displayed()]
+
+
+def test_the_matrix_shows_the_ops_that_have_every_word_of_the_field(
+    chromium: Chrome, site: Path
+) -> None:
+    visit(chromium, site / "index.html")
+    field = chromium.find_element(By.CSS_SELECTOR, "input[type=search]")
+    field.send_keys("Pooling  MAX")
+    assert shown_ops(chromium) == ["max_pool2d"]
+    heads = chromium.find_elements(By.CSS_SELECTOR, ".matrix .group")
+    assert [head.text for head in heads if head.is_displayed()] == ["pooling"]
+    assert chromium.find_element(By.ID, "matrix-table-shown").text == (
+        f"1 of {len(op_names())} ops"
+    )
+    field.send_keys("zzz")
+    assert shown_ops(chromium) == []
+    field.clear()
+    field.send_keys(" ")
+    assert len(shown_ops(chromium)) == len(op_names())
+
+
+def test_without_scripts_all_ops_are_shown_and_groups_are_links(site: Path) -> None:
+    page = html.parse(site / "index.html")
+    (field,) = page.xpath("//input[@type='search']")
+    assert field.getparent().get("hidden") is not None
+    assert not page.xpath("//table[@id='matrix-table']//*[@hidden]")
+    links = page.xpath("//nav[@aria-label='Groups of ops']/a/@href")
+    assert [link[1:] for link in links] == page.xpath("//table//tbody/@id")
+
+
 def test_the_matrix_says_its_verdicts_without_colour(
     chromium: Chrome, site: Path
 ) -> None:
     visit(chromium, site / "index.html")
-    rows = chromium.find_elements(By.CSS_SELECTOR, ".matrix tbody tr")
+    rows = chromium.find_elements(By.CSS_SELECTOR, ".matrix tr[data-words]")
     assert len(rows) == len(op_names())
     (wrong,) = chromium.find_elements(By.CSS_SELECTOR, ".matrix td.wrong")
     assert wrong.text.split()[0] == "✗"
