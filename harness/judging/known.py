@@ -27,7 +27,8 @@ class Known:
     """One defect. `backend`, `case` and `tensor` may hold the wildcards * and ?.
 
     It covers only the framework versions in which it was seen. `sometimes` marks one
-    that depends on what lay in memory: a run without it does not show that it is gone.
+    that depends on what lay in memory, or on the numbers that a seed draws: a run
+    without it does not show that it is gone.
     """
 
     op: str

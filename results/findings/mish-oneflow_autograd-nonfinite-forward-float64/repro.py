@@ -48,16 +48,16 @@ except (ImportError, OSError) as error:
 nan, inf = np.nan, np.inf
 ATTRIBUTES = {}
 INPUTS = {
-    "x": np.array([1000.0], "float64"),
+    "x": np.array(10000.0, "float64"),
 }
 COTANGENTS = [
-    np.array([0.0], "float64"),
+    np.array(0.0, "float64"),
 ]
 RIGHT = [
     {
         "y": (  # the exact value, and what rounding may do
-            np.array([1000.0], "float64"),
-            np.array([2.2215302522163608e-13], "float64"),
+            np.array(10000.0, "float64"),
+            np.array(2.2215303307790266e-12, "float64"),
         ),
     },
 ]

@@ -1,0 +1,151 @@
+"""OneFlow 0.9.0: bilinear gives wrong da
+
+Exits 1 while the defect is there, 0 when it has gone, 2 where it cannot be run.
+"""
+
+from __future__ import annotations
+
+import sys
+import ctypes
+import importlib.util
+from functools import partial
+from pathlib import Path
+import numpy as np
+
+
+CUDA_LIBRARIES = (
+    "cublas/lib/libcublasLt.so.11",
+    "cublas/lib/libcublas.so.11",
+    *(
+        f"cudnn/lib/libcudnn{part}.so.8"
+        for part in ("", "_ops_infer", "_ops_train", "_cnn_infer", "_cnn_train")
+    ),
+)
+
+
+def preload_cuda_libraries() -> None:
+    """Load the libraries of the wheels, so that OneFlow needs no LD_LIBRARY_PATH.
+
+    Raises:
+        OSError: A wheel is installed, but one of its libraries cannot be loaded.
+    """
+    spec = importlib.util.find_spec("nvidia")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for library in CUDA_LIBRARIES:
+            ctypes.CDLL(str(Path(folder, library)), mode=ctypes.RTLD_GLOBAL)
+
+
+def as_function(F: Any, said: type, attributes: dict[str, Any]) -> Any:
+    """Make a plain class with static forward and backward a Function of `F`.
+
+    Attributes are bound beforehand, because OneFlow's `apply` accepts only tensors.
+    """
+    methods = {
+        name: staticmethod(partial(getattr(said, name), **attributes))
+        for name in ("forward", "backward")
+    }
+    return type(said.__name__, (F.autograd.Function,), methods)
+
+
+class Bilinear:
+    """As a linear map of the outer products of a and b."""
+
+    @staticmethod
+    def forward(ctx, a, b, weight, bias):
+        ctx.save_for_backward(a, b, weight)
+        pairs = (a.unsqueeze(2) * b.unsqueeze(1)).flatten(1)
+        return pairs.matmul(weight.flatten(1).T) + bias
+
+    @staticmethod
+    def backward(ctx, dy):
+        a, b, weight = ctx.saved_tensors
+        pairs = a.unsqueeze(2) * b.unsqueeze(1)
+        dweight = dy.T.matmul(pairs.flatten(1)).reshape(weight.shape)
+        dpairs = dy.matmul(weight.flatten(1)).reshape(pairs.shape)
+        da, db = (dpairs * b.unsqueeze(1)).sum(2), (dpairs * a.unsqueeze(2)).sum(1)
+        return da, db, dweight, dy.sum(0)
+
+
+try:
+    preload_cuda_libraries()
+    import oneflow as F
+except (ImportError, OSError) as error:
+    print(error)
+    sys.exit(2)
+
+nan, inf = np.nan, np.inf
+ATTRIBUTES = {}
+INPUTS = {
+    "a": np.array([[0.1, -0.1],
+                   [0.6, 0.1]], "float64"),
+    "b": np.array([[0.1],
+                   [-0.1]], "float64"),
+    "weight": np.zeros((0, 2, 1), 'float64'),
+    "bias": np.zeros((0,), 'float64'),
+}
+COTANGENTS = [
+    np.zeros((2, 0), 'float64'),
+]
+RIGHT = [
+    {
+        "da": (  # the exact value, and what rounding may do
+            np.array([[0.0, 0.0],
+                  [0.0, 0.0]], "float64"),
+            np.array([[0.0, 0.0],
+                  [0.0, 0.0]], "float64"),
+        ),
+    },
+]
+LIMIT = 16.5  # radii: more is a wrong result
+
+
+def use_memory():
+    """What an operation forgets to write then shows: fresh memory may be zero."""
+    for size in range(1, 65):
+        F.ones(size).mul(3.0).numpy()
+
+
+def compute():
+    """Outputs, gradients and state by name."""
+    use_memory()
+    arrays = {name: np.array(array) for name, array in INPUTS.items()}
+    cotangents = [np.array(dy) for dy in COTANGENTS if dy is not None]
+    tensors = {name: F.from_numpy(array) for name, array in arrays.items()}
+    wanted = [tensors[name].requires_grad_() for name in ['a', 'b', 'weight', 'bias']]
+    arguments = [tensors[name] for name in ['a', 'b', 'weight', 'bias']]
+    y = as_function(F, Bilinear, ATTRIBUTES).apply(*arguments)
+    y = list(y) if isinstance(y, (tuple, list)) else [y]
+    results = dict(zip(['y'], y))
+    floating = [results[name] for name in ['y']]
+    dys = [F.from_numpy(dy) for dy in cotangents]
+    gradients = F.autograd.grad(floating, wanted, dys)
+    results.update(zip(['da', 'db', 'dweight', 'dbias'], gradients))
+    return {n: None if t is None else t.detach().numpy() for n, t in results.items()}
+
+
+def compare(tensor, got, exact, radius):
+    """Largest error in rounding radii, and what to say of it."""
+    dtype = "float64" if exact.dtype.kind == "f" else None
+    if got is None or got.shape != exact.shape or dtype not in (None, got.dtype):
+        told = None if got is None else f"{got.shape} {got.dtype}"
+        return np.inf, f"{tensor} is {told}, due is {exact.shape} {dtype or 'int'}"
+    if not got.size:
+        return 0.0, f"{tensor} is empty"
+    with np.errstate(all="ignore"):
+        judged = np.isfinite(exact) & np.isfinite(radius)
+        ratio = np.where(judged & (got != exact), np.abs(got - exact) / radius, 0.0)
+        ratio = np.where(judged & ~np.isfinite(got), np.inf, ratio)
+    i = np.unravel_index(np.argmax(ratio), ratio.shape)
+    told = f"{tensor}{[int(k) for k in i]}: exact {exact[i]}, got {got[i]}"
+    return ratio[i], f"{told}, {ratio[i]:.3g} rounding radii"
+
+
+try:
+    results = compute()
+except Exception as error:
+    print(f"raises {type(error).__name__}: {error}")
+    sys.exit(1)
+ways = [[compare(n, results[n], *right[n]) for n in right] for right in RIGHT]
+ratio, told = min(max(way) for way in ways)
+print(told)
+sys.exit(1 if ratio > LIMIT else 0)
