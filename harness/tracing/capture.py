@@ -33,8 +33,8 @@ _COMPOSITES = """
 """
 COMPOSITES = frozenset(_COMPOSITES.split())
 #: Not decomposed: PyTorch's way asks for the value of an index; a detach that became an
-#: alias would let a gradient through.
-WHOLE = frozenset(("aten::take", "aten::detach"))
+#: alias would let a gradient through; log_ndtr's slope would be nan below -8.
+WHOLE = frozenset(("aten::take", "aten::detach", "aten::special_log_ndtr"))
 
 Program = fx.GraphModule
 Function = Callable[..., Any]

@@ -1,9 +1,11 @@
 """special.log_ndtr: the gradient loses digits as x squared, for negative x.
 
-Seen: 56 roundings at x = -8.3, and 1e-10 at x = -1000, in float64. The backward is
+Seen: relative error 3e-11 in float64 and 4 % in float32 at x = -1000. The backward is
 exp(-(y + x * x / 2)), where y, the output, is about -x * x / 2: the rounding of two
 large numbers becomes a relative error. sqrt(2 / pi) / erfcx(-x / sqrt(2)) loses nothing.
-gradcheck passes: it compares with 1e-5.
+gradcheck passes: it compares with 1e-5. OpInfo's samples end at -9, where the loss of 56
+roundings is within the judge's limit; `gradwatch check torch.special.log_ndtr --shape
+8x10` shows it.
 """
 
 import sys
@@ -11,8 +13,8 @@ import sys
 import numpy as np
 import torch
 
-# Entries of OpInfo whose disagreements this explains.
-ENTRIES = ("special_log_ndtr",)
+# Entries of OpInfo whose disagreements this explains: its samples are too near to 0.
+ENTRIES = ()
 
 x = torch.tensor(
     [-8.3, -50.0, -300.0, -1000.0], dtype=torch.float64, requires_grad=True

@@ -183,6 +183,14 @@ class Transformer:
         return reference_of_graph(build, self.dtype)
 
 
+def module_row(name: str) -> list[str]:
+    """PyTorch's gradients of a module by verdict, in each precision."""
+    return [
+        _listed(Counter(j.verdict for j in judged(*trial(*MODULES[name], d), d)))
+        for d in DTYPES
+    ]
+
+
 def transformer_row(layers: int, dtype: str) -> list[Any]:
     """Right gradients by verdict, mistakes that are caught, and those that are not."""
     model = Transformer(layers, dtype)
@@ -213,11 +221,7 @@ def main() -> None:
     torch.set_num_threads(1)
     print("| module |", " | ".join(DTYPES), "|\n|---|---|---|---|")
     for name in MODULES:
-        cells = [
-            _listed(Counter(j.verdict for j in judged(*trial(name, dtype), dtype)))
-            for dtype in DTYPES
-        ]
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        print(f"| {name} | {' | '.join(module_row(name))} |", flush=True)
     print("\n| layers | precision | right gradients | mistakes caught | missed |")
     print("|---:|---|---|---|---|")
     for layers in (1, 6):

@@ -32,7 +32,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from harness.judging.precisions import PRECISIONS
 from harness.judging.reference import Reference, reference_of_graph, wider
-from harness.judging.verdict import judge_tensors
+from harness.judging.verdict import allowed, judge_tensors
 from harness.project import documents
 from harness.project.verdicts import PASSING
 from harness.tracing import Traced, Untraceable, trace
@@ -56,7 +56,7 @@ class Late(Exception):
 
 
 class NothingToJudge(Exception):
-    """A sample without a differentiable output of real numbers; says which."""
+    """Nothing of a sample can be judged; says why, by a key of the page's reasons."""
 
 
 # One sample -----------------------------------------------------------------------
@@ -109,7 +109,7 @@ class Trial:
         """PyTorch's gradients and outputs, and the cotangents they are for."""
         pairs = zip(self.tensors, self.wanted, strict=True)
         copies = [t.clone().requires_grad_(w) for t, w in pairs]
-        made = function(*copies)
+        made = _run_on_copies(function, copies)
         names = ["y"] if len(made) == 1 else [f"y{i}" for i in range(len(made))]
         outputs = {n: y for n, y in zip(names, made, strict=True) if y.requires_grad}
         if any(y.is_complex() for y in outputs.values()) or not outputs:
@@ -153,6 +153,16 @@ class Trial:
     def lost_path(self) -> Any:
         """Gradients where each input's first use passes nothing on."""
         return self._run(_FirstUseDetached(self.traced.program).run, 0)[0]
+
+
+def _run_on_copies(function: Function, copies: list[Any]) -> tuple[Any, ...]:
+    """The outputs; a sample that is a view may want storage that no copy of it has."""
+    try:
+        return function(*copies)
+    except RuntimeError as error:
+        if "setStorage" in str(error):
+            raise NothingToJudge("storage") from error
+        raise
 
 
 class _FirstUseDetached(torch.fx.Interpreter):
@@ -226,9 +236,18 @@ def planted(trial: Trial, right: Reference, sound: Mapping[str, Any]) -> Record:
                 continue
             (verdict,) = judged(trial, right, {name: array})
             caught, tried, missed = counts.setdefault(kind, [0, 0, []])
-            missed += [] if not verdict.passes else [f"{name}: {verdict.verdict}"]
+            if verdict.passes:
+                share = _allowed_share(right, name, np.abs(array - right_one))
+                missed.append(f"{name}: {verdict.verdict}; {share:.2g}")
             counts[kind] = [caught + (not verdict.passes), tried + 1, missed]
     return counts
+
+
+def _allowed_share(right: Reference, name: str, moved: Any) -> float:
+    """What is allowed at the element that an error moves most, as a share of it."""
+    place = np.unravel_index(np.argmax(moved), moved.shape)
+    value = right.bounds()[name].value[place]
+    return float(allowed(right, "first", name)[place] / abs(value))
 
 
 def _mistakes(trial: Trial, sound: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
