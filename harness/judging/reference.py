@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.excuses.imprecision import CARELESS, SEQUENTIAL
+from harness.judging.excuses.imprecision import CARELESS, SEQUENTIAL, reordered
 from harness.judging.excuses.overflow import Risk, risks, stored_infinite
-from harness.judging.excuses.regrouping import peaks
+from harness.judging.excuses.regrouping import Peaks, peaks, scalar
 from harness.judging.precisions import PRECISIONS, Arithmetic, Precision, arithmetics
 from harness.judging.rounding.analysis import running_errors
 from harness.judging.rounding.errors import Errors, Table, longest_reduction
@@ -109,7 +109,8 @@ class Reference:
         """Elements that are infinite or nan in some honest order of operations."""
         order = self._orders[convention]
         errors = self._errors(convention, self.arithmetics[-1], None)
-        risk = risks(order, errors, peaks(order)).get(self.graphs[convention][tensor])
+        above, _ = self._peaks(convention, self.arithmetics[-1])
+        risk = risks(order, errors, above).get(self.graphs[convention][tensor])
         return False if risk is None else risk.infinite | risk.undefined
 
     def bounds(
@@ -161,9 +162,21 @@ class Reference:
         key = ("errors", convention, arithmetic.name, id(table))
         if key not in self._kept:
             order = self._orders[convention]
+            if table is not None:
+                below = self._peaks(convention, arithmetic)[1]
+                table = reordered(table, below, scalar(order))
             self._kept[key] = running_errors(order, arithmetic, self.limit, table)
         errors: Errors = self._kept[key]
         return errors
+
+    def _peaks(self, convention: str, arithmetic: Arithmetic) -> tuple[Peaks, Peaks]:
+        """The largest and smallest partial products; see `regrouping.peaks`."""
+        most = arithmetic.step.most
+        key = ("peaks", convention, most)
+        if key not in self._kept:
+            self._kept[key] = peaks(self._orders[convention], most)
+        kept: tuple[Peaks, Peaks] = self._kept[key]
+        return kept
 
     def _own_roundoff(self, arithmetic: Arithmetic) -> float:
         """By what the reference's own roundoff makes a radius larger."""
@@ -233,9 +246,10 @@ def _whole(name: str, node: graph.Node, errors: Errors, risk: Risk | None) -> Tr
 def limit_for(reduction: int) -> float:
     """The tolerance, in rounding radii, for sums of up to `reduction` terms.
 
-    16 is larger than every ratio of a correct kernel in the calibration (at most 10.2,
-    docs/selftest.md). sqrt(n)/2 is for sums that add their terms one by one: their
-    error grows faster than that of a blocked sum.
+    16 is larger than every ratio of a correct kernel in the calibration (at most 14.4
+    with OneFlow's kernels and 5.5 without, docs/selftest.md). sqrt(n)/2 is for sums
+    that add their terms one by one: their error grows faster than that of a blocked
+    sum.
     """
     return 16 + math.sqrt(reduction) / 2
 

@@ -25,6 +25,12 @@ from harness.judging.reference import Reference
 Array = NDArray[Any]
 
 BETTER = ("agree", "convention", "vacuous")
+OVERFLOWED = "intermediate values so large may overflow in another order of operations"
+LOSS = (
+    "the worst case of an honest algorithm, such as a sum of equal terms added up one "
+    "by one in {}, a product that is computed twice or one that underflows on the way, "
+    "explains it"
+)
 
 
 def judge_tensors(
@@ -124,8 +130,9 @@ class _Tensor:
     def explained(self, arithmetic: Arithmetic) -> bool:
         """Whether a careless algorithm may be off that far, wherever it is off.
 
-        What has no finite radius explains nothing; where the careless algorithm has
-        none, the careful one in that arithmetic may.
+        Infinities and nan are `overflowed`'s. What has no finite radius explains
+        nothing; where the careless algorithm has none, the careful one in that
+        arithmetic may.
         """
         own, limit = self.right.arithmetics[-1], self.right.limit
         radius, _ = self._radius(own)
@@ -134,9 +141,10 @@ class _Tensor:
             careful, _ = self._radius(arithmetic)
             excuse = np.where(np.isfinite(excuse), excuse, careful)
         value = self.right.graphs[self.convention][self.tensor].value
+        judged = np.isfinite(radius) & np.isfinite(value) & np.isfinite(self.got)
         with np.errstate(all="ignore"):
             error = np.abs(self.got - value).astype(np.float64)
-            wrong = np.isfinite(radius) & ~(error <= limit * radius)
+            wrong = judged & ~(error <= limit * radius)
             explained = np.isfinite(excuse) & (error <= limit * excuse)
         return not (wrong & ~explained).any()
 
@@ -201,31 +209,25 @@ def _judge_tensor(
         judgement = asked.judged(arithmetic)
         if judgement.verdict in BETTER:
             return replace(judgement, compute=arithmetic.name)
-    if judgement.verdict == "disagree":
-        return _excused(asked, judgement)
-    if judgement.verdict == "nonfinite" and asked.overflowed():
-        why = (
-            "; intermediate values so large may overflow in another order of operations"
-        )
-        message = judgement.message + why
-        return replace(judgement, verdict="imprecise", message=message)
-    return judgement
+    return _excused(asked, judgement)
 
 
 def _excused(asked: _Tensor, judgement: Judgement) -> Judgement:
     """`imprecise`, where an honest but careless algorithm may be off as far."""
+    lost = judgement.verdict == "nonfinite"
+    if lost and not asked.overflowed():
+        return judgement
     ways = [asked.right.arithmetics[-1]]
     if ways[0].sums < ways[0].roundoff:
         ways.append(plain(PRECISIONS[asked.right.dtype]))
     for arithmetic in ways:
         if asked.explained(arithmetic):
-            message = judgement.message + (
-                "; the worst case of an honest algorithm, such as a sum of equal terms "
-                f"added up one by one in {arithmetic.name} or a product that is "
-                "computed twice, explains it"
-            )
+            why = OVERFLOWED if lost else LOSS.format(arithmetic.name)
             return replace(
-                judgement, verdict="imprecise", message=message, compute=arithmetic.name
+                judgement,
+                verdict="imprecise",
+                message=f"{judgement.message}; {why}",
+                compute="" if lost else arithmetic.name,
             )
     return judgement
 

@@ -35,7 +35,7 @@ op = Op(
 
 @op.implement("formula")
 def formula(xp, x, weight, bias, *, groups, eps):
-    n = int(np.prod(x.shape[1:])) // groups
+    n = x.shape[1] // groups * int(np.prod(x.shape[2:]))
     inside = xp.reshape(x, (x.shape[0], groups, n))
     centred = inside - xp.mean(inside, axis=-1, keepdims=True)
     var = xp.mean(centred * centred, axis=-1, keepdims=True)

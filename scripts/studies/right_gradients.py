@@ -62,20 +62,24 @@ DTYPES = ("float64", "float32", "float32", "float16", "bfloat16")
 LAYOUTS = ("contiguous", "permuted", "sliced", "negative")
 
 
+def _finite(values: Array, precision: Precision) -> Array:
+    return np.clip(values, -precision.largest, precision.largest)
+
+
 def _near(power: float, low: float, high: float, end: str) -> Callable[..., Array]:
     """Values within some decades of a power of one end of the range."""
 
     def draw(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Array:
         edge = getattr(precision, end) ** power
-        return np.asarray(
-            rng.standard_normal(shape) * edge * 10.0 ** rng.uniform(low, high)
-        )
+        scale = edge * 10.0 ** rng.uniform(low, high)
+        return _finite(rng.standard_normal(shape) * scale, precision)
 
     return draw
 
 
 def _binades(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Array:
-    return np.asarray(rng.standard_normal(shape) * 2.0 ** rng.integers(-30, 30, shape))
+    powers = 2.0 ** rng.integers(-30, 30, shape)
+    return _finite(rng.standard_normal(shape) * powers, precision)
 
 
 VALUES: dict[str, Callable[..., Array]] = {
@@ -86,6 +90,8 @@ VALUES: dict[str, Callable[..., Array]] = {
     "near the root of underflow": _near(0.5, -1, 1, "smallest"),
     "binades": _binades,
 }
+#: An infinite weight says nothing: w x - w m is nan where w (x - m) is not.
+ONLY_FIRST = {name for name, regime in REGIMES.items() if regime.first_only}
 COTANGENTS: dict[str, Callable[[Generator, tuple[int, ...]], Array]] = {
     "normal": lambda rng, s: np.asarray(rng.standard_normal(s)),
     "ones": lambda rng, s: np.ones(s),
@@ -99,12 +105,15 @@ COTANGENTS: dict[str, Callable[[Generator, tuple[int, ...]], Array]] = {
 }
 
 
-#: PyTorch 2.13.0's layer_norm on the CPU adds dbias up one by one in bfloat16: of ones
-#: it is 256 for any 257 rows or more. The suite's cases are too small to show it.
-ACCUMULATED = {
-    "op": "layer_norm", "backend": "torch_autograd",
-    "dtype": "bfloat16", "tensor": "dbias", "verdict": "disagree",
-}  # fmt: skip
+#: What is wrong by design, and too small in the suite's cases to show: sums that are
+#: accumulated in 16 bits. Of ones, bfloat16 gives 256 for any 257 terms or more. So do
+#: PyTorch 2.13.0's layer_norm and embedding on the CPU, and cumsum's recurrence.
+ACCUMULATED = (
+    ("layer_norm", "torch_autograd", "dbias"),
+    ("embedding", "torch_autograd", "dweight"),
+    ("embedding", "torch_formula", "dweight"),
+    ("cumsum", "torch_custom", "dx"),
+)
 
 
 @dataclass
@@ -133,15 +142,14 @@ def drawn(rng: Generator, ops: list[Op]) -> tuple[Problem, dict[str, str]]:
         str(rng.choice(list(names))) for names in (DTYPES, VALUES, COTANGENTS)
     )
     precision = PRECISIONS[dtype]
-    arrays = {
-        name: VALUES[values if not i or rng.random() < 0.6 else "normal"](
-            rng, shape, precision
-        )
-        for i, (name, shape) in enumerate(op.shapes(case).items())
-    }
+    arrays = {}
+    for i, (name, shape) in enumerate(op.shapes(case).items()):
+        alike = not i or (rng.random() < 0.6 and values not in ONLY_FIRST)
+        kind = values if alike else "normal"
+        arrays[name] = VALUES[kind](rng, shape, precision)
     arrays |= constants_of(op, case, rng)
     dys = [
-        None if shape is None else COTANGENTS[cotangent](rng, shape)
+        None if shape is None else _finite(COTANGENTS[cotangent](rng, shape), precision)
         for shape in output_shapes(op, case)
     ]
     facts = {"op": op.name, "case": case.name, "dtype": dtype}
@@ -243,12 +251,13 @@ def run(seconds: float, seed: int) -> Campaign:
 
 def _known(record: dict[str, Any], entries: tuple[known.Known, ...]) -> bool:
     """Whether a rejected tensor is a defect that is listed for the op and tensor."""
-    if ACCUMULATED.items() <= record.items():
+    site = record["op"], record["backend"], record["tensor"]
+    if site in ACCUMULATED and record["dtype"] in ("float16", "bfloat16"):
         return True
     return any(
-        k.op == record["op"]
-        and k.backend == record["backend"]
-        and k.tensor in ("*", record["tensor"])
+        (k.op, k.backend) == site[:2]
+        and k.tensor in ("*", site[2])
+        and k.verdict == record["verdict"]
         for k in entries
     )
 

@@ -6,8 +6,6 @@ import pytest
 from harness import assert_agrees, judge
 from impls.contract import Op
 
-RNG = np.random.default_rng(5)
-
 
 def attention(xp, q, k, v, mask):
     scores = xp.matmul(q, k.T) + mask
@@ -20,7 +18,8 @@ ATTENTION = Op("attention", inputs="q k v mask", formula=attention)
 
 def attended(dtype, masked):
     """Inputs, cotangent and gradients of q, k, v and mask, written out in NumPy."""
-    q, k, v, dy = (RNG.standard_normal((6, 4)).astype(dtype) for _ in range(4))
+    rng = np.random.default_rng(5)
+    q, k, v, dy = (rng.standard_normal((6, 4)).astype(dtype) for _ in range(4))
     upper = np.triu(np.ones((6, 6), bool), 1)
     mask = np.where(upper, masked, 0).astype(dtype)
     scores = q @ k.T + mask
@@ -122,6 +121,64 @@ def test_nan_in_an_ordinary_place_is_not_excused_by_large_numbers_elsewhere():
     x = np.array([1.0, 3.0], "float32")
     (j,) = judge(square, [x], np.ones(2), [np.array([np.nan, 6], "float32")])
     assert j.verdict == "nonfinite"
+
+
+def test_a_divisor_that_may_be_infinite_leaves_no_infinity_certain():
+    """x / sqrt(x^2) is 1, and 0 where x^2 overflows: then y is b, and not infinite."""
+
+    def formula(xp, x, b):
+        return x / xp.sqrt(x * x) * 1e38 + b
+
+    shifted = Op("shifted", inputs="x b", formula=formula)
+    b, dy = np.array([3e38, 3e38], "float32"), np.ones(2)
+    for x, y, passes in ((1e30, 3e38, True), (1.0, 3e38, False), (1.0, np.inf, True)):
+        inputs = [np.full(2, x, "float32"), b]
+        gradients = [np.zeros(2, "float32"), np.ones(2, "float32")]
+        outputs = [np.full(2, y, "float32")]
+        found = judge(shifted, inputs, dy, gradients, outputs=outputs)
+        assert found[-1].passes is passes, found[-1].message
+
+
+@pytest.mark.parametrize("accumulate", ["scatter", "cumulate"])
+@pytest.mark.parametrize(("large", "passes"), [(6e4, True), (6e3, False)])
+def test_a_sum_may_overflow_on_the_way_to_a_result_that_does_not(
+    accumulate, large, passes
+):
+    terms = np.array([large, large, -large, -large, 1.0], "float16")
+    places = np.zeros(5, int)
+    formulas = {
+        "scatter": lambda xp, x: xp.scatter_add(x, index=places, shape=(1,)),
+        "cumulate": lambda xp, x: xp.cumulative_sum(x)[4:],
+    }
+    op = Op(accumulate, inputs="x", formula=formulas[accumulate])
+    for y, right in ((1.0, True), (np.inf, passes), (np.nan, passes)):
+        found = judge(
+            op,
+            [terms],
+            np.ones(1, "float16"),
+            [np.ones(5, "float16")],
+            outputs=[np.array([y], "float16")],
+        )
+        assert found[1].passes is right, found[1].message
+
+
+@pytest.mark.parametrize(("wrong", "verdict"), [(0, "imprecise"), (1, "nonfinite")])
+def test_an_excused_infinity_excuses_no_finite_error_beside_it(wrong, verdict):
+    """2 dy is beyond float16 in the first element, and in the second it is 2."""
+    x, dy = np.array([-1e-3, 3.0], "float16"), np.array([4e4, 1.0], "float16")
+    dx = np.array([-np.inf, 6 + wrong], "float16")
+    assert judge("square", [x], dy, [dx])[0].verdict == verdict
+
+
+@pytest.mark.parametrize(("off", "verdict"), [(1, "imprecise"), (1.5, "disagree")])
+def test_an_infinity_that_is_due_is_no_obstacle_to_an_excuse(off, verdict):
+    """Both columns are added up one by one, and that of 1e38 is infinite."""
+    bias = Op("bias", inputs="a b", formula=lambda xp, a, b: a + b)
+    dy = np.full((4096, 2), [0.1, 1e38], "float32")
+    with np.errstate(over="ignore"):
+        db = np.add.accumulate(dy)[-1] * np.float32(off)
+    inputs = [np.zeros_like(dy), np.zeros(2, "float32")]
+    assert judge(bias, inputs, dy, [dy, db])[1].verdict == verdict
 
 
 # Underflow ----------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from harness import judge
 from harness.judging import spread as spread_module
 from harness.judging.excuses.centring import exposed
 from harness.judging.reference import reference_of_graph
@@ -132,3 +133,18 @@ def test_what_depends_on_a_cancelled_mean_is_left_to_the_bound():
     graph.forward([y])
     marks = exposed(graph.topological_order([y]))
     assert list(marks[y]) == [False, True, False]
+
+
+def test_a_row_of_one_element_is_a_cancelled_mean_too():
+    """PyTorch's layer_norm gives such rows the rounding error of equal terms."""
+    rng = np.random.default_rng(1)
+    x, weight, bias = (1e3 * rng.standard_normal(n) for n in ((64, 1), 1, 1))
+    dy = 1e6 * rng.standard_normal((64, 1))
+    inputs = [a.astype("float32") for a in (x, weight, bias, dy)]
+    g = 1e-5**-0.5 * inputs[3] * inputs[1]  # about 3e11: an ulp is 32768
+    for error, verdict in ((1e-7, "vacuous"), (1.0, "disagree")):
+        got = [(error * g).astype("float32"), None, None]
+        found = judge(
+            "layer_norm", inputs[:3], inputs[3], got, attributes={"eps": 1e-5}
+        )
+        assert found[0].verdict == verdict, found[0].message

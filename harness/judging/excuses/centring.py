@@ -52,7 +52,9 @@ def _cancelled(node: Node) -> Mask | None:
         return None
     for common, other in (node.inputs, node.inputs[::-1]):
         axes = copied_axes(common, node)
-        if not axes or common.primitive is None or other.size < node.size:
+        if common.primitive is None or other.size < node.size:
+            continue
+        if not axes and not _is_multiple(common, other):
             continue
         if "stop_gradient" in _names(common):  # it cancels exactly in the result
             continue
@@ -61,6 +63,19 @@ def _cancelled(node: Node) -> Mask | None:
         if lost.any():
             return np.broadcast_to(lost, node.shape)
     return None
+
+
+def _is_multiple(node: Node, source: Node) -> bool:
+    """Whether a node is another one times a scalar, as the mean of a single value."""
+    while node.primitive is not None and node is not source:
+        name, factors = node.primitive.name, node.inputs[1:]
+        moved = ERROR[name] is copied and node.size == node.inputs[0].size
+        alone = name in ("sum", "sum_to") and terms(node) == 1
+        scaled = name in ("multiply", "divide") and factors[0].size == 1
+        if not (moved or alone or scaled or name == "negative"):
+            return False
+        node = node.inputs[0]
+    return node is source
 
 
 def _names(node: Node) -> set[str]:

@@ -10,6 +10,13 @@ exp(x ln 2) against x; sigmoid by tanh against 1.
 
 Attention in blocks computes a product twice, in two orders (harness/judging/draws.py).
 
+Factors multiplied in another order may underflow on the way: dy ln 2 2^x as
+(dy ln 2) 2^x, where dy is tiny and 2^x large. A subnormal partial product is off by
+half the spacing of the subnormal numbers (Higham, section 2.1), which is much beside
+it; so much of the product is lost, and all of it where the partial product is zero.
+That is allowed once, where some partial product is subnormal
+(harness/judging/excuses/regrouping.py).
+
 A lost term is no imprecision. A sum's excuse is therefore not that worst case, but what
 is seen: the very terms are added up one by one in the precision in question, and twice
 the largest loss of any partial sum, relative to its terms' magnitudes, is allowed.
@@ -23,15 +30,17 @@ quarter of the average term. A term that a sequential sum of these terms loses i
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.judging.excuses.centring import copied_axes
+from harness.judging.excuses.regrouping import Peaks
 from harness.judging.precisions import PRECISIONS
 from harness.judging.rounding.analysis import ERROR
-from harness.judging.rounding.errors import At, Error, Table, terms
+from harness.judging.rounding.errors import At, Error, Table, terms, terms_of_scatter
 from impls.graph import Node
 
 Array = NDArray[Any]
@@ -50,23 +59,22 @@ def _sum(at: At) -> Error:
     kept = [i for i in range(node.inputs[0].ndim) if i not in axes]
     value = node.inputs[0].value.transpose(*axes, *kept)
     rows = value.reshape(count, *value.shape[len(axes) :])
-    ends = (_loss(rows, dtype), _loss(rows[::-1], dtype))
+    ends = (_losses(part, dtype).max(axis=0) for part in (rows, rows[::-1]))
     total = np.sum(np.abs(rows), axis=0).astype(np.float64)
     worst = SEEN * np.maximum(*ends) * total
     return np.asarray(error + worst.reshape(node.shape) / at.u)
 
 
-def _loss(rows: Array, dtype: str) -> Error:
-    """The largest relative loss of the partial sums along the first axis.
+def _losses(rows: Array, dtype: str) -> Error:
+    """The relative loss of each partial sum along the first axis.
 
     Of the rounded terms: that they are rounded, or underflow, is no loss of the sum.
     """
     with np.errstate(all="ignore"):
         narrow, rows = _accumulated(rows, dtype), PRECISIONS[dtype].round(rows)
         gap = np.abs(narrow - np.cumsum(rows, axis=0))
-        loss = gap / np.cumsum(np.abs(rows), axis=0)
-    largest: Error = np.where(np.isfinite(loss), loss, 0.0).max(axis=0)
-    return largest.astype(np.float64)
+        loss = (gap / np.cumsum(np.abs(rows), axis=0)).astype(np.float64)
+    return np.where(np.isfinite(loss), loss, 0.0)
 
 
 def _summed(node: Node) -> tuple[int, ...]:
@@ -91,6 +99,50 @@ def _accumulated(rows: Array, dtype: str) -> Array:
     for row in rows[1:]:
         sums.append(round_(sums[-1] + round_(row)))
     return np.stack(sums)
+
+
+def _cumulative_sum(at: At) -> Error:
+    """Each partial sum has lost what those before it have."""
+    node, error = at.node, ERROR["cumulative_sum"](at)
+    axis = node.attributes["axis"]
+    rows = np.moveaxis(node.inputs[0].value, axis, 0)
+    rows = rows[: int(1 / at.arithmetic.sums)]  # beyond n u = 1 there is no excuse
+    losses = np.maximum.accumulate(_losses(rows, at.arithmetic.accumulator), axis=0)
+    total = np.cumsum(np.abs(rows), axis=0).astype(np.float64)
+    excused = np.moveaxis(error.copy(), axis, 0)
+    excused[: len(rows)] += SEEN * losses * total / at.u
+    return np.moveaxis(excused, 0, axis)
+
+
+def _scattered(at: At) -> Error:
+    """As a sum, for each place that several values are added to."""
+    node, error = at.node, ERROR["scatter_add"](at)
+    counts = terms_of_scatter(node)
+    several = (counts > 1) & (counts * at.arithmetic.sums <= 1)
+    columns = np.cumsum(several) - 1
+    if not several.any() or counts[several].max() * (columns[-1] + 1) > MOST:
+        return error
+    places = node.attributes["index"].reshape(-1)
+    taken = np.flatnonzero((places >= 0) & several[places])
+    values, losses = node.inputs[0].value.reshape(-1), np.zeros(columns[-1] + 1)
+    for order in (taken, taken[::-1]):
+        table = _table(values[order], columns[places[order]])
+        ends = _losses(table, at.arithmetic.accumulator).max(axis=0)
+        losses = np.maximum(losses, ends)
+    assert node.primitive is not None
+    total = np.asarray(node.primitive.compute(at.a, **node.attributes)).reshape(-1)
+    worst = np.where(several, SEEN * losses[columns] * total, 0.0)
+    return np.asarray(error + worst.reshape(node.shape) / at.u)
+
+
+def _table(values: Array, columns: Array) -> Array:
+    """Each column's values one below the other, and zeros behind the last."""
+    order = np.argsort(columns, kind="stable")
+    columns = columns[order]
+    rows = np.arange(columns.size) - np.searchsorted(columns, columns)
+    table = np.zeros((rows.max() + 1, columns[-1] + 1), values.dtype)
+    table[rows, columns] = values[order]
+    return table
 
 
 def _matmul(at: At) -> Error:
@@ -156,7 +208,13 @@ def _sigmoid(at: At) -> Error:
 
 
 #: For the spread, which wants each operation's own loss and no more.
-SEQUENTIAL: Table = {"sum": _sum, "sum_to": _sum, "matmul": _matmul}
+SEQUENTIAL: Table = {
+    "sum": _sum,
+    "sum_to": _sum,
+    "cumulative_sum": _cumulative_sum,
+    "scatter_add": _scattered,
+    "matmul": _matmul,
+}
 CARELESS: Table = {
     **SEQUENTIAL,
     "matmul": _fast_matmul,
@@ -166,3 +224,38 @@ CARELESS: Table = {
     "exp2": _power,
     "sigmoid": _sigmoid,
 }
+
+
+def reordered(table: Table, below: Peaks, scalar: float) -> Table:
+    """A table whose products may underflow in another order of their factors.
+
+    Args:
+        table: Rules that go before `ERROR`'s.
+        below: Of each node, -log2 of its smallest partial product.
+        scalar: -log2 of the smallest scalar factor.
+    """
+
+    def rule(name: str, lost: Callable[[At], Error]) -> Callable[[At], Error]:
+        own = table.get(name, ERROR[name])
+        return lambda at: np.asarray(own(at) + lost(at))
+
+    def product(at: At) -> Error:
+        return _underflow(at, at.v, below[at.node])
+
+    def matmul(at: At) -> Error:
+        """A factor of one side is applied to the other, where it underflows."""
+        of_a = _underflow(at, at.a, scalar - np.log2(at.a))
+        of_b = _underflow(at, at.b, scalar - np.log2(at.b))
+        if not scalar or not (of_a.any() or of_b.any()):
+            return np.zeros_like(at.v)
+        return np.asarray(of_a @ at.b + at.a @ of_b)
+
+    products = {name: rule(name, product) for name in ("multiply", "divide", "square")}
+    return {**table, **products, "matmul": rule("matmul", matmul)}
+
+
+def _underflow(at: At, size: Error, below: NDArray[np.float64]) -> Error:
+    """What is lost of a product if its smallest partial product is subnormal."""
+    step = at.arithmetic.step
+    share = np.minimum(np.exp2(below + step.least - step.digits), 1.0)
+    return np.where((below > -step.least) & (size > 0), size * share / at.u, 0.0)

@@ -225,8 +225,11 @@ def _multiplied(at: _View) -> tuple[Any, Any]:
 
 
 def _divided(at: _View) -> tuple[Any, Any]:
-    """The sign of a zero is anybody's, and so is that of a quotient by it."""
-    clash = (at.infinite(0) & at.infinite(1)) | at.zero(1)
+    """The sign of a zero is anybody's, and so is that of a quotient by it.
+
+    A divisor that may be infinite leaves nothing certain: the quotient may be zero.
+    """
+    clash = (at.infinite(0) & at.infinite(1)) | at.zero(1) | at.may_overflow(1)
     infinite = at.may_overflow(0) | at.may_overflow(1) | at.zero(1)
     return infinite, at.undefined(0) | at.undefined(1) | clash
 
@@ -358,13 +361,14 @@ _RULES: dict[str, Rule] = {
     "sigmoid": _bounded,
     "sum": _reduced,
     "sum_to": _reduced,
+    "cumulative_sum": _reduced,
+    "scatter_add": _reduced,
     "matmul": _product,
     "maximum": _larger,
     "max": _largest,
     "share": _chosen,
     "compare": _chosen,
     "where": _branch,
-    "scatter_add": _moved,
     "sign": lambda at: (False, at.undefined(0)),
     "pick": _picked,
     "argmax": _picked,

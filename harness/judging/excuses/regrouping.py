@@ -1,16 +1,20 @@
-"""How large a partial product may become in another order of operations.
+"""How large or small a partial product may become in another order of operations.
 
 2 x dy may be computed as (2 x) dy or as x (2 dy), and both are honest: where dy is near
 the end of the range and x is small, the second overflows though the formula does not.
 So it is with a quotient, a square, and a factor that is taken out of a sum, as rstd^3
 in PyTorch's layer_norm. The largest partial product of some factors is the product of
 those above 1. That is the *peak* of a product, in whatever order it is evaluated. An
-infinity is excused where the peak lies beyond the range, and nowhere else.
+infinity is excused where the peak lies beyond the range, and nowhere else. The smallest
+partial product is that of the factors below 1: where it underflows, digits are lost
+that the formula keeps (harness/judging/excuses/imprecision.py).
 
 A peak follows from the peaks of the factors, and so on back to values that are no
 product: inputs, results of functions, of matrix products and of choices. Nobody takes
-a factor through one of these, and there a peak is the value's own magnitude. Peaks are
-exponents: log2 of the magnitude, at least 0.
+a factor through one of these, and there a peak is the value's own magnitude. But
+1 / (1 + exp(-x)) may be computed as exp(x) / (exp(x) + 1), if exp(x) is in the range,
+and a scalar may stand on either side of a matrix product: q k^T / sqrt(D) is computed
+as (q / sqrt(D)) k^T. Peaks are exponents: log2 of the magnitude, at least 0.
 """
 
 from __future__ import annotations
@@ -33,22 +37,42 @@ _ADDED = frozenset(
 )
 
 
-def peaks(order: Iterable[Node]) -> dict[Node, Exponents]:
-    """Of every node, log2 of the largest partial product of its factors.
+Peaks = dict[Node, Exponents]
 
-    Elements have the node's shape. What is infinite or nan itself counts as 1: what
-    follows from it is no matter of order.
+
+def peaks(order: Iterable[Node], most: float) -> tuple[Peaks, Peaks]:
+    """The peak of every node, and that of its reciprocal.
+
+    They are log2 of the largest partial product of its factors, and -log2 of the
+    smallest. Elements have the node's shape. What is infinite or nan itself counts as
+    1: what follows from it is no matter of order.
+
+    Args:
+        order: The nodes, each after its inputs.
+        most: Exponent of the first power of two that overflows.
     """
-    above: dict[Node, Exponents] = {}
-    below: dict[Node, Exponents] = {}  # of the reciprocal
+    above: Peaks = {}
+    below: Peaks = {}
     with np.errstate(all="ignore"):
         for node in order:
-            above[node], below[node] = _peak(node, above, below)
-    return above
+            above[node], below[node] = _peak(node, above, below, most)
+    return above, below
+
+
+def scalar(order: Iterable[Node]) -> float:
+    """-log2 of the smallest scalar factor of a graph, that is a constant of no axes."""
+    factors = [
+        source
+        for node in order
+        if node.primitive is not None and node.primitive.name in ("multiply", "divide")
+        for source in node.inputs
+        if source.primitive is None and not source.ndim
+    ]
+    return max((abs(float(_exponent(factor))) for factor in factors), default=0.0)
 
 
 def _peak(
-    node: Node, above: dict[Node, Exponents], below: dict[Node, Exponents]
+    node: Node, above: Peaks, below: Peaks, most: float
 ) -> tuple[Exponents, Exponents]:
     """Peaks of a node and of its reciprocal."""
     name = node.primitive.name if node.primitive else ""
@@ -67,9 +91,14 @@ def _peak(
         chosen = node.inputs[0].value
         return np.where(chosen, up[1], up[2]), np.where(chosen, down[1], down[2])
     if name in _ADDED:
-        return _total(node, up), own[1]
+        pairs = zip(node.inputs, down, strict=True)
+        shared = [np.where(s.value == 0, -np.inf, -e) for s, e in pairs]
+        least = np.maximum(own[1], -_total(node, shared))
+        if name == "add":
+            least = np.maximum(least, _expanded(node, down, most))
+        return np.maximum(_total(node, up), 0), least
     if name and ERROR[name] is copied:
-        return _total(node, up), _total(node, down)
+        return np.maximum(_total(node, up), 0), np.maximum(_total(node, down), 0)
     if name == "matmul":
         a, b = (np.abs(source.value) for source in node.inputs)
         return np.maximum(_log2(a @ b), 0), own[1]
@@ -86,14 +115,31 @@ def _log2(size: NDArray[Any]) -> Exponents:
     return np.where(np.isfinite(exponent), exponent, 0.0)
 
 
+def _expanded(node: Node, below: list[Exponents], most: float) -> Exponents:
+    """Of 1 + e, e an exponential: its reciprocal may be expanded by 1 / e.
+
+    An algorithm in which 1 / e itself overflows gives nan, and is wrong.
+    """
+    peak = np.zeros(node.shape)
+    for source, exponent in zip(node.inputs, below, strict=True):
+        if source.primitive is not None and source.primitive.name == "exp":
+            peak = np.maximum(peak, np.where(exponent < most, exponent, 0.0))
+    return peak
+
+
 def _total(node: Node, exponents: list[Exponents]) -> Exponents:
-    """The exponent of a sum of magnitudes whose exponents are given."""
+    """The exponent of a sum of magnitudes whose exponents are given; 0 of no terms.
+
+    Of the negated exponents below 1 it is what the terms' smallest partial products add
+    up to: a factor that is taken out of a sum is in all terms that are not zero.
+    """
     assert node.primitive is not None
-    largest = max((e.max() for e in exponents if e.size), default=0.0)
-    terms = [np.exp2(e - largest) for e in exponents]
+    largest = max((float(e.max()) for e in exponents if e.size), default=0.0)
+    largest = max(largest, -1e300)  # where all terms are zero
+    terms = [np.exp2(e.astype(np.longdouble) - largest) for e in exponents]
     if node.primitive.name == "subtract":
         total = terms[0] + terms[1]
     else:
         total = np.asarray(node.primitive.compute(*terms, **node.attributes))
-    exponent: Exponents = np.maximum(np.log2(total) + largest, 0.0)
-    return exponent
+    exponent = (np.log2(total) + largest).astype(np.float64)
+    return np.where(np.isfinite(exponent), exponent, 0.0)

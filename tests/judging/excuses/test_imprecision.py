@@ -82,6 +82,53 @@ def test_a_matrix_product_added_up_one_by_one_is_imprecise():
     assert j.verdict == "imprecise"
 
 
+ROWS = Op("rows", inputs="w", formula=lambda xp, w: xp.take(w, INDEX, axis=0))
+INDEX = np.zeros(4096, int)
+CUMULATED = Op("cumulated", inputs="x", formula=lambda xp, x: xp.cumulative_sum(x))
+
+
+@pytest.mark.parametrize("add_up", [one_by_one, backwards])
+@pytest.mark.parametrize(
+    ("lost", "verdict"), [(0, "imprecise"), (1, "disagree"), (40, "disagree")]
+)
+def test_equal_terms_scattered_to_one_place_are_imprecise(add_up, lost, verdict):
+    """All 4,096 pick row 0; row 1 gets nothing, and row 2 is not picked."""
+    w, dy = np.zeros((3, 2), "float32"), np.full((4096, 2), 0.1, "float32")
+    dw = np.zeros_like(w)
+    dw[0] = add_up(dy[lost:])
+    (j,) = judge(ROWS, [w], dy, [dw])
+    assert j.verdict == verdict, j.message
+    dw[1] = 1e-6
+    assert judge(ROWS, [w], dy, [dw])[0].verdict == "disagree"
+
+
+def test_a_table_row_accumulated_in_bfloat16_is_wrong():
+    """Of 4,096 ones it is 256: n u is 16, and there is no excuse."""
+    dy = np.ones((4096, 2), "float32")
+    dw = np.zeros((3, 2), "float32")
+    for value, verdict in ((4096, "agree"), (256, "disagree")):
+        dw[0] = value
+        (j,) = judge(ROWS, [np.zeros_like(dw)], dy, [dw], dtype="bfloat16")
+        assert j.verdict == verdict
+
+
+@pytest.mark.parametrize(("off", "verdict"), [(0, "imprecise"), (0.05, "disagree")])
+def test_a_cumulative_sum_of_equal_terms_is_imprecise(off, verdict):
+    x = np.full(4096, 0.1, "float32")
+    y, dx = np.add.accumulate(x), np.arange(4096, 0, -1, dtype="float32")
+    y[2000:] += np.float32(off)
+    found = judge(CUMULATED, [x], np.ones_like(x), [dx], outputs=[y])
+    assert found[1].verdict == verdict, found[1].message
+
+
+def test_what_a_cumulative_sum_loses_late_excuses_no_early_element():
+    x = np.full(4096, 0.1, "float32")
+    y, dx = np.add.accumulate(x), np.arange(4096, 0, -1, dtype="float32")
+    y[10] *= 1 + np.float32(3e-5)  # of 1.1; the last sum of 409.6 is off by as much
+    found = judge(CUMULATED, [x], np.ones_like(x), [dx], outputs=[y])
+    assert found[1].verdict == "disagree"
+
+
 # The precision inside -------------------------------------------------------------
 
 

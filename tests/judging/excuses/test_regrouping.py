@@ -1,4 +1,4 @@
-"""Overflow in another order of operations is excused, and no other infinity is."""
+"""What another order of operations loses is excused, and nothing beside it is."""
 
 import itertools
 import math
@@ -33,8 +33,10 @@ def test_the_peak_is_the_largest_partial_product_in_any_order(split):
     order = graph.topological_order([result])
     graph.forward([result])
     subsets = itertools.product((0, 1), repeat=len(factors))
-    largest = max(math.prod(map(pow, factors, powers)) for powers in subsets)
-    assert peaks(order)[result] == pytest.approx(math.log2(largest))
+    partial = [math.prod(map(pow, factors, powers)) for powers in subsets]
+    above, below = peaks(order, most=128)
+    assert above[result] == pytest.approx(math.log2(max(partial)))
+    assert below[result] == pytest.approx(-math.log2(min(partial)))
 
 
 @pytest.mark.parametrize("dx", [-np.inf, np.nan])
@@ -66,6 +68,91 @@ def test_a_factor_taken_out_of_a_sum_may_overflow_it(scale, expected):
     assert (
         judge("layer_norm", [x, weight, bias], dy, got, **NORM)[0].verdict == expected
     )
+
+
+# 1 / (1 + exp(-x)) as exp(x) / (exp(x) + 1) ------------------------------------
+
+
+def softplus(x, dy):
+    """The gradient as PyTorch computes it, by exp(x)."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return dy * np.exp(x) / (np.exp(x) + 1)
+
+
+@pytest.mark.parametrize(
+    ("x", "dy", "expected"),
+    [
+        (30, 1e30, "imprecise"),  # exp(30) dy = 1e43
+        (30, 1e3, "agree"),
+        (100, 1.0, "nonfinite"),  # exp(100) is infinite itself, and inf / inf is nan
+    ],
+)
+def test_a_quotient_may_be_expanded_by_an_exponential_in_the_range(x, dy, expected):
+    x, dy = np.array([x], "float32"), np.array([dy], "float32")
+    assert verdict("softplus", [x], dy, softplus(x, dy)) == expected
+
+
+def test_an_infinity_that_the_expanded_quotient_does_not_give_is_wrong():
+    x, dy = np.array([30], "float32"), np.array([1e3], "float32")
+    assert verdict("softplus", [x], dy, np.array([np.inf], "float32")) == "nonfinite"
+
+
+# Underflow ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("x", "dy", "off", "expected"),
+    [
+        (15.9, 3e-7, 1.0, "imprecise"),  # dy ln 2 is 3 and a half spacings from 0
+        (15.9, 3e-7, 0.7, "disagree"),
+        (15.9, 3e-3, 1.0, "agree"),  # nothing underflows
+        (15.9, 3e-3, 1.1, "disagree"),
+    ],
+)
+def test_a_product_that_underflows_on_the_way_is_imprecise(x, dy, off, expected):
+    """(dy ln 2) 2^x in float16, whose subnormal numbers are 2^-24 apart."""
+    x, dy = np.array([x], "float16"), np.array([dy], "float16")
+    dx = dy * np.float16(math.log(2)) * np.exp2(x) * np.float16(off)
+    assert verdict("exp2", [x], dy, dx) == expected
+
+
+@pytest.mark.parametrize(
+    ("scale", "kept", "expected"),
+    [
+        (1e16, 0, "imprecise"),
+        (1e16, -1, "disagree"),
+        (1e10, 0, "disagree"),
+        (1e10, 1, "agree"),
+    ],
+)
+def test_a_factor_taken_out_of_a_sum_may_underflow(scale, kept, expected):
+    """1 / rms^3 is 1e-48 of rows of 1e16: the second term of rms_norm's dx is lost."""
+    x = (scale * RNG.standard_normal((2, 8))).astype("float32")
+    weight, dy = RNG.standard_normal(8), RNG.standard_normal((2, 8))
+    r = 1 / np.sqrt(np.mean(x.astype("float64") ** 2, -1, keepdims=True) + 1e-6)
+    weight, dy = weight.astype("float32"), dy.astype("float32")
+    along = x * r**3 * np.mean(dy * weight * x, -1, keepdims=True)
+    got = [(r * dy * weight - kept * along).astype("float32"), None]
+    found = judge("rms_norm", [x, weight], dy, got, attributes={"eps": 1e-6})
+    assert found[0].verdict == expected, found[0].message
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [(1e-39, "imprecise"), (1e-30, "disagree")]
+)
+def test_a_scalar_may_be_applied_before_a_matrix_product(size, expected):
+    """(q / 32) k^T for q k^T / 32: of subnormal q, and of no other, digits are lost."""
+    score = Op("score", inputs="q k", formula=lambda xp, q, k: xp.matmul(q, k) / 32.0)
+    q = (size * RNG.standard_normal((4, 8))).astype("float32")
+    k = (1e30 * RNG.standard_normal((8, 4))).astype("float32")
+    q32 = (q / np.float32(32)).astype("float64")
+    if size > 1e-38:  # as many digits lost, where nothing underflows
+        q32 *= 1 + 1e-4 * RNG.standard_normal(q.shape)
+    dy = np.ones((4, 4), "float32")
+    gradients = [dy @ k.T / 32, q.T @ dy / 32]
+    outputs = [(q32 @ k).astype("float32")]
+    *_, y = judge(score, [q, k], dy, gradients, outputs=outputs)
+    assert y.verdict == expected, y.message
 
 
 def test_nan_in_a_deep_graph_of_ordinary_numbers_is_wrong():
