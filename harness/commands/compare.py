@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -151,17 +151,27 @@ def _compared(
 ) -> tuple[list[CompareRecord], list[str], list[str]]:
     """Records; why comparisons failed, and why others could not be made here."""
     rows: list[CompareRecord] = []
-    failed: list[str] = []
-    absent: list[str] = []
+    failed: dict[str, list[str]] = {}  # what, by the reason
+    absent: dict[str, list[str]] = {}
     with progress("comparing") as advance:
         for done, (one, other, plan) in enumerate(plans, 1):
             try:
                 rows.append(compare_sides(one, other, plan))
             except Died as reason:
-                why = f"{plan.trial.name} {plan.phase} {one.backend}: {reason}"
-                (absent if isinstance(reason, Absent) else failed).append(why)
+                what = f"{plan.trial.name} {plan.phase} {one.backend}"
+                alike = absent if isinstance(reason, Absent) else failed
+                alike.setdefault(str(reason), []).append(what)
             advance(done, len(plans))
-    return rows, failed, absent
+    return rows, _lines(failed), _lines(absent)
+
+
+def _lines(reasons: Mapping[str, Sequence[str]]) -> list[str]:
+    """A line for each reason, with the first that it holds for."""
+    more = {why: len(whats) - 1 for why, whats in reasons.items()}
+    return [
+        f"{first}{f' and {more[why]} more' if more[why] else ''}: {why}"
+        for why, (first, *_) in reasons.items()
+    ]
 
 
 def _unchanged(a: str, b: str, names: Collection[str]) -> set[str]:

@@ -229,6 +229,18 @@ def test_a_device_that_is_missing_for_all_that_is_asked_for_is_exit_3(call, tmp_
     assert json.loads(file.read_text())["records"] == []
 
 
+def test_what_is_missing_for_one_reason_is_one_line(tmp_path):
+    done = gradwatch(
+        *("compare", *NUMPY, "--op", "square", "--op", "exp2", "--size", "small"),
+        *("--device", "cuda", "--json", tmp_path / "a.json"),
+    )
+    document = json.loads((tmp_path / "a.json").read_text())
+    (line,) = document["summary"]["failed"]
+    assert line.startswith("square[normal-")
+    assert " and 3 more: " in line
+    assert done.stderr.count("not compared") == 1
+
+
 def test_a_wrong_gradient_is_not_compared(tmp_path):
     page = plant(tmp_path, "(3 * x**2 * dy,)", "(3 * x * dy,)")
     done = gradwatch(
