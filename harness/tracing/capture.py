@@ -33,8 +33,10 @@ _COMPOSITES = """
 """
 COMPOSITES = frozenset(_COMPOSITES.split())
 #: Not decomposed: PyTorch's way asks for the value of an index; a detach that became an
-#: alias would let a gradient through; log_ndtr's slope would be nan below -8.
-WHOLE = frozenset(("aten::take", "aten::detach", "aten::special_log_ndtr"))
+#: alias would let a gradient through; the branch that is not taken would make the slope
+#: nan of log_ndtr below -8, and of a softmax whose row is -inf.
+_WHOLE = "take detach special_log_ndtr _safe_softmax"
+WHOLE = frozenset(f"aten::{name}" for name in _WHOLE.split())
 
 Program = fx.GraphModule
 Function = Callable[..., Any]

@@ -52,6 +52,24 @@ def test_values_and_gradients_are_those_of_autograd(name):
         np.testing.assert_allclose(node.value, expected, rtol=1e-10, atol=1e-12)
 
 
+def test_attention_that_sees_nothing_in_one_row_has_the_gradient_of_autograd():
+    """Where the row of a mask is all false: zeros, and no nan in any gradient."""
+    q, k, v = (tensor(4, 3, seed=i) for i in range(3))
+    mask = torch.ones(4, 4, dtype=torch.bool)
+    mask[1] = False
+
+    def attention(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    dy = tensor(4, 3, seed=9)
+    found = trace(attention, [q, k, v]).graph().gradients({"y": dy.numpy()})
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    wanted = torch.autograd.grad(attention(*leaves), leaves, dy)
+    assert not wanted[0][1].any()
+    for node, expected in zip(found.values(), wanted, strict=True):
+        np.testing.assert_allclose(node.value, expected, rtol=1e-10, atol=1e-12)
+
+
 def test_the_same_trace_is_evaluated_in_extended_precision():
     traced = trace(torch.exp, [tensor(3)])
     wide = traced.graph(np.longdouble)

@@ -119,6 +119,7 @@ ON_FLOATS: dict[str, Rule] = {
     "frac": lambda x: x - graph.trunc(x),
     "_log_softmax": lambda x, axis, half_to_float: _log_softmax(x, axis),
     "_softmax": lambda x, axis, half_to_float: _softmax(x, axis),
+    "_safe_softmax": lambda x, axis, dtype=None: _safe_softmax(x, axis),
     # Comparisons: their results are nodes of booleans
     "eq": lambda a, b: graph.equal(a, b),
     "ne": lambda a, b: graph.not_equal(a, b),
@@ -141,6 +142,14 @@ def _softmax(x: Node, axis: int) -> Node:
         return x / x
     e = graph.exp(_shifted(x, axis))
     return e / graph.sum(e, axis=axis, keepdims=True)
+
+
+def _safe_softmax(x: Node, axis: int) -> Node:
+    """Zeros where a whole row is -inf, as under a mask, and no nan in the gradient."""
+    hidden = graph.all(
+        graph.equal(x, -np.inf), axis=axis if x.ndim else None, keepdims=True
+    )
+    return graph.where(hidden, 0.0, _softmax(graph.where(hidden, 0.0, x), axis))
 
 
 def _log_softmax(x: Node, axis: int) -> Node:
