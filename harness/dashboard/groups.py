@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from impls import catalogue
 
@@ -25,9 +26,14 @@ class Summary:
 def summary(op: str) -> Summary:
     """The summary of an op; the default where its page is gone or broken."""
     try:
-        page = ast.parse(catalogue.op_page(op).read_text(encoding="utf-8"))
+        return _read(catalogue.op_page(op).read_text(encoding="utf-8"))
     except (LookupError, OSError, SyntaxError, ValueError):
         return Summary()
+
+
+@cache  # a report has one overview for each machine, all of the same pages
+def _read(source: str) -> Summary:
+    page = ast.parse(source)
     title = (ast.get_docstring(page) or "").partition("\n")[0]
     return Summary(next(_stated(page), OTHER), title)
 
