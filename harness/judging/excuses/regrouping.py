@@ -14,7 +14,8 @@ product: inputs, results of functions, of matrix products and of choices. Nobody
 a factor through one of these, and there a peak is the value's own magnitude. But
 1 / (1 + exp(-x)) may be computed as exp(x) / (exp(x) + 1), if exp(x) is in the range,
 and a scalar may stand on either side of a matrix product: q k^T / sqrt(D) is computed
-as (q / sqrt(D)) k^T. Peaks are exponents: log2 of the magnitude, at least 0.
+as (q / sqrt(D)) k^T. And matrix products of inputs alone, such as a^T W b, may be taken
+in any order. Peaks are exponents: log2 of the magnitude, at least 0.
 """
 
 from __future__ import annotations
@@ -53,10 +54,32 @@ def peaks(order: Iterable[Node], most: float) -> tuple[Peaks, Peaks]:
     """
     above: Peaks = {}
     below: Peaks = {}
+    products: set[Node] = set()  # of inputs alone
     with np.errstate(all="ignore"):
         for node in order:
             above[node], below[node] = _peak(node, above, below, most)
+            if _multiplies(node) and products.issuperset(node.inputs):
+                products.add(node)
+                if node.primitive is not None and node.primitive.name == "matmul":
+                    a, b = (above[source] for source in node.inputs)
+                    above[node] = np.maximum(above[node], _contracted(a, b))
     return above, below
+
+
+def _multiplies(node: Node) -> bool:
+    """Whether a node is an input, or a product or a move of its inputs."""
+    if node.primitive is None:
+        return True
+    name = node.primitive.name
+    return name in ("multiply", "matmul", "negative") or ERROR[name] is copied
+
+
+def _contracted(a: Exponents, b: Exponents) -> Exponents:
+    """The exponents of a matrix product of magnitudes whose exponents are given."""
+    largest = [float(np.max(e, initial=0.0)) for e in (a, b)]
+    total = np.exp2(a - largest[0]) @ np.exp2(b - largest[1])
+    exponent = np.log2(total) + sum(largest)
+    return np.where(np.isfinite(exponent), exponent, 0.0)
 
 
 def scalar(order: Iterable[Node]) -> float:

@@ -155,6 +155,16 @@ def test_a_scalar_may_be_applied_before_a_matrix_product(size, expected):
     assert y.verdict == expected, y.message
 
 
+@pytest.mark.parametrize(("dy", "expected"), [(1e3, "imprecise"), (10, "nonfinite")])
+def test_a_product_of_inputs_may_be_taken_in_any_order(dy, expected):
+    """Of dW = dy a b^T the formula takes a factor of 1e-3 before the other of 500."""
+    a, b = np.full((1, 3), 500, "float16"), np.full((1, 2), 1e-3, "float16")
+    w, dy = np.ones((4, 3, 2), "float16"), np.full((1, 4), dy, "float16")
+    got = [a * 0, b * 0, np.full(w.shape, np.inf, "float16"), np.zeros(4, "float16")]
+    j = judge("bilinear", [a, b, w, got[3]], dy, got)[2]
+    assert j.verdict == expected, j.message
+
+
 def test_nan_in_a_deep_graph_of_ordinary_numbers_is_wrong():
     """Nobody takes a factor through a matrix product: peaks do not grow with depth."""
 
