@@ -9,7 +9,7 @@
 a (N, I), b (N, J), weight (O, I, J), bias (O). Each sum is over the indices that the
 left side lacks: of three factors, each has the product of the two others as slope.
 Tenenbaum and Freeman, Separating Style and Content with Bilinear Models, 2000,
-equation 1.
+section 2.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
 """Convolution over one axis, with gaps in the kernel: what each output sees is spread.
 
-    y[b, o, l] = bias[o] + sum(weight[o, c, i] * x[b, c, sl + di - p])
+    y[b, o, l] = bias[o] + sum(weight[o, c, i] * x[b, c, s * l + d * i - p])
 
-    dweight[o, c, i] = sum(dy[b, o, l] * x[b, c, sl + di - p])
+    dweight[o, c, i] = sum(dy[b, o, l] * x[b, c, s * l + d * i - p])
     dx: each dy[b, o, l] times weight[o], added where it lay,   dbias = sum(dy)
 
 x (B, C, L), weight (O, C, I), bias (O), stride s, dilation d, padding p. y sums over

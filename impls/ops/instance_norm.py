@@ -8,7 +8,7 @@
 x (B, C, ...), weight and bias (C). Mean and biased var are of the positions of one
 channel of one sample, and so are the means in dx: no sample sees another. weight is
 one number there, so it may be taken out of the means. Ulyanov, Vedaldi and Lempitsky,
-Instance Normalization, arXiv:1607.08022, equation 1.
+Instance Normalization, arXiv:1607.08022, equation 3.
 """
 
 import numpy as np

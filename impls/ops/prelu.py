@@ -8,7 +8,7 @@
 x (B, C, ...) or (n), weight (C) or (1): the channels are axis 1. The weight may be
 above 1 or negative, so that max(x, weight * x) is not y. At x = 0 both branches are 0;
 dx is that of the lower, as the frameworks have it. He and others, Delving Deep into
-Rectifiers, arXiv:1502.01852, equations 1 and 4.
+Rectifiers, arXiv:1502.01852, equations 1 and 3.
 """
 
 import numpy as np
