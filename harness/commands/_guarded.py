@@ -24,9 +24,9 @@ from harness.workers.lifetime import with_this_process
 from harness.workers.process import ended, sigint_blocked
 from impls import catalogue
 
-#: Commands whose own process loads pages or runs their formulas; `agree`, `time`,
-#: `fuzz`, `nightly` and `check` leave that to a job, op by op.
-GUARDED = ("compare", "list", "selftest", "watch")
+#: Commands whose own process loads pages or runs their formulas, as a night does where
+#: it compares commits; `agree`, `time`, `fuzz` and `check` leave that to a job.
+GUARDED = ("compare", "list", "nightly", "selftest", "watch")
 _VARIABLE = "GRADWATCH_EXIT_CODE_TO"  # a descriptor
 _LOOK = 1.0  # seconds: a process that a page has forked may keep the pipe open
 

@@ -20,6 +20,8 @@ from harness.project.paths import ROOT
 from harness.project.records import DoneRecord
 from impls.catalogue import backend_names, op_names
 
+#: Seconds for the processes of a killed night to end; docs/reliability.md promises 2.
+ENDING = 2.0
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _SIGNS = {"passed": "✓", "failed": "✗", "broken": "✗", "skipped": "–"}
 
@@ -107,7 +109,7 @@ def command(
     backends = options.framework_backends(backends)
     what = {"ops": ops, "backends": backends, "seed": seed, "parts": list(chosen)}
     try:
-        with alone(ROOT / ".asv" / "nightly.lock", "gradwatch nightly"):
+        with alone(ROOT / ".asv" / "nightly.lock", "gradwatch nightly", ENDING):
             before, notes = problems_of(previous or folder / "nightly.json")
             for note in notes:
                 _say(note)

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import get_args
 
 import pytest
+from asv.machine import Machine
 from lxml import etree
 
 from harness.agreement.findings import Finding, Site
@@ -692,6 +693,20 @@ def test_a_page_that_ends_the_process_fails_the_night_and_costs_no_other(project
     assert first.startswith("**New: cube on reference: all crash")
     judged = documents.read(root / "nightly" / "parts" / "agree.json", AGREE).records
     assert {r.verdict for r in judged if r.op == "square"} == {"agree"}
+
+
+def test_a_page_that_ends_the_night_s_own_process_is_no_success(project, monkeypatch):
+    """The night loads it where it compares commits: here a step on this machine."""
+    root = project(stepped(noisy(5), 3, 0.5))
+    here = {**Machine.get_defaults(), "version": 1, "machine": MACHINE}
+    machine = root / "results" / "asv" / MACHINE / "machine.json"
+    machine.write_text(json.dumps(here))
+    monkeypatch.setenv("GRADWATCH_MACHINE", MACHINE)
+    page = root / "impls" / "ops" / "square.py"
+    page.write_text("import os\nos._exit(0)\n" + page.read_text())
+    done = gradwatch(root, *NIGHT, "--part=watch")
+    assert done.returncode == 1, done.stderr
+    assert "exited with status 0" in done.stderr
 
 
 def test_a_night_that_can_judge_nothing_is_exit_3(project):
