@@ -120,15 +120,18 @@ class Reference:
         *,
         careless: bool = False,
     ) -> Mapping[str, Truth]:
-        """The tensors with radii of the bound; `careless` as `imprecise` has it."""
+        """The tensors with radii of the bound; `careless` as `imprecise` has it.
+
+        A careless radius is of what came out finite, however near the end of the range.
+        """
         arithmetic = arithmetic or self.arithmetics[-1]
         key = ("bound", convention, arithmetic.name, careless)
         if key not in self._kept:
             table = CARELESS if careless else None
             errors = self._errors(convention, arithmetic, table)
-            known = risks(self._orders[convention], errors)
+            known = {} if careless else risks(self._orders[convention], errors)
             self._kept[key] = {
-                name: self._truth(name, node, errors, known.get(node))
+                name: self._truth(name, node, errors, known.get(node), careless)
                 for name, node in self.graphs[convention].items()
             }
         kept: Mapping[str, Truth] = self._kept[key]
@@ -205,7 +208,12 @@ class Reference:
             return np.where(np.isfinite(size), 1.01 * last / self.limit, 0.0)
 
     def _truth(
-        self, name: str, node: graph.Node, errors: Errors, risk: Risk | None
+        self,
+        name: str,
+        node: graph.Node,
+        errors: Errors,
+        risk: Risk | None,
+        careless: bool,
     ) -> Truth:
         arithmetic = errors.arithmetic
         if node.value.dtype.kind != "f":
@@ -219,7 +227,7 @@ class Reference:
             if risk is not None:
                 infinite &= ~risk.undefined
                 unknown |= risk.undefined | (risk.infinite & ~infinite)
-            radius = np.where(unknown, np.inf, radius)
+            radius = radius if careless else np.where(unknown, np.inf, radius)
         # Two products a term and two at the end, each of which may underflow once; and
         # where the range is wide, a thousand times that is still next to nothing.
         much = 1024 if arithmetic.stored.least < -100 else 1

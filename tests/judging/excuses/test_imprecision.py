@@ -121,6 +121,16 @@ def test_a_cumulative_sum_of_equal_terms_is_imprecise(off, verdict):
     assert found[1].verdict == verdict, found[1].message
 
 
+@pytest.mark.parametrize(("off", "verdict"), [(0, "imprecise"), (3000, "disagree")])
+def test_what_is_lost_near_the_end_of_the_range_is_excused_as_elsewhere(off, verdict):
+    """Sums of 129 terms of -498.25 in float16: -65056 at last, where -64274.25 is due."""
+    x = np.full(129, -498.25, "float16")
+    y, dx = np.add.accumulate(x), np.arange(129, 0, -1, dtype="float16")
+    y[120] += np.float16(off)
+    found = judge(CUMULATED, [x], np.ones_like(x), [dx], outputs=[y])
+    assert found[1].verdict == verdict, found[1].message
+
+
 def test_what_a_cumulative_sum_loses_late_excuses_no_early_element():
     x = np.full(4096, 0.1, "float32")
     y, dx = np.add.accumulate(x), np.arange(4096, 0, -1, dtype="float32")
