@@ -123,7 +123,7 @@ def test_a_cumulative_sum_of_equal_terms_is_imprecise(off, verdict):
 
 @pytest.mark.parametrize(("off", "verdict"), [(0, "imprecise"), (3000, "disagree")])
 def test_what_is_lost_near_the_end_of_the_range_is_excused_as_elsewhere(off, verdict):
-    """Sums of 129 terms of -498.25 in float16: -65056 at last, where -64274.25 is due."""
+    """Of 129 terms of -498.25 float16 makes -65056, where -64274.25 is due."""
     x = np.full(129, -498.25, "float16")
     y, dx = np.add.accumulate(x), np.arange(129, 0, -1, dtype="float16")
     y[120] += np.float16(off)
