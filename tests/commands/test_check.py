@@ -71,6 +71,7 @@ def test_a_right_kernel_ends_with_0_and_a_table(folder):
     assert "dx" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_wrong_one_ends_with_1_a_document_and_a_script_that_shows_it(folder):
     done = check(
         folder, "kernels:square", "kernels:Wrong", "--shape", "3x4",
@@ -125,6 +126,7 @@ def test_what_ends_the_process_is_one_line(folder, candidate, code, said):
     assert said in line
 
 
+@pytest.mark.slow
 def test_what_hangs_is_ended(folder):
     arguments = ("kernels:square", "kernels:hangs", "--shape", "3x4")
     done = check(folder, *arguments, "--timeout", "20")

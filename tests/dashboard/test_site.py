@@ -88,6 +88,7 @@ def test_every_link_leads_to_a_page_or_a_place_on_it(results: Path) -> None:
             assert not place or place in ids[target], f"{page.name}: {link}"
 
 
+@pytest.mark.slow
 def test_no_file_exceeds_two_megabytes(results: Path) -> None:
     invented.write_agree(results, 9)
     invented.write_history(results, 60)
@@ -218,6 +219,7 @@ def test_verdicts_that_changed_since_the_last_commit_are_listed(results: Path) -
     assert "add on numpy_graph: ✓ agree → ✗ disagree (0 → 1 tensors" in text
 
 
+@pytest.mark.slow
 def test_a_step_is_linked_to_its_commit(results: Path) -> None:
     invented.write_history(results, invented.STEP + 12)
     site = written(results)
@@ -230,6 +232,7 @@ def test_a_step_is_linked_to_its_commit(results: Path) -> None:
     assert re.search(r"\+(39|40|41)\.\d %", row), "1.4 times as long was planted"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("state", "shown"), [("confirmed", True), ("accepted", True), ("cleared", False)]
 )

@@ -90,6 +90,7 @@ def _benchmarks(folder: Path) -> Path:
     return folder / "asv" / "benchmarks.json"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "made", [_agree, _time, _selftest, _finding, _history, _benchmarks]
 )

@@ -446,6 +446,7 @@ def test_killed_at_five_random_moments_it_ends_with_the_same_records(tmp_path):
     assert len(made) <= len(names) + kills
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_continued_by_the_same_call(tmp_path):
     narrow = ("--op", "add", "--op", "dot", "--backend", "numpy_manual")
     call = [sys.executable, "-m", "harness", "nightly", *narrow]

@@ -92,6 +92,7 @@ def test_a_page_that_empties_sys_modules_costs_one_verdict(tmp_path):
     assert outcomes[0].message.startswith("ValueError: invalid literal")
 
 
+@pytest.mark.slow
 def test_who_waits_for_a_worker_is_called_every_second(tmp_path):
     seen = list[float]()
     tasks = [task(page(tmp_path, backward="import time; time.sleep(3.5)"))]

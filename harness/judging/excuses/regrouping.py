@@ -134,7 +134,8 @@ def _exponent(node: Node) -> Exponents:
 
 def _log2(size: NDArray[Any]) -> Exponents:
     """log2 of a magnitude; 0 of what is zero, infinite or not a number."""
-    exponent = np.log2(size).astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        exponent = np.log2(size).astype(np.float64)
     return np.where(np.isfinite(exponent), exponent, 0.0)
 
 

@@ -165,6 +165,14 @@ def test_a_product_of_inputs_may_be_taken_in_any_order(dy, expected):
     assert j.verdict == expected, j.message
 
 
+def test_a_factor_of_zero_has_no_exponent_and_excuses_nothing():
+    """No warning of a logarithm either: those are errors here."""
+    weighted = Op("weighted", inputs="x", formula=lambda xp, x: x * x + 0.0 * xp.exp(x))
+    x = np.float32([1.0, 2.0, 3.0])
+    assert verdict(weighted, [x], np.ones(3), 2 * x) == "agree"
+    assert verdict(weighted, [x], np.ones(3), 3 * x) == "disagree"
+
+
 def test_nan_in_a_deep_graph_of_ordinary_numbers_is_wrong():
     """Nobody takes a factor through a matrix product: peaks do not grow with depth."""
 
