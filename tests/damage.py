@@ -22,9 +22,9 @@ def _text(**parts: Any) -> Callable[[Path], object]:
 
 
 def _long(file: Path) -> None:
-    """200 MB that take no room on the disk."""
+    """700 MB that take no room on the disk."""
     file.write_text("{")
-    os.truncate(file, 200 << 20)
+    os.truncate(file, 700 << 20)
 
 
 #: The inputs of reference/faults.md, point 6, and what a line on them says.
@@ -42,7 +42,7 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no records": (_text(records=7), "Expected `array`"),
     "odd records": (_text(records=[1, 2, 3]), "3 of 3 records are not read"),
     "no environment": (_text(environment=[]), "Expected `object`"),
-    "200 MB": (_long, "200 MB long"),
+    "700 MB": (_long, "700 MB long"),
     "a pipe": (os.mkfifo, "not a regular file"),
     "a folder": (lambda file: file.mkdir(), "Is a directory"),
 }

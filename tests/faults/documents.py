@@ -92,7 +92,7 @@ def _damage(file: Path, sound: bytes, random: Random) -> str:
             file.write_text(text, encoding="utf-8", errors="surrogatepass")
             return f"a field: {text[:40]!r}"
     if way == "whole":
-        how = random.choice([name for name in damage.FILES if name != "200 MB"])
+        how = random.choice([name for name in damage.FILES if name != "700 MB"])
         file.unlink()
         damage.FILES[how][0](file)
         return how

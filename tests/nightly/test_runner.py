@@ -538,7 +538,7 @@ def test_a_result_that_is_cut_short_is_noted_and_left_alone(night):
     assert file.read_bytes() == before
 
 
-DAMAGES = ("cut short", "deep", "a pipe", "200 MB")
+DAMAGES = ("cut short", "deep", "a pipe", "700 MB")
 
 
 @pytest.mark.parametrize("how", DAMAGES)
