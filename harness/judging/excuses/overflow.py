@@ -9,19 +9,20 @@ not, and where it *may be nan*. Most graphs have neither, and pay one comparison
 A sum may overflow on the way to a result that does not: it is its terms' magnitudes
 that decide. An infinity that comes from the inputs (the -inf of a mask) is exact.
 
-With the peaks of excuses/regrouping.py, the masks say what may be infinite or
-nan in *some* order of operations, not only in the formula's.
+With the peaks of regrouping.py beside this, the masks say what may be infinite or nan
+in *some* order of operations, not only in the formula's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.judging.excuses.regrouping import Peaks
 from harness.judging.rounding.analysis import ERROR
 from harness.judging.rounding.errors import Errors, copied, terms
 from impls.graph import Node
@@ -39,9 +40,6 @@ class Risk:
     def any(self) -> bool:
         """Whether there is any risk at all."""
         return bool(self.infinite.any() or self.undefined.any())
-
-
-Peaks = Mapping[Node, NDArray[np.float64]]
 
 
 def risks(

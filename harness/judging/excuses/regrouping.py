@@ -31,14 +31,12 @@ from harness.judging.rounding.errors import copied
 from impls.graph import Node
 
 Exponents = NDArray[np.float64]
+Peaks = dict[Node, Exponents]
 
 #: Sums, whose terms may share a factor. What only moves is a sum of one term.
 _ADDED = frozenset(
     ("add", "subtract", "sum", "sum_to", "cumulative_sum", "scatter_add")
 )
-
-
-Peaks = dict[Node, Exponents]
 
 
 def peaks(order: Iterable[Node], most: float) -> tuple[Peaks, Peaks]:
