@@ -5,18 +5,62 @@ from __future__ import annotations
 import gc
 import os
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Generator, Iterator
 
 import pytest
 
+from harness.project.paths import ROOT
 from harness.workers import integrity
+from harness.workers.interpreters import interpreter_of
 from harness.workers.pool import Fleet
+from tests.copies import CODE
 
 #: Why a test may be skipped even under CI: no package brings these to a machine.
 NOT_TO_BE_HAD = re.compile(
     r"CUDA|GPU|huge pages|others end when they are idle|glibc|not a git checkout"
 )
+
+#: Test processes run side by side: more threads than cores only wait for each other.
+#: What the first process sets here holds for all that it starts.
+for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
+
+_compiling: list[subprocess.Popen[bytes]] = []
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile our modules once: tests start a thousand processes that import them.
+
+    Where PYTHONDONTWRITEBYTECODE is set, each would compile them again. It stays set:
+    a page that is written twice in a second would be taken from its old bytecode.
+    """
+    if hasattr(config, "workerinput") or not sys.dont_write_bytecode:
+        return
+    call = ["-m", "compileall", "-q", *CODE]
+    for framework in ("torch", "oneflow"):
+        interpreter = interpreter_of(framework)
+        if not interpreter.why_missing:
+            _compiling.append(subprocess.Popen([interpreter.python, *call], cwd=ROOT))
+
+
+def pytest_unconfigure() -> None:
+    """The compilers ended long ago."""
+    for process in _compiling:
+        process.wait()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Keep the rewritten assertions of the test modules from one run to the next."""
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+    try:
+        return (yield)
+    finally:
+        sys.dont_write_bytecode = before
 
 
 @pytest.hookimpl(wrapper=True)

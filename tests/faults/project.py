@@ -19,8 +19,7 @@ def made(folder: Path) -> Path:
     for name in _COPIED:
         source = ROOT / name
         if source.is_dir():
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(source, root / name, ignore=ignored)
+            shutil.copytree(source, root / name)
         else:
             shutil.copy(source, root / name)
     for page in (root / "impls" / "ops").glob("[!_]*.py"):

@@ -31,6 +31,7 @@ from harness.judging.cases import REGIMES, trial
 from harness.project import git
 from harness.project.lock import Busy, alone
 from impls.catalogue import backend_names, load_op, op_names
+from tests.copies import copy_code
 
 ROOT = Path(__file__).parents[2]
 CONF = json.loads((ROOT / "asv.conf.json").read_text())
@@ -160,11 +161,7 @@ def test_what_cannot_be_known_is_not_given(suite):
 @pytest.fixture
 def checkout(tmp_path):
     """A copy of the implementations, such as asv checks out, to be changed."""
-    shutil.copytree(
-        ROOT / "impls",
-        tmp_path / "impls",
-        ignore=shutil.ignore_patterns("__pycache__"),
-    )
+    copy_code(tmp_path, ("impls",))
     return tmp_path
 
 

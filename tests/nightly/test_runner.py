@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -42,6 +41,7 @@ from harness.project.records import (
 from harness.timing.report import compared
 from harness.watch.survey import survey
 from tests import damage
+from tests.copies import copy_code
 from tests.histories import (
     ENVIRONMENT,
     MACHINE,
@@ -656,12 +656,7 @@ def project(tmp_path):
         root = tmp_path / "project"
         commits = repository(root, ["square"] * len(values))
         record(root, commits, {SERIES: values})
-        for folder in ("harness", "impls", "gradwatch"):
-            shutil.copytree(
-                *(ROOT / folder, root / folder),
-                dirs_exist_ok=True,
-                ignore=shutil.ignore_patterns("__pycache__"),
-            )
+        copy_code(root)
         return root
 
     return made

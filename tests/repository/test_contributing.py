@@ -2,13 +2,13 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.copies import copy_code
 from tests.pages import CUBE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,12 +25,7 @@ backend = NumpyBackend("manual", Manual)
 @pytest.fixture
 def copy(tmp_path):
     """The project in another place, without its environments."""
-    for package in ("impls", "harness", "gradwatch"):
-        shutil.copytree(
-            ROOT / package,
-            tmp_path / package,
-            ignore=shutil.ignore_patterns("__pycache__"),
-        )
+    copy_code(tmp_path)
     return tmp_path
 
 

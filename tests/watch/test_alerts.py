@@ -3,7 +3,6 @@
 import datetime
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,6 +16,7 @@ from harness.watch.alerts import record as record_of
 from harness.watch.budget import Rules, creep, rules
 from harness.watch.neighbours import SHORT, steps_between
 from harness.watch.survey import survey
+from tests.copies import copy_code
 from tests.histories import (
     ENVIRONMENT,
     MACHINE,
@@ -397,13 +397,7 @@ def checkout(root):
     def made(values):
         commits = repository(root, ["square"] * len(values))
         record(root, commits, {SERIES: values})
-        for folder in ("harness", "impls", "gradwatch"):
-            shutil.copytree(
-                os.path.join(os.path.dirname(__file__), "../..", folder),
-                root / folder,
-                dirs_exist_ok=True,
-                ignore=shutil.ignore_patterns("__pycache__"),
-            )
+        copy_code(root)
         return commits
 
     return made

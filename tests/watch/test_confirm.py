@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 import threading
 import time
 from contextlib import nullcontext
@@ -14,7 +13,6 @@ from types import SimpleNamespace
 import pytest
 
 from harness.history import asv_results
-from harness.project.paths import ROOT
 from harness.timing.compare import PAIRS
 from harness.watch.bisect import bisect
 from harness.watch.confirm import (
@@ -27,6 +25,7 @@ from harness.watch.confirm import (
 )
 from harness.watch.notify import NotSent, notify
 from harness.watch.survey import candidates, survey
+from tests.copies import copy_code
 from tests.histories import (
     ENVIRONMENT,
     MACHINE,
@@ -321,11 +320,7 @@ QUICK = SLOW.replace("range(5)", "range(1)")
 @pytest.mark.slow
 def test_a_slowdown_planted_in_a_real_page_is_found_by_measuring(tmp_path):
     """Five products instead of one, in the first of two commits to the page."""
-    shutil.copytree(
-        ROOT / "impls",
-        tmp_path / "impls",
-        ignore=shutil.ignore_patterns("__pycache__"),
-    )
+    copy_code(tmp_path, ("impls",))
     page = tmp_path / "impls" / "ops" / "square.py"
     text = page.read_text()
     start, end = text.index('@op.implement("manual")'), text.index('@op.implement("aut')
