@@ -105,13 +105,13 @@ class Reference:
         first, *others = (nodes[tensor].value for nodes in self.graphs.values())
         return any(not np.array_equal(first, v, equal_nan=True) for v in others)
 
-    def may_overflow(self, convention: str, tensor: str) -> Any:
-        """Elements that are infinite or nan in some honest order of operations."""
-        order = self._orders[convention]
+    def overflows(self, convention: str, tensor: str) -> Risk:
+        """Elements that are infinite, or nan, in some honest order of operations."""
+        node, order = self.graphs[convention][tensor], self._orders[convention]
         errors = self._errors(convention, self.arithmetics[-1], None)
         above, _ = self._peaks(convention, self.arithmetics[-1])
-        risk = risks(order, errors, above).get(self.graphs[convention][tensor])
-        return False if risk is None else risk.infinite | risk.undefined
+        none = np.zeros(node.shape, bool)
+        return risks(order, errors, above).get(node, Risk(none, none))
 
     def bounds(
         self,

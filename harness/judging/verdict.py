@@ -149,13 +149,19 @@ class _Tensor:
         return not (wrong & ~explained).any()
 
     def overflowed(self) -> bool:
-        """Whether what is wrong is infinite or nan, and large values may explain it."""
+        """Whether what is wrong is infinite or nan, and large values may explain it.
+
+        Where an infinity is due, its sign is another one only where terms of both signs
+        may overflow: where nan is possible, too.
+        """
         truth = self.right.bounds(self.convention)[self.tensor]
         due = np.copysign(np.inf, truth.value)
         wrong = np.where(truth.infinite, self.got != due, ~np.isfinite(self.got))
         wrong &= np.isfinite(truth.radius) & ~np.isnan(truth.value)
-        possible = self.right.may_overflow(self.convention, self.tensor)
-        excused = possible & np.where(truth.infinite, np.isnan(self.got), True)
+        risk = self.right.overflows(self.convention, self.tensor)
+        excused = (risk.infinite | risk.undefined) & ~np.isfinite(self.got)
+        turned = truth.infinite & np.isinf(self.got)
+        excused &= ~turned | risk.undefined
         return not (wrong & ~excused).any()
 
     def _radius(

@@ -90,6 +90,23 @@ def test_a_value_is_infinite_from_half_a_unit_above_the_largest_one(y, got, pass
     assert found[1].passes is passes, found[1].message
 
 
+@pytest.mark.parametrize(
+    ("first", "passes"), [(2.0, True), (np.nan, False), (np.inf, False)]
+)
+@pytest.mark.parametrize("beside", [np.nan, np.inf])
+def test_a_window_knows_nothing_of_what_is_not_a_number_beside_it(
+    beside, first, passes
+):
+    """A kernel that multiplies it by zero, as padding, is wrong, in every precision."""
+    x, w = np.array([[[1.0, 1.0, beside]]]), np.ones((1, 1, 2))
+    dy = np.zeros((1, 1, 2))
+    gradients = [np.zeros((1, 1, 3)), np.array([[[0.0, np.nan]]]), np.zeros(1)]
+    inputs, outputs = [x, w, np.zeros(1)], [np.array([[[first, beside]]])]
+    options = {"outputs": outputs, "dtype": "bfloat16"}
+    *_, y = judge("conv1d", inputs, dy, gradients, **options)
+    assert y.passes is passes, y.message
+
+
 def test_terms_that_overflow_may_cancel_to_anything():
     """Honest arithmetic gives inf - inf; a wider accumulator gives 0. Both pass."""
     product = Op("product", inputs="a b", formula=lambda xp, a, b: xp.matmul(a, b))

@@ -15,14 +15,14 @@ in *some* order of operations, not only in the formula's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.excuses.regrouping import Peaks
+from harness.judging.excuses.regrouping import Peaks, magnitudes
 from harness.judging.rounding.analysis import ERROR
 from harness.judging.rounding.errors import Errors, copied, terms
 from impls.graph import Node
@@ -43,7 +43,7 @@ class Risk:
 
 
 def risks(
-    order: Iterable[Node], errors: Errors, peaks: Peaks | None = None
+    order: Sequence[Node], errors: Errors, peaks: Peaks | None = None
 ) -> dict[Node, Risk]:
     """The nodes that may overflow, or follow from such; the others are left out.
 
@@ -53,11 +53,17 @@ def risks(
         peaks: Exponents of what may be reached in another order of operations.
     """
     risky: dict[Node, Risk] = {}
+    sizes: Mapping[Node, NDArray[Any]] = {}
     with np.errstate(all="ignore"):
         for node in order:
             if node.primitive is None or _tame(node, errors, risky, peaks):
                 continue
-            risk = _risk(_View(node, errors, risky, peaks))
+            view = _View(node, errors, risky, peaks)
+            risk = _risk(view)
+            if np.any(_out_of_range(node, errors, peaks)):
+                sizes = sizes or magnitudes(order)
+                clash = _cancelled(view, sizes)
+                risk = Risk(risk.infinite, risk.undefined | clash)
             if risk.any():
                 risky[node] = risk
     return risky
@@ -85,7 +91,7 @@ def _tame(
     """The quick answer: far from the end of the range, and so are all inputs."""
     if any(source in risky for source in node.inputs):
         return False
-    if peaks is not None and (peaks[node] >= errors.arithmetic.step.most).any():
+    if np.any(_out_of_range(node, errors, peaks)):
         return False
     size, error = errors.sizes[node], errors.errors[node]
     if not size.size:
@@ -180,9 +186,24 @@ def _beyond(at: _View) -> Mask:
     carried = at.errors.reach * np.maximum(np.where(error < np.inf, error - size, 0), 0)
     size = np.where(np.isinf(node.value), 0.0, size)  # exact, or what it came from is
     beyond: Mask = size + carried >= step.beyond
-    if at.peaks is not None:
-        beyond = beyond | (at.peaks[node] >= step.most)
+    beyond |= _out_of_range(node, at.errors, at.peaks)
     return beyond
+
+
+def _cancelled(at: _View, sizes: Mapping[Node, NDArray[Any]]) -> Mask:
+    """Where terms of both signs cancel, and some order makes any of them overflow.
+
+    That gives inf - inf, or the infinity of the term that overflows by itself, which
+    need not have the sign of the sum.
+    """
+    over = _out_of_range(at.node, at.errors, at.peaks)
+    clash: Mask = over & (np.abs(at.node.value) < sizes[at.node] * (1 - 1e-9))
+    return clash
+
+
+def _out_of_range(node: Node, errors: Errors, peaks: Peaks | None) -> Any:
+    """Where another order of operations overflows."""
+    return peaks is not None and peaks[node] >= errors.arithmetic.step.most
 
 
 def _any_input(at: _View) -> tuple[Any, Any]:

@@ -64,6 +64,28 @@ def peaks(order: Iterable[Node], most: float) -> tuple[Peaks, Peaks]:
     return above, below
 
 
+def magnitudes(order: Iterable[Node]) -> dict[Node, NDArray[Any]]:
+    """What each node's value were, had all terms of sums and products the same sign.
+
+    Other functions give their own magnitude, as in the peaks.
+    """
+    sizes: dict[Node, NDArray[Any]] = {}
+    for node in order:
+        name = node.primitive.name if node.primitive else ""
+        terms = [sizes[source] for source in node.inputs]
+        if not name or not (name in (*_ADDED, "divide") or _multiplies(node)):
+            sizes[node] = np.abs(node.value)
+        elif name == "subtract":
+            sizes[node] = terms[0] + terms[1]
+        elif name == "divide":  # the divisor's terms are no terms of the quotient
+            sizes[node] = np.abs(terms[0] / node.inputs[1].value)
+        else:
+            assert node.primitive is not None
+            total = node.primitive.compute(*terms, **node.attributes)
+            sizes[node] = np.abs(np.asarray(total))
+    return sizes
+
+
 def _multiplies(node: Node) -> bool:
     """Whether a node is an input, or a product or a move of its inputs."""
     if node.primitive is None:

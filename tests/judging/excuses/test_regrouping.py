@@ -165,6 +165,22 @@ def test_a_product_of_inputs_may_be_taken_in_any_order(dy, expected):
     assert j.verdict == expected, j.message
 
 
+@pytest.mark.parametrize(("sign", "expected"), [(-1, "imprecise"), (1, "nonfinite")])
+def test_an_infinity_has_the_other_sign_only_where_such_a_term_overflows(
+    sign, expected
+):
+    """y = 1e-3 a1 b +- 100 a2 b = 90 +- 6e6; a1 b alone is 9e4 and overflows float16.
+
+    The outer product of a and b, taken first, is the way of the page's custom class.
+    """
+    a, b = np.array([[300, 200]], "float16"), np.array([[300]], "float16")
+    w, dy = np.array([[[1e-3], [sign * 100]]], "float16"), np.zeros((1, 1), "float16")
+    gradients = [a * 0, b * 0, w * 0, np.zeros(1, "float16")]
+    outputs = [np.array([[-sign * np.inf]], "float16")]
+    *_, y = judge("bilinear", [a, b, w, gradients[3]], dy, gradients, outputs=outputs)
+    assert y.verdict == expected, y.message
+
+
 def test_a_factor_of_zero_has_no_exponent_and_excuses_nothing():
     """No warning of a logarithm either: those are errors here."""
     weighted = Op("weighted", inputs="x", formula=lambda xp, x: x * x + 0.0 * xp.exp(x))
