@@ -17,7 +17,7 @@ import numpy as np
 from harness.history.changepoints import Change, find_changes
 from harness.timing.compare import PAIRS
 from harness.watch.alerts import OFF
-from harness.watch.confirm import Ratio, resolve, state_after
+from harness.watch.confirm import Ratio, resolve, sought, state_after
 from scripts.studies.planted_series import Report, Values
 
 COMPARED = np.log(
@@ -41,7 +41,7 @@ class Live:
         return [(c.index, c.relative_change) for c in found if self._fails(c)]
 
     def _fails(self, change: Change) -> bool:
-        factor = 1 + change.relative_change
+        factor = sought(change.relative_change)
         if change.index not in self.kept:
             true = math.prod(
                 1 + size for at, size in self.steps if abs(at - change.index) <= OFF

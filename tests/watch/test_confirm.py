@@ -22,6 +22,8 @@ from harness.watch.confirm import (
     _measured,
     comparing,
     confirm,
+    sought,
+    state_after,
 )
 from harness.watch.notify import NotSent, notify
 from harness.watch.survey import candidates, survey
@@ -60,6 +62,24 @@ def about(value, margin=0.01):
 )
 def test_a_ratio_is_like_the_factor_or_like_one(ratio, factor, expected):
     assert ratio.is_like(factor) is expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (about(1.158, 0.005), "confirmed"),
+        (about(1.06, 0.005), "confirmed"),
+        (about(1.031, 0.01), "cleared"),
+    ],
+)
+def test_a_step_that_the_history_puts_too_high_is_confirmed_at_its_own_size(
+    answer, expected
+):
+    assert state_after(answer, sought(0.35), "suspected") == expected
+
+
+def test_a_small_step_is_still_sought_at_its_own_size():
+    assert sought(0.05) == 1.05
 
 
 # Confirming ---------------------------------------------------------------------
@@ -113,14 +133,14 @@ def test_a_comparison_confirms_or_clears_an_alert_or_leaves_it(
     ("answer", "state"),
     [
         (about(1.0), "cleared"),
-        (about(1.08, 0.09), "suspected"),
+        (about(1.03, 0.09), "suspected"),
         (about(1.12, 0.09), "confirmed"),
     ],
 )
 def test_a_comparison_overrides_what_further_runs_confirmed(
     suspect, root, answer, state
 ):
-    """Where it is not resolved, the likelier of both; the border is at 1.095."""
+    """Where it is not resolved, the likelier of both; the border is at 1.05."""
     old = replace(suspect, state="confirmed", fails=True)
     found = confirmed(old, answer, root)
     assert (found.state, found.fails) == (state, state == "confirmed")
