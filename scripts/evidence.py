@@ -1,17 +1,18 @@
 """Make the figures of docs/selftest.md again.
 
-    python scripts/evidence.py [detection] [regimes] [networks] [cost]
+    python scripts/evidence.py [detection] [regimes] [networks] [cost] [--keep FOLDER]
 
 The parts between <!-- name --> and <!-- /name --> are replaced; all other text is kept.
 Detection: all ops, seed 0. Calibration: the constant is chosen on every other op of
 that run, and confirmed on the remaining ops with seed 1. Regimes: other cotangents and
-sizes, two cases of each op. It takes some minutes on two cores; the costs need an idle
-machine.
+sizes. It takes an hour on two cores; with --keep, what was finished of it is kept in
+a folder, and a run that was interrupted is continued. The costs need an idle machine.
 """
 
 from __future__ import annotations
 
 import datetime
+import pickle
 import re
 import subprocess
 import sys
@@ -35,10 +36,18 @@ from harness.selftest.calibration import (
     excess,
 )
 from harness.selftest.charts import chart_detection
-from harness.selftest.examine import Alarm, Run
+from harness.selftest.examine import JUDGE, Alarm, Run
+from harness.selftest.mutants import ANYWHERE
 from harness.selftest.networks import llama, transformer, tried
 from harness.selftest.rivals import GRADCHECKS
-from harness.selftest.run import FULL, OTHER, OTHERS, try_judges
+from harness.selftest.run import (
+    FULL,
+    OTHER,
+    OTHERS,
+    Extent,
+    chosen,
+    try_judges,
+)
 from harness.selftest.scoring import JUDGES, Score, listed
 from impls import catalogue
 
@@ -46,17 +55,19 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "selftest.md"
 JUDGED = tuple(judge for judge in JUDGES if judge not in GRADCHECKS)
 PARTS = ("detection", "regimes", "networks", "cost")
+TOGETHER = 3  # ops whose workers start together, and whose score is kept together
 PATIENCE = 600.0  # seconds for one trial, beside whatever else the machine does
 
 
 @click.command()
 @click.argument("parts", nargs=-1, type=click.Choice(PARTS))
 @click.option("--jobs", default=2, help="Workers that run at the same time.")
-def main(parts: tuple[str, ...], jobs: int) -> None:
+@click.option("--keep", type=click.Path(path_type=Path), help="Continue from here.")
+def main(parts: tuple[str, ...], jobs: int, keep: Path | None) -> None:
     """Make all parts, or those that are named (detection includes calibration)."""
     makers: dict[str, Callable[[], dict[str, str]]] = {
-        "detection": lambda: judged(jobs),
-        "regimes": lambda: {"regimes": regimes(jobs)},
+        "detection": lambda: judged(jobs, keep),
+        "regimes": lambda: {"regimes": regimes(jobs, keep)},
         "networks": lambda: {"networks": networks()},
         "cost": lambda: {"cost": cost()},
     }
@@ -69,23 +80,60 @@ def main(parts: tuple[str, ...], jobs: int) -> None:
     replace_file(PAGE, text)
 
 
-def judged(jobs: int) -> dict[str, str]:
+def judged(jobs: int, keep: Path | None = None) -> dict[str, str]:
     """The tables of detection and calibration; draws their charts."""
     entries = known.load()
-    started = time.monotonic()
-    score = try_judges(FULL, jobs=jobs, timeout=PATIENCE)
-    seconds = round(time.monotonic() - started, 1)
-    summary = summarise(score, FULL.tensors, seconds=seconds)
     names = catalogue.op_names()
-    ops = names[1::2]
-    others = try_judges(FULL, ops=ops, seed=1, jobs=jobs, timeout=PATIENCE)
+    score, seconds = scored(FULL, "full", names, 0, jobs, keep)
+    summary = summarise(score, FULL.tensors, seconds=round(seconds, 1))
+    others, _ = scored(FULL, "full", names[1::2], 1, jobs, keep)
     chosen, confirmed = excess(_of(score, names[::2]), entries), excess(others, entries)
     chart_detection(summary, PAGE.with_name("detection.svg"))
     chart_calibration(chosen, confirmed, PAGE.with_name("calibration.svg"))
     return {
         "detection": detection(summary),
         "calibration": calibration(chosen, confirmed),
+        "planted": planted_by_op(score),
     }
+
+
+def scored(
+    extent: Extent,
+    name: str,
+    ops: Sequence[str],
+    seed: int,
+    jobs: int,
+    keep: Path | None,
+) -> tuple[Score, float]:
+    """The score of these ops, made a few at a time, and the seconds that it took.
+
+    What is in the folder already is not made again; what is made is put there.
+    """
+    total, seconds = Score(), 0.0
+    for i in range(0, len(ops), TOGETHER):
+        group = ops[i : i + TOGETHER]
+        file = keep and keep / f"{name}-{seed}-{group[0]}.pickle"
+        trials = {t.name: t for t in chosen(extent, group, seed)}
+        if file and file.exists():
+            made = pickle.loads(file.read_bytes())
+        else:
+            started = time.monotonic()
+            score = try_judges(
+                extent, ops=group, seed=seed, jobs=jobs, timeout=PATIENCE
+            )
+            parts = ([(t.name, r) for t, r in of] for of in (score.runs, score.alarms))
+            made = [*parts, score.missing, time.monotonic() - started]
+            if file:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                half = file.with_suffix(".part")
+                half.write_bytes(pickle.dumps(made))
+                half.replace(file)
+        runs, alarms, missing, took = made
+        total.runs += ((trials[trial], run) for trial, run in runs)
+        total.alarms += ((trials[trial], alarm) for trial, alarm in alarms)
+        total.missing |= missing
+        seconds += took
+    return total, seconds
 
 
 def replaced(text: str, name: str, part: str) -> str:
@@ -143,6 +191,20 @@ def detection(summary: SelftestSummary) -> str:
     return "\n\n".join(blocks)
 
 
+def planted_by_op(score: Score) -> str:
+    """How many errors are planted in each op, and what of them is caught."""
+    rows = []
+    for op in catalogue.op_names():
+        counted = [run for trial, run in score.counted if trial.op == op]
+        caught = sum(JUDGE in run.accused_by for run in counted)
+        errors = {run.mistake for trial, run in score.runs if trial.op == op}
+        share = per_cent(caught / len(counted) if counted else None)
+        own = len(errors - ANYWHERE.keys())
+        rows.append([op, len(errors), own, len(counted), share])
+    head = ["op", "planted errors", "of these its own", "runs that count", "caught, %"]
+    return table(head, rows)
+
+
 def calibration(chosen: Excess, confirmed: Excess) -> str:
     """Largest honest ratio and what is caught at some constants, on both sets."""
     constants = [SHIPPED / 4, SHIPPED / 2, SHIPPED, SHIPPED * 2, SHIPPED * 16]
@@ -157,9 +219,9 @@ def calibration(chosen: Excess, confirmed: Excess) -> str:
     return table([*head, *(f"caught at c = {c:g}, %" for c in constants)], rows)
 
 
-def regimes(jobs: int) -> str:
+def regimes(jobs: int, keep: Path | None = None) -> str:
     """What each judge catches and accuses under other cotangents and sizes."""
-    score = try_judges(OTHER, jobs=jobs, timeout=PATIENCE)
+    score, _ = scored(OTHER, "other", catalogue.op_names(), 0, jobs, keep)
     entries = known.load()
     caught, accused = [], []
     for regime in OTHERS:

@@ -155,6 +155,9 @@ TORCH, FUSED = ("torch_autograd", "torch_formula"), ("torch_autograd",)
 #: On processors with AVX512_BF16, oneDNN 3.12 multiplies channels in pairs: of an odd
 #: number, the last is paired with the next number in memory, and that times zero.
 BESIDE = "zero times the infinity or nan beside a window"
+#: Its backward reads a cotangent of one image in channels-last order as if it lay in
+#: the order of x. torch.autograd.gradcheck rejects it in front of such a convolution.
+CHANNELS_LAST = "the cotangent's strides are not those of x"
 #: Of PyTorch 2.13.0 on the CPU, and of the page of cumsum, whose recurrence adds up.
 DEFECTS = (
     Defect("prod", TORCH, "dx", "the whole product overflows or underflows", WIDE),
@@ -169,6 +172,7 @@ DEFECTS = (
     Defect("bce_with_logits", FUSED, "loss", "1 + exp(-x): lost digits", WIDE),
     Defect("conv1d", FUSED, "*", BESIDE, HIDDEN, dtype="bfloat16"),
     Defect("conv2d", FUSED, "*", BESIDE, HIDDEN, dtype="bfloat16"),
+    Defect("instance_norm", FUSED, "d*", CHANNELS_LAST, case="1x*x*x*-*"),
     Defect("layer_norm", FUSED, "dbias", "a sum in 16 bits", accumulated=True),
     Defect("embedding", TORCH, "dweight", "a sum in 16 bits", accumulated=True),
     Defect("cumsum", ("torch_custom",), "dx", "a sum in 16 bits", accumulated=True),

@@ -5,10 +5,12 @@ import pytest
 
 from harness import judge
 from harness.judging import spread as spread_module
+from harness.judging.cases import REGIMES, trial
+from harness.judging.draws import Draws
 from harness.judging.excuses.centring import exposed
-from harness.judging.reference import reference_of_graph
+from harness.judging.reference import reference, reference_of_graph
 from harness.judging.verdict import judge_tensors
-from impls import graph
+from impls import catalogue, graph
 
 DEPTH, ROWS, WIDTH = 50, 4, 6
 
@@ -148,3 +150,22 @@ def test_a_row_of_one_element_is_a_cancelled_mean_too():
             "layer_norm", inputs[:3], inputs[3], got, attributes={"eps": 1e-5}
         )
         assert found[0].verdict == verdict, found[0].message
+
+
+@pytest.mark.parametrize("op", ["layer_norm", "max_pool2d", "attention", "prod"])
+def test_it_costs_at_most_twenty_evaluations_of_the_graph(op, monkeypatch):
+    """Choices have draws of their own, of what stands before them."""
+    evaluated, computed = [], Draws._computed
+
+    def counted(self, node, given):
+        pair = computed(self, node, given)
+        evaluated.append(2 * (pair[0] is not node.value))
+        return pair
+
+    page = catalogue.load_op(op)
+    case = next(iter(page.cases.values()))
+    right = reference(trial(page, case, REGIMES["normal"], "float32").problem)
+    monkeypatch.setattr(Draws, "_computed", counted)
+    right.spreads()
+    nodes = [node for node in right.order("first") if node.primitive]
+    assert len(nodes) < sum(evaluated) <= 20 * len(nodes)

@@ -19,7 +19,7 @@ def evidence():
 
 
 @pytest.mark.parametrize(
-    "part", ["detection", "calibration", "regimes", "networks", "cost"]
+    "part", ["detection", "calibration", "planted", "regimes", "networks", "cost"]
 )
 def test_the_page_has_a_place_for_each_part(evidence, part):
     text = (ROOT / "docs" / "selftest.md").read_text()
