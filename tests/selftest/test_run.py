@@ -102,7 +102,9 @@ def test_the_judge_meets_what_is_required_of_it():
 def elsewhere():
     """A bias's gradient, which is a sum, under other cotangents and sizes."""
     score = Score()
-    for trial in chosen(replace(OTHER, cases=1), ["linear"], seed=0):
+    for trial in chosen(replace(OTHER, cases=4), ["linear"], seed=0):
+        if trial.regime != "sizes" and trial.case != "4x5-3":
+            continue
         task = replace(Task.of(trial, "numpy_manual"), options=OPTIONS)
         score.add(trial, *read(examine(task.payload())))
     return score
@@ -118,6 +120,14 @@ def test_under_other_cotangents_and_sizes_the_judge_is_right(elsewhere, regime):
     assert len(runs) >= 40  # as many as there are errors for one case
     assert sum(JUDGE in run.accused_by for run in runs) >= 0.995 * len(runs)
     assert [t for t, _ in elsewhere.false_alarms(()) if t.regime == regime] == []
+
+
+def test_the_cases_of_an_op_take_turns():
+    """linear has four, and four cotangents beside the sizes."""
+    trials = chosen(replace(OTHER, cases=1), ["linear"], seed=0)
+    cotangents = [t.case for t in trials if t.regime != "sizes"]
+    cases = set(catalogue.load_op("linear").cases)
+    assert set(cotangents[:4]) == set(cotangents[4:]) == cases
 
 
 def test_sizes_are_those_beside_powers_of_two(elsewhere):
