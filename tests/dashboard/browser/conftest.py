@@ -30,7 +30,10 @@ FLAGS = (
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A site of 90 commits, with a wrong gradient, a finding and a truncated file."""
+    """A site of 90 commits, with a wrong gradient, a finding and a truncated file.
+
+    It shows all ops, and the history of a few.
+    """
     folder = tmp_path_factory.mktemp("year")
     results = folder / "results"
     invented.write_agree(results, invented.COMMITS - 1)
@@ -38,7 +41,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         results, invented.STEP, f"recorded/{invented.MACHINE}/agree.json"
     )
     invented.write_time(results, invented.COMMITS - 1)
-    invented.write_history(results, invented.COMMITS)
+    invented.write_history(results, invented.COMMITS, ops=invented.FEW)
     invented.write_finding(results)
     (results / "latest" / "cut.json").write_text('{"schema": 1, "records": [')
     return write_site(results, folder / "html").index.parent
