@@ -48,7 +48,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure() -> None:
-    """The compilers ended long ago."""
+    """End what was kept for all tests; the compilers ended long ago."""
+    if kept := sys.modules.get("tests.command_line"):
+        kept.close()
     for process in _compiling:
         process.wait()
 

@@ -26,12 +26,16 @@ def main(request: str, answer: str) -> None:
     """Check what the request says; `answer` is the path that is written to."""
     sys.path.insert(0, os.getcwd())
     asked = json.loads(Path(request).read_text(encoding="utf-8"))
+    replace_file(Path(answer), dumps(answered(asked)))
+
+
+def answered(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The report of a request, or the line that says why it cannot be judged."""
     try:
-        report = checked(asked)
+        return checked(asked)
     except Exception as error:  # noqa: BLE001  # a call that cannot be judged, in a line
         lines = str(error).strip().splitlines() or [""]
-        report = {REFUSED: f"{_kind(error)}{lines[0]}"}
-    replace_file(Path(answer), dumps(report))
+        return {REFUSED: f"{_kind(error)}{lines[0]}"}
 
 
 def _kind(error: Exception) -> str:

@@ -16,9 +16,11 @@ import pytest
 from harness.agreement import store
 from harness.agreement.fuzz import Hunt
 from impls.catalogue import load_op
+from tests.command_line import gradwatch
 from tests.pages import CUBE
 
 ROOT = Path(__file__).parents[2]
+MORE = pytest.mark.slow  # other numbers for the same claim
 BACKWARD = "lambda dy: (3 * x**2 * dy,)"
 MAXIMUM = (ROOT / "impls" / "ops" / "maximum.py").read_text()
 
@@ -76,7 +78,7 @@ def tie(fleet, tmp_path_factory):
     return finding, folder
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=MORE) for s in (1, 2))])
 @pytest.mark.parametrize("kind", PLANTED)
 def test_a_planted_error_is_found_and_shrunk(fleet, tmp_path, kind, seed):
     finding = shrunk(fleet, plant(tmp_path, *PLANTED[kind]), seed=seed)
@@ -225,24 +227,15 @@ def test_a_finding_cut_short_is_named_and_the_others_are_read(tie, tmp_path):
 # --- the command -----------------------------------------------------------------
 
 
-def gradwatch_command(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "harness", "fuzz", *map(str, arguments)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-
-
 def test_an_unknown_op_is_a_wrong_call():
-    done = gradwatch_command("--op", "sofmax")
+    done = gradwatch("fuzz", "--op", "sofmax")
     assert done.returncode == 2
     assert "did you mean 'softmax'" in done.stderr
 
 
 def test_replay_says_what_holds(tie):
     _, folder = tie
-    done = gradwatch_command("--replay", "--folder", folder)
+    done = gradwatch("fuzz", "--replay", "--folder", folder)
     assert done.returncode == 0
     assert done.stdout.startswith("holds")
 
@@ -251,7 +244,7 @@ def test_replay_fails_where_something_has_gone(tie, tmp_path):
     finding, _ = tie
     _, right, wrong = PLANTED["an exact tie"]
     store.save(replace(finding, repro=finding.repro.replace(wrong, right)), tmp_path)
-    done = gradwatch_command("--replay", "--folder", tmp_path)
+    done = gradwatch("fuzz", "--replay", "--folder", tmp_path)
     assert done.returncode == 1
     assert done.stdout.startswith("gone")
 

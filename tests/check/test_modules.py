@@ -46,8 +46,8 @@ def inputs(name):
     if name == "embedding":
         return (torch.randint(11, (4, 7), generator=draw),)
     shapes = {
-        "mlp": (8, 20), "conv": (4, 3, 8, 8), "lstm": (3, 6, 5),
-        "transformer": (2, 6, 16),
+        "mlp": (8, 20), "conv": (4, 3, 8, 8), "lstm": (2, 3, 5),
+        "transformer": (1, 4, 16),
     }  # fmt: skip
     return (torch.randn(shapes[name], generator=draw),)
 

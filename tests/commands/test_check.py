@@ -8,6 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.check import child
+from harness.commands import check as check_command
+from harness.project import documents
+from tests.command_line import gradwatch
+
 KERNELS = """
 import os, sys, time
 import torch
@@ -53,7 +58,23 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.fixture
+def here(folder, monkeypatch):
+    """Calls the command in this process, which has imported PyTorch already."""
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "kernels", raising=False)
+
+    def answered(request, timeout):
+        asked = json.loads(json.dumps(request))
+        return json.loads(documents.dumps(child.answered(asked)))
+
+    monkeypatch.setattr(check_command, "_asked", answered)
+    return lambda *arguments: gradwatch("check", *arguments)
+
+
 def check(folder, *arguments):
+    """Calls it as a user does: its own process, and another one for the candidate."""
     return subprocess.run(
         [sys.executable, "-m", "gradwatch", "check", *arguments],
         cwd=folder,
@@ -110,18 +131,30 @@ def packages():
 
 
 @pytest.mark.parametrize(
-    ("candidate", "code", "said"),
+    ("candidate", "said"),
     [
-        ("kernels:leaves", 1, "nothing was judged: the process ended with exit code 0"),
-        ("kernels:dies", 1, "nothing was judged: the process died of SIGABRT"),
-        ("exits:anything", 1, "nothing was judged: the process ended with exit code 0"),
-        ("kernels:Squar", 2, "did you mean 'Square'?"),
-        ("kernel:Square", 2, "no module is called 'kernel'"),
+        ("kernels:leaves", "nothing was judged: the process ended with exit code 0"),
+        ("kernels:dies", "nothing was judged: the process died of SIGABRT"),
+        ("exits:anything", "nothing was judged: the process ended with exit code 0"),
     ],
 )
-def test_what_ends_the_process_is_one_line(folder, candidate, code, said):
+def test_what_ends_the_process_is_one_line(folder, candidate, said):
     done = check(folder, "kernels:square", candidate, "--shape", "3x4")
-    assert (done.returncode, done.stdout) == (code, "")
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = [li for li in done.stderr.splitlines() if li.startswith("gradwatch: ")]
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    ("candidate", "said"),
+    [
+        ("kernels:Squar", "did you mean 'Square'?"),
+        ("kernel:Square", "no module is called 'kernel'"),
+    ],
+)
+def test_a_candidate_that_is_not_there_is_one_line(here, candidate, said):
+    done = here("kernels:square", candidate, "--shape", "3x4")
+    assert (done.returncode, done.stdout) == (2, "")
     (line,) = [li for li in done.stderr.splitlines() if li.startswith("gradwatch: ")]
     assert said in line
 
@@ -154,15 +187,15 @@ def test_what_the_candidate_prints_is_no_result(folder):
         (("a.py", "--kernelbench"), "takes a problem and a solution"),
     ],
 )
-def test_a_call_that_cannot_be_judged_ends_with_2(folder, arguments, said):
-    done = check(folder, *arguments)
+def test_a_call_that_cannot_be_judged_ends_with_2(here, arguments, said):
+    done = here(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
 
 
 @pytest.mark.parametrize(("kind", "code"), [("right", 0), ("wrong", 1)])
-def test_a_problem_in_kernelbench_s_form_and_its_solution(folder, kind, code):
+def test_a_problem_in_kernelbench_s_form_and_its_solution(here, kind, code):
     files = Path(__file__).parents[1] / "check" / "kernelbench"
     problem, solution = (files / k / "softmax.py" for k in ("problems", kind))
-    done = check(folder, "--kernelbench", str(problem), str(solution))
+    done = here("--kernelbench", str(problem), str(solution))
     assert done.returncode == code, done.stdout + done.stderr

@@ -18,19 +18,10 @@ from harness.history.measure import has_cuda
 from harness.project.paths import SOURCE
 from harness.workers.isolated import Isolated
 from impls.catalogue import backend_names
+from tests.command_line import gradwatch
 from tests.pages import plant
 
 NUMPY = ("--backend", "numpy_manual", "--backend", "numpy_graph")
-
-
-def gradwatch(*arguments, timeout=120, **more):
-    return subprocess.run(
-        [sys.executable, "-m", "harness", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        **more,
-    )
 
 
 @pytest.mark.parametrize(
@@ -160,15 +151,16 @@ def test_a_hang_costs_its_time_and_nothing_else(tmp_path):
     assert {r["verdict"] for r in records if r["backend"] == "numpy_graph"} == {"agree"}
 
 
-def test_a_missing_backend_is_told_and_where_required_it_is_exit_3(tmp_path):
-    nowhere = {"GRADWATCH_PYTHON_ONEFLOW": str(tmp_path / "python")}
+def test_a_missing_backend_is_told_and_where_required_it_is_exit_3(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("GRADWATCH_PYTHON_ONEFLOW", str(tmp_path / "python"))
     call = ("agree", "--op", "exp2", "--regime", "normal", *NUMPY)
     call += ("--backend", "oneflow_autograd")
-    environment = {**__import__("os").environ, **nowhere}
-    done = gradwatch(*call, env=environment)
+    done = gradwatch(*call, fresh=True)
     assert done.returncode == 0
     assert "not run: oneflow_autograd" in done.stdout
-    done = gradwatch(*call, "--require", "oneflow_autograd", env=environment)
+    done = gradwatch(*call, "--require", "oneflow_autograd", fresh=True)
     assert done.returncode == 3
     assert "oneflow_autograd is required" in done.stderr
 
@@ -334,6 +326,7 @@ def test_a_bad_page_is_one_record_and_costs_the_others_nothing(tmp_path, bad):
     done = gradwatch(
         *("agree", "--op", "exp2", "--ops", plant(tmp_path, old, new), *NUMPY),
         *("--op", "square", "--regime", "normal", "--timeout", "5", "--json", "-"),
+        fresh=True,
     )
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
@@ -376,6 +369,7 @@ def test_a_bad_page_does_not_end_a_run_of(tmp_path, command, bad):
         *(command, "--ops", plant(tmp_path, old, new), *NUMPY),
         *("--budget", "1", "--json", tmp_path / "a.json", *folder),
         *(("--op", "square", "--size", "small") if command == "time" else ()),
+        fresh=True,
     )
     document = json.loads((tmp_path / "a.json").read_text())
     assert done.returncode == 1, done.stderr
@@ -388,13 +382,13 @@ def test_a_bad_page_does_not_end_a_run_of(tmp_path, command, bad):
 
 
 @pytest.mark.parametrize("command", ["agree", "time", "fuzz"])
-def test_a_run_that_can_judge_nothing_is_exit_3(tmp_path, command):
-    nowhere = {"GRADWATCH_PYTHON_ONEFLOW": str(tmp_path / "python")}
+def test_a_run_that_can_judge_nothing_is_exit_3(tmp_path, monkeypatch, command):
+    monkeypatch.setenv("GRADWATCH_PYTHON_ONEFLOW", str(tmp_path / "python"))
     folder = ("--folder", tmp_path / "findings") if command == "fuzz" else ()
     done = gradwatch(
         *(command, "--op", "square", "--backend", "oneflow_custom", *folder),
         *(("--budget", "1") if command == "fuzz" else ()),
-        env={**os.environ, **nowhere},
+        fresh=True,
     )
     assert done.returncode == 3, done.stdout + done.stderr
     assert "nothing" in done.stderr
@@ -464,10 +458,13 @@ def _project_of_one_page(folder, statement):
 )
 def test_a_page_that_ends_the_process_is_no_success_of(tmp_path, command, new, said):
     _project_of_one_page(tmp_path, new)
-    done = gradwatch(
-        *(command, *_LOADING[command]),
+    done = subprocess.run(
+        [sys.executable, "-m", "harness", command, *_LOADING[command]],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert said in done.stderr

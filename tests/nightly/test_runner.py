@@ -40,7 +40,7 @@ from harness.project.records import (
 )
 from harness.timing.report import compared
 from harness.watch.survey import survey
-from tests import damage
+from tests import command_line, damage
 from tests.copies import copy_code
 from tests.histories import (
     ENVIRONMENT,
@@ -767,7 +767,7 @@ def test_a_run_without_problems_is_exit_0_and_the_next_starts_again(project):
     ],
 )
 def test_a_wrong_call_is_exit_2(options, hint):
-    done = gradwatch(ROOT, "nightly", *options)
+    done = command_line.gradwatch("nightly", *options)
     assert done.returncode == 2
     assert hint in done.stderr
     assert "Traceback" not in done.stderr

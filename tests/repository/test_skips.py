@@ -8,27 +8,34 @@ import pytest
 
 from harness.project.paths import ROOT
 
-PLANTED = """
+GPU = "torch sees no CUDA device here"
+REASONS = ("no chromium here", "could not import 'torch'", "OneFlow is not there", GPU)
+PLANTED = f"""
 import pytest
 
-def test_that_is_skipped():
-    pytest.skip({reason!r})
+@pytest.mark.parametrize("reason", {REASONS!r})
+def test_that_is_skipped(reason):
+    pytest.skip(reason)
 """
 
 
-@pytest.fixture
-def outcome(tmp_path):
-    """The last line of a run in which one test is skipped for a reason."""
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    """What a run prints in which a test is skipped for each reason: with CI, without.
 
-    def run(reason, ci):
-        (tmp_path / "test_planted.py").write_text(PLANTED.format(reason=reason))
+    A line names each test and its outcome.
+    """
+    folder = tmp_path_factory.mktemp("skipped")
+    (folder / "test_planted.py").write_text(PLANTED)
+
+    def run(ci):
         outside = {
             k: v for k, v in os.environ.items() if k != "CI" and "PYTEST" not in k
         }
         done = subprocess.run(
             [
-                *(sys.executable, "-m", "pytest", "-p", "tests.conftest", "-q"),
-                *("-p", "no:cacheprovider", "-c", os.devnull, tmp_path),
+                *(sys.executable, "-m", "pytest", "-p", "tests.conftest", "-v"),
+                *("-p", "no:cacheprovider", "-c", os.devnull, folder),
             ],
             cwd=ROOT,
             env={**outside, **({"CI": "true"} if ci else {})},
@@ -37,19 +44,15 @@ def outcome(tmp_path):
         )
         return done.stdout
 
-    return run
+    return {ci: run(ci) for ci in (True, False)}
 
 
-@pytest.mark.parametrize(
-    "reason", ["no chromium here", "could not import 'torch'", "OneFlow is not there"]
-)
-def test_a_test_skipped_for_what_can_be_had_fails_under_ci(outcome, reason):
-    assert "1 failed" in outcome(reason, ci=True)
-    assert "1 skipped" in outcome(reason, ci=False)
+@pytest.mark.parametrize("reason", [reason for reason in REASONS if reason != GPU])
+def test_a_test_skipped_for_what_can_be_had_fails_under_ci(outcomes, reason):
+    assert f"test_that_is_skipped[{reason}] FAILED" in outcomes[True]
+    assert f"test_that_is_skipped[{reason}] SKIPPED" in outcomes[False]
 
 
-def test_a_test_skipped_for_want_of_a_gpu_is_counted_with_its_reason(outcome):
-    reason = "torch sees no CUDA device here"
-    output = outcome(reason, ci=True)
-    assert "1 skipped" in output
-    assert f"skipped: 1 ({reason})" in output
+def test_a_test_skipped_for_want_of_a_gpu_is_counted_with_its_reason(outcomes):
+    assert f"test_that_is_skipped[{GPU}] SKIPPED" in outcomes[True]
+    assert f"skipped: 1 ({GPU})" in outcomes[True]

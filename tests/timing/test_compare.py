@@ -26,6 +26,7 @@ from harness.workers.client import Line
 from harness.workers.interpreters import interpreter_of
 from harness.workers.process import Died
 from impls.catalogue import load_op
+from tests.command_line import gradwatch
 from tests.pages import plant
 
 NUMPY = ("numpy_graph", "numpy_manual")
@@ -33,15 +34,6 @@ SCHEMA = {
     *("op", "case", "backend", "device", "dtype", "phase", "seconds", "low", "high"),
     *("samples", "bytes", "flops"),
 }
-
-
-def gradwatch(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "harness", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
 
 
 def square(size="1024"):

@@ -31,14 +31,26 @@ def visit(
     browser.get("about:blank")
     for log in ("browser", "performance"):
         browser.get_log(log)  # what it holds is forgotten
-    features = [{"name": "prefers-color-scheme", "value": scheme or "light"}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    look(browser, width=width, scheme=scheme)
     browser.get(page.as_uri() + query)
     for chart in browser.find_elements(By.CLASS_NAME, "chart"):
         browser.execute_script("arguments[0].scrollIntoView()", chart)
         until(browser, lambda c=chart: c.get_attribute("data-drawn"))
+
+
+def look(browser: Chrome, *, width: int = 1280, scheme: str = "") -> None:
+    """Have the browser's window a width, and its user prefer a colour scheme."""
+    features = [{"name": "prefers-color-scheme", "value": scheme or "light"}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+@pytest.fixture(scope="module", params=PAGES)
+def opened(chromium: Chrome, site: Path, request: pytest.FixtureRequest) -> Chrome:
+    """The browser, with a page that is loaded once for all that is asked of it."""
+    visit(chromium, site / request.param)
+    return chromium
 
 
 def until(browser: Chrome, holds: Any) -> Any:
@@ -91,13 +103,26 @@ def complaints(browser: Chrome) -> list[str]:
 LOCAL = ("file:", "data:", "about:")
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_nothing_leaves_the_machine_and_the_console_is_silent(
-    chromium: Chrome, site: Path, page: str
-) -> None:
-    visit(chromium, site / page)
-    assert not complaints(chromium)
-    assert all(url.startswith(LOCAL) for url in requests(chromium))
+def test_nothing_leaves_the_machine_and_the_console_is_silent(opened: Chrome) -> None:
+    assert not complaints(opened)
+    asked = requests(opened)
+    assert asked
+    assert all(url.startswith(LOCAL) for url in asked)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_page_is_wider_than_the_window(opened: Chrome, width: int) -> None:
+    look(opened, width=width)
+    script = "return document.documentElement.scrollWidth"
+    assert opened.execute_script(script) <= width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_serious_violation(opened: Chrome, scheme: str) -> None:
+    look(opened, scheme=scheme)
+    for closed in opened.find_elements(By.TAG_NAME, "details"):
+        opened.execute_script("arguments[0].open = true", closed)
+    assert not serious(opened)
 
 
 def test_a_planted_request_and_complaint_are_seen(chromium: Chrome, site: Path) -> None:
@@ -106,16 +131,6 @@ def test_a_planted_request_and_complaint_are_seen(chromium: Chrome, site: Path) 
     until(chromium, lambda: not all(u.startswith(LOCAL) for u in requests(chromium)))
     chromium.execute_script("console.error('planted')")
     assert any("planted" in told for told in complaints(chromium))
-
-
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("page", PAGES)
-def test_no_page_is_wider_than_the_window(
-    chromium: Chrome, site: Path, page: str, width: int
-) -> None:
-    visit(chromium, site / page, width=width)
-    script = "return document.documentElement.scrollWidth"
-    assert chromium.execute_script(script) <= width
 
 
 def serious(browser: Chrome) -> list[tuple[str, list[str]]]:
@@ -128,17 +143,6 @@ def serious(browser: Chrome) -> list[tuple[str, list[str]]]:
         for violation in found["violations"]
         if violation["impact"] in ("serious", "critical")
     ]
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("page", PAGES)
-def test_axe_finds_no_serious_violation(
-    chromium: Chrome, site: Path, page: str, scheme: str
-) -> None:
-    visit(chromium, site / page, scheme=scheme)
-    for closed in chromium.find_elements(By.TAG_NAME, "details"):
-        chromium.execute_script("arguments[0].open = true", closed)
-    assert not serious(chromium)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,70 @@
+"""The command line in this process: what it prints, and its exit code.
+
+A process of its own takes seconds to import what this one has imported already, and so
+do the job and the workers that it starts; here they are kept from one call to the next.
+What a test says of processes (signals, closed streams, pages that end them) needs a
+real one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from unittest.mock import patch
+
+from harness import __main__ as command_line
+from harness.workers.isolated import Isolated, Job
+
+_kept: dict[Job, Isolated] = {}
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a call ended, with the names of `subprocess.CompletedProcess`."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class _Kept(Isolated):
+    """A job that goes on when its command ends, unless that left it in the middle."""
+
+    def __exit__(self, *raised: object) -> None:
+        if self._busy:
+            self._end()
+
+
+def gradwatch(*arguments: object, fresh: bool = False) -> Done:
+    """Run a command; `fresh` if a page, or the environment, changes its job."""
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with (
+        contextlib.redirect_stdout(stdout),
+        contextlib.redirect_stderr(stderr),
+        patch.object(sys, "argv", ["gradwatch", *map(str, arguments)]),
+        contextlib.nullcontext() if fresh else _jobs_kept(),
+    ):
+        code = command_line._exit_code()
+    return Done(code, stdout.getvalue(), stderr.getvalue())
+
+
+@contextlib.contextmanager
+def _jobs_kept() -> Iterator[None]:
+    from harness.commands import agree, fuzz, time
+
+    def kept(job: Job) -> Isolated:
+        return _kept.setdefault(job, _Kept(job))
+
+    with contextlib.ExitStack() as stack:
+        for command in (agree, fuzz, time):
+            stack.enter_context(patch.object(command, "Isolated", kept))
+        yield
+
+
+def close() -> None:
+    """End the jobs and their workers."""
+    while _kept:
+        Isolated.__exit__(_kept.popitem()[1])
