@@ -19,7 +19,7 @@ test: environments lint types  ## lint, types and the test suite
 	.venv/bin/python -m pytest -n auto --dist worksteal -m "not slow"
 
 test-slow: environments  ## the tests that take more than ten seconds; CI runs them, too
-	.venv/bin/python -m pytest -n auto -m slow
+	.venv/bin/python -m pytest -n auto --dist worksteal -m slow
 
 lint: environments  ## ruff: rules and format; import-linter: the layers
 	.venv/bin/ruff check .

@@ -15,7 +15,6 @@ from harness.judging import known
 from harness.project import documents as recording
 from harness.project.records import Accused, Requirement, SelftestSummary, finite
 from harness.selftest import scoring
-from harness.selftest.charts import chart_detection
 from harness.selftest.run import FULL, QUICK, try_judges
 from harness.selftest.scoring import JUDGES, Score
 
@@ -64,6 +63,8 @@ def command(
     if json_file != "-":
         show(score, summary)
     if picture:
+        from harness.selftest.charts import chart_detection  # half a second
+
         chart_detection(summary, Path(picture))
     if json_file:
         content = recording.document(scoring.records(score), summary)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from harness.history.asv_results import Series
 from harness.project.documents import Unreadable
@@ -128,6 +128,6 @@ def creep(values: Sequence[float], reference: int) -> Creep | None:
     squares = sum(float(((v - np.median(v)) ** 2).sum()) for v in (before, now))
     freedom = len(before) + len(now) - 2
     spread = math.sqrt(squares / freedom * (1 / len(before) + 1 / len(now)))
-    margin = float(stats.t.ppf(LEVEL, freedom)) * MEDIAN * spread
+    margin = float(special.stdtrit(freedom, LEVEL)) * MEDIAN * spread
     ends = (height, height - margin, height + margin)
     return Creep(*(math.expm1(end) for end in ends))

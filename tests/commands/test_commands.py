@@ -34,7 +34,7 @@ NUMPY = ("--backend", "numpy_manual", "--backend", "numpy_graph")
         (("agree", "--regime", "shfited"), "did you mean 'shifted'"),
         (("agree", "--require", "numpy_manul"), "did you mean 'numpy_manual'"),
         (("agre",), "did you mean 'agree'"),
-        (("agree", "--case", "nothing"), "gradwatch list cases"),
+        (("agree", "--op", "dot", "--case", "none"), "gradwatch list cases"),
         (("agree", "--jobs", "0"), "--jobs"),
         (("agree", "--timeout", "-1"), "--timeout"),
         (("list", "opps"), "ops"),

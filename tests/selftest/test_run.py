@@ -85,9 +85,10 @@ def test_an_op_of_your_own_is_given_the_errors_that_any_op_can_suffer():
 SAMPLE = ("exp2", "layer_norm", "maximum")
 
 
-def unmet():
+def unmet(ops=SAMPLE):
+    """What is required and not met; one op is enough for what any op can suffer."""
     score = tried(
-        SAMPLE,
+        ops,
         ("normal", "constant"),
         ("float64", "float32", "bfloat16"),
         cases=2,
@@ -168,7 +169,7 @@ def test_switching_a_structural_check_off_is_noticed(monkeypatch, kind):
         return judged(right, convention, tensor, got, has, wants)
 
     monkeypatch.setattr(verdict, "_judge_tensor", lenient)
-    assert any(told.startswith("None, shape") for told in unmet())
+    assert any(told.startswith("None, shape") for told in unmet(SAMPLE[:1]))
 
 
 def test_taking_nan_for_a_number_is_noticed(monkeypatch):
@@ -178,12 +179,12 @@ def test_taking_nan_for_a_number_is_noticed(monkeypatch):
         return judged(truth, np.where(np.isfinite(got), got, truth.value), *more)
 
     monkeypatch.setattr(verdict, "judge_numbers", blind)
-    assert any(told.startswith("None, shape") for told in unmet())
+    assert any(told.startswith("None, shape") for told in unmet(SAMPLE[:1]))
 
 
 def test_a_right_gradient_that_is_rejected_is_noticed(monkeypatch):
     monkeypatch.setattr(reference_module, "limit_for", lambda n: 0.01)
-    assert "no false alarm" in unmet()
+    assert "no false alarm" in unmet(SAMPLE[:1])
 
 
 # The other judges ---------------------------------------------------------------

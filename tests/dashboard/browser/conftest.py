@@ -13,6 +13,8 @@ from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 from harness.dashboard.site import write_site
 from tests.dashboard.browser import invented
 
+PATIENCE = 280  # seconds: axe takes three for the longest page on a quiet machine
+
 #: Nothing of the browser's own may go out either, or a test of that proves nothing.
 FLAGS = (
     "headless=new",
@@ -62,5 +64,6 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
         "goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"}
     )
     browser = webdriver.Chrome(options=options, service=ChromeService(driver))
+    browser.set_script_timeout(PATIENCE)
     yield browser
     browser.quit()
