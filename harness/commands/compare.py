@@ -18,6 +18,7 @@ from harness.project.affected import Pair, affected, spread
 from harness.project.git import NoCommit, checked_out, commit_of, same_implementation
 from harness.project.records import CompareRecord, CompareSummary
 from harness.timing.compare import (
+    LONGEST,
     PAIRS,
     SAMPLED,
     WITHIN,
@@ -54,7 +55,8 @@ _COLOURS = {"slower": "red", "faster": "green", "no difference": "dim"}
 )
 @click.option(
     "--budget",
-    show_default=f"{_BUDGETS[True]:g}, in pairs {_BUDGETS[False]:g}",
+    show_default=f"{_BUDGETS[True]:g}, and up to {LONGEST * _BUDGETS[True]:g} while "
+    f"the interval is wide; in pairs {_BUDGETS[False]:g}",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
     help="Sampling time of each row of the table, for all pairs of processes together.",
@@ -121,11 +123,12 @@ def command(
         phases = [one for one in PHASES if phase in (one, "both")]
         chosen = None if most is None else _affected(a, b, most)
         plans = [
-            (one, other, Plan(t, f, spent, pairs, device, threads, seed))
+            (one, other, Plan(t, f, spent, pairs, device, threads, seed, longest))
             for t in trials
             for f in phases
             for one, other in sides
             for spent in [budget or _BUDGETS[one.beside(other)]]
+            for longest in [None if budget else LONGEST * spent]
             if chosen is None or (t.problem.op.name, one.backend) in chosen
         ]
         rows, failed, absent = _compared(plans)

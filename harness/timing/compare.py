@@ -38,6 +38,9 @@ PAIRS = 16  # process pairs by default: they reduce a spread of 5.5 % to 1.5 %
 SAMPLED = (
     0.5 * PAIRS
 )  # seconds of sampling by default; starting takes five times longer
+#: How many times longer sides in one process are sampled where the interval is wide:
+#: it halves, and then takes as long as sixteen pairs of processes.
+LONGEST = 4
 WITHIN = 0.04  # of 1, in 95 % of comparisons: `pairs_needed` is for this accuracy
 
 
@@ -65,7 +68,10 @@ class Side:
 
 @dataclass(frozen=True)
 class Plan:
-    """Trial, phase and budget of a comparison; the budget is for all pairs."""
+    """Trial, phase and budget of a comparison; the budget is for all pairs.
+
+    In one process sampling may go on for `longest` seconds; see `interleave.compare`.
+    """
 
     trial: Trial
     phase: Phase
@@ -74,6 +80,7 @@ class Plan:
     device: str = "cpu"
     threads: int = 1
     seed: int = 0
+    longest: float | None = None
 
 
 def compare_sides(a: Side, b: Side, plan: Plan) -> CompareRecord:
@@ -136,7 +143,7 @@ def _in_one_process(a: Side, b: Side, plan: Plan) -> dict[str, Any]:
         steps = {"a": a.backend, "b": b.backend}
         sources = variants(plan.trial, plan.seed)
         prepare_steps(line, sources, steps, plan.device, seed=unforeseen())
-        asked = {"a": "a", "b": "b", "phase": plan.phase, "budget": plan.budget}
+        asked = {"phase": plan.phase, "budget": plan.budget, "longest": plan.longest}
         comparison: dict[str, Any] = line.ask("compare", **asked)["comparison"]
         judge = _judge(plan)
         for side, key, seconds in zip((a, b), "ab", comparison["medians"], strict=True):

@@ -111,13 +111,16 @@ def in_turn(request: Request) -> dict[str, Any]:
 
 
 def compare(request: Request) -> dict[str, Any]:
-    """Two steps in turn, in this process: log-ratio, noise and medians."""
+    """Two steps in turn, in this process: log-ratio, noise and medians.
+
+    If `longest` is given, for up to so many seconds where `budget` is too short.
+    """
     a, b = (RotatingPhase(_ready[key], request["phase"]) for key in ("a", "b"))
     timer = WitnessedTimer(timer_of(_ready["a"].steps[0]))
     gc.enable()  # the clock holds it itself
-    return {
-        "comparison": _plain(compare_runs(a, b, budget=request["budget"], timer=timer))
-    }
+    budget, longest = request["budget"], request.get("longest")
+    taken = compare_runs(a, b, budget=budget, longest=longest, timer=timer)
+    return {"comparison": _plain(taken)}
 
 
 def kept(request: Request) -> dict[str, Any]:

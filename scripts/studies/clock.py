@@ -7,10 +7,11 @@
 Together they take about twelve minutes, on one thread; the machine should be quiet.
 
 - `aa`: forward and backward of PyTorch's layer_norm, each compared with itself 40 times
-  for 2 s, while another process, started here, copies memory on one core all the time.
+  for 2 to 8 s, as `gradwatch compare` does, while another process, started here, copies
+  memory on one core all the time.
   The verdict is yes if 95 % of the ratios of each phase are within 0.3 % of 1. With
   `--others`, torch.utils.benchmark's `blocked_autorange` of one side after the other
-  follows each comparison, for the same time, and a backward that is built twice.
+  follows each comparison, for 2 s, and a backward that is built twice.
 - `planted`: the backward against itself with 2 % more work, 20 times for 5 s, beside
   the same neighbour. Yes if 19 are called slower, and of 20 without it, at most one.
 - `against COMMIT`: ten ops by the worker's clock of that commit and by today's, of the
@@ -40,6 +41,7 @@ import numpy as np
 from harness.judging.cases import REGIMES, Trial, trial, variants
 from harness.project.git import checked_out
 from harness.timing import handlers
+from harness.timing.compare import LONGEST
 from harness.timing.evidence.rotation import PHASES, Place, Rotation, unforeseen
 from harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
 from harness.timing.interleave import compare
@@ -95,8 +97,9 @@ def rotation_of(chosen: Trial) -> Rotation:
 
 
 def compared(a: RotatingPhase, b: RotatingPhase, seconds: float, seed: int = 0) -> Any:
-    """Two phases in turn, by the clock of a worker."""
-    return compare(a, b, budget=seconds, timer=WitnessedTimer(HostTimer()), seed=seed)
+    """Two phases in turn, by the clock of a worker, as `gradwatch compare` does."""
+    timer, longest = WitnessedTimer(HostTimer()), LONGEST * seconds
+    return compare(a, b, budget=seconds, longest=longest, timer=timer, seed=seed)
 
 
 # A run with itself ----------------------------------------------------------------
@@ -286,7 +289,9 @@ def main() -> None:
 
 @main.command()
 @click.option("--repeats", default=40, show_default=True)
-@click.option("--seconds", default=2.0, show_default=True, help="of one comparison")
+@click.option(
+    "--seconds", default=2.0, show_default=True, help="of one comparison, at least"
+)
 @click.option("--others", is_flag=True, help="also methods that are not ours")
 def aa(repeats: int, seconds: float, others: bool) -> None:
     """A run compared with itself, beside a loaded core."""

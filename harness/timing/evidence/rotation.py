@@ -31,9 +31,12 @@ PHASES = ("forward", "backward")
 #: Results kept of each phase beside the last: an implementation that cheats in half of
 #: its calls passes with a chance of 1 in 512.
 KEPT = 8
-#: How often inputs change, and so how often a backward gets a new graph. Cotangents
-#: change before every sample of a backward.
-INPUTS_CHANGE = 0.25
+#: How often inputs change, and so how often a backward gets a new graph: in the first
+#: `EARLY` samples of a phase, and later. Cotangents change before every sample of a
+#: backward. A new graph costs the time of a sample or two, and moves the gradients to
+#: other addresses: a backward compared with itself (layer_norm 256x1024, 2 s) had a
+#: standard deviation of 0.17 % when that was always as often as at first, else 0.14 %.
+INPUTS_CHANGE, EARLY, INPUTS_CHANGE_LATER = 0.25, 16, 1 / 16
 #: CPU seconds of all threads for each timed second, at most, where one thread is asked
 #: for: one core, of which a call that waits for another thread uses no more, either.
 #: The interpreter's own threads need a hundredth; beside other work the kernel's
@@ -182,7 +185,8 @@ class Rotation:
         A new graph is swept once, and later with other cotangents.
         """
         place = PHASES.index(phase)
-        if self.random.random() < INPUTS_CHANGE or self.places[place].source is None:
+        often = INPUTS_CHANGE if self.timed[phase] < EARLY else INPUTS_CHANGE_LATER
+        if self.random.random() < often or self.places[place].source is None:
             self._write_inputs(place, self._draw())
         if phase == "backward" and self.graphs[place] != self.places[place].written:
             self.inputs[place] = self.places[place].source or 0
