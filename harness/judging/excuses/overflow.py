@@ -60,7 +60,7 @@ def risks(
                 continue
             view = _View(node, errors, risky, peaks)
             risk = _risk(view)
-            if np.any(_out_of_range(node, errors, peaks)):
+            if peaks is not None and _out_of_range(node, errors, peaks).any():
                 sizes = sizes or magnitudes(order)
                 clash = _cancelled(view, sizes)
                 risk = Risk(risk.infinite, risk.undefined | clash)
@@ -91,19 +91,21 @@ def _tame(
     """The quick answer: far from the end of the range, and so are all inputs."""
     if any(source in risky for source in node.inputs):
         return False
-    if np.any(_out_of_range(node, errors, peaks)):
+    if peaks is not None and _out_of_range(node, errors, peaks).any():
         return False
     size, error = errors.sizes[node], errors.errors[node]
-    if not size.size:
+    assert node.primitive is not None
+    if not size.size or ERROR[node.primitive.name] is copied:
         return True
-    if not size.max() < np.inf:  # or beyond float64, where extended precision is not
+    largest = size.max()
+    if not largest < np.inf:  # or beyond float64, where extended precision is not
         return False
     peak = error.max()
     if terms(node) > 1:  # E of a sum is at least the sum of its terms' magnitudes
         inside = min(1.0, errors.arithmetic.sums / errors.arithmetic.roundoff)
         peak = peak / inside
         return bool((1 + errors.reach) * peak < errors.arithmetic.step.largest)
-    return bool(size.max() + errors.reach * peak < errors.arithmetic.step.largest)
+    return bool(largest + errors.reach * peak < errors.arithmetic.step.largest)
 
 
 class _View:
@@ -186,7 +188,8 @@ def _beyond(at: _View) -> Mask:
     carried = at.errors.reach * np.maximum(np.where(error < np.inf, error - size, 0), 0)
     size = np.where(np.isinf(node.value), 0.0, size)  # exact, or what it came from is
     beyond: Mask = size + carried >= step.beyond
-    beyond |= _out_of_range(node, at.errors, at.peaks)
+    if at.peaks is not None:
+        beyond |= _out_of_range(node, at.errors, at.peaks)
     return beyond
 
 
@@ -196,14 +199,16 @@ def _cancelled(at: _View, sizes: Mapping[Node, NDArray[Any]]) -> Mask:
     That gives inf - inf, or the infinity of the term that overflows by itself, which
     need not have the sign of the sum.
     """
+    assert at.peaks is not None
     over = _out_of_range(at.node, at.errors, at.peaks)
     clash: Mask = over & (np.abs(at.node.value) < sizes[at.node] * (1 - 1e-9))
     return clash
 
 
-def _out_of_range(node: Node, errors: Errors, peaks: Peaks | None) -> Any:
+def _out_of_range(node: Node, errors: Errors, peaks: Peaks) -> Mask:
     """Where another order of operations overflows."""
-    return peaks is not None and peaks[node] >= errors.arithmetic.step.most
+    beyond: Mask = peaks[node] >= errors.arithmetic.step.most
+    return beyond
 
 
 def _any_input(at: _View) -> tuple[Any, Any]:
