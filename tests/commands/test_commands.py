@@ -320,27 +320,55 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("bad", BAD)
-def test_a_bad_page_is_one_record_and_costs_the_others_nothing(tmp_path, bad):
-    old, new, verdict = BAD[bad]
+#: What one of them does to its process, the next ones must not feel; but the last of
+#: them is run alone, since what it does to others of them is not foreseen.
+TOGETHER = [[*BAD][:-1], [*BAD][-1:]]
+
+
+def _planted(folder, bad):
+    """A page of an op that is called as what is bad about it."""
+    name = bad.replace(" ", "_")
+    cube = Path(plant(folder, *BAD[bad][:2]))
+    page = folder / f"{name}.py"
+    page.write_text(cube.read_text().replace('"cube"', f'"{name}"'))
+    cube.unlink()
+    return str(page)
+
+
+@pytest.fixture(scope="module", params=TOGETHER, ids=["many", "one"])
+def judged(request, tmp_path_factory):
+    """The bad pages, and a run of them together with two good ones."""
+    folder = tmp_path_factory.mktemp("bad")
+    pages = [_planted(folder, bad) for bad in request.param]
     done = gradwatch(
-        *("agree", "--op", "exp2", "--ops", plant(tmp_path, old, new), *NUMPY),
+        *("agree", "--op", "exp2", *(x for p in pages for x in ("--ops", p)), *NUMPY),
         *("--op", "square", "--regime", "normal", "--timeout", "5", "--json", "-"),
         fresh=True,
     )
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
-    records = json.loads(done.stdout)["records"]
-    cube = [r for r in records if r["op"] == "cube"]
-    assert [(r["backend"], r["verdict"]) for r in cube] == [("reference", verdict)]
-    others = [(r["op"], r["backend"], r["verdict"]) for r in records if r not in cube]
-    assert {*others} == {
+    return request.param, json.loads(done.stdout)["records"]
+
+
+def test_each_bad_page_is_one_record(judged):
+    pages, records = judged
+    verdicts = {
+        (r["op"].replace("_", " "), r["backend"], r["verdict"])
+        for r in records
+        if r["op"] not in ("exp2", "square")
+    }
+    assert verdicts == {(bad, "reference", BAD[bad][2]) for bad in pages}
+    assert len(records) == len(
+        {(r["case"], r["backend"], r["tensor"]) for r in records}
+    )
+
+
+def test_bad_pages_cost_the_others_nothing(judged):
+    _, records = judged
+    others = [r for r in records if r["op"] in ("exp2", "square")]
+    assert {(r["op"], r["backend"], r["verdict"]) for r in others} == {
         (op, b, "agree") for op in ("exp2", "square") for b in NUMPY[1::2]
     }
-    assert (
-        len(others)
-        == len({(r["case"], r["backend"], r["tensor"]) for r in records}) - 1
-    )
 
 
 def test_what_was_judged_before_the_formula_ended_the_process_is_kept(tmp_path):
@@ -360,13 +388,13 @@ def test_what_was_judged_before_the_formula_ended_the_process_is_kept(tmp_path):
     assert "exited with status 0" in ended["message"]
 
 
-@pytest.mark.parametrize("bad", ["ends at import", "exits", "ends"])
 @pytest.mark.parametrize("command", ["time", "fuzz"])
-def test_a_bad_page_does_not_end_a_run_of(tmp_path, command, bad):
-    old, new, verdict = BAD[bad]
+def test_bad_pages_do_not_end_a_run_of(tmp_path, command):
+    bad = ("ends at import", "exits", "ends")
+    pages = [_planted(tmp_path, one) for one in bad]
     folder = ("--folder", tmp_path / "findings") if command == "fuzz" else ()
     done = gradwatch(
-        *(command, "--ops", plant(tmp_path, old, new), *NUMPY),
+        *(command, *(x for page in pages for x in ("--ops", page)), *NUMPY),
         *("--budget", "1", "--json", tmp_path / "a.json", *folder),
         *(("--op", "square", "--size", "small") if command == "time" else ()),
         fresh=True,
@@ -374,11 +402,13 @@ def test_a_bad_page_does_not_end_a_run_of(tmp_path, command, bad):
     document = json.loads((tmp_path / "a.json").read_text())
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
-    assert f"cube.py: {verdict}:" in " ".join(done.stderr.split())
+    told = " ".join(done.stderr.split())
+    for page, one in zip(pages, bad, strict=True):
+        assert f"{Path(page).name}: {BAD[one][2]}:" in told
     if command == "time":
         assert {r["op"] for r in document["records"]} == {"square"}
     else:
-        assert len(document["summary"]["failed"]) == 1
+        assert len(document["summary"]["failed"]) == len(bad)
 
 
 @pytest.mark.parametrize("command", ["agree", "time", "fuzz"])
