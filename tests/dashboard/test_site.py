@@ -105,7 +105,10 @@ def test_every_link_leads_to_a_page_or_a_place_on_it(
 
 
 @pytest.mark.slow
-def test_no_file_exceeds_two_megabytes(results: Path) -> None:
+def test_no_file_exceeds_two_megabytes(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shows(op_names(), monkeypatch)
     invented.write_agree(results, 9)
     invented.write_history(results, 60)
     files = [file for file in written(results).rglob("*") if file.is_file()]
