@@ -15,10 +15,12 @@ _BUILD = (
     "import sys; from setuptools import build_meta as b; b.build_wheel(sys.argv[1])"
 )
 
+#: Compiled, as pip does it.
 _INSTALL = """
-import sys, zipfile
+import compileall, sys, zipfile
 wheel, site = sys.argv[1:]
 zipfile.ZipFile(wheel).extractall(site)
+compileall.compile_dir(f"{site}/gradwatch", quiet=1)
 """
 
 
