@@ -1,6 +1,6 @@
 """The sum of two tensors, with broadcasting.
 
-    y = a + b          da = dy,   db = dy          summed over the axes copied
+    y = a + b          da = dy,   db = dy          summed over the broadcast axes
 
 a and b of shapes that broadcast. Both gradients are the cotangent itself.
 """

@@ -2,8 +2,8 @@
 
     y = x1 * x2 + 4.3 * x2 + 30          dx1 = dy * x2,   dx2 = dy * (x1 + 4.3)
 
-x1 and x2 of the same shape. The notes' example: x1 = 2 and x2 = 3 give dx1 = 3 and
-dx2 = 6.3.
+x1 and x2 of the same shape. For example: x1 = 2 and x2 = 3 give dx1 = 3
+and dx2 = 6.3.
 """
 
 from impls.contract import Case, Op
@@ -47,7 +47,7 @@ def autograd(F, x1, x2):
 
 @op.implement("custom")
 class AffinePair:
-    """Term by term: x2 is used twice, and what its two uses pass back is added."""
+    """Term by term: x2 is used twice, and the gradients of its two uses are added."""
 
     @staticmethod
     def forward(ctx, x1, x2):

@@ -1,13 +1,14 @@
-"""Convolution over one axis, with gaps in the kernel: what each output sees is spread.
+"""Convolution over one axis; dilation leaves gaps between the weights of the kernel.
 
     y[b, o, l] = bias[o] + sum(weight[o, c, i] * x[b, c, s * l + d * i - p])
 
     dweight[o, c, i] = sum(dy[b, o, l] * x[b, c, s * l + d * i - p])
-    dx: each dy[b, o, l] times weight[o], added where it lay,   dbias = sum(dy)
+    dx[b, c, s * l + d * i - p] adds up dy[b, o, l] * weight[o, c, i],   dbias = sum(dy)
 
 x (B, C, L), weight (O, C, I), bias (O), stride s, dilation d, padding p. y sums over
-c and i, dweight over b and l; a kernel of I elements is d (I - 1) + 1 long. Yu and
-Koltun, Multi-Scale Context Aggregation by Dilated Convolutions, arXiv:1511.07122.
+c and i, dweight over b and l, dbias over both; dx over o and all pairs of l and i that
+meet there. A kernel of I weights covers d (I - 1) + 1 elements. Yu and Koltun,
+Multi-Scale Context Aggregation by Dilated Convolutions, arXiv:1511.07122.
 """
 
 import numpy as np
@@ -44,7 +45,7 @@ def formula(xp, x, weight, bias, **steps):
 
 @op.implement("manual")
 def manual(x, weight, bias, *, stride, padding, dilation):
-    """The places that each output reads are those that its cotangent is added to."""
+    """Each cotangent is added to the places of x that its output has read."""
     padded = np.pad(x, [(0, 0), (0, 0), (padding, padding)])
     reach = dilation * np.arange(weight.shape[2])
     starts = np.arange(0, padded.shape[2] - reach[-1], stride)
@@ -55,7 +56,7 @@ def manual(x, weight, bias, *, stride, padding, dilation):
         dweight = np.tensordot(dy, seen, axes=((0, 2), (0, 2)))
         terms = np.moveaxis(np.tensordot(dy, weight, axes=(1, 0)), 1, 2)
         dpadded = np.zeros_like(padded)
-        for i, gap in enumerate(reach):  # no place comes twice in one step
+        for i, gap in enumerate(reach):  # within a step no place occurs twice
             dpadded[:, :, starts + gap] += terms[..., i]
         dx = dpadded[:, :, padding : padding + x.shape[2]]
         return dx, dweight, dy.sum(axis=(0, 2))
@@ -70,7 +71,7 @@ def autograd(F, x, weight, bias, *, stride, padding, dilation):
 
 @op.implement("custom")
 class Conv1d:
-    """As a sum over the places in the kernel: at each, a matrix product over c."""
+    """As a sum over the positions in the kernel: for each, a matrix product over c."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, *, stride, padding, dilation):
@@ -89,14 +90,14 @@ class Conv1d:
         padded, weight = ctx.saved_tensors
         dx, dweight = (t.new_zeros(t.shape) for t in (padded, weight))
         for i in range(weight.shape[2]):
-            seen, at = (
+            seen, to = (
                 part(t, i * dilation, stride, dy.shape[2]) for t in (padded, dx)
             )
             dweight[:, :, i] = dy.matmul(seen.transpose(1, 2)).sum(0)
-            at += weight[:, :, i].T.matmul(dy)
+            to += weight[:, :, i].T.matmul(dy)
         return dx[:, :, padding : dx.shape[2] - padding], dweight, dy.sum((0, 2))
 
 
 def part(x, first, stride, out):
-    """What one place of the kernel sees: `out` elements, `stride` apart."""
+    """What one position of the kernel meets: `out` elements, `stride` apart."""
     return x[:, :, first : first + (out - 1) * stride + 1 : stride]

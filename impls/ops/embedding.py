@@ -1,12 +1,12 @@
-"""Rows of a table, picked by integers.
+"""Rows of a table, selected by integers.
 
     y[..., j] = weight[index[...], j]
 
     dweight[i, j] = sum(dy[..., j]) over all places where index = i
 
-index of any shape, weight (V, D). A row that is picked twice collects both cotangents:
-this is where `dweight[index] = dy` goes wrong. The row `padding` is read like any
-other, but its gradient is zero. The transpose of a gather is a scatter that adds:
+index of any shape, weight (V, D). A row that is read twice gets the sum of both
+cotangents, where `dweight[index] = dy` keeps only one. The row `padding` is read like
+any other, but its gradient is zero. The transpose of a gather is a scatter that adds:
 Griewank and Walther, Evaluating Derivatives, 2nd edition, section 3.3.
 """
 
@@ -16,7 +16,7 @@ from impls.contract import Case, Op
 
 
 def rows(rng, shape, shapes):
-    """Rows of the lower half of the table: many twice, and some not at all."""
+    """Rows of the first half of the table: many are read twice, the others never."""
     return rng.integers(0, 1 + shapes["weight"][0] // 2, shape)
 
 
@@ -68,7 +68,7 @@ def autograd(F, index, weight, *, padding):
 
 @op.implement("custom")
 class Embedding:
-    """Flat: one list of rows to read, and the same list to add to."""
+    """Flat: the rows are a list, to read from and later to add to."""
 
     @staticmethod
     def forward(ctx, index, weight, *, padding):

@@ -2,7 +2,7 @@
 
     y = 2**x          dx = dy * 2**x * ln 2
 
-x of any shape. The notes' example: x = [1, 2, 3] and dy = 1 give
+x of any shape. For example: x = [1, 2, 3] and dy = 1 give
 dx = [1.3863, 2.7726, 5.5452].
 """
 

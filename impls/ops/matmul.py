@@ -2,7 +2,7 @@
 
     y[..., i, j] = sum_k a[..., i, k] * b[..., k, j]
 
-    da = dy @ b^T,   db = a^T @ dy          summed over the leading axes copied
+    da = dy @ b^T,   db = a^T @ dy          summed over the broadcast leading axes
 
 a (..., n, k), b (..., k, m), y (..., n, m). A vector a (k) is a row, b (k) a column,
 and y lacks that axis.

@@ -2,7 +2,7 @@
 
     y = max(a, b)          da = dy where a > b,   db = dy where a < b
 
-a and b of shapes that broadcast; gradients are summed over the axes copied. At a tie
+a and b of shapes that broadcast; gradients are summed over the broadcast axes. At a tie
 the gradient is a set, and every split of dy is in it: `manual` splits it evenly, as
 the frameworks do, and `custom` gives a all of it, as the notes do. `formula` follows
 `graph.ties`.

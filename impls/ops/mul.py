@@ -1,9 +1,9 @@
 """The product of two tensors, with broadcasting.
 
-    y = a * b          da = dy * b,   db = dy * a          summed over the axes copied
+    y = a * b          da = dy * b,   db = dy * a         summed over the broadcast axes
 
-a and b of shapes that broadcast. The same tensor passed twice gets both: 2 * a * dy.
-The notes' example: a = 4 and b = -3 give y = -12, da = -3, db = 4.
+a and b of shapes that broadcast. For a * a both gradients are added: 2 * a * dy.
+For example: a = 4 and b = -3 give y = -12, da = -3, db = 4.
 """
 
 from impls.contract import Case, Op, sum_to
@@ -40,7 +40,7 @@ def autograd(F, a, b):
 
 @op.implement("custom")
 class Mul:
-    """As a gate: a mul gate swaps its inputs and scales them by the cotangent."""
+    """As a gate: each input gets the cotangent times the other input."""
 
     @staticmethod
     def forward(ctx, a, b):

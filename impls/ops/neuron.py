@@ -5,7 +5,7 @@
     dq = dy * s(q) * (1 - s(q))
     dw = dq * [x[0], x[1], 1],   dx = dq * [w[0], w[1]]
 
-w (3), x (2), y (). The notes' example: w = [2, -3, -3] and x = [-1, -2] give
+w (3), x (2), y (). For example: w = [2, -3, -3] and x = [-1, -2] give
 y = 0.7311, dx = [0.3932, -0.5898] and dw = [-0.1966, -0.3932, 0.1966].
 """
 

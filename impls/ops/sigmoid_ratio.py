@@ -5,7 +5,7 @@
     dx = df * (1 - f * (s'(x) + 2 * (x + y))) / d
     dy = df * (s'(y) - f * 2 * (x + y)) / d,          s' = s * (1 - s)
 
-x and y of the same shape; the output is called f, y being an input. The notes' example:
+x and y of the same shape; the output is called f, y being an input. For example:
 x = 3 and y = -4 give f = 1.5456, dx = 2.0596 and dy = 1.5922.
 """
 

@@ -2,7 +2,7 @@
 
     y = x**2          dx = dy * 2 * x
 
-x of any shape. The notes' examples: x = 2 gives dx = 4; x = [1, 2, 3] gives dx = 2x.
+x of any shape. For example: x = 2 gives dx = 4; x = [1, 2, 3] gives dx = 2x.
 """
 
 import numpy as np

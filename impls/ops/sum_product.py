@@ -2,9 +2,9 @@
 
     y = q * c,   q = a + b
 
-    dq = dy * c,   da = dq,   db = dq,   dc = dy * q      summed over the axes copied
+    dq = dy * c,   da = dq,   db = dq,   dc = dy * q      summed over the broadcast axes
 
-a, b and c of shapes that broadcast. The notes' example: a = -2, b = 5 and c = -4 give
+a, b and c of shapes that broadcast. For example: a = -2, b = 5 and c = -4 give
 y = -12, da = db = -4, dc = 3.
 """
 

@@ -3,8 +3,8 @@
     y = tanh(x)          dx = dy * (1 - y**2) = dy / cosh(x)**2
 
 x of any shape. 1 - y**2 cancels where y is close to 1 or -1: a slope below the unit
-roundoff is lost there, and only a slope from x itself keeps its digits. Abramowitz and
-Stegun, Handbook of Mathematical Functions, 4.5.17 and 4.5.73.
+roundoff is lost there; computed from x it keeps its digits. Abramowitz and Stegun,
+Handbook of Mathematical Functions, 4.5.17 and 4.5.73.
 """
 
 import numpy as np

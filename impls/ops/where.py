@@ -2,9 +2,9 @@
 
     y = a where mask, else b          da = dy where mask,   db = dy where not mask
 
-a, b and mask of shapes that broadcast; gradients are summed over the axes copied. What
-is not chosen gets exactly zero, though it be infinite or nan. As mask * a + (1 - mask)
-* b it would get 0 * inf = nan.
+a, b and mask of shapes that broadcast; gradients are summed over the broadcast axes.
+What is not chosen gets exactly zero, even where it is infinite or nan. The gradient of
+mask * a + (1 - mask) * b would be 0 * inf = nan there.
 """
 
 import numpy as np
