@@ -213,8 +213,11 @@ _values = attrgetter(*_JUDGED)
 
 
 def _record(trial: Trial, outcome: Outcome, judgement: Judgement) -> AgreeRecord:
-    values = map(_plain, _values(judgement))
-    return record_of(trial, outcome, **dict(zip(_JUDGED, values, strict=True)))
+    """What agrees needs no sentence: it was a third of the document."""
+    judged = dict(zip(_JUDGED, map(_plain, _values(judgement)), strict=True))
+    if judgement.verdict == "agree":
+        judged["message"] = ""
+    return record_of(trial, outcome, **judged)
 
 
 def record_of(trial: Trial, outcome: Outcome, **judged: Any) -> AgreeRecord:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from sys import intern
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
@@ -22,6 +23,7 @@ Device = Literal["cpu", "cuda"]
 Positive = Annotated[float, Meta(gt=0)]
 Date = Annotated[str, Meta(pattern=r"^(\d{4}-\d\d-\d\d(T[\d:.]+(Z|[+-][\d:]+)?)?)?$")]
 Number = float | None  # None: not finite, or not known
+_NONE = 0.0
 
 
 def finite(value: float) -> Number:
@@ -53,7 +55,7 @@ class Environment(Struct, kw_only=True):
 # Agreement ------------------------------------------------------------------------
 
 
-class AgreeRecord(Struct, kw_only=True):
+class AgreeRecord(Struct, kw_only=True, omit_defaults=True):
     """The verdict on one tensor of one case on one backend.
 
     tensor: "dx" for the gradient of x, the name of an output or state, "all" of a run
@@ -61,8 +63,9 @@ class AgreeRecord(Struct, kw_only=True):
     allowed. got, expected, radius: at worst_index; radius_kind says whether the radius
     is the bound or the spread. compute: the widest precision of intermediate values
     with which the tensor is consistent. vacuous: the share of elements of
-    which the comparison can say nothing. flags: of the case: its attributes that are
-    true or false ("training", "not-training"), and "empty".
+    which the comparison can say nothing. message: the verdict in a sentence, empty
+    where the tensor agrees. flags: of the case: its attributes that are true or false
+    ("training", "not-training"), and "empty". Fields at their default are left out.
     """
 
     op: str
@@ -84,7 +87,7 @@ class AgreeRecord(Struct, kw_only=True):
     got: Number = None
     expected: Number = None
     worst_index: list[int] = []
-    vacuous: Number = 0.0
+    vacuous: Number = _NONE
     convention: str = ""
     message: str = ""
     flags: list[str] = []
@@ -93,6 +96,10 @@ class AgreeRecord(Struct, kw_only=True):
         """Raise ValueError on a verdict that no judge gives."""
         if self.verdict not in VERDICTS:
             raise ValueError(f"the verdict {self.verdict!r} is unknown")
+        # msgspec leaves out what *is* the default: an equal object is not enough.
+        self.expected_verdict = intern(self.expected_verdict)
+        self.radius_kind = intern(self.radius_kind)
+        self.vacuous = _NONE if self.vacuous == 0 else self.vacuous
 
     @property
     def distance(self) -> Number:

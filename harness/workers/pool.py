@@ -11,10 +11,11 @@ that it does not have to wait for the next one.
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -41,9 +42,12 @@ ROOM = 48 << 10
 WORTH = 2.0
 #: Seconds between two checks whether another worker is needed.
 LOOK = 1.0
-#: Jobs that a worker counts for where it is not one. OneFlow's threads poll: they take
-#: 1.5 cores, and are slowed by half as much again by whatever runs beside them there.
-JOBS = {"oneflow": 2}
+#: Frameworks whose threads hand each instruction to one another and poll meanwhile. On
+#: one core they switch instead: OneFlow takes a fifth less CPU time, and leaves a core.
+POLLING = frozenset({"oneflow"})
+#: Crashes after which the next worker of a framework is started before it is needed:
+#: OneFlow ends 28 times in a run over all ops, and takes more than a second to import.
+FRAGILE = 2
 #: How often a framework's workers may fail to start in a row.
 STARTS = 3
 
@@ -58,12 +62,16 @@ def sweep(
 
 @dataclass
 class _Lane:
-    """A worker with the tasks that were sent to it, oldest first."""
+    """A worker with the tasks that were sent to it, oldest first.
+
+    A reserve gets none until the worker that it replaces has crashed.
+    """
 
     framework: str
     interpreter: Interpreter
     worker: Worker
     since: float  # when it was last heard of, or given work after having none
+    reserve: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
     overdue: bool = False
     pace: float = 0.0  # seconds for a task, recently
@@ -142,6 +150,7 @@ class Fleet:
         self._interpreters: dict[str, Interpreter] = {}
         self._lanes: list[_Lane] = []
         self._failed_starts: dict[str, int] = {}
+        self._crashes: Counter[str] = Counter()
         self._waiting: dict[str, deque[Task]] = {}
 
     def __enter__(self) -> Fleet:
@@ -211,32 +220,35 @@ class Fleet:
             spare = self._spare()
             if spare and len(self._lanes) >= self.jobs:
                 self._drop(spare)
-            try:
-                self._hire(framework)
-            except Died as reason:
-                yield from self._failed_to_start(framework, str(reason))
+            yield from self._hire(framework)
+        for framework, crashes in self._crashes.items():
+            if crashes >= FRAGILE and self._lacks_reserve(framework):
+                yield from self._start(framework, reserve=True)
+
+    def _lacks_reserve(self, framework: str) -> bool:
+        """Whether a worker of it has work, and none is there to follow it."""
+        staff = [lane for lane in self._lanes if lane.framework == framework]
+        works = bool(self._waiting.get(framework)) and any(x.ready for x in staff)
+        return works and not any(lane.reserve for lane in staff)
 
     def _understaffed(self) -> str:
         """The framework that most needs another worker and can have one, or ""."""
-        busy = [lane for lane in self._lanes if not self._is_idle(lane)]
+        busy = [x for x in self._lanes if not (x.reserve or self._is_idle(x))]
         needs = {
             name: self._need(name)
             for name, tasks in self._waiting.items()
-            if tasks and self._fits(name, busy)
+            if tasks and len(busy) < self.jobs
         }
-        # Heavy ones first, while the caller still has little to do.
-        best = max(needs, key=lambda n: (needs[n], JOBS.get(n, 1)), default="")
-        staffed = any(lane.framework == best for lane in self._lanes)
-        return "" if staffed and needs[best] < WORTH else best
-
-    def _fits(self, framework: str, beside: Sequence[_Lane]) -> bool:
-        """Whether the number of jobs allows one more busy worker."""
-        jobs = sum(JOBS.get(lane.framework, 1) for lane in beside)
-        return not beside or jobs + JOBS.get(framework, 1) <= self.jobs
+        best = max(needs, key=lambda n: (needs[n], len(self._waiting[n])), default="")
+        return best if needs.get(best, 0.0) >= WORTH else ""
 
     def _need(self, framework: str) -> float:
         """Seconds of work for one more worker; infinite if there is no worker yet."""
-        staff = [lane for lane in self._lanes if lane.framework == framework]
+        staff = [
+            lane
+            for lane in self._lanes
+            if lane.framework == framework and not lane.reserve
+        ]
         if not staff:
             return math.inf
         pace = max(lane.work() for lane in staff)
@@ -254,10 +266,30 @@ class Fleet:
         spare = (x for x in self._lanes if self._is_idle(x) and staff[x.framework] > 1)
         return next(spare, None)
 
-    def _hire(self, framework: str) -> None:
-        interpreter = self._interpreters[framework]
-        worker = Worker(interpreter, self._events, threads=self.threads)
-        self._lanes.append(_Lane(framework, interpreter, worker, time.monotonic()))
+    def _hire(self, framework: str) -> Iterator[Outcome]:
+        """One more worker that gets tasks: the reserve if there is one."""
+        for lane in self._lanes:
+            if lane.reserve and lane.framework == framework:
+                lane.reserve = False
+                return
+        yield from self._start(framework)
+
+    def _start(self, framework: str, *, reserve: bool = False) -> Iterator[Outcome]:
+        interpreter, now = self._interpreters[framework], time.monotonic()
+        core = self._core() if framework in POLLING else None
+        try:
+            worker = Worker(interpreter, self._events, threads=self.threads, core=core)
+        except Died as reason:
+            yield from self._failed_to_start(framework, str(reason))
+        else:
+            lane = _Lane(framework, interpreter, worker, now, reserve)
+            self._lanes.append(lane)
+
+    def _core(self) -> int:
+        """The core of the next worker that polls; another one in another process."""
+        cores = sorted(os.sched_getaffinity(0))
+        taken = sum(x.framework in POLLING and not x.reserve for x in self._lanes)
+        return cores[(os.getpid() + taken) % len(cores)]
 
     def _drop(self, lane: _Lane) -> None:
         self._lanes.remove(lane)
@@ -276,10 +308,10 @@ class Fleet:
     def _feed(self, lane: _Lane, timeout: float) -> Iterator[Outcome]:
         """Send tasks until the worker has enough of them."""
         waiting = self._waiting.get(lane.framework)
-        if not lane.ready or lane.overdue:
+        if not lane.ready or lane.overdue or lane.reserve:
             return
-        busy = [other for other in self._lanes if other.flying]
-        if not (lane.flying or self._fits(lane.framework, busy)):
+        busy = sum(bool(other.flying) for other in self._lanes)
+        if not lane.flying and busy >= self.jobs:
             return
         while waiting and lane.has_room_for(waiting[0]):
             task = waiting.popleft()
@@ -362,6 +394,7 @@ class Fleet:
         if not lane.ready:
             yield from self._failed_to_start(lane.framework, f"{end} while starting")
         elif blamed is not None:
+            self._crashes[lane.framework] += 1
             late = f"no answer in {timeout:g} s" if lane.overdue else ""
             yield Outcome(
                 blamed,

@@ -75,7 +75,8 @@ class Worker:
 
     Its first answer is that of `probe`. Linux ends it with the *thread* that started
     it. `measured` is the checkout whose `impls` it runs; all other code is this
-    checkout's. With `huge_pages` its heap uses huge pages, if the system has them.
+    checkout's. With `huge_pages` its heap uses huge pages, if the system has them. All
+    threads of its framework stay on `core`, if one is named.
 
     Raises:
         Died: It did not start.
@@ -89,6 +90,7 @@ class Worker:
         threads: int = 1,
         measured: Path = ROOT,
         huge_pages: bool = False,
+        core: int | None = None,
     ) -> None:
         self._log, self._path = tempfile.mkstemp(prefix="gradwatch-")
         self._group = execnet.Group()
@@ -96,7 +98,7 @@ class Worker:
         try:
             spec = _spec(interpreter, threads, huge_pages, self._path)
             self._start(spec, measured)
-            self.send("probe", {"framework": interpreter.framework})
+            self.send("probe", {"framework": interpreter.framework, "core": core})
         except (
             OSError,
             EOFError,

@@ -177,3 +177,25 @@ def test_what_is_read_is_what_was_written(tmp_path):
 def test_the_page_of_the_schema_is_current():
     page = (ROOT / "docs" / "schema.md").read_text(encoding="utf-8")
     assert page == schema.page(), "python scripts/schema.py writes it anew"
+
+
+def test_a_record_is_one_line_of_what_is_not_the_default(tmp_path):
+    about = dict.fromkeys(AgreeRecord.__struct_fields__[:9], "x")
+    judged = AgreeRecord(**about, verdict="agree", ratio=0.5, vacuous=0.0)
+    missed = AgreeRecord(**about, verdict="disagree", vacuous=1.0, message="a\nb")
+    content = documents.document([judged, missed], AgreeSummary())
+    target = tmp_path / "agree.json"
+    documents.write(content, target)
+    lines = target.read_text().splitlines()
+    rows = [json.loads(line.rstrip(",")) for line in lines if '"verdict"' in line]
+    assert rows[0] == {**about, "verdict": "agree", "ratio": 0.5}
+    assert rows[1] == {
+        **about,
+        "verdict": "disagree",
+        "vacuous": 1.0,
+        "message": "a\nb",
+    }
+    again = documents.read(target, AGREE)
+    documents.write(again, target)  # also after it was decoded: equal, but not the same
+    assert target.read_text().splitlines() == lines
+    assert again.records == content.records

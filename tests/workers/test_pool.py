@@ -15,7 +15,6 @@ import numpy as np
 import psutil
 import pytest
 
-from harness.workers import pool
 from harness.workers.client import Line
 from harness.workers.interpreters import interpreter_of, variable
 from harness.workers.messages import Task
@@ -307,17 +306,33 @@ def some_of(*backends):
     return [Task("square", "square", b, problem) for b in backends for _ in range(30)]
 
 
-def test_a_worker_that_polls_has_the_cores_for_itself(monkeypatch):
-    """OneFlow counts for two jobs: no other worker is busy while it works."""
-    monkeypatch.setattr(pool, "AHEAD", 60.0)  # several under way, however slow they are
-    tasks = some_of("torch_custom", "oneflow_custom", "numpy_manual", "numpy_graph")
+def test_a_worker_that_polls_stays_on_one_core():
+    """All threads of OneFlow's, and none of the others."""
+    tasks = some_of("numpy_manual", "oneflow_custom")
     with Fleet(jobs=2) as fleet:
-        at_once = [
-            {lane.framework for lane in fleet._lanes if lane.flying}
-            for _ in fleet.run(tasks)
-        ]
-    assert {"oneflow"} in at_once
-    assert all(busy == {"oneflow"} or "oneflow" not in busy for busy in at_once)
+        assert {outcome.kind for outcome in fleet.run(tasks)} == {"result"}
+        allowed = {
+            lane.framework: [
+                os.sched_getaffinity(thread.id)
+                for thread in psutil.Process(lane.worker._process.pid).threads()
+            ]
+            for lane in fleet._lanes
+        }
+    assert len(allowed["oneflow"]) > 1
+    assert {len(cores) for cores in allowed["oneflow"]} == {1}
+    assert allowed["numpy"] == [os.sched_getaffinity(0)] * len(allowed["numpy"])
+
+
+def test_after_two_crashes_the_next_worker_waits_for_its_turn(tmp_path):
+    """The third crash costs no start: a reserve has started meanwhile."""
+    planted, reserves = {"backward": "os.abort()"}, set()
+    crashes = [task(page(folder(tmp_path, "bad"), **planted))] * 3
+    slow = task(page(folder(tmp_path, "slow"), forward="time.sleep(0.1)"))
+    with Fleet() as fleet:
+        for _ in fleet.run([*crashes[:2], *[slow] * 20, crashes[2], slow]):
+            reserves |= {x.worker for x in fleet._lanes if x.reserve}
+        assert {outcome.kind for outcome in fleet.run([slow])} == {"result"}
+        assert {lane.worker for lane in fleet._lanes} & reserves
 
 
 def test_one_worker_of_each_framework_stays_for_the_next_run():
