@@ -1,6 +1,6 @@
 """Make the figures of docs/selftest.md again.
 
-    python scripts/evidence.py [detection] [regimes] [networks] [cost] [--keep FOLDER]
+    python scripts/evidence.py [PART]... [--keep FOLDER]
 
 The parts between <!-- name --> and <!-- /name --> are replaced; all other text is kept.
 Detection: all ops, seed 0. Calibration: the constant is chosen on every other op of
@@ -12,6 +12,7 @@ a folder, and a run that was interrupted is continued. The costs need an idle ma
 from __future__ import annotations
 
 import datetime
+import functools
 import pickle
 import re
 import subprocess
@@ -44,7 +45,6 @@ from harness.selftest.run import (
     FULL,
     OTHER,
     OTHERS,
-    Extent,
     chosen,
     try_judges,
 )
@@ -54,7 +54,8 @@ from impls import catalogue
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "selftest.md"
 JUDGED = tuple(judge for judge in JUDGES if judge not in GRADCHECKS)
-PARTS = ("detection", "regimes", "networks", "cost")
+PARTS = ("detection", "calibration", "regimes", "networks", "cost")
+EXTENTS = {"full": FULL, "other": OTHER}
 TOGETHER = 3  # ops whose workers start together, and whose score is kept together
 PATIENCE = 600.0  # seconds for one trial, beside whatever else the machine does
 
@@ -64,9 +65,10 @@ PATIENCE = 600.0  # seconds for one trial, beside whatever else the machine does
 @click.option("--jobs", default=2, help="Workers that run at the same time.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Continue from here.")
 def main(parts: tuple[str, ...], jobs: int, keep: Path | None) -> None:
-    """Make all parts, or those that are named (detection includes calibration)."""
+    """Make all parts, or those that are named; detection is that by op, too."""
     makers: dict[str, Callable[[], dict[str, str]]] = {
-        "detection": lambda: judged(jobs, keep),
+        "detection": lambda: detected(jobs, keep),
+        "calibration": lambda: {"calibration": calibrated(jobs, keep)},
         "regimes": lambda: {"regimes": regimes(jobs, keep)},
         "networks": lambda: {"networks": networks()},
         "cost": lambda: {"cost": cost()},
@@ -80,36 +82,33 @@ def main(parts: tuple[str, ...], jobs: int, keep: Path | None) -> None:
     replace_file(PAGE, text)
 
 
-def judged(jobs: int, keep: Path | None = None) -> dict[str, str]:
-    """The tables of detection and calibration; draws their charts."""
-    entries = known.load()
-    names = catalogue.op_names()
-    score, seconds = scored(FULL, "full", names, 0, jobs, keep)
+def detected(jobs: int, keep: Path | None) -> dict[str, str]:
+    """The tables of what is caught, by effect and by op; draws the chart."""
+    score, seconds = scored("full", tuple(catalogue.op_names()), 0, jobs, keep)
     summary = summarise(score, FULL.tensors, seconds=round(seconds, 1))
-    others, _ = scored(FULL, "full", names[1::2], 1, jobs, keep)
-    chosen, confirmed = excess(_of(score, names[::2]), entries), excess(others, entries)
     chart_detection(summary, PAGE.with_name("detection.svg"))
+    return {"detection": detection(summary), "planted": planted_by_op(score)}
+
+
+def calibrated(jobs: int, keep: Path | None) -> str:
+    """The table of the calibration; draws its chart."""
+    entries, names = known.load(), tuple(catalogue.op_names())
+    score, _ = scored("full", names, 0, jobs, keep)
+    others, _ = scored("full", names[1::2], 1, jobs, keep)
+    chosen, confirmed = excess(_of(score, names[::2]), entries), excess(others, entries)
     chart_calibration(chosen, confirmed, PAGE.with_name("calibration.svg"))
-    return {
-        "detection": detection(summary),
-        "calibration": calibration(chosen, confirmed),
-        "planted": planted_by_op(score),
-    }
+    return calibration(chosen, confirmed)
 
 
+@functools.cache
 def scored(
-    extent: Extent,
-    name: str,
-    ops: Sequence[str],
-    seed: int,
-    jobs: int,
-    keep: Path | None,
+    name: str, ops: tuple[str, ...], seed: int, jobs: int, keep: Path | None
 ) -> tuple[Score, float]:
     """The score of these ops, made a few at a time, and the seconds that it took.
 
     What is in the folder already is not made again; what is made is put there.
     """
-    total, seconds = Score(), 0.0
+    extent, total, seconds = EXTENTS[name], Score(), 0.0
     for i in range(0, len(ops), TOGETHER):
         group = ops[i : i + TOGETHER]
         file = keep and keep / f"{name}-{seed}-{group[0]}.pickle"
@@ -221,7 +220,7 @@ def calibration(chosen: Excess, confirmed: Excess) -> str:
 
 def regimes(jobs: int, keep: Path | None = None) -> str:
     """What each judge catches and accuses under other cotangents and sizes."""
-    score, _ = scored(OTHER, "other", catalogue.op_names(), 0, jobs, keep)
+    score, _ = scored("other", tuple(catalogue.op_names()), 0, jobs, keep)
     entries = known.load()
     caught, accused = [], []
     for regime in OTHERS:
