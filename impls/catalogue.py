@@ -24,9 +24,10 @@ from impls.contract import Backend, Op
 _HERE = Path(__file__).parent
 _PROJECT = "GRADWATCH_PROJECT"  # the environment variable that describes a project
 
-#: Around each import of a page, with its file: whoever is to end one that hangs.
-guard: Callable[[Path], contextlib.AbstractContextManager[None]]
-guard = contextlib.nullcontext  # type: ignore[assignment]  # of the file, not of None
+#: Around each import of a page, and each call of its formula for a reference, with the
+#: name of its file: for whoever is to end one that hangs.
+guard: Callable[[str], contextlib.AbstractContextManager[None]]
+guard = contextlib.nullcontext  # type: ignore[assignment]  # of the name, not of None
 
 
 class UnknownName(LookupError):
@@ -63,7 +64,7 @@ def load_op(name: str) -> Op:
         TypeError: The page does not define `op`.
     """
     page = op_page(name)
-    with guard(page):
+    with guard(page.name):
         if page.parent == _HERE / "ops":
             return _op_of(importlib.import_module(f"{__package__}.ops.{name}"))
         return _op_of(_load_path(page) if name.endswith(".py") else _loaded_once(page))

@@ -3,7 +3,8 @@
 A page may end the process that loads it, and with exit code 0: `os._exit(0)`. So the
 first process only starts a second one with the same command line, and waits. The second
 says its exit code before it ends; if it does not, something has ended it. It also says
-which page it imports, so that the first one ends it where that hangs.
+which page it imports, or of which page it runs the formula, so that the first one ends
+it where that hangs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from harness.workers.isolated import PATIENCE
 from harness.workers.lifetime import with_this_process
@@ -40,7 +40,7 @@ def is_first(arguments: Sequence[str]) -> bool:
         _listener = int(os.environ.pop(_VARIABLE))
         os.set_inheritable(_listener, False)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        catalogue.guard = _importing
+        catalogue.guard = _running
         return False
     return bool({*arguments} & {*GUARDED}) and os.name == "posix"
 
@@ -48,7 +48,7 @@ def is_first(arguments: Sequence[str]) -> bool:
 def guarded(patience: float = PATIENCE) -> tuple[int, str]:
     """Run the second process; its exit code, and what to say if it has said none.
 
-    The import of a page may take `patience` seconds.
+    The import of a page, or one call of its formula, may take `patience` seconds.
     """
     read, write = os.pipe()
     with sigint_blocked():  # this process decides what Ctrl-C means
@@ -72,10 +72,14 @@ def _waited(
 ) -> tuple[int, str]:
     said, since = b"", time.monotonic()
     while not isinstance(last := _last(said), int):
+        said = b"\n".join(said.split(b"\n")[-2:])  # the last line, and what follows
         if last and time.monotonic() - since > patience:
             child.kill()
             child.wait()
-            return 1, f"{last} cannot be run: not imported after {patience:g} s"
+            return (
+                1,
+                f"{last}: no answer in {patience:g} s from the page or its formula",
+            )
         gone = child.poll() is not None
         ready = select.select([read], [], [], 0 if gone else _LOOK)[0]
         chunk = os.read(read, 1 << 16) if ready else b""
@@ -96,8 +100,8 @@ def _last(said: bytes) -> int | str:
 
 
 @contextlib.contextmanager
-def _importing(page: Path) -> Iterator[None]:
-    say(page.name)
+def _running(page: str) -> Iterator[None]:
+    say(page)
     try:
         yield
     finally:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.judging.cases import run_formula
 from harness.judging.excuses.imprecision import CARELESS, SEQUENTIAL, reordered
 from harness.judging.excuses.overflow import Risk, risks, stored_infinite
 from harness.judging.excuses.regrouping import Peaks, peaks, scalar
@@ -24,7 +25,7 @@ from harness.judging.rounding.analysis import running_errors
 from harness.judging.rounding.errors import Errors, Table, longest_reduction
 from harness.judging.spread import spread
 from impls import graph
-from impls.contract import Problem, as_tuple
+from impls.contract import Problem
 
 Array = NDArray[Any]
 
@@ -364,10 +365,8 @@ def _nodes(problem: Problem) -> dict[str, graph.Node]:
     """The graph of the whole problem: gradients by name, then outputs and state."""
     op = problem.op
     leaves = {n: graph.variable(a) for n, a in problem.inputs.items()}
-    returned = op.said("formula")(
-        graph, *problem.arguments(leaves), **problem.attributes
-    )
-    results = dict(zip(op.outputs + op.state, as_tuple(returned), strict=True))
+    returned = run_formula(problem, leaves)
+    results = dict(zip(op.outputs + op.state, returned, strict=True))
     graph.forward(results.values())
     floating = [n for n in op.outputs if n not in op.integers]
     cotangents = [

@@ -469,10 +469,10 @@ _LOADING = {
 _ENDS = ("import os\nos._exit(0)", "exited with status 0")
 
 
-def _project_of_one_page(folder, statement):
-    """A project whose only page has a statement at its beginning."""
+def _project_of_one_page(folder, statement, old="import numpy as np"):
+    """A project whose only page has a statement planted, by default at its start."""
     (folder / "pages").mkdir()
-    plant(folder / "pages", "import numpy as np", statement)
+    plant(folder / "pages", old, statement)
     (folder / "pyproject.toml").write_text('[tool.gradwatch]\nops = ["pages"]\n')
     (folder / "results" / "latest").mkdir(parents=True)
 
@@ -501,15 +501,24 @@ def test_a_page_that_ends_the_process_is_no_success_of(tmp_path, command, new, s
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", _LOADING)
-def test_a_page_whose_import_hangs_is_ended_in(tmp_path, monkeypatch, command):
-    _project_of_one_page(tmp_path, "import time; time.sleep(1e6)")
+_HANGS = "import time; time.sleep(1e6)\n    "
+
+
+@pytest.mark.parametrize(
+    ("command", "old", "new"),
+    [
+        *((command, "import numpy as np", _HANGS.strip()) for command in _LOADING),
+        ("compare", _FORMULA, f"{_FORMULA}{_HANGS}"),
+    ],
+)
+def test_a_page_that_hangs_is_ended_in(tmp_path, monkeypatch, command, old, new):
+    _project_of_one_page(tmp_path, new, old)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(SOURCE))
     call = [sys.executable, "-m", "harness", command, *_LOADING[command]]
     monkeypatch.setattr(sys, "orig_argv", call)
     code, said = _guarded.guarded(patience=1.0)
-    assert (code, said) == (1, "cube.py cannot be run: not imported after 1 s")
+    assert (code, said) == (1, "cube.py: no answer in 1 s from the page or its formula")
 
 
 # A formula that hangs ends after a minute; here after a second
