@@ -113,6 +113,7 @@ def agree(
     at: Callable[[Trial], AbstractContextManager[None]] = lambda trial: nullcontext(),
     tell: Callable[[Settled], None] = lambda settled: None,
     settled: Container[tuple[str, str]] = (),
+    pairs: bool = True,
 ) -> Agreement:
     """Run trials on backends and judge every tensor that they return.
 
@@ -128,6 +129,7 @@ def agree(
         at: Guards the code of a trial's page, which runs for the reference.
         tell: Called with each trial that is judged.
         settled: Names of trials, with the device, that are left out.
+        pairs: Compare backends with each other, too, even where nothing is wrong.
     """
     listed = known.load() if entries is None else entries
     agreement = Agreement()
@@ -154,7 +156,7 @@ def agree(
         if len(heap) == asked[trial.name, task.device]:
             with at(trial):
                 ready = waiting.pop((trial.name, task.device))
-                judged = _settled(trial, task.device, ready, listed)
+                judged = _settled(trial, task.device, ready, listed, pairs=pairs)
                 agreement.add(judged)
                 tell(judged)
         progress(done, len(tasks))
@@ -172,7 +174,12 @@ def _tasks(
 
 
 def _settled(
-    trial: Trial, device: str, outcomes: list[Outcome], listed: Sequence[Any]
+    trial: Trial,
+    device: str,
+    outcomes: list[Outcome],
+    listed: Sequence[Any],
+    *,
+    pairs: bool,
 ) -> Settled:
     """Judge one trial on all backends, and compare these in pairs."""
     settled = Settled(trial.problem.op.name, trial.name, device)
@@ -194,7 +201,8 @@ def _settled(
             _record(trial, outcome, j) for j in judge_outcome(outcome, right)
         ]
     for tensor in next(iter(right.truths.values())):
-        ratios = {} if right.set_valued else _pairs(right, tensor, tensors)
+        wanted = not right.set_valued and (pairs or _accused(tensor, judged))
+        ratios = _pairs(right, tensor, tensors) if wanted else {}
         _keep_worst(settled.pairs, ratios)
         _name_outliers(tensor, judged, ratios, right.limit)
     entries = [entry for entry in listed if entry.op == settled.op]
@@ -292,12 +300,7 @@ def _name_outliers(
     tensor: str, judged: Mapping[str, list[AgreeRecord]], ratios: Pairs, limit: float
 ) -> None:
     """Add to the messages which backend is the outlier, if all others agree."""
-    wrong = [
-        r
-        for rs in judged.values()
-        for r in rs
-        if r.tensor == tensor and r.verdict in ("disagree", "nonfinite")
-    ]
+    wrong = _accused(tensor, judged)
     accused = {r.backend for r in wrong}
     rest = [b for b in judged if b not in accused]
     united = all(
@@ -309,3 +312,13 @@ def _name_outliers(
                 f"; outlier: {record.backend} against {len(rest)} others, "
                 "which agree with each other"
             )
+
+
+def _accused(tensor: str, judged: Mapping[str, list[AgreeRecord]]) -> list[AgreeRecord]:
+    """The records that call a tensor's numbers wrong."""
+    return [
+        r
+        for rs in judged.values()
+        for r in rs
+        if r.tensor == tensor and r.verdict in ("disagree", "nonfinite")
+    ]

@@ -226,6 +226,7 @@ def _judged(
         devices=(device,),
         entries=(),
         jobs=os.cpu_count() or 1,
+        pairs=False,
         at=lambda trial: link.at(trial.op, trial.name, patience),
     )
     verdicts: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)

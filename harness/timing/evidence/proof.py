@@ -10,9 +10,11 @@ reach.
 from __future__ import annotations
 
 import math
+import os
 import statistics
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -51,6 +53,9 @@ SLOWER = 3.0
 #: are so many times what the last cache holds. The copy is one thread's; half as much
 #: again leaves room for what reads more than it writes (a write is a read as well).
 FASTER, BEYOND = 1.5, 2
+#: Bytes of a backward's arrays up to which several references are judged at a time: a
+#: spread takes some tens of times as much memory as they do.
+TOGETHER = 16 << 20
 
 
 class Judge:
@@ -76,14 +81,42 @@ class Judge:
 
     def why_wrong(self, result: Mapping[str, Any], phase: str) -> str:
         """Why a kept result is not what that call should have computed, or ""."""
+        return self._why_wrong(self._right_of(result, phase), result, phase)
+
+    def why_any_wrong(self, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+        """Why one of the results kept by phase is wrong, or "".
+
+        No clock runs meanwhile, so all cores judge, each against a reference of its
+        own: what costs time is a reference's radius, and NumPy lets other threads run.
+        """
+        heaps: dict[Reference, list[tuple[Mapping[str, Any], str]]] = {}
+        for phase in sorted(results):  # a forward is judged by a backward's reference
+            for result in results[phase]:
+                heap = heaps.setdefault(self._right_of(result, phase), [])
+                heap.append((result, phase))
+
+        def judged(right: Reference) -> str:
+            reasons = (self._why_wrong(right, *one) for one in heaps[right])
+            return next(filter(None, reasons), "")
+
+        small = work(self.sources[0])["backward"].bytes <= TOGETHER
+        with ThreadPoolExecutor(os.cpu_count() if small else 1) as pool:
+            return next(filter(None, pool.map(judged, heaps)), "")
+
+    def _right_of(self, result: Mapping[str, Any], phase: str) -> Reference:
+        """What a result is held against."""
         inputs, cotangents = result["inputs"], result["cotangents"]
         if phase == "forward":
             known = (dy for x, dy in self._right if x == inputs)
             cotangents = next(known, inputs)
+        return self.right(inputs, cotangents)
+
+    def _why_wrong(
+        self, right: Reference, result: Mapping[str, Any], phase: str
+    ) -> str:
         bits = (tuple(sorted(result[kind].items())) for kind in ("tensors", "dtypes"))
-        key = phase, inputs, cotangents, *bits
+        key = phase, right, *bits
         if key not in self._reasons:
-            right = self.right(inputs, cotangents)
             self._reasons[key] = self._why_unfit(right, result)
         why = self._reasons[key]
         return f"a timed {phase} is wrong: {why}" if why else ""
@@ -122,12 +155,7 @@ def why_not_believed(evidence: Mapping[str, Any], judge: Judge) -> str:
     against = [*evidence["against"], *integrity.changes()]
     if against:
         return str(against[0])
-    wrong = (
-        judge.why_wrong(result, phase)
-        for phase, results in evidence["results"].items()
-        for result in results
-    )
-    return next(filter(None, wrong), "")
+    return judge.why_any_wrong(evidence["results"])
 
 
 def why_too_fast(judge: Judge, phase: str, claimed: float, threads: int = 1) -> str:

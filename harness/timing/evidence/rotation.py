@@ -252,11 +252,15 @@ class Rotation:
             kept[at : at + 1] = [self._result(phase)]
 
     def results(self, phase: str) -> list[dict[str, Any]]:
-        """Those kept, and what one last call computes."""
+        """Those kept, and what one last call computes; the same bits only once."""
         self.change(phase)
         self.refresh(phase)
         self.run(phase, PHASES.index(phase))
-        return [*self.kept[phase], self._result(phase)]
+        distinct = list[dict[str, Any]]()
+        for result in (*self.kept[phase], self._result(phase)):
+            if result not in distinct:
+                distinct.append(result)
+        return distinct
 
     def _result(self, phase: str) -> dict[str, Any]:
         """Packed at once, so that no array with an answer lies in this process."""

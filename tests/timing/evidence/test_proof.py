@@ -137,6 +137,32 @@ def test_of_a_gpus_memory_nothing_is_known_here(judge, monkeypatch):
     assert proof.why_too_fast(Judge(judge.sources, "cuda"), "forward", 1e-12) == ""
 
 
+@pytest.mark.parametrize("together", [0, proof.TOGETHER])
+@pytest.mark.parametrize("wrong", range(4))
+def test_one_wrong_result_among_those_of_several_sources_is_found(
+    together, wrong, monkeypatch
+):
+    monkeypatch.setattr(proof, "TOGETHER", together)
+    op, seeds = load_op("square"), range(4)
+    sources = [
+        trial(op, op.cases["3"], REGIMES["normal"], "float64", seed).problem
+        for seed in seeds
+    ]
+    results = [
+        {
+            "inputs": seed,
+            "cotangents": seed,
+            "tensors": {"y": pack(sources[seed].inputs["x"] ** 2)},
+            "dtypes": {"y": "float64"},
+        }
+        for seed in seeds
+    ]
+    assert Judge(sources).why_any_wrong({"forward": results}) == ""
+    results[wrong]["tensors"] = {"y": pack(2 * sources[wrong].inputs["x"] ** 2)}
+    why = Judge(sources).why_any_wrong({"backward": [], "forward": results})
+    assert why.startswith("a timed forward is wrong: disagree")
+
+
 def test_numbers_of_two_sources_are_told_apart():
     """The kept result says whose inputs and whose cotangents it is of."""
     op = load_op("square")
