@@ -7,6 +7,7 @@ for two at the same time. A backend that does not agree is not timed.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -79,11 +80,12 @@ def time_trial(
     except (ValueError, Died) as reason:  # no time at all: a page has broken the clock
         return [], untimed | dict.fromkeys(ready, str(reason))
     judge = Judge([source.problem for source in sources], device)
+    kept = _kept({name: place for name, (place, _) in ready.items()}, judge)
     for name in list(ready):
         claimed: dict[Phase, float] = {
             phase: samples[name, phase, True].median for phase in PHASES
         }
-        if why := _refusal(ready[name][0], name, judge, claimed):
+        if why := _refusal(ready[name][0], name, judge, claimed, kept.get(name)):
             untimed[name] = why
             del ready[name]
     least = work(trial.problem)
@@ -111,11 +113,32 @@ def time_trial(
     return records, untimed
 
 
+def _kept(lines: Mapping[str, Line], judge: Judge) -> dict[str, Mapping[str, Any]]:
+    """What the workers have kept, judged all together if it is small; else nothing.
+
+    The reasons stay with the judge, who is then asked for each backend.
+    """
+    kept: dict[str, Mapping[str, Any]] = {}
+    for name, line in lines.items() if judge.small else ():
+        with contextlib.suppress(Died):  # it will be said when it is asked again
+            kept[name] = line.ask("kept", step=name)
+    together: dict[str, list[Any]] = {
+        phase: [one for each in kept.values() for one in each["results"].get(phase, ())]
+        for phase in PHASES
+    }
+    judge.why_any_wrong(together)
+    return kept
+
+
 def _refusal(
-    line: Line, name: str, judge: Judge, claimed: Mapping[Phase, float]
+    line: Line,
+    name: str,
+    judge: Judge,
+    claimed: Mapping[Phase, float],
+    evidence: Mapping[str, Any] | None,
 ) -> str:
     try:
-        return why_refused(line, name, judge, claimed)
+        return why_refused(line, name, judge, claimed, evidence)
     except Died as reason:
         return str(reason)
 

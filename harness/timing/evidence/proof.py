@@ -55,7 +55,7 @@ SLOWER = 3.0
 FASTER, BEYOND = 1.5, 2
 #: Bytes of a backward's arrays up to which several references are judged at a time: a
 #: spread takes some tens of times as much memory as they do.
-TOGETHER = 16 << 20
+TOGETHER = 8 << 20
 
 
 class Judge:
@@ -67,6 +67,7 @@ class Judge:
 
     def __init__(self, sources: Sequence[Problem], device: str = "cpu") -> None:
         self.sources, self.device = sources, device
+        self.small = work(sources[0])["backward"].bytes <= TOGETHER
         self._right: dict[tuple[int, int], Reference] = {}
         self._reasons: dict[Hashable, str] = {}
 
@@ -99,8 +100,7 @@ class Judge:
             reasons = (self._why_wrong(right, *one) for one in heaps[right])
             return next(filter(None, reasons), "")
 
-        small = work(self.sources[0])["backward"].bytes <= TOGETHER
-        with ThreadPoolExecutor(os.cpu_count() if small else 1) as pool:
+        with ThreadPoolExecutor(os.cpu_count() if self.small else 1) as pool:
             return next(filter(None, pool.map(judged, heaps)), "")
 
     def _right_of(self, result: Mapping[str, Any], phase: str) -> Reference:
@@ -132,7 +132,11 @@ class Judge:
 
 
 def why_refused(
-    line: Line, step: str, judge: Judge, seconds: Mapping[Phase, float]
+    line: Line,
+    step: str,
+    judge: Judge,
+    seconds: Mapping[Phase, float],
+    evidence: Mapping[str, Any] | None = None,
 ) -> str:
     """Why the times of a step must not be shown; "" where they may be.
 
@@ -141,8 +145,9 @@ def why_refused(
         step: The key of the step.
         judge: Knows the right answers.
         seconds: What a call is claimed to take, by phase.
+        evidence: What the worker has kept, if it has been asked for that.
     """
-    why = why_not_believed(line.ask("kept", step=step), judge)
+    why = why_not_believed(evidence or line.ask("kept", step=step), judge)
     for phase, claimed in seconds.items():
         why = why or why_too_fast(judge, phase, claimed, line.facts["threads"])
         why = why or why_replayed(phase, partial(_repeats, line, step, phase))
