@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from sys import intern
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
@@ -23,7 +22,6 @@ Device = Literal["cpu", "cuda"]
 Positive = Annotated[float, Meta(gt=0)]
 Date = Annotated[str, Meta(pattern=r"^(\d{4}-\d\d-\d\d(T[\d:.]+(Z|[+-][\d:]+)?)?)?$")]
 Number = float | None  # None: not finite, or not known
-_NONE = 0.0
 
 
 def finite(value: float) -> Number:
@@ -55,7 +53,7 @@ class Environment(Struct, kw_only=True):
 # Agreement ------------------------------------------------------------------------
 
 
-class AgreeRecord(Struct, kw_only=True, omit_defaults=True):
+class AgreeRecord(Struct, kw_only=True):
     """The verdict on one tensor of one case on one backend.
 
     tensor: "dx" for the gradient of x, the name of an output or state, "all" of a run
@@ -65,7 +63,7 @@ class AgreeRecord(Struct, kw_only=True, omit_defaults=True):
     with which the tensor is consistent. vacuous: the share of elements of
     which the comparison can say nothing. message: the verdict in a sentence, empty
     where the tensor agrees. flags: of the case: its attributes that are true or false
-    ("training", "not-training"), and "empty". Fields at their default are left out.
+    ("training", "not-training"), and "empty".
     """
 
     op: str
@@ -87,7 +85,7 @@ class AgreeRecord(Struct, kw_only=True, omit_defaults=True):
     got: Number = None
     expected: Number = None
     worst_index: list[int] = []
-    vacuous: Number = _NONE
+    vacuous: Number = 0.0
     convention: str = ""
     message: str = ""
     flags: list[str] = []
@@ -96,10 +94,6 @@ class AgreeRecord(Struct, kw_only=True, omit_defaults=True):
         """Raise ValueError on a verdict that no judge gives."""
         if self.verdict not in VERDICTS:
             raise ValueError(f"the verdict {self.verdict!r} is unknown")
-        # msgspec leaves out what *is* the default: an equal object is not enough.
-        self.expected_verdict = intern(self.expected_verdict)
-        self.radius_kind = intern(self.radius_kind)
-        self.vacuous = _NONE if self.vacuous == 0 else self.vacuous
 
     @property
     def distance(self) -> Number:

@@ -179,7 +179,7 @@ def test_the_page_of_the_schema_is_current():
     assert page == schema.page(), "python scripts/schema.py writes it anew"
 
 
-def test_a_record_is_one_line_of_what_is_not_the_default(tmp_path):
+def test_a_record_is_one_line_with_all_its_fields(tmp_path):
     about = dict.fromkeys(AgreeRecord.__struct_fields__[:9], "x")
     judged = AgreeRecord(**about, verdict="agree", ratio=0.5, vacuous=0.0)
     missed = AgreeRecord(**about, verdict="disagree", vacuous=1.0, message="a\nb")
@@ -188,14 +188,6 @@ def test_a_record_is_one_line_of_what_is_not_the_default(tmp_path):
     documents.write(content, target)
     lines = target.read_text().splitlines()
     rows = [json.loads(line.rstrip(",")) for line in lines if '"verdict"' in line]
-    assert rows[0] == {**about, "verdict": "agree", "ratio": 0.5}
-    assert rows[1] == {
-        **about,
-        "verdict": "disagree",
-        "vacuous": 1.0,
-        "message": "a\nb",
-    }
-    again = documents.read(target, AGREE)
-    documents.write(again, target)  # also after it was decoded: equal, but not the same
-    assert target.read_text().splitlines() == lines
-    assert again.records == content.records
+    assert [set(row) for row in rows] == [{*AgreeRecord.__struct_fields__}] * 2
+    assert [row["message"] for row in rows] == ["", "a\nb"]
+    assert documents.read(target, AGREE).records == content.records
