@@ -3,11 +3,11 @@
     y[b, o, l] = bias[o] + sum(weight[o, c, i] * x[b, c, s * l + d * i - p])
 
     dweight[o, c, i] = sum(dy[b, o, l] * x[b, c, s * l + d * i - p])
-    dx[b, c, s * l + d * i - p] adds up dy[b, o, l] * weight[o, c, i],   dbias = sum(dy)
+    dx[b, c, n] = sum(dy[b, o, l] * weight[o, c, i]),   dbias[o] = sum(dy[b, o, l])
 
 x (B, C, L), weight (O, C, I), bias (O), stride s, dilation d, padding p. y sums over
-c and i, dweight over b and l, dbias over both; dx over o and all pairs of l and i that
-meet there. A kernel of I weights covers d (I - 1) + 1 elements. Yu and Koltun,
+c and i, dweight and dbias over b and l, dx over o and all l and i that meet x at n:
+s l + d i - p = n. A kernel of I weights covers d (I - 1) + 1 elements. Yu and Koltun,
 Multi-Scale Context Aggregation by Dilated Convolutions, arXiv:1511.07122.
 """
 

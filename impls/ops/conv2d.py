@@ -1,12 +1,12 @@
-"""Convolution over two axes, which is a correlation: the kernel is not turned round.
+"""Convolution over two axes, which is a correlation: the kernel is not turned.
 
-    y[b, o, h, w] = bias[o] + sum(weight[o, c, i, j] * x[b, c, sh + i - p, sw + j - p])
+    y[b, o, h, w] = bias[o] + sum(weight[o, c, i, j] * x[b, c, m, n])
 
-    dweight[o, c, i, j] = sum(dy[b, o, h, w] * x[b, c, sh + i - p, sw + j - p])
-    dx: each dy[b, o, h, w] times weight[o], added where it lay,   dbias = sum(dy)
+    dweight[o, c, i, j] = sum(dy[b, o, h, w] * x[b, c, m, n]),   dbias[o] = sum(dy)
+    dx[b, c, m, n] = sum(dy[b, o, h, w] * weight[o, c, i, j])
 
-x (B, C, H, W), weight (O, C, I, J), bias (O), stride s, padding p. y sums over c, i, j,
-dweight over b, h, w. Dumoulin and Visin, arXiv:1603.07285, chapter 4.
+x (B, C, H, W), weight (O, C, I, J), bias (O), stride s, padding p; m = s h + i - p and
+n = s w + j - p. Sums: over indices not on the left. arXiv:1603.07285, chapter 4.
 """
 
 import numpy as np
