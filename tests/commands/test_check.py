@@ -85,8 +85,8 @@ def check(folder, *arguments):
     )
 
 
-def test_a_right_kernel_ends_with_0_and_a_table(folder):
-    done = check(folder, "kernels:square", "kernels:Square", "--shape", "3x4")
+def test_a_right_kernel_ends_with_0_and_a_table(here):
+    done = here("kernels:square", "kernels:Square", "--shape", "3x4")
     assert done.returncode == 0, done.stderr
     assert "Square.apply against square: passes" in done.stdout
     assert "dx" in done.stdout
@@ -170,6 +170,7 @@ def test_what_hangs_is_ended(folder):
 def test_what_the_candidate_prints_is_no_result(folder):
     arguments = ("kernels:square", "kernels:chatters", "--shape", "3x4", "--json", "-")
     done = check(folder, *arguments)
+    assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["summary"]["passes"]
 
 
