@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 
 from harness.judging.judgement import Judgement
 from harness.judging.reference import Truth
+from harness.judging.whole import LIMIT, Whole
 
 Array = NDArray[Any]
 
 SAYS_NOTHING = 0.1  # limit * radius above a tenth of the element: judging.md, headlines
+
+MOST = 0.5  # share of the elements that say nothing, from which a tensor is vacuous
 
 
 def judge_indices(truth: Truth, got: Array) -> Judgement:
@@ -32,7 +35,7 @@ def judge_indices(truth: Truth, got: Array) -> Judgement:
     if not bad.any():
         known = np.count_nonzero(np.isfinite(truth.radius))
         share = 1 - known / bad.size if bad.size else 1.0
-        verdict = "vacuous" if share >= 0.5 else "agree"
+        verdict = "vacuous" if share >= MOST else "agree"
         if verdict == "agree" and not np.array_equal(got, truth.value):
             verdict = "convention"
         message = f"{truth.tensor}: indices of maxima"
@@ -73,6 +76,46 @@ def judge_numbers(
         radius_kind="bound" if kinds is None else str(kinds[worst]),
     )
     return replace(judgement, message=_sentence(judgement, dtype))
+
+
+def judge_whole(judgement: Judgement, whole: Whole, got: Array) -> Judgement:
+    """The verdict on a tensor whose elements say nothing, by its norm and projection.
+
+    It agrees where it would have been seen to be a tenth too large. What overflows is
+    left to the elements.
+    """
+    ratio, kind, part, at = whole.worst(got)
+    if ratio <= LIMIT and whole.least_seen > SAYS_NOTHING:
+        return _known_a_little(judgement, whole)
+    verdict = "agree" if ratio <= LIMIT else "disagree"
+    size = float(part.size.flat[at])
+    moved = float((part.norm if kind == "norm" else part.projection).flat[at])
+    where = "" if part.axis is None else f", slice {at} along axis {part.axis}"
+    wrong = "is off" if kind == "norm" else "is too large or too small"
+    return replace(
+        judgement,
+        verdict=verdict if ratio < np.inf else "nonfinite",
+        ratio=ratio,
+        limit=LIMIT,
+        worst_index=(),
+        got=ratio * moved,
+        expected=0.0,
+        radius=moved,
+        radius_kind=kind,
+        message=(
+            f"{judgement.tensor}{where} {wrong} by {ratio * moved / size:.2%} as a "
+            f"whole, {ratio:.3g} times what one rounding at each step does "
+            f"({moved / size:.2%}), and up to {LIMIT:g} times is allowed"
+        ),
+    )
+
+
+def _known_a_little(judgement: Judgement, whole: Whole) -> Judgement:
+    share = whole.least_seen
+    if share >= 1:
+        return judgement
+    message = f"{judgement.message}; only an error of {share:.0%} as a whole is seen"
+    return replace(judgement, message=message)
 
 
 def _ratios(truth: Truth, got: Array) -> tuple[NDArray[np.float64], bool]:
@@ -120,7 +163,7 @@ def _verdict(ratios: Array, lost: bool, share: float, limit: float) -> str:
         return "nonfinite"
     if (ratios > limit).any():
         return "disagree"
-    return "vacuous" if share >= 0.5 else "agree"
+    return "vacuous" if share >= MOST else "agree"
 
 
 def _sentence(j: Judgement, dtype: str) -> str:

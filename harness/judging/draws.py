@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,12 +33,34 @@ _LINEAR = ("multiply", "divide", "negative", "where", "scatter_add")
 NEAR = 1 / 16
 
 
+@dataclass(frozen=True)
+class Draw:
+    """How large the perturbations of one evaluation are, and which are the same.
+
+    Attributes:
+        scale: What roundings are multiplied by: 1 is as large as the judge allows.
+        turns: What the moves of contested weights are multiplied by.
+        together: Move all contested weights of a tensor to the same side.
+        alike: Values with the same digits are rounded alike, as in any arithmetic.
+    """
+
+    scale: float = 1.0
+    turns: float = 1.0
+    together: bool = False
+    alike: bool = False
+
+
+#: As large as the judge allows.
+FULL = Draw()
+
+
 class Draws:
     """Perturbed evaluations of the nodes of a graph.
 
     Attributes:
         own: What each node's own rounding adds, in E.
         open: Contested elements of each choice.
+        shares: What the moves of their weights are multiplied by, by default 1.
         hot: Whether some node comes near the largest number.
         largest: Where `hot`, how far each node has been moved in all draws so far.
     """
@@ -48,6 +71,7 @@ class Draws:
         self.errors, self.order, self.seen = errors, order, seen
         self.own = local_errors(errors, order)
         self.open: Mapping[Node, Mask] = {}
+        self.shares: Mapping[Node, Array] = {}
         self._widths = {
             node: (2 * UNIT * errors.reach) * own
             for node, own in self.own.items()
@@ -91,31 +115,28 @@ class Draws:
         self,
         rng: Generator,
         keep: Collection[Node],
-        *,
-        scale: float = 1.0,
-        together: bool = False,
+        draw: Draw = FULL,
     ) -> dict[Node, Pair]:
         """Values of the nodes to keep, with all perturbations and all negated.
 
         Args:
             rng: Where the perturbations come from.
             keep: Nodes of the graph.
-            scale: What all perturbations are multiplied by.
-            together: Move all contested weights of a tensor to the same side.
+            draw: How large they are.
         """
         values: dict[Node, Pair] = {}
         again = self._again.difference(keep)
         for node in self.order:
             if contested.is_choice(node):
-                values[node] = self._weights(node, rng, scale, together)
+                values[node] = self._weights(node, rng, draw)
             else:
                 given = [
-                    self._moved(s, values[s], rng, scale) if s in again else values[s]
+                    self._moved(s, values[s], rng, draw) if s in again else values[s]
                     for s in node.inputs
                 ]
                 values[node] = self._computed(node, given)
                 if node not in again:
-                    values[node] = self._moved(node, values[node], rng, scale)
+                    values[node] = self._moved(node, values[node], rng, draw)
             if self.hot:
                 self._keep_largest(node, *values[node])
             for source in self._last[node]:
@@ -134,36 +155,47 @@ class Draws:
         )
         return plus, minus
 
-    def _moved(self, node: Node, pair: Pair, rng: Generator, scale: float) -> Pair:
+    def _moved(self, node: Node, pair: Pair, rng: Generator, draw: Draw) -> Pair:
         """A node's values, off by its own rounding."""
         if node not in self._widths:
             return pair
         plus, minus = pair
-        moved = np.asarray(self._widths[node] * self._noise(node.shape, rng, scale))
+        moved = np.asarray(self._widths[node] * self._noise(node, rng, draw))
         lower = minus - moved
         fits = moved.shape == plus.shape and moved.dtype == plus.dtype
         upper = np.add(plus, moved, out=moved) if fits else plus + moved
         return self._within(upper), self._within(lower)
 
-    def _noise(self, shape: tuple[int, ...], rng: Generator, scale: float) -> Array:
+    def _noise(self, node: Node, rng: Generator, draw: Draw) -> Array:
         """Random numbers from -scale / 2 to scale / 2, or the outer half of these."""
-        noise = rng.random(shape, dtype=np.float32)
-        noise -= 0.5
+        if draw.alike:
+            noise = self._by_digits(node.value, rng)
+        else:
+            noise = rng.random(node.shape, dtype=np.float32)
+            noise -= 0.5
         if self.seen:  # what is known to be lost is no matter of luck
             noise += np.copysign(np.float32(0.5), noise)
             noise /= 2
-        if scale != 1:
-            noise *= scale
+        if draw.scale != 1:
+            noise *= draw.scale
         return noise
 
-    def _weights(
-        self, node: Node, rng: Generator, scale: float, together: bool
-    ) -> Pair:
+    def _by_digits(self, value: Array, rng: Generator) -> Array:
+        """Random numbers that are the same for the same digits; odd, as rounding is."""
+        digits = self.errors.arithmetic.step.digits
+        table = rng.random(2**digits + 1, dtype=np.float32) - np.float32(0.5)
+        significand = np.where(np.isfinite(value), np.frexp(value)[0], 0.0)
+        place = np.rint(np.ldexp(np.abs(significand), digits)).astype(np.intp)
+        noise: Array = np.where(significand < 0, -table[place], table[place])
+        return noise
+
+    def _weights(self, node: Node, rng: Generator, draw: Draw) -> Pair:
         """Those of the reference, but where a choice is contested."""
         mask = self.open.get(node)
         if mask is None or not mask.any():
             return node.value, node.value
-        change = scale * contested.turned(node, mask, rng, together=together)
+        moved = contested.turned(node, mask, rng, together=draw.together)
+        change = draw.turns * moved * self.shares.get(node, 1.0)
         return node.value + change, node.value - change
 
     def _within(self, value: Array) -> Array:

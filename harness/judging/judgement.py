@@ -19,8 +19,10 @@ class Judgement:
         vacuous: Share of the elements (0 to 1) of which rounding leaves too little for
             the comparison to say anything.
         worst_index: Where the ratio is largest; () for a scalar or nothing compared.
-        got, expected, radius: The values there.
-        radius_kind: "bound" or "spread": which of the two radii that one is.
+        got, expected, radius: The values there; of a tensor as a whole its distance
+            from the right one, 0, and what one rounding at each step does to it.
+        radius_kind: "bound" or "spread": which of the two radii that one is; "norm" or
+            "projection" of a tensor as a whole, in 16 bits (harness/judging/whole.py).
         compute: The widest precision of intermediate values with which the tensor is
             consistent: "float32" or "mixed" (steps rounded to 16 bits, sums in float32)
             for one of 16 bits; empty where it is consistent with none.

@@ -110,6 +110,11 @@ class Arithmetic:
         return self.step.roundoff
 
     @property
+    def has_wide_sums(self) -> bool:
+        """Whether sums are accumulated in a wider type than that of their results."""
+        return self.sums < self.roundoff
+
+    @property
     def accumulator(self) -> str:
         """Name of the precision that sums are accumulated in."""
         return next(n for n, p in PRECISIONS.items() if p.roundoff == self.sums)

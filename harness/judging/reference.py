@@ -17,13 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.judging.cases import run_formula
-from harness.judging.excuses.imprecision import CARELESS, SEQUENTIAL, reordered
+from harness.judging.excuses.imprecision import (
+    CARELESS,
+    ORDINARY,
+    SEQUENTIAL,
+    in_full,
+    reordered,
+)
 from harness.judging.excuses.overflow import Risk, risks, stored_infinite
 from harness.judging.excuses.regrouping import Peaks, peaks, scalar
 from harness.judging.precisions import PRECISIONS, Arithmetic, Precision, arithmetics
 from harness.judging.rounding.analysis import running_errors
 from harness.judging.rounding.errors import Errors, Table, longest_reduction
 from harness.judging.spread import spread
+from harness.judging.whole import Whole, whole
 from impls import graph
 from impls.contract import Problem
 
@@ -160,6 +167,21 @@ class Reference:
         kept: Mapping[str, NDArray[np.float64]] = self._kept[key]
         return kept
 
+    def wholes(
+        self, convention: str, arithmetic: Arithmetic, *, careless: bool = False
+    ) -> Mapping[str, Whole]:
+        """What roundings do to tensors as a whole; see `whole`."""
+        key = ("whole", convention, arithmetic.name, careless)
+        if key not in self._kept:
+            table = ORDINARY if careless else None
+            errors = self._errors(convention, arithmetic, table)
+            order = self._orders[convention]
+            below = self._peaks(convention, arithmetic)[1]
+            nodes = self.graphs[convention]
+            self._kept[key] = whole(nodes, order, errors, below, seen=careless)
+        kept: Mapping[str, Whole] = self._kept[key]
+        return kept
+
     def _errors(
         self, convention: str, arithmetic: Arithmetic, table: Table | None
     ) -> Errors:
@@ -168,7 +190,8 @@ class Reference:
             order = self._orders[convention]
             if table is not None:
                 below = self._peaks(convention, arithmetic)[1]
-                table = reordered(table, below, scalar(order))
+                lost = reordered(table, below, scalar(order))
+                table = in_full(lost) if table is ORDINARY else lost
             self._kept[key] = running_errors(order, arithmetic, self.limit, table)
         errors: Errors = self._kept[key]
         return errors

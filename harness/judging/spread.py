@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.judging.draws import Draws, Pair
+from harness.judging.draws import Draw, Draws, Pair
 from harness.judging.excuses import contested
 from harness.judging.excuses.centring import exposed
 from harness.judging.excuses.overflow import Risk, risks
@@ -63,15 +63,15 @@ def spread(
     draws = Draws(errors, order, seen=seen)
     moments = {node: _Moments(node) for node in nodes.values()}
     with np.errstate(all="ignore"):
-        draws.open = _open_choices(errors, order)
+        moves = moved_gaps(errors, order)
+        draws.open = {n: contested.contested(n, m) for n, m in moves.items()}
         for i in range(PAIRS):
-            alike = i % contested.ALIKE == 0
-            values = draws.pair(np.random.default_rng(i), moments, together=alike)
+            draw = Draw(together=i % contested.ALIKE == 0)
+            values = draws.pair(np.random.default_rng(i), moments, draw)
             for node, moment in moments.items():
                 moment.add(values[node])
-        values = draws.pair(
-            np.random.default_rng(0), moments, scale=AGAIN, together=True
-        )
+        draw = Draw(AGAIN, turns=AGAIN, together=True)
+        values = draws.pair(np.random.default_rng(0), moments, draw)
         unknown = _unknown(draws)
         return {
             name: np.where(
@@ -83,8 +83,8 @@ def spread(
         }
 
 
-def _open_choices(errors: Errors, order: Sequence[Node]) -> dict[Node, contested.Mask]:
-    """The contested elements of each choice, from draws of what comes before it."""
+def moved_gaps(errors: Errors, order: Sequence[Node]) -> dict[Node, Any]:
+    """How far the judge allows each choice's gap to move: rms of draws before it."""
     choices = [node for node in order if contested.is_choice(node)]
     if not choices:
         return {}
@@ -99,24 +99,29 @@ def _open_choices(errors: Errors, order: Sequence[Node]) -> dict[Node, contested
                 change = contested.gap(node, *side) - gaps[node]
                 moved[node] = np.hypot(moved[node], change.astype(np.float64))
     count = 2 * contested.PILOTS
-    return {n: contested.contested(n, m / count**0.5) for n, m in moved.items()}
+    return {n: m / count**0.5 for n, m in moved.items()}
 
 
 def _unknown(draws: Draws) -> dict[Node, Any]:
     """Elements that overflow may reach, or a value that is mostly cancelled."""
     unknown: dict[Node, Any] = dict(exposed(draws.order))
-    if draws.hot:
-        for node, risk in _risks(draws).items():
-            mask = risk.infinite | risk.undefined
-            unknown[node] = unknown.get(node, False) | mask
+    for node, mask in overflowing(draws).items():
+        unknown[node] = unknown.get(node, False) | mask
     return unknown
 
 
-def _risks(draws: Draws) -> dict[Node, Risk]:
+def overflowing(draws: Draws, scale: float = 1.0) -> dict[Node, Any]:
+    """Elements that overflow may reach; `scale` is that of all draws so far."""
+    if not draws.hot:
+        return {}
+    return {n: r.infinite | r.undefined for n, r in _risks(draws, scale).items()}
+
+
+def _risks(draws: Draws, scale: float) -> dict[Node, Risk]:
     """Where the draws leave it open whether something overflows."""
     errors = {}
     for node, moved in draws.largest.items():
-        own, error = draws.own[node], moved / draws.errors.reach
+        own, error = draws.own[node], moved / (draws.errors.reach * scale)
         errors[node] = error if own is None else np.maximum(error, own)
     return risks(draws.order, replace(draws.errors, errors=errors))
 

@@ -16,11 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.comparison import informative, judge_indices, judge_numbers
+from harness.judging.comparison import (
+    MOST,
+    informative,
+    judge_indices,
+    judge_numbers,
+    judge_whole,
+)
 from harness.judging.excuses import ties
 from harness.judging.judgement import Judgement
 from harness.judging.precisions import PRECISIONS, Arithmetic, plain
 from harness.judging.reference import Reference
+from harness.judging.whole import EXCUSED, LIMIT, WHOLE
 
 Array = NDArray[Any]
 
@@ -122,10 +129,26 @@ class _Tensor:
         if judgement.verdict == "disagree":
             return judgement  # the spread can only accuse more
         radius, kinds = self._radius(arithmetic)
-        if not (kinds == "spread").any():
-            return judgement
-        truth = replace(truth, radius=radius)
-        return judge_numbers(truth, self.got, self.right.limit, self.dtype, kinds)
+        if (kinds == "spread").any():
+            truth, limit = replace(truth, radius=radius), self.right.limit
+            judgement = judge_numbers(truth, self.got, limit, self.dtype, kinds)
+        if judgement.verdict == "vacuous" and arithmetic.has_wide_sums:
+            whole = self.right.wholes(self.convention, arithmetic).get(self.tensor)
+            return judge_whole(judgement, whole, self.got) if whole else judgement
+        return judgement
+
+    def off_as_a_whole(self) -> bool:
+        """Whether the tensor as a whole is wrong, and no sums in 16 bits explain it."""
+        arithmetic = self.right.arithmetics[-1]
+        if not arithmetic.has_wide_sums:
+            return False
+        whole = self.right.wholes(self.convention, arithmetic).get(self.tensor)
+        if whole is None or whole.worst(self.got)[0] <= LIMIT:
+            return False
+        narrow = plain(PRECISIONS[self.right.dtype])
+        careless = self.right.wholes(self.convention, narrow, careless=True)
+        excuse = careless.get(self.tensor)
+        return excuse is not None and excuse.worst(self.got)[0] > EXCUSED
 
     def explained(self, arithmetic: Arithmetic) -> bool:
         """Whether a careless algorithm may be off that far, wherever it is off.
@@ -197,6 +220,18 @@ def allowed(right: Reference, convention: str, tensor: str) -> NDArray[np.float6
     return error
 
 
+def zeros_pass(right: Reference, tensor: str) -> bool:
+    """Whether a tensor of zeros would not be seen to be wrong."""
+    size = np.abs(right.graphs["first"][tensor].value)
+    if ((allowed(right, "first", tensor) < size) & np.isfinite(size)).any():
+        return False
+    arithmetic = right.arithmetics[-1]
+    if not arithmetic.has_wide_sums:
+        return True
+    whole = right.wholes("first", arithmetic).get(tensor)
+    return whole is None or whole.least_seen >= 1
+
+
 def _judge_tensor(
     right: Reference,
     convention: str,
@@ -224,9 +259,11 @@ def _excused(asked: _Tensor, judgement: Judgement) -> Judgement:
     if lost and not asked.overflowed():
         return judgement
     ways = [asked.right.arithmetics[-1]]
-    if ways[0].sums < ways[0].roundoff:
+    if ways[0].has_wide_sums:
         ways.append(plain(PRECISIONS[asked.right.dtype]))
-    for arithmetic in ways:
+    if judgement.vacuous >= MOST and asked.off_as_a_whole():
+        return judgement
+    for arithmetic in ways[-1:] if judgement.radius_kind in WHOLE else ways:
         if asked.explained(arithmetic):
             why = OVERFLOWED if lost else LOSS.format(arithmetic.name)
             return replace(

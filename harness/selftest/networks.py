@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.judging.judgement import Judgement
+from harness.judging.precisions import PRECISIONS
 from harness.judging.reference import reference
 from harness.judging.verdict import judge_tensors
 from impls import catalogue
@@ -37,6 +38,19 @@ ATTENTION = (
     *("the scores' scale is missing", *SCALES),
     *("softmax without the sum of its row", "the last row's scores get nothing"),
     "the saved weights are off by one in 512",
+)
+#: Those that lose or double a path, a row or a factor. Beside what one rounding at
+#: each step does to 16 bits, all others are less than three standard deviations.
+STRUCTURAL = frozenset(
+    (
+        *("the mean is a constant", "the variance is a constant"),
+        *("the root mean square is a constant", "the keys are not turned back"),
+        *("the queries are turned the other way", "the positions are off by one"),
+        *("SiLU's slope is the sigmoid", "the gate's slope is forgotten"),
+        *("the mask is forgotten", "the scores' scale is missing"),
+        *("softmax without the sum of its row", "the last row's scores get nothing"),
+        "one token's residual counts twice",
+    )
 )
 EVERYWHERE = ("one token's residual counts twice", "a row of dw2 is 1 % too large")
 TRANSFORMER = (
@@ -71,7 +85,7 @@ class Network:
     def problem(self, dtype: str, mistake: str = "") -> Problem:
         """The problem in a precision, its backward right or with a mistake."""
         held = {n: _held(a, dtype) for n, a in self.arrays.items()}
-        dy = self.cotangent.astype(dtype)
+        dy = _held(self.cotangent, dtype)
         return Problem(self.op, held, [dy], {"mistake": mistake}, dtype=dtype)
 
 
@@ -183,7 +197,11 @@ def _initial(parameter: str) -> float:
 
 
 def _held(array: Array, dtype: str) -> Array:
-    return array.astype(dtype) if array.dtype.kind == "f" else array
+    if array.dtype.kind != "f":
+        return array
+    if dtype == "bfloat16":  # which NumPy lacks: float32 holds its numbers
+        return PRECISIONS[dtype].round(array)
+    return array.astype(dtype)
 
 
 def _formula(

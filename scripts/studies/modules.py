@@ -1,10 +1,14 @@
-"""Whole modules on trial: PyTorch's gradients, and 18 mistakes in a transformer.
+"""Whole modules on trial: PyTorch's gradients, and 36 mistakes in a transformer.
 
     python scripts/studies/modules.py
 
 The first table judges PyTorch's own gradients of six modules in three precisions. The
-second plants 18 mistakes, one at a time, in the backward of the first layer of a
-transformer (width 32, 16 tokens): the forward stays right. Both are in docs/check.md.
+second plants 18 mistakes of amount (a factor, an eps, a formula that is a little off)
+and 18 of structure (something lost, doubled, turned round), one at a time, in the
+backward of the first layer of a transformer (width 32, 16 tokens): the forward stays
+right. The third shows how much each mistake changes beside one rounding at each step
+in bfloat16: the largest multiple of what is allowed in any tensor or slice, times
+`LIMIT`, without any rounding of its own. All are in docs/check.md.
 """
 
 from __future__ import annotations
@@ -110,6 +114,31 @@ MISTAKES: dict[str, Planted] = {
     },
 }
 
+FIRST_HEAD = only(lambda x: torch.arange(x.shape[0])[:, None, None] == 0, 0.0)
+LAST_TOKEN = only(lambda x: torch.arange(x.shape[0])[:, None] == TOKENS - 1, 0.0)
+STRUCTURE: dict[str, Planted] = {
+    "layer norm: the mean is constant": {"mean": times(0.0)},
+    "layer norm: the variance is constant": {"variance": times(0.0)},
+    "layer norm: dgain is a mean, no sum": {"gain": times(1 / TOKENS)},
+    "layer norm: the last token gets nothing": {"normed": LAST_TOKEN},
+    "sign of the queries' gradient": {"queries": times(-1.0)},
+    "the first head's keys get nothing": {"keys": FIRST_HEAD},
+    "the heads of the values in reverse": {"values": lambda v: v.flip(0)},
+    "scale of the scores left out": {"scores": times(ROOT)},
+    "the scores' gradient transposed": {"scores": lambda s: s.transpose(-1, -2)},
+    "softmax without its row sum": {"softmax": without_row_sum},
+    "softmax along the other axis": {"softmax": lambda s: torch.softmax(s, -2)},
+    "a row of the attention lost": {"attention": only(last_row, 0.0)},
+    "gelu: the slope of a ReLU": {"gelu": torch.relu},
+    "gelu: the slope of SiLU": {"gelu": torch.nn.functional.silu},
+    "residual doubled at one token": MISTAKES["residual doubled at one token"],
+    "residual path lost": {"path": times(0.0)},
+    "dc1 is a mean, no sum": {"c1": times(1 / TOKENS)},
+    "a column of dw2 lost": {
+        "w2": only(lambda x: torch.arange(x.shape[1])[None, :] == 0, 0.0)
+    },
+}
+
 
 def layer(x: Tensor, p: dict[str, Tensor], planted: Planted) -> Tensor:
     """One layer of a transformer, its backward wrong where something is planted."""
@@ -124,25 +153,29 @@ def layer(x: Tensor, p: dict[str, Tensor], planted: Planted) -> Tensor:
         centred = x - at("mean", x.mean(-1, keepdim=True))
         variance = at("variance", (centred * centred).mean(-1, keepdim=True))
         deviation = at("deviation", variance, inverse_deviation(1e-5))
-        return centred * deviation * gain + bias
+        return at("normed", centred * deviation) * at("gain", gain) + bias
 
     def heads(x: Tensor) -> Tensor:
         return x.reshape(TOKENS, HEADS, WIDTH // HEADS).permute(1, 0, 2)
 
     h = norm(x, p["gain1"], p["bias1"])
-    q, k, v = (heads(h @ p[name]) for name in ("wq", "wk", "wv"))
+    q, k, v = (
+        at(place, heads(h @ p[name]))
+        for place, name in (("queries", "wq"), ("keys", "wk"), ("values", "wv"))
+    )
     scores = at("scores", q @ k.transpose(-1, -2) / ROOT)
     weights = at("softmax", scores, lambda s: torch.softmax(s, -1))
     mixed = (at("attention", weights) @ v).permute(1, 0, 2).reshape(TOKENS, WIDTH)
-    x = at("residual", x + mixed @ p["wo"])
+    x = at("residual", at("path", x) + mixed @ p["wo"])
     h = norm(x, p["gain2"], p["bias2"])
-    return x + at("gelu", h @ p["w1"] + p["c1"], gelu) @ at("w2", p["w2"]) + p["c2"]
+    z = at("gelu", h @ p["w1"] + at("c1", p["c1"]), gelu)
+    return x + z @ at("w2", p["w2"]) + p["c2"]
 
 
 class Transformer:
-    """Some layers, and inputs in one precision."""
+    """Some layers, and inputs in one precision, held in that or a wider type."""
 
-    def __init__(self, layers: int, dtype: str) -> None:
+    def __init__(self, layers: int, dtype: str, held_in: str = "") -> None:
         torch.manual_seed(0)
         kind = getattr(torch, dtype)
         self.layers, self.dtype = layers, dtype
@@ -152,6 +185,10 @@ class Transformer:
                 drawn = torch.randn(shape) * (shape[0] ** -0.5 if shape[1:] else 0.1)
                 self.tensors[f"{name}_{i}"] = (drawn + name.startswith("gain")).to(kind)
         self.dy = torch.randn(TOKENS, WIDTH).to(kind)
+        if held_in:
+            wide = getattr(torch, held_in)
+            self.tensors = {n: t.to(wide) for n, t in self.tensors.items()}
+            self.dy = self.dy.to(wide)
 
     def __call__(self, *tensors: Tensor, planted: Planted | None = None) -> Tensor:
         """The output; mistakes are planted in the first layer."""
@@ -202,13 +239,27 @@ def transformer_row(layers: int, dtype: str) -> list[Any]:
         return judge_tensors(right, got, names, dtype=dtype)
 
     counts = Counter(j.verdict for j in verdicts({}))
-    missed = [
-        name
-        for name, planted in MISTAKES.items()
-        if all(j.passes for j in verdicts(planted))
-    ]
-    caught = f"{len(MISTAKES) - len(missed)} of {len(MISTAKES)}"
-    return [layers, dtype, _listed(counts), caught, "; ".join(missed)]
+    caught, missed = [], []
+    for mistakes in (MISTAKES, STRUCTURE):
+        passed = [n for n, p in mistakes.items() if all(j.passes for j in verdicts(p))]
+        caught.append(f"{len(mistakes) - len(passed)} of {len(mistakes)}")
+        missed += passed
+    return [layers, dtype, _listed(counts), *caught, "; ".join(missed)]
+
+
+def effects(layers: int, dtype: str = "bfloat16") -> dict[str, float]:
+    """How much a mistake changes, over what one rounding at each step does."""
+    right = Transformer(layers, dtype).reference()
+    wholes = right.wholes("first", right.arithmetics[-1])
+    model = Transformer(layers, dtype, "float64")
+    exact = model.gradients({})
+    found = {}
+    for name, planted in {**MISTAKES, **STRUCTURE}.items():
+        wrong = model.gradients(planted)
+        found[name] = max(
+            wholes[n].worst(wholes[n].value + wrong[n] - exact[n])[0] for n in wholes
+        )
+    return found
 
 
 def _listed(counts: Counter[str]) -> str:
@@ -216,18 +267,22 @@ def _listed(counts: Counter[str]) -> str:
 
 
 def main() -> None:
-    """Two Markdown tables."""
+    """Three Markdown tables."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     print("| module |", " | ".join(DTYPES), "|\n|---|---|---|---|")
     for name in MODULES:
         print(f"| {name} | {' | '.join(module_row(name))} |", flush=True)
-    print("\n| layers | precision | right gradients | mistakes caught | missed |")
-    print("|---:|---|---|---|---|")
+    print("\n| layers | precision | right gradients | amount | structure | missed |")
+    print("|---:|---|---|---:|---:|---|")
     for layers in (1, 6):
         for dtype in DTYPES:
             row = transformer_row(layers, dtype)
             print(f"| {' | '.join(map(str, row))} |", flush=True)
+    print("\n| mistake | 1 layer | 6 layers |\n|---|---:|---:|")
+    one, six = effects(1), effects(6)
+    for name in one:
+        print(f"| {name} | {one[name]:.2g} | {six[name]:.2g} |")
 
 
 if __name__ == "__main__":

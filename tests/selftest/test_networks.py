@@ -3,7 +3,7 @@
 import pytest
 
 from harness.judging import spread
-from harness.selftest.networks import llama, transformer, tried
+from harness.selftest.networks import STRUCTURAL, llama, transformer, tried
 from impls.catalogue import load_backend
 
 NETWORKS = {
@@ -27,6 +27,19 @@ def test_a_networks_gradients_agree_and_17_of_18_mistakes_are_caught(network, dt
     assert outcome.vacuous <= 0.03  # the project's goal, set before it was measured
     assert len(network.mistakes) == 18
     assert len(outcome.missed) <= 1
+
+
+@pytest.mark.parametrize(
+    ("make", "layers"),
+    [
+        (llama, 2),
+        *(pytest.param(m, 6, marks=pytest.mark.slow) for m in (llama, transformer)),
+    ],
+)
+def test_in_bfloat16_each_lost_path_row_or_factor_is_caught(make, layers):
+    outcome = tried(make(layers), "bfloat16")
+    assert outcome.accused == ()  # nor is a tensor vacuous: each agrees
+    assert STRUCTURAL.isdisjoint(outcome.missed)
 
 
 def test_the_bound_alone_would_catch_next_to_nothing(monkeypatch):

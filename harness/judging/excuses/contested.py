@@ -72,9 +72,30 @@ def contested(node: Node, moved: Array) -> Mask:
         node: The choice.
         moved: How far the judge allows its gap to move: root mean squares of draws.
     """
-    apart = np.abs(gap(node, *(source.value for source in node.inputs)))
-    open_: Mask = (moved > 0) & (apart <= REACH * moved)  # false for nan
+    open_: Mask = (moved > 0) & (_apart(node) <= REACH * moved)  # false for nan
     return open_
+
+
+def chances(node: Node, moved: Array) -> Array:
+    """Roots of the largest probabilities that rounding turns a choice around.
+
+    By Chebyshev's inequality: what moves by `moved` in root mean square moves as far as
+    the gap in a share of (moved / gap)^2 of all cases. Of a maximum along an axis, the
+    most likely contender's.
+    """
+    apart = _apart(node)
+    share = np.divide(moved, apart, out=np.ones_like(apart), where=apart > moved)
+    assert node.primitive is not None
+    if node.primitive.name != "pick":
+        return share
+    others = np.where(node.value == 0, share, 0.0)
+    largest: Array = np.max(others, axis=node.attributes["axis"], keepdims=True)
+    return largest
+
+
+def _apart(node: Node) -> Array:
+    apart: Array = np.abs(gap(node, *(source.value for source in node.inputs)))
+    return apart
 
 
 def turned(node: Node, open_: Mask, rng: np.random.Generator, *, together: bool) -> Any:

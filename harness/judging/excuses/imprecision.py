@@ -44,6 +44,7 @@ from harness.judging.rounding.errors import At, Error, Table, terms, terms_of_sc
 from impls.graph import Node
 
 Array = NDArray[Any]
+Rule = Callable[[At], Error]
 
 LOST = 0.25  # of the average term: half of it would be the rounding of a lost one
 SEEN = 2.0  # a blocked sum may lose more than the sequential one, but hardly twice that
@@ -224,6 +225,27 @@ CARELESS: Table = {
     "exp2": _power,
     "sigmoid": _sigmoid,
 }
+
+
+#: For tensors as a whole: Strassen's bound is of a largest element.
+ORDINARY: Table = {**CARELESS, **SEQUENTIAL}
+
+
+def in_full(table: Table) -> Table:
+    """Rules for draws of one rounding, in which what is lost counts in full.
+
+    So draws of honest size (harness/judging/whole.py) are off by as much as draws that
+    are as large as the judge allows.
+    """
+
+    def full(rule: Rule, own: Rule) -> Rule:
+        def error(at: At) -> Error:
+            once = own(at)
+            return np.asarray(once + (rule(at) - once) * (at.u / at.roundoff))
+
+        return error
+
+    return {name: full(rule, ERROR[name]) for name, rule in table.items()}
 
 
 def reordered(table: Table, below: Peaks, scalar: float) -> Table:

@@ -1,0 +1,227 @@
+"""A tensor as a whole, beside evaluations with roundings of honest size: for 16 bits.
+
+The limit of 16 and more radii leaves room for sums whose order nobody knows. To 8 bits
+that is a third of a value at each step: the spread is beyond its first-order picture,
+or wider than nearly every element of a network's gradients, and says nothing of them.
+But where sums are accumulated in a wider type, their order is no matter, and each step
+is rounded once. So the graph is evaluated with one rounding at each step, and how far a
+tensor is off is compared with how far these evaluations are: by its norm, and by its
+projection on the right tensor; as a whole, and slice by slice along each axis. A lost
+path, row or factor moves much more than rounding does there, though no single element
+shows it.
+
+Under the model of rounding errors as independent random numbers, a projection is nearly
+normal, as the sum of many of them, and its ratio to the rms of as many evaluations
+Student's t. A norm exceeds a multiple of its own rms no more often than one normal
+variable does: of all normal vectors those of one dimension have the heaviest tail.
+Equal numbers are rounded alike, and are so in every other evaluation.
+
+Sources: Higham and Mary, A new approach to probabilistic rounding error analysis, 2019
+(the model); Student, The probable error of a mean, 1908; Szekely and Bakirov, Extremal
+probabilities for Gaussian quadratic forms, 2003 (norms).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.judging.draws import UNIT, Draw, Draws, Pair
+from harness.judging.excuses import contested
+from harness.judging.excuses.centring import exposed
+from harness.judging.excuses.regrouping import Peaks
+from harness.judging.rounding.errors import Error, Errors
+from harness.judging.spread import CURVED, moved_gaps, overflowing
+from impls.graph import Node
+
+Array = NDArray[Any]
+Mask = NDArray[np.bool_]
+
+#: Pairs of evaluations, and what Student's t with as many degrees of freedom exceeds
+#: once in 10^9 times: a tensor has some hundred slices, a network a hundred tensors.
+PAIRS, LIMIT = 24, 9.64
+#: Kinds of radii of a tensor as a whole.
+WHOLE = ("norm", "projection")
+#: Elements of the least tensor or slice that is no matter of single elements.
+FEWEST = 8
+#: How far sums in 16 bits may be off, beside evaluations that have such sums.
+EXCUSED = 3.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """A tensor (no axis), or its slices along an axis: one number for each.
+
+    Attributes:
+        axis: Across which it is sliced.
+        size: Norms of the right tensor.
+        norm: Root mean squares of the norms of the deviations, with what a bias of the
+            last rounding adds; infinite where the first-order picture fails.
+        projection: Likewise of their projections on the right tensor.
+    """
+
+    axis: int | None
+    size: Error
+    norm: Error
+    projection: Error
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What one rounding at each step does to a tensor; `known` elements take part."""
+
+    value: Error
+    known: Mask
+    parts: tuple[Part, ...]
+
+    def ratios(self, got: Array) -> Iterator[tuple[str, Part, Error]]:
+        """How far a tensor is off, over how far the evaluations are.
+
+        0 where the evaluations say nothing; infinite where a tensor is not finite.
+        """
+        with np.errstate(all="ignore"):
+            error = np.where(self.known, got - self.value, 0.0).astype(np.float64)
+            for part in self.parts:
+                norm, projection = measured(error, self.value, part.axis)
+                yield WHOLE[0], part, _over(norm, part.norm)
+                yield WHOLE[1], part, _over(projection, part.projection)
+
+    def worst(self, got: Array) -> tuple[float, str, Part, int]:
+        """The largest of the ratios, its kind, part and slice."""
+        found = [
+            (float(ratios.flat[at]), kind, part, at)
+            for kind, part, ratios in self.ratios(got)
+            for at in [int(np.argmax(ratios))]
+        ]
+        return max(found, key=lambda one: one[0])
+
+    @property
+    def least_seen(self) -> float:
+        """The least share by which a tensor that is too large or small is accused."""
+        total = self.parts[0]
+        with np.errstate(all="ignore"):
+            share = float(LIMIT * total.projection / total.size)
+        return share if share == share else math.inf
+
+
+def whole(
+    nodes: Mapping[str, Node],
+    order: Sequence[Node],
+    errors: Errors,
+    below: Peaks,
+    *,
+    seen: bool = False,
+) -> dict[str, Whole]:
+    """What one rounding at each step does to the tensors of which something is known.
+
+    Left out are tensors of few elements, tensors that overflow may reach, and those
+    of which most elements depend on a value that is mostly cancelled, or may underflow:
+    that is no rounding of a value's own size. It costs 2 * PAIRS evaluations, and is
+    the same every time.
+
+    Args:
+        nodes: The tensors by name.
+        order: All nodes of the graph, each after its inputs.
+        errors: Of each node.
+        below: -log2 of the smallest partial product of each node (`regrouping.peaks`).
+        seen: Draw no perturbation near zero, as for what is known to be lost.
+    """
+    draws, scale = Draws(errors, order, seen=seen), 1 / (UNIT * errors.limit)
+    cancelled = exposed(order)
+    with np.errstate(all="ignore"):
+        moves = moved_gaps(errors, order)
+        draws.open = {n: contested.contested(n, m) for n, m in moves.items()}
+        draws.shares = {n: contested.chances(n, scale * m) for n, m in moves.items()}
+        kept = {
+            node: _Moments(node, _known(node, errors, below, cancelled))
+            for node in nodes.values()
+            if node.value.dtype.kind == "f"
+        }
+        for i in range(PAIRS):
+            draw = Draw(
+                scale,
+                turns=1 / contested.TURNS,
+                together=i % contested.ALIKE == 0,
+                alike=i % 2 == 1,
+            )
+            values = draws.pair(np.random.default_rng(i), kept, draw)
+            for node, moments in kept.items():
+                moments.add(values[node])
+        risky = overflowing(draws, scale)
+    return {
+        name: kept[node].whole(errors.arithmetic.roundoff)
+        for name, node in nodes.items()
+        if node in kept and kept[node].enough and not np.any(risky.get(node, False))
+    }
+
+
+def _known(
+    node: Node, errors: Errors, below: Peaks, cancelled: Mapping[Node, Mask]
+) -> Mask:
+    """Elements that are neither mostly cancelled nor may underflow on the way."""
+    in_range = below[node] < -errors.arithmetic.step.least
+    known: Mask = np.isfinite(node.value) & in_range
+    return known & ~cancelled[node] if node in cancelled else known
+
+
+class _Moments:
+    """Sums of the squared norms and projections of a tensor's deviations."""
+
+    def __init__(self, node: Node, known: Mask) -> None:
+        self.node, self.known = node, known
+        self.value = np.where(known, node.value, 0.0).astype(np.float64)
+        self.axes: list[int | None] = [None]
+        if node.ndim > 1 and node.size:
+            long = [i for i, n in enumerate(node.shape) if 1 < n <= node.size / FEWEST]
+            self.axes += long
+        self.sums: dict[int | None, Any] = dict.fromkeys(self.axes, 0.0)
+
+    @property
+    def enough(self) -> bool:
+        """Whether most elements are known, and they are some."""
+        count = int(np.count_nonzero(self.known))
+        return count >= FEWEST and count > self.node.size / 2
+
+    def add(self, pair: Pair) -> None:
+        """One pair more: half its difference, and what its two have in common."""
+        if pair[0] is pair[1]:
+            return
+        up, down = (
+            np.where(self.known, side - self.node.value, 0.0).astype(np.float64)
+            for side in pair
+        )
+        for axis in self.axes:
+            odd = np.square(measured((up - down) / 2, self.value, axis))
+            even = np.square(measured((up + down) / 2, self.value, axis))
+            self.sums[axis] = self.sums[axis] + np.stack([odd, even])
+
+    def whole(self, roundoff: float) -> Whole:
+        """Root mean squares, and a unit in the last place: it may be a bias."""
+        parts = []
+        for axis in self.axes:
+            size, _ = measured(self.value, self.value, axis)
+            zero = np.zeros((2, 2, *size.shape))
+            odd, even = np.sqrt(self.sums[axis] / PAIRS + zero)
+            bias = UNIT * roundoff / LIMIT * size
+            norm, projection = np.where(even <= CURVED * odd, odd + bias, np.inf)
+            parts.append(Part(axis, size, norm, projection))
+        return Whole(self.value, self.known, tuple(parts))
+
+
+def _over(error: Error, radius: Error) -> Error:
+    ratios = np.where(radius > 0, error / radius, 0.0)
+    return np.where(np.isfinite(error), ratios, np.inf)
+
+
+def measured(error: Error, value: Error, axis: int | None) -> tuple[Error, Error]:
+    """Norms of a tensor or its slices, and projections on those of the right one."""
+    others = None if axis is None else tuple(i for i in range(error.ndim) if i != axis)
+    size = np.sqrt(np.sum(value * value, axis=others))
+    norm = np.sqrt(np.sum(error * error, axis=others))
+    along = np.abs(np.sum(error * value, axis=others))
+    return norm, np.divide(along, size, out=np.zeros_like(norm), where=size > 0)

@@ -1,0 +1,158 @@
+"""Tensors as a whole: 16 bits are judged at any depth, and rounding is not accused."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from harness.judging import whole as whole_module
+from harness.judging.draws import Draws
+from harness.judging.precisions import PRECISIONS
+from harness.judging.reference import reference_of_graph
+from harness.judging.verdict import judge_tensors, zeros_pass
+from impls import graph
+
+DEPTH, ROWS, WIDTH = 12, 16, 24
+SHARED = np.random.default_rng(5)
+X, DY = (SHARED.standard_normal((ROWS, WIDTH)) for _ in range(2))
+WEIGHTS = [
+    1.2 * SHARED.standard_normal((WIDTH, WIDTH)) / WIDTH**0.5 for _ in range(DEPTH)
+]
+
+
+def layers(dtype):
+    """Gradients of tanh(x W), twelve times over, as nodes."""
+    round_ = PRECISIONS[dtype].round
+    leaves = [graph.variable(round_(a)) for a in (X, *WEIGHTS)]
+    y = leaves[0]
+    for w in leaves[1:]:
+        y = graph.tanh(graph.matmul(y, w))
+    nodes = graph.gradient([y], [round_(DY)], leaves)
+    return dict(zip(["dx", *(f"dw{i}" for i in range(DEPTH))], nodes, strict=True))
+
+
+def rounded_at_each_step(nodes, dtype, product=None):
+    """The values of an implementation that rounds each result to `dtype`."""
+    values = {}
+    for node in graph.topological_order(nodes.values()):
+        if node.primitive is None:
+            values[node] = node.value
+            continue
+        given = [values[source] for source in node.inputs]
+        alone = product is not None and node.primitive.name == "matmul"
+        compute = product if alone else node.primitive.compute
+        exact = np.asarray(compute(*given, **node.attributes))
+        values[node] = PRECISIONS[dtype].round(exact)
+    return {name: values[node] for name, node in nodes.items()}
+
+
+def added_in_16_bits(a, b):
+    """A matrix product whose terms are added up one by one in bfloat16."""
+    round_, total = PRECISIONS["bfloat16"].round, 0.0
+    for k in range(a.shape[-1]):
+        total = round_(total + round_(a[..., :, k, None] * b[..., k, None, :]))
+    return total
+
+
+@pytest.fixture(scope="module", params=["bfloat16", "float16"])
+def deep(request):
+    dtype = request.param
+    right = reference_of_graph(lambda: layers(dtype), dtype)
+    return right, rounded_at_each_step(right.graphs["first"], dtype)
+
+
+def verdicts(right, got):
+    dtypes = dict.fromkeys(got, right.dtype)
+    return judge_tensors(right, got, dtypes, dtype=right.dtype)
+
+
+def test_the_limit_is_exceeded_once_in_a_thousand_million_times():
+    exceeded = stats.t.isf(0.5e-9, whole_module.PAIRS)
+    assert exceeded == pytest.approx(whole_module.LIMIT, abs=0.005)
+
+
+def test_what_rounds_at_each_step_agrees_at_any_depth(deep):
+    found = verdicts(*deep)
+    assert {j.verdict for j in found} == {"agree"}
+    whole = [j for j in found if j.radius_kind in whole_module.WHOLE]
+    assert len(whole) > DEPTH / 2
+    assert max(j.ratio for j in whole) < whole_module.LIMIT / 2
+
+
+def lost_row(a):
+    return np.concatenate([0 * a[:1], a[1:]])
+
+
+PLANTED = {
+    "too large": lambda a: 1.1 * a,
+    "negative": np.negative,
+    "a row lost": lost_row,
+    "a column doubled": lambda a: np.concatenate([2 * a[:, :1], a[:, 1:]], axis=1),
+    "turned round": lambda a: a[::-1],
+    "nothing": np.zeros_like,
+    "nan": lambda a: np.where(a == a.max(), np.nan, a),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTED.values(), ids=PLANTED)
+def test_a_wrong_tensor_is_accused_where_no_element_shows_it(deep, plant):
+    right, got = deep
+    (j,) = verdicts(right, {"dx": plant(got["dx"])})
+    assert not j.passes, j.message
+
+
+def test_sums_in_16_bits_are_imprecise_and_not_wrong():
+    right = reference_of_graph(lambda: layers("bfloat16"), "bfloat16")
+    nodes = right.graphs["first"]
+    got = rounded_at_each_step(nodes, "bfloat16", added_in_16_bits)
+    found = verdicts(right, got)
+    assert {j.verdict for j in found} <= {"agree", "imprecise"}
+
+
+def one(build, dtype="bfloat16"):
+    right = reference_of_graph(lambda: {"y": build()}, dtype)
+    got = rounded_at_each_step(right.graphs["first"], dtype)["y"]
+    return right.wholes("first", right.arithmetics[-1])["y"], got
+
+
+def test_equal_numbers_are_rounded_alike(monkeypatch):
+    """The error of 4,096 equal exponentials is one error, and does not average out."""
+
+    def build():
+        return 3.0 * (graph.exp(graph.variable(np.full((64, 64), 0.3125))) - 1.25)
+
+    whole, got = one(build)
+    assert whole.worst(got)[0] < whole_module.LIMIT
+    total = whole.parts[0]
+    alike = total.projection / total.norm
+    independent = Draws._noise
+    monkeypatch.setattr(
+        Draws,
+        "_noise",
+        lambda self, node, rng, draw: independent(
+            self, node, rng, type(draw)(draw.scale)
+        ),
+    )
+    total = one(build)[0].parts[0]
+    assert total.projection / total.norm < alike / 2
+
+
+def test_few_elements_are_left_to_the_elements():
+    x = graph.variable(np.linspace(1, 2, whole_module.FEWEST - 1))
+    right = reference_of_graph(lambda: {"y": graph.exp(x)}, "bfloat16")
+    assert right.wholes("first", right.arithmetics[-1]) == {}
+
+
+def test_what_depends_on_a_cancelled_mean_is_left_to_the_bound():
+    rows = np.random.default_rng(1).standard_normal((8, 16)) + 1e4
+
+    def build():
+        x = graph.variable(rows)
+        return {"y": x - graph.mean(x, axis=1, keepdims=True)}
+
+    right = reference_of_graph(build, "bfloat16")
+    assert right.wholes("first", right.arithmetics[-1]) == {}
+
+
+def test_zeros_are_seen_where_the_elements_alone_would_let_them_pass(deep):
+    right, _ = deep
+    assert not any(zeros_pass(right, name) for name in right.graphs["first"])
