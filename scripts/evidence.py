@@ -38,7 +38,7 @@ from harness.selftest.calibration import (
 )
 from harness.selftest.charts import chart_detection
 from harness.selftest.examine import JUDGE, Alarm, Run
-from harness.selftest.mutants import ANYWHERE
+from harness.selftest.mutants import ANYWHERE, planted
 from harness.selftest.networks import llama, transformer, tried
 from harness.selftest.rivals import GRADCHECKS
 from harness.selftest.run import (
@@ -193,13 +193,13 @@ def detection(summary: SelftestSummary) -> str:
 def planted_by_op(score: Score) -> str:
     """How many errors are planted in each op, and what of them is caught."""
     rows = []
-    for op in catalogue.op_names():
-        counted = [run for trial, run in score.counted if trial.op == op]
+    for name in catalogue.op_names():
+        counted = [run for trial, run in score.counted if trial.op == name]
         caught = sum(JUDGE in run.accused_by for run in counted)
-        errors = {run.mistake for trial, run in score.runs if trial.op == op}
+        errors = {error.mistake for error in planted(catalogue.load_op(name))}
         share = per_cent(caught / len(counted) if counted else None)
         own = len(errors - ANYWHERE.keys())
-        rows.append([op, len(errors), own, len(counted), share])
+        rows.append([name, len(errors), own, len(counted) or "", share])
     head = ["op", "planted errors", "of these its own", "runs that count", "caught, %"]
     return table(head, rows)
 
