@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterator
 
@@ -17,6 +18,7 @@ from harness.workers import integrity
 from harness.workers.interpreters import interpreter_of
 from harness.workers.pool import Fleet
 from tests.copies import CODE
+from tests.frameworks import SHARED
 
 #: Why a test may be skipped even under CI: no package brings these to a machine.
 NOT_TO_BE_HAD = re.compile(
@@ -33,12 +35,17 @@ _compiling: list[subprocess.Popen[bytes]] = []
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile our modules once: tests start a thousand processes that import them.
+    """Share a folder, and compile our modules once: a thousand processes import them.
 
     Where PYTHONDONTWRITEBYTECODE is set, each would compile them again. It stays set:
     a page that is written twice in a second would be taken from its old bytecode.
     """
-    if hasattr(config, "workerinput") or not sys.dont_write_bytecode:
+    if hasattr(config, "workerinput"):
+        return
+    shared = tempfile.TemporaryDirectory(prefix="gradwatch-tests-")
+    config.add_cleanup(shared.cleanup)
+    os.environ[SHARED] = shared.name
+    if not sys.dont_write_bytecode:
         return
     call = ["-m", "compileall", "-q", *CODE]
     for framework in ("torch", "oneflow"):

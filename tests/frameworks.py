@@ -1,15 +1,21 @@
 """Frameworks as tests see them: which there are, and how each behaves."""
 
 import json
+import os
 import subprocess
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from harness.project.paths import ROOT
 from harness.workers.interpreters import interpreter_of
 from impls.catalogue import backend_names, framework_of
+
+#: Names the folder that all processes of a test run share; see conftest.py.
+SHARED = "GRADWATCH_TESTS_SHARE"
 
 FRAMEWORKS = sorted({framework_of(name) for name in backend_names()} - {"numpy"})
 
@@ -18,6 +24,15 @@ FRAMEWORKS = sorted({framework_of(name) for name in backend_names()} - {"numpy"}
 def observed(framework: str) -> dict[str, Any]:
     """What tests/behaviours.py saw of a framework; skips where it is not installed."""
     usable(framework)
+    file = Path(os.environ[SHARED], f"{framework}.json")
+    with FileLock(f"{file}.lock"):
+        if not file.exists():
+            file.write_text(_seen(framework))
+        told: dict[str, Any] = json.loads(file.read_text())
+    return told
+
+
+def _seen(framework: str) -> str:
     done = subprocess.run(
         [interpreter_of(framework).python, "-m", "tests.behaviours", framework],
         cwd=ROOT,
@@ -25,8 +40,7 @@ def observed(framework: str) -> dict[str, Any]:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    return done.stdout
 
 
 def usable(framework: str) -> None:
