@@ -84,7 +84,6 @@ def probe(request: Mapping[str, Any]) -> dict[str, Any]:
 
     `backends` holds, for each backend of the framework, `error` (why it cannot be
     imported, or "") and `devices` (for each device why it cannot be used, or "").
-    `core` is the one on which all threads of this process stay, or None.
     """
     framework = request["framework"]
     backends = {
@@ -94,8 +93,6 @@ def probe(request: Mapping[str, Any]) -> dict[str, Any]:
     }
     versions = [b["version"] for b in backends.values() if b["version"]]
     integrity.remember(framework)  # before any page is read
-    if request.get("core") is not None:
-        _stay_on(request["core"])
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,
@@ -113,13 +110,6 @@ def _examine(name: str) -> dict[str, Any]:
         return {"error": str(reason), "version": "", "devices": {}}
     devices = {device: backend.missing(device) for device in DEVICES}
     return {"error": "", "version": backend.version(), "devices": devices}
-
-
-def _stay_on(core: int) -> None:
-    """Keep all threads on one core, those included that the framework has started."""
-    for thread in os.listdir("/proc/self/task"):
-        with contextlib.suppress(OSError):  # it has ended, or may not be moved
-            os.sched_setaffinity(int(thread), {core})
 
 
 def _threads(framework: str) -> int:

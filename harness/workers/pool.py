@@ -72,6 +72,7 @@ class _Lane:
     worker: Worker
     since: float  # when it was last heard of, or given work after having none
     reserve: bool = False
+    core: int | None = None  # on which it stays, if it polls
     facts: Mapping[str, Any] = field(default_factory=dict)
     overdue: bool = False
     pace: float = 0.0  # seconds for a task, recently
@@ -276,20 +277,21 @@ class Fleet:
 
     def _start(self, framework: str, *, reserve: bool = False) -> Iterator[Outcome]:
         interpreter, now = self._interpreters[framework], time.monotonic()
-        core = self._core() if framework in POLLING else None
         try:
-            worker = Worker(interpreter, self._events, threads=self.threads, core=core)
+            worker = Worker(interpreter, self._events, threads=self.threads)
         except Died as reason:
             yield from self._failed_to_start(framework, str(reason))
         else:
             lane = _Lane(framework, interpreter, worker, now, reserve)
             self._lanes.append(lane)
 
-    def _core(self) -> int:
-        """The core of the next worker that polls; another one in another process."""
+    def _pin(self, lane: _Lane) -> None:
+        """Keep a worker that polls on one core, and two of them on different ones."""
+        taken = Counter(other.core for other in self._lanes)
         cores = sorted(os.sched_getaffinity(0))
-        taken = sum(x.framework in POLLING and not x.reserve for x in self._lanes)
-        return cores[(os.getpid() + taken) % len(cores)]
+        first = os.getpid() % len(cores)  # not that of every other process of ours
+        lane.core = min(cores[first:] + cores[:first], key=lambda core: taken[core])
+        lane.worker.stay_on(lane.core)
 
     def _drop(self, lane: _Lane) -> None:
         self._lanes.remove(lane)
@@ -313,6 +315,8 @@ class Fleet:
         busy = sum(bool(other.flying) for other in self._lanes)
         if not lane.flying and busy >= self.jobs:
             return
+        if waiting and lane.core is None and lane.framework in POLLING:
+            self._pin(lane)
         while waiting and lane.has_room_for(waiting[0]):
             task = waiting.popleft()
             try:

@@ -75,8 +75,7 @@ class Worker:
 
     Its first answer is that of `probe`. Linux ends it with the *thread* that started
     it. `measured` is the checkout whose `impls` it runs; all other code is this
-    checkout's. With `huge_pages` its heap uses huge pages, if the system has them. All
-    threads of its framework stay on `core`, if one is named.
+    checkout's. With `huge_pages` its heap uses huge pages, if the system has them.
 
     Raises:
         Died: It did not start.
@@ -90,7 +89,6 @@ class Worker:
         threads: int = 1,
         measured: Path = ROOT,
         huge_pages: bool = False,
-        core: int | None = None,
     ) -> None:
         self._log, self._path = tempfile.mkstemp(prefix="gradwatch-")
         self._group = execnet.Group()
@@ -98,7 +96,7 @@ class Worker:
         try:
             spec = _spec(interpreter, threads, huge_pages, self._path)
             self._start(spec, measured)
-            self.send("probe", {"framework": interpreter.framework, "core": core})
+            self.send("probe", {"framework": interpreter.framework})
         except (
             OSError,
             EOFError,
@@ -138,6 +136,13 @@ class Worker:
             return bool(self._process.status() != psutil.STATUS_ZOMBIE)
         except psutil.NoSuchProcess:
             return False
+
+    def stay_on(self, core: int) -> None:
+        """Keep its threads on a core; those that they start later stay there, too."""
+        with contextlib.suppress(psutil.Error):  # the process has ended
+            for thread in self._process.threads() if self._process else ():
+                with contextlib.suppress(OSError):  # this thread has
+                    os.sched_setaffinity(thread.id, {core})
 
     def kill(self) -> None:
         """Kill it and all that it started."""

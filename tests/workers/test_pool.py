@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
+from harness.workers import pool
 from harness.workers.client import Line
 from harness.workers.interpreters import interpreter_of, variable
 from harness.workers.messages import Task
@@ -321,6 +322,16 @@ def test_a_worker_that_polls_stays_on_one_core():
     assert len(allowed["oneflow"]) > 1
     assert {len(cores) for cores in allowed["oneflow"]} == {1}
     assert allowed["numpy"] == [os.sched_getaffinity(0)] * len(allowed["numpy"])
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
+def test_two_workers_that_poll_stay_on_different_cores(monkeypatch):
+    monkeypatch.setattr(pool, "POLLING", {"numpy"})
+    monkeypatch.setattr(pool, "WORTH", 0.0)  # a second worker, however little there is
+    with Fleet(jobs=2) as fleet:
+        assert len(list(fleet.run(some_of("numpy_manual") * 20))) == 600
+        cores = [lane.core for lane in fleet._lanes]
+    assert len(cores) == len(set(cores) - {None}) == 2
 
 
 def test_after_two_crashes_the_next_worker_waits_for_its_turn(tmp_path):
