@@ -46,8 +46,9 @@ TRIES = 7
 #: What a timer must show of a sample's own time, in the sample where it shows most:
 #: reading the clock is less than a tenth of the shortest.
 SHOWN = 0.5
-#: How much slower than the figure the quickest call in a row may be: it finds other
-#: things in the caches and in the allocator.
+#: How much slower than the figure the quickest call in a row may be, for each thread:
+#: it finds other things in the caches and in the allocator, and several threads wait
+#: for each other at every barrier (3.6 times was seen of two, beside six processes).
 SLOWER = 3.0
 #: A figure is not believed that moves so many times what a copy moves, where its data
 #: are so many times what the last cache holds. The copy is one thread's; half as much
@@ -228,7 +229,7 @@ def _why_doubted(line: Line, step: str, phase: str, claimed: float) -> str:
             )
         elif shown < SHOWN:
             why = f"its timer shows {shown:.0%} of what calls of the {phase} take"
-        elif least > SLOWER * claimed:
+        elif least > SLOWER * line.facts["threads"] * claimed:
             why = (
                 f"a {phase} takes {claimed * 1e6:.3g} us when sampled and at least "
                 f"{least * 1e6:.3g} us in a row"
