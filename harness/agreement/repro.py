@@ -99,9 +99,14 @@ def _answers(right: Reference, record: AgreeRecord) -> Iterator[dict[str, Answer
 
 
 def _answer(truth: Truth) -> Answer:
-    integer = truth.value.dtype.kind == "i"
-    exact = truth.value if integer else truth.value.astype(np.float64)
-    return literal(exact, 8), literal(truth.radius, 8)
+    """Where an infinity is due, it is exact; where it is not known, all is right."""
+    if truth.value.dtype.kind == "i":
+        return literal(truth.value, 8), literal(truth.radius, 8)
+    with np.errstate(over="ignore"):  # of extended precision
+        exact = truth.value.astype(np.float64)
+    exact = np.where(truth.infinite, np.copysign(np.inf, exact), exact)
+    radius = np.where(np.isfinite(exact), truth.radius, np.inf)
+    return literal(exact, 8), literal(np.where(truth.infinite, 0.0, radius), 8)
 
 
 def _dialect(backend: str) -> str:

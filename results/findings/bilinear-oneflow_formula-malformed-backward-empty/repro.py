@@ -350,9 +350,10 @@ def compare(tensor, got, exact, radius):
     if not got.size:
         return 0.0, f"{tensor} is empty"
     with np.errstate(all="ignore"):
-        judged = np.isfinite(exact) & np.isfinite(radius)
+        judged = ~np.isnan(exact) & np.isfinite(radius)  # an infinity may be due
         ratio = np.where(judged & (got != exact), np.abs(got - exact) / radius, 0.0)
-        ratio = np.where(judged & ~np.isfinite(got), np.inf, ratio)
+        finite = np.isfinite(got) & np.isfinite(exact)
+        ratio = np.where(judged & (got != exact) & ~finite, np.inf, ratio)
     i = np.unravel_index(np.argmax(ratio), ratio.shape)
     told = f"{tensor}{[int(k) for k in i]}: exact {exact[i]}, got {got[i]}"
     return ratio[i], f"{told}, {ratio[i]:.3g} rounding radii"

@@ -1,0 +1,42 @@
+"""The script of a finding calls wrong what the judge calls wrong."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from harness.agreement.repro import repro
+from harness.judging.cases import REGIMES, trial
+from harness.judging.reference import reference
+from harness.project.records import AgreeRecord
+from impls.catalogue import load_op
+from tests.pages import plant
+
+LARGEST = {"float32": 1e20, "float64": 1e200}  # whose cubes are beyond the range
+
+
+@pytest.mark.parametrize("dtype", LARGEST)
+@pytest.mark.parametrize(
+    ("y", "code"),
+    [
+        ("x**3", 0),
+        ("np.where(np.isinf(x**3), np.nan, x**3).astype(x.dtype)", 1),
+        ("np.minimum(x**3, np.finfo(x.dtype).max).astype(x.dtype)", 1),
+        ("-(x**3)", 1),
+    ],
+)
+def test_an_infinity_that_is_due_is_looked_for(tmp_path, dtype, y, code):
+    page = plant(tmp_path, "return x**3, lambda", f"return {y}, lambda")
+    op = load_op(page)
+    drawn = trial(op, op.cases["4"], REGIMES["normal"], dtype, source=page)
+    x = np.array([2.0, LARGEST[dtype], np.inf, 0.0], dtype)
+    drawn = replace(drawn, problem=replace(drawn.problem, inputs={"x": x}))
+    right = reference(drawn.problem)
+    facts = dict.fromkeys(AgreeRecord.__struct_fields__[:8], "")
+    record = AgreeRecord(**facts, tensor="y", verdict="nonfinite", limit=right.limit)
+    script = tmp_path / "repro.py"
+    script.write_text(repro(drawn, "numpy_manual", record, "a headline", right))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stdout
