@@ -10,16 +10,16 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
 import pytest
 
-from harness.workers import pool
 from harness.workers.client import Line
 from harness.workers.interpreters import interpreter_of, variable
 from harness.workers.messages import Task
-from harness.workers.pool import Fleet, sweep
+from harness.workers.pool import Fleet, _Lane, sweep
 from impls.catalogue import UnknownName, load_op
 from impls.contract import Op, Problem
 from tests.square import DX, page, task
@@ -324,14 +324,16 @@ def test_a_worker_that_polls_stays_on_one_core():
     assert allowed["numpy"] == [os.sched_getaffinity(0)] * len(allowed["numpy"])
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
-def test_two_workers_that_poll_stay_on_different_cores(monkeypatch):
-    monkeypatch.setattr(pool, "POLLING", {"numpy"})
-    monkeypatch.setattr(pool, "WORTH", 0.0)  # a second worker, however little there is
-    with Fleet(jobs=2) as fleet:
-        assert len(list(fleet.run(some_of("numpy_manual") * 20))) == 600
-        cores = [lane.core for lane in fleet._lanes]
-    assert len(cores) == len(set(cores) - {None}) == 2
+def test_workers_that_poll_are_spread_over_the_cores(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {2, 5, 7})
+    pinned: list[int] = []
+    worker = SimpleNamespace(stay_on=pinned.append, close=lambda: None)
+    with Fleet() as fleet:
+        fleet._lanes += (_Lane("oneflow", None, worker, 0.0) for _ in range(6))
+        for lane in fleet._lanes:
+            fleet._pin(lane)
+    assert sorted(pinned) == [2, 2, 5, 5, 7, 7]
+    assert {*pinned[:3]} == {2, 5, 7}
 
 
 def test_after_two_crashes_the_next_worker_waits_for_its_turn(tmp_path):
