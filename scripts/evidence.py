@@ -258,7 +258,7 @@ def networks() -> str:
             rows.append(
                 [
                     *(f"{network.op.name}, {layers} layers", dtype),
-                    f"{outcome.tensors - len(outcome.accused)} of {outcome.tensors}",
+                    f"{outcome.agreeing} of {outcome.tensors}",
                     *(f"{outcome.ratio:.2f}", f"{outcome.vacuous:.2%}"),
                     f"{planted - len(outcome.missed)} of {planted}",
                     "; ".join(outcome.missed),

@@ -93,15 +93,22 @@ class Network:
 class Outcome:
     """What the judge says of a network's gradients, in one precision.
 
-    `ratio` is the largest of a right gradient, as a share of what is allowed; `vacuous`
-    the share of the elements of which nothing can be said.
+    `accused` are right gradients that do not agree, without the `silent` ones, which
+    are vacuous. `ratio` is the largest of a right gradient, as a share of what is
+    allowed; `vacuous` the share of the elements of which nothing can be said.
     """
 
     tensors: int
     accused: tuple[str, ...]
+    silent: tuple[str, ...]
     ratio: float
     vacuous: float
     missed: tuple[str, ...]
+
+    @property
+    def agreeing(self) -> int:
+        """The number of right gradients that agree."""
+        return self.tensors - len(self.accused) - len(self.silent)
 
 
 def tried(network: Network, dtype: str, backend: str = "torch_formula") -> Outcome:
@@ -120,7 +127,8 @@ def tried(network: Network, dtype: str, backend: str = "torch_formula") -> Outco
     sizes = [network.arrays[j.tensor.removeprefix("d")].size for j in honest]
     return Outcome(
         len(honest),
-        tuple(j.tensor for j in honest if j.verdict != "agree"),
+        tuple(j.tensor for j in honest if j.verdict not in ("agree", "vacuous")),
+        tuple(j.tensor for j in honest if j.verdict == "vacuous"),
         max(j.ratio / j.limit for j in honest),
         float(np.average([j.vacuous for j in honest], weights=sizes)),
         tuple(m for m in network.mistakes if all(j.passes for j in judged(m))),

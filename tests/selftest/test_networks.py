@@ -23,7 +23,7 @@ def network(request):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_networks_gradients_agree_and_17_of_18_mistakes_are_caught(network, dtype):
     outcome = tried(network, dtype)
-    assert outcome.accused == ()
+    assert outcome.accused == outcome.silent == ()
     assert outcome.vacuous <= 0.03  # the project's goal, set before it was measured
     assert len(network.mistakes) == 18
     assert len(outcome.missed) <= 1
@@ -38,7 +38,8 @@ def test_a_networks_gradients_agree_and_17_of_18_mistakes_are_caught(network, dt
 )
 def test_in_bfloat16_each_lost_path_row_or_factor_is_caught(make, layers):
     outcome = tried(make(layers), "bfloat16")
-    assert outcome.accused == ()  # nor is a tensor vacuous: each agrees
+    assert outcome.accused == ()
+    assert len(outcome.silent) <= 0.05 * outcome.tensors  # before: all but one
     assert STRUCTURAL.isdisjoint(outcome.missed)
 
 

@@ -327,7 +327,7 @@ def test_a_worker_that_polls_stays_on_one_core():
 def test_workers_that_poll_are_spread_over_the_cores(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {2, 5, 7})
     pinned: list[int] = []
-    worker = SimpleNamespace(stay_on=pinned.append, close=lambda: None)
+    worker = SimpleNamespace(stay_on=pinned.append, close=int, kill=int)
     with Fleet() as fleet:
         fleet._lanes += (_Lane("oneflow", None, worker, 0.0) for _ in range(6))
         for lane in fleet._lanes:
