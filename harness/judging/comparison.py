@@ -88,24 +88,30 @@ def judge_whole(judgement: Judgement, whole: Whole, got: Array) -> Judgement:
     if ratio <= LIMIT and whole.least_seen > SAYS_NOTHING:
         return _known_a_little(judgement, whole)
     verdict = "agree" if ratio <= LIMIT else "disagree"
-    size = float(part.size.flat[at])
     moved = float((part.norm if kind == "norm" else part.projection).flat[at])
     where = "" if part.axis is None else f", slice {at} along axis {part.axis}"
     wrong = "is off" if kind == "norm" else "is too large or too small"
+    off = ratio * moved if ratio else 0.0  # nothing is known of what may move for ever
+
+    def share(amount: float) -> str:
+        """Of the norm of the right tensor or slice, which may be zero."""
+        size = float(part.size.flat[at])
+        return f"{amount / size:.2%}" if size else f"{amount:.3g}"
+
     return replace(
         judgement,
         verdict=verdict if ratio < np.inf else "nonfinite",
         ratio=ratio,
         limit=LIMIT,
         worst_index=(),
-        got=ratio * moved,
+        got=off,
         expected=0.0,
         radius=moved,
         radius_kind=kind,
         message=(
-            f"{judgement.tensor}{where} {wrong} by {ratio * moved / size:.2%} as a "
-            f"whole, {ratio:.3g} times what one rounding at each step does "
-            f"({moved / size:.2%}), and up to {LIMIT:g} times is allowed"
+            f"{judgement.tensor}{where} {wrong} by {share(off)} as a whole, "
+            f"{ratio:.3g} times what one rounding at each step does "
+            f"({share(moved)}), and up to {LIMIT:g} times is allowed"
         ),
     )
 

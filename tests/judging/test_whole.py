@@ -5,10 +5,13 @@ import pytest
 from scipy import stats
 
 from harness.judging import whole as whole_module
+from harness.judging.comparison import judge_whole
 from harness.judging.draws import Draws
+from harness.judging.judgement import Judgement
 from harness.judging.precisions import PRECISIONS
 from harness.judging.reference import reference_of_graph
 from harness.judging.verdict import judge_tensors, zeros_pass
+from harness.judging.whole import FEWEST, Part, Whole
 from impls import graph
 
 DEPTH, ROWS, WIDTH = 12, 16, 24
@@ -156,3 +159,15 @@ def test_what_depends_on_a_cancelled_mean_is_left_to_the_bound():
 def test_zeros_are_seen_where_the_elements_alone_would_let_them_pass(deep):
     right, _ = deep
     assert not any(zeros_pass(right, name) for name in right.graphs["first"])
+
+
+def test_a_slice_that_is_zero_is_off_by_a_number_and_not_by_a_share():
+    """Its right value is 0, but rounding before it moves it."""
+    value = np.ones((2, FEWEST))
+    value[1] = 0.0
+    part = Part(0, np.array([FEWEST**0.5, 0.0]), np.ones(2), np.ones(2))
+    whole = Whole(value, np.ones(value.shape, bool), (part,))
+    vacuous = Judgement("dx", "vacuous", 0.0, 16.0, vacuous=1.0)
+    found = judge_whole(vacuous, whole, value + np.array([[0.0], [20.0]]))
+    assert found.verdict == "disagree"
+    assert f"slice 1 along axis 0 is off by {20 * FEWEST**0.5:.3g}" in found.message
