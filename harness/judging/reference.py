@@ -121,6 +121,17 @@ class Reference:
         none = np.zeros(node.shape, bool)
         return risks(order, errors, above).get(node, Risk(none, none))
 
+    def leaves_range(self, convention: str) -> bool:
+        """Whether a value overflows, or would in another order of its factors."""
+        narrowest = self.arithmetics[-1]
+        above, _ = self._peaks(convention, narrowest)
+        return any(
+            (above[node] >= narrowest.step.most).any()
+            or not (np.abs(node.value) < narrowest.step.beyond).all()
+            for node in self._orders[convention]
+            if node.value.dtype.kind == "f"
+        )
+
     def bounds(
         self,
         convention: str = "first",
