@@ -121,6 +121,14 @@ class Reference:
         none = np.zeros(node.shape, bool)
         return risks(order, errors, above).get(node, Risk(none, none))
 
+    def underflows(self, convention: str, tensor: str) -> NDArray[np.bool_]:
+        """Elements of which a partial product underflows in some order of factors."""
+        narrowest = self.arithmetics[-1]
+        below = self._peaks(convention, narrowest)[1]
+        node = self.graphs[convention][tensor]
+        lost: NDArray[np.bool_] = below[node] >= -narrowest.step.least
+        return lost
+
     def leaves_range(self, convention: str) -> bool:
         """Whether a value overflows, or would in another order of its factors."""
         narrowest = self.arithmetics[-1]

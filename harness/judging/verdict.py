@@ -184,7 +184,8 @@ class _Tensor:
         """Whether what is wrong is infinite or nan, and large values may explain it.
 
         Where an infinity is due, its sign is another one only where terms of both signs
-        may overflow: where nan is possible, too.
+        may overflow: where nan is possible, too. It need not come where a partial
+        product may underflow before.
         """
         truth = self.right.bounds(self.convention)[self.tensor]
         due = np.copysign(np.inf, truth.value)
@@ -194,6 +195,8 @@ class _Tensor:
         excused = (risk.infinite | risk.undefined) & ~np.isfinite(self.got)
         turned = truth.infinite & np.isinf(self.got)
         excused &= ~turned | risk.undefined
+        lost = self.right.underflows(self.convention, self.tensor)
+        excused |= truth.infinite & np.isfinite(self.got) & lost
         return not (wrong & ~excused).any()
 
     def _radius(

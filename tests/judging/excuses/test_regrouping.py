@@ -2,14 +2,18 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from harness import judge
 from harness.judging.excuses.regrouping import peaks
+from harness.judging.reference import reference
+from harness.judging.verdict import judge_tensors
 from impls import graph
-from impls.contract import Op
+from impls.catalogue import load_op
+from impls.contract import Op, Problem
 
 RNG = np.random.default_rng(8)
 
@@ -114,6 +118,25 @@ def test_a_product_that_underflows_on_the_way_is_imprecise(x, dy, off, expected)
     x, dy = np.array([x], "float16"), np.array([dy], "float16")
     dx = dy * np.float16(math.log(2)) * np.exp2(x) * np.float16(off)
     assert verdict("exp2", [x], dy, dx) == expected
+
+
+@pytest.mark.parametrize(
+    ("x", "got", "expected"),
+    [
+        ([1e-30, 1e-30, 1e38, 1e38, 1e30], 0.0, "imprecise"),  # 1e-60 is 0
+        ([1e-30, 1e-30, 1e38, 1e38, 1e30], np.inf, "agree"),
+        ([1e-10, 1e-10, 1e38, 1e38, 1e20], 0.0, "disagree"),  # 1e-20 is not
+        ([1e-10, 1e-10, 1e38, 1e38, 1e20], np.inf, "agree"),
+    ],
+)
+def test_an_infinity_need_not_come_where_a_partial_product_underflows(x, got, expected):
+    """The product is 1e46 or more, beyond float32, whose least number is 1.4e-45."""
+    x = np.array(x, "float32")
+    problem = Problem(load_op("prod"), {"x": x}, [np.ones((), "float32")], {"axis": 0})
+    right = reference(replace(problem, dtype="float32"))
+    y = {"y": np.array(got, "float32")}
+    (found,) = judge_tensors(right, y, {"y": "float32"}, dtype="float32")
+    assert found.verdict == expected, found.message
 
 
 @pytest.mark.parametrize(
