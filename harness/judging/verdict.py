@@ -134,11 +134,13 @@ class _Tensor:
             judgement = judge_numbers(truth, self.got, limit, self.dtype, kinds)
         if judgement.verdict == "vacuous" and arithmetic.has_wide_sums:
             whole = self.right.wholes(self.convention, arithmetic).get(self.tensor)
-            return judge_whole(judgement, whole, self._kept) if whole else judgement
+            return (
+                judge_whole(judgement, whole, self._as_a_whole) if whole else judgement
+            )
         return judgement
 
     @property
-    def _kept(self) -> Array:
+    def _as_a_whole(self) -> Array:
         """The tensor; where values overflow, infinities and nan are the elements'."""
         finite = np.isfinite(self.got)
         if finite.all() or not self.right.leaves_range(self.convention):
@@ -152,12 +154,12 @@ class _Tensor:
         if not arithmetic.has_wide_sums:
             return False
         whole = self.right.wholes(self.convention, arithmetic).get(self.tensor)
-        if whole is None or whole.worst(self._kept)[0] <= LIMIT:
+        if whole is None or whole.worst(self._as_a_whole)[0] <= LIMIT:
             return False
         narrow = plain(PRECISIONS[self.right.dtype])
         careless = self.right.wholes(self.convention, narrow, careless=True)
         excuse = careless.get(self.tensor)
-        return excuse is not None and excuse.worst(self._kept)[0] > EXCUSED
+        return excuse is not None and excuse.worst(self._as_a_whole)[0] > EXCUSED
 
     def explained(self, arithmetic: Arithmetic) -> bool:
         """Whether a careless algorithm may be off that far, wherever it is off.

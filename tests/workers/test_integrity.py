@@ -35,7 +35,7 @@ def test_nothing_has_changed_where_nobody_has_changed_it():
         (gc, "collect"),
         (np, "allclose"),
         (proof, "judge_tensors"),
-        (proof.Judge, "why_wrong"),
+        (proof.Judge, "why_any_wrong"),
     ],
 )
 def test_a_replaced_function_is_named(owner, name, monkeypatch):

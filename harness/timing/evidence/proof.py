@@ -81,12 +81,8 @@ class Judge:
             self._right[inputs, cotangents] = reference(problem)
         return self._right[inputs, cotangents]
 
-    def why_wrong(self, result: Mapping[str, Any], phase: str) -> str:
-        """Why a kept result is not what that call should have computed, or ""."""
-        return self._why_wrong(self._right_of(result, phase), result, phase)
-
     def why_any_wrong(self, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-        """Why one of the results kept by phase is wrong, or "".
+        """Why a result kept by phase is not what its call should have computed, or "".
 
         No clock runs meanwhile, so all cores judge, each against a reference of its
         own: what costs time is a reference's radius, and NumPy lets other threads run.

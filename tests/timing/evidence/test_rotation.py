@@ -108,7 +108,7 @@ def sampled(rotation, phase, samples=30):
 
 def reasons(rotation, phase):
     judge = Judge(rotation.sources)
-    return [judge.why_wrong(r, phase) for r in rotation.results(phase)]
+    return [judge.why_any_wrong({phase: [r]}) for r in rotation.results(phase)]
 
 
 @pytest.mark.parametrize("phase", PHASES)
