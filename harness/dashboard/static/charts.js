@@ -1,4 +1,4 @@
-// Charts are drawn by Bokeh, which is loaded when the first chart comes near the screen.
+// Charts are drawn by Bokeh: those near the screen first, the others when the browser is idle.
 // A chart is a Bokeh frame (frames.js) plus points; see harness/dashboard/figures.py.
 "use strict"
 
@@ -166,10 +166,26 @@
   }
 
   const near = new IntersectionObserver((entries) => {
-    for (const entry of entries.filter(e => e.isIntersecting)) {
-      near.unobserve(entry.target)
-      draw(entry.target)
-    }
+    for (const entry of entries.filter(e => e.isIntersecting)) start(entry.target)
   }, {rootMargin: "300px"})
-  document.querySelectorAll(".chart").forEach(place => near.observe(place))
+  const started = new Set()
+  const start = (place) => {
+    if (started.has(place)) return
+    near.unobserve(place)
+    started.add(place)
+    return draw(place)
+  }
+  const places = [...document.querySelectorAll(".chart")]
+  places.forEach(place => near.observe(place))
+
+  // The others follow when the browser has nothing to do: a page that is printed or
+  // photographed as a whole shows them, too. What is hidden has no width to draw in.
+  const idle = () => new Promise(done => (window.requestIdleCallback ?? setTimeout)(done))
+  const startAll = async () => {
+    for (const place of places) {
+      await idle()
+      if (place.offsetWidth) await start(place)
+    }
+  }
+  addEventListener("load", startAll)
 }

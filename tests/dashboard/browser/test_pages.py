@@ -114,7 +114,7 @@ def test_nothing_leaves_the_machine_and_the_console_is_silent(opened: Chrome) ->
 def test_no_page_is_wider_than_the_window(opened: Chrome, width: int) -> None:
     look(opened, width=width)
     script = "return document.documentElement.scrollWidth"
-    assert opened.execute_script(script) <= width
+    until(opened, lambda: opened.execute_script(script) <= width)  # charts follow later
 
 
 @pytest.mark.parametrize(
@@ -198,6 +198,17 @@ def test_the_history_rings_the_planted_step(chromium: Chrome, site: Path) -> Non
     commit = invented.commit(invented.STEP)[:8]
     rows = chromium.find_elements(By.CSS_SELECTOR, "#history ~ .scroll tr")
     assert any(backend in row.text and commit in row.text for row in rows)
+
+
+def test_charts_below_the_screen_are_drawn_without_scrolling(
+    chromium: Chrome, site: Path
+) -> None:
+    chromium.get("about:blank")
+    look(chromium)
+    chromium.get((site / "op/softmax.html").as_uri())
+    charts = chromium.find_elements(By.CLASS_NAME, "chart")
+    assert charts[-1].location["y"] > 2 * 900  # a screen and more below the screen
+    until(chromium, lambda: all(c.get_attribute("data-drawn") for c in charts))
 
 
 def test_an_exact_result_is_drawn_though_the_axis_is_logarithmic(
