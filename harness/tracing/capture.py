@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import fx
 from torch._decomp import core_aten_decompositions, decomposition_table
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
@@ -112,7 +114,11 @@ def _twice(program: Program, tensors: Sequence[torch.Tensor]) -> Program:
 
 def _traced(function: Function, tensors: Sequence[torch.Tensor]) -> Program:
     pure = torch.func.functionalize(function)
-    return make_fx(pure, decomposition_table=decompositions())(*tensors)
+    # One mode for the shapes that make_fx notes of each tensor: it would make a mode
+    # for each, which takes a third of the time.
+    shapes = TracingContext(FakeTensorMode(allow_fallback_kernels=True))
+    with tracing(shapes):
+        return make_fx(pure, decomposition_table=decompositions())(*tensors)
 
 
 @contextlib.contextmanager

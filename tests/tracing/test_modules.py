@@ -98,11 +98,17 @@ def judged(right, got, dtype):
     return judge_tensors(right, got, dict.fromkeys(got, dtype), dtype=dtype)
 
 
+@functools.cache
+def examined(name, dtype):
+    """A trial of a module, and what the judge says of PyTorch's gradients."""
+    right, got = trial(*MODULES[name], dtype)
+    return right, got, judged(right, got, dtype)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_gradients_of_pytorch_pass(name, dtype):
-    right, got = trial(*MODULES[name], dtype)
-    found = judged(right, got, dtype)
+    _, _, found = examined(name, dtype)
     assert [j.message for j in found if not j.passes] == []
     if dtype != "bfloat16":  # whose 8 bits leave nothing of a deep network to compare
         assert sum(j.verdict == "agree" for j in found) > len(found) / 2
@@ -112,9 +118,9 @@ def test_the_gradients_of_pytorch_pass(name, dtype):
 @pytest.mark.parametrize("name", NAMES)
 def test_planted_errors_are_caught(name, dtype):
     """Scaled, one row lost, turned round: of each gradient that says something."""
-    right, got = trial(*MODULES[name], dtype)
+    right, got, found = examined(name, dtype)
     scale = {"float64": 1 + 1e-6, "float32": 1 + 1e-3, "bfloat16": 1.5}[dtype]
-    informative = [j.tensor for j in judged(right, got, dtype) if j.verdict == "agree"]
+    informative = [j.tensor for j in found if j.verdict == "agree"]
     missed, planted = [], 0
     for tensor in informative:
         lost = got[tensor].copy()

@@ -11,6 +11,7 @@ import pytest
 
 from harness.history import asv_results
 from harness.project.documents import Unreadable
+from harness.project.paths import ROOT
 from harness.watch.alerts import named, repro, size
 from harness.watch.alerts import record as record_of
 from harness.watch.budget import Rules, creep, rules
@@ -436,24 +437,42 @@ def test_the_command_passes_a_history_without_change_and_sends_nothing(root, che
     assert not (root / "body.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("--bisect", "sqare", "HEAD~1..HEAD"), "series"),
-        (("--bisect", "square", "HEAD"), "range of commits"),
-        (("--bisect", "square", "nowhere..HEAD"), "'nowhere' is not a commit"),
-        (("--bisect", "square", "HEAD..HEAD"), "no commit in HEAD..HEAD"),
-        (("--since", "nowhere"), "'nowhere' is not a commit"),
-        (("--notify", "ftp://a.example"), "neither http nor https"),
-    ],
-    ids=" ".join,
-)
-def test_a_wrong_call_says_what_is_wrong(root, checkout, arguments, told):
-    checkout(noisy(6))
-    done = gradwatch(root, "watch", *arguments)
-    assert done.returncode == 2
-    assert told in done.stderr
-    assert "Traceback" not in done.stderr
+WRONG_CALLS = {
+    "--bisect sqare HEAD~1..HEAD": "series",
+    "--bisect square HEAD": "range of commits",
+    "--bisect square nowhere..HEAD": "'nowhere' is not a commit",
+    "--bisect square HEAD..HEAD": "no commit in HEAD..HEAD",
+    "--since nowhere": "'nowhere' is not a commit",
+    "--notify ftp://a.example": "neither http nor https",
+}
+
+#: Makes each call in one process, which takes a second to start.
+CALLED = """
+import json, sys
+from dataclasses import asdict
+sys.path.append(sys.argv[1])  # where tests are: the code is of this folder
+from tests.command_line import gradwatch
+calls = sys.argv[2:]
+print(json.dumps({call: asdict(gradwatch("watch", *call.split())) for call in calls}))
+"""
+
+
+@pytest.fixture(scope="module")
+def wrong_calls(tmp_path_factory):
+    """How each of the wrong calls ended."""
+    root = tmp_path_factory.mktemp("wrong") / "repository"
+    record(root, repository(root, ["square"] * 6), {SERIES: noisy(6)})
+    copy_code(root)
+    call = [sys.executable, "-c", CALLED, str(ROOT), *WRONG_CALLS]
+    return json.loads(subprocess.check_output(call, cwd=root, text=True))
+
+
+@pytest.mark.parametrize("call", WRONG_CALLS)
+def test_a_wrong_call_says_what_is_wrong(wrong_calls, call):
+    done = wrong_calls[call]
+    assert done["returncode"] == 2
+    assert WRONG_CALLS[call] in done["stderr"]
+    assert "Traceback" not in done["stderr"]
 
 
 def test_rules_in_a_pipe_are_refused_and_not_waited_for(tmp_path):
