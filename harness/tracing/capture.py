@@ -59,8 +59,8 @@ def decompositions() -> dict[Any, Any]:
 def capture(function: Function, tensors: Sequence[torch.Tensor]) -> Program:
     """The program of core operators that function(*tensors) runs for such tensors.
 
-    Traced twice: the decompositions of the first pass leave in-place operators behind,
-    which the second replaces.
+    Traced twice where the decompositions of the first pass leave in-place operators
+    behind: the second pass replaces them, and changes nothing else.
 
     Raises:
         Untraceable: a branch depends on a tensor's value; a custom backward; storage
@@ -68,7 +68,9 @@ def capture(function: Function, tensors: Sequence[torch.Tensor]) -> Program:
     """
     with _plain_kernels():
         try:
-            program = _twice(_traced(_with_stops(function), tensors), tensors)
+            program = _traced(_with_stops(function), tensors)
+            if any(map(_writes, program.graph.nodes)):
+                program = _twice(program, tensors)
         except RuntimeError as error:
             raise _refusal(error) from error
     program.graph.eliminate_dead_code()
@@ -101,6 +103,12 @@ def _with_stops(function: Function) -> Function:
             return function(*tensors)
 
     return run
+
+
+def _writes(node: fx.Node) -> bool:
+    """Whether a node is an operator that writes into one of its arguments."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)
 
 
 def _twice(program: Program, tensors: Sequence[torch.Tensor]) -> Program:
