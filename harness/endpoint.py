@@ -92,6 +92,7 @@ def probe(request: Mapping[str, Any]) -> dict[str, Any]:
         if framework_of(name) == framework
     }
     versions = [b["version"] for b in backends.values() if b["version"]]
+    _sweep_once(framework)
     integrity.remember(framework)  # before any page is read
     return {
         "python": platform.python_version(),
@@ -110,6 +111,20 @@ def _examine(name: str) -> dict[str, Any]:
         return {"error": str(reason), "version": "", "devices": {}}
     devices = {device: backend.missing(device) for device in DEVICES}
     return {"error": "", "version": backend.version(), "devices": devices}
+
+
+def _sweep_once(framework: str) -> None:
+    """Let PyTorch import the rest of itself, which it does at its first backward.
+
+    That takes half a second (sympy), which would be in the first time of whoever is
+    first; and it makes 40,000 objects, which every collection would look at if they
+    came after those that `integrity.remember` freezes.
+    """
+    torch = sys.modules.get(framework) if framework == "torch" else None
+    with contextlib.suppress(Exception):  # a broken one is reported where it is used
+        if torch:
+            x, dy = torch.ones((), requires_grad=True), torch.ones(())
+            torch.autograd.grad(x * x, x, dy)
 
 
 def _threads(framework: str) -> int:

@@ -184,10 +184,10 @@ def _on(device: str, trials: Sequence[Trial], asked: Asked, link: Link) -> None:
     if not usable:
         link.tell(Timed(absent=[f"none of these runs on {device}"]))
         return
-    missing, wrong = _judged(trials, usable, device, asked.patience, link)
-    link.tell(Timed(absent=list(missing.values())))
-    frameworks = {framework_of(name) for name in usable if name not in missing}
-    with lines(asked.threads, sorted(frameworks), link.alive) as line:
+    frameworks = sorted(set(map(framework_of, usable)))
+    with lines(asked.threads, frameworks, link.alive) as line:  # import meanwhile
+        missing, wrong = _judged(trials, usable, device, asked.patience, link)
+        link.tell(Timed(absent=list(missing.values())))
         for done, one in enumerate(trials, 1):
             reasons = missing | wrong[one.name]
             right = [name for name in usable if name not in reasons]

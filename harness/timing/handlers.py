@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -124,17 +124,25 @@ def compare(request: Request) -> dict[str, Any]:
 
 
 def kept(request: Request) -> dict[str, Any]:
-    """What the timed calls of a step computed, and what speaks against its times.
+    """What the timed calls of steps computed, and what speaks against their times.
 
-    `results` holds by phase the kept results, packed; `against` a line for each thing
-    that was seen.
+    For each step, `results` holds by phase the kept results, packed; `against` a line
+    for each thing that was seen. What a page has changed counts against all of them.
     """
-    return evidence(_ready[request["step"]])
+    rotations = {step: _ready[step] for step in request["steps"]}
+    frameworks = {one.backend.framework for one in rotations.values()}
+    changes = {name: integrity.changes(name) for name in frameworks}
+    return {
+        "kept": {
+            step: evidence(one, changes[one.backend.framework])
+            for step, one in rotations.items()
+        }
+    }
 
 
-def evidence(rotation: Rotation) -> dict[str, Any]:
+def evidence(rotation: Rotation, changes: Sequence[str]) -> dict[str, Any]:
     """See `kept`; for whoever times in this very process, too."""
-    against = [*integrity.changes(rotation.backend.framework), *rotation.against()]
+    against = [*changes, *rotation.against()]
     phases = [phase for phase in PHASES if rotation.timed[phase] and not against]
     results = {phase: rotation.results(phase) for phase in phases}
     return {"results": results, "against": against}

@@ -8,6 +8,7 @@ for two at the same time. A backend that does not agree is not timed.
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,12 +16,12 @@ import numpy as np
 
 from harness.judging.cases import Trial, variants
 from harness.project.records import Phase, TimeRecord
-from harness.timing.evidence.proof import Judge, why_refused
+from harness.timing.evidence.proof import Judge, changed_here, why_refused
 from harness.timing.evidence.rotation import unforeseen
 from harness.timing.interleave import interleave
 from harness.timing.remote import Remote, RemoteTimer, prepare_steps
 from harness.timing.samples import Samples
-from harness.timing.work import Work, work
+from harness.timing.work import Work
 from harness.workers.client import Line
 from harness.workers.process import Died
 from impls.catalogue import framework_of
@@ -88,7 +89,7 @@ def time_trial(
         if why := _refusal(ready[name][0], name, judge, claimed, kept.get(name)):
             untimed[name] = why
             del ready[name]
-    least = work(trial.problem)
+    least = judge.least
     records = [
         TimeRecord(
             op=trial.problem.op.name,
@@ -116,18 +117,26 @@ def time_trial(
 def _kept(lines: Mapping[str, Line], judge: Judge) -> dict[str, Mapping[str, Any]]:
     """What the workers have kept, judged all together if it is small; else nothing.
 
-    The reasons stay with the judge, who is then asked for each backend.
+    All workers are asked at once: nothing is timed meanwhile. The reasons stay with the
+    judge, who is then asked for each backend.
     """
-    kept: dict[str, Mapping[str, Any]] = {}
+    steps: dict[Line, list[str]] = defaultdict(list)
     for name, line in lines.items() if judge.small else ():
+        steps[line].append(name)
+    kept: dict[str, Mapping[str, Any]] = {}
+    answers = list[Callable[[], Mapping[str, Any]]]()
+    for line, names in steps.items():
+        with contextlib.suppress(Died):
+            answers.append(line.begin("kept", steps=names))
+    for answer in answers:
         with contextlib.suppress(Died):  # it will be said when it is asked again
-            kept[name] = line.ask("kept", step=name)
+            kept |= answer()["kept"]
     together: dict[str, list[Any]] = {
         phase: [one for each in kept.values() for one in each["results"].get(phase, ())]
         for phase in PHASES
     }
     judge.why_any_wrong(together)
-    return kept
+    return changed_here(kept)
 
 
 def _refusal(

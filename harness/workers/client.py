@@ -96,11 +96,17 @@ class Line:
             Died: As above, or the answer is an error.
             Absent: As above, or the device is missing.
         """
-        reply = self.reply(request, **payload)
-        if reply["kind"] != "result":
-            kind = Absent if reply["kind"] == "missing" else Died
-            raise kind(str(reply["message"]))
-        return reply
+        return _result(self.reply(request, **payload))
+
+    def begin(self, request: str, **payload: Any) -> Callable[[], Mapping[str, Any]]:
+        """Send a request to a worker that works beside others; what waits for `ask`'s.
+
+        Raises:
+            Died, Absent: As above, here or when the answer is waited for.
+        """
+        self.facts  # noqa: B018  # its first answer, which is to none of these
+        self._worker.send(request, payload)
+        return lambda: _result(self._answer(PATIENCE))
 
     def _answer(self, seconds: float, when: str = "") -> Mapping[str, Any]:
         end = time.monotonic() + seconds
@@ -127,6 +133,14 @@ class Line:
     def close(self) -> None:
         """End the worker."""
         self._worker.close()
+
+
+def _result(reply: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An answer that is no error."""
+    if reply["kind"] != "result":
+        kind = Absent if reply["kind"] == "missing" else Died
+        raise kind(str(reply["message"]))
+    return reply
 
 
 def probe(

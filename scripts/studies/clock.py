@@ -273,7 +273,11 @@ def verdict(right: bool, what: str) -> None:
     sys.exit(not right)
 
 
-@click.group(help=__doc__)
+#: Each paragraph with click's mark before it, or click would fill its lines anew.
+HELP = "\n\n".join(f"\b\n{paragraph}" for paragraph in (__doc__ or "").split("\n\n"))
+
+
+@click.group(help=HELP)
 def main() -> None:
     """Pin the allocator before PyTorch is imported, and say where this runs."""
     pinned = pin_malloc()

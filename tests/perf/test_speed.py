@@ -28,6 +28,7 @@ from harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
 from harness.timing.handlers import evidence
 from harness.timing.steps import aligned, timer_of
 from harness.timing.work import work
+from harness.workers import integrity
 from harness.workers.evaluate import Missing, evaluate
 from harness.workers.fitness import judge_outcome, why_unfit
 from harness.workers.messages import Outcome, Task
@@ -85,7 +86,8 @@ def why_not_shown(rotation: Rotation, phase: str, right: Judge) -> str:
     for _ in range(KEPT):
         timer(run, 1)
     again = partial(rotation.repeats, phase, time.perf_counter_ns)
-    return why_not_believed(evidence(rotation), right) or why_replayed(phase, again)
+    seen = evidence(rotation, integrity.changes(rotation.backend.framework))
+    return why_not_believed(seen, right) or why_replayed(phase, again)
 
 
 def waited(step: Step, phase: str) -> Callable[[], None]:

@@ -14,6 +14,8 @@ import itertools
 import json
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from harness import endpoint
@@ -46,6 +48,9 @@ class Played:
         if reply["kind"] != "result":
             raise Died(reply["message"])
         return reply
+
+    def begin(self, request: str, **payload: Any) -> Callable[[], dict[str, Any]]:
+        return partial(self.ask, request, **payload)
 
     def close(self) -> None:
         pass

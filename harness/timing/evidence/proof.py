@@ -68,7 +68,8 @@ class Judge:
 
     def __init__(self, sources: Sequence[Problem], device: str = "cpu") -> None:
         self.sources, self.device = sources, device
-        self.small = work(sources[0])["backward"].bytes <= TOGETHER
+        self.least = work(sources[0])
+        self.small = self.least["backward"].bytes <= TOGETHER
         self._right: dict[tuple[int, int], Reference] = {}
         self._reasons: dict[Hashable, str] = {}
 
@@ -142,9 +143,12 @@ def why_refused(
         step: The key of the step.
         judge: Knows the right answers.
         seconds: What a call is claimed to take, by phase.
-        evidence: What the worker has kept, if it has been asked for that.
+        evidence: What the worker has kept, if it has been asked for that, beside
+            `changed_here`.
     """
-    why = why_not_believed(evidence or line.ask("kept", step=step), judge)
+    if evidence is None:
+        evidence = changed_here(line.ask("kept", steps=[step])["kept"])[step]
+    why = why_not_believed(evidence, judge)
     for phase, claimed in seconds.items():
         why = why or why_too_fast(judge, phase, claimed, line.facts["threads"])
         why = why or why_replayed(phase, partial(_repeats, line, step, phase))
@@ -154,10 +158,19 @@ def why_refused(
 
 def why_not_believed(evidence: Mapping[str, Any], judge: Judge) -> str:
     """What speaks against the timed calls: what was seen, or a wrong result; or ""."""
-    against = [*evidence["against"], *integrity.changes()]
-    if against:
-        return str(against[0])
+    for against in evidence["against"]:
+        return str(against)
     return judge.why_any_wrong(evidence["results"])
+
+
+def changed_here(
+    kept: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Mapping[str, Any]]:
+    """The evidence of each step, and beside it what a page has changed over here."""
+    here = integrity.changes()
+    return {
+        step: {**one, "against": [*one["against"], *here]} for step, one in kept.items()
+    }
 
 
 def why_too_fast(judge: Judge, phase: str, claimed: float, threads: int = 1) -> str:
@@ -165,7 +178,7 @@ def why_too_fast(judge: Judge, phase: str, claimed: float, threads: int = 1) -> 
 
     Of what may lie in a cache, and of a GPU, nothing is known here.
     """
-    least = work(judge.sources[0])[phase].bytes
+    least = judge.least[phase].bytes
     if judge.device != "cpu" or least < BEYOND * last_level_cache():
         return ""
     fastest = 0.0

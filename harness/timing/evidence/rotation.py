@@ -302,17 +302,15 @@ class Rotation:
 
         Before each of the two its numbers are written, the same ones twice: another
         thread's core reads them slowly where they were just written. Then come calls
-        at another place, so that the core, its threads and the heap are in the same
-        state. `FEWEST` to `REPEATS` pairs.
+        at another place, on numbers of its own, so that the core, its threads and the
+        heap are in the same state. `FEWEST` to `REPEATS` pairs.
         """
         fresh, again = list[int](), list[int]()
         here = PHASES.index(phase)
         begun = now()
+        self._move(phase, 1 - here)
         while not fresh or self._wants_more(fresh, again, now() - begun):
-            for place in (1 - here, here):
-                moved = self._write_new_numbers(place)
-                if phase == "backward":
-                    self.run("forward", place)
+            moved = self._move(phase, here)
             for times in (fresh, again):
                 if self.in_place:
                     self.places[here].write(moved)
@@ -325,12 +323,15 @@ class Rotation:
             return len(fresh) < FEWEST and spent < ENOUGH
         return len(fresh) < REPEATS and spent < LONGEST
 
-    def _write_new_numbers(self, place: int) -> Problem:
+    def _move(self, phase: str, place: int) -> Problem:
+        """Write new numbers at a place; a backward's graph is made of them."""
         moved = shuffled(self.sources[self._draw()], self.random)
         if self.in_place:
             self.places[place].write(moved)
         else:
             self.steps[place] = self.backend.prepare(moved)
+        if phase == "backward":
+            self.run("forward", place)
         return moved
 
     def _elsewhere_then_here(

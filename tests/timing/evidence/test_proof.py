@@ -45,7 +45,8 @@ class PlayedLine:
 
     def ask(self, request, **payload):
         if request == "kept":
-            return {"results": {"forward": self.results}, "against": self.against}
+            kept = {"results": {"forward": self.results}, "against": self.against}
+            return {"kept": dict.fromkeys(payload["steps"], kept)}
         if request == "repeats":
             return {"repeats": self.repeats}
         honest = (1.0, CLAIMED, 1.0)
