@@ -187,7 +187,7 @@ class _Tensor:
 
         Where an infinity is due, its sign is another one only where terms of both signs
         may overflow: where nan is possible, too. It need not come where a partial
-        product may underflow before.
+        product may underflow before: zero times an infinity is nan.
         """
         truth = self.right.bounds(self.convention)[self.tensor]
         due = np.copysign(np.inf, truth.value)
@@ -198,7 +198,7 @@ class _Tensor:
         turned = truth.infinite & np.isinf(self.got)
         excused &= ~turned | risk.undefined
         lost = self.right.underflows(self.convention, self.tensor)
-        excused |= truth.infinite & np.isfinite(self.got) & lost
+        excused |= truth.infinite & ~np.isinf(self.got) & lost
         return not (wrong & ~excused).any()
 
     def _radius(

@@ -154,6 +154,8 @@ class Defect:
 
 
 TORCH, FUSED = ("torch_autograd", "torch_formula"), ("torch_autograd",)
+#: Its backward is dy y / x. In float16, a product of ordinary numbers underflows, too.
+WHOLE_PRODUCT = "the whole product overflows or underflows"
 #: On processors with AVX512_BF16, oneDNN 3.12 multiplies channels in pairs: of an odd
 #: number, the last is paired with the next number in memory, and that times zero.
 BESIDE = "zero times the infinity or nan beside a window"
@@ -169,7 +171,8 @@ CUBE = "1 / rms(x)^3 underflows, and the second term of dx is lost"
 MASKED = "hidden 0 * infinity"
 #: Of PyTorch 2.13.0 on the CPU, and of the page of cumsum, whose recurrence adds up.
 DEFECTS = (
-    Defect("prod", TORCH, "dx", "the whole product overflows or underflows", WIDE),
+    Defect("prod", TORCH, "dx", WHOLE_PRODUCT, WIDE),
+    Defect("prod", TORCH, "dx", WHOLE_PRODUCT, dtype="float16"),
     Defect("logsumexp", TORCH, "dx", "exp(x - y): y has lost the digits of x", WIDE),
     Defect("elu", ("torch_formula",), "dx", "dy (exp(x) - 1) + dy", WIDE),
     Defect("gelu", FUSED, "*", "x Phi(x) at an infinity: inf * 0", ("infnan",)),

@@ -127,10 +127,18 @@ def test_a_product_that_underflows_on_the_way_is_imprecise(x, dy, off, expected)
         ([1e-30, 1e-30, 1e38, 1e38, 1e30], np.inf, "agree"),
         ([1e-10, 1e-10, 1e38, 1e38, 1e20], 0.0, "disagree"),  # 1e-20 is not
         ([1e-10, 1e-10, 1e38, 1e38, 1e20], np.inf, "agree"),
+        ([1e-30, 1e-30, 1e38, 1e38, 1e30], np.nan, "imprecise"),  # 0 times 1e76
+        ([np.inf, 1e-30, 1e-30], np.nan, "imprecise"),  # infinity times 0
+        ([np.inf, 1e-30, 1e-30], np.inf, "agree"),
+        ([np.inf, 1e-30, 1e-30], -np.inf, "nonfinite"),
+        ([np.inf, 1e-10, 1e-10], np.nan, "nonfinite"),  # 1e-20 is no 0
     ],
 )
 def test_an_infinity_need_not_come_where_a_partial_product_underflows(x, got, expected):
-    """The product is 1e46 or more, beyond float32, whose least number is 1.4e-45."""
+    """The product is 1e46 or more, beyond float32, whose least number is 1.4e-45.
+
+    Partial products that underflow and that overflow, or an infinity, give nan.
+    """
     x = np.array(x, "float32")
     problem = Problem(load_op("prod"), {"x": x}, [np.ones((), "float32")], {"axis": 0})
     right = reference(replace(problem, dtype="float32"))
