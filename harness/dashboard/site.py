@@ -138,7 +138,7 @@ def _write_machine(writer: Writer, here: Standing, known: Mapping[str, Commit]) 
     history: History = writer.shared["history"]
     looks = writer.shared["styles"]
     cells = matrix(here)
-    writer.data("frames.js", "frames", figures.frames(here.regimes))
+    writer.data("frames.js", "frames", figures.frames(tuple(here.regimes)))
     context = overview(here, cells, history, known)
     writer.page("index.html", "overview.html.j2", sources=here.sources, **context)
     for op, row in cells.items():

@@ -55,7 +55,7 @@ def opened(chromium: Chrome, site: Path, request: pytest.FixtureRequest) -> Chro
 
 def until(browser: Chrome, holds: Any) -> Any:
     """Wait for something to hold."""
-    return WebDriverWait(browser, PATIENCE).until(lambda _: holds())
+    return WebDriverWait(browser, PATIENCE, 0.05).until(lambda _: holds())
 
 
 def points(browser: Chrome, chart: str) -> dict[str, list[Any]]:
@@ -67,8 +67,15 @@ def points(browser: Chrome, chart: str) -> dict[str, list[Any]]:
 
 def column(browser: Chrome, number: int) -> list[str]:
     """The cells of a column of the table of ratios."""
-    path = f"#ratios tbody td:nth-child({number})"
-    return [cell.text for cell in browser.find_elements(By.CSS_SELECTOR, path)]
+    return shown(browser, f"#ratios tbody td:nth-child({number})")
+
+
+def shown(browser: Chrome, path: str) -> list[str]:
+    """The texts of all elements of a kind that are seen, in one question."""
+    script = """return [...document.querySelectorAll(arguments[0])]
+        .filter(e => e.checkVisibility()).map(e => e.innerText.trim())"""
+    texts: list[str] = browser.execute_script(script, path)
+    return texts
 
 
 def focus_by_tab(browser: Chrome, wanted: WebElement) -> None:
@@ -196,8 +203,8 @@ def test_the_history_rings_the_planted_step(chromium: Chrome, site: Path) -> Non
     until(chromium, lambda: chromium.execute_script(script)["x"])
     assert chromium.execute_script(script)["x"] == [invented.STEP]
     commit = invented.commit(invented.STEP)[:8]
-    rows = chromium.find_elements(By.CSS_SELECTOR, "#history ~ .scroll tr")
-    assert any(backend in row.text and commit in row.text for row in rows)
+    rows = shown(chromium, "#history ~ .scroll tr")
+    assert any(backend in row and commit in row for row in rows)
 
 
 def test_charts_below_the_screen_are_drawn_without_scrolling(
@@ -289,8 +296,7 @@ def test_the_scheme_is_chosen_and_remembered(chromium: Chrome, site: Path) -> No
 
 def shown_ops(browser: Chrome) -> list[str]:
     """The ops whose rows are seen."""
-    links = browser.find_elements(By.CSS_SELECTOR, ".matrix tr[data-words] th a")
-    return [link.text for link in links if link.is_displayed()]
+    return shown(browser, ".matrix tr[data-words] th a")
 
 
 def test_the_matrix_shows_the_ops_that_have_every_word_of_the_field(
@@ -300,8 +306,7 @@ def test_the_matrix_shows_the_ops_that_have_every_word_of_the_field(
     field = chromium.find_element(By.CSS_SELECTOR, "input[type=search]")
     field.send_keys("Pooling  MAX")
     assert shown_ops(chromium) == ["max_pool2d"]
-    heads = chromium.find_elements(By.CSS_SELECTOR, ".matrix .group")
-    assert [head.text for head in heads if head.is_displayed()] == ["pooling"]
+    assert shown(chromium, ".matrix .group") == ["pooling"]
     assert chromium.find_element(By.ID, "matrix-table-shown").text == (
         f"1 of {len(op_names())} ops"
     )
