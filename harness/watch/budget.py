@@ -63,6 +63,10 @@ class _Content(msgspec.Struct):
     regressions_first_commits: dict[str, str | None] = {}
 
 
+#: Bytes of a file of rules; ours has four thousand. A longer one would fill the memory.
+_LONGEST = 1 << 20
+
+
 def rules(file: Path = ROOT / "asv.conf.json") -> Rules:
     """Read the rules from asv's configuration, which may contain comments.
 
@@ -74,6 +78,8 @@ def rules(file: Path = ROOT / "asv.conf.json") -> Rules:
 
     if file.exists() and not file.is_file():  # a FIFO would be waited for
         raise Unreadable("not a regular file", file.name)
+    if file.exists() and file.stat().st_size > _LONGEST:
+        raise Unreadable(f"{file.stat().st_size >> 20} MB long", file.name)
     try:
         content = msgspec.convert(load_json(str(file), js_comments=True), _Content)
         read = Rules(content.regressions_thresholds, content.regressions_first_commits)
