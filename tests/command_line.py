@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
+import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from unittest.mock import patch
 
 from harness import __main__ as command_line
+from harness.project.paths import ROOT
 from harness.workers.isolated import Isolated, Job
 
 _kept: dict[Job, Isolated] = {}
@@ -49,6 +53,22 @@ def gradwatch(*arguments: object, fresh: bool = False) -> Done:
     ):
         code = command_line._exit_code()
     return Done(code, stdout.getvalue(), stderr.getvalue())
+
+
+def gradwatch_of(folder: Path, *calls: str) -> dict[str, Done]:
+    """Run commands with a folder's copy of our code, all in one process, by call."""
+    code = "import sys; sys.path.append(sys.argv[1]); import tests.command_line as it; "
+    code += "it.answer(*sys.argv[2:])"
+    started = [sys.executable, "-c", code, str(ROOT), *calls]
+    done = subprocess.run(started, cwd=folder, stdout=subprocess.PIPE, check=True)
+    return {call: Done(**ended) for call, ended in json.loads(done.stdout).items()}
+
+
+def answer(*calls: str) -> None:
+    """Print how each call ends, as JSON."""
+    ended = {call: asdict(gradwatch(*call.split())) for call in calls}
+    close()
+    sys.stdout.write(json.dumps(ended))
 
 
 @contextlib.contextmanager

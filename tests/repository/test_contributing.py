@@ -1,13 +1,11 @@
 """What CONTRIBUTING promises: one file for an op, one file for a backend, no edits."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.command_line import gradwatch_of
 from tests.copies import copy_code
 from tests.pages import CUBE
 
@@ -22,54 +20,41 @@ backend = NumpyBackend("manual", Manual)
 '''
 
 
-@pytest.fixture
-def copy(tmp_path):
-    """The project in another place, without its environments."""
-    copy_code(tmp_path)
-    return tmp_path
+CASES, OPS, BACKENDS = "list cases", "list ops", "list backends"
+JUDGED = (
+    "agree --op cube --backend numpy_manual --backend numpy_graph --json -",
+    "agree --op linear --regime normal --backend numpy_again --backend numpy_manual"
+    " --json -",
+)
+TIMED = "time --op cube --backend numpy_manual --budget 0.1 --json -"
 
 
-def gradwatch(copy, *arguments):
-    """The command line of the copy: it must not find the packages of the original."""
-    done = subprocess.run(
-        [sys.executable, "-m", "harness", *arguments],
-        cwd=copy,
-        env={**os.environ, "PYTHONPATH": str(copy)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def test_an_op_is_one_file_of_at_most_60_lines(copy):
-    assert CUBE.count("\n") <= 60
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """What commands print in a copy of the project with both files."""
+    copy = tmp_path_factory.mktemp("copy")
+    copy_code(copy)
     (copy / "impls" / "ops" / "cube.py").write_text(CUBE)
-    assert "cube" in gradwatch(copy, "list", "ops").split()
-    assert "cube[normal-4-float32]" in gradwatch(copy, "list", "cases").split()
-    told = gradwatch(
-        *(copy, "agree", "--op", "cube", "--json", "-"),
-        *("--backend", "numpy_manual", "--backend", "numpy_graph"),
-    )
-    records = json.loads(told)["records"]
-    assert {r["verdict"] for r in records} <= {"agree", "convention", "vacuous"}
-    told = gradwatch(
-        *(copy, "time", "--op", "cube", "--backend", "numpy_manual", "--json", "-"),
-        *("--budget", "0.1"),
-    )
-    assert {r["op"] for r in json.loads(told)["records"]} == {"cube"}
-
-
-def test_a_backend_is_one_file_of_about_ten_lines(copy):
-    assert BACKEND.count("\n") <= 10
     (copy / "impls" / "backends" / "numpy_again.py").write_text(BACKEND)
-    assert "numpy_again" in gradwatch(copy, "list", "backends").split()
-    told = gradwatch(
-        *(copy, "agree", "--op", "linear", "--regime", "normal", "--json", "-"),
-        *("--backend", "numpy_again", "--backend", "numpy_manual"),
-    )
-    backends = {r["backend"]: r["verdict"] for r in json.loads(told)["records"]}
+    ended = gradwatch_of(copy, OPS, CASES, BACKENDS, *JUDGED, TIMED)
+    assert {done.returncode for done in ended.values()} == {0}, ended
+    return {call: done.stdout for call, done in ended.items()}
+
+
+def test_an_op_is_one_file_of_at_most_60_lines(said):
+    assert CUBE.count("\n") <= 60
+    assert "cube" in said[OPS].split()
+    assert "cube[normal-4-float32]" in said[CASES].split()
+    records = json.loads(said[JUDGED[0]])["records"]
+    assert {r["verdict"] for r in records} <= {"agree", "convention", "vacuous"}
+    assert {r["op"] for r in json.loads(said[TIMED])["records"]} == {"cube"}
+
+
+def test_a_backend_is_one_file_of_about_ten_lines(said):
+    assert BACKEND.count("\n") <= 10
+    assert "numpy_again" in said[BACKENDS].split()
+    records = json.loads(said[JUDGED[1]])["records"]
+    backends = {r["backend"]: r["verdict"] for r in records}
     assert backends == {"numpy_again": "agree", "numpy_manual": "agree"}
 
 

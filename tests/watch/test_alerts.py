@@ -11,12 +11,12 @@ import pytest
 
 from harness.history import asv_results
 from harness.project.documents import Unreadable
-from harness.project.paths import ROOT
 from harness.watch.alerts import named, repro, size
 from harness.watch.alerts import record as record_of
 from harness.watch.budget import Rules, creep, rules
 from harness.watch.neighbours import SHORT, steps_between
 from harness.watch.survey import survey
+from tests.command_line import gradwatch_of
 from tests.copies import copy_code
 from tests.histories import (
     ENVIRONMENT,
@@ -446,16 +446,6 @@ WRONG_CALLS = {
     "--notify ftp://a.example": "neither http nor https",
 }
 
-#: Makes each call in one process, which takes a second to start.
-CALLED = """
-import json, sys
-from dataclasses import asdict
-sys.path.append(sys.argv[1])  # where tests are: the code is of this folder
-from tests.command_line import gradwatch
-calls = sys.argv[2:]
-print(json.dumps({call: asdict(gradwatch("watch", *call.split())) for call in calls}))
-"""
-
 
 @pytest.fixture(scope="module")
 def wrong_calls(tmp_path_factory):
@@ -463,16 +453,17 @@ def wrong_calls(tmp_path_factory):
     root = tmp_path_factory.mktemp("wrong") / "repository"
     record(root, repository(root, ["square"] * 6), {SERIES: noisy(6)})
     copy_code(root)
-    call = [sys.executable, "-c", CALLED, str(ROOT), *WRONG_CALLS]
-    return json.loads(subprocess.check_output(call, cwd=root, text=True))
+    calls = {wrong: f"watch {wrong}" for wrong in WRONG_CALLS}
+    ended = gradwatch_of(root, *calls.values())
+    return {wrong: ended[call] for wrong, call in calls.items()}
 
 
 @pytest.mark.parametrize("call", WRONG_CALLS)
 def test_a_wrong_call_says_what_is_wrong(wrong_calls, call):
     done = wrong_calls[call]
-    assert done["returncode"] == 2
-    assert WRONG_CALLS[call] in done["stderr"]
-    assert "Traceback" not in done["stderr"]
+    assert done.returncode == 2
+    assert WRONG_CALLS[call] in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_rules_in_a_pipe_are_refused_and_not_waited_for(tmp_path):
