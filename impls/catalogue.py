@@ -22,6 +22,7 @@ from typing import Any
 from impls.contract import Backend, Op
 
 _HERE = Path(__file__).parent
+_OPS = _HERE / "ops"
 _PROJECT = "GRADWATCH_PROJECT"  # the environment variable that describes a project
 
 #: Around each import of a page, and each call of its formula for a reference, with the
@@ -65,7 +66,7 @@ def load_op(name: str) -> Op:
     """
     page = op_page(name)
     with guard(page.name):
-        if page.parent == _HERE / "ops":
+        if page.parent == _OPS:
             return _op_of(importlib.import_module(f"{__package__}.ops.{name}"))
         return _op_of(_load_path(page) if name.endswith(".py") else _loaded_once(page))
 
@@ -78,9 +79,10 @@ def op_page(name: str) -> Path:
     """
     if name.endswith(".py"):
         return Path(name)
-    for folder in (*_folders("ops"), _HERE / "ops"):
-        if (folder / f"{name}.py").is_file():
-            return folder / f"{name}.py"
+    for folder in (*_folders("ops"), _OPS):
+        page = folder / f"{name}.py"
+        if page.is_file():
+            return page
     known("op", name, op_names())
     raise UnknownName(f"the page of {name!r} is gone")
 

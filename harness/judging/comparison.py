@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from harness.judging.judgement import Judgement
 from harness.judging.reference import Truth
+from harness.judging.rounding.errors import everywhere, largest
 from harness.judging.whole import LIMIT, Whole
 
 Array = NDArray[Any]
@@ -52,30 +53,44 @@ def judge_indices(truth: Truth, got: Array) -> Judgement:
 
 
 def judge_numbers(
-    truth: Truth, got: Array, limit: float, dtype: str, kinds: Array | None = None
+    truth: Truth,
+    got: Array,
+    limit: float,
+    dtype: str,
+    by_spread: NDArray[np.bool_] | None = None,
+    *,
+    says: bool = False,
 ) -> Judgement:
-    """The verdict; `kinds` says of each element which of the two radii it has."""
+    """The verdict.
+
+    Args:
+        truth: What is right, and the radius.
+        got: What came back.
+        limit: The ratio up to which an error is rounding.
+        dtype: The precision under test.
+        by_spread: The elements whose radius is the spread's.
+        says: Known already: the comparison says something of each element.
+    """
     ratios, lost = _ratios(truth, got)
-    says = np.count_nonzero(informative(truth, limit) | _undefined(truth, got))
-    share = 1 - says / ratios.size if ratios.size else 0.0
-    verdict = _verdict(ratios, lost, share, limit)
     if not ratios.size:
         message = f"{truth.tensor}: no elements; its shape and dtype are right"
         return Judgement(truth.tensor, "agree", 0.0, limit, message=message)
-    worst = np.unravel_index(int(np.argmax(ratios)), ratios.shape)
+    share = 0.0 if says else _share_of_silent(truth, got, limit)
+    worst = np.unravel_index(int(ratios.argmax()), ratios.shape)
+    ratio = float(ratios[worst])
     judgement = Judgement(
         truth.tensor,
-        verdict,
-        ratio=float(ratios[worst]),
+        _verdict(ratio, lost, share, limit),
+        ratio=ratio,
         limit=limit,
         vacuous=share,
         worst_index=tuple(int(i) for i in worst),
         got=float(got[worst]),
         expected=float(truth.value[worst]),
         radius=float(truth.radius[worst]),
-        radius_kind="bound" if kinds is None else str(kinds[worst]),
+        radius_kind="spread" if by_spread is not None and by_spread[worst] else "bound",
     )
-    return replace(judgement, message=_sentence(judgement, dtype))
+    return judgement.changed(message=_sentence(judgement, dtype))
 
 
 def judge_whole(judgement: Judgement, whole: Whole, got: Array) -> Judgement:
@@ -130,9 +145,9 @@ def _ratios(truth: Truth, got: Array) -> tuple[NDArray[np.float64], bool]:
     Where an infinity is due, nothing else is right; where nothing is known, all is.
     """
     with np.errstate(all="ignore"):
-        error = np.abs(got - truth.value).astype(np.float64)
+        error = np.abs((got - truth.value).astype(np.float64))
         ratios: NDArray[np.float64] = error / truth.radius
-        if ratios.size and ratios.max() < np.inf:  # false for nan
+        if ratios.size and largest(ratios) < np.inf:  # false for nan
             return ratios, False
         due = truth.infinite
         judged = np.isfinite(truth.value) & np.isfinite(truth.radius) & ~due
@@ -152,10 +167,18 @@ def informative(
     with np.errstate(all="ignore"):
         size = np.abs(truth.value.astype(np.float64))
         enough: NDArray[np.bool_] = limit * truth.radius <= share * size
-        if enough.all() and size.size and size.max() < np.inf:
+        if everywhere(enough) and size.size and largest(size) < np.inf:
             return enough
         enough = (enough | (truth.radius <= truth.zero)) & (size < np.inf)
         return enough | truth.infinite
+
+
+def _share_of_silent(truth: Truth, got: Array, limit: float) -> float:
+    """The share of the elements of which the comparison says nothing."""
+    says = informative(truth, limit)
+    if everywhere(says):
+        return 0.0
+    return float(1 - np.count_nonzero(says | _undefined(truth, got)) / says.size)
 
 
 def _undefined(truth: Truth, got: Array) -> NDArray[np.bool_]:
@@ -164,10 +187,10 @@ def _undefined(truth: Truth, got: Array) -> NDArray[np.bool_]:
     return undefined
 
 
-def _verdict(ratios: Array, lost: bool, share: float, limit: float) -> str:
+def _verdict(ratio: float, lost: bool, share: float, limit: float) -> str:
     if lost:
         return "nonfinite"
-    if (ratios > limit).any():
+    if ratio > limit:
         return "disagree"
     return "vacuous" if share >= MOST else "agree"
 

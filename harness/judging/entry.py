@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.judging.judgement import Judgement
-from harness.judging.precisions import PRECISIONS
+from harness.judging.precisions import PRECISIONS, name_of
 from harness.judging.reference import reference
 from harness.judging.verdict import judge_tensors
 from impls import catalogue
@@ -208,7 +208,7 @@ def _dtype_of(given: Any) -> str:
     if given is None:
         return ""
     dtype = given.dtype if hasattr(given, "dtype") else np.asarray(given).dtype
-    return getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
+    return name_of(dtype)
 
 
 def _array(given: Any) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from harness.project.verdicts import PASSING
 
@@ -49,3 +50,7 @@ class Judgement:
     def passes(self) -> bool:
         """Whether the verdict is none that a correct implementation could not earn."""
         return self.verdict in PASSING
+
+    def changed(self, **fields: Any) -> Judgement:
+        """The same but for some fields; `dataclasses.replace` takes twice as long."""
+        return Judgement(**{**vars(self), **fields})

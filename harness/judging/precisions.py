@@ -131,6 +131,13 @@ TF32_ROUNDOFF = 2.0**-11
 COMPUTE = ("float64", "float32", "tf32", "mixed", "float16", "bfloat16")
 
 
+@functools.lru_cache(maxsize=64)  # NumPy works the name out each time
+def name_of(dtype: Any) -> str:
+    """Name of a dtype, NumPy's or a framework's."""
+    return getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
+
+
+@functools.cache
 def arithmetics(dtype: str, compute: str | None = None) -> tuple[Arithmetic, ...]:
     """The arithmetics in which tensors of a dtype may have been computed, widest first.
 

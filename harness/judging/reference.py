@@ -26,7 +26,13 @@ from harness.judging.excuses.imprecision import (
 )
 from harness.judging.excuses.overflow import Risk, risks, stored_infinite
 from harness.judging.excuses.regrouping import Peaks, peaks, scalar
-from harness.judging.precisions import PRECISIONS, Arithmetic, Precision, arithmetics
+from harness.judging.precisions import (
+    PRECISIONS,
+    Arithmetic,
+    Precision,
+    arithmetics,
+    name_of,
+)
 from harness.judging.rounding.analysis import running_errors
 from harness.judging.rounding.errors import Errors, Table, longest_reduction
 from harness.judging.spread import spread
@@ -79,17 +85,16 @@ class Reference:
     def __init__(
         self,
         graphs: Mapping[str, Mapping[str, graph.Node]],
+        orders: Mapping[str, Sequence[graph.Node]],
         dtype: str,
         compute: str | None = None,
     ) -> None:
         self.graphs = graphs
+        self._orders = orders
         self.dtype = dtype
         self.arithmetics = arithmetics(dtype, compute)
-        self.wide = wider(PRECISIONS[dtype]).name
-        self._orders = {
-            name: graph.topological_order(nodes.values())
-            for name, nodes in graphs.items()
-        }
+        wide = wider(PRECISIONS[dtype])
+        self.wide, self._eps = name_of(wide), float(np.finfo(wide).eps)
         self.longest = longest_reduction(self._orders["first"])
         self.limit = limit_for(self.longest)
         self._kept: dict[Any, Any] = {}
@@ -226,8 +231,7 @@ class Reference:
 
     def _own_roundoff(self, arithmetic: Arithmetic) -> float:
         """By what the reference's own roundoff makes a radius larger."""
-        eps = float(np.finfo(self.wide).eps)
-        return 1 + eps / 2 / arithmetic.roundoff
+        return 1 + self._eps / 2 / arithmetic.roundoff
 
     def _as_stored(self, node: graph.Node, radius: Any, arithmetic: Arithmetic) -> Any:
         """A radius of the spread, with what storing adds and may turn to infinity."""
@@ -270,7 +274,8 @@ class Reference:
             if risk is not None:
                 infinite &= ~risk.undefined
                 unknown |= risk.undefined | (risk.infinite & ~infinite)
-            radius = radius if careless else np.where(unknown, np.inf, radius)
+            if unknown.any() and not careless:
+                radius = np.where(unknown, np.inf, radius)
         # Two products a term and two at the end, each of which may underflow once; and
         # where the range is wide, a thousand times that is still next to nothing.
         much = 1024 if arithmetic.stored.least < -100 else 1
@@ -378,12 +383,14 @@ def reference_of_graph(
     """
     arithmetics(dtype, compute)
     graphs = {"first": _built(build, "first")}
-    if _selects(graph.topological_order(graphs["first"].values())):
+    orders = {"first": graph.topological_order(graphs["first"].values())}
+    if _selects(orders["first"]):
         for convention in graph.TIES[1:]:
             nodes = _built(build, convention)
             if _differ(graphs["first"], nodes):
                 graphs[convention] = nodes
-    return Reference(graphs, dtype, compute)
+                orders[convention] = graph.topological_order(nodes.values())
+    return Reference(graphs, orders, dtype, compute)
 
 
 def _built(
@@ -400,7 +407,7 @@ def rounded(array: Array, precision: Precision, wide: np.dtype[Any]) -> Array:
     if array.dtype.kind in "biu":
         return array
     held = array.astype(wide)
-    return held if array.dtype.name == precision.name else precision.round(held)
+    return held if name_of(array.dtype) == precision.name else precision.round(held)
 
 
 def _nodes(problem: Problem) -> dict[str, graph.Node]:

@@ -26,7 +26,8 @@ from harness.judging.comparison import (
 from harness.judging.excuses import ties
 from harness.judging.judgement import Judgement
 from harness.judging.precisions import PRECISIONS, Arithmetic, plain
-from harness.judging.reference import Reference
+from harness.judging.reference import Reference, Truth
+from harness.judging.rounding.errors import everywhere
 from harness.judging.whole import EXCUSED, LIMIT, WHOLE
 
 Array = NDArray[Any]
@@ -125,13 +126,14 @@ class _Tensor:
         truth = self.right.bounds(self.convention, arithmetic)[self.tensor]
         if truth.admissible is not None:
             return judge_indices(truth, self.got)
-        judgement = judge_numbers(truth, self.got, self.right.limit, self.dtype)
-        if judgement.verdict == "disagree":
+        limit, sharp = self.right.limit, everywhere(self._sharp(truth, arithmetic))
+        judgement = judge_numbers(truth, self.got, limit, self.dtype, says=sharp)
+        if sharp or judgement.verdict == "disagree":
             return judgement  # the spread can only accuse more
-        radius, kinds = self._radius(arithmetic)
-        if (kinds == "spread").any():
-            truth, limit = replace(truth, radius=radius), self.right.limit
-            judgement = judge_numbers(truth, self.got, limit, self.dtype, kinds)
+        radius, by_spread = self._radius(arithmetic)
+        if by_spread.any():
+            truth = replace(truth, radius=radius)
+            judgement = judge_numbers(truth, self.got, limit, self.dtype, by_spread)
         if judgement.verdict == "vacuous" and arithmetic.has_wide_sums:
             whole = self.right.wholes(self.convention, arithmetic).get(self.tensor)
             return (
@@ -201,27 +203,28 @@ class _Tensor:
         excused |= truth.infinite & ~np.isinf(self.got) & lost
         return not (wrong & ~excused).any()
 
+    def _sharp(self, bound: Truth, arithmetic: Arithmetic) -> NDArray[np.bool_]:
+        """Where the bound leaves at least half of the digits."""
+        return informative(bound, self.right.limit, arithmetic.roundoff**0.5)
+
     def _radius(
         self, arithmetic: Arithmetic, *, careless: bool = False
-    ) -> tuple[NDArray[np.float64], Array]:
-        """Radius and kind of each element.
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Radius of each element, and whether it is the spread's.
 
-        The bound is the judge where it leaves at least half of the digits. Where it
-        does not, nearly all is lost, as in any deep graph, to signs that it does not
-        see. The spread sees them; it fails only where the first-order picture fails,
-        which it notices: there it is infinite, and the bound is left.
+        The bound is the judge where it is sharp. Where it is not, nearly all is lost,
+        as in any deep graph, to signs that it does not see. The spread sees them; it
+        fails only where the first-order picture fails, which it notices: there it is
+        infinite, and the bound is left.
         """
         truth = self.right.bounds(self.convention, arithmetic, careless=careless)
         bound = truth[self.tensor]
-        half = arithmetic.roundoff**0.5
-        sharp = informative(bound, self.right.limit, half) | ~np.isfinite(bound.value)
-        kinds = np.full(bound.radius.shape, "bound")
-        if sharp.all():
-            return bound.radius, kinds
+        sharp = self._sharp(bound, arithmetic) | ~np.isfinite(bound.value)
+        if everywhere(sharp):
+            return bound.radius, ~sharp
         spread = self.right.spreads(self.convention, arithmetic, careless=careless)
         closer = ~sharp & (spread[self.tensor] < bound.radius)
-        kinds = np.where(closer, "spread", kinds)
-        return np.where(closer, spread[self.tensor], bound.radius), kinds
+        return np.where(closer, spread[self.tensor], bound.radius), closer
 
 
 def allowed(right: Reference, convention: str, tensor: str) -> NDArray[np.float64]:
@@ -263,7 +266,7 @@ def _judge_tensor(
     for arithmetic in right.arithmetics:
         judgement = asked.judged(arithmetic)
         if judgement.verdict in BETTER:
-            return replace(judgement, compute=arithmetic.name)
+            return judgement.changed(compute=arithmetic.name)
     return _excused(asked, judgement)
 
 

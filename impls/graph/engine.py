@@ -207,8 +207,11 @@ def topological_order(
             order.append(cast(Node, stack.pop()))
         elif node not in seen and not (stop and stop(node)):
             seen.add(node)
-            stack += (node, None)
-            stack += node.inputs
+            if node.inputs:
+                stack += (node, None)
+                stack += node.inputs
+            else:
+                order.append(node)
     return order
 
 
@@ -217,7 +220,7 @@ def forward(outputs: Iterable[Node]) -> None:
     with np.errstate(all="ignore"):  # inf and nan are valid results here
         for node in topological_order(outputs, stop=lambda n: n._value is not None):
             assert node.primitive is not None
-            arrays = (source.value for source in node.inputs)
+            arrays = [source._value for source in node.inputs]
             node._value = np.asarray(node.primitive.compute(*arrays, **node.attributes))
 
 

@@ -28,7 +28,8 @@ def _sum_to(x: Array, shape: tuple[int, ...]) -> Array:
     new = x.ndim - len(shape)
     copied = (i + new for i, n in enumerate(shape) if n == 1 and x.shape[i + new] != 1)
     axes = (*range(new), *copied)
-    return np.sum(x, axis=axes, keepdims=True, dtype=x.dtype).reshape(shape)
+    # Not np.sum, which takes twice as long for few elements.
+    return np.add.reduce(x, axes, x.dtype, keepdims=True).reshape(shape)
 
 
 _reshape = primitive(

@@ -28,7 +28,7 @@ def _cumulative_sum_rule(dy: Node, y: Node, x: Node, *, axis: int) -> tuple[Node
 
 _sum = primitive(
     "sum",
-    lambda x, axis, keepdims: np.sum(x, axis=axis, keepdims=keepdims, dtype=x.dtype),
+    lambda x, axis, keepdims: np.add.reduce(x, axis, x.dtype, keepdims=keepdims),
     lambda dy, y, x, axis, keepdims: (selection.spread(dy, x, axis, keepdims),),
 )
 _cumulative_sum = primitive(

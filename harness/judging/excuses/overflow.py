@@ -24,10 +24,13 @@ from numpy.typing import NDArray
 
 from harness.judging.excuses.regrouping import Peaks, magnitudes
 from harness.judging.rounding.analysis import ERROR
-from harness.judging.rounding.errors import Errors, copied, terms
+from harness.judging.rounding.errors import Errors, copied, largest, terms
 from impls.graph import Node
 
 Mask = NDArray[np.bool_]
+
+#: Their E counts one rounding of the result, so that it is at least the result's size.
+_ROUNDED = frozenset(("add", "subtract", "multiply", "divide", "square", "sqrt"))
 
 
 @dataclass(frozen=True)
@@ -77,9 +80,11 @@ def stored_infinite(
     It is rounded to infinity from `beyond` on, and known up to limit * radius.
     """
     with np.errstate(all="ignore"):
-        size, room = np.abs(value), limit * np.asarray(radius)
-        if size.size and size.max() < beyond / 2 and room.max() < beyond / 2:
-            return np.zeros(size.shape, bool), np.zeros(size.shape, bool)
+        room, half = limit * np.asarray(radius), beyond / 2
+        near = np.abs(value.astype(np.float64))  # quicker than in extended precision
+        if value.size and largest(near) < half and largest(room) < half:
+            return np.zeros(value.shape, bool), np.zeros(value.shape, bool)
+        size = np.abs(value)
         certain: Mask = (size == np.inf) | (size - room >= beyond)
         possible: Mask = (room < np.inf) & (size + room >= beyond)
     return certain, possible & ~certain
@@ -89,23 +94,27 @@ def _tame(
     node: Node, errors: Errors, risky: dict[Node, Risk], peaks: Peaks | None
 ) -> bool:
     """The quick answer: far from the end of the range, and so are all inputs."""
-    if any(source in risky for source in node.inputs):
+    if risky and any(source in risky for source in node.inputs):
         return False
     if peaks is not None and _out_of_range(node, errors, peaks).any():
         return False
-    size, error = errors.sizes[node], errors.errors[node]
     assert node.primitive is not None
-    if not size.size or ERROR[node.primitive.name] is copied:
+    name, top = node.primitive.name, errors.arithmetic.step.largest
+    peak = errors.peaks.get(node)
+    if peak is not None and name in _ROUNDED and (1 + errors.reach) * peak < top:
         return True
-    largest = size.max()
-    if not largest < np.inf:  # or beyond float64, where extended precision is not
+    size = errors.sizes[node]
+    if not size.size or ERROR[name] is copied:
+        return True
+    most = largest(size)
+    if not most < np.inf:  # or beyond float64, where extended precision is not
         return False
-    peak = error.max()
+    peak = largest(errors.errors[node]) if peak is None else peak
     if terms(node) > 1:  # E of a sum is at least the sum of its terms' magnitudes
         inside = min(1.0, errors.arithmetic.sums / errors.arithmetic.roundoff)
         peak = peak / inside
-        return bool((1 + errors.reach) * peak < errors.arithmetic.step.largest)
-    return bool(largest + errors.reach * peak < errors.arithmetic.step.largest)
+        return bool((1 + errors.reach) * peak < top)
+    return bool(most + errors.reach * peak < top)
 
 
 class _View:

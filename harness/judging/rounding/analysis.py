@@ -26,7 +26,15 @@ import numpy as np
 
 from harness.judging.precisions import Arithmetic
 from harness.judging.rounding import arithmetic, choices, functions, sums
-from harness.judging.rounding.errors import At, Error, Errors, Table, copied
+from harness.judging.rounding.errors import (
+    At,
+    Error,
+    Errors,
+    Table,
+    copied,
+    everywhere,
+    largest,
+)
 from impls.graph import Node
 
 
@@ -62,7 +70,7 @@ def _own_error(node: Node, errors: Errors) -> Error | None:
         rule = errors.rules[node.primitive.name]
         if rule is copied or rule is _exact:
             return None
-        exact = [np.zeros_like(errors.sizes[source]) for source in node.inputs]
+        exact = [np.zeros(errors.sizes[source].shape) for source in node.inputs]
         error = _settled(np.asarray(rule(At(node, errors, exact))), errors.sizes[node])
     return error if error.any() else None
 
@@ -72,35 +80,40 @@ def _size(node: Node, sizes: dict[Node, Error]) -> Error:
     if node.primitive is not None and ERROR[node.primitive.name] is copied:
         sources = (sizes[source] for source in node.inputs)
         return np.asarray(node.primitive.compute(*sources, **node.attributes))
-    size = np.asarray(node.value.astype(np.float64))
+    size = node.value.astype(np.float64)
     return np.abs(size, out=size)
 
 
 def _error(node: Node, errors: Errors) -> Error:
     size = errors.sizes[node]
     if node.primitive is None:
-        exact = errors.arithmetic.step.round(node.value) == node.value
-        if exact.all():
-            return np.zeros_like(size)
-        off = np.abs(errors.arithmetic.step.round(node.value) - node.value)
+        held = errors.arithmetic.step.round(node.value)
+        exact = held == node.value
+        if everywhere(exact):
+            return np.zeros(size.shape)
+        off = np.abs(held - node.value)
         lost = np.maximum(size, off.astype(np.float64) / errors.arithmetic.roundoff)
         return np.where(exact | np.isnan(size), 0.0, lost)
     at = At(node, errors, [errors.errors[source] for source in node.inputs])
     error = np.asarray(errors.rules[node.primitive.name](at), dtype=np.float64)
-    if error.size and error.max() < np.inf:  # false for nan
-        return error
+    if error.size:
+        peak = float(largest(error))
+        if peak < np.inf:  # false for nan
+            errors.peaks[node] = peak
+            return error
     return _settled(error, size)
 
 
 def _settled(error: Error, size: Error) -> Error:
     """An infinite value comes without a rounding error; elsewhere nan is no bound."""
-    if error.size and error.max() < np.inf and size.max() < np.inf:  # false for nan
+    # False for nan.
+    if error.size and largest(error) < np.inf and largest(size) < np.inf:
         return error
     return np.where(size == np.inf, 0.0, np.where(np.isnan(error), np.inf, error))
 
 
 def _exact(at: At) -> Error:
-    return np.zeros_like(at.v)
+    return np.zeros(at.v.shape)
 
 
 ERROR: Table = {

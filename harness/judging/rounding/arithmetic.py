@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from harness.judging.rounding.errors import At, Error, Table
+from harness.judging.rounding.errors import At, Error, Table, largest, smallest
 
 
 def _sum(at: At) -> Error:
@@ -25,9 +25,9 @@ def _product(at: At) -> Error:
     error: Error = b * ea
     error += at.v
     error += at.underflow
-    if eb.any():
+    if eb.size and largest(eb) != 0:
         error += (a + at.u * ea) * eb
-    if error.size and error.max() < np.inf:  # false for nan
+    if error.size and largest(error) < np.inf:  # false for nan
         return error
     # What is exactly zero stays so, whatever finite number it is multiplied by.
     return _times(b, ea) + _times(a, eb) + at.u * _times(ea, eb) + at.v + at.underflow
@@ -44,7 +44,7 @@ def _quotient(at: At) -> Error:
     error /= left
     error += at.v
     error += at.underflow
-    if left.size and left.min() > 0:
+    if left.size and smallest(left) > 0:
         return error
     return np.where(left > 0, error, np.inf)
 

@@ -7,9 +7,10 @@ through a graph; the rules stand in the modules beside it.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,21 +23,44 @@ Array = NDArray[Any]
 Error = NDArray[np.float64]
 Table = dict[str, Callable[["At"], Error]]
 
+#: Of all elements. The methods of small arrays take twice as long.
+smallest = functools.partial(np.minimum.reduce, axis=None)
+largest = functools.partial(np.maximum.reduce, axis=None)
+
+
+def everywhere(mask: NDArray[np.bool_]) -> bool:
+    """Whether all elements are true."""
+    return bool(np.count_nonzero(mask) == mask.size)
+
 
 @dataclass(frozen=True)
 class Errors:
-    """Of every node |v| and E, in units of the unit roundoff of `arithmetic`."""
+    """Of every node |v| and E, in units of the unit roundoff of `arithmetic`.
+
+    `peaks` holds the largest E of a computed node, where a rule gave a finite one.
+    """
 
     arithmetic: Arithmetic
     limit: float
     rules: Table
     sizes: dict[Node, Error]
     errors: dict[Node, Error]
+    peaks: dict[Node, float] = field(default_factory=dict, init=False)
 
-    @property
+    @functools.cached_property
     def reach(self) -> float:
         """The factor by which E becomes the deviation that the judge allows."""
         return self.limit * self.arithmetic.roundoff
+
+    @functools.cached_property
+    def tiny(self) -> float:
+        """The floor of underflow in units of E."""
+        return self.arithmetic.step.smallest / self.arithmetic.roundoff
+
+    @functools.cached_property
+    def sums(self) -> float:
+        """The roundoff of an addition inside a sum in units of E."""
+        return self.arithmetic.sums / self.arithmetic.roundoff
 
 
 class At:
@@ -48,24 +72,33 @@ class At:
     """
 
     def __init__(self, node: Node, errors: Errors, carried: list[Error]) -> None:
-        arithmetic = errors.arithmetic
-        self.node, self.v = node, errors.sizes[node]
-        self.a = errors.sizes[node.inputs[0]]
-        self.b = errors.sizes[node.inputs[-1]]
+        sizes, inputs = errors.sizes, node.inputs
+        self.node, self.v = node, sizes[node]
+        self.a, self.b = sizes[inputs[0]], sizes[inputs[-1]]
         self.e = carried
-        self.u = errors.reach
-        self.roundoff = arithmetic.roundoff
-        self.arithmetic = arithmetic
-        self.tiny = arithmetic.step.smallest / arithmetic.roundoff
-        self.sums = arithmetic.sums / arithmetic.roundoff
-        self.products = arithmetic.products / arithmetic.roundoff
-        least = arithmetic.step.least - arithmetic.step.digits
-        self.log_least = math.log(2) * least - 1
+        self.arithmetic = errors.arithmetic
+        self.u, self.tiny, self.sums = errors.reach, errors.tiny, errors.sums
+
+    @property
+    def roundoff(self) -> float:
+        """The unit of E."""
+        return self.arithmetic.roundoff
+
+    @property
+    def products(self) -> float:
+        """The roundoff of what enters a matrix product in units of E."""
+        return self.arithmetic.products / self.arithmetic.roundoff
+
+    @property
+    def log_least(self) -> float:
+        """Below it the logarithm of a number is that of zero."""
+        step = self.arithmetic.step
+        return math.log(2) * (step.least - step.digits) - 1
 
     @property
     def underflow(self) -> Error | float:
         """A result that is not exactly zero may be flushed to it."""
-        if self.v.size and self.v.min() > 0:
+        if self.v.size and smallest(self.v) > 0:
             return self.tiny
         nonzero: Error = (self.a != 0) & (self.b != 0)
         return nonzero * self.tiny
@@ -78,23 +111,27 @@ def longest_reduction(nodes: Iterable[Node]) -> int:
 
 def terms(node: Node) -> int:
     """How many terms each element of a node adds up."""
-    if node.primitive is None or not node.size:
-        return 1
-    if node.primitive.name == "matmul":
-        return node.inputs[0].shape[-1]
-    if node.primitive.name in ("sum", "sum_to"):
-        return node.inputs[0].size // node.size
-    if node.primitive.name == "cumulative_sum":
-        return int(node.shape[node.attributes["axis"]])
-    if node.primitive.name == "scatter_add":
-        return int(terms_of_scatter(node).max(initial=1))
-    return 1
+    count = _TERMS.get(node.primitive.name) if node.primitive else None
+    return count(node) if count and node.size else 1
 
 
 def terms_of_scatter(node: Node) -> NDArray[np.intp]:
     """How many values a scatter_add adds up at each flat position."""
     places = node.attributes["index"]
     return np.bincount(places[places >= 0], minlength=node.size)
+
+
+def _terms_of_sum(node: Node) -> int:
+    return node.inputs[0].size // node.size
+
+
+_TERMS: dict[str, Callable[[Node], int]] = {
+    "matmul": lambda node: node.inputs[0].shape[-1],
+    "sum": _terms_of_sum,
+    "sum_to": _terms_of_sum,
+    "cumulative_sum": lambda node: int(node.shape[node.attributes["axis"]]),
+    "scatter_add": lambda node: int(terms_of_scatter(node).max(initial=1)),
+}
 
 
 def copied(at: At) -> Error:
