@@ -41,6 +41,8 @@ ENTRIES = [
         "nn_functional_nll_loss",
     ),
 ]
+#: Of these the first two samples have no gradient that says something.
+TELLING = {"_segment_reduce_lengths": 3, "nn_functional_pdist": 3}
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,7 @@ def known():
 @pytest.mark.filterwarnings("ignore")  # of samples that are deprecated
 @pytest.mark.parametrize("name", ENTRIES)
 def test_the_gradients_of_an_entry_pass_and_planted_errors_do_not(name, known):
-    record = one_entry(known[name], "float64", samples=3)
+    record = one_entry(known[name], "float64", samples=TELLING.get(name, 2))
     assert record["not"] == []
     found = [j for sample in record["samples"] for j in sample["judged"]]
     assert [j["message"] for j in found if j["verdict"] not in PASSING] == []
@@ -72,7 +74,8 @@ def test_a_known_defect_is_found_and_gradcheck_passes_it(name, known):
 def test_every_finding_lists_the_entries_that_it_explains(known):
     assert {*listed_findings()} <= {*known}
     scripts = {script.stem for script in FINDINGS.glob("*.py")}
-    beyond_the_samples = {"log_ndtr"}  # no sample of OpInfo shows it
+    # No sample of OpInfo shows these.
+    beyond_the_samples = {"log_ndtr", "instance_norm", "rms_norm"}
     assert {*listed_findings().values()} == scripts - beyond_the_samples
 
 
