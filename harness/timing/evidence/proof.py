@@ -38,11 +38,12 @@ _now = time.perf_counter
 #: nanoseconds, does not do the work again.
 QUICKER, BY = 1.6, 4000.0
 #: Seconds that the two clocks are held beside each other, the first time; how much
-#: longer ours may be; and what a trip to a worker may take.
-SPUN, LONGER, TRIP = 0.015, 1.3, 0.005
+#: longer ours may be; and what a trip to a worker may take (0.3 ms on an idle machine).
+#: A clock that shows less than 1 / 1.63 of what passes here is doubted in any case.
+SPUN, LONGER, TRIP = 0.0075, 1.3, 0.0025
 #: A doubt is looked at again, for twice as long each time: whatever else runs on the
 #: machine makes some calls slower, but not all of them for seconds.
-TRIES = 7
+TRIES = 8
 #: What a timer must show of a sample's own time, in the sample where it shows most:
 #: reading the clock is less than a tenth of the shortest.
 SHOWN = 0.5
