@@ -60,6 +60,14 @@ class Precision:
         kind = np.longdouble if self.name == "float64" else float
         return kind(self.largest) + kind(2.0) ** (self.most - self.digits - 1)
 
+    @functools.cached_property
+    def overflow(self) -> float:
+        """log2 of the largest number: a product above it may be rounded to infinity.
+
+        That of a narrow format is below `most`: 65,520 is infinite in float16.
+        """
+        return math.log2(self.largest)
+
     def round(self, values: Array) -> Array:
         """The nearest numbers of this format, kept in the dtype of `values`.
 

@@ -139,7 +139,7 @@ class Reference:
         narrowest = self.arithmetics[-1]
         above, _ = self._peaks(convention, narrowest)
         return any(
-            (above[node] >= narrowest.step.most).any()
+            (above[node] > narrowest.step.overflow).any()
             or not (np.abs(node.value) < narrowest.step.beyond).all()
             for node in self._orders[convention]
             if node.value.dtype.kind == "f"

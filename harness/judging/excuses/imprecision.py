@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.judging.excuses.centring import copied_axes
-from harness.judging.excuses.regrouping import Peaks
+from harness.judging.excuses.regrouping import Peaks, exponents
 from harness.judging.precisions import PRECISIONS
 from harness.judging.rounding.analysis import ERROR
 from harness.judging.rounding.errors import At, Error, Table, terms, terms_of_scatter
@@ -265,12 +265,17 @@ def reordered(table: Table, below: Peaks, scalar: float) -> Table:
         return _underflow(at, at.v, below[at.node])
 
     def matmul(at: At) -> Error:
-        """A factor of one side is applied to the other, where it underflows."""
+        """A factor of one side is applied to the other, where it underflows.
+
+        Of a product of inputs alone, the factors may be multiplied in any order.
+        """
+        lost = _underflow(at, at.a @ at.b, below[at.node])
+        lost = np.where(below[at.node] > exponents(at.node)[1], lost, 0.0)
         of_a = _underflow(at, at.a, scalar - np.log2(at.a))
         of_b = _underflow(at, at.b, scalar - np.log2(at.b))
         if not scalar or not (of_a.any() or of_b.any()):
-            return np.zeros_like(at.v)
-        return np.asarray(of_a @ at.b + at.a @ of_b)
+            return lost
+        return np.asarray(lost + of_a @ at.b + at.a @ of_b)
 
     products = {name: rule(name, product) for name in ("multiply", "divide", "square")}
     return {**table, **products, "matmul": rule("matmul", matmul)}

@@ -216,7 +216,7 @@ def _cancelled(at: _View, sizes: Mapping[Node, NDArray[Any]]) -> Mask:
 
 def _out_of_range(node: Node, errors: Errors, peaks: Peaks) -> Mask:
     """Where another order of operations overflows."""
-    beyond: Mask = peaks[node] >= errors.arithmetic.step.most
+    beyond: Mask = peaks[node] > errors.arithmetic.step.overflow
     return beyond
 
 

@@ -59,8 +59,10 @@ def peaks(order: Iterable[Node], most: float) -> tuple[Peaks, Peaks]:
             if _multiplies(node) and products.issuperset(node.inputs):
                 products.add(node)
                 if node.primitive is not None and node.primitive.name == "matmul":
-                    a, b = (above[source] for source in node.inputs)
-                    above[node] = np.maximum(above[node], _contracted(a, b))
+                    large = [above[source] for source in node.inputs]
+                    small = [_shared(source, below[source]) for source in node.inputs]
+                    above[node] = np.maximum(above[node], _contracted(*large))
+                    below[node] = np.maximum(below[node], -_contracted(*small))
     return above, below
 
 
@@ -96,10 +98,15 @@ def _multiplies(node: Node) -> bool:
 
 def _contracted(a: Exponents, b: Exponents) -> Exponents:
     """The exponents of a matrix product of magnitudes whose exponents are given."""
-    largest = [float(np.max(e, initial=0.0)) for e in (a, b)]
+    largest = [float(np.max(e, initial=-1e300)) for e in (a, b)]  # where all are zero
     total = np.exp2(a - largest[0]) @ np.exp2(b - largest[1])
     exponent = np.log2(total) + sum(largest)
     return np.where(np.isfinite(exponent), exponent, 0.0)
+
+
+def _shared(node: Node, below: Exponents) -> Exponents:
+    """The exponents of a node's smallest partial products, -inf where it is zero."""
+    return np.where(node.value == 0, -np.inf, -below)
 
 
 def scalar(order: Iterable[Node]) -> float:
@@ -128,14 +135,12 @@ def _peak(
         return 2 * up[0], 2 * down[0]
     if name in ("negative", "abs", "stop_gradient"):
         return up[0], down[0]
-    exponent = _exponent(node)
-    own = np.maximum(exponent, 0), np.maximum(-exponent, 0)
+    own = exponents(node)
     if name == "where":
         chosen = node.inputs[0].value
         return np.where(chosen, up[1], up[2]), np.where(chosen, down[1], down[2])
     if name in _ADDED:
-        pairs = zip(node.inputs, down, strict=True)
-        shared = [np.where(s.value == 0, -np.inf, -e) for s, e in pairs]
+        shared = [_shared(s, e) for s, e in zip(node.inputs, down, strict=True)]
         least = np.maximum(own[1], -_total(node, shared))
         if name == "add":
             least = np.maximum(least, _expanded(node, down, most))
@@ -146,6 +151,12 @@ def _peak(
         a, b = (np.abs(source.value) for source in node.inputs)
         return np.maximum(_log2(a @ b), 0), own[1]
     return own
+
+
+def exponents(node: Node) -> tuple[Exponents, Exponents]:
+    """Peaks of a node and of its reciprocal by its own magnitude alone."""
+    exponent = _exponent(node)
+    return np.maximum(exponent, 0), np.maximum(-exponent, 0)
 
 
 def _exponent(node: Node) -> Exponents:

@@ -148,6 +148,47 @@ def test_an_infinity_need_not_come_where_a_partial_product_underflows(x, got, ex
 
 
 @pytest.mark.parametrize(
+    ("dy", "expected"),
+    [
+        (34304.0, "imprecise"),  # dy gate is 65526, which is rounded to infinity
+        (34240.0, "nonfinite"),  # 65404 is not
+    ],
+)
+def test_a_partial_product_beyond_the_largest_number_may_be_infinite(dy, expected):
+    """dup = dy gate sigmoid(gate) is 8e3; float16 ends at 65504, 2^16 is 65536."""
+    gate, one = np.full(1, -1.91015625, "float16"), np.ones(1, "float16")
+    inputs = {"gate": gate, "up": one}
+    problem = Problem(load_op("swiglu"), inputs, [np.float16(dy) * one], {})
+    right = reference(replace(problem, dtype="float16"))
+    got = {"dup": np.full(1, -np.inf, "float16")}
+    (found,) = judge_tensors(right, got, {"dup": "float16"}, dtype="float16")
+    assert found.verdict == expected, found.message
+
+
+@pytest.mark.parametrize(
+    ("size", "factor", "expected"),
+    [
+        (3e-22, 0.0, "disagree"),  # a b is 9e-44: two digits are left
+        (3e-22, 1.005, "imprecise"),
+        (3e-22, 1.05, "disagree"),
+        (2e-23, 0.0, "imprecise"),  # a b is 4e-46, and 0 in float32
+        (1e-15, 1.0, "agree"),
+        (1e-15, 1.0 + 1e-4, "disagree"),  # 1e-30 is no subnormal number
+    ],
+)
+def test_a_product_of_three_inputs_may_underflow_in_any_order(size, factor, expected):
+    """Of dweight = dy a b, the formula multiplies dy b first, which is large enough."""
+    one = np.ones((1, 1), "float32")
+    inputs = {"a": size * one, "b": size * one, "weight": one[None], "bias": one[0]}
+    problem = Problem(load_op("bilinear"), inputs, [np.float32(1e20) * one], {})
+    right = reference(replace(problem, dtype="float32"))
+    exact = np.float64(inputs["a"]) * inputs["b"] * np.float32(1e20)
+    got = {"dweight": np.array(exact[None] * factor, "float32")}
+    (found,) = judge_tensors(right, got, {"dweight": "float32"}, dtype="float32")
+    assert found.verdict == expected, found.message
+
+
+@pytest.mark.parametrize(
     ("scale", "kept", "expected"),
     [
         (1e16, 0, "imprecise"),
