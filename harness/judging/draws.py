@@ -19,7 +19,7 @@ import numpy as np
 from harness.judging.excuses import contested
 from harness.judging.excuses.contested import Array, Mask
 from harness.judging.rounding.analysis import ERROR, local_errors
-from harness.judging.rounding.errors import Error, Errors, copied
+from harness.judging.rounding.errors import Error, Errors, copied, largest
 from impls.graph import Node
 
 Pair = tuple[Array, Array]
@@ -77,6 +77,7 @@ class Draws:
             for node, own in self.own.items()
             if own is not None and node.value.dtype.kind == "f"
         }
+        self._choices = frozenset(filter(contested.is_choice, order))
         self.hot = any(map(self._near_the_end, order))
         self.largest: dict[Node, Error] = {}
         last_use = {s: node for node in order for s in node.inputs}
@@ -109,7 +110,7 @@ class Draws:
         top = NEAR * self.errors.arithmetic.step.largest
         if not size.size:
             return False
-        return not size.max() < top or (own is not None and not own.max() < top)
+        return not largest(size) < top or (own is not None and not largest(own) < top)
 
     def pair(
         self,
@@ -127,13 +128,13 @@ class Draws:
         values: dict[Node, Pair] = {}
         again = self._again.difference(keep)
         for node in self.order:
-            if contested.is_choice(node):
+            if node in self._choices:
                 values[node] = self._weights(node, rng, draw)
             else:
-                given = [
-                    self._moved(s, values[s], rng, draw) if s in again else values[s]
-                    for s in node.inputs
-                ]
+                given = [values[s] for s in node.inputs]
+                for i, source in enumerate(node.inputs if again else ()):
+                    if source in again:
+                        given[i] = self._moved(source, given[i], rng, draw)
                 values[node] = self._computed(node, given)
                 if node not in again:
                     values[node] = self._moved(node, values[node], rng, draw)
@@ -145,26 +146,30 @@ class Draws:
         return values
 
     def _computed(self, node: Node, given: Sequence[Pair]) -> Pair:
-        if node.primitive is None:
-            return node.value, node.value
-        if self.own[node] is None and all(up is down for up, down in given):
+        for up, down in given:
+            if up is not down:
+                break
+        else:
             return node.value, node.value  # nothing behind it is rounded
-        plus, minus = (
-            np.asarray(node.primitive.compute(*side, **node.attributes))
-            for side in zip(*given, strict=True)
-        )
-        return plus, minus
+        assert node.primitive is not None
+        compute, attributes = node.primitive.compute, node.attributes
+        plus = compute(*[up for up, _ in given], **attributes)
+        minus = compute(*[down for _, down in given], **attributes)
+        return np.asarray(plus), np.asarray(minus)
 
     def _moved(self, node: Node, pair: Pair, rng: Generator, draw: Draw) -> Pair:
         """A node's values, off by its own rounding."""
-        if node not in self._widths:
+        width = self._widths.get(node)
+        if width is None:
             return pair
         plus, minus = pair
-        moved = np.asarray(self._widths[node] * self._noise(node, rng, draw))
+        moved = np.asarray(width * self._noise(node, rng, draw))
         lower = minus - moved
         fits = moved.shape == plus.shape and moved.dtype == plus.dtype
         upper = np.add(plus, moved, out=moved) if fits else plus + moved
-        return self._within(upper), self._within(lower)
+        return (
+            (self._within(upper), self._within(lower)) if self.hot else (upper, lower)
+        )
 
     def _noise(self, node: Node, rng: Generator, draw: Draw) -> Array:
         """Random numbers from -scale / 2 to scale / 2, or the outer half of these."""
@@ -200,22 +205,20 @@ class Draws:
 
     def _within(self, value: Array) -> Array:
         """No rounding of a finite number leads beyond the largest one."""
-        if not self.hot:
-            return value
         top = self.errors.arithmetic.step.largest
         clipped: Array = np.where(np.isinf(value), value, np.clip(value, -top, top))
         return clipped
 
     def _keep_largest(self, node: Node, plus: Array, minus: Array) -> None:
         if plus is minus:
-            largest: Error = np.zeros(node.shape)
+            gap: Error = np.zeros(node.shape)
         elif node.value.dtype.kind != "f":  # a comparison, an index: the same or not
-            largest = ((plus != node.value) | (minus != node.value)).astype(np.float64)
+            gap = ((plus != node.value) | (minus != node.value)).astype(np.float64)
         else:
             gap = np.maximum(np.abs(plus - node.value), np.abs(minus - node.value))
-            largest = np.where(np.isinf(node.value), 0.0, gap.astype(np.float64))
+            gap = np.where(np.isinf(node.value), 0.0, gap.astype(np.float64))
         kept = self.largest.get(node)
-        self.largest[node] = largest if kept is None else np.maximum(kept, largest)
+        self.largest[node] = gap if kept is None else np.maximum(kept, gap)
 
 
 def _path_to_product(node: Node, users: Mapping[Node, int]) -> list[Node] | None:

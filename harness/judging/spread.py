@@ -141,8 +141,8 @@ class _Moments:
     """
 
     node: Node
-    odd: Any = 0.0
-    even: Any = 0.0
+    odd: Any = None
+    even: Any = None
     first: Any = None
     unit: Any = None
 
@@ -163,7 +163,11 @@ class _Moments:
         up *= up
         even /= self.unit
         even *= even
-        self.odd, self.even = self.odd + up, self.even + even
+        if self.odd is None:
+            self.odd, self.even = up, even
+        else:
+            self.odd += up
+            self.even += even
 
     def _deviations(self, pair: Pair) -> tuple[Array, Array] | None:
         if pair[0] is pair[1] or self.node.value.dtype.kind != "f":

@@ -34,6 +34,7 @@ from harness.judging.rounding.errors import (
     copied,
     everywhere,
     largest,
+    zeros,
 )
 from impls.graph import Node
 
@@ -70,7 +71,7 @@ def _own_error(node: Node, errors: Errors) -> Error | None:
         rule = errors.rules[node.primitive.name]
         if rule is copied or rule is _exact:
             return None
-        exact = [np.zeros(errors.sizes[source].shape) for source in node.inputs]
+        exact = [zeros(errors.sizes[source]) for source in node.inputs]
         error = _settled(np.asarray(rule(At(node, errors, exact))), errors.sizes[node])
     return error if error.any() else None
 
@@ -90,7 +91,7 @@ def _error(node: Node, errors: Errors) -> Error:
         held = errors.arithmetic.step.round(node.value)
         exact = held == node.value
         if everywhere(exact):
-            return np.zeros(size.shape)
+            return zeros(size)
         off = np.abs(held - node.value)
         lost = np.maximum(size, off.astype(np.float64) / errors.arithmetic.roundoff)
         return np.where(exact | np.isnan(size), 0.0, lost)
@@ -113,7 +114,7 @@ def _settled(error: Error, size: Error) -> Error:
 
 
 def _exact(at: At) -> Error:
-    return np.zeros(at.v.shape)
+    return zeros(at.v)
 
 
 ERROR: Table = {

@@ -28,6 +28,13 @@ smallest = functools.partial(np.minimum.reduce, axis=None)
 largest = functools.partial(np.maximum.reduce, axis=None)
 
 
+def zeros(size: Error) -> Error:
+    """Zeros in the layout of an array: the order in which a sum adds depends on it."""
+    made = np.empty_like(size)
+    made.fill(0.0)
+    return made
+
+
 def everywhere(mask: NDArray[np.bool_]) -> bool:
     """Whether all elements are true."""
     return bool(np.count_nonzero(mask) == mask.size)
