@@ -10,6 +10,7 @@ import pytest
 from harness import endpoint
 from harness.endpoint import answer, serve
 from harness.project.paths import SOURCE
+from harness.workers import integrity
 from harness.workers.arrays import decoded, encoded
 from impls import catalogue
 
@@ -46,6 +47,22 @@ def test_the_probe_tells_versions_devices_threads_and_allocator():
         "devices": {"cpu": "", "cuda": "NumPy runs only on the CPU"},
     }
     assert facts["malloc_pinned"]
+
+
+def test_pytorch_makes_its_first_backward_before_its_functions_are_noted(monkeypatch):
+    """It imports sympy then, which must be neither timed nor left unfrozen."""
+    torch, order = pytest.importorskip("torch"), []
+    given = torch.autograd.grad
+
+    def grad(outputs, inputs, grad_outputs):
+        order.append("backward")
+        return given(outputs, inputs, grad_outputs)
+
+    monkeypatch.setattr(torch.autograd, "grad", grad)
+    monkeypatch.setattr(integrity, "remember", order.append)
+    answer({"request": "probe", "framework": "torch"})
+    assert order == ["backward", "torch"]
+    assert "sympy" in sys.modules
 
 
 def test_the_probe_of_one_broken_backend_tells_of_the_others(monkeypatch):
