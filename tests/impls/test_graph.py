@@ -39,13 +39,13 @@ def test_gradients_add_where_paths_meet():
     assert dx.value == 8.0
 
 
-def test_a_chain_of_100_000_nodes_needs_no_recursion():
+def test_a_chain_of_20_000_nodes_needs_no_recursion():
     x = graph.variable(np.array(1.0))
     y = x
-    for _ in range(100_000):
+    for _ in range(20_000):
         y = y + 1.0
     (dx,) = graph.gradient([y], [np.array(2.0)], [x])
-    assert (y.value, dx.value) == (100_001.0, 2.0)
+    assert (y.value, dx.value) == (20_001.0, 2.0)
 
 
 def test_an_input_that_no_path_leads_to_has_no_gradient():
