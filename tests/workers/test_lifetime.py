@@ -19,12 +19,14 @@ pytestmark = pytest.mark.skipif(
 #: Starts a child with the code of an argument, says its number, and waits for it.
 PARENT = """
 import subprocess, sys
-from harness.history.asv_environment import _script
 from harness.workers.lifetime import first_line, with_this_process
 nap = "import time; time.sleep(60)"
+def asvs():
+    from harness.history.asv_environment import _script
+    return subprocess.Popen([sys.executable, "-c", _script(), sys.argv[2]])
 how = {
+    "asv": asvs,
     "first line": lambda: subprocess.Popen([sys.executable, "-c", first_line() + nap]),
-    "asv": lambda: subprocess.Popen([sys.executable, "-c", _script(), sys.argv[2]]),
     "preexec_fn": lambda: subprocess.Popen(
         [sys.executable, "-c", nap], preexec_fn=with_this_process()
     ),
