@@ -179,8 +179,9 @@ def test_switching_a_structural_check_off_is_noticed(monkeypatch, kind):
 def test_taking_nan_for_a_number_is_noticed(monkeypatch):
     judged = verdict.judge_numbers
 
-    def blind(truth, got, *more):
-        return judged(truth, np.where(np.isfinite(got), got, truth.value), *more)
+    def blind(truth, got, *more, **named):
+        numbers = np.where(np.isfinite(got), got, truth.value)
+        return judged(truth, numbers, *more, **named)
 
     monkeypatch.setattr(verdict, "judge_numbers", blind)
     assert any(told.startswith("None, shape") for told in unmet(SAMPLE[:1]))
