@@ -181,21 +181,24 @@ def planted(runs: int, seconds: float, share: float) -> list[Comparison]:
     one = rotation_of(drawn(OP, SIZE))
     backward = slower = RotatingPhase(one, "backward")
     if share:  # a loop of no passes takes .4 % of the backward
-        slower = Slower(one, "backward")
-        slower.loops = calibrated(backward, share, seconds)
+        slower = calibrated(backward, Slower(one, "backward"), share, seconds)
     return [compared(backward, slower, seconds, seed) for seed in range(runs)]
 
 
-def calibrated(step: RotatingPhase, share: float, seconds: float) -> int:
-    """How many passes of an empty loop take `share` of the step."""
-    passes = 10_000
+def calibrated(
+    step: RotatingPhase, slower: Slower, share: float, seconds: float
+) -> Slower:
+    """With as many passes as take `share` of the step, there and not by themselves.
 
-    def loop() -> None:
-        for _ in itertools.repeat(None, passes):
-            pass
-
-    took = compare(loop, step, budget=seconds)
-    return round(share * took.ratio.value * passes)
+    Passes that follow work on memory take longer than passes in a row, so a line is
+    drawn through what two numbers of them cost.
+    """
+    cost = {}
+    for slower.loops in (500, 2_000):
+        cost[slower.loops] = compare(step, slower, budget=seconds).ratio.value - 1
+    (few, least), (many, most) = cost.items()
+    slower.loops = round(few + (share - least) * (many - few) / (most - least))
+    return slower
 
 
 # Another commit's clock -----------------------------------------------------------
