@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from harness.agreement.overall import overall
+from harness.agreement.overall import Overall, overall
 from harness.dashboard.standing import Standing
 from harness.judging import known
 from harness.judging.signs import SIGNS
@@ -24,7 +24,8 @@ class Cell:
 
     `verdict` is one of the judge's, or "missing" (the backend cannot run here), or
     "none" (nothing was judged). `defect` is the reason of a known defect. `speed` is
-    the time divided by that of the fastest backend that is right.
+    the time divided by that of the fastest backend that is right. `orders` are the
+    verdicts on other orders of differentiation: all else is of the first one.
     """
 
     op: str
@@ -41,6 +42,7 @@ class Cell:
     speed: float | None = None
     untimed: str = ""
     older: str = ""
+    orders: Mapping[str, Overall] = field(default_factory=dict)
 
     @property
     def wrong(self) -> bool:
@@ -70,6 +72,7 @@ class Cell:
             parts.append(self.untimed)
         if self.older:
             parts.append(self.older)
+        parts += [f"{name}: {one.verdict}" for name, one in self.orders.items()]
         return "; ".join(parts)
 
 
@@ -103,7 +106,10 @@ def matrix(here: Standing) -> dict[str, dict[str, Cell]]:
         for runner in here.runners:
             records = here.judged.get((op, runner), [])
             older = _older(here, (op, runner), head.commit if head else "")
-            row[runner] = _cell(op, runner, records, here, entries, older)
+            cell = _cell(op, runner, records, here, entries, older)
+            orders = here.orders.get((op, runner), {})
+            verdicts = {name: overall(several) for name, several in orders.items()}
+            row[runner] = replace(cell, orders=verdicts)
         cells[op] = _with_speed(row, here)
     return cells
 

@@ -6,7 +6,7 @@ same bytes, so a file changes only when its data do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,15 +14,20 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.transforms import offset_copy
 
+from harness.dashboard.families import dialect_of, families
 from harness.dashboard.matrix import Cell, matrix, short
 from harness.dashboard.sources import Source, read_results
 from harness.dashboard.standing import Standing, standing
 from harness.dashboard.styles import styles
 
 _MARKERS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D"}
-_MARKERS |= {"inverted_triangle": "v", "hex": "h"}
+_MARKERS |= {"inverted_triangle": "v", "hex": "h", "star": "*"}
 _GOOD, _BAD, _KNOWN, _NOTHING = "#d9efdf", "#f7cfcb", "#fbe6bd", "#eef1f4"
+_WIDTH = 8.6  # inches: a page of GitHub shows them at about their own size
+_ROOMY = 0.8  # inches a column in which the name of a dialect fits beside the next one
+_NAMES = 46  # points: the height of the longest name of a dialect, written upwards
 _STYLE = {
     "svg.fonttype": "none",  # text stays text: it can be searched and read aloud
     "svg.hashsalt": "gradwatch",  # the same ids in every drawing
@@ -37,7 +42,7 @@ class NothingToDraw(Exception):
 
 
 def draw(results: Path, folder: Path) -> list[Path]:
-    """Draw agreement.svg, and times.svg if there are times; return the files.
+    """Draw agreement.svg, wide and narrow, and times.svg if there are times.
 
     Recorded results are preferred: a README shows committed results, not the last run.
 
@@ -57,6 +62,8 @@ def draw(results: Path, folder: Path) -> list[Path]:
     with mpl.rc_context(cast(Any, _STYLE)):
         if source := here.newest("agree"):
             drawn.append(_save(_agreement(cells), source, folder / "agreement.svg"))
+            narrow = folder / "agreement-narrow.svg"
+            drawn.append(_save(_folded(cells), source, narrow))
         if source := here.newest("time"):
             drawn.append(_save(_times(cells, here), source, folder / "times.svg"))
     return drawn
@@ -73,11 +80,13 @@ def _save(drawn: Figure, source: Source, file: Path) -> Path:
     return file
 
 
-def _canvas(ops: Mapping[str, Any], title: str) -> tuple[Figure, Axes]:
+def _canvas(
+    ops: Mapping[str, Any], title: str, width: float = _WIDTH
+) -> tuple[Figure, Axes]:
     below = ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97))  # room for the source
-    drawn = Figure(figsize=(8.6, 0.9 + 0.27 * len(ops)), layout=below)
+    drawn = Figure(figsize=(width, 0.9 + 0.27 * len(ops)), layout=below)
     axes = drawn.subplots()
-    axes.set_title(title, loc="left", fontsize=10)
+    drawn.suptitle(title, x=0.01, ha="left", fontsize=10)
     axes.set_yticks(range(len(ops)), list(ops))
     axes.invert_yaxis()
     axes.tick_params(length=0)
@@ -86,15 +95,56 @@ def _canvas(ops: Mapping[str, Any], title: str) -> tuple[Figure, Axes]:
 
 
 def _agreement(cells: Mapping[str, Mapping[str, Cell]]) -> Figure:
-    drawn, axes = _canvas(cells, "Worst error of a gradient, in rounding radii")
-    runners = list(next(iter(cells.values())))
-    axes.set_xticks(range(len(runners)), [r.replace("_", "\n", 1) for r in runners])
+    """Every op on every backend, the backends of a framework beside each other."""
+    grouped = families(next(iter(cells.values())))
+    runners = [runner for family in grouped for runner in family.runners]
+    drawn = _cells(
+        {op: [row[runner] for runner in runners] for op, row in cells.items()},
+        [dialect_of(runner) for runner in runners],
+    )
+    (axes,) = drawn.axes
+    over = offset_copy(axes.get_xaxis_transform(), drawn, y=_NAMES, units="points")
+    above = offset_copy(over, drawn, y=4, units="points")
+    left = -0.5
+    for family in grouped:
+        right = left + len(family.runners)
+        ends = [left + 0.06, right - 0.06]
+        axes.plot(ends, [1, 1], transform=over, color="#8a949e", lw=1, clip_on=False)
+        name = family.name.replace(" on ", "\n")
+        middle = (left + right) / 2
+        axes.text(middle, 1, name, transform=above, ha="center", fontsize=8)
+        left = right
+    return drawn
+
+
+def _folded(cells: Mapping[str, Mapping[str, Cell]]) -> Figure:
+    """The worst verdict of each framework on each op, for a narrow page."""
+    grouped = families(next(iter(cells.values())))
+    rows = {op: [f.worst(row) for f in grouped] for op, row in cells.items()}
+    return _cells(rows, [family.name.replace(" on ", "\n") for family in grouped], 4.6)
+
+
+def _cells(
+    rows: Mapping[str, Sequence[Cell]], names: Sequence[str], width: float = _WIDTH
+) -> Figure:
+    """A row of cells for each op under the names of the columns; `width` in inches."""
+    title = "Worst error of a gradient, in rounding radii (*: a known defect)"
+    drawn, axes = _canvas(rows, title, width)
+    crowded = width / len(names) < _ROOMY
+    axes.set_xticks(range(len(names)), names)
     axes.xaxis.tick_top()
-    axes.set(xlim=(-0.5, len(runners) - 0.5), ylim=(len(cells) - 0.5, -0.5))
-    for y, row in enumerate(cells.values()):
-        for x, cell in enumerate(row.values()):
+    axes.tick_params("x", labelrotation=90 if crowded else 0, labelsize=8, pad=2)
+    axes.set(xlim=(-0.5, len(names) - 0.5), ylim=(len(rows) - 0.5, -0.5))
+    for y, row in enumerate(rows.values()):
+        for x, cell in enumerate(row):
             axes.barh(y, 0.94, left=x - 0.47, height=0.86, color=_back(cell))
-            axes.text(x, y, _label(cell), ha="center", va="center", fontsize=8)
+            text = _label(cell)
+            if crowded and len(text) > 6:  # "✗* 5.4e8" is as wide as two cells
+                text = text.replace(" ", "\n")
+            size = 6.5 if crowded else 8
+            axes.text(
+                *(x, y, text), ha="center", va="center", fontsize=size, linespacing=0.95
+            )
     return drawn
 
 
@@ -107,8 +157,9 @@ def _back(cell: Cell) -> str:
 
 
 def _label(cell: Cell) -> str:
-    known = " known" if cell.defect and not cell.wrong else ""
-    return f"{cell.sign} {short(cell.ratio)}{known}".strip()
+    """The sign and the ratio, and a star for a known defect."""
+    known = "*" if cell.defect and not cell.wrong else ""
+    return f"{cell.sign}{known} {short(cell.ratio)}".strip()
 
 
 def _times(cells: Mapping[str, Mapping[str, Cell]], here: Standing) -> Figure:

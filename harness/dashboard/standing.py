@@ -16,6 +16,7 @@ from harness.project.records import AgreeRecord, CompareRecord, TimeRecord
 from impls.catalogue import backend_names, op_names
 
 Place = tuple[str, str]  # op, runner
+FIRST_ORDER = "vjp"  # of a record that names no order
 
 
 def runner_of(backend: str, device: str) -> str:
@@ -25,7 +26,11 @@ def runner_of(backend: str, device: str) -> str:
 
 @dataclass
 class Standing:
-    """One machine's results; `origin[kind][place]` is the document they came from."""
+    """One machine's results.
+
+    `judged` has the records of the first backward pass, `orders` those of other orders
+    of differentiation by name. `origin[kind][place]` is the document they came from.
+    """
 
     machine: str
     sources: list[Source]
@@ -34,6 +39,7 @@ class Standing:
     timed: dict[Place, list[TimeRecord]] = field(default_factory=dict)
     compared: list[CompareRecord] = field(default_factory=list)
     origin: dict[str, dict[Place, Source]] = field(default_factory=dict)
+    orders: dict[Place, dict[str, list[AgreeRecord]]] = field(default_factory=dict)
 
     def newest(self, kind: str) -> Source | None:
         """The newest document of a kind."""
@@ -67,6 +73,16 @@ class Standing:
         """The newest matrix of pairs of an op; None means an infinite ratio."""
         judged = (s.summary.pairs for s in self.sources if s.kind == "agree")
         return next((pairs[op] for pairs in judged if pairs.get(op)), {})
+
+    def of_all_orders(self, op: str = "") -> list[AgreeRecord]:
+        """All records of an op, or of all ops: of every order of differentiation."""
+        return [
+            record
+            for place, records in self.judged.items()
+            if op in ("", place[0])
+            for several in (records, *self.orders[place].values())
+            for record in several
+        ]
 
     def untimed(self, op: str) -> dict[str, str]:
         """What the newest timing run left out of this op, and why."""
@@ -104,8 +120,20 @@ def gathered(
         for source in own:
             if source.kind == kind:
                 _take(source, places, origin)
+    for place, records in here.judged.items():
+        here.judged[place], here.orders[place] = _by_order(records)
     here.compared = [r for s in own if s.kind == "compare" for r in s.records]
     return here
+
+
+def _by_order(
+    records: Iterable[AgreeRecord],
+) -> tuple[list[AgreeRecord], dict[str, list[AgreeRecord]]]:
+    """The records of the first backward pass, and all others by their order."""
+    orders: dict[str, list[AgreeRecord]] = {FIRST_ORDER: []}
+    for record in records:
+        orders.setdefault(getattr(record, "order", FIRST_ORDER), []).append(record)
+    return orders.pop(FIRST_ORDER), orders
 
 
 def _take(

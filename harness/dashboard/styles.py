@@ -1,4 +1,4 @@
-"""The look of each backend in every chart: a hue for its framework, its own shape.
+"""The look of each backend in every chart: its framework's colour, its dialect's shape.
 
 Colours are computed: each has a contrast of at least 3:1 (WCAG 2.2, 1.4.11) with the
 light and with the dark background, so one colour serves both.
@@ -10,16 +10,27 @@ import colorsys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from impls.catalogue import framework_of
+from harness.dashboard.families import dialect_of, families
+from impls.contract import DIALECTS
 
-MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex")
-DASHES = ("solid", "dashed", "dotted", "dotdash", "dashdot")
-_HUES = (0.58, 0.07, 0.40, 0.80, 0.95, 0.15)  # blue, orange, green, purple, red, yellow
-_LUMINANCES = (
-    0.20,
-    0.135,
-    0.285,
-)  # 3:1: at most 0.30 on white, 0.13 or more on #14171c
+# Of the dialects: Bokeh's markers, and the lengths of dashes and gaps in pixels.
+MARKERS = (
+    *("circle", "square", "triangle", "diamond", "inverted_triangle", "hex", "star"),
+)
+DASHES = ("solid", "6", "2 4", "10 3 2 3", "12 3", "6 4 2 4", "1 2")
+
+# Of the frameworks: hue and luminance, neighbours as different as they can be. 3:1
+# needs at most 0.30 on white, and 0.13 or more on #14171c.
+_COLOURS = (
+    (0.58, 0.20),  # blue
+    (0.07, 0.24),  # orange
+    (0.36, 0.17),  # green
+    (0.77, 0.15),  # purple
+    (0.50, 0.28),  # teal
+    (0.99, 0.17),  # red
+    (0.14, 0.28),  # ochre
+    (0.89, 0.26),  # pink
+)
 
 
 @dataclass(frozen=True)
@@ -32,18 +43,18 @@ class Style:
 
 
 def styles(runners: Sequence[str]) -> dict[str, Style]:
-    """A style for each runner."""
-    families: dict[str, list[str]] = {}
-    for runner in sorted(runners):
-        families.setdefault(framework_of(runner), []).append(runner)
+    """A style for each runner: its framework's colour, its dialect's shapes."""
+    named = {dialect_of(runner) for runner in runners}
+    names = sorted(named, key=lambda name: (name not in DIALECTS, name))
+    shapes = {name: place for place, name in enumerate(names)}
     return {
         runner: Style(
-            colour(_HUES[i % len(_HUES)], _LUMINANCES[k % len(_LUMINANCES)]),
-            MARKERS[k % len(MARKERS)],
-            DASHES[k % len(DASHES)],
+            colour(*_COLOURS[i % len(_COLOURS)]),
+            MARKERS[shapes[dialect_of(runner)] % len(MARKERS)],
+            DASHES[shapes[dialect_of(runner)] % len(DASHES)],
         )
-        for i, family in enumerate(families.values())
-        for k, runner in enumerate(family)
+        for i, family in enumerate(families(runners))
+        for runner in family.runners
     }
 
 

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.dashboard.dialects import highlighted
+from harness.dashboard.families import dialect_of, families
 from harness.dashboard.figures import clock
 from harness.dashboard.matrix import bar_length, short
 from harness.judging.signs import SIGNS
@@ -74,6 +75,7 @@ def _templates() -> Environment:
     environment.filters.update(
         code=_code, python=highlighted, bar=bar_length, anchor=anchor
     )
+    environment.filters.update(dialect=dialect_of, families=families)
     environment.globals.update(signs=SIGNS)
     return environment
 

@@ -20,6 +20,7 @@ from harness.dashboard import pictures
 from harness.dashboard import site as building
 from harness.dashboard import standing as standings
 from harness.dashboard.dialects import dialects
+from harness.dashboard.families import families
 from harness.dashboard.formula import paragraphs
 from harness.dashboard.matrix import bar_length, matrix, short
 from harness.dashboard.site import MARK, NotASite, write_site
@@ -27,6 +28,7 @@ from harness.dashboard.sources import read_results
 from harness.dashboard.standing import Standing, standing
 from harness.dashboard.styles import luminance, styles
 from harness.history import asv_page, asv_results
+from harness.project.records import AgreeRecord
 from impls.catalogue import backend_names, load_op, op_names
 from tests.dashboard.browser import invented
 from tests.dashboard.browser.invented import agree_record, environment, time_record
@@ -224,9 +226,31 @@ def test_a_known_defect_is_marked_as_known(results: Path) -> None:
     cell = matrix(known_of(results))["add"]["oneflow_custom"]
     assert (cell.verdict, cell.wrong, bool(cell.defect)) == ("crash", False, True)
     page = html.parse(written(results) / "index.html")
-    assert page.xpath("//td[contains(@class, 'known')]//*[@class='tag']/text()") == [
-        "known"
-    ]
+    path = "//td[contains(@class, 'known')]//*[@class='tag']/text()"
+    assert page.xpath(path) == ["known"] * 2, "of the backend and of its framework"
+
+
+def test_another_order_of_differentiation_is_kept_apart(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong hvp is marked and counted, and is no verdict on the first gradient."""
+    right = agree_record("add", "numpy_graph", ratio=1.5)
+    other = agree_record("add", "numpy_graph", verdict="disagree", ratio=99.0)
+    judged(results, right, other)
+    order = property(lambda record: "hvp" if record.ratio == 99 else "vjp")
+    monkeypatch.setattr(AgreeRecord, "order", order, raising=False)
+    row = matrix(known_of(results))["add"]
+    cell = row["numpy_graph"]
+    assert (cell.verdict, cell.ratio, cell.wrong) == ("agree", 1.5, False)
+    (numpy,) = (f for f in families(row) if f.name == "numpy")
+    assert numpy.worst(row) is cell
+    site = written(results)
+    assert "1 of 2 tensors not as expected" in said(site)
+    (marked, folded) = html.parse(site / "index.html").xpath(
+        "//td//*[@class='tag order bad']"
+    )
+    assert marked.text_content() == folded.text_content() == "hvp ✗"
+    assert "hvp ✗ disagree" in said(site, "op/add.html")
 
 
 def test_verdicts_that_changed_since_the_last_commit_are_listed(results: Path) -> None:
@@ -643,7 +667,7 @@ def test_pictures_name_their_source_and_do_not_change_by_themselves(
     invented.write_time(results, 5)
     first, again = tmp_path / "first", tmp_path / "again"
     names = [file.name for file in pictures.draw(results, first)]
-    assert names == ["agreement.svg", "times.svg"]
+    assert names == ["agreement.svg", "agreement-narrow.svg", "times.svg"]
     pictures.draw(results, again)
     for name in names:
         drawn = (first / name).read_text()
@@ -654,8 +678,8 @@ def test_pictures_name_their_source_and_do_not_change_by_themselves(
 def test_pictures_prefer_what_was_recorded(results: Path, tmp_path: Path) -> None:
     invented.write_agree(results, 5)
     invented.write_agree(results, 3, f"recorded/{MACHINE}/agree.json")
-    (drawn,) = pictures.draw(results, tmp_path / "docs")
-    assert f"commit {invented.commit(3)[:8]}" in drawn.read_text()
+    for drawn in pictures.draw(results, tmp_path / "docs"):
+        assert f"commit {invented.commit(3)[:8]}" in drawn.read_text()
 
 
 def test_no_results_are_no_picture(results: Path) -> None:

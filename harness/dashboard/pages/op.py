@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -12,7 +12,8 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from harness.dashboard import figures
-from harness.dashboard.dialects import dialects, highlighted
+from harness.dashboard.dialects import Dialect, dialects, highlighted
+from harness.dashboard.families import families
 from harness.dashboard.formula import paragraphs
 from harness.dashboard.matrix import Cell, short
 from harness.dashboard.pages.overview import faults
@@ -39,6 +40,7 @@ def op_page(
     return {
         "op": op,
         "row": row,
+        "families": families(row),
         "exists": exists,
         **_verdicts(op, row, here),
         **_times(op, row, here),
@@ -55,7 +57,7 @@ def _verdicts(op: str, row: Mapping[str, Cell], here: Standing) -> dict[str, Any
         "judged": judged,
         "tables": _agreement_tables(judged),
         "pairs": _pair_matrix(here.pairs(op)),
-        "faults": faults([r for r in chain(*judged.values()) if not as_expected(r)]),
+        "faults": faults([r for r in here.of_all_orders(op) if not as_expected(r)]),
     }
 
 
@@ -81,9 +83,17 @@ def _source(op: str) -> dict[str, Any]:
     return {
         "title": docstring.partition("\n")[0],
         "paragraphs": paragraphs(docstring),
-        "dialects": dialects(source),
+        "dialects": _by_name(dialects(source)),
         "source": highlighted(source),
     }
+
+
+def _by_name(several: Iterable[Dialect]) -> dict[str, list[Dialect]]:
+    """The variants of each dialect: for all frameworks, and for single ones."""
+    variants: dict[str, list[Dialect]] = {}
+    for dialect in several:
+        variants.setdefault(dialect.name, []).append(dialect)
+    return variants
 
 
 #: An image would be loaded from wherever a finding says: here it is text.
@@ -102,13 +112,14 @@ def _shown(finding: Finding) -> dict[str, Any]:
 
 def _pair_matrix(pairs: Mapping[str, Mapping[str, float | None]]) -> dict[str, Any]:
     """Both halves of the matrix: rows and columns in the same order."""
-    names = sorted({*pairs, *(b for row in pairs.values() for b in row)})
+    grouped = families({*pairs, *(b for row in pairs.values() for b in row)})
+    names = [name for family in grouped for name in family.runners]
     both: dict[str, dict[str, float]] = {name: {} for name in names}
     for a, row in pairs.items():
         for b, ratio in row.items():
             far = float("inf") if ratio is None else float(ratio)
             both[a][b] = both[b][a] = far
-    return {"names": names, "ratios": both}
+    return {"names": names, "families": grouped, "ratios": both}
 
 
 def _agreement_tables(

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.dashboard.families import families
 from harness.dashboard.groups import by_group
 from harness.dashboard.matrix import Cell
 from harness.dashboard.pages.changed import base_of, changed
@@ -44,7 +45,7 @@ def overview(
     here: Standing, cells: Cells, history: History, known: Mapping[str, Commit]
 ) -> dict[str, Any]:
     """The variables of the overview template."""
-    records = [r for several in here.judged.values() for r in several]
+    records = here.of_all_orders()
     wrong = [r for r in records if not as_expected(r)]
     listed = [r for r in records if r.listed]
     verdicts = Counter(r.verdict for r in records)
@@ -52,7 +53,7 @@ def overview(
     return {
         "cells": cells,
         "groups": by_group(cells),
-        "shown": _shown(cells),
+        "families": families(next(iter(cells.values()), {})),
         "tensors": len(records),
         "compared": compared,
         "vacuous": verdicts["vacuous"] / compared if compared else 0.0,
@@ -66,11 +67,6 @@ def overview(
         "versions": _versions(records),
         "selftest": selftest(here.newest("selftest")),
     }
-
-
-def _shown(cells: Cells) -> tuple[str, ...]:
-    """The columns; a backend without any results has one, too."""
-    return tuple(next(iter(cells.values()), {}))
 
 
 def faults(records: Sequence[AgreeRecord]) -> list[Fault]:

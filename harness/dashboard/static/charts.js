@@ -39,7 +39,7 @@
 
   const legendOf = (group) => document.querySelector(`.legend[data-for="${group}"]`)
   const looksOf = (group) => {
-    const inputs = legendOf(group)?.querySelectorAll("input") ?? []
+    const inputs = legendOf(group)?.querySelectorAll("input[data-colour]") ?? []
     return new Map([...inputs].map(i => [i.value, {...i.dataset, shown: i.checked}]))
   }
 
@@ -129,7 +129,13 @@
   document.addEventListener("gradwatch-theme", () => drawn.forEach((_, name) => dress(name)))
 
   for (const legend of document.querySelectorAll(".legend")) {
-    legend.addEventListener("change", () => {
+    legend.addEventListener("change", ({target}) => {
+      const own = target.closest(".family")
+      const boxes = [...own.querySelectorAll("input[data-colour]")]
+      const all = own.querySelector("input[data-all]")
+      if (target === all) for (const box of boxes) box.checked = all.checked
+      all.checked = boxes.every(box => box.checked)
+      all.indeterminate = !all.checked && boxes.some(box => box.checked)
       for (const [name, {group, chart}] of drawn) {
         if (group === legend.dataset.for && chart) gradwatch.fill(name, chart)
       }

@@ -98,8 +98,65 @@ gradwatch.setUpFilter = (field) => {
   filter() // a browser may bring back what was typed
 }
 
+// Each framework's columns fold into one. A table that is wider than the window begins
+// folded, until the reader chooses. One that fits scrolls with the page, under its head.
+gradwatch.setUpFolding = (button) => {
+  const table = document.getElementById(button.dataset.folds)
+  const region = table.closest(".scroll")
+  const families = [...table.querySelectorAll("th[data-family]")].map(head => ({
+    head, size: head.colSpan, open: document.createElement("button"),
+    cells: [...table.querySelectorAll(`[data-in="${CSS.escape(head.dataset.family)}"]`)],
+  }))
+  const groups = [...table.querySelectorAll(".group th")]
+  const isOpen = ({open}) => open.getAttribute("aria-expanded") === "true"
+  const set = (family, expanded) => {
+    family.open.setAttribute("aria-expanded", expanded)
+    family.head.colSpan = expanded ? family.size : 1
+    for (const cell of [family.head, ...family.cells]) cell.classList.toggle("folded", !expanded)
+  }
+  const settle = () => {
+    const columns = 1 + families.reduce((sum, {head}) => sum + head.colSpan, 0)
+    for (const group of groups) group.colSpan = columns
+    button.setAttribute("aria-pressed", !families.some(isOpen))
+    region.classList.remove("fits")
+    region.classList.toggle("fits", region.scrollWidth <= region.clientWidth)
+  }
+  const setAll = (expanded) => {
+    for (const family of families) set(family, expanded)
+    settle()
+  }
+  let chosen = false
+  let width = 0
+  const fit = () => {
+    if (width === innerWidth) return
+    width = innerWidth
+    if (chosen) return settle()
+    setAll(true)
+    if (!region.classList.contains("fits")) setAll(false)
+  }
+  for (const family of families) {
+    family.open.type = "button"
+    family.open.append(...family.head.childNodes)
+    family.head.append(family.open)
+    family.open.addEventListener("click", () => {
+      chosen = true
+      set(family, !isOpen(family))
+      settle()
+      if (isOpen(family)) family.head.scrollIntoView({block: "nearest", inline: "nearest"})
+    })
+  }
+  button.addEventListener("click", () => {
+    chosen = true
+    setAll(!families.some(isOpen))
+  })
+  button.hidden = false
+  addEventListener("resize", fit)
+  fit()
+}
+
 document.addEventListener("DOMContentLoaded", () => {
   gradwatch.setUpTheme()
   document.querySelectorAll("[data-filters]").forEach(gradwatch.setUpFilter)
+  document.querySelectorAll("[data-folds]").forEach(gradwatch.setUpFolding)
   document.querySelectorAll("table.sortable").forEach(gradwatch.setUpSorting)
 })

@@ -332,5 +332,56 @@ def test_the_matrix_says_its_verdicts_without_colour(
     visit(chromium, site / "index.html")
     rows = chromium.find_elements(By.CSS_SELECTOR, ".matrix tr[data-words]")
     assert len(rows) == len(op_names())
-    (wrong,) = chromium.find_elements(By.CSS_SELECTOR, ".matrix td.wrong")
+    (wrong,) = chromium.find_elements(By.CSS_SELECTOR, ".matrix td.one.wrong")
     assert wrong.text.split()[0] == "✗"
+
+
+WRONG = '.matrix td.wrong[data-in="oneflow"]'  # the framework of the planted verdict
+
+
+def test_a_framework_folds_into_its_worst_verdict_by_keyboard(
+    chromium: Chrome, site: Path
+) -> None:
+    visit(chromium, site / "index.html")
+    head = chromium.find_element(By.CSS_SELECTOR, 'th[data-family="oneflow"] button')
+    focus_by_tab(chromium, head)
+    for expanded, seen in (("true", "one"), ("false", "fold"), ("true", "one")):
+        assert head.get_attribute("aria-expanded") == expanded
+        (cell,) = (
+            c
+            for c in chromium.find_elements(By.CSS_SELECTOR, WRONG)
+            if c.is_displayed()
+        )
+        assert seen in cell.get_attribute("class").split()
+        assert cell.text.split()[0] == "✗"
+        head.send_keys(Keys.ENTER)
+
+
+def test_on_a_phone_the_matrix_fits_and_unfolds_where_it_is_tapped(
+    chromium: Chrome, site: Path
+) -> None:
+    visit(chromium, site / "index.html", width=390)
+    assert not shown(chromium, ".matrix td.one")
+    fits = "return document.querySelector('.fits > .matrix') !== null"
+    assert chromium.execute_script(fits)
+    chromium.find_element(By.CSS_SELECTOR, 'th[data-family="torch"] button').click()
+    dialects = shown(chromium, ".matrix thead th.one")
+    assert dialects == [n[6:] for n in backend_names() if n.startswith("torch_")]
+    for _ in range(2):  # folds all, and unfolds all
+        chromium.find_element(By.CSS_SELECTOR, "[data-folds]").click()
+    assert len(shown(chromium, ".matrix thead th.one")) == len(backend_names())
+    assert not chromium.execute_script(fits), "it scrolls by itself, not the page"
+    assert chromium.execute_script("return document.documentElement.scrollWidth") <= 390
+
+
+def test_the_legend_hides_a_framework(chromium: Chrome, site: Path) -> None:
+    visit(chromium, site / "op" / "add.html")
+    path = '.legend[data-for="agreement"] .family[aria-label="torch"] input'
+    for box in chromium.find_elements(By.CSS_SELECTOR, path)[:2]:  # all, and the first
+        box.send_keys(Keys.SPACE)
+    runners = set(points(chromium, "agreement-float64")["runner"])
+    first = min(n for n in backend_names() if n.startswith("torch_"))
+    assert {n for n in runners if n.startswith("torch_")} == {first}
+    assert chromium.execute_script(
+        "return document.querySelector(arguments[0]).indeterminate", path
+    )
