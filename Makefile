@@ -1,6 +1,6 @@
 # The targets; each line that begins with "name: ... ##" is its own help.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow lint types findings faults environments oneflow bench bench-sizes history pages report pictures version clean
+.PHONY: help run test test-slow lint types findings faults environments framework bench bench-sizes history pages report pictures version clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -39,11 +39,11 @@ SEED = 1
 faults: environments  ## inject N_FAULTS=500 faults from a SEED=1, show what was lost
 	.venv/bin/python -m tests.faults --faults $(N_FAULTS) --seed $(SEED)
 
-environments:  ## make .venv and .venv-oneflow, if something has changed
+environments:  ## make .venv and those of OneFlow and JAX, if something has changed
 	@python3 scripts/environments.py
 
-oneflow:  ## try OneFlow's environment again if it was skipped, or fail
-	@python3 scripts/environments.py --require-oneflow
+framework:  ## make the environment of NAME=jax, even if it was skipped, or fail
+	@python3 scripts/environments.py --require "$(NAME)"
 
 bench: environments  ## measure HEAD for the history: the quick set
 	.venv/bin/asv run 'HEAD^!'

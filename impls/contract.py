@@ -160,15 +160,17 @@ class Op:
             raise ValueError(f"{self.name}: {dialect} is defined twice {framework}")
         self._said[dialect, framework] = said
 
-    def said(self, dialect: str, framework: str = "") -> Any:
-        """The page's implementation in a dialect.
+    def said(self, dialect: str, framework: str = "", *, own: bool = False) -> Any:
+        """The page's implementation in a dialect; if `own`, for this framework alone.
 
         Raises:
             Unsupported: The page has none, or declares that the framework lacks it.
         """
-        found = self._said.get((dialect, framework), self._said.get((dialect, "")))
+        for_all = None if own else self._said.get((dialect, ""))
+        found = self._said.get((dialect, framework), for_all)
         if found is None:
-            found = Unsupported(f"{self.name} has no {dialect} dialect")
+            whose = f" of {framework}'s own" if own else ""
+            found = Unsupported(f"{self.name} has no {dialect} dialect{whose}")
         if isinstance(found, Unsupported):
             raise found
         return found

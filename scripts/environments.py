@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Make the two environments of this checkout, if they are not made yet.
+"""Make the environments of this checkout, if they are not made yet.
 
-    .venv           Python 3.11: PyTorch, and everything that the project needs
-    .venv-oneflow   Python 3.10: OneFlow, and everything that a worker needs
+    .venv             Python 3.11: PyTorch, and everything that the project needs
+    .venv-FRAMEWORK   a framework with requirements of its own, for its workers
 
 Each environment has a stamp of its inputs, so nothing is done if these are unchanged. A
 new environment is made in another folder and moved when it is complete, so a run that
-fails or is interrupted leaves the old one unchanged. OneFlow is optional: if it cannot
-be installed, one line says why and what to install.
+fails or is interrupted leaves the old one unchanged. The frameworks are optional: if
+one cannot be installed, one line says why and what to install.
 
 Standard library only, Python 3.8 or later: this runs before there is an environment.
 """
@@ -47,6 +47,22 @@ PIP_TO_UV = {
     "extra-index-url": ("UV_INDEX", " "),
     "no-index": ("UV_NO_INDEX", " "),
     "cert": ("SSL_CERT_FILE", " "),
+}
+
+
+@dataclass(frozen=True)
+class Framework:
+    """One that has requirements/<name>.txt; see `FRAMEWORKS`."""
+
+    title: str
+    python: str  # version
+    asked_for: bool = False  # made only on request
+    only_linux_x86: bool = False  # has no other builds
+
+
+FRAMEWORKS = {
+    "oneflow": Framework("OneFlow", "3.10", only_linux_x86=True),
+    "jax": Framework("JAX", "3.11"),
 }
 
 
@@ -121,10 +137,11 @@ def main_environment(root: Path) -> Environment:
     return Environment(root / ".venv", "3.11", root / "requirements/main.txt", True)
 
 
-def oneflow_environment(root: Path) -> Environment:
-    """The environment of OneFlow's workers."""
-    requirements = root / "requirements/oneflow.txt"
-    return Environment(root / ".venv-oneflow", "3.10", requirements, False)
+def environment_of(framework: str, root: Path) -> Environment:
+    """The environment of a framework's workers."""
+    requirements = root / "requirements" / f"{framework}.txt"
+    version = FRAMEWORKS[framework].python
+    return Environment(root / f".venv-{framework}", version, requirements, False)
 
 
 def tell(line: str) -> None:
@@ -468,19 +485,21 @@ def ensure(environment: Environment) -> None:
         perform(environment, due, why, python, uv)
 
 
-def ensure_oneflow(environment: Environment, insist: bool) -> str:
-    """Make or link OneFlow's environment if necessary; return why it is skipped, or "".
+def ensure_framework(name: str, root: Path, insist: bool) -> str:
+    """Make or link its environment if necessary; return why it is skipped, or "".
 
     A failure is remembered, with its inputs, until these change or the caller insists:
     without a network, each attempt to download something takes ten seconds.
     """
+    environment, framework = environment_of(name, root), FRAMEWORKS[name]
     due, why = task(environment)
     if due == "nothing":
         return ""
-    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        return "OneFlow 0.9.0 has builds for Linux on x86-64 only"
-    note = environment.root / ".uv" / "oneflow-skipped.json"
-    uv = find_uv(environment.root)
+    here = (platform.system(), platform.machine())
+    if framework.only_linux_x86 and here != ("Linux", "x86_64"):
+        return f"{framework.title} has builds for Linux on x86-64 only"
+    note = root / ".uv" / f"{name}-skipped.json"
+    uv = find_uv(root)
     python = find_python(environment.version, uv) if due == "make" else ""
     attempt = {"python": python, **stamp_due(environment)}
     skipped = read_record(note)
@@ -492,6 +511,11 @@ def ensure_oneflow(environment: Environment, insist: bool) -> str:
         write_record(note, {"attempt": attempt, "reason": str(problem)})
         return str(problem)
     return ""
+
+
+def is_due(name: str, root: Path) -> bool:
+    """Whether a framework is made without being asked for, or was made before."""
+    return not FRAMEWORKS[name].asked_for or environment_of(name, root).folder.exists()
 
 
 @contextlib.contextmanager
@@ -512,16 +536,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Make missing environments; 0 if the main environment is ready, else 1."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument(
-        "--require-oneflow",
-        action="store_true",
-        help="try OneFlow again if it was skipped, and fail if it is not available",
+        "--require",
+        choices=FRAMEWORKS,
+        default="",
+        help="also try this framework, even if it was skipped, and fail without it",
     )
-    options = parser.parse_args(arguments)
+    required = parser.parse_args(arguments).require
+    skipped = {}
     try:
         with alone(ROOT):
             ensure(main_environment(ROOT))
-            environment = oneflow_environment(ROOT)
-            skipped = ensure_oneflow(environment, options.require_oneflow)
+            for name in FRAMEWORKS:
+                if name == required or is_due(name, ROOT):
+                    skipped[name] = ensure_framework(name, ROOT, name == required)
     except Unavailable as problem:
         tell(f"error: {problem}")
         return 1
@@ -531,9 +558,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         tell("environments: interrupted; the old ones are unchanged")
         return 130
-    if skipped:
-        tell(f"OneFlow is skipped: {skipped} (`make oneflow` tries again)")
-    return 1 if skipped and options.require_oneflow else 0
+    for name, why in skipped.items():
+        again = f"`make framework NAME={name}` tries again"
+        if why:
+            tell(f"{FRAMEWORKS[name].title} is skipped: {why} ({again})")
+    return 1 if skipped.get(required) else 0
 
 
 if __name__ == "__main__":

@@ -17,7 +17,16 @@ from impls.catalogue import backend_names, framework_of
 #: Names the folder that all processes of a test run share; see conftest.py.
 SHARED = "GRADWATCH_TESTS_SHARE"
 
-FRAMEWORKS = sorted({framework_of(name) for name in backend_names()} - {"numpy"})
+BACKENDS = ROOT / "impls" / "backends"
+
+
+def _is_torch_like(backend: str) -> bool:
+    files = BACKENDS / f"{backend}.py", BACKENDS / f"_{framework_of(backend)}.py"
+    return any(f.exists() and "_torchlike" in f.read_text() for f in files)
+
+
+#: Those with PyTorch's interface: what the pages call in their names.
+FRAMEWORKS = sorted({framework_of(n) for n in backend_names() if _is_torch_like(n)})
 
 
 @cache

@@ -125,7 +125,7 @@ def _absent(interpreter: Interpreter, root: Path) -> Interpreter:
         why, mend = f"{environment} has not been made", "make environments"
     else:
         why = f"{environment} could not be made: {reason}"
-        mend = f"make {interpreter.framework}"
+        mend = f"make framework NAME={interpreter.framework}"
     return replace(interpreter, why_missing=why, mend=mend)
 
 

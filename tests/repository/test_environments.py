@@ -82,7 +82,7 @@ def checkout(tmp_path, monkeypatch, machine):
     (root / "scripts").mkdir()
     shutil.copy(SCRIPT, root / "scripts")
     (root / "pyproject.toml").write_text("[project]\n")
-    for name in ("main", "oneflow"):
+    for name in ("main", *environments.FRAMEWORKS):
         (root / "requirements" / f"{name}.txt").write_text("numpy==1\n")
     monkeypatch.setattr(environments, "ROOT", root)
     monkeypatch.setattr(environments.platform, "system", lambda: "Linux")
@@ -183,7 +183,10 @@ def test_pip_find_links_is_passed_on(checkout, both_pythons, monkeypatch):
     monkeypatch.setenv("PIP_FIND_LINKS", "wheels more/wheels")
     assert run() == 0
     installs = calls("pip install")
-    assert len(installs) == 3  # two sets of requirements, and the project itself
+    made = [
+        name for name in environments.FRAMEWORKS if environments.is_due(name, checkout)
+    ]
+    assert len(installs) == 2 + len(made)  # the main one, and the project itself
     assert {line.rpartition(" ")[2] for line in installs} == {"[wheels,more/wheels]"}
 
 
@@ -287,10 +290,8 @@ def test_what_an_interrupted_run_left_is_cleared_away(checkout, both_pythons):
     (checkout / ".venv.new" / "bin").mkdir(parents=True)
     (checkout / ".venv.old").mkdir()
     assert run() == 0
-    assert sorted(path.name for path in checkout.glob(".venv*")) == [
-        ".venv",
-        ".venv-oneflow",
-    ]
+    names = {path.name for path in checkout.glob(".venv*")}
+    assert names == {".venv", ".venv-oneflow", ".venv-jax"}
 
 
 def test_a_failed_install_leaves_the_former_environment(made, monkeypatch, capfd):
@@ -344,13 +345,13 @@ def test_a_skipped_oneflow_is_not_fetched_again_but_told_again(without_oneflow, 
 
 
 def test_oneflow_is_tried_again_on_request_and_then_required(without_oneflow):
-    assert run("--require-oneflow") == 1
+    assert run("--require", "oneflow") == 1
     assert len(calls("python install")) == 2
 
 
 def test_oneflow_is_made_once_python_3_10_is_there(without_oneflow, checkout, machine):
     fake_python(machine / "python3.10", "3.10")
-    assert run("--require-oneflow") == 0
+    assert run("--require", "oneflow") == 0
     assert (checkout / ".venv-oneflow" / "gradwatch.json").exists()
 
 
@@ -370,7 +371,28 @@ def test_oneflow_is_skipped_where_it_has_no_build(
 ):
     monkeypatch.setattr(environments.platform, "machine", lambda: "arm64")
     assert run() == 0
-    assert "x86-64 only" in capfd.readouterr().err.splitlines()[-1]
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last.startswith("OneFlow is skipped: ")
+    assert "x86-64 only" in last
+
+
+@pytest.mark.parametrize("name", environments.FRAMEWORKS)
+def test_a_framework_that_is_required_and_fails_is_named(
+    checkout, both_pythons, monkeypatch, capfd, name
+):
+    failing = f"case $* in *{name}.txt*) echo 'error: no network' >&2; exit 1; esac"
+    monkeypatch.setenv("FAKE_INSTALL", failing)
+    assert run("--require", name) == 1
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"{environments.FRAMEWORKS[name].title} is skipped: ")
+    assert last.endswith(f"(`make framework NAME={name}` tries again)")
+
+
+def test_a_framework_of_another_name_is_refused_with_those_there_are(checkout, capfd):
+    with pytest.raises(SystemExit) as end:
+        run("--require", "jacks")
+    assert end.value.code == 2
+    assert "oneflow" in capfd.readouterr().err
 
 
 # --- several runs, and their end -------------------------------------------------

@@ -85,7 +85,7 @@ def test_without_python_3_10(alone, tmp_path, monkeypatch):
     finding = alone("oneflow")["oneflow"]
     assert finding.state == "missing"
     assert "no Python 3.10 on this machine; install one" in finding.why
-    assert finding.mend == "make oneflow"
+    assert finding.mend == "make framework NAME=oneflow"
 
 
 def test_without_torch(alone, tmp_path, monkeypatch):

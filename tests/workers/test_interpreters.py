@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import sys
 from pathlib import Path
 
@@ -48,9 +49,10 @@ def test_requirements_of_its_own_mean_an_environment_of_its_own(checkout, place)
     assert found.shown == ".venv-oneflow/bin/python"
 
 
-def test_this_checkout_has_such_requirements_for_oneflow_alone():
+def test_the_frameworks_with_such_requirements_are_those_that_are_made():
     own = {path.stem for path in (ROOT / "requirements").glob("*.txt")} - {"main"}
-    assert own == {"oneflow"}
+    script = runpy.run_path(str(ROOT / "scripts" / "environments.py"))
+    assert own == set(script["FRAMEWORKS"])
 
 
 def test_from_within_such_an_environment_the_main_one_is_another(checkout, monkeypatch):
@@ -95,7 +97,7 @@ def test_without_python_3_10_the_reason_is_that_of_who_looked_for_it(checkout):
     note.write_text(json.dumps({"attempt": {}, "reason": reason}))
     found = interpreter_of("oneflow", checkout)
     assert found.why_missing == f".venv-oneflow could not be made: {reason}"
-    assert found.mend == "make oneflow"
+    assert found.mend == "make framework NAME=oneflow"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", "\xff"])

@@ -1,0 +1,233 @@
+"""One adapter for every framework that differentiates functions instead of tensors.
+
+A door, such as `_jax`, says how a framework makes a tensor, reads an array, takes a
+VJP and is waited for; a backend is that door with a dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from impls.contract import Array, Problem, Result, Unsupported, as_tuple
+
+ALL = ("float64", "float32", "float16", "bfloat16")
+
+
+class Names:
+    """What a formula may call: names of a door's own, a module's, or compositions.
+
+    Those in `composed` are compositions though the module has them.
+    """
+
+    def __init__(self, module: Any, *composed: str, **own: Any) -> None:
+        self._module, self._composed = module, composed
+        self.__dict__.update(own)
+
+    def __getattr__(self, name: str) -> Any:
+        here = hasattr(self._module, name) and name not in self._composed
+        if here or name not in COMPOSED:
+            return getattr(self._module, name)
+        return partial(COMPOSED[name], self)
+
+
+def sliding_windows(
+    xp: Any,
+    x: Any,
+    size: Any,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    value: float = 0.0,
+) -> Any:
+    """The windows of a convolution or a pooling: (..., *positions, *size)."""
+    sizes = (size,) if isinstance(size, int) else tuple(size)
+    count, lead = len(sizes), len(x.shape) - len(sizes)
+    steps, pads, gaps = (
+        (n,) * count if isinstance(n, int) else n for n in (stride, padding, dilation)
+    )
+    widths = [(0, 0)] * lead + [(p, p) for p in pads]
+    x = xp.pad(x, widths, "constant", constant_values=value) if any(pads) else x
+    for i in reversed(range(count)):  # an axis becomes two: positions, places in each
+        last = x.shape[lead + i] - gaps[i] * (sizes[i] - 1)
+        places = np.arange(0, last, steps[i])[:, None] + gaps[i] * np.arange(sizes[i])
+        x = xp.take(x, places, axis=lead + i)
+    split = [lead + 2 * i + part for part in (0, 1) for i in range(count)]
+    return xp.permute_dims(x, (*range(lead), *split))
+
+
+def take(xp: Any, x: Any, indices: Any, *, axis: int = 0) -> Any:
+    """Elements of an axis by their positions."""
+    return x[(slice(None),) * (axis % len(x.shape)) + (indices,)]
+
+
+def take_along_axis(xp: Any, x: Any, indices: Any, *, axis: int = -1) -> Any:
+    """Elements of an axis, picked separately at each place of the other axes."""
+    places = list(np.ix_(*map(np.arange, indices.shape)))
+    places[axis] = indices
+    return x[tuple(places)]
+
+
+#: Written in other names, for modules that lack these.
+COMPOSED: dict[str, Callable[..., Any]] = {
+    "sliding_windows": sliding_windows,
+    "take": take,
+    "take_along_axis": take_along_axis,
+    "exp2": lambda xp, x: 2.0**x,
+    "concat": lambda xp, arrays, axis=0: xp.concatenate(arrays, axis=axis),
+    "permute_dims": lambda xp, x, axes: xp.transpose(x, axes),
+    "matrix_transpose": lambda xp, x: xp.swapaxes(x, -1, -2),
+    "cumulative_sum": lambda xp, x, axis=0: xp.cumsum(x, axis=axis),
+    "astype": lambda xp, x, dtype: x.astype(dtype),
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a page says of an op, as a pure function of its tensors.
+
+    Equal calls compute the same, so that a compiler compiles one once for a shape.
+    """
+
+    said: Any
+    inputs: tuple[str, ...]  # the tensor of each argument
+    wanted: tuple[str, ...]
+    returned: tuple[str, ...]  # outputs, then the new state
+    floating: tuple[str, ...]  # outputs that have a gradient
+    attributes: str  # as text: 1, 1.0 and True are equal
+    bound: Callable[..., Any] = field(compare=False)
+
+    def __call__(self, wanted: Sequence[Any], others: Mapping[str, Any]) -> Any:
+        """The outputs that have a gradient, then everything by name."""
+        tensors = {**others, **dict(zip(self.wanted, wanted, strict=True))}
+        values = as_tuple(self.bound(*(tensors[name] for name in self.inputs)))
+        named = dict(zip(self.returned, values, strict=True))
+        return tuple(named[name] for name in self.floating), named
+
+
+@dataclass(frozen=True)
+class Functional:
+    """A backend: a dialect, spoken through the door of a framework.
+
+    Args:
+        framework: The name of its module.
+        number: Its version.
+        dialect: What the backend speaks.
+        first: What a page's function gets first: array names, or the framework.
+        tensor: Makes a tensor of an array, in a dtype.
+        array: A NumPy array of a tensor; a copy.
+        vjp: Of a `Call`, its wanted tensors and its others: everything that it returns,
+            and a function from the tuple of cotangents to the gradients.
+        wait: Returns when all tensors in what it is given are computed.
+        bind: Makes the function that is differentiated, from what the page says.
+        dtypes: Those that the framework has.
+        copies: Whether tensors are copies in C order, so that layouts are lost.
+        shared: Whether the dialect is the same on a page for all frameworks.
+    """
+
+    framework: str
+    number: str
+    dialect: str
+    first: Any
+    tensor: Callable[[Array, str], Any]
+    array: Callable[[Any], Array]
+    vjp: Callable[[Call, Sequence[Any], Mapping[str, Any]], tuple[Any, Any]]
+    wait: Callable[[Any], object] = lambda computed: None
+    bind: Callable[..., Callable[..., Any]] = partial
+    dtypes: tuple[str, ...] = ALL
+    copies: bool = True
+    shared: bool = True
+
+    def version(self) -> str:
+        """The framework's version."""
+        return self.number
+
+    def missing(self, device: str) -> str:
+        """Why a device cannot be used; "" if it can."""
+        return "" if device == "cpu" else f"{self.framework} runs only on the CPU here"
+
+    def prepare(self, problem: Problem) -> FunctionalStep:
+        """Make tensors, and bind the op's dialect to its attributes."""
+        if problem.dtype not in self.dtypes:
+            raise Unsupported(f"{self.framework} {self.number} has no {problem.dtype}")
+        arrays = [*problem.inputs.values(), *problem.cotangents]
+        if self.copies and any(a is not None and _strided(a) for a in arrays):
+            raise Unsupported(f"{self.framework} copies every array into C order")
+        return FunctionalStep(self, problem, self._call(problem))
+
+    def _call(self, problem: Problem) -> Call:
+        op, attributes = problem.op, dict(problem.attributes)
+        said = op.said(self.dialect, self.framework, own=not self.shared)
+        return Call(
+            said=said,
+            inputs=tuple(problem.arguments({n: n for n in problem.inputs})),
+            wanted=problem.wanted,
+            returned=(*op.outputs, *op.state),
+            floating=tuple(n for n in op.outputs if n not in op.integers),
+            attributes=repr(sorted(attributes.items())),
+            bound=self.bind(said, self.first, **attributes),
+        )
+
+
+def _strided(array: Array) -> bool:
+    return not array.flags.c_contiguous
+
+
+class FunctionalStep:
+    """A problem as tensors of the framework; see `impls.contract.Step`."""
+
+    def __init__(self, door: Functional, problem: Problem, call: Call) -> None:
+        self.door, self.problem, self.call = door, problem, call
+        tensors = {n: self._tensor(a) for n, a in problem.inputs.items()}
+        self.wanted = [tensors.pop(n) for n in problem.wanted]
+        self.others = tensors
+        self.cotangents = tuple(
+            self._tensor(array)
+            for name, array in zip(problem.op.outputs, problem.cotangents, strict=True)
+            if name in call.floating and array is not None
+        )
+        self.computed: list[Any] = []
+
+    def _tensor(self, array: Array) -> Any:
+        """Targets, indices and masks keep their own dtype."""
+        own = array.dtype.kind in "biu"
+        return self.door.tensor(array, array.dtype.name if own else self.problem.dtype)
+
+    def forward(self) -> None:
+        """Compute the outputs, and what the backward needs."""
+        self.outputs, self.pull = self.door.vjp(self.call, self.wanted, self.others)
+        self.computed = [self.outputs, self.pull]
+
+    def backward(self) -> None:
+        """Compute the gradients; the same forward serves again."""
+        self.gradients = self.pull(self.cotangents)
+        self.computed = [self.gradients]
+
+    def wait(self) -> None:
+        """Wait for what was called last; a lazy framework computes it now."""
+        self.door.wait(self.computed)
+
+    def read(self) -> Result:
+        """Outputs, gradients and state as NumPy arrays."""
+        gradients = {
+            f"d{n}": g for n, g in zip(self.problem.wanted, self.gradients, strict=True)
+        }
+        tensors = {**self.outputs, **gradients}
+        read = {n: self.door.array(t) for n, t in tensors.items() if t is not None}
+        arrays = {n: _legible(array) for n, array in read.items()}
+        return Result(
+            outputs={n: arrays[n] for n in self.problem.op.outputs},
+            gradients={n: arrays.get(n) for n in gradients},
+            state={n: arrays[n] for n in self.problem.op.state},
+            dtypes={n: str(array.dtype) for n, array in read.items()},
+        )
+
+
+def _legible(array: Array) -> Array:
+    """NumPy has no bfloat16 of its own; float32 holds it exactly."""
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array

@@ -1,0 +1,47 @@
+"""The door of HIPS/autograd, which differentiates NumPy and is waited for by no one."""
+
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.builtins import tuple as box
+from autograd.core import make_vjp
+from autograd.extend import defvjp, primitive
+from autograd.scipy import special
+from autograd.tracer import getval
+
+from impls.backends._functional import COMPOSED, Functional, Names
+
+stop_gradient = primitive(lambda x: x)
+defvjp(stop_gradient, None)
+
+
+def vjp(call: Any, wanted: Any, others: Any) -> tuple[Any, Any]:
+    """What a call returns, and its backward."""
+    named: dict[str, Any] = {}
+
+    def function(tensors: Any) -> Any:
+        floating, everything = call(tensors, others)
+        named.update((name, getval(tensor)) for name, tensor in everything.items())
+        return box(floating)
+
+    back, _ = make_vjp(function, tuple(wanted))
+    return named, back
+
+
+NAMES = {"sigmoid": special.expit, "erf": special.erf, "logsumexp": special.logsumexp}
+# It passes all of NumPy on, but does not differentiate all of it.
+names = Names(anp, *COMPOSED, **NAMES, stop_gradient=stop_gradient)
+door = partial(
+    Functional,
+    "autograd",
+    version("autograd"),
+    first=names,
+    tensor=np.asarray,
+    array=np.array,
+    vjp=vjp,
+    dtypes=("float64", "float32", "float16"),
+    copies=False,
+)

@@ -1,0 +1,46 @@
+"""JAX's door: the CPU, 64 bits, and as many threads as were asked for."""
+
+import os
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from impls.backends._functional import Functional, Names
+
+# Before its first use: XLA counts the cores, unless NPROC says how many there are.
+os.environ["NPROC"] = os.environ.get("OMP_NUM_THREADS", "1")
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_enable_x64", True)
+
+
+def vjp(call: Any, wanted: Any, others: Any) -> tuple[Any, Any]:
+    """What a call returns, and its backward."""
+    _, back, named = jax.vjp(lambda *w: call(w, others), *wanted, has_aux=True)
+    return named, back
+
+
+forward = jax.jit(vjp, static_argnums=0)
+backward = jax.jit(lambda back, cotangents: back(cotangents))
+
+
+def compiled(call: Any, wanted: Any, others: Any) -> tuple[Any, Any]:
+    """Likewise by XLA as a whole, once for all tensors of the same shapes."""
+    named, back = forward(call, wanted, others)
+    return named, partial(backward, back)
+
+
+NAMES = {n: getattr(jax.nn, n) for n in ("sigmoid", "logsumexp")}
+NAMES |= {n: getattr(jax.lax, n) for n in ("stop_gradient", "erf", "rsqrt")}
+door = partial(
+    Functional,
+    "jax",
+    jax.__version__,
+    first=Names(jnp, **NAMES),
+    tensor=jnp.array,
+    array=np.array,
+    vjp=vjp,
+    wait=jax.block_until_ready,
+)
