@@ -25,7 +25,13 @@ from harness.judging.excuses.imprecision import (
     reordered,
 )
 from harness.judging.excuses.overflow import Risk, risks, stored_infinite
-from harness.judging.excuses.regrouping import Peaks, peaks, scalar
+from harness.judging.excuses.regrouping import (
+    Peaks,
+    factors,
+    magnitudes,
+    peaks,
+    scalar,
+)
 from harness.judging.precisions import (
     PRECISIONS,
     Arithmetic,
@@ -41,6 +47,7 @@ from impls import graph
 from impls.contract import Problem
 
 Array = NDArray[Any]
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -122,25 +129,26 @@ class Reference:
         """Elements that are infinite, or nan, in some honest order of operations."""
         node, order = self.graphs[convention][tensor], self._orders[convention]
         errors = self._errors(convention, self.arithmetics[-1], None)
-        above, _ = self._peaks(convention, self.arithmetics[-1])
         none = np.zeros(node.shape, bool)
-        return risks(order, errors, above).get(node, Risk(none, none))
+        return risks(order, errors, self._peaks(convention)).get(node, Risk(none, none))
 
-    def underflows(self, convention: str, tensor: str) -> NDArray[np.bool_]:
+    def underflows(self, convention: str, tensor: str) -> Mask:
         """Elements of which a partial product underflows in some order of factors."""
-        narrowest = self.arithmetics[-1]
-        below = self._peaks(convention, narrowest)[1]
+        return self._peaks(convention).underflow(self.graphs[convention][tensor])
+
+    def cancels(self, convention: str, tensor: str) -> Mask:
+        """Elements that are sums of terms of both signs: they may change their own."""
         node = self.graphs[convention][tensor]
-        lost: NDArray[np.bool_] = below[node] >= -narrowest.step.least
-        return lost
+        sizes = magnitudes(self._orders[convention])
+        mixed: Mask = np.abs(node.value) < sizes[node] * (1 - 1e-9)
+        return mixed
 
     def leaves_range(self, convention: str) -> bool:
         """Whether a value overflows, or would in another order of its factors."""
-        narrowest = self.arithmetics[-1]
-        above, _ = self._peaks(convention, narrowest)
+        found = self._peaks(convention)
         return any(
-            (above[node] > narrowest.step.overflow).any()
-            or not (np.abs(node.value) < narrowest.step.beyond).all()
+            found.overflow(node).any()
+            or not (np.abs(node.value) < found.step.beyond).all()
             for node in self._orders[convention]
             if node.value.dtype.kind == "f"
         )
@@ -199,10 +207,9 @@ class Reference:
         if key not in self._kept:
             table = ORDINARY if careless else None
             errors = self._errors(convention, arithmetic, table)
-            order = self._orders[convention]
-            below = self._peaks(convention, arithmetic)[1]
-            nodes = self.graphs[convention]
-            self._kept[key] = whole(nodes, order, errors, below, seen=careless)
+            order, nodes = self._orders[convention], self.graphs[convention]
+            found = self._peaks(convention, arithmetic)
+            self._kept[key] = whole(nodes, order, errors, found, seen=careless)
         kept: Mapping[str, Whole] = self._kept[key]
         return kept
 
@@ -213,20 +220,21 @@ class Reference:
         if key not in self._kept:
             order = self._orders[convention]
             if table is not None:
-                below = self._peaks(convention, arithmetic)[1]
-                lost = reordered(table, below, scalar(order))
-                table = in_full(lost) if table is ORDINARY else lost
+                found, alone = self._peaks(convention, arithmetic), table is ORDINARY
+                doubled = {} if alone else factors(order, found.step)
+                lost = reordered(table, found, scalar(order), doubled)
+                table = in_full(lost) if alone else lost
             self._kept[key] = running_errors(order, arithmetic, self.limit, table)
         errors: Errors = self._kept[key]
         return errors
 
-    def _peaks(self, convention: str, arithmetic: Arithmetic) -> tuple[Peaks, Peaks]:
+    def _peaks(self, convention: str, arithmetic: Arithmetic | None = None) -> Peaks:
         """The largest and smallest partial products; see `regrouping.peaks`."""
-        most = arithmetic.step.most
-        key = ("peaks", convention, most)
+        step = (arithmetic or self.arithmetics[-1]).step
+        key = ("peaks", convention, step.name)
         if key not in self._kept:
-            self._kept[key] = peaks(self._orders[convention], most)
-        kept: tuple[Peaks, Peaks] = self._kept[key]
+            self._kept[key] = peaks(self._orders[convention], step)
+        kept: Peaks = self._kept[key]
         return kept
 
     def _own_roundoff(self, arithmetic: Arithmetic) -> float:

@@ -28,7 +28,7 @@ from harness.judging.judgement import Judgement
 from harness.judging.precisions import PRECISIONS, Arithmetic, plain
 from harness.judging.reference import Reference, Truth
 from harness.judging.rounding.errors import everywhere
-from harness.judging.whole import EXCUSED, LIMIT, WHOLE
+from harness.judging.whole import EXCUSED, LIMIT, WHOLE, Whole
 
 Array = NDArray[Any]
 
@@ -135,10 +135,9 @@ class _Tensor:
             truth = replace(truth, radius=radius)
             judgement = judge_numbers(truth, self.got, limit, self.dtype, by_spread)
         if judgement.verdict == "vacuous" and arithmetic.has_wide_sums:
-            whole = self.right.wholes(self.convention, arithmetic).get(self.tensor)
-            return (
-                judge_whole(judgement, whole, self._as_a_whole) if whole else judgement
-            )
+            whole = self._whole(arithmetic)
+            if whole is not None:
+                return judge_whole(judgement, whole, self._as_a_whole)
         return judgement
 
     @property
@@ -155,20 +154,22 @@ class _Tensor:
         arithmetic = self.right.arithmetics[-1]
         if not arithmetic.has_wide_sums:
             return False
-        whole = self.right.wholes(self.convention, arithmetic).get(self.tensor)
-        if whole is None or whole.worst(self._as_a_whole)[0] <= LIMIT:
+        whole, got = self._whole(arithmetic), self._as_a_whole
+        if whole is None or whole.worst(got)[0] <= LIMIT:
             return False
-        narrow = plain(PRECISIONS[self.right.dtype])
-        careless = self.right.wholes(self.convention, narrow, careless=True)
-        excuse = careless.get(self.tensor)
-        return excuse is not None and excuse.worst(self._as_a_whole)[0] > EXCUSED
+        excuse = self._whole(plain(PRECISIONS[self.right.dtype]), careless=True)
+        return excuse is not None and excuse.worst(got)[0] > EXCUSED
+
+    def _whole(self, arithmetic: Arithmetic, *, careless: bool = False) -> Whole | None:
+        wholes = self.right.wholes(self.convention, arithmetic, careless=careless)
+        return wholes.get(self.tensor)
 
     def explained(self, arithmetic: Arithmetic) -> bool:
         """Whether a careless algorithm may be off that far, wherever it is off.
 
         Infinities and nan are `overflowed`'s. What has no finite radius explains
         nothing; where the careless algorithm has none, the careful one in that
-        arithmetic may.
+        arithmetic may. Underflow never turns a sign where all terms have the same.
         """
         own, limit = self.right.arithmetics[-1], self.right.limit
         radius, _ = self._radius(own)
@@ -182,6 +183,10 @@ class _Tensor:
             error = np.abs(self.got - value).astype(np.float64)
             wrong = judged & ~(error <= limit * radius)
             explained = np.isfinite(excuse) & (error <= limit * excuse)
+            turned = explained & wrong & (self.got * value < 0)
+        if turned.any():
+            turned &= self.right.underflows(self.convention, self.tensor)
+            explained &= ~turned | self.right.cancels(self.convention, self.tensor)
         return not (wrong & ~explained).any()
 
     def overflowed(self) -> bool:
@@ -189,18 +194,19 @@ class _Tensor:
 
         Where an infinity is due, its sign is another one only where terms of both signs
         may overflow: where nan is possible, too. It need not come where a partial
-        product may underflow before: zero times an infinity is nan.
+        product may underflow before: zero times an infinity is nan. Where there is no
+        such product, nor terms of both signs, nan is wrong.
         """
         truth = self.right.bounds(self.convention)[self.tensor]
         due = np.copysign(np.inf, truth.value)
         wrong = np.where(truth.infinite, self.got != due, ~np.isfinite(self.got))
         wrong &= np.isfinite(truth.radius) & ~np.isnan(truth.value)
         risk = self.right.overflows(self.convention, self.tensor)
-        excused = (risk.infinite | risk.undefined) & ~np.isfinite(self.got)
-        turned = truth.infinite & np.isinf(self.got)
-        excused &= ~turned | risk.undefined
         lost = self.right.underflows(self.convention, self.tensor)
-        excused |= truth.infinite & ~np.isinf(self.got) & lost
+        infinite = np.isinf(self.got)
+        excused = risk.infinite & infinite & ~truth.infinite
+        excused |= risk.undefined & ~np.isfinite(self.got)
+        excused |= lost & ~infinite & (risk.infinite | truth.infinite)
         return not (wrong & ~excused).any()
 
     def _sharp(self, bound: Truth, arithmetic: Arithmetic) -> NDArray[np.bool_]:

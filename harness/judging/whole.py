@@ -113,7 +113,7 @@ def whole(
     nodes: Mapping[str, Node],
     order: Sequence[Node],
     errors: Errors,
-    below: Peaks,
+    products: Peaks,
     *,
     seen: bool = False,
 ) -> dict[str, Whole]:
@@ -128,7 +128,7 @@ def whole(
         nodes: The tensors by name.
         order: All nodes of the graph, each after its inputs.
         errors: Of each node.
-        below: -log2 of the smallest partial product of each node (`regrouping.peaks`).
+        products: Largest and smallest partial products of each node.
         seen: Draw no perturbation near zero, as for what is known to be lost.
     """
     draws, scale = Draws(errors, order, seen=seen), 1 / (UNIT * errors.limit)
@@ -138,7 +138,7 @@ def whole(
         draws.open = {n: contested.contested(n, m) for n, m in moves.items()}
         draws.shares = {n: contested.chances(n, scale * m) for n, m in moves.items()}
         kept = {
-            node: _Moments(node, _known(node, errors, below, cancelled))
+            node: _Moments(node, _known(node, products, cancelled))
             for node in nodes.values()
             if node.value.dtype.kind == "f"
         }
@@ -160,12 +160,9 @@ def whole(
     }
 
 
-def _known(
-    node: Node, errors: Errors, below: Peaks, cancelled: Mapping[Node, Mask]
-) -> Mask:
+def _known(node: Node, products: Peaks, cancelled: Mapping[Node, Mask]) -> Mask:
     """Elements that are neither mostly cancelled nor may underflow on the way."""
-    in_range = below[node] < -errors.arithmetic.step.least
-    known: Mask = np.isfinite(node.value) & in_range
+    known: Mask = np.isfinite(node.value) & ~products.underflow(node)
     return known & ~cancelled[node] if node in cancelled else known
 
 

@@ -63,9 +63,9 @@ def risks(
                 continue
             view = _View(node, errors, risky, peaks)
             risk = _risk(view)
-            if peaks is not None and _out_of_range(node, errors, peaks).any():
+            if peaks is not None and peaks.overflow(node).any():
                 sizes = sizes or magnitudes(order)
-                clash = _cancelled(view, sizes)
+                clash = _cancelled(view, sizes) | _zero_times_infinity(view)
                 risk = Risk(risk.infinite, risk.undefined | clash)
             if risk.any():
                 risky[node] = risk
@@ -96,7 +96,7 @@ def _tame(
     """The quick answer: far from the end of the range, and so are all inputs."""
     if risky and any(source in risky for source in node.inputs):
         return False
-    if peaks is not None and _out_of_range(node, errors, peaks).any():
+    if peaks is not None and peaks.overflow(node).any():
         return False
     assert node.primitive is not None
     name, top = node.primitive.name, errors.arithmetic.step.largest
@@ -198,7 +198,7 @@ def _beyond(at: _View) -> Mask:
     size = np.where(np.isinf(node.value), 0.0, size)  # exact, or what it came from is
     beyond: Mask = size + carried >= step.beyond
     if at.peaks is not None:
-        beyond |= _out_of_range(node, at.errors, at.peaks)
+        beyond |= at.peaks.overflow(node)
     return beyond
 
 
@@ -209,15 +209,21 @@ def _cancelled(at: _View, sizes: Mapping[Node, NDArray[Any]]) -> Mask:
     need not have the sign of the sum.
     """
     assert at.peaks is not None
-    over = _out_of_range(at.node, at.errors, at.peaks)
+    over = at.peaks.overflow(at.node)
     clash: Mask = over & (np.abs(at.node.value) < sizes[at.node] * (1 - 1e-9))
     return clash
 
 
-def _out_of_range(node: Node, errors: Errors, peaks: Peaks) -> Mask:
-    """Where another order of operations overflows."""
-    beyond: Mask = peaks[node] > errors.arithmetic.step.overflow
-    return beyond
+def _zero_times_infinity(at: _View) -> Mask:
+    """Where a factor or partial product is zero, and another one overflows.
+
+    Not where the result is infinite itself: there an infinity has the sign of it.
+    """
+    assert at.peaks is not None
+    node, step = at.node, at.errors.arithmetic.step
+    zero = at.peaks.underflow(node) | (node.value == 0)
+    clash: Mask = at.peaks.overflow(node) & zero & (np.abs(node.value) < step.largest)
+    return clash
 
 
 def _any_input(at: _View) -> tuple[Any, Any]:

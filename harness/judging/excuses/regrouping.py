@@ -20,18 +20,22 @@ in any order. Peaks are exponents: log2 of the magnitude, at least 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.judging.precisions import Precision
 from harness.judging.rounding.analysis import ERROR
 from harness.judging.rounding.errors import copied
 from impls.graph import Node
 
+Array = NDArray[Any]
 Exponents = NDArray[np.float64]
-Peaks = dict[Node, Exponents]
+Mask = NDArray[np.bool_]
 
 #: Sums, whose terms may share a factor. What only moves is a sum of one term.
 _ADDED = frozenset(
@@ -39,23 +43,47 @@ _ADDED = frozenset(
 )
 
 
-def peaks(order: Iterable[Node], most: float) -> tuple[Peaks, Peaks]:
+@dataclass(frozen=True)
+class Peaks:
+    """How large and how small the partial products of every node may be.
+
+    Attributes:
+        step: The precision in which they are computed.
+        above: log2 of the largest, of the node's shape.
+        below: -log2 of the smallest, likewise.
+    """
+
+    step: Precision
+    above: dict[Node, Exponents] = field(default_factory=dict)
+    below: dict[Node, Exponents] = field(default_factory=dict)
+
+    def overflow(self, node: Node) -> Mask:
+        """Where some partial product may be rounded to infinity."""
+        beyond: Mask = self.above[node] > self.step.overflow
+        return beyond
+
+    def underflow(self, node: Node) -> Mask:
+        """Where some partial product is at most the smallest normal number."""
+        lost: Mask = self.below[node] >= -self.step.least
+        return lost
+
+
+def peaks(order: Iterable[Node], step: Precision) -> Peaks:
     """The peak of every node, and that of its reciprocal.
 
-    They are log2 of the largest partial product of its factors, and -log2 of the
-    smallest. Elements have the node's shape. What is infinite or nan itself counts as
-    1: what follows from it is no matter of order.
+    What is infinite or nan itself counts as 1: what follows from it is no matter of
+    order. A precision with the same largest number gives the same exponents.
 
     Args:
         order: The nodes, each after its inputs.
-        most: Exponent of the first power of two that overflows.
+        step: The precision in which each step is computed.
     """
-    above: Peaks = {}
-    below: Peaks = {}
+    found = Peaks(step)
+    above, below = found.above, found.below
     products: set[Node] = set()  # of inputs alone
     with np.errstate(all="ignore"):
         for node in order:
-            above[node], below[node] = _peak(node, above, below, most)
+            above[node], below[node] = _peak(node, above, below, step.most)
             if _multiplies(node) and products.issuperset(node.inputs):
                 products.add(node)
                 if node.primitive is not None and node.primitive.name == "matmul":
@@ -63,24 +91,87 @@ def peaks(order: Iterable[Node], most: float) -> tuple[Peaks, Peaks]:
                     small = [_shared(source, below[source]) for source in node.inputs]
                     above[node] = np.maximum(above[node], _contracted(*large))
                     below[node] = np.maximum(below[node], -_contracted(*small))
-    return above, below
+    return found
 
 
-def magnitudes(order: Iterable[Node]) -> dict[Node, NDArray[Any]]:
+def magnitudes(order: Iterable[Node]) -> dict[Node, Array]:
     """What each node's value were, had all terms of sums and products the same sign.
 
     Other functions give their own magnitude, as in the peaks.
     """
-    sizes: dict[Node, NDArray[Any]] = {}
+
+    def quotient(node: Node, a: Array, _: Array) -> Array:
+        return np.abs(a / node.inputs[1].value)  # the divisor's terms are not its own
+
+    return _followed(order, lambda node: np.abs(node.value), {"divide": quotient})
+
+
+def factors(order: Iterable[Node], step: Precision) -> dict[Node, Exponents]:
+    """How many factors of each node may keep a subnormal partial product subnormal.
+
+    They are between 1 / 2^digits and 2^digits, but not 1: what is smaller makes it
+    zero, what is larger normal. A sum of several terms is one factor.
+    """
+
+    def own(node: Node) -> Array:
+        exponent = np.abs(_exponent(node))
+        keeps = (exponent > 0) & (exponent < step.digits)
+        return np.where(keeps, np.longdouble(_FACTOR), np.longdouble(1))
+
+    def added(node: Node, *powers: Array) -> Array:
+        present = [source.value != 0 for source in node.inputs]
+        total, several = _added(node, powers), _added(node, present) > 1
+        return np.where(several, own(node), total)
+
+    rules: dict[str, Callable[..., Array]] = {
+        **dict.fromkeys(_ADDED, added),
+        "matmul": lambda node, *_: own(node),
+        "divide": lambda node, a, b: a * b,
+        "square": lambda node, a: a * a,
+        "where": _chosen,
+        "stop_gradient": lambda node, a: a,
+        "abs": lambda node, a: a,
+    }
+    with np.errstate(all="ignore"):
+        powers = _followed(order, own, rules)
+        counts = {n: np.log2(p) / math.log2(_FACTOR) for n, p in powers.items()}
+        return {n: np.maximum(c, 0).astype(np.float64) for n, c in counts.items()}
+
+
+def _chosen(node: Node, _: Array, a: Array, b: Array) -> Array:
+    """Elements of one of the two, as the condition chooses."""
+    return np.where(node.inputs[0].value, a, b)
+
+
+def _added(node: Node, terms: Sequence[Array]) -> Array:
+    """The sum of all terms, also of those that the node subtracts."""
+    assert node.primitive is not None
+    terms = [term.astype(np.longdouble) for term in terms]
+    if node.primitive.name == "subtract":
+        return np.asarray(terms[0] + terms[1])
+    return np.asarray(node.primitive.compute(*terms, **node.attributes))
+
+
+#: Stands for a factor, so that products of it count them.
+_FACTOR = 2.0**16
+
+
+def _followed(
+    order: Iterable[Node],
+    own: Callable[[Node], Array],
+    rules: Mapping[str, Callable[..., Array]],
+) -> dict[Node, Array]:
+    """A magnitude of each node, taken through sums and products by rule or as is."""
+    sizes: dict[Node, Array] = {}
     for node in order:
         name = node.primitive.name if node.primitive else ""
         terms = [sizes[source] for source in node.inputs]
-        if not name or not (name in (*_ADDED, "divide") or _multiplies(node)):
-            sizes[node] = np.abs(node.value)
-        elif name == "subtract":
-            sizes[node] = terms[0] + terms[1]
-        elif name == "divide":  # the divisor's terms are no terms of the quotient
-            sizes[node] = np.abs(terms[0] / node.inputs[1].value)
+        if name in rules:
+            sizes[node] = rules[name](node, *terms)
+        elif not name or not (name in _ADDED or _multiplies(node)):
+            sizes[node] = own(node)
+        elif name in _ADDED:
+            sizes[node] = np.abs(_added(node, terms))
         else:
             assert node.primitive is not None
             total = node.primitive.compute(*terms, **node.attributes)
@@ -122,7 +213,10 @@ def scalar(order: Iterable[Node]) -> float:
 
 
 def _peak(
-    node: Node, above: Peaks, below: Peaks, most: float
+    node: Node,
+    above: dict[Node, Exponents],
+    below: dict[Node, Exponents],
+    most: float,
 ) -> tuple[Exponents, Exponents]:
     """Peaks of a node and of its reciprocal."""
     name = node.primitive.name if node.primitive else ""
@@ -188,13 +282,8 @@ def _total(node: Node, exponents: list[Exponents]) -> Exponents:
     Of the negated exponents below 1 it is what the terms' smallest partial products add
     up to: a factor that is taken out of a sum is in all terms that are not zero.
     """
-    assert node.primitive is not None
     largest = max((float(e.max()) for e in exponents if e.size), default=0.0)
     largest = max(largest, -1e300)  # where all terms are zero
     terms = [np.exp2(e.astype(np.longdouble) - largest) for e in exponents]
-    if node.primitive.name == "subtract":
-        total = terms[0] + terms[1]
-    else:
-        total = np.asarray(node.primitive.compute(*terms, **node.attributes))
-    exponent = (np.log2(total) + largest).astype(np.float64)
+    exponent = (np.log2(_added(node, terms)) + largest).astype(np.float64)
     return np.where(np.isfinite(exponent), exponent, 0.0)

@@ -72,7 +72,8 @@ def _own_error(node: Node, errors: Errors) -> Error | None:
         if rule is copied or rule is _exact:
             return None
         exact = [zeros(errors.sizes[source]) for source in node.inputs]
-        error = _settled(np.asarray(rule(At(node, errors, exact))), errors.sizes[node])
+        at = At(node, errors, exact, own=True)
+        error = _settled(np.asarray(rule(at)), at.v)
     return error if error.any() else None
 
 
@@ -91,6 +92,7 @@ def _error(node: Node, errors: Errors) -> Error:
         held = errors.arithmetic.step.round(node.value)
         exact = held == node.value
         if everywhere(exact):
+            errors.peaks[node] = 0.0
             return zeros(size)
         off = np.abs(held - node.value)
         lost = np.maximum(size, off.astype(np.float64) / errors.arithmetic.roundoff)

@@ -15,20 +15,23 @@ from harness.judging.rounding.errors import At, Error, Table, largest, smallest
 
 
 def _sum(at: At) -> Error:
-    error: Error = at.e[0] + at.e[1]
-    error += at.v
+    error = at.v
+    for carried in at.inexact:
+        if carried is not None:
+            error = error + carried
     return error
 
 
 def _product(at: At) -> Error:
-    (ea, eb), a, b = at.e, at.a, at.b
-    error: Error = b * ea
-    error += at.v
-    error += at.underflow
-    if eb.size and largest(eb) != 0:
-        error += (a + at.u * ea) * eb
+    (ea, eb), a, b = at.inexact, at.a, at.b
+    error: Error = at.v + at.underflow
+    if ea is not None:
+        error += b * ea
+    if eb is not None:
+        error += (a if ea is None else a + at.u * ea) * eb
     if error.size and largest(error) < np.inf:  # false for nan
         return error
+    (ea, eb) = at.e
     # What is exactly zero stays so, whatever finite number it is multiplied by.
     return _times(b, ea) + _times(a, eb) + at.u * _times(ea, eb) + at.v + at.underflow
 
@@ -38,12 +41,13 @@ def _times(a: Error, b: Error) -> Error:
 
 
 def _quotient(at: At) -> Error:
-    left = at.b - at.u * at.e[1]
-    error: Error = at.v * at.e[1]
-    error += at.e[0]
-    error /= left
-    error += at.v
-    error += at.underflow
+    ea, eb = at.inexact
+    left = at.b if eb is None else at.b - at.u * eb
+    error: Error = at.v + at.underflow
+    if eb is not None:
+        error += at.v * eb / left
+    if ea is not None:
+        error += ea / left
     if left.size and smallest(left) > 0:
         return error
     return np.where(left > 0, error, np.inf)

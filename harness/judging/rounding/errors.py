@@ -44,7 +44,7 @@ def everywhere(mask: NDArray[np.bool_]) -> bool:
 class Errors:
     """Of every node |v| and E, in units of the unit roundoff of `arithmetic`.
 
-    `peaks` holds the largest E of a computed node, where a rule gave a finite one.
+    `peaks` holds the largest E of a node, where it is finite.
     """
 
     arithmetic: Arithmetic
@@ -75,14 +75,21 @@ class At:
 
     `u` times E is the deviation that the judge allows, hence `limit` roundoffs;
     `tiny` is the floor of underflow in units of E, and `sums` and `products` are the
-    roundoffs inside a sum or matrix product likewise.
+    roundoffs inside a sum or matrix product likewise. `inexact` holds the E that are
+    not 0 everywhere, and None for the others: rules need not add these.
     """
 
-    def __init__(self, node: Node, errors: Errors, carried: list[Error]) -> None:
+    def __init__(
+        self, node: Node, errors: Errors, carried: list[Error], *, own: bool = False
+    ) -> None:
         sizes, inputs = errors.sizes, node.inputs
         self.node, self.v = node, sizes[node]
         self.a, self.b = sizes[inputs[0]], sizes[inputs[-1]]
         self.e = carried
+        self.inexact = [
+            None if own or errors.peaks.get(source) == 0 else error
+            for source, error in zip(inputs, carried, strict=True)
+        ]
         self.arithmetic = errors.arithmetic
         self.u, self.tiny, self.sums = errors.reach, errors.tiny, errors.sums
 

@@ -9,6 +9,7 @@ import pytest
 
 from harness import judge
 from harness.judging.excuses.regrouping import peaks
+from harness.judging.precisions import PRECISIONS
 from harness.judging.reference import reference
 from harness.judging.verdict import judge_tensors
 from impls import graph
@@ -38,16 +39,18 @@ def test_the_peak_is_the_largest_partial_product_in_any_order(split):
     graph.forward([result])
     subsets = itertools.product((0, 1), repeat=len(factors))
     partial = [math.prod(map(pow, factors, powers)) for powers in subsets]
-    above, below = peaks(order, most=128)
-    assert above[result] == pytest.approx(math.log2(max(partial)))
-    assert below[result] == pytest.approx(-math.log2(min(partial)))
+    products = peaks(order, PRECISIONS["float32"])
+    assert products.above[result] == pytest.approx(math.log2(max(partial)))
+    assert products.below[result] == pytest.approx(-math.log2(min(partial)))
 
 
-@pytest.mark.parametrize("dx", [-np.inf, np.nan])
-def test_an_order_that_overflows_is_excused(dx):
-    """2 dy is beyond float16, and x (2 dy) infinite; 2 x dy is -80."""
+@pytest.mark.parametrize(
+    ("dx", "expected"), [(-np.inf, "imprecise"), (np.nan, "nonfinite")]
+)
+def test_an_order_that_overflows_is_excused(dx, expected):
+    """2 dy is beyond float16, and x (2 dy) infinite, but never nan; 2 x dy is -80."""
     x, dy = np.array([-1e-3], "float16"), np.array([4e4], "float16")
-    assert verdict("square", [x], dy, np.array([dx], "float16")) == "imprecise"
+    assert verdict("square", [x], dy, np.array([dx], "float16")) == expected
 
 
 @pytest.mark.parametrize(("x", "dy"), [(50, 300), (1e-3, 3e4), (1, 1000)])
@@ -127,7 +130,10 @@ def test_a_product_that_underflows_on_the_way_is_imprecise(x, dy, off, expected)
         ([1e-30, 1e-30, 1e38, 1e38, 1e30], np.inf, "agree"),
         ([1e-10, 1e-10, 1e38, 1e38, 1e20], 0.0, "disagree"),  # 1e-20 is not
         ([1e-10, 1e-10, 1e38, 1e38, 1e20], np.inf, "agree"),
+        ([1e-10, 1e-10, 1e38, 1e38, 1e20], np.nan, "nonfinite"),
         ([1e-30, 1e-30, 1e38, 1e38, 1e30], np.nan, "imprecise"),  # 0 times 1e76
+        ([0.0, 1e20, 1e38, 1.0, 1.0], np.nan, "imprecise"),  # 0 times 1e58
+        ([0.0, 1e10, 1e20, 1.0, 1.0], np.nan, "nonfinite"),
         ([np.inf, 1e-30, 1e-30], np.nan, "imprecise"),  # infinity times 0
         ([np.inf, 1e-30, 1e-30], np.inf, "agree"),
         ([np.inf, 1e-30, 1e-30], -np.inf, "nonfinite"),
@@ -135,7 +141,7 @@ def test_a_product_that_underflows_on_the_way_is_imprecise(x, dy, off, expected)
     ],
 )
 def test_an_infinity_need_not_come_where_a_partial_product_underflows(x, got, expected):
-    """The product is 1e46 or more, beyond float32, whose least number is 1.4e-45.
+    """Those without a zero are 1e46 or more, beyond float32; its least is 1.4e-45.
 
     Partial products that underflow and that overflow, or an infinity, give nan.
     """
@@ -273,3 +279,34 @@ def test_nan_in_a_deep_graph_of_ordinary_numbers_is_wrong():
     x, w = (RNG.standard_normal((8, 8)).astype("float32") / 3 for _ in range(2))
     got = [np.full((8, 8), np.nan, "float32"), None]
     assert judge(chain, [x, w], np.ones((8, 8)), got)[0].verdict == "nonfinite"
+
+
+@pytest.mark.parametrize(
+    ("factor", "times", "expected"),
+    [
+        (0.625, 1.0, "imprecise"),
+        (0.625, -1.0, "disagree"),
+        (0.625, 1e3, "disagree"),
+        (0.625, np.inf, "nonfinite"),
+        (0.875, 1.0, "agree"),  # 0.875^41 is 4e-3: nothing underflows
+        (0.875, 1.2, "disagree"),
+        (0.875, 0.0, "disagree"),
+    ],
+)
+def test_a_product_that_is_stuck_at_the_least_number_is_imprecise(
+    factor, times, expected
+):
+    """dx = dy f^41, multiplied one by one in float16.
+
+    0.625^41 is 4.3e-9, but from the 35th on each product is 2^-24: fourteen times more.
+    """
+    product = np.float16(1)
+    for _ in range(41):
+        product *= np.float16(factor)
+    assert (product == 2.0**-24) == (factor == 0.625)
+    x, dy = np.full(42, factor, "float16"), np.array(32768, "float16")
+    problem = Problem(load_op("prod"), {"x": x}, [dy], {"axis": 0})
+    right = reference(replace(problem, dtype="float16"))
+    dx = np.full(42, np.float16(times) * (dy * product), "float16")
+    (found,) = judge_tensors(right, {"dx": dx}, {"dx": "float16"}, dtype="float16")
+    assert found.verdict == expected, found.message
