@@ -14,7 +14,7 @@ from rich.markup import escape
 from harness.console import options as options
 from harness.console.terminal import errors, output, ticking
 from harness.history import asv_results
-from harness.history.asv_results import Series
+from harness.history.recorded.series import Series
 from harness.project import documents, git
 from harness.project.git import NoCommit
 from harness.project.paths import ROOT
@@ -248,7 +248,7 @@ def _one_series(series: Sequence[Series], name: str) -> Series:
         raise NotComparable("no history yet: `make bench` records this commit")
     if not names:
         known("series", name, sorted({one.name for one in series}))
-    return max(fitting, key=lambda one: max(e.date for e in one.entries))
+    return max(fitting, key=lambda one: one.newest)
 
 
 def _show_bisection(bisection: Bisection, good: str, count: int) -> None:

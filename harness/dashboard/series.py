@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from harness.dashboard.sources import Source, Trouble
 from harness.dashboard.standing import runner_of
-from harness.history import asv_results as recorded
-from harness.history.changepoints import find_changes
+from harness.history import asv_results
+from harness.history.recorded import series as recorded
+from harness.history.recorded.asv_files import moment
+from harness.history.remembered import Find, remembering
 from harness.project.documents import Unreadable
 from harness.project.git import Commit
 
-Values = tuple[float | None, ...]
+Values = NDArray[np.float64]
 
 # Readable names of metrics; in any other name the underscores become blanks.
 METRICS = {
@@ -43,9 +48,9 @@ class LevelChange:
     state: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Series:
-    """One value for each commit, or None; `low` and `high` are its 95 % interval.
+    """One value for each commit, or NaN; `low` and `high` are its 95 % interval.
 
     `line` is the runner, with the environment's versions if it runs in several.
     `view` is the same for all series of one chart: metric, size, dtype and suite.
@@ -122,14 +127,15 @@ def read_histories(
     """
     unreadable = list[Unreadable]()
     try:
-        series_read = recorded.read(folder, list(known), unreadable)
+        series_read = asv_results.read(folder, list(known), unreadable)
     except Unreadable as error:
         series_read, unreadable = (), [error]
     troubles = [_trouble(error, folder) for error in unreadable]
     by_machine: dict[str, list[recorded.Series]] = defaultdict(list)
     for series in series_read:
         by_machine[series.machine].append(series)
-    by_name = {m: _history(s, known, watched) for m, s in by_machine.items()}
+    with remembering(folder) as find:
+        by_name = {m: _history(s, known, watched, find) for m, s in by_machine.items()}
     return by_name, troubles
 
 
@@ -146,15 +152,40 @@ def _history(
     several: Sequence[recorded.Series],
     known: Mapping[str, Commit],
     watched: Source | None,
+    find: Find,
 ) -> History:
-    dates = {e.commit: e.date.isoformat() for s in several for e in s.entries}
+    distinct = {id(s.runs): s.runs for s in several}
+    dates = {
+        commit: moment(date).isoformat()
+        for runs in distinct.values()
+        for commit, date in zip(runs.commits, runs.dates, strict=True)
+    }
     rank = {name: i for i, name in enumerate(known)}
     names = sorted(dates, key=lambda name: (rank.get(name, -1), dates[name]))
     place = {name: i for i, name in enumerate(names)}
     commits = tuple(known.get(name, Commit(name, dates[name])) for name in names)
-    lines = _lines(several)
-    aligned = (_aligned(s, place, lines[id(s)], watched) for s in several)
+    aligning = _Aligning(
+        place,
+        {
+            key: np.array([place[c] for c in runs.commits])
+            for key, runs in distinct.items()
+        },
+        _lines(several),
+        _by_series(watched),
+        find,
+    )
+    aligned = (aligning.aligned(s) for s in several)
     return History(commits, tuple(s for s in aligned if s is not None))
+
+
+def _by_series(watched: Source | None) -> dict[tuple[str, str, str], list[Any]] | None:
+    """The records of a document of the watch; None without one."""
+    if watched is None:
+        return None
+    alerts = defaultdict[tuple[str, str, str], list[Any]](list)
+    for alert in watched.records:
+        alerts[alert.machine, alert.environment, alert.series].append(alert)
+    return alerts
 
 
 def _lines(several: Sequence[recorded.Series]) -> dict[int, str]:
@@ -176,69 +207,88 @@ def _runner(series: recorded.Series) -> str:
     return runner_of(given.get("backend", "unnamed"), given.get("device", "cpu"))
 
 
-def _aligned(
-    series: recorded.Series,
-    place: Mapping[str, int],
-    line: str,
-    watched: Source | None,
-) -> Series | None:
-    """Whether a series has a value or a failure; one that is all n/a is left out."""
-    columns: list[list[float | None]] = [[None] * len(place) for _ in range(3)]
-    for entry in series.entries:
-        for column, value in zip(
-            columns, (entry.value, entry.low, entry.high), strict=True
-        ):
-            if value is not None and math.isfinite(value):
-                column[place[entry.commit]] = value
-    failed = sum(entry.state == "failed" for entry in series.entries)
-    if not series.measured and not failed:
-        return None
-    values, low, high = map(tuple, columns)
-    parts = (series.parameters.get(name, "") for name in ("size", "dtype"))
-    suite = series.suite.removeprefix("bench_")
-    metric = METRICS.get(series.metric, series.metric.replace("_", " "))
-    view = ", ".join(filter(None, (metric, *parts, f"{suite} set")))
-    return Series(
-        series.op,
-        _runner(series),
-        line,
-        metric,
-        series.unit,
-        view,
-        values,
-        low,
-        high,
-        _reported(series, place, watched) if watched else _suspected(values),
-        failed,
-    )
+@dataclass(frozen=True)
+class _Aligning:
+    """Puts series on one list of commits.
+
+    place: the index of each commit.
+    places: that of each run, by the runs' id.
+    lines: the line of each series, by its id.
+    alerts: what the watch says, by series; None if nobody has watched.
+    find: finds changes.
+    """
+
+    place: Mapping[str, int]
+    places: Mapping[int, NDArray[np.int64]]
+    lines: Mapping[int, str]
+    alerts: Mapping[tuple[str, str, str], Sequence[Any]] | None
+    find: Find
+
+    def aligned(self, series: recorded.Series) -> Series | None:
+        """A series that has a value or a failure; one that is all n/a is left out."""
+        figures = series.figures
+        if not len(figures.places):
+            return None
+        at = self.places[id(series.runs)][figures.places]
+        values, low, high = (
+            self._column(at, column)
+            for column in (figures.values, figures.low, figures.high)
+        )
+        parts = (series.parameters.get(name, "") for name in ("size", "dtype"))
+        suite = series.suite.removeprefix("bench_")
+        metric = METRICS.get(series.metric, series.metric.replace("_", " "))
+        view = ", ".join(filter(None, (metric, *parts, f"{suite} set")))
+        return Series(
+            series.op,
+            _runner(series),
+            self.lines[id(series)],
+            metric,
+            series.unit,
+            view,
+            values,
+            low,
+            high,
+            _suspected(values, self.find)
+            if self.alerts is None
+            else self._reported(series),
+            series.failed,
+        )
+
+    def _column(self, at: NDArray[np.int64], figures: Values) -> Values:
+        column = np.full(len(self.place), np.nan)
+        column[at] = np.where(np.isfinite(figures), figures, np.nan)
+        return column
+
+    def _reported(self, series: recorded.Series) -> tuple[LevelChange, ...]:
+        """What the watch says of a series; what it cleared is no change."""
+        own = (series.machine, series.environment, series.name)
+        return tuple(
+            LevelChange(
+                self.place[a.commit],
+                a.kind,
+                a.relative_change,
+                a.low,
+                a.high,
+                a.worse,
+                a.state,
+            )
+            for a in (self.alerts or {}).get(own, ())
+            if a.state != "cleared" and a.commit in self.place
+        )
 
 
-def _suspected(values: Values) -> tuple[LevelChange, ...]:
+def _suspected(values: Values, find: Find) -> tuple[LevelChange, ...]:
     """What nobody has watched: a change that is found is no more than suspected."""
-    changes = find_changes([math.nan if v is None else v for v in values])
+    present = np.flatnonzero(~np.isnan(values))
     return tuple(
         LevelChange(
-            c.index, c.kind, c.relative_change, c.low, c.high, c.worse, "suspected"
+            int(present[c.index]),
+            c.kind,
+            c.relative_change,
+            c.low,
+            c.high,
+            c.worse,
+            "suspected",
         )
-        for c in changes
-    )
-
-
-def _reported(
-    series: recorded.Series, place: Mapping[str, int], watched: Source
-) -> tuple[LevelChange, ...]:
-    """What the watch says of a series; what it cleared is no change."""
-    own = (series.machine, series.environment, series.name)
-    alerts = [
-        alert
-        for alert in watched.records
-        if (alert.machine, alert.environment, alert.series) == own
-        and alert.state != "cleared"
-        and alert.commit in place
-    ]
-    return tuple(
-        LevelChange(
-            place[a.commit], a.kind, a.relative_change, a.low, a.high, a.worse, a.state
-        )
-        for a in alerts
+        for c in find(values[present])
     )

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.history import asv_results
+from harness.history.recorded import asv_files
 from harness.project import documents, git
 from harness.project.documents import Document, Unreadable
 from harness.project.git import NoCommit
@@ -71,7 +72,7 @@ def add(
     versions = _versions(about, timed)
     python = ".".join(about.python.split(".")[:2])
     asv_results.check_machine(folder, traits)
-    known = asv_results.listed(folder)
+    known = asv_files.listed(folder)
     result = Results(
         {**traits, "python": python, **versions},
         versions,

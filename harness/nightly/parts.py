@@ -157,14 +157,13 @@ def times(night: Night) -> Result:
     safe = night.folder / "parts" / "asv-copies"
     with guarded(lambda: _written(folder, commit), safe):
         code, tail = child(night, "time", call)
+    machine = this_machine(night.results)
     entries = [
-        entry
+        series.at(commit)
         for series in asv_results.read(folder, git.commits(night.root), [])
-        if series.machine == this_machine(night.results)
-        for entry in series.entries
-        if entry.commit == commit
+        if series.machine == machine
     ]
-    states = Counter(entry.state for entry in entries)
+    states = Counter(entry.state for entry in entries if entry)
     line = f"{states['measured']:,} figures of {commit[:10]}, {states['failed']} failed"
     problems = []
     if code or not states["measured"]:

@@ -15,9 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from harness.history.asv_results import Entry, Series
+import numpy as np
+from numpy.typing import NDArray
+
 from harness.history.changepoints import Change, find_changes
-from harness.history.noise import LASTING
+from harness.history.noise import LASTING, Values
+from harness.history.recorded.series import Series
+from harness.history.remembered import Find
 from harness.project import git
 from harness.project.documents import Unreadable
 from harness.project.paths import ROOT
@@ -29,7 +33,7 @@ from harness.project.records import (
     finite,
 )
 from harness.watch.budget import Rules, creep
-from harness.watch.neighbours import steps_between
+from harness.watch.neighbours import SHORT, steps_between
 
 STATES: tuple[AlertState, ...] = get_args(AlertState)
 PHASES: dict[str, Phase] = {"time_forward": "forward", "time_backward": "backward"}
@@ -118,7 +122,8 @@ def off_branch_commits(series: Iterable[Series], order: Order) -> list[str]:
     Raises:
         Unreadable: The clone is shallow, so that changes could not be seen.
     """
-    recorded = {entry.commit for one in series for entry in one.entries}
+    runs = {id(one.runs): one.runs for one in series}
+    recorded = {commit for one in runs.values() for commit in one.commits}
     off_branch = sorted(recorded - set(order.rank))
     if off_branch and git.is_shallow(order.root):
         raise Unreadable(
@@ -133,16 +138,21 @@ Settle = Callable[[Sequence[Alert]], Iterable[Alert]]
 
 
 def watch(
-    series: Iterable[Series], order: Order, rules: Rules, settle: Settle = iter
+    series: Iterable[Series],
+    order: Order,
+    rules: Rules,
+    settle: Settle = iter,
+    find: Find = find_changes,
 ) -> list[Alert]:
     """All changes of level, the worst first.
 
     Steps and drift are settled before the search for creep: a cleared step explains no
     creep, so a creep that looks like a step is still reported.
     """
-    watched = [(one, _moves(one, order, rules)) for one in series]
-    settled = list(settle(_by_urgency(a for _, moves in watched for a in moves)))
-    crept = [a for one, _ in watched for a in _creeping(one, settled, order, rules)]
+    watched = _trails(series, order)
+    moved = (a for trail in watched for a in _moves(trail, order, rules, find))
+    settled = list(settle(_by_urgency(moved)))
+    crept = [a for trail in watched for a in _creeping(trail, settled, order, rules)]
     return _by_urgency([*settled, *settle(_by_urgency(crept))])
 
 
@@ -155,11 +165,61 @@ def _urgency(alert: Alert) -> tuple[Any, ...]:
     return (*rank, -abs(alert.relative_change), alert.series.name)
 
 
-def _moves(series: Series, order: Order, rules: Rules) -> list[Alert]:
+@dataclass(frozen=True)
+class _Trail:
+    """The runs of a series on this branch that have a value.
+
+    places: positions in the runs of the series.
+    ranks: of their commits in the order.
+    """
+
+    series: Series
+    places: NDArray[np.int32]
+    ranks: NDArray[np.int32]
+    values: Values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def commit(self, at: int) -> str:
+        """The commit of a run; -1 is the newest."""
+        return self.series.runs.commits[int(self.places[at])]
+
+
+def _trails(series: Iterable[Series], order: Order) -> list[_Trail]:
+    """The trails of the series that have any value on this branch."""
+    trails, ranks = [], dict[int, NDArray[np.int32]]()
+    for one in series:
+        key = id(one.runs)  # of which there are few
+        if key not in ranks:
+            ranked = [order.rank.get(commit, -1) for commit in one.runs.commits]
+            ranks[key] = np.array(ranked, np.int32)
+        placed = ranks[key][one.figures.places]
+        kept = (placed >= 0) & ~np.isnan(one.figures.values)
+        if kept.any():
+            places, values = one.figures.places[kept], one.figures.values[kept]
+            trails.append(_Trail(one, places, placed[kept], values))
+    return trails
+
+
+def _moves(trail: _Trail, order: Order, rules: Rules, find: Find) -> list[Alert]:
     """The steps and drift of a series."""
-    runs, values = _runs(series, order)
-    floor = _accepted(series, order, rules)
-    tolerance = rules.tolerance(series)
+    changes = find(trail.values)
+    alerts = [_alert(trail, change, order) for change in changes]
+    places = [change.index for change in changes]
+    if len(trail) < SHORT:
+        for change in _between(trail, rules):
+            if all(abs(change.index - place) > OFF for place in places):
+                alerts += _between_neighbours(trail, change, order)
+    return _by_rules(alerts, trail, order, rules) if alerts else []
+
+
+def _by_rules(
+    alerts: Iterable[Alert], trail: _Trail, order: Order, rules: Rules
+) -> list[Alert]:
+    """The alerts, with what the rules accept."""
+    floor = _accepted(trail.series, order, rules)
+    tolerance = rules.tolerance(trail.series)
 
     def by_rules(alert: Alert) -> Alert:
         if order.rank[alert.commit] <= floor:
@@ -168,29 +228,22 @@ def _moves(series: Series, order: Order, rules: Rules) -> list[Alert]:
             return replace(alert, why=_SMALL, fails=False)
         return alert
 
-    changes = find_changes(values)
-    alerts = [_alert(series, runs, change, order) for change in changes]
-    places = [change.index for change in changes]
-    for change in steps_between(runs, rules.budget(series)):
-        if all(abs(change.index - place) > OFF for place in places):
-            alerts += _between_neighbours(series, runs, change, order)
-    return [by_rules(alert) for alert in alerts]
+    return list(map(by_rules, alerts))
 
 
-def _between_neighbours(
-    series: Series, runs: Sequence[Entry], change: Change, order: Order
-) -> list[Alert]:
+def _between(trail: _Trail, rules: Rules) -> Iterator[Change]:
+    """The steps between neighbouring runs of a short series."""
+    commits = {trail.commit(at) for at in range(len(trail))}
+    runs = [entry for entry in trail.series.measured if entry.commit in commits]
+    return steps_between(runs, rules.budget(trail.series))
+
+
+def _between_neighbours(trail: _Trail, change: Change, order: Order) -> list[Alert]:
     """A step between two runs, if a commit between them changes what the op runs."""
-    place = (runs[change.index - 1].commit, runs[change.index].commit)
-    if not _implementing(*place, series.op, order):
+    place = (trail.commit(change.index - 1), trail.commit(change.index))
+    if not _implementing(*place, trail.series.op, order):
         return []
-    return [replace(_alert(series, runs, change, order), around=place)]
-
-
-def _runs(series: Series, order: Order) -> tuple[list[Entry], list[float]]:
-    """The runs on this branch that have a value, and their values."""
-    runs = [e for e in series.measured if e.commit in order.rank]
-    return runs, [entry.value for entry in runs if entry.value is not None]
+    return [replace(_alert(trail, change, order), around=place)]
 
 
 def _accepted(series: Series, order: Order, rules: Rules) -> int:
@@ -213,15 +266,12 @@ def _why_accepted(floor: int, order: Order) -> str:
     return "accepted in asv.conf.json"
 
 
-def _alert(
-    series: Series, runs: Sequence[Entry], change: Change, order: Order
-) -> Alert:
-    at = change.index
-    last = len(runs) - 1
-    place = (runs[at - 1].commit, runs[at].commit)
+def _alert(trail: _Trail, change: Change, order: Order) -> Alert:
+    series, at, last = trail.series, change.index, len(trail) - 1
+    place = (trail.commit(at - 1), trail.commit(at))
     around = (
-        runs[max(at - 1 - OFF, 0)].commit,
-        runs[last if change.kind == "drift" else min(at + OFF, last)].commit,
+        trail.commit(max(at - 1 - OFF, 0)),
+        trail.commit(last if change.kind == "drift" else min(at + OFF, last)),
     )
     if change.kind == "drift":
         place = (place[0], around[1])
@@ -273,24 +323,24 @@ def _count(old: str, new: str, order: Order) -> int:
 
 
 def _creeping(
-    series: Series, settled: Sequence[Alert], order: Order, rules: Rules
+    trail: _Trail, settled: Sequence[Alert], order: Order, rules: Rules
 ) -> Iterator[Alert]:
     """An alert if the whole interval is beyond the budget.
 
     The part of the change that steps and drift explain is not counted.
     """
-    runs, values = _runs(series, order)
+    series = trail.series
     floor = _accepted(series, order, rules)
-    reference = sum(order.rank[run.commit] <= floor for run in runs)
-    measured = creep(values, reference)
+    reference = int((trail.ranks <= floor).sum())
+    measured = creep(trail.values, reference)
     explained = math.prod(
         1 + alert.relative_change
         for alert in settled
-        if alert.series is series and alert.worse and _explains(alert, runs, order)
+        if alert.series is series and alert.worse and _explains(alert, trail, order)
     )
     if measured is None or (1 + measured.low) / explained - 1 <= rules.budget(series):
         return
-    good, commit = runs[max(reference - 1, 0)].commit, runs[-1].commit
+    good, commit = trail.commit(max(reference - 1, 0)), trail.commit(-1)
     name = order.reference[0] or "the first runs"
     yield Alert(
         series,
@@ -310,10 +360,10 @@ def _creeping(
     )
 
 
-def _explains(alert: Alert, runs: Sequence[Entry], order: Order) -> bool:
+def _explains(alert: Alert, trail: _Trail, order: Order) -> bool:
     """Whether an alert fails by itself, or is so new that it still can."""
-    new = runs[-(LASTING - 1) :]
-    recent = order.rank[alert.commit] >= order.rank[new[0].commit]
+    newest = trail.ranks[-(LASTING - 1) :]
+    recent = order.rank[alert.commit] >= newest[0]
     return alert.state == "confirmed" or (alert.state == "suspected" and recent)
 
 

@@ -18,9 +18,10 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 
-from harness.history.asv_results import Series
+from harness.history.recorded.series import Series
 from harness.project.documents import Unreadable
 from harness.project.paths import ROOT
 
@@ -114,7 +115,7 @@ class Creep:
     high: float
 
 
-def creep(values: Sequence[float], reference: int) -> Creep | None:
+def creep(values: ArrayLike, reference: int) -> Creep | None:
     """Compare the newest runs with the runs up to the reference.
 
     Args:
@@ -125,8 +126,9 @@ def creep(values: Sequence[float], reference: int) -> Creep | None:
     Returns:
         None if there are too few runs.
     """
+    values = np.asarray(values)
     count = min(NIGHTS, (len(values) - max(reference, 1)), len(values) // 2)
-    if len(values) < FEWEST or count < 2 or min(values) <= 0:
+    if len(values) < FEWEST or count < 2 or values.min() <= 0:
         return None
     before = np.log(values[max(reference - NIGHTS, 0) : reference or count])
     now = np.log(values[-count:])

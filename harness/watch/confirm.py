@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from harness.history.asv_results import Series
 from harness.history.measure import Figures, MeasurementTarget, NotMeasured, measure
+from harness.history.recorded.series import Series
 from harness.judging.cases import REGIMES, Trial, trial, trials
 from harness.project import documents, git
 from harness.project.documents import Unreadable

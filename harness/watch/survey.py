@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from harness.history import asv_results
-from harness.history.asv_results import Series
+from harness.history.recorded.series import Series
+from harness.history.remembered import remembering
 from harness.project import documents, git
 from harness.project.documents import Document, Unreadable
 from harness.project.paths import ROOT
@@ -71,14 +72,15 @@ def survey(
         raise unreadable[0]
     warnings = _off_branch_warning(off_branch_commits(series, order))
     warnings += map(str, unreadable)
-    look = partial(watch, series, order, rules(root / "asv.conf.json"))
-    if not confirming:
-        return Survey(order, len(series), look(), warnings)
-    machine = this_machine(results)
-    findings = Findings(results / "confirmations" / f"{machine}.json")
-    with comparing(root, budget) as compare:
-        alerts = look(
-            partial(
+    with remembering(results / "asv") as find:
+        applied = rules(root / "asv.conf.json")
+        look = partial(watch, series, order, applied, find=find)
+        if not confirming:
+            return Survey(order, len(series), look(), warnings)
+        machine = this_machine(results)
+        findings = Findings(results / "confirmations" / f"{machine}.json")
+        with comparing(root, budget) as compare:
+            settle = partial(
                 confirm,
                 compare=compare,
                 machine=machine,
@@ -87,7 +89,7 @@ def survey(
                 keep=findings.keep,
                 enough=enough,
             )
-        )
+            alerts = look(settle)
     warnings += findings.troubles
     return Survey(order, len(series), alerts, warnings)
 

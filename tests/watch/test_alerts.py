@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from harness.history import asv_results
+from harness.history.recorded.series import Entry
 from harness.project.documents import Unreadable
 from harness.watch.alerts import named, repro, size
 from harness.watch.alerts import record as record_of
@@ -155,7 +156,7 @@ def test_neighbours_that_differ_little_or_run_the_same_code_are_not_suspected(
 def test_a_run_whose_interval_holds_the_value_before_is_not_suspected():
     date = datetime.datetime(2026, 1, 1)
     old, far, near = (
-        asv_results.Entry(name, date, "measured", value, value - width, value + width)
+        Entry(name, date, "measured", value, value - width, value + width)
         for name, value, width in (("a", 1.0, 0.9), ("b", 1.3, 0.1), ("c", 1.3, 0.3))
     )
     assert len(list(steps_between([old, far], 0.1))) == 1, (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -52,7 +53,7 @@ def at_commit(history: History, place: int) -> list[Row | None]:
     """Value and interval of each series at a commit; None if not measured."""
     return [
         None
-        if s.values[place] is None
+        if math.isnan(s.values[place])
         else [_brief(s.values[place]), _brief(s.low[place]), _brief(s.high[place])]
         for s in history.series
     ]
@@ -60,4 +61,4 @@ def at_commit(history: History, place: int) -> list[Row | None]:
 
 def _brief(value: float | None) -> float | None:
     """A value with five digits: more would be noise and double the file's size."""
-    return None if value is None else float(f"{value:.5g}")
+    return None if value is None or math.isnan(value) else float(f"{value:.5g}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain
@@ -193,5 +194,5 @@ def history_data(series: Sequence[Series]) -> list[dict[str, Any]]:
     ]
 
 
-def _brief(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")
+def _brief(value: float) -> float | None:
+    return None if math.isnan(value) else float(f"{value:.4g}")
