@@ -1,7 +1,7 @@
 """Caches of the history: SQLite files in the folder `.index` beside asv's results.
 
 Nothing but time is lost with one: what is damaged or of another version is removed and
-made anew. The folder tells git and backups to leave it out.
+made again. The folder tells git and backups to leave it out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def version_of(*sources: str) -> int:
 def with_database(
     file: Path, tables: str, version: int, use: Callable[[sqlite3.Connection], T]
 ) -> T:
-    """Use a cache: as it is, or made anew, or, if none can be written, one in memory.
+    """Use a cache: as it is, or made again, or, if none can be written, one in memory.
 
     Whatever `use` has read from a damaged cache must raise sqlite3.DatabaseError; it is
     called again then.

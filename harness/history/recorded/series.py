@@ -124,7 +124,7 @@ class Series:
 
     @property
     def entries(self) -> list[Entry]:
-        """An entry for each commit, oldest first; made anew at each call."""
+        """An entry for each commit, oldest first; made again at each call."""
         placed = {int(place): i for i, place in enumerate(self.figures.places)}
         return [
             self._entry(run, placed.get(run))
