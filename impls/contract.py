@@ -202,6 +202,9 @@ class Problem:
     `inputs` holds each distinct tensor by name; `cotangents` one array per output
     (None for an integer output). `dtype` is the working precision; if NumPy does not
     have it (bfloat16), the arrays are wider and hold exact values.
+
+    `order` says what is computed: the gradient ("vjp"), forward mode ("jvp"), or the
+    double backward ("hvp"), and then `tangents` holds one array for each wanted input.
     """
 
     op: Op
@@ -211,11 +214,30 @@ class Problem:
     aliases: Mapping[str, str] = field(default_factory=dict)
     dtype: str = "float64"
     device: str = "cpu"
+    order: str = "vjp"
+    tangents: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def wanted(self) -> tuple[str, ...]:
         """The inputs whose gradients are wanted: distinct and differentiable."""
         return tuple(n for n in self.op.differentiable if n not in self.aliases)
+
+    @property
+    def differentiated(self) -> tuple[str, ...]:
+        """The outputs that have a cotangent."""
+        pairs = zip(self.op.outputs, self.cotangents, strict=True)
+        integers = self.op.integers
+        return tuple(n for n, dy in pairs if dy is not None and n not in integers)
+
+    @property
+    def derivatives(self) -> tuple[str, ...]:
+        """Names of the tensors of its order, as the steps below return them."""
+        if self.order == "vjp":
+            return tuple(f"d{name}" for name in self.wanted)
+        if self.order == "jvp":
+            return tuple(f"jvp.{name}" for name in self.differentiated)
+        names = (*self.wanted, *(f"d{name}" for name in self.differentiated))
+        return tuple(f"hvp.d{name}" for name in names)
 
     @property
     def empty(self) -> bool:
@@ -256,6 +278,24 @@ class Step(Protocol):
 
     def read(self) -> Result:
         """Outputs, gradients and state as NumPy arrays."""
+
+
+class SecondOrderStep(Protocol):
+    """What a step has beside that for the other orders; none is required.
+
+    Both raise `Unsupported` where the framework refuses. A result's gradients are named
+    by `Problem.derivatives`; it holds nothing else.
+    """
+
+    def jvp(self) -> Result:
+        """Forward mode: the tangent of each output along the inputs' tangents."""
+
+    def hvp(self) -> Result:
+        """The double backward of the sum of dx * v over the wanted inputs.
+
+        v are the tangents; it is differentiated by each wanted input, then by the
+        cotangent of each output.
+        """
 
 
 class Backend(Protocol):

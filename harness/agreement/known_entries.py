@@ -63,8 +63,13 @@ def announced(
 
 
 def stated(known: Known) -> dict[str, Any]:
-    """An entry as the data file states it: `sometimes` only where it is true."""
-    return {name: value for name, value in asdict(known).items() if value is not False}
+    """An entry as the data file states it: without what goes without saying."""
+    plain = {"sometimes": False, "order": "vjp"}
+    return {
+        name: value
+        for name, value in asdict(known).items()
+        if name not in plain or value != plain[name]
+    }
 
 
 def _wrong(record: AgreeRecord) -> bool:

@@ -27,6 +27,7 @@ class Asked(Struct, kw_only=True):
     regimes: Sequence[str] = tuple(REGIMES)
     dtypes: Sequence[str] = ("float32", "float64")
     cases: Sequence[str] = ()
+    orders: Sequence[str] = ("vjp",)
     seed: int = 0
     jobs: int = 1
     timeout: float = 60.0
@@ -116,6 +117,7 @@ def _chosen(op: str, asked: Asked) -> Iterator[Trial]:
         dtypes=asked.dtypes,
         seed=asked.seed,
         source=op,
+        orders=asked.orders,
     )
     for trial in all_trials:
         if not asked.cases or any(_matches(trial.name, case) for case in asked.cases):

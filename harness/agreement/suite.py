@@ -240,6 +240,7 @@ def record_of(trial: Trial, outcome: Outcome, **judged: Any) -> AgreeRecord:
         device=outcome.task.device,
         dtype=trial.problem.dtype,
         flags=flags(trial.problem.attributes, trial.problem.empty),
+        order=trial.order,
         **judged,
     )
 

@@ -33,6 +33,7 @@ from impls.catalogue import backend_names
 @options.dtype
 @options.regime
 @options.case
+@options.orders
 @options.seed
 @options.jobs
 @options.timeout
@@ -54,6 +55,7 @@ def command(
     dtypes: tuple[str, ...],
     regimes: tuple[str, ...],
     cases: tuple[str, ...],
+    orders: tuple[str, ...],
     seed: int,
     jobs: int,
     timeout: float,
@@ -74,6 +76,7 @@ def command(
       gradwatch agree --op softmax --dtype float32
       gradwatch agree --ops my_op.py --backend torch_custom
       gradwatch agree --case 'layer_norm[shifted-*]' --json -
+      gradwatch agree --order jvp,hvp --regime normal
     Exit code: 0 all as expected; 1 not, or nothing was judged; 3 a required backend is
     missing, or all that are asked.
     """
@@ -84,6 +87,7 @@ def command(
         regimes=regimes or tuple(REGIMES),
         dtypes=dtypes or ("float32", "float64"),
         cases=cases,
+        orders=orders,
         seed=seed,
         jobs=jobs,
         timeout=timeout,

@@ -234,7 +234,7 @@ def _write(folder: Path, page: Path | None, known: Sequence[str]) -> int:
         documents.replace_file(page, findings_page.page(findings))
     if known:
         runs = [documents.read_whole(name, AGREE).records for name in known]
-        kept = [entry for entry in load() if entry.sometimes]
+        kept = [e for e in load() if e.sometimes or e.order != "vjp"]
         others = [[r for r in run if not covered(r, kept)] for run in runs]
         try:
             entries = [*announced(others, findings), *map(stated, kept)]

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from harness.judging.cases import REGIMES, Trial, trial
+from harness.judging.orders import ORDERS
 from harness.judging.precisions import PRECISIONS
 from impls.catalogue import backend_names, framework_of, known, load_op, op_names
 from impls.contract import Case, Op
@@ -61,6 +62,18 @@ case = click.option(
     multiple=True,
     metavar="CASE",
     help="Only these cases, with * and ?; see `gradwatch list cases`. Repeatable.",
+)
+orders = click.option(
+    "--order",
+    "orders",
+    default=ORDERS[0],
+    show_default=True,
+    metavar="ORDERS",
+    callback=lambda ctx, parameter, value: tuple(
+        known("order", name, ORDERS) for name in value.split(",") if name
+    ),
+    help="vjp (the gradient), jvp (forward mode), hvp (the double backward: gradients "
+    "of the sum of dx * v); several with commas.",
 )
 pages = click.option(
     "--ops",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -165,13 +165,24 @@ class Trial:
     @property
     def stress(self) -> bool:
         """Whether backends are run in unusual ways, too: once, for it costs as much."""
-        return self.regime == "normal"
+        return self.regime == "normal" and self.order == "vjp"
+
+    @property
+    def order(self) -> str:
+        """One of `harness.judging.orders`; an older commit has only the first."""
+        return getattr(self.problem, "order", "vjp")
 
     @property
     def name(self) -> str:
-        """A name such as layer_norm[shifted-3x8-float32]; the key in the history."""
+        """A name such as layer_norm[shifted-3x8-float32]; the key in the history.
+
+        That of a second order ends with it: layer_norm[shifted-3x8-float32-hvp].
+        """
         problem = self.problem
-        return case_name(problem.op.name, self.regime, self.case, problem.dtype)
+        order = "" if self.order == "vjp" else f"-{self.order}"
+        return case_name(
+            problem.op.name, self.regime, self.case, f"{problem.dtype}{order}"
+        )
 
 
 def case_name(op: str, regime: str, case: str, dtype: str) -> str:
@@ -186,17 +197,40 @@ def trials(
     dtypes: Iterable[str] = ("float32", "float64"),
     seed: int = 0,
     source: str = "",
+    orders: Sequence[str] = ("vjp",),
 ) -> Iterator[Trial]:
     """All cases of an op in some regimes and precisions, with their numbers.
 
-    `source` is where workers find the op: its name, or the path of its page.
+    `source` is where workers find the op: its name, or the path of its page. The
+    numbers of a case are the same in all `orders`.
     """
     dtypes = tuple(dtypes)
     for regime in map(REGIMES.__getitem__, regimes):
         for case in regime.cases(op):
             for dtype in dtypes:
                 if dtype in regime.dtypes:
-                    yield trial(op, case, regime, dtype, seed, source)
+                    first = trial(op, case, regime, dtype, seed, source)
+                    yield from (of_order(first, order, seed) for order in orders)
+
+
+def of_order(one: Trial, order: str, seed: int = 0) -> Trial:
+    """The trial in another order, along tangents that are random and signed.
+
+    The tangents are those of the same case in every order above the first.
+    """
+    if order == "vjp":
+        return one
+    problem, name = one.problem, one.name
+    # The 2 tells them apart from the inputs and cotangents of the same case.
+    rng = np.random.default_rng([seed, zlib.crc32(name.encode()), 2])
+    precision = PRECISIONS[problem.dtype]
+    tangents = {
+        n: precision.round(_normal(rng, problem.inputs[n].shape, precision)).astype(
+            problem.inputs[n].dtype
+        )
+        for n in problem.wanted
+    }
+    return replace(one, problem=replace(problem, order=order, tangents=tangents))
 
 
 def trial(

@@ -8,16 +8,20 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.judging.cases import run_formula
 from harness.judging.judgement import Judgement
+from harness.judging.orders import ORDERS
 from harness.judging.precisions import PRECISIONS, name_of
 from harness.judging.reference import reference
 from harness.judging.verdict import judge_tensors
-from impls import catalogue
+from impls import catalogue, graph
+from impls.catalogue import known
 from impls.contract import Op, Problem
 
 Array = NDArray[Any]
@@ -33,6 +37,8 @@ def judge(
     attributes: Mapping[str, Any] | None = None,
     dtype: str | None = None,
     compute: str | None = None,
+    order: str = "vjp",
+    tangents: Sequence[Any] = (),
 ) -> tuple[Judgement, ...]:
     """Judge gradients that were computed elsewhere.
 
@@ -53,6 +59,10 @@ def judge(
             in 16 bits; "tf32" for float32 with TF32 products. By default what
             frameworks do: for 16 bits "float32" or "mixed", and each judgement says
             which.
+        order: What `gradients` are. "vjp": the gradients. "jvp": forward mode, the
+            tangent of each output; `dy` is not used. "hvp": the double backward, the
+            gradients of the sum of all dx * v by each input, then by each cotangent.
+        tangents: v, an array for each input that has a gradient, for the last two.
 
     Returns:
         A Judgement for each gradient; then, if outputs are given, one for each of them.
@@ -62,7 +72,9 @@ def judge(
         ValueError: the call itself is wrong: number or shape of arrays, attributes.
     """
     problem = _problem(op, inputs, dy, dict(attributes or {}), dtype)
-    named = _named(problem.op, gradients, outputs)
+    if known("order", order, ORDERS) != "vjp":
+        problem = _of_order(problem, order, tangents)
+    named = _named(problem, gradients, outputs)
     # Of the precision under test, or of the inputs' wider type.
     holders = {problem.dtype, *_floating(problem.op, inputs)}
     return judge_tensors(
@@ -83,6 +95,8 @@ def assert_agrees(
     attributes: Mapping[str, Any] | None = None,
     dtype: str | None = None,
     compute: str | None = None,
+    order: str = "vjp",
+    tangents: Sequence[Any] = (),
     allow_vacuous: bool = False,
     strict: bool = False,
 ) -> None:
@@ -107,6 +121,8 @@ def assert_agrees(
         attributes=attributes,
         dtype=dtype,
         compute=compute,
+        order=order,
+        tangents=tangents,
     )
     name = op if isinstance(op, str) else op.name
     refused = [
@@ -133,6 +149,8 @@ def _problem(
     _check_attributes(op, attributes)
     several = isinstance(dy, (tuple, list)) and len(op.outputs) > 1
     cotangents = list(dy) if several else [dy]
+    if dy is None:
+        cotangents *= len(op.outputs)
     if len(cotangents) != len(op.outputs):
         raise ValueError(
             f"{op.name} has outputs {', '.join(op.outputs)}: give a cotangent for each"
@@ -188,15 +206,42 @@ def _bits(dtype: str) -> int:
     return 16 if dtype == "bfloat16" else np.dtype(dtype).itemsize * 8
 
 
+def _of_order(problem: Problem, order: str, tangents: Sequence[Any]) -> Problem:
+    """The problem in a second order; forward mode needs no cotangent."""
+    op = problem.op
+    if len(tangents) != len(op.differentiable):
+        wanted = ", ".join(op.differentiable)
+        raise ValueError(f"{op.name} needs a tangent for each of {wanted}")
+    along = dict(zip(op.differentiable, map(_array, tangents), strict=True))
+    for name, v in along.items():
+        if v.shape != problem.inputs[name].shape:
+            shape = problem.inputs[name].shape
+            raise ValueError(f"the tangent of {name} has shape {v.shape}, not {shape}")
+    cotangents = problem.cotangents
+    if order == "jvp":
+        results = zip(op.outputs, run_formula(problem, _leaves(problem)), strict=False)
+        cotangents = [
+            None if name in op.integers else np.zeros(y.shape) for name, y in results
+        ]
+    return replace(problem, order=order, tangents=along, cotangents=cotangents)
+
+
+def _leaves(problem: Problem) -> dict[str, graph.Node]:
+    return {name: graph.variable(a) for name, a in problem.inputs.items()}
+
+
 def _named(
-    op: Op, gradients: Sequence[Any], outputs: Sequence[Any] | None
+    problem: Problem, gradients: Sequence[Any], outputs: Sequence[Any] | None
 ) -> dict[str, Any]:
-    if len(gradients) != len(op.differentiable):
-        wanted = ", ".join(f"d{n}" for n in op.differentiable)
+    op, names = problem.op, problem.derivatives
+    if len(gradients) != len(names):
+        wanted = ", ".join(names)
         raise ValueError(f"{op.name} has gradients {wanted}; {len(gradients)} given")
+    if outputs is not None and problem.order != "vjp":
+        raise ValueError("outputs are judged with the gradients: order vjp")
     if outputs is not None and len(outputs) != len(op.outputs):
         raise ValueError(f"{op.name} has outputs {', '.join(op.outputs)}")
-    named = {f"d{n}": g for n, g in zip(op.differentiable, gradients, strict=True)}
+    named = dict(zip(names, gradients, strict=True))
     return {**named, **dict(zip(op.outputs, outputs or (), strict=False))}
 
 

@@ -39,6 +39,7 @@ class Known:
     reason: str
     versions: Sequence[str] = field(default_factory=tuple)
     sometimes: bool = False
+    order: str = "vjp"
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS or self.verdict in PASSING:
@@ -46,7 +47,7 @@ class Known:
 
     def covers(self, record: AgreeRecord) -> bool:
         """Whether a record is of the op, backend, case, tensor and version named."""
-        return self.names(
+        return record.order == self.order and self.names(
             record.op,
             record.backend,
             record.framework_version,

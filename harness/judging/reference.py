@@ -32,6 +32,7 @@ from harness.judging.excuses.regrouping import (
     peaks,
     scalar,
 )
+from harness.judging.orders import OTHER_SIDE, SECOND, Function
 from harness.judging.precisions import (
     PRECISIONS,
     Arithmetic,
@@ -352,6 +353,11 @@ def reference(problem: Problem, compute: str | None = None) -> Reference:
     require_subnormals()
     precision = PRECISIONS[problem.dtype]
     wide = wider(precision)
+    order = getattr(problem, "order", "vjp")  # an older commit's problem has none
+    along: dict[str, Any] = {}
+    if order in SECOND:
+        tangents = problem.tangents.items()
+        along = {"tangents": {n: rounded(a, precision, wide) for n, a in tangents}}
     problem = replace(
         problem,
         inputs={n: rounded(a, precision, wide) for n, a in problem.inputs.items()},
@@ -359,14 +365,21 @@ def reference(problem: Problem, compute: str | None = None) -> Reference:
             None if a is None else rounded(a, precision, wide)
             for a in problem.cotangents
         ],
+        **along,
     )
-    return reference_of_graph(lambda: _nodes(problem), problem.dtype, compute)
+    return reference_of_graph(
+        lambda: _nodes(problem, order),
+        problem.dtype,
+        compute,
+        (lambda: _results(problem)[1]) if order in SECOND else None,
+    )
 
 
 def reference_of_graph(
     build: Callable[[], Mapping[str, graph.Node]],
     dtype: str,
     compute: str | None = None,
+    outputs: Callable[[], Mapping[str, graph.Node]] | None = None,
 ) -> Reference:
     """The reference of a graph that is built already, whoever built it.
 
@@ -380,6 +393,10 @@ def reference_of_graph(
         dtype: Precision of the tensors that are judged: a key of `PRECISIONS`.
         compute: The precision of intermediate values, one of `precisions.COMPUTE`; by
             default what frameworks do (see `precisions.arithmetics`).
+        outputs: Builds the function's outputs, where `build` builds second
+            derivatives. At a kink these are not defined: where a comparison is exactly
+            met, and the outputs are the same from both sides, the derivatives may be
+            those of the other side.
 
     Returns:
         What `harness.judging.verdict.judge_tensors(right, got, dtypes, dtype=...)`
@@ -398,6 +415,12 @@ def reference_of_graph(
             if _differ(graphs["first"], nodes):
                 graphs[convention] = nodes
                 orders[convention] = graph.topological_order(nodes.values())
+    if outputs and _touches(orders["first"]) and _continuous(outputs):
+        with graph.other_side():
+            nodes = _built(build, "first")
+        if _differ(graphs["first"], nodes):
+            graphs[OTHER_SIDE] = nodes
+            orders[OTHER_SIDE] = graph.topological_order(nodes.values())
     return Reference(graphs, orders, dtype, compute)
 
 
@@ -418,35 +441,64 @@ def rounded(array: Array, precision: Precision, wide: np.dtype[Any]) -> Array:
     return held if name_of(array.dtype) == precision.name else precision.round(held)
 
 
-def _nodes(problem: Problem) -> dict[str, graph.Node]:
-    """The graph of the whole problem: gradients by name, then outputs and state."""
+def _nodes(problem: Problem, order: str) -> dict[str, graph.Node]:
+    """The graph of the whole problem: gradients by name, then outputs and state.
+
+    Of a second order its derivatives alone.
+    """
     op = problem.op
+    leaves, results = _results(problem)
+    cotangents = {
+        name: dy
+        for name, dy in zip(op.outputs, problem.cotangents, strict=True)
+        if dy is not None and name not in op.integers
+    }
+    inputs = {name: leaves[name] for name in problem.wanted}
+    function = Function(results, inputs, cotangents, getattr(problem, "tangents", {}))
+    computed = function.derivatives(order).nodes
+    return {**computed, **results} if order == "vjp" else computed
+
+
+def _results(
+    problem: Problem,
+) -> tuple[dict[str, graph.Node], dict[str, graph.Node]]:
+    """The leaves of a problem by name, and its outputs and new state."""
     leaves = {n: graph.variable(a) for n, a in problem.inputs.items()}
     returned = run_formula(problem, leaves)
-    results = dict(zip(op.outputs + op.state, returned, strict=True))
+    results = dict(zip(problem.op.outputs + problem.op.state, returned, strict=True))
     graph.forward(results.values())
-    floating = [n for n in op.outputs if n not in op.integers]
-    cotangents = [
-        np.zeros(results[n].shape) if dy is None else dy
-        for n, dy in zip(op.outputs, problem.cotangents, strict=True)
-        if n in floating
-    ]
-    computed = graph.gradient(
-        [results[n] for n in floating],
-        cotangents,
-        [leaves[n] for n in problem.wanted],
-    )
-    gradients = {
-        f"d{n}": graph.variable(np.zeros_like(leaves[n].value)) if g is None else g
-        for n, g in zip(problem.wanted, computed, strict=True)
-    }
-    return {**gradients, **results}
+    return leaves, results
 
 
 def _selects(order: Sequence[graph.Node]) -> bool:
     """Whether the graph holds a choice that a tie could turn around."""
     names = {node.primitive.name for node in order if node.primitive}
     return bool(names & {*graph.SELECTIONS, "argmax"})
+
+
+def _touches(order: Sequence[graph.Node]) -> bool:
+    """Whether a comparison of floating numbers is exactly met."""
+    compared = (
+        n.inputs for n in order if n.primitive and n.primitive.name == "compare"
+    )
+    return any(a.floating and (a.value == b.value).any() for a, b in compared)
+
+
+def _continuous(outputs: Callable[[], Mapping[str, graph.Node]]) -> bool:
+    """Whether the outputs are the same from the other side.
+
+    But for some roundings in the wide type: branches need not compute alike.
+    """
+    here = _built(outputs, "first")
+    with graph.other_side():
+        there = _built(outputs, "first")
+    for name, node in here.items():
+        one, other = node.value, there[name].value
+        size = np.max(np.abs(one), initial=0.0, where=np.isfinite(one))
+        room = 64 * np.finfo(one.dtype).eps * size if one.dtype.kind == "f" else 0
+        if not np.allclose(one, other, rtol=0, atol=float(room), equal_nan=True):
+            return False
+    return True
 
 
 def _differ(one: Mapping[str, graph.Node], other: Mapping[str, graph.Node]) -> bool:

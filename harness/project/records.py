@@ -63,8 +63,9 @@ class AgreeRecord(Struct, kw_only=True):
     compute: the widest precision of intermediate values
     with which the tensor is consistent. vacuous: the share of elements of
     which the comparison can say nothing. message: the verdict in a sentence, empty
-    where the tensor agrees. flags: of the case: its attributes that are true or false
-    ("training", "not-training"), and "empty".
+    where the tensor agrees. order: vjp (the gradient), jvp or hvp, whose tensors are
+    called jvp.y, hvp.dx, hvp.ddy (harness/judging/orders.py). flags: of the case: its
+    attributes that are true or false ("training", "not-training"), and "empty".
     """
 
     op: str
@@ -90,6 +91,7 @@ class AgreeRecord(Struct, kw_only=True):
     convention: str = ""
     message: str = ""
     flags: list[str] = []
+    order: str = "vjp"
 
     def __post_init__(self) -> None:
         """Raise ValueError on a verdict that no judge gives."""

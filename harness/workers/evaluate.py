@@ -19,7 +19,7 @@ import numpy as np
 from harness.workers.arrays import Packed, legible, pack, unpack
 from harness.workers.stress import SHARING, stressed
 from impls import catalogue
-from impls.contract import Array, Backend, Op, Problem, Result, Step
+from impls.contract import Array, Backend, Op, Problem, Result, Step, Unsupported
 
 Request = Mapping[str, Any]
 
@@ -65,6 +65,8 @@ def evaluate(request: Request) -> dict[str, Any]:
         impls.contract.Unsupported: The page or the framework does not support it.
     """
     backend = _usable(request["backend"], request["device"])
+    if "order" in request:
+        return _second_order(backend, request)
     first = run(backend, request)
     mutated = first.mutated
     again = _backward_again(first)
@@ -83,6 +85,33 @@ def evaluate(request: Request) -> dict[str, Any]:
         "mutated": mutated,
         "repeatable": repeatable,
         "saved_intact": _saved_intact(first.read["gradients"], again, repeatable),
+    }
+
+
+def _second_order(backend: Backend, request: Request) -> dict[str, Any]:
+    """The tensors of a second order, twice; see `impls.contract.SecondOrderStep`."""
+    reads, mutated = [], list[str]()
+    for _ in range(2):
+        problem = problem_of(request)
+        step, order = backend.prepare(problem), request["order"]
+        differentiate = getattr(step, order, None)
+        if differentiate is None:
+            raise Unsupported(f"{backend.framework} has no {order} here")
+        try:
+            result = differentiate()
+        finally:
+            step.wait()  # a crash must happen within its own task
+        given = [one for group in _given(problem, request) for one in group]
+        mutated = [one.name for one in given if one.changed]
+        gradients = _gradients(result)
+        reads.append({"gradients": gradients, "dtypes": dict(result.dtypes)})
+    first, again = reads
+    return {
+        "outputs": {},
+        "state": {},
+        **first,
+        "mutated": mutated,
+        "repeatable": _same(first, again),
     }
 
 
@@ -113,7 +142,16 @@ def problem_of(request: Request) -> Problem:
         aliases=request["aliases"],
         dtype=request["dtype"],
         device=request["device"],
+        **_order(request),
     )
+
+
+def _order(request: Request) -> dict[str, Any]:
+    """The problem of an older commit has no order."""
+    if "order" not in request:
+        return {}
+    tangents = {name: unpack(packed) for name, packed in request["tangents"].items()}
+    return {"order": request["order"], "tangents": tangents}
 
 
 def load_op(name: str) -> Op:
@@ -166,7 +204,10 @@ def _given(problem: Problem, request: Request) -> tuple[list[Given], list[Given]
     ]
     names = (f"d{name}" for name in problem.op.outputs)
     trios = zip(names, problem.cotangents, request["cotangents"], strict=True)
-    return inputs, [Given(n, dy, raw) for n, dy, raw in trios if dy is not None]
+    cotangents = [Given(n, dy, raw) for n, dy, raw in trios if dy is not None]
+    along = request.get("tangents", {}).items()
+    tangents = (Given(f"v{n}", problem.tangents[n], raw) for n, raw in along)
+    return inputs, [*cotangents, *tangents]
 
 
 def _read(step: Step) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,17 @@ class NumpyStep:
             None if a is None else a.astype(dtype, copy=False)
             for a in problem.cotangents
         ]
+
+        self.tangents = [
+            problem.tangents[n].astype(dtype, copy=False)
+            for n in (problem.wanted if problem.tangents else ())
+        ]
+
+    def derivatives(self, arrays: Iterable[Array | None]) -> Result:
+        """The tensors of a second order, in the order of `Problem.derivatives`."""
+        named = dict(zip(self.problem.derivatives, arrays, strict=True))
+        dtypes = {n: str(a.dtype) for n, a in named.items() if a is not None}
+        return Result({}, named, {}, dtypes)
 
     def wait(self) -> None:
         """NumPy returns when it is done."""

@@ -76,6 +76,14 @@ LACKING = (
 )
 
 
+#: Why no order but the first is tried.
+WITHOUT = {
+    "jvp": f"OneFlow {oneflow.__version__} has no forward mode",
+    "hvp": f"OneFlow {oneflow.__version__} returns a number in place of a second "
+    "derivative that is zero, and lacks that of many kernels",
+}
+
+
 def fetched(tensors: Mapping[str, Any]) -> dict[str, Array]:
     """Tensors as NumPy arrays; those of one dtype come as one.
 
@@ -128,6 +136,8 @@ class OneFlow(TorchLike):
 
     def prepare(self, problem: Problem) -> TorchLikeStep:
         """Prepare as for torch, with OneFlow's own wait."""
+        if problem.order != "vjp":
+            raise Unsupported(WITHOUT[problem.order])
         step = super().prepare(problem)
         step.wait = oneflow._oneflow_internal.eager.Sync  # type: ignore[method-assign]  # as meant
         step.fetch = fetched  # type: ignore[method-assign]  # as meant

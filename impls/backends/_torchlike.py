@@ -5,9 +5,10 @@ A backend file passes its framework, already imported: TorchLike(torch, "autogra
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,6 +41,8 @@ class TorchLike:
     def prepare(self, problem: Problem) -> TorchLikeStep:
         """Make tensors on the device, and bind the op's dialect to its attributes."""
         said = problem.op.said(self.dialect, self.framework)
+        if problem.order == "hvp" and getattr(said, ONCE, False):
+            raise Unsupported("the page's backward is declared once differentiable")
         call = getattr(self, f"_{self.dialect}")(said, dict(problem.attributes))
         return TorchLikeStep(self, problem, call)
 
@@ -53,6 +56,11 @@ class TorchLike:
         return as_function(self.F, said, attributes).apply
 
 
+#: What a page's class says of itself whose backward keeps intermediate values of the
+#: forward: autograd takes them for constants, and a second derivative would be wrong.
+ONCE = "once_differentiable"
+
+
 def as_function(F: Any, said: type, attributes: dict[str, Any]) -> Any:
     """Make a plain class with static forward and backward a Function of `F`.
 
@@ -60,7 +68,8 @@ def as_function(F: Any, said: type, attributes: dict[str, Any]) -> Any:
     """
     methods = {
         name: staticmethod(partial(getattr(said, name), **attributes))
-        for name in ("forward", "backward")
+        for name in ("forward", "backward", "jvp")
+        if hasattr(said, name)
     }
     return type(said.__name__, (F.autograd.Function,), methods)
 
@@ -108,6 +117,69 @@ class TorchLikeStep:
             floating, self.wanted, self.cotangents, retain_graph=True, **self.unused
         )
 
+    def jvp(self) -> Result:
+        """Forward mode, by dual numbers: `torch.func.jvp` is made of them, too."""
+        with self._forward_mode() as dual:
+            inputs = {**self.inputs, **self._duals(dual)}
+            returned = as_tuple(self.call(*self.problem.arguments(inputs)))
+            outputs = dict(zip(self.problem.op.outputs, returned, strict=False))
+            names = self.problem.differentiated
+            tangents = [dual.unpack_dual(outputs[name]).tangent for name in names]
+        return self._derivatives(tangents)
+
+    def _duals(self, dual: Any) -> dict[str, Any]:
+        """Copies where elements share memory, which a tangent beside them cannot."""
+        tangents = self.problem.tangents
+        return {
+            name: dual.make_dual(
+                x.detach().contiguous() if 0 in x.stride() else x.detach(),
+                self._tensor(tangents[name]),
+            )
+            for name, x in zip(self.problem.wanted, self.wanted, strict=True)
+        }
+
+    @contextlib.contextmanager
+    def _forward_mode(self) -> Iterator[Any]:
+        dual = getattr(self.F.autograd, "forward_ad", None)
+        if dual is None:
+            raise Unsupported(f"{self.F.__name__} has no forward mode")
+        with refusals(), dual.dual_level():
+            yield dual
+
+    def hvp(self) -> Result:
+        """The double backward, through a backward that records its own graph."""
+        self.forward()
+        outputs = [self.outputs[name] for name in self.problem.differentiated]
+        cotangents = [dy.requires_grad_() for dy in self.cotangents]
+        sources = [*self.wanted, *cotangents]
+        with refusals():
+            first = self.F.autograd.grad(
+                outputs, self.wanted, cotangents, create_graph=True, **self.unused
+            )
+            along = [
+                self._tensor(self.problem.tangents[n]) for n in self.problem.wanted
+            ]
+            pairs = [
+                (dx, v)
+                for dx, v in zip(first, along, strict=True)
+                if dx is not None and dx.requires_grad
+            ]
+            if not pairs:  # no gradient depends on anything, as far as autograd sees
+                return self._derivatives([None] * len(sources))
+            second = self.F.autograd.grad(
+                [dx for dx, _ in pairs], sources, [v for _, v in pairs], **self.unused
+            )
+        return self._derivatives(second)
+
+    def _derivatives(self, tensors: Sequence[Any]) -> Result:
+        """The tensors of a second order, in the order of `Problem.derivatives`."""
+        named = dict(zip(self.problem.derivatives, tensors, strict=True))
+        # A copy, since PyTorch's zeros of forward mode are in no memory.
+        there = {n: t.detach().clone() for n, t in named.items() if t is not None}
+        arrays = self.fetch(there)
+        dtypes = {n: str(t.dtype).rpartition(".")[2] for n, t in there.items()}
+        return Result({}, {n: arrays.get(n) for n in named}, {}, dtypes)
+
     def wait(self) -> None:
         """Wait for the GPU; `_oneflow` also waits for the CPU."""
         if self.problem.device != "cpu":
@@ -137,6 +209,27 @@ class TorchLikeStep:
         if "bfloat16" in str(tensor.dtype):  # NumPy has none; float32 holds it exactly
             tensor = tensor.to(self.F.float32)
         return np.array(tensor.numpy())
+
+
+#: How PyTorch says that something cannot be differentiated twice, or forwards.
+REFUSALS = (
+    "is not implemented",
+    "that does not support it because it has not been implemented",
+    "marked with @once_differentiable",
+    "You must implement the jvp function",
+)
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """Raise `Unsupported`, in the framework's words, where it refuses an order."""
+    try:
+        yield
+    except RuntimeError as error:  # NotImplementedError is one
+        words = str(error).strip().partition("\n")[0]
+        if any(known in words for known in REFUSALS):
+            raise Unsupported(words) from None
+        raise
 
 
 class ArrayNames:

@@ -1,7 +1,7 @@
 """NumPy: the page's forward and its hand-written backward."""
 
 from impls.backends._numpy import NumpyBackend, NumpyStep
-from impls.contract import Array, as_tuple
+from impls.contract import Array, Result, Unsupported, as_tuple
 
 
 class Manual(NumpyStep):
@@ -16,6 +16,14 @@ class Manual(NumpyStep):
     def backward(self) -> None:
         """Run the page's backward."""
         self.gradients = self._by_input(self._backward(*self.cotangents))
+
+    def jvp(self) -> Result:
+        """A page writes one backward."""
+        raise Unsupported("a manual page writes no forward mode")
+
+    def hvp(self) -> Result:
+        """A page writes one backward."""
+        raise Unsupported("a manual page writes no double backward")
 
     def _by_input(self, gradients: tuple[Array, ...]) -> dict[str, Array | None]:
         """One gradient per tensor; for a tensor passed twice it is the sum."""

@@ -36,6 +36,7 @@ from impls.graph import (  # each registers what formulas may call
     reductions,
     selection,
 )
+from impls.graph.choices import other_side
 from impls.graph.engine import (
     FUNCTIONS,
     PRIMITIVES,
@@ -69,6 +70,7 @@ __all__ = [
     "gradient",
     "indexing",
     "moves",
+    "other_side",
     "pick",
     "primitive",
     "products",

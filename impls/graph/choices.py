@@ -6,6 +6,9 @@ result; harness/judging/rounding/choices.py computes what that costs.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -32,6 +35,30 @@ COMPARISONS = {
     "greater_equal": np.greater_equal,
 }
 LOGIC = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
+
+
+#: What decides otherwise where two numbers are equal.
+_OTHER = {
+    "less": "less_equal",
+    "less_equal": "less",
+    "greater": "greater_equal",
+    "greater_equal": "greater",
+}
+_OTHER_SIDE: ContextVar[bool] = ContextVar("other_side", default=False)
+
+
+@contextlib.contextmanager
+def other_side() -> Iterator[None]:
+    """Comparisons written inside decide otherwise where two numbers are equal."""
+    token = _OTHER_SIDE.set(True)
+    try:
+        yield
+    finally:
+        _OTHER_SIDE.reset(token)
+
+
+def _ordered(a: Any, b: Any, how: str) -> Node:
+    return _compare(a, b, how=_OTHER[how] if _OTHER_SIDE.get() else how)
 
 
 def _compared(a: Array, b: Array, how: str) -> Array:
@@ -62,25 +89,25 @@ def not_equal(a: Any, b: Any) -> Node:
 @public
 def less(a: Any, b: Any) -> Node:
     """a < b."""
-    return _compare(a, b, how="less")
+    return _ordered(a, b, how="less")
 
 
 @public
 def less_equal(a: Any, b: Any) -> Node:
     """a <= b."""
-    return _compare(a, b, how="less_equal")
+    return _ordered(a, b, how="less_equal")
 
 
 @public
 def greater(a: Any, b: Any) -> Node:
     """a > b."""
-    return _compare(a, b, how="greater")
+    return _ordered(a, b, how="greater")
 
 
 @public
 def greater_equal(a: Any, b: Any) -> Node:
     """a >= b."""
-    return _compare(a, b, how="greater_equal")
+    return _ordered(a, b, how="greater_equal")
 
 
 def condition(value: Any) -> Node:
@@ -129,7 +156,9 @@ def isinf(x: Any) -> Node:
 @public
 def isfinite(x: Any) -> Node:
     """Whether elements are neither infinite nor nan."""
-    return logical_and(less(x, np.inf), greater(x, -np.inf))
+    return logical_and(
+        _compare(x, np.inf, how="less"), _compare(x, -np.inf, how="greater")
+    )
 
 
 # where ----------------------------------------------------------------------------

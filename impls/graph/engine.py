@@ -231,7 +231,8 @@ def gradient(
 
     Args:
         outputs: Nodes; evaluated if they are not yet.
-        cotangents: One array for each output, of its shape.
+        cotangents: One array for each output, of its shape; or a node, where the
+            gradient is to be differentiated by it.
         inputs: The nodes to differentiate by.
 
     Returns:
@@ -261,6 +262,8 @@ def _add_to(reached: dict[Node, Node], node: Node, part: Node) -> None:
 
 
 def _cotangent(output: Node, cotangent: Any) -> Node:
+    if isinstance(cotangent, Node):
+        return cotangent
     array = np.asarray(cotangent, dtype=output.dtype)
     if array.shape != output.shape:
         raise ValueError(

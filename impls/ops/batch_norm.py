@@ -79,6 +79,8 @@ def autograd(F, x, weight, bias, *state, eps, momentum, training):
 class BatchNorm:
     """As y = (x - mean) * weight / deviation + bias: by x, by mean, by deviation."""
 
+    once_differentiable = True
+
     @staticmethod
     def forward(ctx, x, weight, bias, mean, var, *, eps, momentum, training):
         x, axes = x.transpose(1, -1), tuple(range(x.ndim - 1))  # channels last

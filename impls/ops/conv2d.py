@@ -78,6 +78,8 @@ def autograd(F, x, weight, bias, *, stride, padding):
 class Conv2d:
     """As a sum over the places in the kernel: at each, a matrix product over c."""
 
+    once_differentiable = True
+
     @staticmethod
     def forward(ctx, x, weight, bias, *, stride, padding):
         (b, c, h, w), (o, _, i, j), p = x.shape, weight.shape, padding

@@ -42,6 +42,8 @@ def autograd(F, a, b):
 class Dot:
     """As a matrix product of a row and a column: da = dy b^T, db = a^T dy."""
 
+    once_differentiable = True
+
     @staticmethod
     def forward(ctx, a, b):
         row, column = a.reshape(1, -1), b.reshape(-1, 1)

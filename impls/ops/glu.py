@@ -61,6 +61,8 @@ def autograd(F, x, *, axis):
 class Glu:
     """Keeps the gate and the result: db = dy * y * (1 - s), without a."""
 
+    once_differentiable = True
+
     @staticmethod
     def forward(ctx, x, *, axis):
         n = x.shape[axis] // 2

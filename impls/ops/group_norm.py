@@ -87,6 +87,8 @@ def autograd_oneflow(F, x, weight, bias, *, groups, eps):
 class GroupNorm:
     """Rows of one group each; the channels come back only for weight and bias."""
 
+    once_differentiable = True
+
     @staticmethod
     def forward(ctx, x, weight, bias, *, groups, eps):
         wide, b = (-1, *[1] * (x.ndim - 2)), x.shape[0]

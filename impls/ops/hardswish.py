@@ -49,6 +49,8 @@ def autograd(F, x):
 class Hardswish:
     """The product rule: the gate, and x / 6 where the gate moves."""
 
+    once_differentiable = True
+
     @staticmethod
     def forward(ctx, x):
         gate = (x + 3).clamp(0, 6) / 6

@@ -65,6 +65,8 @@ def autograd_oneflow(F, x, target, *, delta):
 class Huber:
     """By branches: inside the slope is r, outside it is delta with the sign of r."""
 
+    once_differentiable = True
+
     @staticmethod
     def forward(ctx, x, target, *, delta):
         r = x - target

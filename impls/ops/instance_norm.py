@@ -77,6 +77,8 @@ def autograd_oneflow(F, x, weight, bias, *, eps):
 class InstanceNorm:
     """Rows of one channel each: a projection, before the weight is spread over them."""
 
+    once_differentiable = True
+
     @staticmethod
     def forward(ctx, x, weight, bias, *, eps):
         wide = (-1, *[1] * (x.ndim - 2))

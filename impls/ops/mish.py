@@ -56,6 +56,8 @@ def autograd(F, x):
 class Mish:
     """The chain rule, one function after the other."""
 
+    once_differentiable = True
+
     @staticmethod
     def forward(ctx, x):
         t = (x.clamp(min=0) + (-x.abs()).exp().log1p()).tanh()

@@ -59,6 +59,8 @@ def autograd(F, x, *, axis):
 class Prod:
     """All others at once: a matrix of copies with ones on its diagonal."""
 
+    once_differentiable = True
+
     @staticmethod
     def forward(ctx, x, *, axis):
         last = x.transpose(axis, -1)

@@ -50,6 +50,8 @@ def autograd(F, x):
 class Softplus:
     """Saves the slope alone, the logistic function of x."""
 
+    once_differentiable = True
+
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x.sigmoid())

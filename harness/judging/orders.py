@@ -1,0 +1,121 @@
+"""Orders of differentiation: which derivatives of a function are judged.
+
+Gradients are nodes, so the engine differentiates its own gradient, and the reference of
+a second order has values and radii like that of a first. With inputs x, cotangents u
+(one for each output y) and tangents v (one for each input):
+
+    vjp    dx = J(x)^T u, the gradient
+    jvp    jvp.y = J(x) v, forward mode: the derivative of <dx(u), v> by u
+    hvp    the double backward: the gradients of <dx(x, u), v> by every input (hvp.dx,
+           the Hessian of <y, u> times v) and by every cotangent (hvp.ddy)
+
+`hvp.ddy` is mathematically `jvp.y`; implementations compute it in another way.
+
+Source: Griewank and Walther, Evaluating Derivatives, 2nd ed., ch. 3 and 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from harness.judging.precisions import Array
+from impls import graph
+from impls.graph import Node
+
+ORDERS = ("vjp", "jvp", "hvp")
+SECOND = ORDERS[1:]
+#: Inputs up to which each tangent's part is worked out by itself: a sweep for each.
+PARTS = 8
+#: How a function goes on beyond a kink of its gradient: the name of the convention that
+#: takes the second derivative of the other side.
+OTHER_SIDE = "other side"
+
+
+def is_second(tensor: str) -> bool:
+    """Whether a tensor's name is one of a second order."""
+    return tensor.partition(".")[0] in SECOND
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function's graph at one point, and the directions it is differentiated along.
+
+    Attributes:
+        outputs: Its differentiable outputs, by name.
+        inputs: The leaves that it is differentiated by, by name.
+        cotangents: An array for each output; an output without one counts for nothing.
+        tangents: An array for each input.
+    """
+
+    outputs: Mapping[str, Node]
+    inputs: Mapping[str, Node]
+    cotangents: Mapping[str, Array]
+    tangents: Mapping[str, Array]
+
+    def derivatives(self, order: str) -> Derivatives:
+        """The tensors of an order."""
+        along = {n: graph.variable(dy) for n, dy in self.cotangents.items()}
+        first = _gradients(self.outputs, along, self.inputs)
+        if order == "vjp":
+            return _named("d", first, self.inputs)
+        reached = {name: node for name, node in first.items() if node is not None}
+        if order == "jvp":
+            return _named("jvp.", self._second(reached, along), along)
+        sources = {**self.inputs, **{f"d{name}": dy for name, dy in along.items()}}
+        return _named("hvp.d", self._second(reached, sources), sources)
+
+    def _second(
+        self, first: Mapping[str, Node], sources: Mapping[str, Node]
+    ) -> dict[str, Node | None]:
+        """Gradients of the sum of first * tangent, as the sum of each tangent's part.
+
+        An honest implementation may add these parts last, and lose what cancels.
+        """
+        names = [name for name in self.tangents if name in first]
+        groups = [[name] for name in names] if len(names) <= PARTS else [names]
+        summed: dict[str, Node | None] = dict.fromkeys(sources)
+        for group in groups:
+            along = {name: self.tangents[name] for name in group}
+            for name, part in _gradients(first, along, sources).items():
+                before = summed[name]
+                if part is not None:
+                    summed[name] = part if before is None else before + part
+        return summed
+
+
+@dataclass(frozen=True)
+class Derivatives:
+    """The tensors of an order by name; zeros where no path leads to an `unreached`."""
+
+    nodes: dict[str, Node]
+    unreached: tuple[str, ...]
+
+
+def _gradients(
+    outputs: Mapping[str, Node],
+    along: Mapping[str, Any],
+    inputs: Mapping[str, Node],
+) -> dict[str, Node | None]:
+    """Of the sum of all outputs * along by each of the inputs."""
+    names = [name for name in along if name in outputs]
+    pulled = [along[name] for name in names]
+    nodes = graph.gradient([outputs[n] for n in names], pulled, list(inputs.values()))
+    return dict(zip(inputs, nodes, strict=True))
+
+
+def _named(
+    prefix: str, gradients: Mapping[str, Node | None], sources: Mapping[str, Node]
+) -> Derivatives:
+    return Derivatives(
+        {
+            f"{prefix}{name}": graph.variable(np.zeros_like(sources[name].value))
+            if node is None
+            else node
+            for name, node in gradients.items()
+        },
+        tuple(f"{prefix}{name}" for name, node in gradients.items() if node is None),
+    )

@@ -1,0 +1,84 @@
+"""Second orders on the backends: what agrees, what is declared, what is caught."""
+
+import warnings
+
+import pytest
+from msgspec.structs import replace
+
+from harness.agreement.suite import agree
+from harness.judging.cases import REGIMES, of_order, trial
+from harness.judging.known import load
+from harness.judging.reference import reference
+from harness.judging.verdict import judge_tensors
+from impls import catalogue
+from impls.backends._torchlike import ONCE
+from impls.contract import Unsupported
+
+OPS = [catalogue.load_op(name) for name in catalogue.op_names()]
+DECLARED = [op for op in OPS if getattr(op.said("custom"), ONCE, False)]
+BACKENDS = ("torch_formula", "torch_autograd", "torch_custom")
+
+
+def trial_of(op, order, dtype="float64", case=None):
+    case = op.cases[case] if case else next(iter(op.cases.values()))
+    return of_order(trial(op, case, REGIMES["normal"], dtype), order)
+
+
+def judged(backend, problem):
+    step = catalogue.load_backend(backend).prepare(problem)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.jit of the first forward mode
+        result = getattr(step, problem.order)()
+    right = reference(problem)
+    return judge_tensors(right, result.gradients, result.dtypes, dtype=problem.dtype)
+
+
+@pytest.mark.parametrize("order", ["jvp", "hvp"])
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_pytorch_agrees_or_says_that_it_cannot(op, order):
+    problem = trial_of(op, order).problem
+    for backend in BACKENDS:
+        try:
+            judgements = judged(backend, problem)
+        except Unsupported:
+            continue  # in the framework's words, or the page's
+        assert len(judgements) == len(problem.derivatives)
+        assert all(j.passes for j in judgements), (backend, judgements)
+
+
+@pytest.mark.parametrize("op", DECLARED, ids=lambda op: op.name)
+def test_a_page_that_is_declared_once_differentiable_is_wrong_in_the_second(
+    op, monkeypatch
+):
+    """Its backward keeps values of the forward: autograd takes them for constants."""
+    monkeypatch.setattr(op.said("custom"), ONCE, False)
+    judgements = judged("torch_custom", trial_of(op, "hvp").problem)
+    assert not all(j.passes for j in judgements)
+
+
+def test_records_say_the_order_and_what_is_declared(fleet):
+    op = catalogue.load_op("layer_norm")
+    backends = ("numpy_graph", "numpy_manual", "torch_autograd", "torch_custom")
+    trials = [trial_of(op, "hvp", "float32")]
+    agreed = agree(trials, backends, entries=(), fleet=fleet)
+    assert agreed.exit_code == 0
+    tensors = {}
+    for record in agreed.records:
+        assert record.order == "hvp"
+        assert record.case.endswith("-float32-hvp]")
+        tensors.setdefault(record.backend, []).append(record.tensor)
+    second = ["hvp.dx", "hvp.dweight", "hvp.dbias", "hvp.ddy"]
+    assert tensors["numpy_graph"] == tensors["torch_autograd"] == second
+    assert tensors["numpy_manual"] == tensors["torch_custom"] == ["all"]
+
+
+def test_a_known_defect_of_one_order_announces_none_of_another(fleet):
+    """logsumexp saves its result: at 1e4, exp(x - y) has lost four digits."""
+    op = catalogue.load_op("logsumexp")
+    shifted = trial(op, op.cases["4x5"], REGIMES["shifted"], "float64")
+    agreed = agree([of_order(shifted, "hvp")], ["torch_autograd"], fleet=fleet)
+    assert {r.verdict for r in agreed.records} == {"disagree"}
+    assert agreed.exit_code == 0  # it is listed, and it has not gone
+    named = (k for k in load() if (k.op, k.order) == ("logsumexp", "hvp"))
+    first = replace(agreed.records[0], order="vjp")
+    assert not any(entry.covers(first) for entry in named)
