@@ -262,14 +262,14 @@ def _add_to(reached: dict[Node, Node], node: Node, part: Node) -> None:
 
 
 def _cotangent(output: Node, cotangent: Any) -> Node:
-    if isinstance(cotangent, Node):
-        return cotangent
-    array = np.asarray(cotangent, dtype=output.dtype)
-    if array.shape != output.shape:
+    node: Node = cotangent
+    if not isinstance(cotangent, Node):
+        node = variable(np.asarray(cotangent, dtype=output.dtype))
+    if node.shape != output.shape:
         raise ValueError(
-            f"the cotangent has shape {array.shape}, its output {output.shape}"
+            f"the cotangent has shape {node.shape}, its output {output.shape}"
         )
-    return variable(array)
+    return node
 
 
 # Building nodes -----------------------------------------------------------------

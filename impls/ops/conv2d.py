@@ -58,10 +58,9 @@ def manual(x, weight, bias, *, stride, padding):
 
     def backward(dy):
         dweight = np.tensordot(dy, seen, axes=((0, 2, 3), (0, 2, 3)))
-        height, width = padded.shape[2:]
+        (height, width), turned = padded.shape[2:], weight[:, :, ::-1, ::-1]
         spread = np.zeros((*dy.shape[:2], height + i - 1, width + j - 1), dy.dtype)
         spread[:, :, i - 1 : height : stride, j - 1 : width : stride] = dy
-        turned = weight[:, :, ::-1, ::-1]
         dx = np.tensordot(windows(spread, (i, j)), turned, axes=((1, 4, 5), (0, 2, 3)))
         dx = np.moveaxis(dx, -1, 1)[:, :, p : p + x.shape[2], p : p + x.shape[3]]
         return dx, dweight, dy.sum(axis=(0, 2, 3))
@@ -95,14 +94,13 @@ class Conv2d:
     @staticmethod
     def backward(ctx, dy, *, stride, padding):
         (padded, weight), p = ctx.saved_tensors, padding
-        out, dy = dy.shape[2:], dy.flatten(2)
+        out, dy, (h, w) = dy.shape[2:], dy.flatten(2), padded.shape[2:]
         dx, dweight = (t.new_zeros(t.shape) for t in (padded, weight))
         for at, part in places(padded, weight.shape[2:], out, stride):
             dweight[at] = dy.matmul(part.flatten(2).transpose(1, 2)).sum(0)
         for at, part in places(dx, weight.shape[2:], out, stride):
             part += weight[at].T.matmul(dy).reshape(part.shape)
-        dx = dx[:, :, p : dx.shape[2] - p, p : dx.shape[3] - p]
-        return dx, dweight, dy.sum((0, 2))
+        return dx[:, :, p : h - p, p : w - p], dweight, dy.sum((0, 2))
 
 
 def places(x, size, out, stride):
