@@ -43,8 +43,16 @@ def _there(ctx: click.Context, parameter: click.Parameter, folder: Path) -> Path
     type=click.Path(file_okay=False, path_type=Path),
     help="Only draw the README's pictures, into this folder.",
 )
+@click.option(
+    "--asv",
+    "with_asv",
+    is_flag=True,
+    help="Add asv's own site of the history; for thousands of commits that takes long.",
+)
 @click.option("--open", "opened", is_flag=True, help="Open the site in the browser.")
-def command(results: Path, output: Path, pictures: Path | None, opened: bool) -> int:
+def command(
+    results: Path, output: Path, pictures: Path | None, with_asv: bool, opened: bool
+) -> int:
     r"""Write the dashboard: is it right, is it fast, since when.
 
     The site shows results/latest (the last runs of this checkout), results/recorded,
@@ -71,7 +79,7 @@ def command(results: Path, output: Path, pictures: Path | None, opened: bool) ->
         return 0
     try:
         with ticking(lambda: "report: writing the dashboard"):
-            site = write_site(results.resolve(), output.resolve())
+            site = write_site(results.resolve(), output.resolve(), with_asv=with_asv)
     except (NotASite, Busy) as error:
         raise click.UsageError(str(error)) from None
     for trouble in site.troubles:

@@ -12,9 +12,15 @@ import bokeh
 
 from harness.dashboard import figures
 from harness.dashboard.matrix import matrix
-from harness.dashboard.pages.asv_site import publish_asv
-from harness.dashboard.pages.comparisons import at_commit, comparisons, figures_of
-from harness.dashboard.pages.op import charts, history_data, op_page
+from harness.dashboard.pages.asv_site import NOT_ASKED, publish_asv
+from harness.dashboard.pages.comparisons import at_commits, comparisons, figures_of
+from harness.dashboard.pages.op import (
+    block_data,
+    blocks,
+    charts,
+    history_data,
+    op_page,
+)
 from harness.dashboard.pages.overview import overview
 from harness.dashboard.series import History, moves, read_histories
 from harness.dashboard.sources import Results, Trouble, read_results
@@ -46,9 +52,10 @@ class Site:
     troubles: tuple[Trouble, ...]
 
 
-def write_site(folder: Path, output: Path) -> Site:
+def write_site(folder: Path, output: Path, *, with_asv: bool = False) -> Site:
     """Write the dashboard of a results folder; it replaces an earlier one.
 
+    `with_asv` adds asv's own site, which takes half an hour for ten thousand commits.
     Where another process writes the same one, it waits for that.
 
     Raises:
@@ -58,10 +65,10 @@ def write_site(folder: Path, output: Path) -> Site:
     """
     lock = output.with_name(f".{output.name}.lock")
     with alone(lock, f"the writing of {output.name}", _PATIENCE):
-        return _written(folder, output)
+        return _written(folder, output, with_asv)
 
 
-def _written(folder: Path, output: Path) -> Site:
+def _written(folder: Path, output: Path, with_asv: bool) -> Site:
     _check_replaceable(output)
     known = git.log(ROOT)
     results = read_results(folder)
@@ -75,7 +82,8 @@ def _written(folder: Path, output: Path) -> Site:
     fresh = output.with_name(f".{output.name}.partial")
     shutil.rmtree(fresh, ignore_errors=True)
     try:
-        _write_all(results, histories, known, fresh, folder)
+        published = folder / "asv" if with_asv else None
+        _write_all(results, histories, known, fresh, published)
         _replace(output, fresh)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -104,12 +112,12 @@ def _write_all(
     histories: Mapping[str, History],
     known: Mapping[str, Commit],
     site: Path,
-    folder: Path,
+    published: Path | None,
 ) -> None:
     shutil.copytree(_STATIC, site / "static")
     shutil.copy(_BOKEH, site / "static")
     (site / MARK).touch()
-    asv = publish_asv(folder / "asv", site / "asv")
+    asv = publish_asv(published, site / "asv") if published else NOT_ASKED
     machines = list(dict.fromkeys((*results.machines, *histories))) or [machine_name()]
     places = {m: f"machine/{anchor(m)}/" if i else "" for i, m in enumerate(machines)}
     for machine, place in places.items():
@@ -153,7 +161,11 @@ def _write_op(writer: Writer, page: dict[str, Any], here: Standing, looks: Any) 
     lines = {s.line: looks[s.runner] for s in series}
     drawn = charts(page, here.regimes, here.bandwidth())
     if series:
-        writer.data(f"op/{op}.history.js", "history", history_data(series))
+        commits = len(writer.shared["history"].commits)
+        writer.data(f"op/{op}.history.js", "history", history_data(series, commits))
+        for number, where in blocks(commits):
+            name = f"op/{op}.history/{number}.js"
+            writer.data(name, f"history-{number}", block_data(series, where))
     writer.data(f"op/{op}.charts.js", "charts", drawn)
     context = {"drawn": drawn, "line_styles": lines, "bandwidth": here.bandwidth()}
     writer.page(f"op/{op}.html", "op.html.j2", **context, **page)
@@ -161,15 +173,16 @@ def _write_op(writer: Writer, page: dict[str, Any], here: Standing, looks: Any) 
 
 def _write_comparison(writer: Writer, here: Standing, history: History) -> None:
     writer.data("compare.data.js", "compare", {**comparisons(here), **_at(history)})
-    for place, commit in enumerate(history.commits):
-        name = f"commit/{commit.hash[:12]}.js"
-        writer.data(name, commit.hash[:12], at_commit(history, place))
+    for place, rows in at_commits(history, history.featured):
+        name = history.commits[place].hash[:12]
+        writer.data(f"commit/{name}.js", name, rows)
     runners = sorted({runner for _, runner in here.timed})
     writer.page("compare.html", "compare.html.j2", runners=runners)
 
 
 def _at(history: History) -> dict[str, Any]:
-    commits = [[c.hash[:12], c.subject, c.tag] for c in history.commits]
+    featured = [history.commits[place] for place in history.featured]
+    commits = [[c.hash[:12], c.subject, c.tag] for c in featured]
     return {"figures": figures_of(history), "commits": commits}
 
 
@@ -178,5 +191,6 @@ def _write_commits(writer: Writer, history: History) -> None:
     for move in moves(history, -1):
         by_commit.setdefault(move.commit.hash, []).append(move)
     names = [[c.hash[:12], c.subject] for c in history.commits]
-    writer.data("commits.data.js", "commits", names)
+    for number, where in blocks(len(names)):
+        writer.data(f"commits/{number}.js", f"commits-{number}", names[where])
     writer.page("commits.html", "commits.html.j2", by_commit=by_commit)

@@ -8,9 +8,7 @@ from random import Random
 
 import pytest
 
-from harness.dashboard import site as building
 from harness.dashboard import standing
-from harness.dashboard.pages.asv_site import AsvSite
 from harness.dashboard.site import write_site
 from harness.dashboard.sources import read_results
 from tests import damage
@@ -34,9 +32,8 @@ def test_a_damaged_file_is_one_line_and_the_rest_is_shown(tmp_path, name):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """A site of one op, without asv's pages, which takes a tenth of a second."""
+    """A site of one op, which takes a tenth of a second."""
     monkeypatch.setattr(standing, "op_names", lambda: ("add",))
-    monkeypatch.setattr(building, "publish_asv", lambda *_: AsvSite(False, "none"))
 
 
 def _selftest(folder: Path) -> Path:

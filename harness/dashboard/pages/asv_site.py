@@ -22,6 +22,9 @@ class AsvSite:
     why: str = ""
 
 
+NOT_ASKED = AsvSite(False, "gradwatch report --asv adds it")
+
+
 def publish_asv(results: Path, target: Path) -> AsvSite:
     """Run `asv publish` into `target`.
 

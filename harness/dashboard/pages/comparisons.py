@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from harness.dashboard.series import History
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.dashboard.series import History, Series, brief
 from harness.dashboard.standing import Standing, runner_of
 from harness.judging.known import as_expected
 from harness.project.records import AgreeRecord, CompareRecord
@@ -45,20 +48,30 @@ def _right(records: Iterable[AgreeRecord]) -> bool:
 
 
 def figures_of(history: History) -> list[Row]:
-    """What each figure of a commit measures, in the order of `at_commit`."""
+    """What each figure of a commit measures, in the order of `at_commits`."""
     return [[s.op, s.line, s.view, s.unit] for s in history.series]
 
 
-def at_commit(history: History, place: int) -> list[Row | None]:
-    """Value and interval of each series at a commit; None if not measured."""
-    return [
-        None
-        if math.isnan(s.values[place])
-        else [_brief(s.values[place]), _brief(s.low[place]), _brief(s.high[place])]
-        for s in history.series
-    ]
+def at_commits(
+    history: History, places: Sequence[int]
+) -> Iterator[tuple[int, list[Row | None]]]:
+    """Value and interval of each series at each of some commits; None if not measured.
+
+    Yields the index of the commit and its rows.
+    """
+    columns = [list(_rows(series, np.array(places))) for series in history.series]
+    for i, place in enumerate(places):
+        rows = [column[i] for column in columns]
+        yield place, [None if math.isnan(row[0]) else [*row] for row in rows]
+
+
+def _rows(
+    series: Series, places: NDArray[np.int64]
+) -> Iterator[tuple[float, float, float]]:
+    columns = (series.values, series.low, series.high)
+    return zip(*(brief(column[places], 5) for column in columns), strict=True)
 
 
 def _brief(value: float | None) -> float | None:
     """A value with five digits: more would be noise and double the file's size."""
-    return None if value is None or math.isnan(value) else float(f"{value:.5g}")
+    return None if value is None else float(f"{value:.5g}")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -18,7 +17,7 @@ from harness.dashboard.families import families
 from harness.dashboard.formula import paragraphs
 from harness.dashboard.matrix import Cell, short
 from harness.dashboard.pages.overview import faults
-from harness.dashboard.series import History, Series
+from harness.dashboard.series import History, Series, brief
 from harness.dashboard.sources import Finding
 from harness.dashboard.standing import Standing
 from harness.judging.cases import REGIMES
@@ -27,6 +26,9 @@ from harness.judging.signs import SIGNS
 from harness.project.records import AgreeRecord
 from impls import catalogue
 from impls.catalogue import op_names
+
+#: Commits of a block of a history: a page loads a few hundred kilobytes of each.
+BLOCK = 200
 
 #: Charts of times: one for each pass and precision.
 PHASES = ("forward", "backward")
@@ -178,21 +180,32 @@ def charts(
     return {name: chart for name, chart in drawn.items() if chart is not None}
 
 
-def history_data(series: Sequence[Series]) -> list[dict[str, Any]]:
-    """The series of the history chart; the page's script shows one view at a time."""
-    return [
+def history_data(series: Sequence[Series], commits: int) -> dict[str, Any]:
+    """What the history chart shows, without its figures, which are in blocks.
+
+    The page's script shows one view of some commits at a time, and loads their blocks.
+    """
+    described = [
         {
             "line": s.line,
             "view": s.view,
             "unit": s.unit,
-            "values": [_brief(v) for v in s.values],
-            "low": [_brief(v) for v in s.low],
-            "high": [_brief(v) for v in s.high],
             "steps": [[c.index, c.worse] for c in s.changes],
         }
         for s in series
     ]
+    return {"block": BLOCK, "commits": commits, "series": described}
 
 
-def _brief(value: float) -> float | None:
-    return None if math.isnan(value) else float(f"{value:.4g}")
+def blocks(commits: int) -> Iterator[tuple[int, slice]]:
+    """The blocks of a history: their numbers, and the indices of their commits."""
+    for number in range(-(-commits // BLOCK)):
+        yield number, slice(number * BLOCK, (number + 1) * BLOCK)
+
+
+def block_data(series: Sequence[Series], where: slice) -> list[list[list[float]]]:
+    """Values, lower and upper ends of each series in a block."""
+    return [
+        [brief(column[where], 4) for column in (s.values, s.low, s.high)]
+        for s in series
+    ]

@@ -17,6 +17,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 from harness.judging.cases import REGIMES
 from impls.catalogue import backend_names, op_names
 from tests.dashboard.browser import invented
+from tests.dashboard.browser.conftest import BLOCK
 
 pytestmark = pytest.mark.browser
 
@@ -207,6 +208,28 @@ def test_the_history_rings_the_planted_step(chromium: Chrome, site: Path) -> Non
     assert any(backend in row and commit in row for row in rows)
 
 
+def test_the_history_shows_the_newest_commits_and_loads_others_when_asked(
+    chromium: Chrome, site: Path
+) -> None:
+    visit(chromium, site / "op" / "softmax.html")
+    ranges = Select(until(chromium, lambda: chromium.find_element(By.ID, "range")))
+    until(chromium, lambda: points(chromium, "history")["x"])
+
+    def commits() -> tuple[int, int]:
+        drawn = points(chromium, "history")["x"]
+        return min(drawn), max(drawn)
+
+    assert commits() == (BLOCK, invented.COMMITS - 1)
+    assert not any("history/0.js" in address for address in requests(chromium))
+    ranges.select_by_visible_text(f"1 to {BLOCK}")
+    until(chromium, lambda: commits() == (0, BLOCK - 1))
+    rings = "return gradwatch.source('history', 'steps').data.x"
+    assert chromium.execute_script(rings) == []  # the planted step is a later one
+    ranges.select_by_value("all")
+    until(chromium, lambda: commits() == (0, invented.COMMITS - 1))
+    assert chromium.execute_script(rings) == [invented.STEP]
+
+
 def test_charts_below_the_screen_are_drawn_without_scrolling(
     chromium: Chrome, site: Path
 ) -> None:
@@ -225,6 +248,9 @@ def test_an_exact_result_is_drawn_though_the_axis_is_logarithmic(
     select = Select(until(chromium, lambda: chromium.find_element(By.ID, "view")))
     (accuracy,) = (o.text for o in select.options if o.text.startswith("worst ratio"))
     select.select_by_visible_text(accuracy)
+    Select(chromium.find_element(By.ID, "range")).select_by_value("all")
+    every = invented.COMMITS * len(backend_names())
+    until(chromium, lambda: len(points(chromium, "history")["x"]) == every)
     shown = points(chromium, "history")
     assert len(shown["x"]) == invented.COMMITS * len(backend_names())
     assert {text.split()[0] for text in shown["detail"]} == {"0"}
