@@ -1,4 +1,4 @@
-"""Series on pages: the digits of their values, blocks of commits, commits with a place."""
+"""Series on pages: digits of values, blocks of commits, and which have a place."""
 
 import numpy as np
 import pytest
