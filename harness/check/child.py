@@ -59,7 +59,7 @@ def checked(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _options(asked: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("device", "compute", "seed")
+    names = ("device", "compute", "seed", "order")
     return {name: asked[name] for name in names}
 
 

@@ -23,6 +23,7 @@ def check(
     compute: str | None = None,
     cases: Sequence[Case] | None = None,
     seed: int = 0,
+    order: str = "vjp",
 ) -> Report:
     """Run a candidate forward and backward, and judge its outputs and gradients.
 
@@ -52,6 +53,10 @@ def check(
         cases: Several sets of shapes: Case("rows", x=(3, 8), dim=-1); what is no shape
             is a keyword argument. By default those of the op page.
         seed: Of all random numbers.
+        order: "vjp": outputs and gradients. "jvp": forward mode, the tangent of each
+            output. "hvp": the double backward, the gradients of the sum of gradient *
+            tangent by inputs and cotangents. What PyTorch refuses, such as a Function
+            that is marked once_differentiable, is `unsupported`, and does not pass.
 
     Returns:
         A Report. What the candidate does wrong is in it: an exception, a gradient that
@@ -67,7 +72,9 @@ def check(
         Session,
     )  # PyTorch is imported here, and not before
 
-    session = Session(reference, candidate, device=device, compute=compute, seed=seed)
+    session = Session(
+        reference, candidate, device=device, compute=compute, seed=seed, order=order
+    )
     return session.run(
         inputs=None if inputs is None else {"given": inputs},
         shapes=shapes,

@@ -11,6 +11,7 @@ import torch
 from harness.check.inputs import Trial
 from harness.check.report import Row
 from harness.check.runs import Graph, Observation, Tensor, observe, same
+from harness.check.second import Second
 from harness.check.subjects import Bound, Call, Function, Subject, array_of, bind
 from harness.judging.judgement import Judgement
 from harness.judging.reference import Reference
@@ -78,6 +79,8 @@ def examined(
     expected = Expected.of(bound)
     cotangents = expected.cotangents(trial)
     call = bind(subject.own if candidate is None else candidate, bound)
+    if trial.order != "vjp":
+        return Second(subject, bound, call, trial, cotangents).rows(compute)
     bench = Bench(subject, bound, call, expected, trial, compute)
     rows = bench.rows(cotangents, "", trial.thorough)
     if notes is not None and bench.unrepeatable:

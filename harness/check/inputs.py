@@ -52,6 +52,7 @@ class Trial:
         seed: Of the cotangents and of the parameters.
         device: Where it runs.
         cotangents: In place of those of the regime.
+        order: What is judged; see `harness.judging.orders`.
     """
 
     name: str
@@ -64,6 +65,13 @@ class Trial:
     seed: Sequence[int] = (0,)
     device: str = "cpu"
     cotangents: tuple[Tensor | None, ...] = ()
+    order: str = "vjp"
+
+    def tangent(self, like: Tensor, place: int) -> Tensor:
+        """A tangent for one input: random and signed."""
+        rng = np.random.default_rng([*self.seed, 3, place])
+        values = np.asarray(rng.standard_normal(tuple(like.shape)))
+        return torch.from_numpy(values).to(like.dtype).to(like.device)
 
     def cotangent(self, like: Tensor, place: int) -> Tensor | None:
         """A cotangent for one output: of the regime, where `cotangents` has none."""

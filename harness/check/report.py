@@ -90,7 +90,12 @@ class Report:
     @property
     def passes(self) -> bool:
         """Whether everything was judged, and nothing is wrong."""
-        return bool(self.rows) and not self.failures and not self.silent
+        return self.judged and not self.failures and not self.silent
+
+    @property
+    def judged(self) -> bool:
+        """Whether anything was: what PyTorch refuses leaves nothing to judge."""
+        return any(row.judgement.verdict != "unsupported" for row in self.rows)
 
     def assert_ok(self) -> None:
         """Raise unless it passes.
@@ -139,6 +144,8 @@ class Report:
         if self.failures:
             wrong = len(_by_tensor(self.failures))
             ended += f", {wrong} of {len(_by_tensor(self.rows))} tensors wrong"
+        elif not self.judged:
+            ended += ", nothing could be judged"
         elif self.silent:
             ended += ", nothing could be said of " + ", ".join(
                 f"{tensor} in {dtype}" for tensor, dtype in self.silent
@@ -165,6 +172,8 @@ class Report:
             reverse=True,
         )
         lines = [row.judgement.message for row in worst[:3]]
+        if not self.judged:
+            lines = [row.judgement.message for row in self.rows[:1]]
         notes = [f"note: {note}" for note in self.notes]
         return ["", *lines, *notes] if lines or notes else []
 

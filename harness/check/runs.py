@@ -194,6 +194,96 @@ def _again(
     return [("second backward", (), doubled)]
 
 
+def differentiated(
+    order: str,
+    function: Function,
+    tensors: Sequence[Tensor],
+    wanted: Sequence[bool],
+    cotangents: Sequence[Tensor | None],
+    tangents: Sequence[Tensor | None],
+) -> list[Tensor | None]:
+    """The second derivatives of a function; None where autograd sees no path.
+
+    Args:
+        order: "jvp": the tangent of each output that has a cotangent. "hvp": the
+            gradients of the sum of gradient * tangent by each wanted tensor, then by
+            each cotangent.
+        function, tensors, wanted, cotangents: As for `observe`.
+        tangents: One for each wanted tensor, None for the others.
+    """
+    if order == "jvp":
+        return _forwards(function, tensors, cotangents, tangents)
+    graph = Graph(function, tensors, wanted)
+    leaves = [t for t, w in zip(graph.leaves, wanted, strict=True) if w]
+    along = [None if dy is None else replica(dy) for dy in cotangents]
+    given = [dy.requires_grad_() for dy in along if dy is not None]
+    pairs = [
+        (y, dy)
+        for y, dy in zip(graph.outputs, along, strict=False)
+        if dy is not None and y.requires_grad
+    ]
+    outputs, dys = [y for y, _ in pairs], [dy for _, dy in pairs]
+    first: Sequence[Tensor | None] = torch.autograd.grad(
+        outputs, leaves, dys, create_graph=True, allow_unused=True
+    )
+    _let_refuse(first)
+    vs = [v for v in tangents if v is not None]
+    second = [
+        (dx, v)
+        for dx, v in zip(first, vs, strict=True)
+        if dx is not None and dx.requires_grad
+    ]
+    sources = [*leaves, *given]
+    if not second:
+        return [None] * len(sources)
+    pulled, at = [dx for dx, _ in second], [v for _, v in second]
+    return copies(torch.autograd.grad(pulled, sources, at, allow_unused=True))
+
+
+def _let_refuse(gradients: Sequence[Tensor | None]) -> None:
+    """Raise what a Function marked once_differentiable raises.
+
+    Its node hangs beside the graph: asked for the gradient by an input, PyTorch passes
+    it by and returns None.
+    """
+    recorded = [dx for dx in gradients if dx is not None and dx.requires_grad]
+    stack, seen = [dx.grad_fn for dx in recorded], set[Any]()
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        stack += [before for before, _ in node.next_functions]
+        if node.name() == "torch::autograd::Error":
+            zeros = [torch.zeros_like(dx) for dx in recorded]
+            torch.autograd.backward(recorded, zeros, retain_graph=True)
+
+
+def _forwards(
+    function: Function,
+    tensors: Sequence[Tensor],
+    cotangents: Sequence[Tensor | None],
+    tangents: Sequence[Tensor | None],
+) -> list[Tensor | None]:
+    """By dual numbers, of which torch.func.jvp is made, too."""
+    import warnings
+
+    import torch.autograd.forward_ad as dual
+
+    make_dual: Any = dual.make_dual
+    unpack: Any = dual.unpack_dual
+    with dual.dual_level():
+        with warnings.catch_warnings():  # PyTorch's own import, at its first dual
+            warnings.simplefilter("ignore", DeprecationWarning)
+            leaves = [
+                replica(t) if v is None else make_dual(t.detach().clone(), v.clone())
+                for t, v in zip(tensors, tangents, strict=True)
+            ]
+        outputs = zip(function(*leaves), cotangents, strict=False)
+        asked = [y for y, dy in outputs if dy is not None]
+        return copies([unpack(y).tangent for y in asked])
+
+
 def floating(value: Any) -> bool:
     """Whether a value is a tensor of floats."""
     return isinstance(value, Tensor) and value.is_floating_point()

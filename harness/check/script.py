@@ -16,6 +16,7 @@ from harness.check.inputs import Trial
 from harness.check.origin import origin
 from harness.check.report import Row
 from harness.check.runs import Tensor
+from harness.check.second import Second
 from harness.check.shrink import shrunk
 from harness.check.subjects import Bound, Function, Subject, array_of, bind
 from harness.judging.reference import Reference
@@ -103,9 +104,24 @@ def told(seen):
             yield name, f"{{what}} {{f'({{label}})' if label else ''}}"
 
 
+def told_of_second():
+    got = differentiated({order!r}, function, tensors, wanted, cotangents, tangents)
+    named = dict(zip(asked, got, strict=True))
+    for name, exact in answers[0].items():
+        if named[name] is None and not exact[0].any():
+            named[name] = torch.zeros(exact[0].shape)  # a constant
+    yield from min((list(wrong(named, right)) for right in answers), key=len)
+
+
+order, asked = {order!r}, {asked}
+tangents = [
+{tangents}]
 try:
-    seen = observe(function, tensors, wanted, cotangents, {frozen}, {thorough})
-    failures = list(told(seen))
+    if order == "vjp":
+        seen = observe(function, tensors, wanted, cotangents, {frozen}, {thorough})
+        failures = list(told(seen))
+    else:
+        failures = list(told_of_second())
 except Exception as error:
     failures = [("the candidate", f"raised {{type(error).__name__}}: {{error}}")]
 for name, what in failures:
@@ -139,8 +155,12 @@ def script(
     call = bind(subject.own if candidate is None else candidate, bound)
     bench = Bench(subject, bound, call, expected, trial, None)
     cotangents = expected.cotangents(trial)
-    arrays = [None if dy is None else array_of(dy) for dy in cotangents]
-    right, _ = subject.truth(bound, arrays, trial.dtype)
+    second = Second(subject, bound, call, trial, cotangents)
+    if trial.order == "vjp":
+        arrays = [None if dy is None else array_of(dy) for dy in cotangents]
+        right, _ = subject.truth(bound, arrays, trial.dtype)
+    else:
+        right = second.right()
     return TEMPLATE.format(
         headline=f"Reproduces: {row.where}, {row.dtype}.",
         story=row.judgement.message.replace("\\", "\\\\"),
@@ -153,6 +173,11 @@ def script(
         wanted=list(bound.wanted),
         cotangents="".join(f"    {_tensor(dy)},\n" for dy in cotangents),
         answers="".join(_answer(right, way) for way in right.graphs),
+        order=trial.order,
+        asked=list(second.names) if trial.order != "vjp" else [],
+        tangents="".join(
+            f"    {_tensor(v)},\n" for v in second.tangents if trial.order != "vjp"
+        ),
         frozen=list(bench.frozen()) if trial.thorough else [],
         thorough=trial.thorough,
     )

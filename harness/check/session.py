@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from harness.check.inputs import Trial
 from harness.check.report import Report, Row
 from harness.check.shapes import Specs, parsed
 from harness.check.subjects import OpSubject, Subject, name_of, subject_of
+from harness.judging.orders import ORDERS
 from impls.catalogue import known
 from impls.contract import Case
 
@@ -38,11 +39,13 @@ class Session:
     device: str = "cpu"
     compute: str | None = None
     seed: int = 0
+    order: str = "vjp"
     source: str = ""  # lines that define `candidate` in a script
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.subject: Subject = subject_of(self.reference)
+        known("order", self.order, ORDERS)
         known("device", self.device.partition(":")[0], ("cpu", "cuda"))
         if self.candidate is not None and not callable(self.candidate):
             raise TypeError(f"the candidate cannot be called: {self.candidate!r}")
@@ -61,7 +64,7 @@ class Session:
         _keep_freed_pages()
         with _one_thread():
             trials = [
-                trial
+                replace(trial, order=self.order)
                 for dtype in dtypes or [made.precision_of((inputs or {}, kwargs or {}))]
                 for trial in self._trials(dtype, inputs, shapes, kwargs or {}, cases)
             ]

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from harness.check.inputs import Trial, torch_dtype
 from harness.check.runs import Tensor
+from harness.judging.orders import Function as Derived
 from harness.judging.precisions import PRECISIONS
 from harness.judging.reference import Reference, reference, reference_of_graph, wider
 from harness.tracing import Graph, Traced, trace
@@ -180,6 +181,32 @@ class TorchSubject:
 
         return reference_of_graph(build, dtype, compute), tuple(unreached)
 
+    def second(
+        self,
+        bound: Bound,
+        cotangents: Sequence[Array | None],
+        tangents: Sequence[Array | None],
+        order: str,
+        dtype: str,
+        compute: str | None = None,
+    ) -> Reference:
+        """The right tensors of a second order, along tangents of what is wanted."""
+        traced = replace(self.programs[bound.key], tensors=bound.tensors, _made={})
+        wide = wider(PRECISIONS[dtype])
+        pairs = zip(traced.results, cotangents, strict=False)
+        dy = {name: array for name, array in pairs if array is not None}
+        along = _named(bound, tangents)
+
+        def build() -> dict[str, graph.Node]:
+            made = traced.graph(wide)
+            outputs = {name: made.outputs[name] for name in dy}
+            inputs = {name: made.leaves[name] for name in along}
+            return Derived(outputs, inputs, dy, along).derivatives(order).nodes
+
+        return reference_of_graph(
+            build, dtype, compute, lambda: traced.graph(wide).outputs
+        )
+
     def results(self, bound: Bound) -> tuple[str, ...]:
         """Names of what it returns, then of the buffers that it may have changed."""
         return self.programs[bound.key].results
@@ -234,9 +261,37 @@ class OpSubject:
         problem = Problem(self.op, inputs, cotangents, bound.key, dtype=dtype)
         return reference(problem, compute), ()
 
+    def second(
+        self,
+        bound: Bound,
+        cotangents: Sequence[Array | None],
+        tangents: Sequence[Array | None],
+        order: str,
+        dtype: str,
+        compute: str | None = None,
+    ) -> Reference:
+        """As `harness.judging.reference.reference` has it."""
+        inputs = {
+            name: array_of(tensor)
+            for name, tensor in zip(bound.names, bound.tensors, strict=True)
+        }
+        along = _named(bound, tangents)
+        problem = Problem(
+            *(self.op, inputs, cotangents, bound.key),
+            dtype=dtype,
+            order=order,
+            tangents=along,
+        )
+        return reference(problem, compute)
+
     def results(self, bound: Bound) -> tuple[str, ...]:
         """The outputs of the page."""
         return self.op.outputs
+
+
+def _named(bound: Bound, tangents: Sequence[Array | None]) -> dict[str, Array]:
+    pairs = zip(bound.names, tangents, strict=True)
+    return {name: v for name, v in pairs if v is not None}
 
 
 Subject = TorchSubject | OpSubject

@@ -19,6 +19,7 @@ import click
 from harness.check import child
 from harness.console import options as options
 from harness.console.terminal import ticking
+from harness.judging.orders import ORDERS
 from harness.judging.precisions import PRECISIONS
 from harness.project import documents
 from harness.project.imports import START, place
@@ -87,6 +88,13 @@ def _arguments(
 @click.option("--compute", help="Precision of the candidate's intermediate values.")
 @options.seed
 @click.option(
+    "--order",
+    default=ORDERS[0],
+    show_default=True,
+    type=click.Choice(ORDERS),
+    help="vjp: outputs and gradients; jvp: forward mode; hvp: the double backward.",
+)
+@click.option(
     "--kernelbench",
     is_flag=True,
     help="The two are files in KernelBench's form: a problem with Model, get_inputs "
@@ -111,6 +119,7 @@ def command(
     device: str,
     compute: str | None,
     seed: int,
+    order: str,
     kernelbench: bool,
     timeout: float,
     json_file: str | None,
@@ -127,6 +136,7 @@ def command(
     Examples:
       gradwatch check torch.nn.functional.silu mykernels:FastSilu --shape 64x1000
       gradwatch check torch.softmax my.py:softmax --shape 8x100 --arg dim=-1
+      gradwatch check torch.nn.functional.silu my.py:Silu --shape 9x5 --order hvp
       gradwatch check --kernelbench problem.py solution.py --dtype float32,bfloat16
     Exit code: 0 all is right, 1 something is not, or nothing could be said of it; 2 the
     call cannot be judged.
@@ -148,6 +158,7 @@ def command(
         "device": device,
         "compute": compute,
         "seed": seed,
+        "order": order,
         "repro": bool(repro),
     }
     with ticking(lambda: "checking"):

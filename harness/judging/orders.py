@@ -58,7 +58,10 @@ class Function:
 
     def derivatives(self, order: str) -> Derivatives:
         """The tensors of an order."""
-        along = {n: graph.variable(dy) for n, dy in self.cotangents.items()}
+        along = {
+            name: graph.variable(np.asarray(dy, dtype=self.outputs[name].dtype))
+            for name, dy in self.cotangents.items()
+        }
         first = _gradients(self.outputs, along, self.inputs)
         if order == "vjp":
             return _named("d", first, self.inputs)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -143,7 +144,9 @@ class TorchLikeStep:
         dual = getattr(self.F.autograd, "forward_ad", None)
         if dual is None:
             raise Unsupported(f"{self.F.__name__} has no forward mode")
-        with refusals(), dual.dual_level():
+        with refusals(), dual.dual_level(), warnings.catch_warnings():
+            # PyTorch's own import, at its first dual number.
+            warnings.simplefilter("ignore", DeprecationWarning)
             yield dual
 
     def hvp(self) -> Result:

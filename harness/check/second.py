@@ -1,0 +1,184 @@
+"""A candidate differentiated twice, or forwards: run, judged, and put in words."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from harness.check.inputs import Trial
+from harness.check.report import Row
+from harness.check.runs import Graph, Tensor, differentiated, same
+from harness.check.subjects import Bound, Call, Subject, array_of
+from harness.judging.judgement import Judgement
+from harness.judging.verdict import judge_tensors
+from impls.backends._torchlike import refusals
+from impls.contract import Unsupported
+
+WHY = (
+    "{what}: computed in the forward, where autograd records nothing. Save the inputs "
+    "and outputs themselves, and compute the rest again in the backward"
+)
+UNRECORDED = (
+    "the double backward is a constant: the backward computes without autograd's graph "
+    "(torch.no_grad, .data, .detach() or NumPy)"
+)
+
+
+@dataclass(frozen=True)
+class Second:
+    """A candidate at one trial, in the trial's order."""
+
+    subject: Subject
+    bound: Bound
+    call: Call
+    trial: Trial
+    cotangents: Sequence[Tensor | None]
+
+    @property
+    def tangents(self) -> list[Tensor | None]:
+        """One for each tensor that needs a gradient."""
+        pairs = zip(self.bound.tensors, self.bound.wanted, strict=True)
+        return [
+            self.trial.tangent(tensor, i) if wanted else None
+            for i, (tensor, wanted) in enumerate(pairs)
+        ]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is computed, in the order of `runs.differentiated`."""
+        results = self.subject.results(self.bound)
+        pairs = zip(results, self.cotangents, strict=False)
+        outputs = [name for name, dy in pairs if dy is not None]
+        if self.trial.order == "jvp":
+            return tuple(f"jvp.{name}" for name in outputs)
+        wanted = zip(self.bound.names, self.bound.wanted, strict=True)
+        inputs = [name for name, w in wanted if w]
+        return tuple(f"hvp.d{n}" for n in (*inputs, *(f"d{y}" for y in outputs)))
+
+    def right(self, compute: str | None = None) -> Any:
+        """The reference."""
+        arrays = [None if dy is None else array_of(dy) for dy in self.cotangents]
+        along = [None if v is None else array_of(v) for v in self.tangents]
+        trial = self.trial
+        return self.subject.second(
+            self.bound, arrays, along, trial.order, trial.dtype, compute
+        )
+
+    def rows(self, compute: str | None = None) -> list[Row]:
+        """What is said of each tensor."""
+        judgements = list(self._judged(compute))
+        return [Row(self.trial.name, self.trial.dtype, j) for j in judgements]
+
+    def _judged(self, compute: str | None) -> Iterator[Judgement]:
+        tangents, dys = self.tangents, list(self.cotangents)
+        given = [None if t is None else t.clone() for t in (*tangents, *dys)]
+        order, bound = self.trial.order, self.bound
+        try:
+            with refusals():
+                got = differentiated(
+                    order, self.call, bound.tensors, bound.wanted, dys, tangents
+                )
+        except Unsupported as words:
+            yield Judgement("all", "unsupported", message=f"PyTorch: {words}")
+            return
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
+            message = f"raised {type(error).__name__}: {error}".partition("\n")[0]
+            yield Judgement("all", "error", message=message)
+            return
+        if not all(map(same, given, (*tangents, *dys))):
+            message = "a cotangent or a tangent was overwritten"
+            yield Judgement("cotangents", "malformed", message=message)
+        named = dict(zip(self.names, got, strict=True))
+        constants = self._constants() if order == "hvp" else []
+        for judgement in self._numbers(named, compute):
+            yield _explained(judgement, named[judgement.tensor], constants)
+
+    def _numbers(
+        self, named: dict[str, Tensor | None], compute: str | None
+    ) -> tuple[Judgement, ...]:
+        dtype = self.trial.dtype
+        arrays = {n: None if t is None else array_of(t) for n, t in named.items()}
+        dtypes = {
+            n: str(t.dtype).removeprefix("torch.")
+            for n, t in named.items()
+            if t is not None
+        }
+        return judge_tensors(self.right(compute), arrays, dtypes, dtype=dtype)
+
+    def _constants(self) -> list[str]:
+        """What the candidate keeps for its backward and autograd does not follow."""
+        graph = Graph(self.call, self.bound.tensors, self.bound.wanted)
+        kept = [leaf for leaf in graph.leaves if not leaf.requires_grad]
+        return [
+            what for node in _functions(graph.outputs) for what in _kept(node, kept)
+        ]
+
+
+def _explained(
+    judgement: Judgement, got: Tensor | None, constants: Sequence[str]
+) -> Judgement:
+    """With the cause, where a second derivative by an input is wrong."""
+    if judgement.passes or not judgement.tensor.startswith("hvp.d"):
+        return judgement
+    if constants:
+        what = "the double backward treats " + ", ".join(constants) + " as a constant"
+        return replace(
+            judgement, message=f"{judgement.message}; {WHY.format(what=what)}"
+        )
+    if got is None:
+        return replace(judgement, message=f"{judgement.message}; {UNRECORDED}")
+    return judgement
+
+
+def _functions(outputs: Sequence[Tensor]) -> Iterator[Any]:
+    """The nodes of autograd.Functions behind some tensors."""
+    stack, seen = [y.grad_fn for y in outputs], set[Any]()
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            yield node
+        stack += [following for following, _ in node.next_functions]
+
+
+def _kept(ctx: Any, inputs: Sequence[Tensor]) -> Iterator[str]:
+    """Names of the floating tensors that a Function keeps outside of the graph."""
+
+    def outside(value: Any) -> bool:
+        return (
+            isinstance(value, Tensor)
+            and value.is_floating_point()
+            and not value.requires_grad
+            and not any(same(value, given) for given in inputs)
+        )
+
+    yield from (f"ctx.{name}" for name, value in vars(ctx).items() if outside(value))
+    saved = ctx.saved_tensors
+    names = _saved_names(ctx._forward_cls)
+    for i, tensor in enumerate(saved):
+        if outside(tensor):
+            named = f"{names[i]} (" if len(names) == len(saved) else ""
+            yield f"{named}ctx.saved_tensors[{i}]" + (")" if named else "")
+
+
+def _saved_names(function: Any) -> list[str]:
+    """What stands in its one call of save_for_backward, if its source can be read."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return []
+    calls = [
+        node.args
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "attr", "") == "save_for_backward"
+    ]
+    return [ast.unparse(argument) for argument in calls[0]] if len(calls) == 1 else []
