@@ -60,7 +60,7 @@ def checked(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def _options(asked: Mapping[str, Any]) -> dict[str, Any]:
     names = ("device", "compute", "seed", "order")
-    return {name: asked[name] for name in names}
+    return {name: asked[name] for name in names if name in asked}
 
 
 def _named(asked: Mapping[str, Any]) -> Report:
