@@ -195,9 +195,9 @@ class _Tensor:
         """Whether what is wrong is infinite or nan, and large values may explain it.
 
         Where an infinity is due, its sign is another one only where terms of both signs
-        may overflow: where nan is possible, too. It need not come where a partial
-        product may underflow before: zero times an infinity is nan. Where there is no
-        such product, nor terms of both signs, nan is wrong.
+        may overflow. It need not come where a partial product may underflow before:
+        zero times an infinity is nan. Where no product underflows and no terms cancel,
+        nan is wrong.
         """
         truth = self.right.bounds(self.convention)[self.tensor]
         due = np.copysign(np.inf, truth.value)
@@ -206,8 +206,11 @@ class _Tensor:
         risk = self.right.overflows(self.convention, self.tensor)
         lost = self.right.underflows(self.convention, self.tensor)
         infinite = np.isinf(self.got)
+        turned = truth.infinite & infinite
+        if turned.any():
+            turned &= ~self.right.cancels(self.convention, self.tensor)
         excused = risk.infinite & infinite & ~truth.infinite
-        excused |= risk.undefined & ~np.isfinite(self.got)
+        excused |= risk.undefined & ~np.isfinite(self.got) & ~turned
         excused |= lost & ~infinite & (risk.infinite | truth.infinite)
         return not (wrong & ~excused).any()
 

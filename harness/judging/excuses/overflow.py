@@ -217,12 +217,15 @@ def _cancelled(at: _View, sizes: Mapping[Node, NDArray[Any]]) -> Mask:
 def _zero_times_infinity(at: _View) -> Mask:
     """Where a factor or partial product is zero, and another one overflows.
 
-    Not where the result is infinite itself: there an infinity has the sign of it.
+    In a matrix product, of any term.
     """
     assert at.peaks is not None
-    node, step = at.node, at.errors.arithmetic.step
+    node = at.node
     zero = at.peaks.underflow(node) | (node.value == 0)
-    clash: Mask = at.peaks.overflow(node) & zero & (np.abs(node.value) < step.largest)
+    if node.primitive is not None and node.primitive.name == "matmul":
+        zero |= (at.value(0) == 0).any(axis=-1, keepdims=True)
+        zero |= (at.value(1) == 0).any(axis=-2, keepdims=True)
+    clash: Mask = at.peaks.overflow(node) & zero
     return clash
 
 
