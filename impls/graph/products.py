@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from impls.graph.engine import Node, as_nodes, axes_of, fit, primitive, public
+from impls.graph.extended import product
 from impls.graph.indexing import diagonal, matrix_transpose, moveaxis
 from impls.graph.moves import permute_dims, reshape
 from impls.graph.reductions import sum
@@ -22,7 +21,7 @@ def _matmul_rule(dy: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
     )
 
 
-_matmul = primitive("matmul", np.matmul, _matmul_rule)
+_matmul = primitive("matmul", product, _matmul_rule)
 
 
 @public
