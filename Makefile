@@ -10,7 +10,7 @@ TIMED = softmax layer_norm batch_norm linear matmul
 run: environments  ## show an example, judge every gradient, time some, write the page
 	@.venv/bin/gradwatch doctor
 	@.venv/bin/python -m scripts.tour
-	@.venv/bin/gradwatch agree --json results/latest/agree.json; code=$$?; \
+	@.venv/bin/gradwatch agree --json results/latest/agree.json.gz; code=$$?; \
 	.venv/bin/gradwatch time $(TIMED:%=--op %) --size small --budget 0.5 \
 	  --json results/latest/time.json || code=$$?; \
 	.venv/bin/gradwatch report; exit $$code

@@ -112,7 +112,7 @@ json_file = click.option(
     "--json",
     "json_file",
     metavar="F",
-    help="Write the whole document to a file; - for standard output.",
+    help="Write the whole document to a file, or - (standard output); F.gz compressed.",
 )
 
 

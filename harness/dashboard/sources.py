@@ -93,8 +93,8 @@ class Results:
 def read_results(folder: Path) -> Results:
     """Read results/latest, results/recorded/<machine> and results/findings."""
     results = Results()
-    files = sorted((folder / "latest").glob("*.json"))
-    files += sorted((folder / "recorded").glob("*/*.json"))
+    files = _documents(folder / "latest", "*")
+    files += _documents(folder / "recorded", "*/*")
     for file in files:
         name = file.relative_to(folder).as_posix()
         _attempt(results, name, partial(_read_source, results, file, name))
@@ -102,6 +102,10 @@ def read_results(folder: Path) -> Results:
         name = file.relative_to(folder).as_posix()
         _attempt(results, name, partial(_read_finding, results, file))
     return results
+
+
+def _documents(folder: Path, names: str) -> list[Path]:
+    return sorted([*folder.glob(f"{names}.json"), *folder.glob(f"{names}.json.gz")])
 
 
 def _attempt(results: Results, name: str, read: Callable[[], None]) -> None:
@@ -115,7 +119,7 @@ def _attempt(results: Results, name: str, read: Callable[[], None]) -> None:
 
 def _read_source(results: Results, file: Path, name: str) -> None:
     parts = Parts.of(file)
-    kind = _kind(parts.fields, file.stem)
+    kind = _kind(parts.fields, file.name.partition(".")[0])
     content = parts.document(kind)
     results.troubles += (Trouble(name, why) for why in content.troubles)
     source = Source(

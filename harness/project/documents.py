@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import gzip
+import io
 import os
 import platform
 import stat
 import sys
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -175,15 +178,22 @@ def _legal(value: Any) -> Any:
 
 
 def write(content: Any, target: str | Path) -> None:
-    """Write a document to a file, or to standard output if the target is "-"."""
+    """Write a document to a file, or to standard output if the target is "-".
+
+    A file whose name ends in .gz is compressed: a thirtieth of the size for the
+    agreement of all ops. The same document is the same bytes.
+    """
     text = dumps(content) + "\n"
     if str(target) == "-":
         sys.stdout.write(text)
+    elif str(target).endswith(".gz"):
+        compressed = gzip.compress(text.encode(errors="replace"), mtime=0)
+        replace_file(Path(target), compressed)
     else:
         replace_file(Path(target), text)
 
 
-def replace_file(target: Path, text: str) -> None:
+def replace_file(target: Path, content: str | bytes) -> None:
     """Write a file completely or not at all.
 
     Raises:
@@ -193,8 +203,10 @@ def replace_file(target: Path, text: str) -> None:
     remove_stale(target)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
-            file.write(text)
+        if isinstance(content, str):
+            content = content.encode(errors="replace")
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(name, 0o644)
@@ -213,13 +225,31 @@ _FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 _Fields = dict[str, msgspec.Raw]
 
+_GZIP = b"\x1f\x8b"  # RFC 1952: no JSON begins with it
+
 
 def bytes_of(source: str | Path) -> bytes:
-    """The bytes of a regular file that is not too long.
+    """The bytes of a regular file that is not too long; those of a gzip file expanded.
 
     Raises:
         Unreadable: It is not a regular file, too long, or cannot be read.
     """
+    content = _bytes_of(source)
+    return _expanded(content, source) if content[:2] == _GZIP else content
+
+
+def _expanded(content: bytes, source: str | Path) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            expanded = file.read(LONGEST + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise Unreadable(f"not readable as gzip ({error})", source) from None
+    if len(expanded) > LONGEST:
+        raise Unreadable(f"more than {LONGEST >> 20} MB when expanded", source)
+    return expanded
+
+
+def _bytes_of(source: str | Path) -> bytes:
     try:
         opened = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(opened, "rb") as file:

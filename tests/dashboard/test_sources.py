@@ -17,6 +17,17 @@ from tests.dashboard.browser import invented
 MUTANTS = 30  # of each file
 
 
+@pytest.mark.parametrize("folder", ["latest", f"recorded/{invented.MACHINE}"])
+def test_a_compressed_document_is_shown_as_any_other(tmp_path, folder):
+    made = [invented.agree_record("add", "numpy_manual")]
+    for name in ("agree.json", "agree.json.gz"):
+        file = tmp_path / folder / name
+        invented.write_document(file, made, invented.environment(1), missing={})
+    plain, packed = read_results(tmp_path).sources
+    assert (plain.kind, plain.records) == (packed.kind, packed.records)
+    assert packed.file == f"{folder}/agree.json.gz"
+
+
 @pytest.mark.parametrize("name", [name for name in damage.FILES if name != "missing"])
 def test_a_damaged_file_is_one_line_and_the_rest_is_shown(tmp_path, name):
     make, why = damage.FILES[name]

@@ -147,8 +147,12 @@ def test_two_machines_are_two_series(folder):
         (lambda text: text.replace(A, B), "is of commit bbbbbbbb"),
         (lambda text: text.replace('"cpu-2core"', '"h200"'), "of machine 'h200'"),
         (lambda text: text.replace("[1.5, 2.5]", "[1.5]"), "has not 2 figures"),
+        (lambda text: text.replace("[1.5, 2.5]", '[1.5, "2"]'), "result: "),
     ],
-    ids=["cut", "empty", "list", "newer", "lacking", "commit", "machine", "short"],
+    ids=[
+        *("cut", "empty", "list", "newer", "lacking"),
+        *("commit", "machine", "short", "text"),
+    ],
 )
 def test_a_damaged_file_is_told_of_by_name(folder, damage, message):
     file = record(folder, A, [1.5, 2.5])
@@ -158,6 +162,17 @@ def test_a_damaged_file_is_told_of_by_name(folder, damage, message):
     with pytest.raises(Unreadable, match=message) as told:
         read(folder, [A])
     assert file.name in str(told.value)
+
+
+@pytest.mark.parametrize("count", [1e308, -1, 1 << 40, 2.5, "101"])
+def test_a_number_of_samples_that_is_none_is_told_of(folder, count):
+    file = record(folder, A, [True, 1.0], [[1.0] * 101, None])
+    content = json.loads(file.read_text())
+    (row,) = content["results"].values()
+    row[content["result_columns"].index("stats_repeat")][0] = count
+    file.write_text(json.dumps(content))
+    with pytest.raises(Unreadable, match="stats_repeat"):
+        read(folder, [A])
 
 
 @pytest.mark.parametrize("name", ["benchmarks.json", "cpu-2core/machine.json"])

@@ -1,6 +1,7 @@
 """The document: strict JSON, replaced atomically, and never silently misread."""
 
 import contextlib
+import gzip
 import json
 import os
 from random import Random
@@ -160,8 +161,9 @@ def test_half_a_surrogate_pair_is_written_as_what_can_be_read(tmp_path):
     assert documents.read_whole(file, TIME).summary.untimed == {"dot": "half ? a pair"}
 
 
-def test_what_is_read_is_what_was_written(tmp_path):
-    file = tmp_path / "run.json"
+@pytest.mark.parametrize("name", ["run.json", "run.json.gz"])
+def test_what_is_read_is_what_was_written(tmp_path, name):
+    file = tmp_path / name
     place = {"op": "dot", "case": "64", "regime": "normal", "backend": "numpy_manual"}
     place |= {"framework": "numpy", "framework_version": "2", "device": "cpu"}
     row = AgreeRecord(
@@ -172,6 +174,40 @@ def test_what_is_read_is_what_was_written(tmp_path):
     read = documents.read_whole(file, AGREE)
     assert (read.records, read.summary) == (written.records, written.summary)
     assert read.environment == written.environment
+
+
+def test_a_compressed_document_is_the_same_and_much_smaller(tmp_path):
+    place = {"op": "dot", "case": "64", "regime": "normal", "backend": "numpy_manual"}
+    place |= {"framework": "numpy", "framework_version": "2", "device": "cpu"}
+    row = AgreeRecord(**place, dtype="float64", tensor="da", verdict="agree")
+    written = documents.document([row] * 1000, AgreeSummary(judged=1))
+    plain, packed = tmp_path / "run.json", tmp_path / "run.json.gz"
+    for file in (plain, packed):
+        documents.write(written, file)
+    assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
+    assert packed.stat().st_size < plain.stat().st_size / 20
+    before = packed.read_bytes()
+    documents.write(written, packed)
+    assert packed.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (gzip.compress(b"{}" * 1000)[:-20], "not readable as gzip"),
+        (b"\x1f\x8b no such thing", "not readable as gzip"),
+        (gzip.compress(b"{"), "not readable as JSON"),
+        (gzip.compress(b" " * 2000), "when expanded"),
+    ],
+    ids=["cut", "foreign", "json", "long"],
+)
+def test_a_damaged_compressed_document_is_one_line(tmp_path, monkeypatch, content, why):
+    monkeypatch.setattr(documents, "LONGEST", 1999 if why == "when expanded" else 9999)
+    file = tmp_path / "run.json.gz"
+    file.write_bytes(content)
+    with pytest.raises(Unreadable, match=why) as told:
+        documents.read(file, AGREE)
+    assert str(told.value).startswith(f"{file}: ")
 
 
 def test_the_page_of_the_schema_is_current():

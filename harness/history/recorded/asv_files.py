@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -92,7 +92,9 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 _Number = float | Literal["nan", "inf", "-inf"] | None
-_CELLS = msgspec.json.Decoder(list[list[_Number] | None])
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)] | None
+_FIGURES = msgspec.json.Decoder(list[list[_Number] | None])
+_COUNTS = msgspec.json.Decoder(list[list[_Count] | None])
 _PARAMS = msgspec.json.Decoder(list[tuple[str, list[list[str]] | None]])
 
 
@@ -232,7 +234,7 @@ def _cells(file: Path, name: str, content: _Content, layout: Layout) -> list[Any
     """A column of all rows, one after the other."""
     text = msgspec.json.encode(_column(name, content))
     try:
-        rows = _CELLS.decode(text)
+        rows = (_COUNTS if name == COLUMNS[-1] else _FIGURES).decode(text)
     except msgspec.MsgspecError as error:
         raise Unreadable(f"{file}: {name}: {error}") from None
     flat = list[Any]()
