@@ -18,6 +18,7 @@ from harness.agreement.remote import Asked, judge, judged
 from harness.agreement.suite import Agreement
 from harness.history import asv_results
 from harness.judging import known
+from harness.judging.orders import SECOND
 from harness.nightly import opinfo
 from harness.nightly.journal import guarded
 from harness.nightly.model import Night, Part, Result
@@ -91,6 +92,27 @@ def _judged(night: Night, op: str, child: Isolated) -> Judged:
     )
     agreed = judged(asked, child)
     return documents.document(agreed.records, agreed.summary())
+
+
+def second_orders(night: Night) -> Result:
+    """Judge forward mode and the double backward of a share of the ops, by the date."""
+    turn = datetime.date.today().toordinal() % opinfo.SHARES
+    asked = Asked(
+        ops=night.ops[turn :: opinfo.SHARES],
+        backends=night.backends,
+        dtypes=DTYPES,
+        orders=SECOND,
+        seed=night.seed,
+        jobs=night.jobs,
+    )
+    if not asked.ops:
+        return Result("", skipped="none of these ops has its turn")
+    with Isolated(judge) as child:
+        agreed = judged(asked, child)
+    summary = agreed.summary()
+    line = f"{summary.judged:,} tensors of {', '.join(asked.ops)} judged,"
+    line += f" {summary.unexpected} unexpected"
+    return Result(line, [*_unexpected(agreed), *_gone(agreed)])
 
 
 def _together(pieces: Sequence[Judged]) -> Agreement:
@@ -353,8 +375,11 @@ def faults(night: Night) -> Result:
 
 
 def parts_of(root: Path) -> dict[str, Part]:
-    """The parts by name; two of them are of this checkout and not of a project's."""
-    swept: dict[str, Part] = {"opinfo": opinfo.pytorch_gradients}
+    """The parts by name; three of them are of this checkout and not of a project's."""
+    swept: dict[str, Part] = {
+        "second": second_orders,
+        "opinfo": opinfo.pytorch_gradients,
+    }
     injected: dict[str, Part] = {"faults": faults}
     return {
         "agree": agreement,

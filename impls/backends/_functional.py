@@ -123,6 +123,10 @@ class Functional:
         array: A NumPy array of a tensor; a copy.
         vjp: Of a `Call`, its wanted tensors and its others: everything that it returns,
             and a function from the tuple of cotangents to the gradients.
+        jvp: Of the same and the inputs' tangents: those of the outputs. None where the
+            framework has no forward mode.
+        hvp: Of the same, cotangents and tangents: the gradients of the sum of gradient
+            * tangent by the inputs, then by the cotangents.
         wait: Returns when all tensors in what it is given are computed.
         bind: Makes the function that is differentiated, from what the page says.
         dtypes: Those that the framework has.
@@ -137,6 +141,8 @@ class Functional:
     tensor: Callable[[Array, str], Any]
     array: Callable[[Any], Array]
     vjp: Callable[[Call, Sequence[Any], Mapping[str, Any]], tuple[Any, Any]]
+    jvp: Callable[..., Sequence[Any]] | None = None
+    hvp: Callable[..., Sequence[Any]] | None = None
     wait: Callable[[Any], object] = lambda computed: None
     bind: Callable[..., Callable[..., Any]] = partial
     dtypes: tuple[str, ...] = ALL
@@ -207,6 +213,30 @@ class FunctionalStep:
         """Compute the gradients; the same forward serves again."""
         self.gradients = self.pull(self.cotangents)
         self.computed = [self.gradients]
+
+    def jvp(self) -> Result:
+        """Forward mode."""
+        return self._second(self.door.jvp, self.call, self.wanted, self.others)
+
+    def hvp(self) -> Result:
+        """The double backward."""
+        given = (self.call, self.wanted, self.others, self.cotangents)
+        return self._second(self.door.hvp, *given)
+
+    def _second(self, differentiate: Any, *given: Any) -> Result:
+        problem = self.problem
+        if differentiate is None:
+            raise Unsupported(f"{self.door.framework} has no {problem.order} here")
+        tangents = tuple(self._tensor(problem.tangents[n]) for n in problem.wanted)
+        try:
+            self.computed = list(differentiate(*given, tangents))
+        except NotImplementedError as words:
+            raise Unsupported(f"{self.door.framework}: {words}") from None
+        named = zip(problem.derivatives, self.computed, strict=True)
+        read = {n: None if t is None else self.door.array(t) for n, t in named}
+        dtypes = {n: str(a.dtype) for n, a in read.items() if a is not None}
+        arrays = {n: None if a is None else _legible(a) for n, a in read.items()}
+        return Result({}, arrays, {}, dtypes)
 
     def wait(self) -> None:
         """Wait for what was called last; a lazy framework computes it now."""

@@ -7,7 +7,7 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 from autograd.builtins import tuple as box
-from autograd.core import make_vjp
+from autograd.core import make_jvp, make_vjp
 from autograd.extend import defvjp, primitive
 from autograd.scipy import special
 from autograd.tracer import getval
@@ -31,6 +31,24 @@ def vjp(call: Any, wanted: Any, others: Any) -> tuple[Any, Any]:
     return named, back
 
 
+def jvp(call: Any, wanted: Any, others: Any, tangents: Any) -> Any:
+    """Forward mode."""
+    pushed = make_jvp(lambda w: box(call(w, others)[0]), tuple(wanted))
+    return tuple(pushed(tangents)[1])
+
+
+def hvp(call: Any, wanted: Any, others: Any, cotangents: Any, tangents: Any) -> Any:
+    """The backward of a backward."""
+
+    def first(both: Any) -> Any:
+        back, _ = make_vjp(lambda w: box(call(w, others)[0]), both[0])
+        return back(both[1])
+
+    back, _ = make_vjp(first, box((box(tuple(wanted)), box(cotangents))))
+    by_inputs, by_cotangents = back(tangents)
+    return *by_inputs, *by_cotangents
+
+
 NAMES = {"sigmoid": special.expit, "erf": special.erf, "logsumexp": special.logsumexp}
 # It passes all of NumPy on, but does not differentiate all of it.
 names = Names(anp, *COMPOSED, **NAMES, stop_gradient=stop_gradient)
@@ -42,6 +60,8 @@ door = partial(
     tensor=np.asarray,
     array=np.array,
     vjp=vjp,
+    jvp=jvp,
+    hvp=hvp,
     dtypes=("float64", "float32", "float16"),
     copies=False,
 )

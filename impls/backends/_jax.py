@@ -32,6 +32,24 @@ def compiled(call: Any, wanted: Any, others: Any) -> tuple[Any, Any]:
     return named, partial(backward, back)
 
 
+def jvp(call: Any, wanted: Any, others: Any, tangents: Any) -> Any:
+    """Forward mode."""
+    _, out = jax.jvp(lambda *w: call(w, others)[0], tuple(wanted), tangents)
+    return out
+
+
+def hvp(call: Any, wanted: Any, others: Any, cotangents: Any, tangents: Any) -> Any:
+    """The backward of a backward."""
+
+    def first(w: Any, dy: Any) -> Any:
+        _, back = jax.vjp(lambda *v: call(v, others)[0], *w)
+        return back(dy)
+
+    _, back = jax.vjp(first, tuple(wanted), cotangents)
+    by_inputs, by_cotangents = back(tangents)
+    return *by_inputs, *by_cotangents
+
+
 NAMES = {n: getattr(jax.nn, n) for n in ("sigmoid", "logsumexp")}
 NAMES |= {n: getattr(jax.lax, n) for n in ("stop_gradient", "erf", "rsqrt")}
 door = partial(
@@ -42,5 +60,7 @@ door = partial(
     tensor=jnp.array,
     array=np.array,
     vjp=vjp,
+    jvp=jvp,
+    hvp=hvp,
     wait=jax.block_until_ready,
 )

@@ -1,0 +1,228 @@
+"""PyTorch's second derivatives and forward mode on trial: OpInfo once more, in float64.
+
+    python scripts/studies/opinfo_second.py results/opinfo/second.json [--only NAME,...]
+
+Each entry that says it supports gradgrad (and forward AD) is traced, and what PyTorch
+computes for its first samples is judged. Where something is wrong, PyTorch's own
+gradgradcheck is asked as well; where all agrees, both are timed on the first sample.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import signal
+import statistics
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from opinfo import ELEMENTS, Late, _elements, as_function, entries, numbers
+
+from harness.check.runs import differentiated
+from harness.judging.orders import Function
+from harness.judging.precisions import PRECISIONS
+from harness.judging.reference import Reference, reference_of_graph, wider
+from harness.judging.verdict import judge_tensors
+from harness.project import documents
+from harness.project.verdicts import PASSING
+from harness.tracing import Untraceable, trace
+from impls.backends._torchlike import refusals
+from impls.contract import Unsupported
+
+SAMPLES = 3
+SECONDS = 20  # of processor time for an entry: a night has 550 of them
+Record = dict[str, Any]
+
+
+class Trial:
+    """One sample: its function, cotangents and tangents, and the traced graph."""
+
+    def __init__(self, function: Any, tensors: list[Any], wanted: list[bool]) -> None:
+        self.function, self.tensors, self.wanted = function, tensors, wanted
+        pairs = zip(tensors, wanted, strict=True)
+        outputs = function(*[t.clone().requires_grad_(w) for t, w in pairs])
+        draw = torch.Generator().manual_seed(0)
+        self.cotangents = [
+            _drawn(y, draw) if y.requires_grad and y.is_floating_point() else None
+            for y in outputs
+        ]
+        if any(y.is_complex() for y in outputs) or not any(
+            dy is not None for dy in self.cotangents
+        ):
+            raise Untraceable("output", "is complex, or has no gradient", "output")
+        self.tangents = [
+            _drawn(t, draw) if w else None for t, w in zip(tensors, wanted, strict=True)
+        ]
+        self.traced = trace(function, tensors)
+
+    def names(self, order: str) -> list[str]:
+        """Those of what `differentiated` returns."""
+        made = zip(self.traced.results, self.cotangents, strict=False)
+        outputs = [n for n, dy in made if dy is not None]
+        if order == "jvp":
+            return [f"jvp.{n}" for n in outputs]
+        wanted = zip(self.traced.names, self.wanted, strict=True)
+        names = [n for n, w in wanted if w] + [f"d{n}" for n in outputs]
+        return [f"hvp.d{n}" for n in names]
+
+    def reference(self, order: str) -> Reference:
+        """What is right."""
+        wide = wider(PRECISIONS["float64"])
+        named = zip(self.traced.results, self.cotangents, strict=False)
+        dy = {n: numbers(c) for n, c in named if c is not None}
+        pairs = zip(self.traced.names, self.tangents, strict=True)
+        along = {n: numbers(v) for n, v in pairs if v is not None}
+
+        def build() -> Mapping[str, Any]:
+            made = self.traced.graph(wide)
+            outputs = {n: made.outputs[n] for n in dy}
+            inputs = {n: made.leaves[n] for n in along}
+            return Function(outputs, inputs, dy, along).derivatives(order).nodes
+
+        def outputs() -> Mapping[str, Any]:
+            return self.traced.graph(wide).outputs
+
+        return reference_of_graph(build, "float64", None, outputs)
+
+    def judged(self, order: str) -> list[Any]:
+        """Verdicts on what PyTorch computes."""
+        given = (self.tensors, self.wanted, self.cotangents, self.tangents)
+        with refusals():
+            found = differentiated(order, self.function, *given)
+        got = dict(zip(self.names(order), map(numbers, found), strict=True))
+        right = self.reference(order)
+        dtypes = dict.fromkeys(got, "float64")
+        return list(judge_tensors(right, got, dtypes, dtype="float64"))
+
+    def gradgradcheck(self) -> str:
+        """PyTorch's own verdict, in its fast mode; "" where it passes."""
+        pairs = zip(self.tensors, self.wanted, strict=True)
+        inputs = [t.clone().requires_grad_(w) for t, w in pairs]
+        try:
+            torch.autograd.gradgradcheck(self.function, inputs, fast_mode=True)
+        except Exception as error:  # noqa: BLE001  # it raises what it likes
+            return str(error).strip().partition("\n")[0][:200] or type(error).__name__
+        return ""
+
+
+def _drawn(like: Any, draw: torch.Generator) -> Any:
+    made = torch.randn(like.shape, generator=draw, dtype=torch.float64)
+    return made.to(like.dtype)
+
+
+def one_entry(entry: Any) -> Record:
+    """The verdicts on an entry, and why what was not judged was not."""
+    orders = ["hvp", *(["jvp"] if entry.supports_forward_ad else [])]
+    record: Record = {"name": entry.formatted_name, "orders": orders}
+    record |= {"judged": [], "not": [], "seconds": {}}
+    torch.manual_seed(0)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    try:
+        made = entry.sample_inputs("cpu", torch.float64, requires_grad=True)
+        small = (s for s in made if 0 < _elements(s) <= ELEMENTS)
+        for i, sample in enumerate(itertools.islice(small, SAMPLES)):
+            _add(record, entry, sample, i)
+    except Late:
+        record["not"].append(f"over {SECONDS} s of processor")
+    except Exception as error:  # noqa: BLE001  # PyTorch's makers of samples fail too
+        record["not"].append(f"{type(error).__name__}: {error}"[:160])
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    return record
+
+
+def _add(record: Record, entry: Any, sample: Any, i: int) -> None:
+    try:
+        trial = Trial(*as_function(entry, sample))
+    except Untraceable as no:
+        record["not"].append(f"{no.op}: {no.why}"[:160])
+        return
+    for order in record["orders"]:
+        try:
+            started = time.process_time()
+            judgements = trial.judged(order)
+            record["seconds"].setdefault(order, time.process_time() - started)
+        except Unsupported as words:
+            record["not"].append(f"{order}: {words}"[:160])
+            continue
+        for j in judgements:
+            told = {n: getattr(j, n) for n in ("tensor", "verdict", "ratio", "message")}
+            record["judged"].append({"sample": i, "order": order, **told})
+    if i == 0 and record["judged"]:
+        started = time.process_time()
+        record["gradgradcheck"] = trial.gradgradcheck()
+        record["seconds"]["gradgradcheck"] = time.process_time() - started
+
+
+def _late(*_: object) -> None:
+    raise Late
+
+
+def summary(records: Sequence[Record]) -> Record:
+    """Counts of entries and tensors, and the ratio of the costs."""
+    verdicts = Counter((j["order"], j["verdict"]) for r in records for j in r["judged"])
+    wrong = [r for r in records if _wrong(r)]
+    ratios = [
+        r["seconds"]["hvp"] / r["seconds"]["gradgradcheck"]
+        for r in records
+        if "gradgradcheck" in r["seconds"] and "hvp" in r["seconds"] and not _wrong(r)
+    ]
+    return {
+        "entries": len(records),
+        "judged": sum(_has(r, "hvp") for r in records),
+        "forward": sum("jvp" in r["orders"] for r in records),
+        "forward_judged": sum(_has(r, "jvp") for r in records),
+        "verdicts": {f"{o} {v}": n for (o, v), n in sorted(verdicts.items())},
+        "wrong": sorted(r["name"] for r in wrong),
+        "ratio": round(statistics.median(ratios), 1) if ratios else None,
+    }
+
+
+def _has(record: Record, order: str) -> bool:
+    return any(j["order"] == order for j in record["judged"])
+
+
+def _wrong(record: Record) -> bool:
+    return any(j["verdict"] not in PASSING for j in record["judged"])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Judge, and write the document after each entry."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--seconds", type=float, default=1e9, help="to stop after")
+    asked = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    signal.signal(signal.SIGPROF, _late)
+    before = (
+        json.loads(asked.file.read_text())["records"] if asked.file.exists() else []
+    )
+    records: list[Record] = list(before)
+    done = {r["name"] for r in records}
+    only, started = set(filter(None, asked.only.split(","))), time.monotonic()
+    chosen: Callable[[Any], bool] = lambda e: (  # noqa: E731  # one condition, named
+        e.supports_gradgrad
+        and e.formatted_name not in done
+        and (not only or e.formatted_name in only)
+    )
+    for entry in filter(chosen, entries(torch.float64)):
+        if time.monotonic() - started > asked.seconds:
+            break
+        records.append(one_entry(entry))
+    documents.replace_file(
+        asked.file,
+        documents.dumps({"summary": summary(records), "records": records}),
+    )
+    print(json.dumps(summary(records), indent=1))
+
+
+if __name__ == "__main__":
+    main()
