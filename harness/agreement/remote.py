@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct, structs
 
+from harness.agreement.remembered import Remembered, batch_name, matches
 from harness.agreement.suite import Agreement, Settled, agree
 from harness.judging import known
 from harness.judging.cases import REGIMES, Trial, trials
@@ -34,7 +35,14 @@ class Asked(Struct, kw_only=True):
     settled: Sequence[tuple[str, str]] = ()
 
 
-class _Step(Struct):
+class _Plan(Struct, tag=True):
+    """The names of an op's trials, by batch."""
+
+    op: str
+    names: dict[str, list[str]]
+
+
+class _Step(Struct, tag=True):
     """A trial that is judged, and how far it is."""
 
     settled: Settled
@@ -42,29 +50,49 @@ class _Step(Struct):
     total: int
 
 
+class _News(Struct):
+    """What a job hands over."""
+
+    content: _Plan | _Step
+
+
 def judged(
     asked: Asked,
     child: Isolated,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    remembered: Remembered | None = None,
 ) -> Agreement:
     """The verdicts that a process with the job `judge` gives, as `agree` would.
 
     An op whose page or formula cannot be run has one record, with what has happened.
+    What is remembered is taken as it is, and not judged again.
     """
     entries = known.load()  # a damaged file ends a run before it begins
     agreement, settled = Agreement(), list[tuple[str, str]]()
     failed = dict[str, Failed]()
+    memory = remembered or Remembered(asked)
+
+    def take(one: Settled) -> None:
+        agreement.add(one)
+        settled.append((one.case, one.device))
 
     def request(left: Sequence[str]) -> Asked:
         return structs.replace(asked, ops=left, settled=settled)
 
-    for message in child.run(asked.ops, request, _Step):
+    for one in memory.recalled():
+        take(one)
+    agreement.recalled, agreement.remembered = len(agreement.records), memory.dates
+    unknown = [op for op in asked.ops if not memory.whole(op)]
+    for message in child.run(unknown, request, _News):
         if isinstance(message, Failed):
             failed.setdefault(message.op, message)
-            continue
-        agreement.add(message.settled)
-        settled.append((message.settled.case, message.settled.device))
-        progress(message.done, message.total)
+        elif isinstance(news := message.content, _Plan):
+            memory.plan(news.op, news.names)
+        else:
+            take(news.settled)
+            memory.learn(news.settled)
+            progress(news.done, news.total)
+    memory.keep(failed)
     agreement.records += map(unjudged, failed.values())
     agreement.gone = known.gone(agreement.records, entries)
     return agreement
@@ -93,9 +121,15 @@ def judge(content: bytes, link: Link) -> None:
     chosen = list[Trial]()
     for op in asked.ops:
         with link.at(op, patience=asked.timeout):
+            names: dict[str, list[str]] = defaultdict(list)
             for trial in _chosen(op, asked):
                 chosen.append(trial)
+                for device in asked.devices:
+                    dtype, order = trial.problem.dtype, trial.order
+                    batch = batch_name(device, dtype, trial.regime, order)
+                    names[batch].append(trial.name)
                 link.alive()
+            link.tell(_News(_Plan(op, names)), leaving=True)
     done = [0, len(chosen)]
     agree(
         chosen,
@@ -105,7 +139,7 @@ def judge(content: bytes, link: Link) -> None:
         fleet=link.kept(Fleet, jobs=asked.jobs),
         progress=lambda *counts: done.__setitem__(slice(2), counts),
         at=lambda trial: link.at(trial.op, trial.name, asked.timeout),
-        tell=lambda settled: link.tell(_Step(settled, *done), leaving=True),
+        tell=lambda settled: link.tell(_News(_Step(settled, *done)), leaving=True),
         settled={(case, device) for case, device in asked.settled},
     )
 
@@ -120,10 +154,5 @@ def _chosen(op: str, asked: Asked) -> Iterator[Trial]:
         orders=asked.orders,
     )
     for trial in all_trials:
-        if not asked.cases or any(_matches(trial.name, case) for case in asked.cases):
+        if matches(trial.name, asked.cases):
             yield trial
-
-
-def _matches(name: str, pattern: str) -> bool:
-    literal = str.maketrans("[]", "()")
-    return fnmatchcase(name.translate(literal), pattern.translate(literal))

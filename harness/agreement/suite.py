@@ -52,6 +52,8 @@ class Agreement:
     `pairs[op][a][b]` is the largest ratio of |a - b| to the sum of both radii.
     `missing` gives the reason why a backend did not run. `unrepeatable` names the cases
     whose second run differed in some bit from the first (reported, not judged).
+    `recalled` counts the records that an earlier run judged; `remembered` says of each
+    of their ops when the oldest of them was judged.
     """
 
     records: list[AgreeRecord] = field(default_factory=list)
@@ -59,6 +61,8 @@ class Agreement:
     missing: dict[str, str] = field(default_factory=dict)
     unrepeatable: list[str] = field(default_factory=list)
     gone: tuple[known.Known, ...] = ()
+    recalled: int = 0
+    remembered: dict[str, str] = field(default_factory=dict)
 
     @property
     def unexpected(self) -> list[AgreeRecord]:
@@ -97,6 +101,8 @@ class Agreement:
             missing=self.missing,
             unrepeatable=self.unrepeatable,
             pairs=self.pairs,
+            recalled=self.recalled,
+            remembered=self.remembered,
         )
 
 

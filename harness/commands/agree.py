@@ -11,8 +11,10 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
+from harness.agreement.cache import user_cache
 from harness.agreement.output import junit, markdown
 from harness.agreement.overall import overall
+from harness.agreement.remembered import Remembered
 from harness.agreement.remote import Asked, judge, judged
 from harness.agreement.suite import Agreement, Required
 from harness.console import options as options
@@ -44,6 +46,11 @@ from impls.catalogue import backend_names
     callback=options.checked("backend", backend_names),
     help="Fail with exit code 3 if this backend cannot run here. Repeatable.",
 )
+@click.option(
+    "--fresh",
+    is_flag=True,
+    help="Judge all again, also what a run has judged.",
+)
 @options.json_file
 @click.option("--junit", "junit_file", metavar="F", help="Write JUnit XML, for CI.")
 @click.option("--markdown", "markdown_file", metavar="F", help="Write a summary.")
@@ -60,6 +67,7 @@ def command(
     jobs: int,
     timeout: float,
     require: tuple[str, ...],
+    fresh: bool,
     json_file: str | None,
     junit_file: str | None,
     markdown_file: str | None,
@@ -69,7 +77,8 @@ def command(
     All backends get the same bytes. Each gradient, output and state is compared with a
     reference in a wider type. The tolerance of each element is derived from its
     rounding radius. Known defects of frameworks are expected; if one is gone, that
-    fails, too.
+    fails, too. What an earlier run judged is remembered as long as nothing has changed
+    that a verdict depends on; --fresh judges it again.
 
     \b
     Examples:
@@ -93,8 +102,9 @@ def command(
         timeout=timeout,
     )
     started = time.monotonic()
+    remembered = Remembered(asked, user_cache(), fresh=fresh)
     with Isolated(judge) as child, progress("judging") as advance:
-        agreed = judged(asked, child, advance)
+        agreed = judged(asked, child, advance, remembered)
     if not agreed.records and not agreed.missing:
         raise click.UsageError("no case matches; see `gradwatch list cases`")
     seconds = time.monotonic() - started
@@ -108,6 +118,8 @@ def command(
         recording.write(content, json_file)
     if json_file != "-":
         show(agreed, seconds)
+        if remembered.why_not:
+            output().print(f"nothing is remembered: {escape(remembered.why_not)}")
     _check_required(agreed, require)
     return agreed.exit_code
 
@@ -195,4 +207,9 @@ def _counts(agreed: Agreement, seconds: float) -> str:
     if known:
         line += f"; {known} are known defects"
     line += f"; {len(agreed.unexpected)} not as expected"
+    if agreed.recalled:
+        line += (
+            f"; {agreed.recalled} of {len(agreed.records)} remembered, judged since "
+        )
+        line += f"{min(agreed.remembered.values())} (--fresh judges them again)"
     return line

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from harness.agreement.cache import user_cache
 from harness.console import options as options
 from harness.console.terminal import errors, output, ticking
 from harness.nightly import runner
@@ -75,7 +76,7 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> floa
     callback=options.checked("backend", backend_names),
     help="End with exit code 3 if this backend cannot run here. Repeatable.",
 )
-@click.option("--fresh", is_flag=True, help="Do not continue an unfinished run.")
+@click.option("--fresh", is_flag=True, help="Judge all again; continue no earlier run.")
 @options.seed
 @options.jobs
 def command(
@@ -125,6 +126,7 @@ def command(
                 require=require,
                 seed=seed,
                 jobs=jobs,
+                cache=None if fresh else user_cache(),
             )
             report = runner.report(runner.run(night, chosen, _show), before, notes)
             runner.write(report, night)

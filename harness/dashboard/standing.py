@@ -132,7 +132,7 @@ def _by_order(
     """The records of the first backward pass, and all others by their order."""
     orders: dict[str, list[AgreeRecord]] = {FIRST_ORDER: []}
     for record in records:
-        orders.setdefault(getattr(record, "order", FIRST_ORDER), []).append(record)
+        orders.setdefault(record.order, []).append(record)
     return orders.pop(FIRST_ORDER), orders
 
 

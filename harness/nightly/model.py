@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.agreement.cache import Cache
 from harness.nightly.journal import Journal
 from harness.project.paths import ROOT
 from harness.project.records import DoneRecord, Environment, Problem
@@ -34,7 +35,7 @@ class Night:
     """The settings of a nightly run.
 
     `budget` is in seconds, for the whole run; `results` is the folder with the history;
-    `folder` is where all output goes.
+    `folder` is where all output goes; `cache` holds what earlier runs have judged.
     """
 
     folder: Path
@@ -47,6 +48,7 @@ class Night:
     jobs: int = 2
     results: Path = ROOT / "results"
     root: Path = ROOT
+    cache: Cache | None = None
 
     @property
     def share(self) -> float:

@@ -8,12 +8,13 @@ import math
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 
 from harness.agreement import store
 from harness.agreement.output import Judged
+from harness.agreement.remembered import Remembered
 from harness.agreement.remote import Asked, judge, judged
 from harness.agreement.suite import Agreement
 from harness.history import asv_results
@@ -36,6 +37,7 @@ from harness.project.records import (
 from harness.project.verdicts import PASSING
 from harness.watch.alerts import Alert, backend_of, size
 from harness.watch.survey import survey, this_machine
+from harness.workers.interpreters import Installed, installed
 from harness.workers.isolated import Isolated
 from impls.catalogue import framework_of, op_names
 
@@ -54,10 +56,13 @@ GONE_THROUGH = ("numpy", "torch")
 
 def agreement(night: Night) -> Result:
     """Judge every op on every backend in all regimes; the journal keeps each op."""
+    have = lru_cache(_installed)  # asked once a night, not for each op
     with Isolated(judge) as child:
         read = partial(documents.read_whole, kind=AGREE)
         pieces = [
-            night.journal.once(f"agree-{op}", partial(_judged, night, op, child), read)
+            night.journal.once(
+                f"agree-{op}", partial(_judged, night, op, child, have), read
+            )
             for op in night.ops
         ]
     agreed = _together(pieces)
@@ -65,6 +70,9 @@ def agreement(night: Night) -> Result:
     documents.write(content, night.journal.path("agree"))
     summary = agreed.summary()
     line = f"{summary.judged:,} tensors judged, {summary.unexpected} unexpected"
+    if agreed.recalled:
+        since = min(agreed.remembered.values())
+        line += f"; {agreed.recalled:,} remembered, judged since {since}"
     problems = [*_unexpected(agreed), *_gone(agreed)]
     lacking = [
         f"{b} is required, but {agreed.missing[b]}"
@@ -84,7 +92,16 @@ def _absent(agreed: Agreement) -> list[str]:
     return [f"{', '.join(names)}: {why}" for why, names in backends.items()]
 
 
-def _judged(night: Night, op: str, child: Isolated) -> Judged:
+def _installed(frameworks: tuple[str, ...]) -> Mapping[str, Installed]:
+    return installed(list(frameworks))
+
+
+def _judged(
+    night: Night,
+    op: str,
+    child: Isolated,
+    have: Callable[[tuple[str, ...]], Mapping[str, Installed]],
+) -> Judged:
     asked = Asked(
         ops=[op],
         backends=night.backends,
@@ -92,7 +109,8 @@ def _judged(night: Night, op: str, child: Isolated) -> Judged:
         seed=night.seed,
         jobs=night.jobs,
     )
-    agreed = judged(asked, child)
+    remembered = Remembered(asked, night.cache, have=lambda names: have(tuple(names)))
+    agreed = judged(asked, child, remembered=remembered)
     return documents.document(agreed.records, agreed.summary())
 
 
@@ -126,6 +144,8 @@ def _together(pieces: Sequence[Judged]) -> Agreement:
         agreed.pairs |= summary.pairs
         agreed.missing |= summary.missing
         agreed.unrepeatable += summary.unrepeatable
+        agreed.recalled += summary.recalled
+        agreed.remembered |= summary.remembered
     agreed.gone = known.gone(agreed.records, known.load())
     return agreed
 

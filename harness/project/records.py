@@ -116,7 +116,9 @@ class AgreeSummary(Struct, kw_only=True):
 
     missing: why a backend was not asked. pairs: for each op and pair of backends the
     largest |a - b| over the sum of both radii; null is infinite. unrepeatable: cases
-    of which a second run was not bitwise equal.
+    of which a second run was not bitwise equal. recalled: how many records an earlier
+    run judged, all they depend on being the same; remembered: of each of their ops,
+    when the oldest of them was judged.
     """
 
     judged: int = 0
@@ -127,6 +129,8 @@ class AgreeSummary(Struct, kw_only=True):
     missing: dict[str, str] = {}
     unrepeatable: list[str] = []
     pairs: dict[str, dict[str, dict[str, Number]]] = {}
+    recalled: int = 0
+    remembered: dict[str, Date] = {}
     seconds: Number = None
     seed: int | None = None
 

@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -212,3 +213,69 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or repr(error)
     return str(error).splitlines()[-1]
+
+
+# What is installed --------------------------------------------------------------
+
+#: An installed distribution lists its files with their hashes in RECORD (packaging
+#: specification "Recording installed projects"). One without that list, or whose files
+#: lie elsewhere because they are worked on, can change unseen.
+_CONTENTS = """
+import hashlib, importlib.metadata, json, platform, sys
+installed, unlisted = [], []
+for one in importlib.metadata.distributions():
+    name, files = str(one.metadata["Name"]), one.read_text("RECORD")
+    if name == "gradwatch":
+        continue
+    origin = json.loads(one.read_text("direct_url.json") or "{}")
+    if files is None or origin.get("dir_info", {}).get("editable"):
+        unlisted.append(name)
+    listed = hashlib.sha256((files or "").encode()).hexdigest()
+    installed.append([name, one.version, listed])
+print(json.dumps({"python": sys.version, "libc": platform.libc_ver(),
+                  "installed": sorted(installed), "unlisted": sorted(unlisted)}))
+"""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What a framework would run on: an interpreter, or the reason why there is none.
+
+    facts: versions and hashes, as JSON. unlisted: distributions that can change unseen.
+    """
+
+    facts: str = ""
+    unlisted: tuple[str, ...] = ()
+    why_missing: str = ""
+
+
+def installed(frameworks: list[str]) -> dict[str, Installed]:
+    """What is installed for each framework; nothing of it is imported."""
+    with ThreadPoolExecutor() as pool:
+        examined = dict(
+            zip(frameworks, pool.map(interpreter_of, frameworks), strict=True)
+        )
+        pythons = {one.python for one in examined.values() if not one.why_missing}
+        asked = dict(zip(pythons, pool.map(_listed, pythons), strict=True))
+    return {
+        name: Installed(why_missing=f"{one.why_missing}; {one.mend}")
+        if one.why_missing
+        else asked[one.python]
+        for name, one in examined.items()
+    }
+
+
+def _listed(python: Path) -> Installed:
+    done = subprocess.run(
+        [python, "-c", _CONTENTS],
+        cwd=SOURCE,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=2 * _PATIENCE,
+        check=True,
+    )
+    # Whatever a site's own start-up files print comes before.
+    facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    unlisted = tuple(facts.pop("unlisted"))
+    return Installed(json.dumps(facts, sort_keys=True), unlisted)

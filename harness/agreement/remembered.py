@@ -1,0 +1,190 @@
+"""Outcomes of earlier runs, in place of judging the same again.
+
+An outcome is remembered under the hash of all that it depends on. Not remembered is
+what may be chance or the load's fault: a crash or an error that no known outcome lists,
+a timeout, a backend that fails to start, a known outcome that occurs only sometimes,
+and a result that a second run did not repeat.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import gc
+from collections.abc import Callable, Collection, Iterator, Mapping
+from fnmatch import fnmatchcase
+from itertools import product
+from typing import TYPE_CHECKING
+
+from harness.agreement.cache import Batch, Cache, Unusable
+from harness.agreement.ingredients import NotRemembered, keys
+from harness.agreement.suite import Settled
+from harness.judging import known
+from harness.project.records import AgreeRecord
+from harness.workers.interpreters import Installed, installed
+
+if TYPE_CHECKING:
+    from harness.agreement.remote import Asked
+
+_FLEETING = ("error", "crash", "timeout")
+
+
+class Remembered:
+    """What earlier runs have judged of what is asked, and what this one judges.
+
+    `dates` says of each op of which something was recalled when the oldest of it was
+    judged; `why_not`, why nothing is remembered, where that was not wished. Without a
+    cache nothing is read or written; `fresh`, nothing is read.
+    """
+
+    def __init__(
+        self,
+        asked: Asked,
+        cache: Cache | None = None,
+        *,
+        fresh: bool = False,
+        have: Callable[[list[str]], Mapping[str, Installed]] = installed,
+    ) -> None:
+        self.dates: dict[str, str] = {}
+        self.why_not = ""
+        self._asked, self._keys = asked, dict[str, str]()
+        self._absent = frozenset[str]()
+        self._batches: dict[str, dict[str, Batch]] = {}
+        self._planned: dict[str, dict[str, list[str]]] = {}
+        self._judged: dict[tuple[str, str], Settled] = {}
+        self._sometimes: dict[str, list[known.Known]] = {}
+        for entry in known.load():
+            if entry.sometimes:
+                self._sometimes.setdefault(entry.op, []).append(entry)
+        self._cache, self._have = cache, have
+        if cache is None:
+            return
+        try:
+            self._keys, self._absent = self._now()
+            if not fresh:
+                with _no_collector():
+                    for op, key in self._keys.items():
+                        self._batches[op] = cache.batches(key)
+        except (NotRemembered, Unusable) as error:
+            self.why_not, self._batches = str(error), {}
+
+    def _now(self) -> tuple[dict[str, str], frozenset[str]]:
+        asked = self._asked
+        if {*asked.devices} != {"cpu"}:
+            raise NotRemembered("only outcomes on the CPU are remembered")
+        return keys(asked.ops, asked.backends, asked.seed, have=self._have)
+
+    def recalled(self) -> Iterator[Settled]:
+        """What is remembered of what is asked."""
+        for op, batches in self._batches.items():
+            for batch in filter(None, map(batches.get, self._names())):
+                for settled in batch.settled:
+                    if self._is_asked(settled.case):
+                        oldest = min(self.dates.get(op, batch.date), batch.date)
+                        self.dates[op] = oldest
+                        yield settled
+
+    def whole(self, op: str) -> bool:
+        """Whether all that is asked of an op is remembered."""
+        batches = self._batches.get(op, {})
+        if not {*self._names()} <= {*batches}:
+            return False
+        asked = (batches[name] for name in self._names())
+        return all(
+            {*filter(self._is_asked, one.names)} <= {s.case for s in one.settled}
+            for one in asked
+        )
+
+    def plan(self, op: str, names: Mapping[str, list[str]]) -> None:
+        """Take in the names of an op's trials, by batch."""
+        self._planned[op] = {batch: [] for batch in self._names()} | {**names}
+
+    def learn(self, settled: Settled) -> None:
+        """Take in a trial that has been judged."""
+        self._judged[settled.case, settled.device] = settled
+
+    def keep(self, failed: Collection[str]) -> None:
+        """Write down what was learnt of the ops that have not failed.
+
+        Nothing, where a file has changed meanwhile: which one was judged is not known.
+        """
+        if self._cache is None or self._asked.cases or not self._judged:
+            return
+        try:
+            now = self._now()[0] if self._keys else {}
+            fresh = {
+                now[op]: self._written(op, plan)
+                for op, plan in self._planned.items()
+                if op not in failed and op in now and now[op] == self._keys[op]
+            }
+            self._cache.keep(fresh)
+        except (NotRemembered, Unusable) as error:
+            self.why_not = self.why_not or str(error)
+
+    def _written(self, op: str, plan: Mapping[str, list[str]]) -> dict[str, Batch]:
+        today = datetime.datetime.now(datetime.timezone.utc).isoformat(
+            timespec="seconds"
+        )
+        batches = {}
+        for name, names in plan.items():
+            old = self._batches.get(op, {}).get(name)
+            device = name.partition(" ")[0]
+            new = [self._judged.get((case, device)) for case in names]
+            lasting = [one for one in new if one and self._is_lasting(one)]
+            if old is None or lasting:
+                settled = [*(old.settled if old else ()), *lasting]
+                batches[name] = Batch(names, settled, old.date if old else today)
+        return batches
+
+    def _is_lasting(self, settled: Settled) -> bool:
+        """Whether another run would give the same."""
+        return (
+            {*settled.missing} <= self._absent
+            and not settled.unrepeatable
+            and not any(map(self._by_chance, settled.records))
+        )
+
+    def _by_chance(self, record: AgreeRecord) -> bool:
+        """Whether chance or the load may have had a part in a verdict."""
+        if record.verdict in _FLEETING:
+            return not record.listed or record.verdict == "timeout"
+        return known.covered(record, self._sometimes.get(record.op, ()))
+
+    def _names(self) -> list[str]:
+        """The batches that are asked for."""
+        asked = self._asked
+        parts = asked.devices, asked.dtypes, asked.regimes, asked.orders
+        return [batch_name(*one) for one in product(*parts)]
+
+    def _is_asked(self, case: str) -> bool:
+        return matches(case, self._asked.cases)
+
+
+@contextlib.contextmanager
+def _no_collector() -> Iterator[None]:
+    """Python's cycle collector would look at 200,000 records again and again.
+
+    That takes four times as long as reading them, and there is no cycle in them.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
+
+
+def batch_name(device: str, dtype: str, regime: str, order: str) -> str:
+    """The name of a batch: "cpu float32 normal vjp"."""
+    return f"{device} {dtype} {regime} {order}"
+
+
+def matches(case: str, patterns: Collection[str]) -> bool:
+    """Whether a case has one of the patterns, or none is asked for."""
+    literal = str.maketrans("[]", "()")
+    name = case.translate(literal)
+    return not patterns or any(
+        fnmatchcase(name, p.translate(literal)) for p in patterns
+    )

@@ -1,0 +1,74 @@
+"""The files of ours that a module runs: its own, and those of all that it imports."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from harness.project.paths import SOURCE
+
+_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
+
+Read = Callable[[Path], bytes]
+
+
+def closure(
+    modules: Iterable[str], source: Path = SOURCE, read: Read = Path.read_bytes
+) -> dict[Path, bytes]:
+    """The files below `source` that these modules may run, with what is in them.
+
+    An import counts wherever it stands: in a function, and for the types alone. A
+    package counts with each module in it. What is imported by a name that is made at
+    run time is not seen: whoever does so names it in `modules`.
+
+    Raises:
+        SyntaxError, ValueError: A file is no Python.
+    """
+    waiting, files = list(modules), dict[Path, bytes]()
+    while waiting:
+        name = waiting.pop()
+        file = _file(name, source)
+        if file is None or file in files:
+            continue
+        files[file] = read(file)
+        inside = name if file.name == "__init__.py" else name.rpartition(".")[0]
+        waiting += [name.rpartition(".")[0], *_imported(files[file], inside)]
+    return files
+
+
+def _file(module: str, source: Path) -> Path | None:
+    """The file of a module, if it is below the folder."""
+    if not module:
+        return None
+    place = source.joinpath(*module.split("."))
+    for file in (place / "__init__.py", place.with_name(f"{place.name}.py")):
+        if file.is_file():
+            return file
+    return None
+
+
+@lru_cache(maxsize=4096)  # every module of ours several times
+def _imported(content: bytes, package: str) -> tuple[str, ...]:
+    """The modules that a module of a package names in its imports."""
+    waiting: list[ast.AST] = [ast.parse(content)]
+    names = list[str]()
+    while waiting:  # of statements alone: expressions import nothing
+        node = waiting.pop()
+        names += _named(node, package)
+        waiting += (
+            part for part in ast.iter_child_nodes(node) if isinstance(part, _STATEMENTS)
+        )
+    return tuple(names)
+
+
+def _named(node: ast.AST, package: str) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        parents = package.split(".")
+        above = parents[: len(parents) + 1 - node.level] if node.level else []
+        module = ".".join([*above, *filter(None, [node.module])])
+        yield module
+        yield from (f"{module}.{alias.name}" for alias in node.names)

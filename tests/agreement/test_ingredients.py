@@ -1,0 +1,215 @@
+"""What a verdict depends on: no change of it goes unseen."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.agreement import ingredients
+from harness.agreement.ingredients import ROOTS, NotRemembered, files, keys
+from harness.judging import known
+from harness.project.paths import PROJECT, ROOT, SOURCE
+from harness.workers.interpreters import Installed, installed
+from impls.catalogue import framework_of
+
+BACKENDS = ["numpy_manual", "torch_custom"]
+PYTHON = Installed(json.dumps({"python": "3.11"}))
+read = cache(Path.read_bytes)
+
+
+def have(frameworks: Sequence[str]) -> dict[str, Installed]:
+    """Everything is installed."""
+    return dict.fromkeys(frameworks, PYTHON)
+
+
+def key(op: str = "add", **options: Any) -> str:
+    """The key of an op's outcomes."""
+    asked: dict[str, Any] = {
+        "backends": BACKENDS,
+        "seed": 0,
+        "read": read,
+        "have": have,
+    }
+    by_op, _ = keys([op], **{**asked, **options})
+    return by_op[op]
+
+
+def changed(name: str) -> Callable[[Path], bytes]:
+    """Reads files, one of which has another line."""
+    return lambda file: read(file) + (b"\n# new" if file == SOURCE / name else b"")
+
+
+def ours() -> dict[str, str]:
+    """The files on which the outcomes of `add` depend."""
+    modules = [f"impls.backends.{name}" for name in BACKENDS]
+    return files([*ROOTS, *modules, "impls.ops.add"], read)
+
+
+@pytest.mark.parametrize("name", ours())
+def test_a_change_of_any_file_that_is_run_is_seen(name: str) -> None:
+    assert key(read=changed(name)) != key()
+
+
+RUN = f"""
+import json, sys
+sys.path.insert(0, {str(ROOT)!r})
+import harness.workers.isolated
+from harness import endpoint
+from harness.agreement.remote import Asked, _chosen
+from harness.agreement.suite import agree
+from harness.workers.messages import Task
+from harness.workers.arrays import decoded, encoded
+trials = list(_chosen("add", Asked(ops=["add"], backends=[], regimes=["ties"])))[:1]
+assert agree(trials, ["numpy_manual"]).records
+for backend in sys.argv[1:]:
+    payload = Task.of(trials[0], backend).payload() | {{"request": "evaluate"}}
+    assert endpoint.answer(decoded(encoded(payload)))["kind"] == "result"
+print(json.dumps([getattr(m, "__file__", None) or "" for m in sys.modules.values()]))
+"""
+
+
+@pytest.mark.parametrize(
+    "backend", ["numpy_manual", pytest.param("torch_custom", marks=pytest.mark.slow)]
+)
+def test_whatever_a_run_loads_of_ours_is_an_ingredient(backend: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, backend], capture_output=True, text=True, check=True
+    )
+    loaded = [Path(name) for name in json.loads(done.stdout.splitlines()[-1])]
+    inside = [
+        f
+        for f in loaded
+        if any(f.is_relative_to(SOURCE / p) for p in ("harness", "impls"))
+    ]
+    names = {file.relative_to(SOURCE).as_posix() for file in inside}
+    assert len(names) > 50
+    assert names <= {*ours()}
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+@pytest.mark.parametrize("other", [Installed("{}"), Installed("", (), "gone")])
+def test_what_is_installed_is_an_ingredient(framework: str, other: Installed) -> None:
+    def changed(names: Sequence[str]) -> dict[str, Installed]:
+        return have(names) | {framework: other}
+
+    assert key(have=changed) != key()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"seed": 1}, {"backends": BACKENDS[:1]}, {"backends": [*BACKENDS, "numpy_graph"]}],
+)
+def test_seed_and_backends_are_ingredients(options: dict[str, Any]) -> None:
+    assert key(**options) != key()
+
+
+def test_the_order_of_backends_is_none() -> None:
+    assert key(backends=BACKENDS[::-1]) == key()
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        ("OMP_NUM_THREADS", True),
+        ("TORCH_LOGS", True),
+        ("SHLVL", False),
+        ("GRADWATCH_CACHE", False),
+    ],
+)
+def test_variables_that_libraries_read_are_ingredients(
+    monkeypatch: pytest.MonkeyPatch, name: str, seen: bool
+) -> None:
+    before = key()
+    monkeypatch.setenv(name, "7")
+    assert (key() != before) == seen
+
+
+@pytest.mark.parametrize("line", ["model name\t: another", "flags\t\t: sse avx512f"])
+def test_the_kind_of_cpu_is_an_ingredient(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str
+) -> None:
+    other = tmp_path / "cpuinfo"
+    other.write_text(f"{line}\nMHz : 2445\n")
+    told = ingredients.machine(other)
+    assert line in told
+    assert not any("MHz" in part for part in told), "it varies from second to second"
+    before = key()
+    monkeypatch.setattr(ingredients, "machine", lambda: told)
+    assert key() != before
+
+
+@pytest.mark.parametrize(("op", "seen"), [("add", True), ("mul", False)])
+def test_known_outcomes_are_ingredients_of_their_op(
+    monkeypatch: pytest.MonkeyPatch, op: str, seen: bool
+) -> None:
+    before, entry = key(), known.load()[0]
+    monkeypatch.setattr(known, "load", lambda: (replace(entry, op=op),))
+    assert (key() != before) == seen
+
+
+def test_a_change_of_a_page_is_seen_for_that_page_alone() -> None:
+    other = changed("impls/ops/mul.py")
+    assert key("mul", read=other) != key("mul")
+    assert key("add", read=other) == key("add")
+
+
+def test_what_is_only_shown_is_no_ingredient() -> None:
+    assert not [
+        name for name in ours() if "/dashboard/" in name or "/commands/" in name
+    ]
+
+
+def test_absent_backends_are_named() -> None:
+    _, absent = keys(
+        ["add"],
+        BACKENDS,
+        0,
+        have=lambda names: have(names) | {"torch": Installed("", (), "no")},
+    )
+    assert absent == {"torch_custom"}
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"op": "elsewhere/mine.py"}, "mine.py: only the catalogue's pages"),
+        (
+            {"have": lambda _: {"numpy": PYTHON, "torch": Installed("", ("torch",))}},
+            "torch: without",
+        ),
+        ({"have": lambda _: json.loads("{")}, "does not say what it has"),
+        ({"read": lambda _: b"def"}, "not readable"),
+    ],
+)
+def test_where_something_can_change_unseen_nothing_is_remembered(
+    options: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(NotRemembered, match=why):
+        key(**options)
+
+
+def test_a_project_of_ones_own_is_not_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ingredients, "PROJECT", replace(PROJECT, table=True))
+    with pytest.raises(NotRemembered, match="only the ops of a checkout"):
+        key()
+
+
+def test_an_environment_lists_its_packages_with_the_hashes_of_their_files() -> None:
+    (numpy,) = installed(["numpy"]).values()
+    facts = json.loads(numpy.facts)
+    assert not numpy.why_missing
+    assert not numpy.unlisted
+    names = {name.lower() for name, _, _ in facts["installed"]}
+    assert {"numpy", "torch"} <= names, "one environment, so each update is seen"
+    assert all(len(listed) == 64 for _, _, listed in facts["installed"])
+    assert framework_of("numpy_graph") == "numpy"
