@@ -42,7 +42,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.judging.excuses.centring import copied_axes
-from harness.judging.excuses.regrouping import Peaks, exponents
+from harness.judging.excuses.regrouping import (
+    Peaks,
+    exponents,
+)
 from harness.judging.precisions import PRECISIONS
 from harness.judging.rounding.analysis import ERROR
 from harness.judging.rounding.errors import At, Error, Table, terms, terms_of_scatter
@@ -280,19 +283,35 @@ def reordered(
     def matmul(at: At) -> Error:
         """A factor of one side is applied to the other, where it underflows.
 
-        Of a product of inputs alone, the factors may be multiplied in any order.
+        Of a product of inputs alone, the factors may be multiplied in any order: each
+        term is off as a product is. bfloat16 products flush what is subnormal.
         """
-        below = peaks.below[at.node]
-        lost = _underflow(at, at.a @ at.b, below, partial(at.node))
-        lost = np.where(below > exponents(at.node)[1], lost, 0.0)
+        step, below = at.arithmetic.step, peaks.below[at.node]
+        alone = (below > -step.least) & (below > exponents(at.node)[1])
+        lost = np.where(alone, _terms_lost(at, peaks) / at.u, 0.0) if alone.any() else 0
         of_a = _underflow(at, at.a, scalar - np.log2(at.a))
         of_b = _underflow(at, at.b, scalar - np.log2(at.b))
         if not scalar or not (of_a.any() or of_b.any()):
-            return lost
+            return np.asarray(lost)
         return np.asarray(lost + of_a @ at.b + at.a @ of_b)
 
     products = {name: rule(name, product) for name in ("multiply", "divide", "square")}
     return {**table, **products, "matmul": rule("matmul", matmul)}
+
+
+def _terms_lost(at: At, peaks: Peaks) -> Error:
+    """What the terms of a matrix product lose whose partial products are subnormal."""
+    step, (a, b) = at.arithmetic.step, (peaks.below[s] for s in at.node.inputs)
+    lost: Error = np.zeros(at.node.shape)
+    if at.v.size * a.shape[-1] > MOST:
+        return lost
+    digits = 0 if step.name == "bfloat16" else step.digits
+    for k in range(a.shape[-1]):
+        below = a[..., :, k, None] + b[..., k, None, :]
+        share = np.minimum(np.exp2(below + step.least - digits), 1.0)
+        term = at.a[..., :, k, None] * at.b[..., k, None, :]
+        lost += np.where(below > -step.least, term * share, 0.0)
+    return lost
 
 
 def _underflow(

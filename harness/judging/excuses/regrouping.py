@@ -50,7 +50,8 @@ class Peaks:
     Attributes:
         step: The precision in which they are computed.
         above: log2 of the largest, of the node's shape.
-        below: -log2 of the smallest, likewise.
+        below: -log2 of the smallest, likewise; of a matrix product of inputs alone it
+            is log2 of the sum of the terms' reciprocals, which is hardly more.
     """
 
     step: Precision
@@ -88,9 +89,9 @@ def peaks(order: Iterable[Node], step: Precision) -> Peaks:
                 products.add(node)
                 if node.primitive is not None and node.primitive.name == "matmul":
                     large = [above[source] for source in node.inputs]
-                    small = [_shared(source, below[source]) for source in node.inputs]
+                    small = [_present(source, below[source]) for source in node.inputs]
                     above[node] = np.maximum(above[node], _contracted(*large))
-                    below[node] = np.maximum(below[node], -_contracted(*small))
+                    below[node] = np.maximum(below[node], _contracted(*small))
     return found
 
 
@@ -195,9 +196,14 @@ def _contracted(a: Exponents, b: Exponents) -> Exponents:
     return np.where(np.isfinite(exponent), exponent, 0.0)
 
 
+def _present(node: Node, exponents: Exponents) -> Exponents:
+    """Exponents of what is there: -inf where a node is zero."""
+    return np.where(node.value == 0, -np.inf, exponents)
+
+
 def _shared(node: Node, below: Exponents) -> Exponents:
     """The exponents of a node's smallest partial products, -inf where it is zero."""
-    return np.where(node.value == 0, -np.inf, -below)
+    return _present(node, -below)
 
 
 def scalar(order: Iterable[Node]) -> float:

@@ -195,6 +195,28 @@ def test_a_product_of_three_inputs_may_underflow_in_any_order(size, factor, expe
 
 
 @pytest.mark.parametrize(
+    ("dtype", "kept", "expected"),
+    [
+        ("bfloat16", (0, 1), "imprecise"),  # a b is 2^-128, and may be flushed
+        ("bfloat16", (1, 0), "disagree"),  # 2^-122 is a normal number
+        ("bfloat16", (1, 1), "agree"),
+        ("float32", (0, 1), "disagree"),  # whose sums of products flush nothing
+    ],
+)
+def test_of_a_sum_of_products_the_terms_that_underflow_may_be_lost(
+    dtype, kept, expected
+):
+    """dweight = dy1 a1 b1 + dy2 a2 b2 = 2^-23 + 2^-22; oneDNN flushes in bfloat16."""
+    a, b, dy = np.exp2([[[-64], [-60]], [[-64], [-62]], [[105], [100]]])
+    inputs = {"a": a, "b": b, "weight": np.ones((1, 1, 1)), "bias": np.ones(1)}
+    problem = Problem(load_op("bilinear"), inputs, [dy], {})
+    right = reference(replace(problem, dtype=dtype))
+    got = {"dweight": np.sum(dy * a * b * np.reshape(kept, (2, 1))).reshape(1, 1, 1)}
+    (found,) = judge_tensors(right, got, {"dweight": dtype}, dtype=dtype)
+    assert found.verdict == expected, found.message
+
+
+@pytest.mark.parametrize(
     ("scale", "kept", "expected"),
     [
         (1e16, 0, "imprecise"),
