@@ -311,10 +311,10 @@ def _whole(name: str, node: graph.Node, errors: Errors, risk: Risk | None) -> Tr
 def limit_for(reduction: int) -> float:
     """The tolerance, in rounding radii, for sums of up to `reduction` terms.
 
-    16 is larger than every ratio of a correct kernel in the calibration (at most 14.4
-    with OneFlow's kernels and 5.5 without, docs/selftest.md). sqrt(n)/2 is for sums
-    that add their terms one by one: their error grows faster than that of a blocked
-    sum.
+    16 is larger than every ratio of a correct kernel in the calibration, less the rest
+    (at most 15.9 with OneFlow's kernels and 5.5 without, docs/selftest.md). sqrt(n)/2
+    is for sums that add their terms one by one: their error grows faster than that of a
+    blocked sum.
     """
     return 16 + math.sqrt(reduction) / 2
 
