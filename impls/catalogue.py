@@ -43,13 +43,15 @@ def op_names() -> tuple[str, ...]:
 def backend_names() -> tuple[str, ...]:
     """Names of all backends: the files in impls/backends, and the project's own.
 
-    A project gets OneFlow's backends only if it names an interpreter for OneFlow, which
-    needs an old Python.
+    Of ours, a project gets those of NumPy and PyTorch, and of each framework for which
+    it names an interpreter.
     """
-    names = _stems([_HERE / "backends", *_folders("backends")])
+    ours, own = _stems([_HERE / "backends"]), _stems(_folders("backends"))
     project = _project()
-    left_out = {"oneflow"} - {*project["python"]} if project else set()
-    return tuple(name for name in names if framework_of(name) not in left_out)
+    if project:
+        wanted = {"numpy", "torch", *project["python"]}
+        ours = tuple(name for name in ours if framework_of(name) in wanted)
+    return tuple(sorted({*ours, *own}))
 
 
 def framework_of(backend: str) -> str:
@@ -85,6 +87,12 @@ def op_page(name: str) -> Path:
             return page
     known("op", name, op_names())
     raise UnknownName(f"the page of {name!r} is gone")
+
+
+def backend_file(name: str) -> Path:
+    """The file of a backend: the project's, or ours."""
+    own = [folder / f"{name}.py" for folder in _folders("backends")]
+    return next(filter(Path.is_file, own), _HERE / "backends" / f"{name}.py")
 
 
 def load_backend(name: str) -> Backend:

@@ -14,7 +14,7 @@ _RESULTS = "../results/findings"  # relative to docs
 
 _OPENING = """# Findings
 
-Defects of PyTorch and OneFlow in the ops of this project, and differences of
+Defects of the frameworks in the ops of this project, and differences of
 convention. `gradwatch fuzz` found each of them, shrank it to the input below and wrote
 a script that reproduces it; this page is generated. *Exact* is the value in a wider
 type. A *rounding radius* is how far rounding in the precision under test may move it;

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from harness.agreement.cache import Batch, Cache, Unusable
 from harness.agreement.ingredients import NotRemembered, keys
+from harness.agreement.sampling import explained
 from harness.agreement.suite import Settled
 from harness.judging import known
 from harness.project.records import AgreeRecord
@@ -72,7 +73,9 @@ class Remembered:
         asked = self._asked
         if {*asked.devices} != {"cpu"}:
             raise NotRemembered("only outcomes on the CPU are remembered")
-        return keys(asked.ops, asked.backends, asked.seed, have=self._have)
+        known_by, absent = keys(asked.ops, asked.backends, asked.seed, have=self._have)
+        part = "-sampled" if asked.sampled and explained(asked.backends) else ""
+        return {op: f"{key}{part}" for op, key in known_by.items()}, absent
 
     def recalled(self) -> Iterator[Settled]:
         """What is remembered of what is asked."""

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from harness.agreement.remembered import Remembered, batch_name, matches
-from harness.agreement.suite import Agreement, Settled, agree
+from harness.agreement.suite import Agreement, Settled, agree, gone
 from harness.judging import known
 from harness.judging.cases import REGIMES, Trial, trials
 from harness.project.records import AgreeRecord
@@ -32,6 +32,7 @@ class Asked(Struct, kw_only=True):
     seed: int = 0
     jobs: int = 1
     timeout: float = 60.0
+    sampled: bool = False
     settled: Sequence[tuple[str, str]] = ()
 
 
@@ -94,7 +95,7 @@ def judged(
             progress(news.done, news.total)
     memory.keep(failed)
     agreement.records += map(unjudged, failed.values())
-    agreement.gone = known.gone(agreement.records, entries)
+    agreement.gone = gone(agreement.records, entries)
     return agreement
 
 
@@ -141,6 +142,7 @@ def judge(content: bytes, link: Link) -> None:
         at=lambda trial: link.at(trial.op, trial.name, asked.timeout),
         tell=lambda settled: link.tell(_News(_Step(settled, *done)), leaving=True),
         settled={(case, device) for case, device in asked.settled},
+        sampled=asked.sampled,
     )
 
 

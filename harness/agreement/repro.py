@@ -52,15 +52,16 @@ def repro(
     problem, framework = trial.problem, catalogue.framework_of(backend)
     dialect = _dialect(backend)
     said = problem.op.said(dialect, framework)
-    helpers = list(_helpers(trial, dialect, framework, said.__name__))
+    helpers = list(_helpers(trial, backend, dialect, said.__name__))
     text = _ENVIRONMENT.get_template("repro.py.j2").render(
         headline=headline,
+        functional=_functional(backend),
         impls=contract.__package__,
         framework=framework,
         dialect=dialect,
         said=said.__name__,
         imports=sorted({line for h in helpers for line in h.imports}, key=_order),
-        helpers=[h.text for h in helpers],
+        helpers=list(dict.fromkeys(part for h in helpers for part in h.parts)),
         op=problem.op,
         inputs={n: literal(a, 8 + len(n)) for n, a in problem.inputs.items()},
         cotangents=["None" if a is None else literal(a, 4) for a in problem.cotangents],
@@ -112,7 +113,7 @@ def _answer(truth: Truth) -> Answer:
 def _dialect(backend: str) -> str:
     """The dialect of a backend, from its name: torch_autograd."""
     flavour = backend.partition("_")[2]
-    return "formula" if flavour == "graph" else flavour
+    return "formula" if flavour in ("graph", "jit") else flavour
 
 
 # Numbers --------------------------------------------------------------------------
@@ -138,17 +139,29 @@ def literal(array: Array, indent: int = 0) -> str:
 
 
 class Lifted:
-    """The source text of definitions, and the imports that they need."""
+    """The source texts of definitions, and the imports that they need."""
 
-    def __init__(self, text: str, imports: Sequence[str]) -> None:
-        self.text, self.imports = text, imports
+    def __init__(self, parts: Sequence[str], imports: Sequence[str]) -> None:
+        self.parts, self.imports = parts, imports
 
 
-def _helpers(trial: Trial, dialect: str, framework: str, said: str) -> Iterator[Lifted]:
-    backends = _OURS / "backends"
+def _functional(backend: str) -> bool:
+    """Whether it differentiates functions: its adapter is then part of the script."""
+    file = catalogue.backend_file(backend)
+    door = re.search(r"backends\.(_\w+) import", file.read_text(encoding="utf-8"))
+    if not door:
+        return False
+    text = (_OURS / "backends" / f"{door[1]}.py").read_text(encoding="utf-8")
+    return "_functional" in text
+
+
+def _helpers(trial: Trial, backend: str, dialect: str, said: str) -> Iterator[Lifted]:
+    backends, framework = _OURS / "backends", catalogue.framework_of(backend)
     if framework == "oneflow":
         yield lifted(backends / "_oneflow.py", "preload_cuda_libraries")
-    if framework != "numpy" and dialect in ("custom", "formula"):
+    if _functional(backend):
+        yield lifted(catalogue.backend_file(backend), "backend")
+    elif framework != "numpy" and dialect in ("custom", "formula"):
         adapter = "as_function" if dialect == "custom" else "ArrayNames"
         yield lifted(backends / "_torchlike.py", adapter)
     for name in dict.fromkeys((trial.layout, trial.cotangent_layout)):
@@ -163,7 +176,7 @@ def _maker(layout: str) -> str:
 
 
 def lifted(file: Path, name: str) -> Lifted:
-    """A definition without its decorators, and everything of the project that it calls.
+    """A definition without the page's decorators, and all of the project that it calls.
 
     Raises:
         LookupError: The file does not define the name.
@@ -178,20 +191,22 @@ def lifted(file: Path, name: str) -> Lifted:
         if current in top and current not in wanted:
             wanted.add(current)
             waiting += _names(top[current])
-    parts, imports = [], ["import numpy as np"]
+    parts = list[str]()
+    imports = ["import numpy as np"]
     for key, node in top.items():
         if key not in wanted:
             continue
         module = getattr(node, "module", "") or ""
         if isinstance(node, ast.ImportFrom) and module.startswith(_PACKAGE):
-            inner = lifted(_OURS / f"{module.removeprefix(_PACKAGE)}.py", key)
-            parts.append(inner.text)
+            path = module.removeprefix(_PACKAGE).replace(".", "/")
+            inner = lifted(_OURS / f"{path}.py", key)
+            parts += inner.parts
             imports += inner.imports
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             imports.append(ast.unparse(node))
         else:
-            parts.append(_without_decorators(source, node))
-    return Lifted("\n\n\n".join(parts), imports)
+            parts.append(_without_page(source, node))
+    return Lifted(parts, imports)
 
 
 def _defined(module: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
@@ -201,6 +216,8 @@ def _defined(module: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
             yield node.name, node
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             yield node.targets[0].id, node
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id, node
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             for alias in node.names:
                 yield (alias.asname or alias.name).partition(".")[0], node
@@ -212,12 +229,23 @@ def _names(node: ast.AST) -> list[str]:
         return []
     names = [node.id] if isinstance(node, ast.Name) else []
     for key, value in ast.iter_fields(node):
-        if key not in ("returns", "annotation", "decorator_list"):
+        if key not in ("returns", "annotation"):
             for child in value if isinstance(value, list) else [value]:
-                names += _names(child) if isinstance(child, ast.AST) else []
+                wanted = isinstance(child, ast.AST) and not _registers(child)
+                names += _names(child) if wanted else []
     return names
 
 
-def _without_decorators(source: str, node: ast.stmt) -> str:
+def _registers(node: ast.AST) -> bool:
+    """Whether it is a page's decorator, which enters a dialect in the page's op."""
+    call = node.func if isinstance(node, ast.Call) else node
+    owner = call.value if isinstance(call, ast.Attribute) else None
+    return isinstance(owner, ast.Name) and owner.id == "op"
+
+
+def _without_page(source: str, node: ast.stmt) -> str:
+    """The text of a definition, without the decorators that belong to the page."""
     lines = source.splitlines()
-    return "\n".join(lines[node.lineno - 1 : node.end_lineno])
+    kept = [d for d in getattr(node, "decorator_list", []) if not _registers(d)]
+    text = [f"@{ast.unparse(decorator)}" for decorator in kept]
+    return "\n".join([*text, *lines[node.lineno - 1 : node.end_lineno]])

@@ -28,7 +28,16 @@ FOLDER = ROOT / "results" / "findings"
 #: Where new ones are written unless another folder is asked for: git ignores it.
 LATEST = ROOT / "results" / "latest" / "findings"
 LARGE = 16  # elements; larger inputs are only in the script
-NAMES = {"torch": "PyTorch", "oneflow": "OneFlow", "numpy": "gradwatch with NumPy"}
+NAMES = {
+    "autograd": "HIPS/autograd",
+    "jax": "JAX",
+    "mlx": "MLX",
+    "numpy": "gradwatch with NumPy",
+    "oneflow": "OneFlow",
+    "paddle": "Paddle",
+    "tensorflow": "TensorFlow",
+    "torch": "PyTorch",
+}
 
 
 def save(finding: Finding, folder: Path = FOLDER) -> Path:

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.agreement.findings import flags
-from harness.judging import known
+from harness.agreement.sampling import in_sample
+from harness.judging import known, platforms
 from harness.judging.cases import Trial
 from harness.judging.judgement import Judgement
 from harness.judging.reference import Reference, reference
@@ -60,7 +61,7 @@ class Agreement:
     pairs: dict[str, dict[str, dict[str, Number]]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     unrepeatable: list[str] = field(default_factory=list)
-    gone: tuple[known.Known, ...] = ()
+    gone: tuple[known.Known | platforms.Flushing, ...] = ()
     recalled: int = 0
     remembered: dict[str, str] = field(default_factory=dict)
 
@@ -120,6 +121,7 @@ def agree(
     tell: Callable[[Settled], None] = lambda settled: None,
     settled: Container[tuple[str, str]] = (),
     pairs: bool = True,
+    sampled: bool = False,
 ) -> Agreement:
     """Run trials on backends and judge every tensor that they return.
 
@@ -136,6 +138,7 @@ def agree(
         tell: Called with each trial that is judged.
         settled: Names of trials, with the device, that are left out.
         pairs: Compare backends with each other, too, even where nothing is wrong.
+        sampled: Judge frameworks that compile in part; see `sampling`.
     """
     listed = known.load() if entries is None else entries
     agreement = Agreement()
@@ -143,6 +146,7 @@ def agree(
         (trial, task)
         for trial, task in _tasks(trials, backends, devices)
         if (trial.name, task.device) not in settled
+        and (not sampled or in_sample(trial, task.backend))
     )
     by_task = {task.id: (trial, task) for trial, task in paired}
     tasks = [task for _, task in by_task.values()]
@@ -166,8 +170,15 @@ def agree(
                 agreement.add(judged)
                 tell(judged)
         progress(done, len(tasks))
-    agreement.gone = known.gone(agreement.records, listed)
+    agreement.gone = gone(agreement.records, listed)
     return agreement
+
+
+def gone(
+    records: Sequence[AgreeRecord], entries: Sequence[known.Known]
+) -> tuple[known.Known | platforms.Flushing, ...]:
+    """What was expected, of a defect or of a platform, and did not occur."""
+    return (*known.gone(records, entries), *platforms.unseen(records))
 
 
 def _tasks(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -16,6 +16,7 @@ from harness.agreement.output import junit, markdown
 from harness.agreement.overall import overall
 from harness.agreement.remembered import Remembered
 from harness.agreement.remote import Asked, judge, judged
+from harness.agreement.sampling import explained
 from harness.agreement.suite import Agreement, Required
 from harness.console import options as options
 from harness.console.terminal import output, progress
@@ -100,6 +101,7 @@ def command(
         seed=seed,
         jobs=jobs,
         timeout=timeout,
+        sampled=not (ops or pages or cases or dtypes),
     )
     started = time.monotonic()
     remembered = Remembered(asked, user_cache(), fresh=fresh)
@@ -110,6 +112,9 @@ def command(
     seconds = time.monotonic() - started
     summary = agreed.summary()
     summary.seconds, summary.seed = round(seconds, 2), seed
+    if asked.sampled:
+        ran = [b for b in asked.backends if b not in agreed.missing]
+        summary.sampled = explained(ran)
     content = recording.document(agreed.records, summary)
     for target, text in ((junit_file, junit), (markdown_file, markdown)):
         if target:
@@ -117,7 +122,7 @@ def command(
     if json_file:
         recording.write(content, json_file)
     if json_file != "-":
-        show(agreed, seconds)
+        show(agreed, seconds, summary.sampled)
         if remembered.why_not:
             output().print(f"nothing is remembered: {escape(remembered.why_not)}")
     _check_required(agreed, require)
@@ -133,7 +138,7 @@ def _check_required(agreed: Agreement, required: Sequence[str]) -> None:
         raise Required(f"nothing was judged: {backend}: {why}")
 
 
-def show(agreed: Agreement, seconds: float) -> None:
+def show(agreed: Agreement, seconds: float, sampled: Mapping[str, str]) -> None:
     """Print the matrix of ops and backends, the unexpected verdicts, and the counts."""
     console = output()
     if agreed.records:
@@ -154,6 +159,9 @@ def show(agreed: Agreement, seconds: float) -> None:
         console.print(line, style="bold red", markup=False)
     for backend, why in sorted(agreed.missing.items()):
         console.print(f"not run: {backend}: {why}", style="yellow", markup=False)
+    for why in dict.fromkeys(sampled.values()):
+        names = ", ".join(name for name in sampled if sampled[name] == why)
+        console.print(f"{names}: {why}", style="dim", markup=False)
     console.print(_counts(agreed, seconds))
     if not agreed.judged:
         console.print("nothing was judged", style="bold red")

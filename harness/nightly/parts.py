@@ -16,7 +16,7 @@ from harness.agreement import store
 from harness.agreement.output import Judged
 from harness.agreement.remembered import Remembered
 from harness.agreement.remote import Asked, judge, judged
-from harness.agreement.suite import Agreement
+from harness.agreement.suite import Agreement, gone
 from harness.history import asv_results
 from harness.judging import known
 from harness.judging.orders import SECOND
@@ -108,6 +108,7 @@ def _judged(
         dtypes=DTYPES,
         seed=night.seed,
         jobs=night.jobs,
+        sampled=True,
     )
     remembered = Remembered(asked, night.cache, have=lambda names: have(tuple(names)))
     agreed = judged(asked, child, remembered=remembered)
@@ -146,7 +147,7 @@ def _together(pieces: Sequence[Judged]) -> Agreement:
         agreed.unrepeatable += summary.unrepeatable
         agreed.recalled += summary.recalled
         agreed.remembered |= summary.remembered
-    agreed.gone = known.gone(agreed.records, known.load())
+    agreed.gone = gone(agreed.records, known.load())
     return agreed
 
 

@@ -114,7 +114,8 @@ class AgreeRecord(Struct, kw_only=True):
 class AgreeSummary(Struct, kw_only=True):
     """Counts of a run of the agreement suite.
 
-    missing: why a backend was not asked. pairs: for each op and pair of backends the
+    missing: why a backend was not asked. sampled: what was judged of one that was asked
+    in part, and why. pairs: for each op and pair of backends the
     largest |a - b| over the sum of both radii; null is infinite. unrepeatable: cases
     of which a second run was not bitwise equal. recalled: how many records an earlier
     run judged, all they depend on being the same; remembered: of each of their ops,
@@ -127,6 +128,7 @@ class AgreeSummary(Struct, kw_only=True):
     unexpected: int = 0
     gone: list[str] = []
     missing: dict[str, str] = {}
+    sampled: dict[str, str] = {}
     unrepeatable: list[str] = []
     pairs: dict[str, dict[str, dict[str, Number]]] = {}
     recalled: int = 0

@@ -6,14 +6,16 @@ gradient that another one calls wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from harness.judging.judgement import Judgement
+from harness.judging.platforms import judged_as_flushed
 from harness.judging.reference import Reference
 from harness.judging.verdict import judge_tensors
 from harness.project.verdicts import PASSING
 from harness.workers.messages import Outcome
+from impls.contract import Array
 
 
 def judge_outcome(outcome: Outcome, right: Reference) -> Iterator[Judgement]:
@@ -32,9 +34,16 @@ def judge_outcome(outcome: Outcome, right: Reference) -> Iterator[Judgement]:
         yield Judgement(name, "malformed", message=message)
     result = outcome.result
     dtype = outcome.task.problem.dtype
-    yield from judge_tensors(right, result.tensors, result.dtypes, dtype=dtype)
+    task = outcome.task
+
+    def judgements(got: Mapping[str, Array | None]) -> tuple[Judgement, ...]:
+        judged = judge_tensors(right, got, result.dtypes, dtype=dtype)
+        named = task.framework, task.problem
+        return judged_as_flushed(*named, judged, got, result.dtypes)
+
+    yield from judgements(result.tensors)
     for how, gradients in outcome.others:
-        for j in judge_tensors(right, gradients, result.dtypes, dtype=dtype):
+        for j in judgements(gradients):
             if not j.passes:
                 yield replace(j, message=f"{how}: {j.message}")
 

@@ -110,6 +110,9 @@ class Call:
         return tuple(named[name] for name in self.floating), named
 
 
+_last: list[str] = []  # the op of the last problem: its compiled code is kept
+
+
 @dataclass(frozen=True)
 class Functional:
     """A backend: a dialect, spoken through the door of a framework.
@@ -128,6 +131,7 @@ class Functional:
         hvp: Of the same, cotangents and tangents: the gradients of the sum of gradient
             * tangent by the inputs, then by the cotangents.
         wait: Returns when all tensors in what it is given are computed.
+        forget: Called before another op: drops what was compiled for the last one.
         bind: Makes the function that is differentiated, from what the page says.
         dtypes: Those that the framework has.
         copies: Whether tensors are copies in C order, so that layouts are lost.
@@ -144,6 +148,7 @@ class Functional:
     jvp: Callable[..., Sequence[Any]] | None = None
     hvp: Callable[..., Sequence[Any]] | None = None
     wait: Callable[[Any], object] = lambda computed: None
+    forget: Callable[[], object] = lambda: None
     bind: Callable[..., Callable[..., Any]] = partial
     dtypes: tuple[str, ...] = ALL
     copies: bool = True
@@ -164,7 +169,11 @@ class Functional:
         arrays = [*problem.inputs.values(), *problem.cotangents]
         if self.copies and any(a is not None and _strided(a) for a in arrays):
             raise Unsupported(f"{self.framework} copies every array into C order")
-        return FunctionalStep(self, problem, self._call(problem))
+        call = self._call(problem)
+        if _last != [problem.op.name]:
+            _last[:] = [problem.op.name]
+            self.forget()
+        return FunctionalStep(self, problem, call)
 
     def _call(self, problem: Problem) -> Call:
         op, attributes = problem.op, dict(problem.attributes)

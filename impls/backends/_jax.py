@@ -9,11 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from impls.backends._functional import Functional, Names
+from impls.backends._jax_second import hvp, jvp
 
-# Before its first use: XLA counts the cores, unless NPROC says how many there are.
-os.environ["NPROC"] = os.environ.get("OMP_NUM_THREADS", "1")
-jax.config.update("jax_platforms", "cpu")
-jax.config.update("jax_enable_x64", True)
+
+def settled() -> str:
+    """JAX's version, once it is set up; XLA counts the cores unless NPROC does."""
+    os.environ["NPROC"] = os.environ.get("OMP_NUM_THREADS", "1")
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_enable_x64", True)
+    return str(jax.__version__)
 
 
 def vjp(call: Any, wanted: Any, others: Any) -> tuple[Any, Any]:
@@ -32,30 +36,12 @@ def compiled(call: Any, wanted: Any, others: Any) -> tuple[Any, Any]:
     return named, partial(backward, back)
 
 
-def jvp(call: Any, wanted: Any, others: Any, tangents: Any) -> Any:
-    """Forward mode."""
-    _, out = jax.jvp(lambda *w: call(w, others)[0], tuple(wanted), tangents)
-    return out
-
-
-def hvp(call: Any, wanted: Any, others: Any, cotangents: Any, tangents: Any) -> Any:
-    """The backward of a backward."""
-
-    def first(w: Any, dy: Any) -> Any:
-        _, back = jax.vjp(lambda *v: call(v, others)[0], *w)
-        return back(dy)
-
-    _, back = jax.vjp(first, tuple(wanted), cotangents)
-    by_inputs, by_cotangents = back(tangents)
-    return *by_inputs, *by_cotangents
-
-
 NAMES = {n: getattr(jax.nn, n) for n in ("sigmoid", "logsumexp")}
 NAMES |= {n: getattr(jax.lax, n) for n in ("stop_gradient", "erf", "rsqrt")}
 door = partial(
     Functional,
     "jax",
-    jax.__version__,
+    settled(),
     first=Names(jnp, **NAMES),
     tensor=jnp.array,
     array=np.array,
@@ -63,4 +49,5 @@ door = partial(
     jvp=jvp,
     hvp=hvp,
     wait=jax.block_until_ready,
+    forget=jax.clear_caches,
 )

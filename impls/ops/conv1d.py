@@ -69,6 +69,13 @@ def autograd(F, x, weight, bias, *, stride, padding, dilation):
     return F.nn.functional.conv1d(x, weight, bias, stride, padding, dilation)
 
 
+@op.implement("autograd", framework="jax")
+def autograd_jax(jax, x, weight, bias, *, stride, padding, dilation):
+    p, gap = [(padding, padding)], (dilation,)
+    y = jax.lax.conv_general_dilated(x, weight, (stride,), p, rhs_dilation=gap)
+    return y + bias[:, None]
+
+
 @op.implement("custom")
 class Conv1d:
     """As a sum over the positions in the kernel: for each, a matrix product over c."""

@@ -38,6 +38,11 @@ def autograd(F, a, b):
     return F.dot(a, b)
 
 
+@op.implement("autograd", framework="jax")
+def autograd_jax(jax, a, b):
+    return jax.numpy.dot(a, b)
+
+
 @op.implement("custom")
 class Dot:
     """As a matrix product of a row and a column: da = dy b^T, db = a^T dy."""

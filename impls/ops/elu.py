@@ -46,6 +46,11 @@ def autograd(F, x, *, alpha):
     return F.nn.functional.elu(x, alpha)
 
 
+@op.implement("autograd", framework="jax")
+def autograd_jax(jax, x, *, alpha):
+    return jax.nn.elu(x, alpha)
+
+
 @op.implement("custom")
 class Elu:
     """The branches apart: each is zero, forward and backward, where the other holds."""

@@ -66,6 +66,11 @@ def autograd(F, x, *, approximate):
     return F.nn.functional.gelu(x, approximate=how)
 
 
+@op.implement("autograd", framework="jax")
+def autograd_jax(jax, x, *, approximate):
+    return jax.nn.gelu(x, approximate=approximate)
+
+
 @op.implement("custom")
 class Gelu:
     """Saves the input alone, and computes share and density again."""

@@ -57,6 +57,11 @@ def autograd(F, x, *, axis):
     return F.nn.functional.glu(x, axis)
 
 
+@op.implement("autograd", framework="jax")
+def autograd_jax(jax, x, *, axis):
+    return jax.nn.glu(x, axis)
+
+
 @op.implement("custom")
 class Glu:
     """Keeps the gate and the result: db = dy * y * (1 - s), without a."""

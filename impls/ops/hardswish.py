@@ -45,6 +45,11 @@ def autograd(F, x):
     return F.nn.functional.hardswish(x)
 
 
+@op.implement("autograd", framework="jax")
+def autograd_jax(jax, x):
+    return jax.nn.hard_swish(x)
+
+
 @op.implement("custom")
 class Hardswish:
     """The product rule: the gate, and x / 6 where the gate moves."""

@@ -73,6 +73,13 @@ def autograd_oneflow(F, x, weight, bias, *, eps):
     return module(x) * weight.reshape(wide) + bias.reshape(wide)
 
 
+@op.implement("autograd", framework="jax")
+def autograd_jax(jax, x, weight, bias, *, eps):
+    h = jax.nn.standardize(x, axis=tuple(range(2, x.ndim)), epsilon=eps)
+    wide = (-1, *[1] * (x.ndim - 2))
+    return h * weight.reshape(wide) + bias.reshape(wide)
+
+
 @op.implement("custom")
 class InstanceNorm:
     """Rows of one channel each: a projection, before the weight is spread over them."""

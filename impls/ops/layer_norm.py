@@ -73,6 +73,12 @@ def autograd_oneflow(F, x, weight, bias, *, eps):
     return autograd(F, x, weight, bias, eps=eps)
 
 
+@op.implement("autograd", framework="jax")
+def autograd_jax(jax, x, weight, bias, *, eps):
+    axes = tuple(range(-weight.ndim, 0))
+    return jax.nn.standardize(x, axis=axes, epsilon=eps) * weight + bias
+
+
 @op.implement("custom")
 class LayerNorm:
     """The Jacobian of h is symmetric: it takes away the mean and the part along h."""

@@ -42,6 +42,11 @@ def autograd(F, x, *, slope):
     return F.nn.functional.leaky_relu(x, slope)
 
 
+@op.implement("autograd", framework="jax")
+def autograd_jax(jax, x, *, slope):
+    return jax.nn.leaky_relu(x, slope)
+
+
 @op.implement("custom")
 class LeakyRelu:
     """As max(x, 0) + slope * min(x, 0): each part passes back its own share."""

@@ -54,6 +54,11 @@ def autograd(F, x, *, axis):
     return F.nn.functional.log_softmax(x, dim=axis)
 
 
+@op.implement("autograd", framework="jax")
+def autograd_jax(jax, x, *, axis):
+    return jax.nn.log_softmax(x, axis=axis)
+
+
 @op.implement("custom")
 class LogSoftmax:
     """From the parts: z = x - max passes back dy, the log of the sum e / sum(e)."""

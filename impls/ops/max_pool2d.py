@@ -35,9 +35,8 @@ op = Op(
 
 @op.implement("formula")
 def formula(xp, x, *, size, stride, padding):
-    seen = xp.sliding_windows(
-        x, (size, size), stride=stride, padding=padding, value=-math.inf
-    )
+    steps = {"stride": stride, "padding": padding}
+    seen = xp.sliding_windows(x, (size, size), value=-math.inf, **steps)
     return xp.max(seen, axis=(-2, -1))
 
 
@@ -68,6 +67,12 @@ def manual(x, *, size, stride, padding):
 @op.implement("autograd")
 def autograd(F, x, *, size, stride, padding):
     return F.nn.functional.max_pool2d(x, size, stride, padding)
+
+
+@op.implement("autograd", framework="jax")
+def autograd_jax(jax, x, *, size, stride, padding):
+    w, s, p = ((i, i, n, n) for i, n in ((1, size), (1, stride), (0, padding)))
+    return jax.lax.reduce_window(x, -math.inf, jax.lax.max, w, s, [(n, n) for n in p])
 
 
 @op.implement("custom")

@@ -52,6 +52,11 @@ def autograd(F, x):
     return F.nn.functional.mish(x)
 
 
+@op.implement("autograd", framework="jax")
+def autograd_jax(jax, x):
+    return jax.nn.mish(x)
+
+
 @op.implement("custom")
 class Mish:
     """The chain rule, one function after the other."""

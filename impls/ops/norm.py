@@ -50,6 +50,11 @@ def autograd(F, x, *, axis):
     return F.linalg.norm(x, dim=axis)
 
 
+@op.implement("autograd", framework="jax")
+def autograd_jax(jax, x, *, axis):
+    return jax.numpy.linalg.norm(x, axis=axis)
+
+
 @op.implement("custom")
 class Norm:
     """Saves the unit vectors x / y, which are the slope."""

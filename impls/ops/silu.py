@@ -46,6 +46,11 @@ def autograd(F, x):
     return F.nn.functional.silu(x)
 
 
+@op.implement("autograd", framework="jax")
+def autograd_jax(jax, x):
+    return jax.nn.silu(x)
+
+
 @op.implement("custom")
 class Silu:
     """The product rule, from the saved input: s is computed again, not kept."""

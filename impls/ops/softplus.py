@@ -46,6 +46,11 @@ def autograd(F, x):
     return F.nn.functional.softplus(x, beta=1, threshold=40)  # exp(-40) < 2**-53
 
 
+@op.implement("autograd", framework="jax")
+def autograd_jax(jax, x):
+    return jax.nn.softplus(x)
+
+
 @op.implement("custom")
 class Softplus:
     """Saves the slope alone, the logistic function of x."""

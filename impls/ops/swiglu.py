@@ -48,6 +48,11 @@ def autograd(F, gate, up):
     return F.nn.functional.silu(gate) * up
 
 
+@op.implement("autograd", framework="jax")
+def autograd_jax(jax, gate, up):
+    return jax.nn.silu(gate) * up
+
+
 @op.implement("custom")
 class Swiglu:
     """Keeps the two inputs, as fused kernels do, and computes the gate again."""

@@ -1,0 +1,39 @@
+"""Frameworks that are judged in part, unless an op, a case or a precision is named.
+
+JAX compiles every primitive anew for each shape and precision: 0.6 s of CPU time for a
+softmax of 4 x 5 run primitive by primitive, 0.25 s compiled as a whole, and 3 ms and
+0.3 ms from then on. All cases of all ops would take half an hour. The numbers of a
+tensor cost nothing: each op is judged in its first case, in all regimes of values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.judging.cases import Trial
+from impls.catalogue import framework_of
+
+#: Precisions of the first case that are judged, by backend or else by framework.
+SAMPLED = {"jax": ("float32",), "jax_jit": ("float32", "float64")}
+
+
+def precisions(backend: str) -> Sequence[str]:
+    """Those in which a sample is judged; empty where everything is."""
+    return SAMPLED.get(backend, SAMPLED.get(framework_of(backend), ()))
+
+
+def in_sample(trial: Trial, backend: str) -> bool:
+    """Whether a backend is judged in a trial when nothing is named."""
+    some = precisions(backend)
+    first = next(iter(trial.problem.op.cases), "")
+    return not some or (trial.case == first and trial.problem.dtype in some)
+
+
+def explained(backends: Sequence[str]) -> dict[str, str]:
+    """What is judged of those backends that are judged in part, and why."""
+    return {
+        backend: f"judged in the first case of each op, in {' and '.join(some)}: every "
+        "shape is compiled; name an --op to judge all of it"
+        for backend in backends
+        if (some := precisions(backend))
+    }

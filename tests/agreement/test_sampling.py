@@ -1,0 +1,32 @@
+"""What is judged of a framework that compiles every shape."""
+
+import pytest
+
+from harness.agreement.sampling import SAMPLED, explained, in_sample
+from harness.judging.cases import trials
+from impls.catalogue import backend_names, framework_of, load_op
+
+SOFTMAX = list(trials(load_op("softmax"), regimes=["normal", "ties"]))
+
+
+def test_each_sampled_name_is_a_backend_or_a_framework():
+    known = {*backend_names(), *map(framework_of, backend_names())}
+    assert set(SAMPLED) <= known
+
+
+@pytest.mark.parametrize("backend", ["torch_formula", "autograd_formula"])
+def test_what_does_not_compile_is_judged_whole(backend):
+    assert all(in_sample(trial, backend) for trial in SOFTMAX)
+    assert explained([backend]) == {}
+
+
+@pytest.mark.parametrize("backend", ["jax_formula", "jax_jit"])
+def test_of_the_others_the_first_case_is_judged_in_every_regime(backend):
+    chosen = [trial for trial in SOFTMAX if in_sample(trial, backend)]
+    assert {trial.case for trial in chosen} == {"4x5"}
+    assert {trial.regime for trial in chosen} == {"normal", "ties"}
+    assert {t.problem.dtype for t in chosen} == {*SAMPLED.get(backend, SAMPLED["jax"])}
+
+
+def test_the_reason_says_how_to_judge_the_rest():
+    assert "--op" in explained(["jax_jit"])["jax_jit"]

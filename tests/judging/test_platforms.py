@@ -1,0 +1,102 @@
+"""A platform that flushes subnormal numbers: right as that, and in nothing else."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from harness.judging import platforms
+from harness.judging.platforms import FLUSHED, FLUSHING, flushed, judged_as_flushed
+from harness.judging.reference import reference
+from harness.judging.verdict import judge_tensors
+from impls.catalogue import load_op
+from impls.contract import Problem
+
+TINY = np.finfo(np.float32).tiny
+X = np.array([TINY / 4, -TINY / 4, 1.0, -1.0], np.float32)
+DY = np.array([3.0, 3.0, 3.0, 3.0], np.float32)
+PROBLEM = Problem(load_op("relu"), {"x": X}, [DY], dtype="float32")
+DTYPES = {"y": "float32", "dx": "float32"}
+
+#: relu of X where the first two are zero, and slopes that are right there: any share.
+Y, DX = np.array([0.0, 0, 1, 0]), np.array([1.5, 1.5, 3, 0])
+
+
+def judged(dx, *, framework="jax", y=Y, problem=PROBLEM):
+    got = {"dx": dx.astype(np.float32), "y": y.astype(np.float32)}
+    first = judge_tensors(reference(problem), got, DTYPES, dtype="float32")
+    return judged_as_flushed(framework, problem, first, got, DTYPES)
+
+
+def test_what_is_right_for_flushed_inputs_is_right_where_that_is_declared():
+    dx, _ = judged(DX)
+    assert (dx.verdict, dx.convention) == ("convention", FLUSHED)
+
+
+def test_it_is_wrong_where_nothing_is_declared():
+    assert not judged(DX, framework="torch")[0].passes
+
+
+def test_it_is_wrong_on_another_device():
+    assert not judged(DX, problem=replace(PROBLEM, device="cuda"))[0].passes
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_planted_error_in_the_same_problem_is_still_wrong(place):
+    planted = DX.copy()
+    planted[place] -= 3.5
+    assert not judged(planted)[0].passes
+
+
+def test_what_is_right_as_it_stands_is_not_called_flushed():
+    exact = np.where(X > 0, X, 0)
+    assert {j.convention for j in judged(np.where(X > 0, DY, 0), y=exact)} == {""}
+
+
+def test_zeros_keep_the_signs_of_what_they_replace():
+    zeros = flushed(PROBLEM)
+    assert np.signbit(zeros.inputs["x"]).tolist() == [False, True, False, True]
+    assert zeros.inputs["x"].tolist() == [0, 0, 1, -1]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_without_subnormal_numbers_nothing_is_judged_again(dtype):
+    normal = replace(PROBLEM, inputs={"x": DY.astype(dtype)}, dtype=dtype)
+    assert flushed(normal) is None
+
+
+def test_those_of_float16_are_computed_in_float32():
+    x = np.array([1e-7], np.float16)
+    assert flushed(replace(PROBLEM, inputs={"x": x}, dtype="float16")) is None
+
+
+@dataclass
+class Record:
+    op: str
+    regime: str = "subnormal"
+    dtype: str = "float32"
+    verdict: str = "agree"
+    framework: str = "jax"
+    convention: str = ""
+
+
+RECORDS = [Record(f"op{i}") for i in range(platforms.ENOUGH)]
+
+
+def test_a_declaration_that_is_no_longer_true_is_noticed():
+    assert platforms.unseen(RECORDS) == FLUSHING
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [*RECORDS[1:], replace(RECORDS[0], convention=FLUSHED)],
+        RECORDS[1:],
+        [replace(r, regime="normal") for r in RECORDS],
+        [replace(r, verdict="unsupported") for r in RECORDS],
+        [replace(r, framework="torch") for r in RECORDS],
+    ],
+    ids=["it shows", "too few ops", "not tested", "not run", "another framework"],
+)
+def test_one_that_shows_or_was_not_tested_stays(records):
+    assert platforms.unseen(records) == ()
