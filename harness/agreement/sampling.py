@@ -1,6 +1,6 @@
 """Frameworks that are judged in part, unless an op, a case or a precision is named.
 
-JAX compiles every primitive anew for each shape and precision: 0.6 s of CPU time for a
+JAX compiles every primitive for each shape and precision: 0.6 s of CPU time for a
 softmax of 4 x 5 run primitive by primitive, 0.25 s compiled as a whole, and 3 ms and
 0.3 ms from then on. All cases of all ops would take half an hour. The numbers of a
 tensor cost nothing: each op is judged in its first case, in all regimes of values.

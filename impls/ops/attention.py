@@ -75,7 +75,6 @@ def autograd(F, q, k, v, *, causal):
 
 
 op.lacks("autograd", framework="oneflow", reason="OneFlow 0.9.0 has no attention")
-op.lacks("autograd", framework="jax", reason="JAX wants values of the keys' width")
 
 
 @op.implement("custom")

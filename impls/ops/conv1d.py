@@ -71,9 +71,8 @@ def autograd(F, x, weight, bias, *, stride, padding, dilation):
 
 @op.implement("autograd", framework="jax")
 def autograd_jax(jax, x, weight, bias, *, stride, padding, dilation):
-    p, gap = [(padding, padding)], (dilation,)
-    y = jax.lax.conv_general_dilated(x, weight, (stride,), p, rhs_dilation=gap)
-    return y + bias[:, None]
+    steps = (stride,), [(padding, padding)], None, (dilation,)
+    return jax.lax.conv_general_dilated(x, weight, *steps) + bias[:, None]
 
 
 @op.implement("custom")
@@ -99,9 +98,8 @@ class Conv1d:
         padded, weight = ctx.saved_tensors
         dx, dweight = (t.new_zeros(t.shape) for t in (padded, weight))
         for i in range(weight.shape[2]):
-            seen, to = (
-                part(t, i * dilation, stride, dy.shape[2]) for t in (padded, dx)
-            )
+            at = i * dilation, stride, dy.shape[2]
+            seen, to = part(padded, *at), part(dx, *at)
             dweight[:, :, i] = dy.matmul(seen.transpose(1, 2)).sum(0)
             to += weight[:, :, i].T.matmul(dy)
         return dx[:, :, padding : dx.shape[2] - padding], dweight, dy.sum((0, 2))
