@@ -42,6 +42,17 @@ def test_pytorch_agrees_or_says_that_it_cannot(op, order):
         assert all(j.passes for j in judgements), (backend, judgements)
 
 
+@pytest.mark.parametrize("order", ["jvp", "hvp"])
+@pytest.mark.parametrize("name", ["matmul", "layer_norm", "double_output", "tanh"])
+def test_hips_autograd_agrees(name, order):
+    pytest.importorskip("autograd")
+    judgements = judged(
+        "autograd_formula", trial_of(catalogue.load_op(name), order).problem
+    )
+    assert judgements
+    assert all(j.passes for j in judgements)
+
+
 @pytest.mark.parametrize("op", DECLARED, ids=lambda op: op.name)
 def test_a_page_that_is_declared_once_differentiable_is_wrong_in_the_second(
     op, monkeypatch
