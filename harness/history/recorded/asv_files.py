@@ -46,21 +46,20 @@ class Listed(msgspec.Struct, frozen=True):
     params: list[list[str]]
 
     @property
-    def count(self) -> int:
-        """The number of cells."""
-        return math.prod(map(len, self.params))
-
-    @property
     def points(self) -> list[tuple[str, ...]]:
         """The combinations of the values, in the order of the cells."""
         return list(itertools.product(*self.params))
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """What a file lists; `key` is the same for two files exactly if that is."""
+    """What a file lists; `key` is the same for two files exactly if that is.
+
+    `counts` has the number of cells of each benchmark.
+    """
 
     key: bytes
     benchmarks: list[Listed]
+    counts: list[int]
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -204,7 +203,8 @@ def _layout(file: Path, content: _Content) -> Layout:
 def _layout_of(text: bytes) -> Layout:
     key = hashlib.blake2b(text, digest_size=16).digest()
     benchmarks = [Listed(name, params or []) for name, params in _PARAMS.decode(text)]
-    return Layout(key, benchmarks)
+    counts = [math.prod(map(len, listed.params)) for listed in benchmarks]
+    return Layout(key, benchmarks, counts)
 
 
 def _column(name: str, content: _Content) -> list[msgspec.Raw]:
@@ -238,10 +238,11 @@ def _cells(file: Path, name: str, content: _Content, layout: Layout) -> list[Any
     except msgspec.MsgspecError as error:
         raise Unreadable(f"{file}: {name}: {error}") from None
     flat = list[Any]()
-    for listed, row in zip(layout.benchmarks, rows, strict=True):
-        if row is not None and len(row) != listed.count:
-            raise Unreadable(f"{file}: {listed.name} has not {listed.count} figures")
-        flat += row or [None] * listed.count
+    for place, (row, count) in enumerate(zip(rows, layout.counts, strict=True)):
+        if row is not None and len(row) != count:
+            benchmark = layout.benchmarks[place].name
+            raise Unreadable(f"{file}: {benchmark} has not {count} figures")
+        flat += [None] * count if row is None else row
     return flat
 
 
