@@ -40,7 +40,7 @@ from harness.judging.precisions import (
     arithmetics,
     name_of,
 )
-from harness.judging.rounding.analysis import running_errors
+from harness.judging.rounding.analysis import local_errors, running_errors
 from harness.judging.rounding.errors import Errors, Table, longest_reduction
 from harness.judging.spread import spread
 from harness.judging.whole import Whole, whole
@@ -143,6 +143,15 @@ class Reference:
         sizes = magnitudes(self._orders[convention])
         mixed: Mask = np.abs(node.value) < sizes[node] * (1 - 1e-9)
         return mixed
+
+    def rounded_once(
+        self, convention: str, tensor: str, arithmetic: Arithmetic
+    ) -> Mask:
+        """Elements that inherit no error, such as a matrix product of inputs."""
+        node = self.graphs[convention][tensor]
+        errors = self._errors(convention, arithmetic, None)
+        own = local_errors(errors, [node])[node]
+        return np.zeros(node.shape, bool) if own is None else own >= errors.errors[node]
 
     def leaves_range(self, convention: str) -> bool:
         """Whether a value overflows, or would in another order of its factors."""

@@ -224,13 +224,16 @@ class _Tensor:
         """Radius of each element, and whether it is the spread's.
 
         The bound is the judge where it is sharp. Where it is not, nearly all is lost,
-        as in any deep graph, to signs that it does not see. The spread sees them; it
+        as in any deep graph, to signs that it does not see, but for an element that is
+        off by its own rounding alone: there the spread is the same. It sees signs; it
         fails only where the first-order picture fails, which it notices: there it is
         infinite, and the bound is left.
         """
         truth = self.right.bounds(self.convention, arithmetic, careless=careless)
         bound = truth[self.tensor]
         sharp = self._sharp(bound, arithmetic) | ~np.isfinite(bound.value)
+        if not careless and not everywhere(sharp):
+            sharp |= self.right.rounded_once(self.convention, self.tensor, arithmetic)
         if everywhere(sharp):
             return bound.radius, ~sharp
         spread = self.right.spreads(self.convention, arithmetic, careless=careless)

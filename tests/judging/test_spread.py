@@ -169,3 +169,18 @@ def test_it_costs_at_most_twenty_evaluations_of_the_graph(op, monkeypatch):
     right.spreads()
     nodes = [node for node in right.order("first") if node.primitive]
     assert len(nodes) < sum(evaluated) <= 20 * len(nodes)
+
+
+@pytest.mark.parametrize(("off", "expected"), [(0.0, "vacuous"), (1e-5, "disagree")])
+def test_what_is_rounded_only_once_is_left_to_the_bound(monkeypatch, off, expected):
+    """1 * 1 - 1 * (1 - 2^-20): all but 2^-20 is cancelled, and no input is rounded."""
+
+    def never(*_, **__):
+        raise AssertionError("the spread was asked")
+
+    if expected == "vacuous":  # an excuse may ask it
+        monkeypatch.setattr("harness.judging.reference.spread", never)
+    a, b = np.array([[1.0, -1.0]]), np.array([[1.0], [1.0 - 2.0**-20]])
+    dy, y = np.ones((1, 1)), np.full((1, 1), 2.0**-20 + off)
+    *_, found = judge("matmul", [a, b], dy, [b.T, a.T], outputs=[y], dtype="float32")
+    assert (found.verdict, found.radius_kind) == (expected, "bound")
