@@ -2,8 +2,8 @@
 
 An outcome is remembered under the hash of all that it depends on. Not remembered is
 what may be chance or the load's fault: a crash or an error that no known outcome lists,
-a timeout, a backend that fails to start, a known outcome that occurs only sometimes,
-and a result that a second run did not repeat.
+a timeout, a backend that fails to start, an unexpected verdict where a known outcome
+occurs only sometimes, and a result that a second run did not repeat.
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ class Remembered:
         """Whether chance or the load may have had a part in a verdict."""
         if record.verdict in _FLEETING:
             return not record.listed or record.verdict == "timeout"
-        return known.covered(record, self._sometimes.get(record.op, ()))
+        entries = self._sometimes.get(record.op, ())
+        return not known.as_expected(record) and known.covered(record, entries)
 
     def _names(self) -> list[str]:
         """The batches that are asked for."""

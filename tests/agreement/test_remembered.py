@@ -151,8 +151,9 @@ LISTED = {"expected_verdict": "crash", "verdict": "crash"}
         ({"rest": {"unrepeatable": ["it"]}}, False),
         ({"rest": {"missing": {"torch_custom": "it did not start"}}}, False),
         ({"rest": {"missing": {"numpy_manual": "it is not installed"}}}, True),
-        ({"op": "exp2", "tensor": "dx"}, False),
-        ({"op": "exp2", "tensor": "dy"}, True),
+        ({"op": "exp2", "tensor": "dx", "verdict": "nonfinite"}, False),
+        ({"op": "exp2", "tensor": "dx", "verdict": "agree"}, True),
+        ({"op": "exp2", "tensor": "dy", "verdict": "nonfinite"}, True),
     ],
     ids=str,
 )
