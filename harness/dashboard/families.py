@@ -50,5 +50,4 @@ def _badness(cell: Cell) -> tuple[bool, bool, bool, int, int, float]:
     """Sorts cells, the worst last: wrong, then a known defect, then by verdict."""
     calm = _CALM.index(cell.verdict) if cell.verdict in _CALM else len(_CALM)
     severe = VERDICTS.index(cell.verdict) if cell.verdict in VERDICTS else 0
-    astray = any(order.unexpected for order in cell.orders.values())
-    return cell.wrong, astray, bool(cell.defect), calm, severe, cell.ratio or 0.0
+    return cell.wrong, cell.astray, bool(cell.defect), calm, severe, cell.ratio or 0.0

@@ -50,6 +50,11 @@ class Cell:
         return self.unexpected > 0
 
     @property
+    def astray(self) -> bool:
+        """Whether a tensor of another order is wrong and is not a known defect."""
+        return any(order.unexpected for order in self.orders.values())
+
+    @property
     def length(self) -> float:
         """Length of the bar of the worst ratio, 0 to 1."""
         return bar_length(self.ratio)

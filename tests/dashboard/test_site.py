@@ -245,6 +245,9 @@ def test_another_order_of_differentiation_is_kept_apart(results: Path) -> None:
         "//td//*[@class='tag order bad']"
     )
     assert marked.text_content() == folded.text_content() == "hvp ✗"
+    assert "0 of 1 ops as expected" in said(site)
+    assert "add on numpy_graph, hvp, 1 tensor" in said(site)
+    assert "--backend numpy_graph --order hvp" in said(site)
     assert "hvp ✗ disagree" in said(site, "op/add.html")
 
 

@@ -14,7 +14,7 @@ from harness.dashboard.matrix import Cell
 from harness.dashboard.pages.changed import base_of, changed
 from harness.dashboard.pages.selftest import selftest
 from harness.dashboard.series import History, moves
-from harness.dashboard.standing import Standing, runner_of
+from harness.dashboard.standing import FIRST_ORDER, Standing, runner_of
 from harness.judging.known import as_expected
 from harness.project.git import Commit
 from harness.project.records import AgreeRecord
@@ -37,6 +37,8 @@ class Fault:
         """The command that reproduces it."""
         command = f"gradwatch agree --case {shlex.quote(self.first.case)}"
         command += f" --backend {shlex.quote(self.first.backend)}"
+        if self.first.order != FIRST_ORDER:
+            command += f" --order {shlex.quote(self.first.order)}"
         device = self.first.device
         return command if device == "cpu" else f"{command} --device {device}"
 
@@ -70,14 +72,15 @@ def overview(
 
 
 def faults(records: Sequence[AgreeRecord]) -> list[Fault]:
-    """Records grouped by op, runner and verdict; each group keeps its worst record."""
-    groups: dict[tuple[str, str, str], list[AgreeRecord]] = {}
+    """Records grouped by op, runner, order and verdict, each with its worst record."""
+    groups: dict[tuple[str, str, str, str], list[AgreeRecord]] = {}
     for record in records:
-        key = (record.op, runner_of(record.backend, record.device), record.verdict)
+        runner = runner_of(record.backend, record.device)
+        key = (record.op, runner, record.order, record.verdict)
         groups.setdefault(key, []).append(record)
     return [
         Fault(max(group, key=lambda r: r.distance or 0.0), runner, len(group))
-        for (_, runner, _), group in groups.items()
+        for (_, runner, *_), group in groups.items()
     ]
 
 
@@ -88,7 +91,7 @@ def _headline(cells: Cells) -> dict[str, int]:
         for op, row in cells.items()
     }
     judged = {op: row for op, row in judged.items() if row}
-    right = sum(not any(c.wrong for c in row) for row in judged.values())
+    right = sum(not any(c.wrong or c.astray for c in row) for row in judged.values())
     return {"right": right, "judged": len(judged), "all": len(cells)}
 
 
