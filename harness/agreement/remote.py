@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, structs
 
-from harness.agreement.remembered import Remembered, batch_name, matches
+from harness.agreement.remembered.outcomes import Remembered, batch_name, matches
 from harness.agreement.suite import Agreement, Settled, agree, gone
 from harness.judging import known
 from harness.judging.cases import REGIMES, Trial, trials

@@ -11,10 +11,10 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from harness.agreement.cache import user_cache
 from harness.agreement.output import junit, markdown
 from harness.agreement.overall import overall
-from harness.agreement.remembered import Remembered
+from harness.agreement.remembered.cache import user_cache
+from harness.agreement.remembered.outcomes import Remembered
 from harness.agreement.remote import Asked, judge, judged
 from harness.agreement.sampling import explained
 from harness.agreement.suite import Agreement, Required

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from harness.agreement.cache import user_cache
+from harness.agreement.remembered.cache import user_cache
 from harness.console import options as options
 from harness.console.terminal import errors, output, ticking
 from harness.nightly import runner

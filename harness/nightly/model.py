@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.agreement.cache import Cache
+from harness.agreement.remembered.cache import Cache
 from harness.nightly.journal import Journal
 from harness.project.paths import ROOT
 from harness.project.records import DoneRecord, Environment, Problem

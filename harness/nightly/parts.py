@@ -14,7 +14,7 @@ from pathlib import Path
 
 from harness.agreement import store
 from harness.agreement.output import Judged
-from harness.agreement.remembered import Remembered
+from harness.agreement.remembered.outcomes import Remembered
 from harness.agreement.remote import Asked, judge, judged
 from harness.agreement.suite import Agreement, gone
 from harness.history import asv_results

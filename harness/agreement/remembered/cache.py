@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 import platformdirs
 
-from harness.agreement.ingredients import FOLDER
+from harness.agreement.remembered.ingredients import FOLDER
 from harness.agreement.suite import Settled
 
 #: Bytes of outcomes: those of a run over all ops take about 6 MB, so some dozens.

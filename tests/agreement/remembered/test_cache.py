@@ -11,8 +11,8 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from harness.agreement import cache as storage
-from harness.agreement.cache import Batch, Cache, Unusable, user_cache
+from harness.agreement.remembered import cache as storage
+from harness.agreement.remembered.cache import Batch, Cache, Unusable, user_cache
 from harness.agreement.suite import Settled
 
 

@@ -27,11 +27,12 @@ from impls.catalogue import framework_of
 #: Of what is remembered: raise it when the same facts are written in another way.
 FORMAT = 1
 
-_OURS = str(__package__).rpartition(".")[0]
+_AGREEMENT = str(__package__).rpartition(".")[0]
+_OURS = _AGREEMENT.rpartition(".")[0]
 
 #: Modules that are imported by a name made at run time, beside pages and backends: the
 #: job of `gradwatch agree`, its process, and the workers'.
-ROOTS = (f"{__package__}.remote", f"{_OURS}.workers.isolated", f"{_OURS}.endpoint")
+ROOTS = (f"{_AGREEMENT}.remote", f"{_OURS}.workers.isolated", f"{_OURS}.endpoint")
 
 #: What the names of variables begin with that change numbers, beside the frameworks':
 #: threads, instruction sets and algorithms of their libraries, the loader, Python, us.

@@ -16,8 +16,8 @@ from fnmatch import fnmatchcase
 from itertools import product
 from typing import TYPE_CHECKING
 
-from harness.agreement.cache import Batch, Cache, Unusable
-from harness.agreement.ingredients import NotRemembered, keys
+from harness.agreement.remembered.cache import Batch, Cache, Unusable
+from harness.agreement.remembered.ingredients import NotRemembered, keys
 from harness.agreement.sampling import explained
 from harness.agreement.suite import Settled
 from harness.judging import known

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from harness.agreement import remembered as module
-from harness.agreement.cache import Cache
-from harness.agreement.ingredients import NotRemembered
-from harness.agreement.remembered import Remembered
+from harness.agreement.remembered import outcomes as module
+from harness.agreement.remembered.cache import Cache
+from harness.agreement.remembered.ingredients import NotRemembered
+from harness.agreement.remembered.outcomes import Remembered
 from harness.agreement.remote import Asked, _News, _Plan, _Step, judged
 from harness.agreement.suite import Agreement, Settled
 from harness.judging import known

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from harness.agreement import ingredients
-from harness.agreement.ingredients import ROOTS, NotRemembered, files, keys
+from harness.agreement.remembered import ingredients
+from harness.agreement.remembered.ingredients import ROOTS, NotRemembered, files, keys
 from harness.judging import known
 from harness.project.paths import PROJECT, ROOT, SOURCE
 from harness.workers.interpreters import Installed, installed

@@ -1,0 +1,6 @@
+"""Outcomes that are remembered (docs/remembered.md).
+
+- ingredients: all that a verdict depends on, as one hash
+- cache: batches of outcomes under such a hash, in one file
+- outcomes: what is taken from there in a run, and what is added
+"""
