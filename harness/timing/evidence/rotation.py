@@ -47,6 +47,8 @@ CORES = 1.5
 COUNTED, OFF = 0.25, 1e-3
 #: Frameworks whose threads poll for work and so are never idle.
 POLLING = {"oneflow"}
+#: The package of a framework's tensors, where it is not the framework's own.
+TENSORS = {"autograd": "numpy", "jax": "jaxlib"}
 #: Pairs of calls by which a repeated call is compared with a fresh one: the fewest are
 #: enough where both take the same time within `ALIKE`, half-way to what is refused, and
 #: one is where it takes longer than `ENOUGH` nanoseconds: few disturbances do.
@@ -279,9 +281,10 @@ class Rotation:
         """A subclass of a tensor may do its work when it is looked at."""
         outputs = getattr(self.steps[0], "outputs", {})
         values = outputs.values() if isinstance(outputs, dict) else outputs
+        package = TENSORS.get(self.backend.framework, self.backend.framework)
         for value in values:
             kind = type(value)
-            if kind.__module__.partition(".")[0] != self.backend.framework:
+            if kind.__module__.partition(".")[0] != package:
                 self.odd.add(f"returns a {kind.__name__}, which may compute later")
 
     def against(self) -> list[str]:
