@@ -12,7 +12,7 @@ from rich.table import Table
 
 from harness.console.terminal import output
 from harness.judging.entry import judge
-from harness.judging.signs import SIGNS
+from harness.project.verdicts import SIGNS
 from harness.workers.messages import Outcome, Task
 from harness.workers.pool import sweep
 from impls.catalogue import backend_names, load_op

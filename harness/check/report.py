@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from harness.judging.judgement import Judgement
-from harness.judging.signs import SIGNS
-from harness.project.verdicts import VERDICTS
+from harness.project.verdicts import SIGNS, VERDICTS
 
 COLUMNS = (
     *("", "tensor", "dtype", "verdict", "got", "expected", "error", "allowed"),

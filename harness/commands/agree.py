@@ -21,9 +21,9 @@ from harness.agreement.suite import Agreement, Required
 from harness.console import options as options
 from harness.console.terminal import output, progress
 from harness.judging.cases import REGIMES
-from harness.judging.signs import SIGNS
 from harness.project import documents as recording
 from harness.project.records import AgreeRecord
+from harness.project.verdicts import SIGNS
 from harness.workers.isolated import Isolated
 from impls.catalogue import backend_names
 

@@ -10,8 +10,8 @@ from statistics import fmean
 from harness.agreement.overall import Overall, overall
 from harness.dashboard.standing import Standing
 from harness.judging import known
-from harness.judging.signs import SIGNS
 from harness.project.records import AgreeRecord, TimeRecord
+from harness.project.verdicts import SIGNS
 
 # The range of the bars, on a log scale: float64 results are rarely closer to the
 # reference than a hundredth of a radius, and limits are about 17.

@@ -15,8 +15,8 @@ from harness.dashboard.dialects import highlighted
 from harness.dashboard.families import dialect_of, families
 from harness.dashboard.figures import clock
 from harness.dashboard.matrix import bar_length, short
-from harness.judging.signs import SIGNS
 from harness.project import documents
+from harness.project.verdicts import SIGNS
 
 
 @dataclass

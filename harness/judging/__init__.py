@@ -12,5 +12,4 @@
 - judgement: what is said of one tensor
 - entry: `judge` and `assert_agrees`: what users call
 - known: known outcomes: defects of frameworks that the suite expects
-- signs: sign and colour of each verdict
 """

@@ -1,4 +1,4 @@
-"""The verdicts on a tensor: the names that records hold and judges give."""
+"""The verdicts on a tensor: the names that records hold, and what stands for them."""
 
 from __future__ import annotations
 
@@ -11,3 +11,18 @@ PASSING = ("agree", "convention", "imprecise", "vacuous", "unsupported")
 
 #: Nothing was compared: there is no ratio, rather than an infinite one.
 NUMBERLESS = ("unsupported", "malformed", "error", "crash", "timeout")
+
+# A verdict is told by its sign as well as by its colour.
+SIGNS = {
+    "agree": ("✓", "green"),
+    "convention": ("≈", "cyan"),
+    "imprecise": ("~", "yellow"),
+    "vacuous": ("○", "bright_black"),
+    "unsupported": ("–", "bright_black"),
+    "disagree": ("✗", "bold red"),
+    "nonfinite": ("∞", "bold red"),
+    "malformed": ("!", "bold red"),
+    "error": ("E", "bold red"),
+    "crash": ("†", "bold red"),
+    "timeout": ("⏱", "bold red"),
+}

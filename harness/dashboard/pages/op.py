@@ -22,8 +22,8 @@ from harness.dashboard.sources import Finding
 from harness.dashboard.standing import Standing
 from harness.judging.cases import REGIMES
 from harness.judging.known import as_expected
-from harness.judging.signs import SIGNS
 from harness.project.records import AgreeRecord
+from harness.project.verdicts import SIGNS
 from impls import catalogue
 from impls.catalogue import op_names
 
