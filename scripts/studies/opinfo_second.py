@@ -14,6 +14,7 @@ import itertools
 import json
 import signal
 import statistics
+import sys
 import time
 import warnings
 from collections import Counter
@@ -22,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from opinfo import ELEMENTS, Late, _elements, as_function, entries, numbers
 
 from harness.check.runs import differentiated
 from harness.judging.orders import Function
@@ -34,6 +34,16 @@ from harness.project.verdicts import PASSING
 from harness.tracing import Untraceable, trace
 from impls.backends._torchlike import refusals
 from impls.contract import Unsupported
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from scripts.studies.opinfo import (  # scripts is no installed package
+    ELEMENTS,
+    Late,
+    _elements,
+    as_function,
+    entries,
+    numbers,
+)
 
 SAMPLES = 2
 SECONDS = 20  # of processor time for an entry: a night has 550 of them
@@ -59,6 +69,10 @@ class Trial:
         self.tangents = [
             _drawn(t, draw) if w else None for t, w in zip(tensors, wanted, strict=True)
         ]
+        # Of a function that casts, the narrowest type says how exact it can be.
+        kinds = [str(t.dtype).removeprefix("torch.") for t in (*tensors, *outputs)]
+        known = [name for name in ("float64", *kinds) if name in PRECISIONS]
+        self.dtype = max(known, key=lambda name: PRECISIONS[name].roundoff)
         self.traced = trace(function, tensors)
 
     def names(self, order: str) -> list[str]:
@@ -73,7 +87,7 @@ class Trial:
 
     def reference(self, order: str) -> Reference:
         """What is right."""
-        wide = wider(PRECISIONS["float64"])
+        wide = wider(PRECISIONS[self.dtype])
         named = zip(self.traced.results, self.cotangents, strict=False)
         dy = {n: numbers(c) for n, c in named if c is not None}
         pairs = zip(self.traced.names, self.tangents, strict=True)
@@ -88,7 +102,7 @@ class Trial:
         def outputs() -> Mapping[str, Any]:
             return self.traced.graph(wide).outputs
 
-        return reference_of_graph(build, "float64", None, outputs)
+        return reference_of_graph(build, self.dtype, None, outputs)
 
     def judged(self, order: str) -> list[Any]:
         """Verdicts on what PyTorch computes."""
@@ -97,8 +111,8 @@ class Trial:
             found = differentiated(order, self.function, *given)
         got = dict(zip(self.names(order), map(numbers, found), strict=True))
         right = self.reference(order)
-        dtypes = dict.fromkeys(got, "float64")
-        return list(judge_tensors(right, got, dtypes, dtype="float64"))
+        dtypes = dict.fromkeys(got, self.dtype)
+        return list(judge_tensors(right, got, dtypes, dtype=self.dtype))
 
     def gradgradcheck(self) -> str:
         """PyTorch's own verdict, in its fast mode; "" where it passes."""

@@ -1,0 +1,35 @@
+"""OpInfo's second orders: right ones pass, a spoilt one does not."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from scripts.studies import opinfo_second  # noqa: E402  # after importorskip
+from scripts.studies.opinfo import entries  # noqa: E402  # likewise
+from scripts.studies.opinfo_second import one_entry, summary  # noqa: E402  # likewise
+
+
+def entry(name):
+    return next(e for e in entries(torch.float64) if e.formatted_name == name)
+
+
+def test_both_orders_of_an_entry_are_judged_beside_gradgradcheck():
+    record = one_entry(entry("tanh"))
+    assert {j["order"] for j in record["judged"]} == {"jvp", "hvp"}
+    assert {j["verdict"] for j in record["judged"]} == {"agree"}
+    assert record["gradgradcheck"] == ""
+    assert summary([record])["wrong"] == []
+
+
+def test_a_second_derivative_that_is_off_is_in_the_summary(monkeypatch):
+    right = opinfo_second.differentiated
+
+    def spoilt(*arguments):
+        return [None if t is None else t * (1 + 1e-9) for t in right(*arguments)]
+
+    monkeypatch.setattr(opinfo_second, "differentiated", spoilt)
+    assert summary([one_entry(entry("tanh"))])["wrong"] == ["tanh"]
+
+
+def test_what_casts_is_judged_in_the_narrower_type():
+    assert {j["verdict"] for j in one_entry(entry("half"))["judged"]} == {"agree"}
