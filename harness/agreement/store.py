@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.agreement.findings import DEATHS, Finding, Site, flags
+from harness.judging.platforms import FLUSHED
 from harness.project import documents
 from harness.project.documents import Unreadable, dumps
 from harness.project.lock import remove_stale
@@ -170,6 +171,8 @@ def headline(finding: Finding) -> str:
         "nonfinite": f"{op} gives {tensor} that is not finite, in {dtype}",
         "convention": f"{op} breaks ties in its own way ({finding.site.convention})",
     }.get(finding.site.verdict, f"{op} gives wrong {tensor}")
+    if finding.site.convention == FLUSHED:
+        what = f"{op} takes subnormal numbers for zero"
     if finding.site.dtype and finding.site.verdict == "disagree":
         what += f" in {dtype}"
     return f"{who}: {what}"

@@ -1,4 +1,4 @@
-"""JAX 0.10.2: relu breaks ties in its own way (flushed)
+"""JAX 0.10.2: relu takes subnormal numbers for zero
 
 Exits 1 while the defect is there, 0 when it has gone, 2 where it cannot be run.
 """
