@@ -152,8 +152,8 @@ def test_a_limit_doubled_four_times_is_noticed(monkeypatch):
 
 def test_dropping_second_order_terms_is_noticed(monkeypatch):
     class FirstOrder(analysis.At):
-        def __init__(self, *arguments):
-            super().__init__(*arguments)
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
             self.u *= 1e-9  # what is multiplied by u twice is gone
 
     monkeypatch.setattr(analysis, "At", FirstOrder)

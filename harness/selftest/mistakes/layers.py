@@ -126,7 +126,7 @@ OF_LAYERS: dict[str, list[Edit]] = {
             "dy.sum(axis=(0, 2, 3))",
             "dy[:, :, 0, 0].sum(axis=0)",
         ),
-        ("float32 kernel in dx", "turned = weight", "turned = single(weight)"),
+        ("float32 kernel in dx", ", turned, axes", ", single(turned), axes"),
         ("float16 x in dweight", "(dy, seen,", "(dy, half(seen),"),
     ],
     "cross_entropy": [
