@@ -42,7 +42,7 @@ faults: environments  ## inject N_FAULTS=500 faults from a SEED=1, show what was
 environments:  ## make .venv and those of OneFlow and JAX, if something has changed
 	@python3 scripts/environments.py
 
-framework:  ## make the environment of NAME=jax, even if it was skipped, or fail
+framework:  ## add NAME=paddle, mlx or torch-1.12; try jax or oneflow again
 	@python3 scripts/environments.py --require "$(NAME)"
 
 bench: environments  ## measure HEAD for the history: the quick set

@@ -63,6 +63,9 @@ class Framework:
 FRAMEWORKS = {
     "oneflow": Framework("OneFlow", "3.10", only_linux_x86=True),
     "jax": Framework("JAX", "3.11"),
+    "paddle": Framework("Paddle", "3.11", asked_for=True),
+    "mlx": Framework("MLX", "3.11", asked_for=True),
+    "torch-1.12": Framework("PyTorch 1.12.1", "3.10", asked_for=True),
 }
 
 
@@ -537,11 +540,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument(
         "--require",
-        choices=FRAMEWORKS,
-        default="",
+        metavar="NAME",
         help="also try this framework, even if it was skipped, and fail without it",
     )
     required = parser.parse_args(arguments).require
+    if required is not None and required not in FRAMEWORKS:
+        what = f"no framework {required!r}" if required else "no framework named"
+        tell(f"error: {what}: make framework NAME={'|'.join(FRAMEWORKS)}")
+        return 2
     skipped = {}
     try:
         with alone(ROOT):

@@ -222,7 +222,7 @@ def _settled(
         ratios = _pairs(right, tensor, tensors) if wanted else {}
         _keep_worst(settled.pairs, ratios)
         _name_outliers(tensor, judged, ratios, right.limit)
-    entries = [entry for entry in listed if entry.op == settled.op]
+    entries = [entry for entry in listed if entry.of(settled.op)]
     for records in judged.values():
         for record in records:
             record.expected_verdict = known.expected_verdict(record, entries)

@@ -50,7 +50,8 @@ def command(json_file: str | None) -> None:
 def _table(findings: list[Finding]) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 1))
     for finding in findings:
-        absent = finding.state == "missing" and not finding.mend  # cannot be installed
+        # That cannot be installed, or need not be.
+        absent = finding.state == "missing" and not (finding.mend and finding.needed)
         sign, colour = ("–", "dim") if absent else _SIGNS[finding.state]
         text = "; ".join(part for part in (finding.found, finding.why) if part)
         if finding.mend:

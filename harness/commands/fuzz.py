@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import click
@@ -19,7 +20,7 @@ from harness.agreement.known_entries import Unconfirmed, announced, stated
 from harness.agreement.suite import Required
 from harness.console import options as options
 from harness.console.terminal import errors, output, progress
-from harness.judging.known import FILE, covered, load
+from harness.judging.known import FILE, Known, covered, load
 from harness.project import documents
 from harness.project.records import AGREE, FuzzSummary
 from harness.workers.isolated import PATIENCE, Failed, Isolated, Link
@@ -234,7 +235,8 @@ def _write(folder: Path, page: Path | None, known: Sequence[str]) -> int:
         documents.replace_file(page, findings_page.page(findings))
     if known:
         runs = [documents.read_whole(name, AGREE).records for name in known]
-        kept = [e for e in load() if e.sometimes or e.order != "vjp"]
+        judged = {r.backend for run in runs for r in run}
+        kept = [entry for entry in load() if _stays(entry, judged)]
         others = [[r for r in run if not covered(r, kept)] for run in runs]
         try:
             entries = [*announced(others, findings), *map(stated, kept)]
@@ -243,6 +245,16 @@ def _write(folder: Path, page: Path | None, known: Sequence[str]) -> int:
             return 1
         documents.write(entries, FILE)
     return 0
+
+
+def _stays(entry: Known, judged: Collection[str]) -> bool:
+    """Whether runs of the suite on these backends neither confirm nor refute an entry.
+
+    A property of a platform is declared by hand.
+    """
+    others = not any(fnmatchcase(backend, entry.backend) for backend in judged)
+    apart = entry.sometimes or entry.order != "vjp"
+    return apart or entry.op == "*" or others
 
 
 def _loaded(folder: Path) -> list[Finding]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.project.verdicts import PASSING, VERDICTS
+from impls.catalogue import op_names
 
 if TYPE_CHECKING:  # workers judge too, and have no library for documents
     from harness.project.records import AgreeRecord
@@ -25,6 +26,9 @@ FILE = Path(__file__).with_name("known_outcomes.json")
 @dataclass(frozen=True)
 class Known:
     """One defect. `backend`, `case` and `tensor` may hold the wildcards * and ?.
+
+    With the op "*" it is a property of a platform, such as flushing of subnormal
+    numbers: declared once, with the cases in which it shows, for all ops.
 
     It covers only the framework versions in which it was seen. `sometimes` marks one
     that depends on what lay in memory, or on the numbers that a seed draws: a run
@@ -45,6 +49,10 @@ class Known:
         if self.verdict not in VERDICTS or self.verdict in PASSING:
             raise ValueError(f"known outcome of {self.op}: no defect {self.verdict!r}")
 
+    def of(self, op: str) -> bool:
+        """Whether it is about an op."""
+        return self.op in (op, "*")
+
     def covers(self, record: AgreeRecord) -> bool:
         """Whether a record is of the op, backend, case, tensor and version named."""
         return record.order == self.order and self.names(
@@ -60,7 +68,7 @@ class Known:
     ) -> bool:
         """Whether it covers that tensor."""
         return (
-            op == self.op
+            self.of(op)
             and version in self.versions
             and fnmatchcase(backend, self.backend)
             and fnmatchcase(_literal(case), _literal(self.case))
@@ -146,13 +154,16 @@ def gone(records: Sequence[AgreeRecord], known: Iterable[Known]) -> tuple[Known,
     """Entries that were tested and whose defect occurred nowhere.
 
     A verdict of `unsupported` or `vacuous` does not test an entry, and no run tests one
-    whose defect occurs only sometimes.
+    whose defect occurs only sometimes. A property of a platform need not show in each
+    op, so only a run of all ops tests it.
     """
+    everything = {record.op for record in records} >= set(op_names())
     telling: dict[str, list[AgreeRecord]] = defaultdict(list)
     for record in records:
         if record.verdict not in ("unsupported", "vacuous"):
             telling[record.op].append(record)
-    certain = (k for k in known if not k.sometimes)
+            telling["*"].append(record)
+    certain = (k for k in known if not k.sometimes and (everything or k.op != "*"))
     tested = ((k, [r for r in telling[k.op] if k.covers(r)]) for k in certain)
     return tuple(
         k for k, seen in tested if seen and all(r.verdict != k.verdict for r in seen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from harness.project import git
 from harness.project.git import NoCommit, NotTrusted
 from harness.project.paths import ROOT
 from harness.workers.client import probe
-from harness.workers.interpreters import Interpreter, broken, interpreter_of
+from harness.workers.interpreters import Interpreter, broken, interpreter_of, on_request
 from harness.workers.process import import_error
 from impls.catalogue import backend_names, framework_of
 
@@ -26,12 +26,14 @@ class Finding:
     """One examined item: `found` describes it; `why` says what is wrong with it.
 
     `mend` is the command that fixes it. With both `found` and `why` it is a warning.
+    What is not `needed` is made only on request.
     """
 
     name: str
     found: str
     why: str = ""
     mend: str = ""
+    needed: bool = True
 
     @property
     def state(self) -> str:
@@ -106,9 +108,24 @@ def _frameworks(root: Path, threads: int) -> Iterator[Finding]:
         if name in facts and import_error(facts[name]):
             interpreter = broken(interpreter, import_error(facts[name]), root)
         if interpreter.why_missing:
-            yield Finding(name, "", interpreter.why_missing, interpreter.mend)
+            needed = interpreter.python.exists() or not on_request(name, root)
+            why, mend = interpreter.why_missing, interpreter.mend
+            yield Finding(name, "", why, mend, needed)
         else:
             yield from _framework(interpreter, facts[name])
+    yield from _releases(root, names)
+
+
+def _releases(root: Path, frameworks: Collection[str]) -> Iterator[Finding]:
+    """Other releases of a framework, which are made on request for the history."""
+    for file in sorted((root / "requirements").glob("*.txt")):
+        name, environment = file.stem, f".venv-{file.stem}"
+        cost = "" if name in frameworks else on_request(name, root)
+        if cost and (root / environment / "bin" / "python").exists():
+            yield Finding(name, f"made, for the history ({environment}/bin/python)")
+        elif cost:
+            why = f"{environment} is made only on request ({cost})"
+            yield Finding(name, "", why, f"make framework NAME={name}", needed=False)
 
 
 def _framework(interpreter: Interpreter, facts: Mapping[str, Any]) -> Iterator[Finding]:

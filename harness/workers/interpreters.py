@@ -1,15 +1,18 @@
 """Finds the Python that runs each framework, and says what to do if there is none.
 
 A framework with its own requirements (requirements/<framework>.txt) has its own
-environment, .venv-<framework>; the others share the running one. An environment
+environment, .venv-<framework>; the others share the running one. Some are made only on
+request: the head of their requirements says so, with what that costs. An environment
 variable such as GRADWATCH_PYTHON_ONEFLOW names another Python, for example of conda or
 of another build of the framework.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -33,9 +36,11 @@ def version(name):
     except importlib.metadata.PackageNotFoundError:
         return ""
 spec = importlib.util.find_spec(sys.argv[1])
-# What is left of a removed package is a folder without __init__: no loader.
+# What is left of a removed package is a folder without __init__: no loader. One that is
+# installed may be a namespace, too, as MLX is.
+there = spec and (spec.loader or version(sys.argv[1]))
 print(json.dumps({"python": list(sys.version_info[:2]), "numpy": version("numpy"),
-                  "framework": bool(spec and spec.loader)}))
+                  "framework": bool(there)}))
 """
 
 
@@ -74,6 +79,15 @@ def broken(interpreter: Interpreter, error: str, root: Path = ROOT) -> Interpret
     """The same interpreter, whose framework is installed but cannot be imported."""
     why = f"{interpreter.framework} is installed but broken: {_inside(error, root)}"
     return _broken(interpreter, why, root)
+
+
+def on_request(framework: str, root: Path = ROOT) -> str:
+    """What an environment costs that is made only on request; "" for the others."""
+    with contextlib.suppress(OSError):
+        head = (root / "requirements" / f"{framework}.txt").read_text(encoding="utf-8")
+        if found := re.search(r"^# On request: (.+)$", head, re.MULTILINE):
+            return found[1]
+    return ""
 
 
 def _placed(framework: str, root: Path) -> Interpreter:
@@ -119,6 +133,10 @@ def _absent(interpreter: Interpreter, root: Path) -> Interpreter:
     if interpreter.python.is_symlink():
         why = f"{interpreter.shown} does not run (the Python it was made from is gone)"
         return _broken(interpreter, why, root)
+    if cost := on_request(interpreter.framework, root):
+        why = f"{environment} is made only on request ({cost})"
+        mend = f"make framework NAME={interpreter.framework}"
+        return replace(interpreter, why_missing=why, mend=mend)
     note = root / ".uv" / f"{interpreter.framework}-skipped.json"
     try:  # scripts/environments.py leaves word of what it could not make, and why
         reason = str(json.loads(note.read_text(encoding="utf-8"))["reason"])
@@ -185,7 +203,9 @@ def _lacking(
 def _broken(interpreter: Interpreter, why: str, root: Path) -> Interpreter:
     mend = f"{_pip(interpreter)} install --force-reinstall {interpreter.framework}"
     if _is_ours(interpreter, root):
-        mend = f"rm -rf {interpreter.python.parent.parent.name} && make environments"
+        asked = on_request(interpreter.framework, root)
+        makes = f"framework NAME={interpreter.framework}" if asked else "environments"
+        mend = f"rm -rf {interpreter.python.parent.parent.name} && make {makes}"
     return replace(interpreter, why_missing=why, mend=mend)
 
 

@@ -60,6 +60,11 @@ def autograd(F, x, target):
     return F.nn.functional.binary_cross_entropy_with_logits(x, target)
 
 
+@op.implement("autograd", framework="paddle")
+def autograd_paddle(paddle, x, target):
+    return paddle.nn.functional.binary_cross_entropy_with_logits(x, target)
+
+
 @op.implement("custom")
 class BceWithLogits:
     """As a softplus less x * t: the slopes are s(x) and t."""

@@ -45,6 +45,11 @@ def autograd(F, x, *, axis):
     return F.cumsum(x, dim=axis)
 
 
+@op.implement("autograd", framework="paddle")
+def autograd_paddle(paddle, x, *, axis):
+    return paddle.cumsum(x, axis)
+
+
 @op.implement("custom")
 class Cumsum:
     """As a recurrence, y[i] = y[i - 1] + x[i]: backwards, each sum goes to the next."""

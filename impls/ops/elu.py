@@ -51,6 +51,11 @@ def autograd_jax(jax, x, *, alpha):
     return jax.nn.elu(x, alpha)
 
 
+@op.implement("autograd", framework="paddle")
+def autograd_paddle(paddle, x, *, alpha):
+    return paddle.nn.functional.elu(x, alpha)
+
+
 @op.implement("custom")
 class Elu:
     """The branches apart: each is zero, forward and backward, where the other holds."""

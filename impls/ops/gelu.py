@@ -71,6 +71,11 @@ def autograd_jax(jax, x, *, approximate):
     return jax.nn.gelu(x, approximate=approximate)
 
 
+@op.implement("autograd", framework="paddle")
+def autograd_paddle(paddle, x, *, approximate):
+    return paddle.nn.functional.gelu(x, approximate)
+
+
 @op.implement("custom")
 class Gelu:
     """Saves the input alone, and computes share and density again."""

@@ -62,6 +62,11 @@ def autograd_jax(jax, x, *, axis):
     return jax.nn.glu(x, axis)
 
 
+@op.implement("autograd", framework="paddle")
+def autograd_paddle(paddle, x, *, axis):
+    return paddle.nn.functional.glu(x, axis)
+
+
 @op.implement("custom")
 class Glu:
     """Keeps the gate and the result: db = dy * y * (1 - s), without a."""

@@ -50,6 +50,11 @@ def autograd_jax(jax, x):
     return jax.nn.hard_swish(x)
 
 
+@op.implement("autograd", framework="paddle")
+def autograd_paddle(paddle, x):
+    return paddle.nn.functional.hardswish(x)
+
+
 @op.implement("custom")
 class Hardswish:
     """The product rule: the gate, and x / 6 where the gate moves."""

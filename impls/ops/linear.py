@@ -55,6 +55,11 @@ def autograd(F, x, weight, bias):
     return F.nn.functional.linear(x, weight, bias)
 
 
+@op.implement("autograd", framework="paddle")
+def autograd_paddle(paddle, x, weight, bias):
+    return paddle.nn.functional.linear(x, weight.T, bias)
+
+
 @op.implement("custom")
 class Linear:
     @staticmethod

@@ -59,6 +59,11 @@ def autograd_jax(jax, x, *, axis):
     return jax.nn.log_softmax(x, axis=axis)
 
 
+@op.implement("autograd", framework="paddle")
+def autograd_paddle(paddle, x, *, axis):
+    return paddle.nn.functional.log_softmax(x, axis)
+
+
 @op.implement("custom")
 class LogSoftmax:
     """From the parts: z = x - max passes back dy, the log of the sum e / sum(e)."""

@@ -50,6 +50,11 @@ def autograd(F, x, *, axis):
     return F.logsumexp(x, dim=axis)
 
 
+@op.implement("autograd", framework="paddle")
+def autograd_paddle(paddle, x, *, axis):
+    return paddle.logsumexp(x, axis)
+
+
 @op.implement("custom")
 class Logsumexp:
     """Keeps the softmax: dy is shared out by it."""

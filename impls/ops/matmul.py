@@ -58,6 +58,11 @@ def autograd(F, a, b):
     return F.matmul(a, b)
 
 
+@op.implement("autograd", framework="paddle")
+def autograd_paddle(paddle, a, b):
+    return paddle.matmul(a, b)
+
+
 @op.implement("custom")
 class Matmul:
     """From y^T = b^T a^T: da^T = b dy^T and db^T = dy^T a."""

@@ -57,6 +57,11 @@ def autograd_jax(jax, x):
     return jax.nn.mish(x)
 
 
+@op.implement("autograd", framework="paddle")
+def autograd_paddle(paddle, x):
+    return paddle.nn.functional.mish(x)
+
+
 @op.implement("custom")
 class Mish:
     """The chain rule, one function after the other."""

@@ -55,6 +55,11 @@ def autograd(F, x, *, axis):
     return F.prod(x, dim=axis)
 
 
+@op.implement("autograd", framework="paddle")
+def autograd_paddle(paddle, x, *, axis):
+    return paddle.prod(x, axis)
+
+
 @op.implement("custom")
 class Prod:
     """All others at once: a matrix of copies with ones on its diagonal."""

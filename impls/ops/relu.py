@@ -46,6 +46,11 @@ def autograd_jax(jax, x):
     return jax.nn.relu(x)
 
 
+@op.implement("autograd", framework="paddle")
+def autograd_paddle(paddle, x):
+    return paddle.nn.functional.relu(x)
+
+
 @op.implement("custom")
 class Relu:
     """Saves only where the gate was shut."""

@@ -44,6 +44,11 @@ def autograd(F, x):
     return F.sigmoid(x)
 
 
+@op.implement("autograd", framework="paddle")
+def autograd_paddle(paddle, x):
+    return paddle.nn.functional.sigmoid(x)
+
+
 @op.implement("custom")
 class Sigmoid:
     """The logistic equation y' = y * (1 - y): only the result is saved."""

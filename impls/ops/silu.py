@@ -51,6 +51,11 @@ def autograd_jax(jax, x):
     return jax.nn.silu(x)
 
 
+@op.implement("autograd", framework="paddle")
+def autograd_paddle(paddle, x):
+    return paddle.nn.functional.silu(x)
+
+
 @op.implement("custom")
 class Silu:
     """The product rule, from the saved input: s is computed again, not kept."""

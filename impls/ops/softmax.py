@@ -55,6 +55,11 @@ def autograd_jax(jax, x, *, axis):
     return jax.nn.softmax(x, axis=axis)
 
 
+@op.implement("autograd", framework="paddle")
+def autograd_paddle(paddle, x, *, axis):
+    return paddle.nn.functional.softmax(x, axis)
+
+
 @op.implement("custom")
 class Softmax:
     @staticmethod

@@ -51,6 +51,11 @@ def autograd_jax(jax, x):
     return jax.nn.softplus(x)
 
 
+@op.implement("autograd", framework="paddle")
+def autograd_paddle(paddle, x):
+    return paddle.nn.functional.softplus(x)
+
+
 @op.implement("custom")
 class Softplus:
     """Saves the slope alone, the logistic function of x."""

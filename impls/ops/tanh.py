@@ -43,6 +43,11 @@ def autograd(F, x):
     return F.tanh(x)
 
 
+@op.implement("autograd", framework="paddle")
+def autograd_paddle(paddle, x):
+    return paddle.tanh(x)
+
+
 @op.implement("custom")
 class Tanh:
     """From the result, as a product: 1 - y**2 = (1 - y) * (1 + y)."""

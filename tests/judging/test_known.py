@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from harness.judging import known
 from harness.judging.known import Known, as_expected, expected_verdict, gone
 from harness.project.records import AgreeRecord
+from impls.catalogue import op_names
 
 RECORD = AgreeRecord(
     op="batch_norm",
@@ -141,3 +142,20 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "known.json")
     with pytest.raises(known.Malformed, match=r"known\.json: not a regular file"):
         known.load(tmp_path / "known.json")
+
+
+PLATFORM = dataclasses.replace(ENTRY, op="*", case="*[subnormal-*]")
+
+
+@pytest.mark.parametrize("op", ["batch_norm", "relu"])
+def test_a_property_of_a_platform_is_declared_once_and_held_both_ways(op):
+    flushed = replace(RECORD, op=op, case=f"{op}[subnormal-7-float64]")
+    listed = replace(flushed, expected_verdict=expected_verdict(flushed, [PLATFORM]))
+    assert as_expected(listed)
+    other = replace(flushed, case=f"{op}[normal-7-float64]")
+    assert expected_verdict(other, [PLATFORM]) == "agree"
+    rest = [replace(other, op=name) for name in op_names()]
+    gentle = replace(flushed, verdict="agree")
+    assert gone([flushed, *rest], [PLATFORM]) == ()
+    assert gone([gentle, *rest], [PLATFORM]) == (PLATFORM,)
+    assert gone([gentle, *rest[1:]], [PLATFORM]) == ()  # one op is left out

@@ -4,6 +4,7 @@ import fcntl
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -388,11 +389,32 @@ def test_a_framework_that_is_required_and_fails_is_named(
     assert last.endswith(f"(`make framework NAME={name}` tries again)")
 
 
-def test_a_framework_of_another_name_is_refused_with_those_there_are(checkout, capfd):
-    with pytest.raises(SystemExit) as end:
-        run("--require", "jacks")
-    assert end.value.code == 2
-    assert "oneflow" in capfd.readouterr().err
+# --- on request ------------------------------------------------------------------
+
+
+def test_what_is_on_request_is_made_only_then(made, capfd):
+    assert not (made / ".venv-mlx").exists()
+    assert run("--require", "mlx") == 0
+    assert (made / ".venv-mlx" / "gradwatch.json").exists()
+
+
+@pytest.mark.parametrize("name", ["mxl", "", "main"])
+def test_what_cannot_be_added_is_one_line_with_the_names(made, capfd, name):
+    capfd.readouterr()
+    assert run("--require", name) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("error: no framework ")
+    assert line.endswith(f"make framework NAME={'|'.join(environments.FRAMEWORKS)}")
+
+
+@pytest.mark.parametrize("name", environments.FRAMEWORKS)
+def test_requirements_are_exact_and_tell_what_a_request_costs(name):
+    text = (SCRIPT.parents[1] / "requirements" / f"{name}.txt").read_text()
+    lines = [line.partition("#")[0].strip() for line in text.splitlines()]
+    assert all("==" in line for line in lines if line)
+    cost = r"^# On request: \d+ MB to download, \d+ MB on the disk$"
+    asked_for = environments.FRAMEWORKS[name].asked_for
+    assert bool(re.search(cost, text, re.M)) == asked_for
 
 
 # --- several runs, and their end -------------------------------------------------

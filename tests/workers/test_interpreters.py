@@ -55,6 +55,18 @@ def test_the_frameworks_with_such_requirements_are_those_that_are_made():
     assert own == set(script["FRAMEWORKS"])
 
 
+def test_an_environment_on_request_names_its_cost_and_the_command(checkout):
+    cost = "5 MB to download, 9 MB on the disk"
+    (checkout / "requirements" / "mlx.txt").write_text(f"# On request: {cost}\na==1\n")
+    found = interpreter_of("mlx", checkout)
+    assert found.why_missing == f".venv-mlx is made only on request ({cost})"
+    assert found.mend == "make framework NAME=mlx"
+    (checkout / ".venv-mlx" / "bin").mkdir(parents=True)
+    (checkout / ".venv-mlx" / "bin" / "python").symlink_to("/nowhere/python3.10")
+    remade = interpreter_of("mlx", checkout).mend
+    assert remade == "rm -rf .venv-mlx && make framework NAME=mlx"
+
+
 def test_from_within_such_an_environment_the_main_one_is_another(checkout, monkeypatch):
     monkeypatch.setattr(sys, "prefix", str(checkout / ".venv-oneflow"))
     fake_python(checkout / ".venv" / "bin" / "python", HEALTHY)
