@@ -11,7 +11,7 @@ import pytest
 from filelock import FileLock
 
 from harness.project.paths import ROOT
-from harness.workers.interpreters import interpreter_of
+from harness.workers.interpreters import interpreter_of, on_request
 from impls.catalogue import backend_names, framework_of
 
 #: Names the folder that all processes of a test run share; see conftest.py.
@@ -20,13 +20,23 @@ SHARED = "GRADWATCH_TESTS_SHARE"
 BACKENDS = ROOT / "impls" / "backends"
 
 
-def _is_torch_like(backend: str) -> bool:
+def is_torch_like(backend: str) -> bool:
+    """Whether a backend's framework has PyTorch's interface."""
     files = BACKENDS / f"{backend}.py", BACKENDS / f"_{framework_of(backend)}.py"
     return any(f.exists() and "_torchlike" in f.read_text() for f in files)
 
 
 #: Those with PyTorch's interface: what the pages call in their names.
-FRAMEWORKS = sorted({framework_of(n) for n in backend_names() if _is_torch_like(n)})
+FRAMEWORKS = sorted({framework_of(n) for n in backend_names() if is_torch_like(n)})
+
+#: Those that speak every page and are there without being asked for. A call of another
+#: framework's own stands on few pages.
+ON_EVERY_PAGE = tuple(
+    name
+    for name in backend_names()
+    if not on_request(framework_of(name))
+    and (is_torch_like(name) or not name.endswith(("_autograd", "_custom")))
+)
 
 
 @cache

@@ -6,18 +6,13 @@ A test narrows that down by parametrizing `backend` or `dtype` itself.
 import numpy as np
 import pytest
 
-from harness.workers.interpreters import on_request
 from harness.workers.messages import Task
-from impls.catalogue import backend_names, framework_of, load_op
+from impls.catalogue import load_op
 from impls.contract import Problem
+from tests.frameworks import ON_EVERY_PAGE
 
 
-def _is_default(name):
-    """Frameworks on request may be less accurate, and say so in the known outcomes."""
-    return not on_request(framework_of(name))
-
-
-@pytest.fixture(params=filter(_is_default, backend_names()))
+@pytest.fixture(params=ON_EVERY_PAGE)
 def backend(request):
     return request.param
 

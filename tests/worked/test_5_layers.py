@@ -4,16 +4,17 @@ import numpy as np
 import pytest
 
 from harness import assert_agrees, judge
-from impls.catalogue import backend_names, framework_of, load_op
+from impls.catalogue import load_op
+from tests.frameworks import ON_EVERY_PAGE, is_torch_like
 
 on_cpu_and_cuda = pytest.mark.parametrize(
     ("backend", "device"),
     [
-        *(pytest.param(name, "cpu", id=name) for name in backend_names()),
+        *(pytest.param(name, "cpu", id=name) for name in ON_EVERY_PAGE),
         *(
             pytest.param(name, "cuda", id=f"{name}-cuda", marks=pytest.mark.cuda)
-            for name in backend_names()
-            if framework_of(name) != "numpy"
+            for name in ON_EVERY_PAGE
+            if is_torch_like(name)
         ),
     ],
 )
