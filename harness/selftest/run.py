@@ -21,7 +21,7 @@ from harness.workers.pool import sweep
 from impls import catalogue
 from impls.contract import Case, Op
 
-#: Frameworks that compile every shape anew, which takes half an hour for these trials;
+#: Frameworks that compile for every shape, which takes half an hour for these trials;
 #: harness/agreement/sampling.py tells what a compilation costs.
 COMPILING = frozenset({"jax"})
 
