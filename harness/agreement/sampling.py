@@ -1,4 +1,4 @@
-"""Frameworks that are judged in part, unless an op, a case or a precision is named.
+"""Frameworks that are judged in part, unless they and an op, or a case, are named.
 
 JAX compiles every primitive for each shape and precision: 0.6 s of CPU time for a
 softmax of 4 x 5 run primitive by primitive, 0.25 s compiled as a whole, and 3 ms and
@@ -33,7 +33,7 @@ def explained(backends: Sequence[str]) -> dict[str, str]:
     """What is judged of those backends that are judged in part, and why."""
     return {
         backend: f"judged in the first case of each op, in {' and '.join(some)}: every "
-        "shape is compiled; name an --op to judge all of it"
+        "shape is compiled; name --op and --backend to judge all of it"
         for backend in backends
         if (some := precisions(backend))
     }

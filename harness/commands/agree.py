@@ -101,7 +101,7 @@ def command(
         seed=seed,
         jobs=jobs,
         timeout=timeout,
-        sampled=not (ops or pages or cases or dtypes),
+        sampled=not (cases or (backends and (ops or pages or dtypes))),
     )
     started = time.monotonic()
     remembered = Remembered(asked, user_cache(), fresh=fresh)
