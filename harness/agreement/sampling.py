@@ -22,6 +22,14 @@ def precisions(backend: str) -> Sequence[str]:
     return SAMPLED.get(backend, SAMPLED.get(framework_of(backend), ()))
 
 
+def in_part(*, cases: Sequence[str], backends: Sequence[str], among: bool) -> bool:
+    """Whether to judge a sample: not where a case is named, or a backend for some ops.
+
+    `among` says whether ops or precisions are named.
+    """
+    return not (cases or (backends and among))
+
+
 def in_sample(trial: Trial, backend: str) -> bool:
     """Whether a backend is judged in a trial when nothing is named."""
     some = precisions(backend)

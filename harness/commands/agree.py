@@ -16,7 +16,7 @@ from harness.agreement.overall import overall
 from harness.agreement.remembered.cache import user_cache
 from harness.agreement.remembered.outcomes import Remembered
 from harness.agreement.remote import Asked, judge, judged
-from harness.agreement.sampling import explained
+from harness.agreement.sampling import explained, in_part
 from harness.agreement.suite import Agreement, Required
 from harness.console import options as options
 from harness.console.terminal import output, progress
@@ -101,7 +101,9 @@ def command(
         seed=seed,
         jobs=jobs,
         timeout=timeout,
-        sampled=not (cases or (backends and (ops or pages or dtypes))),
+        sampled=in_part(
+            cases=cases, backends=backends, among=bool(ops or pages or dtypes)
+        ),
     )
     started = time.monotonic()
     remembered = Remembered(asked, user_cache(), fresh=fresh)

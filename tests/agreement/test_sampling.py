@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.agreement.sampling import SAMPLED, explained, in_sample
+from harness.agreement.sampling import SAMPLED, explained, in_part, in_sample
 from harness.judging.cases import trials
 from impls.catalogue import backend_names, framework_of, load_op
 
@@ -26,6 +26,22 @@ def test_of_the_others_the_first_case_is_judged_in_every_regime(backend):
     assert {trial.case for trial in chosen} == {"4x5"}
     assert {trial.regime for trial in chosen} == {"normal", "ties"}
     assert {t.problem.dtype for t in chosen} == {*SAMPLED.get(backend, SAMPLED["jax"])}
+
+
+@pytest.mark.parametrize(
+    ("cases", "backends", "among", "part"),
+    [
+        ((), (), False, True),
+        ((), (), True, True),
+        ((), ("jax_jit",), False, True),
+        ((), ("jax_jit",), True, False),
+        (("softmax[normal-4x5-float64]",), (), False, False),
+    ],
+)
+def test_all_is_judged_of_a_named_case_and_of_named_ops_of_a_named_backend(
+    cases, backends, among, part
+):
+    assert in_part(cases=cases, backends=backends, among=among) is part
 
 
 def test_the_reason_says_how_to_judge_the_rest():
