@@ -247,16 +247,22 @@ def _let_refuse(gradients: Sequence[Tensor | None]) -> None:
     it by and returns None.
     """
     recorded = [dx for dx in gradients if dx is not None and dx.requires_grad]
-    stack, seen = [dx.grad_fn for dx in recorded], set[Any]()
+    for node in nodes_behind(recorded):
+        if node.name() == "torch::autograd::Error":
+            zeros = [torch.zeros_like(dx) for dx in recorded]
+            torch.autograd.backward(recorded, zeros, retain_graph=True)
+
+
+def nodes_behind(tensors: Sequence[Tensor]) -> Iterator[Any]:
+    """Every node of autograd's graph behind some tensors, once."""
+    stack, seen = [tensor.grad_fn for tensor in tensors], set[Any]()
     while stack:
         node = stack.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
         stack += [before for before, _ in node.next_functions]
-        if node.name() == "torch::autograd::Error":
-            zeros = [torch.zeros_like(dx) for dx in recorded]
-            torch.autograd.backward(recorded, zeros, retain_graph=True)
+        yield node
 
 
 def _forwards(

@@ -13,7 +13,7 @@ import torch
 
 from harness.check.inputs import Trial
 from harness.check.report import Row
-from harness.check.runs import Graph, Tensor, differentiated, same
+from harness.check.runs import Graph, Tensor, differentiated, nodes_behind, same
 from harness.check.subjects import Bound, Call, Subject, array_of
 from harness.judging.judgement import Judgement
 from harness.judging.verdict import judge_tensors
@@ -115,9 +115,9 @@ class Second:
         """What the candidate keeps for its backward and autograd does not follow."""
         graph = Graph(self.call, self.bound.tensors, self.bound.wanted)
         kept = [leaf for leaf in graph.leaves if not leaf.requires_grad]
-        return [
-            what for node in _functions(graph.outputs) for what in _kept(node, kept)
-        ]
+        own = torch.autograd.function.BackwardCFunction
+        functions = [n for n in nodes_behind(graph.outputs) if isinstance(n, own)]
+        return [what for node in functions for what in _kept(node, kept)]
 
 
 def _explained(
@@ -134,19 +134,6 @@ def _explained(
     if got is None:
         return replace(judgement, message=f"{judgement.message}; {UNRECORDED}")
     return judgement
-
-
-def _functions(outputs: Sequence[Tensor]) -> Iterator[Any]:
-    """The nodes of autograd.Functions behind some tensors."""
-    stack, seen = [y.grad_fn for y in outputs], set[Any]()
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if isinstance(node, torch.autograd.function.BackwardCFunction):
-            yield node
-        stack += [following for following, _ in node.next_functions]
 
 
 def _kept(ctx: Any, inputs: Sequence[Tensor]) -> Iterator[str]:

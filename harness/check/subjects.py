@@ -254,10 +254,7 @@ class OpSubject:
         compute: str | None = None,
     ) -> tuple[Reference, tuple[str, ...]]:
         """As `harness.judging.reference.reference` has it."""
-        inputs = {
-            name: array_of(tensor)
-            for name, tensor in zip(bound.names, bound.tensors, strict=True)
-        }
+        inputs = _arrays(bound)
         problem = Problem(self.op, inputs, cotangents, bound.key, dtype=dtype)
         return reference(problem, compute), ()
 
@@ -271,10 +268,7 @@ class OpSubject:
         compute: str | None = None,
     ) -> Reference:
         """As `harness.judging.reference.reference` has it."""
-        inputs = {
-            name: array_of(tensor)
-            for name, tensor in zip(bound.names, bound.tensors, strict=True)
-        }
+        inputs = _arrays(bound)
         along = _named(bound, tangents)
         problem = Problem(
             *(self.op, inputs, cotangents, bound.key),
@@ -287,6 +281,11 @@ class OpSubject:
     def results(self, bound: Bound) -> tuple[str, ...]:
         """The outputs of the page."""
         return self.op.outputs
+
+
+def _arrays(bound: Bound) -> dict[str, Array]:
+    pairs = zip(bound.names, bound.tensors, strict=True)
+    return {name: array_of(tensor) for name, tensor in pairs}
 
 
 def _named(bound: Bound, tangents: Sequence[Array | None]) -> dict[str, Array]:
