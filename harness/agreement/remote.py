@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, structs
 
-from harness.agreement.remembered.outcomes import Remembered, batch_name, matches
+from harness.agreement.remembered.outcomes import Remembered, asked_for, batch_name
 from harness.agreement.suite import Agreement, Settled, agree, gone
 from harness.judging import known
 from harness.judging.cases import REGIMES, Trial, trials
@@ -156,5 +156,5 @@ def _chosen(op: str, asked: Asked) -> Iterator[Trial]:
         orders=asked.orders,
     )
     for trial in all_trials:
-        if matches(trial.name, asked.cases):
+        if asked_for(trial.name, asked.cases):
             yield trial

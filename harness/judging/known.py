@@ -71,14 +71,18 @@ class Known:
             self.of(op)
             and version in self.versions
             and fnmatchcase(backend, self.backend)
-            and fnmatchcase(_literal(case), _literal(self.case))
+            and matches(case, self.case)
             and fnmatchcase(tensor, self.tensor)
         )
 
 
-def _literal(case: str) -> str:
-    """Match a case name; its brackets are not a character class."""
-    return case.replace("[", "(").replace("]", ")")
+def matches(case: str, pattern: str) -> bool:
+    """Whether a case's name has a pattern, whose brackets are no character class."""
+    return fnmatchcase(_literal(case), _literal(pattern))
+
+
+def _literal(text: str) -> str:
+    return text.replace("[", "(").replace("]", ")")
 
 
 class Malformed(ValueError):

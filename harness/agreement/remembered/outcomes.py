@@ -12,7 +12,6 @@ import contextlib
 import datetime
 import gc
 from collections.abc import Callable, Collection, Iterator, Mapping
-from fnmatch import fnmatchcase
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -161,7 +160,7 @@ class Remembered:
         return [batch_name(*one) for one in product(*parts)]
 
     def _is_asked(self, case: str) -> bool:
-        return matches(case, self._asked.cases)
+        return asked_for(case, self._asked.cases)
 
 
 @contextlib.contextmanager
@@ -185,10 +184,6 @@ def batch_name(device: str, dtype: str, regime: str, order: str) -> str:
     return f"{device} {dtype} {regime} {order}"
 
 
-def matches(case: str, patterns: Collection[str]) -> bool:
+def asked_for(case: str, patterns: Collection[str]) -> bool:
     """Whether a case has one of the patterns, or none is asked for."""
-    literal = str.maketrans("[]", "()")
-    name = case.translate(literal)
-    return not patterns or any(
-        fnmatchcase(name, p.translate(literal)) for p in patterns
-    )
+    return not patterns or any(known.matches(case, pattern) for pattern in patterns)
