@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from harness.selftest.examine import examine
+from harness.selftest.second import second_orders
 from harness.timing import handlers
 from harness.workers import integrity
 from harness.workers.allocator import pin_malloc
@@ -156,6 +157,7 @@ HANDLERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "probe": probe,
     "evaluate": evaluate,
     "examine": examine,
+    "second_orders": second_orders,
     "prepare": handlers.prepare,
     "sample": handlers.sample,
     "in_turn": handlers.in_turn,

@@ -20,6 +20,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from pathlib import Path
 
 import click
@@ -85,7 +86,7 @@ def main(parts: tuple[str, ...], jobs: int, keep: Path | None) -> None:
 def detected(jobs: int, keep: Path | None) -> dict[str, str]:
     """The tables of what is caught, by effect and by op; draws the chart."""
     score, seconds = scored("full", tuple(catalogue.op_names()), 0, jobs, keep)
-    summary = summarise(score, FULL.tensors, seconds=round(seconds, 1))
+    summary = summarise(score, FULL, seconds=round(seconds, 1))
     chart_detection(summary, PAGE.with_name("detection.svg"))
     return {"detection": detection(summary), "planted": planted_by_op(score)}
 
@@ -120,7 +121,10 @@ def scored(
             score = try_judges(
                 extent, ops=group, seed=seed, jobs=jobs, timeout=PATIENCE
             )
-            parts = ([(t.name, r) for t, r in of] for of in (score.runs, score.alarms))
+            parts = (
+                [(t.name, made) for one in score.of_every_order for t, made in of(one)]
+                for of in (attrgetter("runs"), attrgetter("alarms"))
+            )
             made = [*parts, score.missing, time.monotonic() - started]
             if file:
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -128,8 +132,10 @@ def scored(
                 half.write_bytes(pickle.dumps(made))
                 half.replace(file)
         runs, alarms, missing, took = made
-        total.runs += ((trials[trial], run) for trial, run in runs)
-        total.alarms += ((trials[trial], alarm) for trial, alarm in alarms)
+        for trial, run in runs:
+            total.add(trials[trial], [], [run])
+        for trial, alarm in alarms:
+            total.add(trials[trial], [alarm], [])
         total.missing |= missing
         seconds += took
     return total, seconds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -12,10 +12,11 @@ from rich.table import Table
 from harness.console import options as options
 from harness.console.terminal import output, progress
 from harness.judging import known
+from harness.judging.orders import ORDERS, SECOND
 from harness.project import documents as recording
 from harness.project.records import Accused, Requirement, SelftestSummary, finite
 from harness.selftest import scoring
-from harness.selftest.run import FULL, QUICK, try_judges
+from harness.selftest.run import FULL, QUICK, Extent, try_judges
 from harness.selftest.scoring import JUDGES, Score
 
 MISSES_SHOWN = 8  # the JSON has all of them
@@ -23,6 +24,7 @@ MISSES_SHOWN = 8  # the JSON has all of them
 
 @click.command()
 @options.op
+@options.every_order
 @click.option("--quick", is_flag=True, help="One case of each op, no gradcheck.")
 @options.seed
 @options.jobs
@@ -35,6 +37,7 @@ MISSES_SHOWN = 8  # the JSON has all of them
 )
 def command(
     ops: tuple[str, ...],
+    orders: tuple[str, ...],
     quick: bool,
     seed: int,
     jobs: int,
@@ -45,21 +48,26 @@ def command(
 
     Compares our judge with numpy.allclose, assert_close, OneFlow's tolerances and
     gradcheck: the share of planted errors that each one catches, by the size of the
-    error, and the share of right gradients that each one rejects.
+    error, and the share of right gradients that each one rejects. In double backwards
+    it plants a lost or wrong term and values that are saved without their history.
 
     \b
     Examples:
       gradwatch selftest --quick
+      gradwatch selftest --order jvp,hvp
       gradwatch selftest --picture detection.svg --json selftest.json
     Exit code: 0 if our judge meets all requirements, else 1.
     """
     started = time.monotonic()
     with progress("trying the judges") as advance:
         extent = QUICK if quick else FULL
-        score = try_judges(extent, ops=ops, seed=seed, jobs=jobs, progress=advance)
+        score = try_judges(
+            extent, ops=ops, orders=orders, seed=seed, jobs=jobs, progress=advance
+        )
     seconds = time.monotonic() - started
-    least = 1 if ops else extent.tensors
-    summary = summarise(score, least, seconds=round(seconds, 1), seed=seed)
+    summary = summarise(
+        score, extent, ops=ops, orders=orders, seconds=round(seconds, 1), seed=seed
+    )
     if json_file != "-":
         show(score, summary)
     if picture:
@@ -73,27 +81,39 @@ def command(
 
 
 def summarise(
-    score: Score, tensors: int, *, seconds: float | None = None, seed: int | None = None
+    score: Score,
+    extent: Extent = FULL,
+    *,
+    ops: Sequence[str] = (),
+    orders: Sequence[str] = ORDERS,
+    seconds: float | None = None,
+    seed: int | None = None,
 ) -> SelftestSummary:
-    """The summary of a self-test, as the JSON document has it."""
+    """The summary of a self-test, as the JSON document has it.
+
+    `ops` and `orders` are those that were asked for: what is required depends on them.
+    """
     entries = known.load()
-    required = scoring.requirements(score, entries, tensors=tensors)
+    of = score.of_every_order
+    runs = [pair for one in of for pair in one.runs]
     return SelftestSummary(
-        planted=len({(t.op, run.mistake) for t, run in score.runs}),
-        ops=len({t.op for t, _ in score.runs}),
-        runs=len(score.runs),
-        counted=len(score.counted),
+        planted=len({(t.op, run.mistake) for t, run in runs}),
+        ops=len({t.op for t, _ in runs}),
+        runs=len(runs),
+        counted=sum(len(one.counted) for one in of),
         detection=scoring.detection(score),
+        second_order=scoring.by_mistake(score),
         false_alarms=scoring.accusations(score, entries),
         accused=[
             Accused(
                 case=t.name, backend=a.backend, tensor=a.tensor, ratio=finite(a.ratio)
             )
-            for t, a in score.false_alarms(entries)
+            for one in of
+            for t, a in one.false_alarms(entries)
         ],
         requirements=[
             Requirement(required=goal, found=measured, met=met)
-            for goal, measured, met in required
+            for goal, measured, met in _required(score, entries, extent, ops, orders)
         ],
         missing=score.missing,
         seconds=seconds,
@@ -101,13 +121,34 @@ def summarise(
     )
 
 
+def _required(
+    score: Score,
+    entries: Sequence[known.Known],
+    extent: Extent,
+    ops: Sequence[str],
+    orders: Sequence[str],
+) -> Iterator[scoring.Required]:
+    """What is required of the orders asked for; of some ops, one tensor or more."""
+    if ORDERS[0] in orders:
+        least = 1 if ops else extent.tensors
+        yield from scoring.requirements(score, entries, tensors=least)
+    if not {*SECOND}.isdisjoint(orders):
+        least = 1 if ops else extent.second_tensors
+        yield from scoring.second_requirements(
+            score, entries, tensors=least, planted="hvp" in orders
+        )
+
+
 def show(score: Score, summary: SelftestSummary) -> None:
     """Print the shares caught and falsely rejected, requirements and misses."""
     console = output()
-    caught = [(r.dtype, r.effect, r.runs, r.caught) for r in summary.detection]
-    console.print(_table("planted errors caught, %", "effect", "runs", caught))
-    accused = [(r.dtype, "right", r.tensors, r.accused) for r in summary.false_alarms]
-    console.print(_table("right tensors accused, %", "", "tensors", accused))
+    if summary.detection or summary.false_alarms:
+        caught = [(r.dtype, r.effect, r.runs, r.caught) for r in summary.detection]
+        console.print(_table("planted errors caught, %", "effect", "runs", caught))
+        right = [(r.dtype, "right", r.tensors, r.accused) for r in summary.false_alarms]
+        console.print(_table("right tensors accused, %", "", "tensors", right))
+    for one in summary.second_order:
+        console.print(f"{one.mistake}: {one.caught} of {one.runs} caught", markup=False)
     for requirement in summary.requirements:
         sign, colour = ("✓", "green") if requirement.met else ("✗", "bold red")
         line = f"{sign} {requirement.required}: {requirement.found}"
@@ -115,7 +156,8 @@ def show(score: Score, summary: SelftestSummary) -> None:
     for record in summary.accused[:MISSES_SHOWN]:
         line = f"accused: {record.case} {record.backend} {record.tensor}"
         console.print(f"{line}, ratio {_ratio(record)}", style="red", markup=False)
-    for trial, run in sorted(score.missed, key=lambda m: -m[1].effect)[:MISSES_SHOWN]:
+    missed = [pair for one in score.of_every_order for pair in one.missed]
+    for trial, run in sorted(missed, key=lambda m: -m[1].effect)[:MISSES_SHOWN]:
         line = f"missed: {trial.name} {run.mistake}, effect {run.effect:.2g}"
         console.print(f"{line}: {scoring.why_missed(run)}", style="dim", markup=False)
     for backend, why in sorted(score.missing.items()):
@@ -123,7 +165,7 @@ def show(score: Score, summary: SelftestSummary) -> None:
     console.print(
         f"{summary.planted} planted errors over {summary.ops} ops: "
         f"{summary.runs} runs, of which {summary.counted} are visible in their "
-        f"precision and {len(score.missed)} were missed; {summary.seconds} s"
+        f"precision and {len(missed)} were missed; {summary.seconds} s"
     )
 
 

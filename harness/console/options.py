@@ -63,18 +63,24 @@ case = click.option(
     metavar="CASE",
     help="Only these cases, with * and ?; see `gradwatch list cases`. Repeatable.",
 )
-orders = click.option(
-    "--order",
-    "orders",
-    default=ORDERS[0],
-    show_default=True,
-    metavar="ORDERS",
-    callback=lambda ctx, parameter, value: tuple(
-        known("order", name, ORDERS) for name in value.split(",") if name
-    ),
-    help="vjp (the gradient), jvp (forward mode), hvp (the double backward: gradients "
-    "of the sum of dx * v); several with commas.",
-)
+
+
+def _orders(default: Sequence[str]) -> Callable[[Command], Command]:
+    return click.option(
+        "--order",
+        "orders",
+        default=",".join(default),
+        show_default=True,
+        metavar="ORDERS",
+        callback=lambda ctx, parameter, value: tuple(
+            known("order", name, ORDERS) for name in value.split(",") if name
+        ),
+        help="vjp (the gradient), jvp (forward mode), hvp (the double backward: "
+        "gradients of the sum of dx * v); several with commas.",
+    )
+
+
+orders, every_order = _orders(ORDERS[:1]), _orders(ORDERS)
 pages = click.option(
     "--ops",
     "pages",

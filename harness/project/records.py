@@ -315,6 +315,14 @@ class Detection(Struct, kw_only=True):
     caught: Shares
 
 
+class CaughtMistakes(Struct, kw_only=True):
+    """Runs of one mistake in double backwards that moves a tensor by 1e-6 or more."""
+
+    mistake: str
+    runs: int
+    caught: int
+
+
 class FalseAlarms(Struct, kw_only=True):
     """What share of the right tensors of a precision each judge accuses."""
 
@@ -348,6 +356,7 @@ class SelftestSummary(Struct, kw_only=True):
     runs: int = 0
     counted: int = 0
     detection: list[Detection] = []
+    second_order: list[CaughtMistakes] = []
     false_alarms: list[FalseAlarms] = []
     accused: list[Accused] = []
     requirements: list[Requirement] = []

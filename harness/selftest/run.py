@@ -8,13 +8,17 @@ worker does.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from harness.judging import layouts
-from harness.judging.cases import REGIMES, Regime, Trial, trial
+from harness.judging.cases import REGIMES, Regime, Trial, of_order, trial
+from harness.judging.orders import ORDERS, SECOND
 from harness.selftest.examine import read
 from harness.selftest.scoring import Score
+from harness.selftest.second import PLANTED
 from harness.workers.interpreters import interpreter_of, on_request
 from harness.workers.messages import Task
 from harness.workers.pool import sweep
@@ -24,6 +28,8 @@ from impls.contract import Case, Op
 #: Frameworks that compile for every shape, which takes half an hour for these trials;
 #: harness/agreement/sampling.py tells what a compilation costs.
 COMPILING = frozenset({"jax"})
+#: Frameworks of which every backend declares that it has no second order.
+WITHOUT_SECOND = frozenset({"oneflow"})
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,8 @@ class Extent:
         right: Regimes in which right gradients are judged, by precision.
         cases: Number of cases of an op in each regime and precision, which take turns.
         tensors: Smallest number of right tensors required in float64 and in float32.
+        second: Regimes of the second order, in float64 and float32.
+        second_tensors: Smallest number of its right tensors required.
     """
 
     planted: dict[str, Sequence[str]]
@@ -43,6 +51,8 @@ class Extent:
     right: dict[str, Sequence[str]]
     cases: int
     tensors: int
+    second: Sequence[str] = ()
+    second_tensors: int = 0
 
 
 def _sizes(op: Op) -> Iterator[Case]:
@@ -70,6 +80,12 @@ _VALUES = (
 )
 # Without "infnan": allclose counts two NaNs as different.
 _FINITE = tuple(name for name in REGIMES if name != "infnan")
+# Without memory layouts, which change no number: 20,000 tensors without them.
+_PLAIN = tuple(
+    name
+    for name in _FINITE
+    if {REGIMES[name].layout, REGIMES[name].cotangent_layout} == {"contiguous"}
+)
 FULL = Extent(
     planted={
         "float64": _VALUES,
@@ -86,6 +102,8 @@ FULL = Extent(
     },
     cases=1,  # of three, in 24 turns: all of 60 ops would take an hour on two cores
     tensors=10_000,
+    second=_PLAIN,
+    second_tensors=20_000,
 )
 QUICK = Extent(
     planted=dict.fromkeys(FULL.planted, ("normal",)),
@@ -93,6 +111,8 @@ QUICK = Extent(
     right=dict.fromkeys(FULL.right, ("normal", "mixed")),
     cases=1,
     tensors=100,
+    second=("normal",),
+    second_tensors=1_000,
 )
 OTHER = Extent(
     planted=dict.fromkeys(("float64", "float32"), tuple(OTHERS)),
@@ -103,23 +123,38 @@ OTHER = Extent(
 )
 
 
-def chosen(extent: Extent, ops: Sequence[str], seed: int) -> Iterator[Trial]:
+def chosen(
+    extent: Extent, ops: Sequence[str], seed: int, orders: Sequence[str] = ORDERS
+) -> Iterator[Trial]:
     """The trials of these ops that the extent includes."""
-    for name in ops:
-        op = catalogue.load_op(name)
-        turns = itertools.cycle(op.cases.values())
-        for dtype, regimes in extent.right.items():
-            for regime in map((REGIMES | OTHERS).__getitem__, regimes):
-                listed = list(itertools.islice(turns, extent.cases))
-                for case in regime.cases(op):
-                    if case in listed or regime.shapes is _sizes:
-                        yield trial(op, case, regime, dtype, seed)
+    second = [order for order in orders if order in SECOND]
+    for op in map(catalogue.load_op, ops):
+        if ORDERS[0] in orders:
+            yield from _in_turn(extent.right, op, extent.cases, seed)
+        if second:
+            regimes = dict.fromkeys(("float64", "float32"), extent.second)
+            for one in _in_turn(regimes, op, extent.cases, seed):
+                yield from (of_order(one, order, seed) for order in second)
+
+
+def _in_turn(
+    regimes: Mapping[str, Sequence[str]], op: Op, cases: int, seed: int
+) -> Iterator[Trial]:
+    """So many cases of an op in each precision and regime, which take turns."""
+    turns = itertools.cycle(op.cases.values())
+    for dtype, names in regimes.items():
+        for regime in map((REGIMES | OTHERS).__getitem__, names):
+            listed = list(itertools.islice(turns, cases))
+            for case in regime.cases(op):
+                if case in listed or regime.shapes is _sizes:
+                    yield trial(op, case, regime, dtype, seed)
 
 
 def try_judges(
     extent: Extent = FULL,
     *,
     ops: Sequence[str] = (),
+    orders: Sequence[str] = ORDERS,
     seed: int = 0,
     jobs: int = 2,
     timeout: float = 60.0,
@@ -130,6 +165,7 @@ def try_judges(
     Args:
         extent: Which trials to run: `FULL` or `QUICK`.
         ops: Names of ops; all by default.
+        orders: Which derivatives are judged.
         seed: Seed of the input values.
         jobs: Number of workers that run at the same time.
         timeout: Seconds for one trial.
@@ -141,7 +177,7 @@ def try_judges(
     leader = "torch" if with_torch else "numpy"
     paired = {
         task.id: (trial, task)
-        for trial in chosen(extent, ops or catalogue.op_names(), seed)
+        for trial in chosen(extent, ops or catalogue.op_names(), seed, orders)
         for task in tasks(trial, extent, leader)
     }
     outcomes = sweep([t for _, t in paired.values()], jobs=jobs, timeout=timeout)
@@ -161,18 +197,33 @@ def tasks(trial: Trial, extent: Extent, leader: str) -> Iterator[Task]:
     `leader` is the framework whose worker plants the errors.
     """
     problem = trial.problem
+    second = trial.order in SECOND
     for framework, backends in _by_framework(leader).items():
         leads = framework == leader
+        if second and framework in WITHOUT_SECOND:
+            continue
         if framework == "oneflow" and problem.dtype in ("float16", "bfloat16"):
             continue  # OneFlow 0.9.0 has no 16-bit kernels on the CPU
-        options = {
+        options: dict[str, Any] = {
             "backends": backends,
-            "planted": leads and trial.regime in extent.planted[problem.dtype],
-            "gradcheck": leads and trial.regime in extent.gradcheck,
+            "planted": leads and _plants(trial, extent),
         }
+        if second:
+            options["seed"] = zlib.crc32(trial.name.encode())
+        else:
+            options["gradcheck"] = leads and trial.regime in extent.gradcheck
         own = [b for b in backends if catalogue.framework_of(b) == framework]
         task = Task.of(trial, own[0])  # the first by name: the framework's autograd
-        yield replace(task, request="examine", options=options)
+        request = "second_orders" if second else "examine"
+        yield replace(task, request=request, options=options)
+
+
+def _plants(trial: Trial, extent: Extent) -> bool:
+    dtype = trial.problem.dtype
+    if trial.order in SECOND:
+        precision, regimes = PLANTED
+        return trial.order == "hvp" and dtype == precision and trial.regime in regimes
+    return trial.regime in extent.planted[dtype]
 
 
 def _by_framework(leader: str) -> dict[str, list[str]]:

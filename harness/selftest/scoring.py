@@ -16,8 +16,10 @@ from typing import Any
 
 from harness.judging import known
 from harness.judging.cases import Trial
+from harness.judging.orders import SECOND
 from harness.judging.precisions import PRECISIONS
 from harness.project.records import (
+    CaughtMistakes,
     Detection,
     FalseAlarms,
     MissRecord,
@@ -69,20 +71,30 @@ REQUIREMENTS = (
     Requirement("float16", 0.01, 0.1, 0.95),
     Requirement("bfloat16", 0.01, 0.1, 0.95),
 )
+DOUBLE_BACKWARD = Requirement("float64", 1e-6, math.inf, 0.99)
 
 
 @dataclass
 class Score:
-    """All runs and alarms of a selftest."""
+    """All runs and alarms of a selftest; those of the second order by themselves."""
 
     runs: list[tuple[Trial, Run]] = field(default_factory=list)
     alarms: list[tuple[Trial, Alarm]] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
+    second: Score | None = None
 
     def add(self, trial: Trial, alarms: Iterable[Alarm], runs: Iterable[Run]) -> None:
         """Add a worker's reply."""
-        self.alarms += ((trial, alarm) for alarm in alarms)
-        self.runs += ((trial, run) for run in runs)
+        own = self
+        if trial.order in SECOND:
+            own = self.second = self.second or Score()
+        own.alarms += ((trial, alarm) for alarm in alarms)
+        own.runs += ((trial, run) for run in runs)
+
+    @property
+    def of_every_order(self) -> tuple[Score, ...]:
+        """This score, and that of the second order if there is one."""
+        return (self, self.second) if self.second else (self,)
 
     @property
     def counted(self) -> list[tuple[Trial, Run]]:
@@ -112,6 +124,7 @@ def listed(trial: Trial, alarm: Alarm, entries: Sequence[known.Known]) -> bool:
     op, case = trial.problem.op.name, trial.name
     return any(
         entry.verdict == alarm.verdict
+        and entry.order == trial.order
         and entry.names(op, alarm.backend, alarm.version, case, alarm.tensor)
         for entry in entries
     )
@@ -181,6 +194,18 @@ def accusations(score: Score, entries: Sequence[known.Known]) -> list[FalseAlarm
     ]
 
 
+def by_mistake(score: Score) -> list[CaughtMistakes]:
+    """Of each mistake in double backwards: runs that are required, and caught ones."""
+    runs = [run for _, run in (score.second or Score()).counted]
+    speaking = [run for run in runs if DOUBLE_BACKWARD.speaks_of(run)]
+    asked = Counter(run.mistake for run in speaking)
+    caught = Counter(run.mistake for run in speaking if JUDGE in run.accused_by)
+    return [
+        CaughtMistakes(mistake=mistake, runs=count, caught=caught[mistake])
+        for mistake, count in sorted(asked.items())
+    ]
+
+
 def _shares(
     part: Mapping[Any, int], whole: Mapping[Any, int], row: tuple[str, ...]
 ) -> dict[str, float]:
@@ -191,9 +216,12 @@ def _shares(
 # What is required -------------------------------------------------------------------
 
 
+Required = tuple[str, str, bool]
+
+
 def requirements(
     score: Score, entries: Sequence[known.Known], *, tensors: int
-) -> Iterator[tuple[str, str, bool]]:
+) -> Iterator[Required]:
     """Each requirement, the measured figure, and whether it is met.
 
     `tensors` is the smallest number of right gradients in float64 and in float32.
@@ -216,7 +244,25 @@ def requirements(
         yield f"{tensors} right {dtype} tensors or more", f"{seen}", seen >= tensors
 
 
-def _met(runs: Sequence[Run], required: str, share: float) -> tuple[str, str, bool]:
+def second_requirements(
+    score: Score, entries: Sequence[known.Known], *, tensors: int, planted: bool = True
+) -> Iterator[Required]:
+    """Likewise of the second order, whose right tensors have `tensors` as a minimum.
+
+    `planted` says whether mistakes were planted: in double backwards alone.
+    """
+    second = score.second or Score()
+    if planted:
+        runs = [run for _, run in second.counted if DOUBLE_BACKWARD.speaks_of(run)]
+        line = f"double backward, {DOUBLE_BACKWARD}"
+        yield _met(runs, line, DOUBLE_BACKWARD.share)
+    false, right = second.false_alarms(entries), len(second.alarms)
+    yield "second order, no false alarm", f"{len(false)} of {right}", not false
+    line = f"{tensors} right tensors of second order or more"
+    yield line, f"{right}", right >= tensors
+
+
+def _met(runs: Sequence[Run], required: str, share: float) -> Required:
     caught = sum(JUDGE in run.accused_by for run in runs)
     per_cent = f", {caught / len(runs):.2%}" if runs else ""
     met = bool(runs) and caught >= share * len(runs)
@@ -242,11 +288,13 @@ def why_missed(run: Run) -> str:
 def records(score: Score) -> list[PlantedRecord | MissRecord]:
     """A record for each planted error and precision, then one for each missed error."""
     grouped: dict[tuple[str, str, str], list[tuple[Trial, Run]]] = {}
-    for trial, run in score.runs:
+    of = score.of_every_order
+    for trial, run in (pair for one in of for pair in one.runs):
         key = trial.problem.op.name, run.mistake, trial.problem.dtype
         grouped.setdefault(key, []).append((trial, run))
     counts = [_counts(key, members) for key, members in sorted(grouped.items())]
-    return [*counts, *(_miss(trial, run) for trial, run in score.missed)]
+    missed = (pair for one in of for pair in one.missed)
+    return [*counts, *(_miss(trial, run) for trial, run in missed)]
 
 
 def _miss(trial: Trial, run: Run) -> MissRecord:

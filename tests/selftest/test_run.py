@@ -278,7 +278,7 @@ def test_each_miss_is_told_with_its_reason():
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_the_chart_is_drawn_and_names_the_judges(tmp_path, checked, suffix):
     target = tmp_path / f"detection.{suffix}"
-    chart_detection(summarise(checked, 1), target)
+    chart_detection(summarise(checked), target)
     assert target.stat().st_size > 10_000
     if suffix == "svg":
         assert all(judge in target.read_text() for judge in scoring.JUDGES)
