@@ -242,13 +242,28 @@ def test_another_order_of_differentiation_is_kept_apart(results: Path) -> None:
     site = written(results)
     assert "1 of 2 tensors not as expected" in said(site)
     (marked, folded) = html.parse(site / "index.html").xpath(
-        "//td//*[@class='tag order bad']"
+        "//td//*[@class='order bad']"
     )
-    assert marked.text_content() == folded.text_content() == "hvp ✗"
+    assert marked.text_content() == folded.text_content() == "hvp ✗ disagree"
     assert "0 of 1 ops as expected" in said(site)
     assert "add on numpy_graph, hvp, 1 tensor" in said(site)
     assert "--backend numpy_graph --order hvp" in said(site)
     assert "hvp ✗ disagree" in said(site, "op/add.html")
+
+
+def test_a_known_defect_of_another_order_looks_like_none_that_is_new(
+    results: Path,
+) -> None:
+    defect = {"verdict": "nonfinite", "expected_verdict": "nonfinite", "order": "hvp"}
+    forward = agree_record("add", "numpy_graph", order="jvp")
+    judged(results, forward, agree_record("add", "numpy_graph", **defect))
+    site = written(results)
+    marks = html.parse(site / "index.html").xpath(
+        "//td[@class!='fold']//*[@class='orders']/*"
+    )
+    assert {mark.get("class") for mark in marks} == {"order right", "order known"}
+    assert "hvp ∞ nonfinite, known" in said(site, "op/add.html")
+    assert "jvp ✓ agree" in said(site, "op/add.html")
 
 
 def test_verdicts_that_changed_since_the_last_commit_are_listed(results: Path) -> None:

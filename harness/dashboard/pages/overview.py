@@ -54,6 +54,7 @@ def overview(
     compared = sum(r.distance is not None for r in records)
     return {
         "cells": cells,
+        "orders": any(cell.orders for row in cells.values() for cell in row.values()),
         "groups": by_group(cells),
         "families": families(next(iter(cells.values()), {})),
         "tensors": len(records),
