@@ -19,6 +19,7 @@ Old names stay: the history runs the pages of old commits with this module's use
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -104,6 +105,7 @@ class Op:
         self.odd = _by_name(name, odd)
         self.domain = dict(domain or {})
         self._said: dict[tuple[str, str], Any] = {}
+        self._since: dict[tuple[str, str], tuple[str, str]] = {}
         if formula is not None:
             self.implement("formula")(formula)
 
@@ -147,9 +149,17 @@ class Op:
 
         return register
 
-    def lacks(self, dialect: str, *, framework: str, reason: str) -> None:
-        """Declare that a framework cannot run a dialect of this op, and why."""
-        self._register(dialect, framework, Unsupported(reason))
+    def lacks(
+        self, dialect: str, *, framework: str, reason: str, before: str = ""
+    ) -> None:
+        """Declare that a framework cannot run a dialect of this op, and why.
+
+        With `before`, such as "2.4", that holds for its earlier versions alone.
+        """
+        if before:
+            self._since[dialect, framework] = before, reason
+        else:
+            self._register(dialect, framework, Unsupported(reason))
 
     def _register(self, dialect: str, framework: str, said: Any) -> None:
         if dialect not in DIALECTS:
@@ -160,12 +170,23 @@ class Op:
             raise ValueError(f"{self.name}: {dialect} is defined twice {framework}")
         self._said[dialect, framework] = said
 
-    def said(self, dialect: str, framework: str = "", *, own: bool = False) -> Any:
+    def said(
+        self,
+        dialect: str,
+        framework: str = "",
+        *,
+        own: bool = False,
+        version: str = "",
+    ) -> Any:
         """The page's implementation in a dialect; if `own`, for this framework alone.
 
         Raises:
-            Unsupported: The page has none, or declares that the framework lacks it.
+            Unsupported: The page has none, or declares that the framework, or this
+                version of it, lacks it.
         """
+        since, lacking = self._since.get((dialect, framework), ("0", ""))
+        if version and _release(version) < _release(since):
+            raise Unsupported(f"{lacking} before {since}")
         for_all = None if own else self._said.get((dialect, ""))
         found = self._said.get((dialect, framework), for_all)
         if found is None:
@@ -174,6 +195,11 @@ class Op:
         if isinstance(found, Unsupported):
             raise found
         return found
+
+
+def _release(version: str) -> list[int]:
+    """The numbers of a version: 2.13.0 of "2.13.0+cpu"."""
+    return [int(number) for number in re.findall(r"\d+", version.partition("+")[0])]
 
 
 def _check_inputs(op: str, inputs: Sequence[str], named: Iterable[str]) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.agreement.sampling import in_sample
 from harness.judging.cases import Trial, variants
 from harness.judging.judgement import Judgement
 from harness.judging.reference import Reference, reference
@@ -161,13 +162,23 @@ def measure(
     """
     present = [device for device in devices if device == "cpu" or has_cuda()]
     wanted = [name for name in backends if target.runs(name)]
-    asked = [_Question(one, device, wanted) for one in trials for device in present]
+    asked = [
+        _Question(one, device, _sampled(one, wanted))
+        for one in trials
+        for device in present
+    ]
     figures = dict(_judged(asked, target))
     for turn in range(processes):
         _add_times(figures, _agreeing(asked, figures, turn), target, seconds)
     for one in figures.values():
         _keep_few(one)
     return figures
+
+
+def _sampled(one: Trial, backends: Sequence[str]) -> list[str]:
+    """Those that are measured in a trial: all at a size, JAX only in a first case."""
+    every = one.case not in one.problem.op.cases
+    return [name for name in backends if every or in_sample(one, name)]
 
 
 def has_cuda() -> bool:

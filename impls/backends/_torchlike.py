@@ -41,7 +41,8 @@ class TorchLike:
 
     def prepare(self, problem: Problem) -> TorchLikeStep:
         """Make tensors on the device, and bind the op's dialect to its attributes."""
-        said = problem.op.said(self.dialect, self.framework)
+        version = self.version()
+        said = problem.op.said(self.dialect, self.framework, version=version)
         if problem.order == "hvp" and getattr(said, ONCE, False):
             raise Unsupported("the page's backward is declared once differentiable")
         call = getattr(self, f"_{self.dialect}")(said, dict(problem.attributes))

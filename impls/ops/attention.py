@@ -74,6 +74,7 @@ def autograd(F, q, k, v, *, causal):
     return F.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
 
+op.lacks("autograd", framework="torch", before="2.0", reason="PyTorch has no attention")
 op.lacks("autograd", framework="oneflow", reason="OneFlow 0.9.0 has no attention")
 
 
@@ -100,8 +101,7 @@ class Attention:
         dp = dy.matmul(v.transpose(-1, -2))
         ds = p * (dp - (dp * p).sum(-1, keepdim=True)) / math.sqrt(q.shape[-1])
         ds = ds.masked_fill(hidden, 0)
-        dk = ds.transpose(-1, -2).matmul(q)
-        return ds.matmul(k), dk, p.transpose(-1, -2).matmul(dy)
+        return ds @ k, ds.transpose(-1, -2) @ q, p.transpose(-1, -2) @ dy
 
 
 def scores(q, k, causal):

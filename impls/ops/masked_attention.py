@@ -76,6 +76,7 @@ def autograd(F, q, k, v, mask):
     return F.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
+op.lacks("autograd", framework="torch", before="2.0", reason="PyTorch has no attention")
 op.lacks("autograd", framework="oneflow", reason="OneFlow 0.9.0 has no attention")
 
 

@@ -63,6 +63,7 @@ def autograd(F, x, weight, *, eps):
     return F.nn.functional.rms_norm(x, tuple(weight.shape), weight, eps)
 
 
+op.lacks("autograd", framework="torch", before="2.4", reason="PyTorch has no rms_norm")
 op.lacks("autograd", framework="oneflow", reason="OneFlow 0.9.0 has it only for CUDA")
 
 

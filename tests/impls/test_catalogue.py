@@ -111,3 +111,20 @@ def test_what_a_framework_lacks_is_declared_with_its_reason():
         op.said("autograd", "oneflow")
     with pytest.raises(Unsupported, match="has no manual dialect"):
         op.said("manual", "numpy")
+
+
+@pytest.mark.parametrize(
+    ("version", "there"),
+    [("1.12.1+cu102", False), ("2.3", False), ("2.4", True), ("2.13.0+cpu", True)],
+)
+def test_what_older_versions_lack_is_declared_for_them_alone(version, there):
+    op = Op("odd", inputs="x", formula=lambda xp, x: x)
+    op.implement("autograd")(lambda F, x: x)  # noqa: N803  # the framework's F
+    op.lacks("autograd", framework="torch", before="2.4", reason="PyTorch had no such")
+    assert op.said("autograd", "torch")  # of no version: what the page says
+    assert op.said("autograd", "oneflow", version="0.9.0")
+    if there:
+        assert op.said("autograd", "torch", version=version)
+        return
+    with pytest.raises(Unsupported, match="PyTorch had no such"):
+        op.said("autograd", "torch", version=version)
