@@ -1,6 +1,6 @@
 # The targets; each line that begins with "name: ... ##" is its own help.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow lint types findings faults environments framework bench bench-sizes history pages report pictures version clean
+.PHONY: help run test test-slow lint types findings faults environments framework bench bench-sizes bench-versions history pages report pictures version clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -50,6 +50,10 @@ bench: environments  ## measure HEAD for the history: the quick set
 
 bench-sizes: environments  ## measure HEAD for the history: all sizes, two precisions
 	.venv/bin/asv run --bench '^bench_sizes[.]' 'HEAD^!'
+
+# The ops of asv.versions.json, unless others are named.
+bench-versions: environments  ## measure HEAD in several versions of PyTorch, and JAX: OPS="softmax"
+	.venv/bin/asv --config asv.versions.json run $(if $(OPS),--bench '^bench_(speed|accuracy)[.]($(subst $() ,|,$(strip $(OPS))))[.]') 'HEAD^!'
 
 # Recorded commits are not measured again, so an interrupted run can be continued.
 N = 12

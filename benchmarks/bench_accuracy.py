@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from benchmarks.recorded import OPS, Found, Recorded, each_op, recorded
-from harness.history.measure import Figures
+from harness.history.measure import worst_of
 from harness.judging.cases import trials
 
 DTYPES = ["float32", "float64"]
@@ -19,17 +19,10 @@ def setup_cache() -> Found:
     folded = defaultdict(list)
     for (op, _, *others), figures in recorded(asked, processes=0, seconds=0).items():
         folded[(op, *others)].append(figures)
-    return {key: _worst(several) for key, several in folded.items()}
+    return {key: worst_of(several) for key, several in folded.items()}
 
 
 setup_cache.timeout = 900
-
-
-def _worst(several: list[Figures]) -> Figures:
-    """The largest ratio of several cases."""
-    ratios = [figures.ratio for figures in several if figures.ratio is not None]
-    why = "; ".join(figures.why for figures in several if figures.why)
-    return Figures(why=why, ratio=max(ratios, default=None))
 
 
 class _Accuracy(Recorded):

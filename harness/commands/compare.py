@@ -1,4 +1,4 @@
-"""`gradwatch compare A B`: compares two backends, or two commits, in turn."""
+"""`gradwatch compare A B`: compares two backends, commits or versions, in turn."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from rich.table import Table
 from harness.agreement.suite import Required
 from harness.console import options as options
 from harness.console.terminal import errors, output, progress
+from harness.history.environments import WrongCall
+from harness.history.measure import NotMeasured
+from harness.history.versions import accuracy, interpreter_with, worst_error
 from harness.project import documents as recording
 from harness.project.affected import Pair, affected, spread
 from harness.project.git import NoCommit, checked_out, commit_of, same_implementation
@@ -31,7 +34,8 @@ from harness.timing.trial import PHASES
 from harness.workers import integrity
 from harness.workers.client import Absent
 from harness.workers.process import Died
-from impls.catalogue import backend_names, known
+from impls.catalogue import backend_names, framework_of, known
+from impls.contract import Op
 
 _BUDGETS = {True: 2.0, False: SAMPLED}  # seconds: in one process, and in pairs
 _PAIRS = f"pairs: and in brackets as many as bring 95 % of ratios within {WITHIN:.0%}"
@@ -97,13 +101,15 @@ def command(
     json_file: str | None,
     markdown_file: str | None,
 ) -> int:
-    r"""Compare B with A, two backends or two commits, by timing them in turn.
+    r"""Compare B with A, two backends, commits or versions, by timing them in turn.
 
     The ratio is the time of B divided by that of A: above 1, B is slower. It comes with
     a 95 % interval and with the noise, which is each side compared with itself. Two
-    backends of one framework share a process. Backends of different frameworks, and
-    commits, are measured in several pairs of fresh processes. Commits are checked out
-    into temporary folders. A side whose gradient is wrong is not timed.
+    backends of one framework share a process. Backends of different frameworks,
+    commits, and versions are measured in several pairs of fresh processes. Commits are
+    checked out into temporary folders. A version, such as torch==1.12.1, runs in the
+    environment of the checkout that has it; of versions the accuracy is compared, too.
+    A side whose gradient is wrong is not timed.
 
     \b
     Examples:
@@ -111,9 +117,12 @@ def command(
       gradwatch compare main~3 main --op softmax --backend numpy_manual
       gradwatch compare torch_autograd torch_autograd --op square   the noise floor
       gradwatch compare origin/main HEAD --affected 24 --markdown comparison.md
+      gradwatch compare torch==1.12.1 torch==2.13.0 --op gelu --size middle
     Verdicts: faster, slower, no difference, not resolved.
     """
     integrity.remember()  # before any page is read
+    if most is not None and "==" in a + b:
+        raise click.UsageError("--affected needs two commits")
     trials = options.sized_trials(
         options.loaded_ops(ops, pages), sizes=sizes, dtypes=dtypes, seed=seed
     )
@@ -159,8 +168,9 @@ def _compared(
     with progress("comparing") as advance:
         for done, (one, other, plan) in enumerate(plans, 1):
             try:
-                rows.append(compare_sides(one, other, plan))
-            except Died as reason:
+                row = compare_sides(one, other, plan)
+                rows.append(_with_accuracy(row, one, other, plan.trial.problem.op))
+            except (Died, NotMeasured) as reason:
                 what = f"{plan.trial.name} {plan.phase} {one.backend}"
                 alike = absent if isinstance(reason, Absent) else failed
                 alike.setdefault(str(reason), []).append(what)
@@ -182,7 +192,7 @@ def _unchanged(a: str, b: str, names: Collection[str]) -> set[str]:
 
     A commit against itself is measured: it shows the noise.
     """
-    if a == b or {a, b} & set(backend_names()):
+    if a == b or "==" in a + b or {a, b} & set(backend_names()):
         return set()
     same = {name for name in names if same_implementation(a, b, name)}
     if same:
@@ -203,7 +213,7 @@ def _affected(a: str, b: str, most: int) -> list[Pair]:
 def _sides(
     a: str, b: str, backends: Sequence[str] | None
 ) -> Iterator[list[tuple[Side, Side]]]:
-    """The sides to compare: one pair of backends, or each backend at two commits.
+    """The sides to compare: two backends, or each at two commits or two versions.
 
     With None there is nothing to compare, and nothing is checked out.
     """
@@ -214,6 +224,9 @@ def _sides(
         for name in (a, b):
             known("backend", name, backend_names())
         yield [(Side(a, a), Side(b, b))]
+        return
+    if "==" in a + b:
+        yield _versions(a, b, backends)
         return
     commits = {name: _commit(name) for name in (a, b)}
     with contextlib.ExitStack() as stack:
@@ -229,6 +242,35 @@ def _sides(
             (Side(a, name, trees[commits[a]]), Side(b, name, again))
             for name in options.framework_backends(backends)
         ]
+
+
+def _versions(a: str, b: str, backends: Sequence[str]) -> list[tuple[Side, Side]]:
+    """Each backend of a framework in two versions of it."""
+    try:
+        one, other = interpreter_with(a), interpreter_with(b)
+    except WrongCall as error:
+        raise click.UsageError(str(error)) from None
+    if one.framework != other.framework:
+        raise click.UsageError(f"{a} and {b} are versions of two frameworks")
+    names = [
+        name
+        for name in options.framework_backends(backends)
+        if framework_of(name) == one.framework
+    ]
+    if not names:
+        raise click.UsageError(f"no backend of {one.framework} is asked for")
+    return [(Side(a, n, version=one), Side(b, n, version=other)) for n in names]
+
+
+def _with_accuracy(row: CompareRecord, one: Side, other: Side, op: Op) -> CompareRecord:
+    """The record, with the largest errors of two versions."""
+    if one.version and other.version:
+        a, b = (
+            worst_error(op, row.backend, row.dtype, side)
+            for side in (one.version, other.version)
+        )
+        row.a_radii, row.b_radii, row.accuracy = a.ratio, b.ratio, accuracy(a, b)
+    return row
 
 
 def _commit(name: str) -> str:
@@ -248,6 +290,12 @@ def _pairs(row: CompareRecord) -> str:
     return f"{row.pairs} ({row.pairs_needed})" if row.pairs > 1 else "1"
 
 
+def _radii(row: CompareRecord) -> tuple[str, str, str]:
+    """The errors of both versions, and what they say."""
+    a, b = ("" if r is None else f"{r:.2g}" for r in (row.a_radii, row.b_radii))
+    return a, b, row.accuracy
+
+
 def _table(a: str, b: str, rows: Sequence[CompareRecord]) -> Table:
     table = Table(title=f"{b} against {a}: time ratio", title_justify="left")
     for heading in ("op", "size", "phase", "backend"):
@@ -259,6 +307,10 @@ def _table(a: str, b: str, rows: Sequence[CompareRecord]) -> Table:
         table.add_column("pairs", justify="right")
         table.caption = _PAIRS
     table.add_column("verdict")
+    of_versions = any(row.accuracy for row in rows)
+    if of_versions:
+        for heading in ("radii A", "radii B", "accuracy"):
+            table.add_column(heading, justify="right")
     for row in rows:
         verdict = f"[{_COLOURS.get(row.verdict, 'yellow')}]{row.verdict}[/]"
         table.add_row(
@@ -269,5 +321,6 @@ def _table(a: str, b: str, rows: Sequence[CompareRecord]) -> Table:
             *(f"{seconds * 1e6:.4g}" for seconds in row.medians),
             *([_pairs(row)] if in_pairs else []),
             verdict + (f" ({row.short})" if row.short else ""),
+            *(_radii(row) if of_versions else ()),
         )
     return table

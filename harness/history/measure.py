@@ -163,7 +163,7 @@ def measure(
     present = [device for device in devices if device == "cpu" or has_cuda()]
     wanted = [name for name in backends if target.runs(name)]
     asked = [
-        _Question(one, device, _sampled(one, wanted))
+        _Question(one, device, sampled(one, wanted))
         for one in trials
         for device in present
     ]
@@ -175,7 +175,7 @@ def measure(
     return figures
 
 
-def _sampled(one: Trial, backends: Sequence[str]) -> list[str]:
+def sampled(one: Trial, backends: Sequence[str]) -> list[str]:
     """Those that are measured in a trial: all at a size, JAX only in a first case."""
     every = one.case not in one.problem.op.cases
     return [name for name in backends if every or in_sample(one, name)]
@@ -184,6 +184,13 @@ def _sampled(one: Trial, backends: Sequence[str]) -> list[str]:
 def has_cuda() -> bool:
     """Whether this machine has a CUDA driver, found without starting it."""
     return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
+
+
+def worst_of(several: Sequence[Figures]) -> Figures:
+    """The largest ratio of several cases, and all that is wrong in them."""
+    ratios = [figures.ratio for figures in several if figures.ratio is not None]
+    why = "; ".join(figures.why for figures in several if figures.why)
+    return Figures(why=why, ratio=max(ratios, default=None))
 
 
 # Judging ------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Compares two sides, backends or commits: `gradwatch compare`.
+"""Compares two sides, backends, commits or versions: `gradwatch compare`.
 
 Both sides are judged first and then timed in turn: in one process if they can share
 one, otherwise in several pairs of fresh processes.
@@ -29,7 +29,7 @@ from harness.timing.samples import Comparison, judged, paired
 from harness.timing.timers import Run
 from harness.workers.client import Line
 from harness.workers.fitness import judge_outcome, why_unfit
-from harness.workers.interpreters import interpreter_of
+from harness.workers.interpreters import Interpreter, interpreter_of
 from harness.workers.messages import Outcome, Task
 from harness.workers.process import Died
 from impls.catalogue import framework_of
@@ -50,20 +50,32 @@ class WrongGradient(Died):
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison: a backend, at the commit checked out in `measured`."""
+    """One side of a comparison: a backend, at the commit checked out in `measured`.
+
+    `version` is the interpreter that has a certain version of the framework, if one was
+    named.
+    """
 
     name: str  # as the user called it
     backend: str
     measured: Path = ROOT
+    version: Interpreter | None = None
 
     @property
     def framework(self) -> str:
         """The framework whose interpreter runs it."""
         return framework_of(self.backend)
 
+    @property
+    def interpreter(self) -> Interpreter:
+        """What it runs in."""
+        return self.version or interpreter_of(self.framework)
+
     def beside(self, other: Side) -> bool:
         """Whether both sides can share a process."""
-        return self.framework == other.framework and self.measured == other.measured
+        return (self.framework, self.measured, self.version) == (
+            *(other.framework, other.measured, other.version),
+        )
 
 
 @dataclass(frozen=True)
@@ -135,9 +147,7 @@ def _prove(
 
 
 def _in_one_process(a: Side, b: Side, plan: Plan) -> dict[str, Any]:
-    with contextlib.closing(
-        Line(interpreter_of(a.framework), threads=plan.threads)
-    ) as line:
+    with contextlib.closing(Line(a.interpreter, threads=plan.threads)) as line:
         for side in dict.fromkeys((a, b)):
             _check(line, side, plan)
         steps = {"a": a.backend, "b": b.backend}
@@ -207,7 +217,7 @@ def _one_pair(
 def _fresh(side: Side, threads: int) -> contextlib.closing[Line]:
     """A new process for a side."""
     line = Line(
-        interpreter_of(side.framework),
+        side.interpreter,
         threads=threads,
         measured=side.measured,
         huge_pages=True,

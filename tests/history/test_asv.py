@@ -26,6 +26,7 @@ from harness.history.measure import (
     NotMeasured,
     Point,
     measure,
+    sampled,
 )
 from harness.judging.cases import REGIMES, trial
 from harness.project import git
@@ -35,6 +36,7 @@ from tests.copies import copy_code
 
 ROOT = Path(__file__).parents[2]
 CONF = json.loads((ROOT / "asv.conf.json").read_text())
+VERSIONS = json.loads((ROOT / "asv.versions.json").read_text())
 DEVICES = ["cpu", "cuda"]
 
 
@@ -321,20 +323,54 @@ def entries():
     return [main, *CONF["include"]]
 
 
-def test_no_setting_is_misspelt():
+@pytest.mark.parametrize("settings", [CONF, VERSIONS], ids=["plain", "versions"])
+def test_no_setting_is_misspelt(settings):
     # asv passes over a key that it does not know.
     known = {*vars(asv.config.Config()), "version", "default_bench"}
-    assert set(CONF) <= known
+    assert set(settings) <= known
+
+
+def pinned(name):
+    """Exact versions of a file of requirements."""
+    text = (ROOT / "requirements" / f"{name}.txt").read_text()
+    return dict(re.findall(r"^(\S+)==([\w.]+)", text, re.M))
+
+
+def test_the_versions_are_the_present_pytorch_an_older_one_and_jax(suite):
+    older, jax = (entry["req"] for entry in VERSIONS["include"])
+    assert VERSIONS["matrix"] == CONF["matrix"]  # and so the same series
+    assert older == {"torch": pinned("torch-1.12")["torch"]}
+    assert jax == {"jax": pinned("jax")["jax"]}
+    threads = [entry["env_nobuild"] for entry in VERSIONS["include"]]
+    assert threads == [CONF["include"][0]["env_nobuild"]] * 2
+
+
+def test_versions_are_measured_for_few_ops_where_the_plain_history_goes(suite):
+    chosen = {name for name in suite if re.search(VERSIONS["default_bench"], name)}
+    assert 4 <= len({name.split(".")[1] for name in chosen}) <= 10
+    assert VERSIONS["results_dir"] == CONF["results_dir"]
+
+
+@pytest.mark.parametrize(
+    ("case", "dtype", "measured"),
+    [
+        ("size", "float32", ["jax_jit", "torch_custom"]),
+        ("4x5", "float32", ["jax_jit", "torch_custom"]),
+        ("4x5", "float16", ["torch_custom"]),
+        ("6", "float32", ["torch_custom"]),
+    ],
+)
+def test_jax_is_measured_at_sizes_and_in_first_cases(case, dtype, measured):
+    op = load_op("softmax")
+    given = op.cases.get(case) or next(iter(op.sizes.values()))
+    one = trial(op, given, REGIMES["normal"], dtype)
+    assert sampled(one, ["jax_jit", "torch_custom"]) == measured
 
 
 def test_both_frameworks_are_measured_at_the_versions_that_make_installs():
-    pinned = {}
-    for name in ("main", "oneflow"):
-        text = (ROOT / "requirements" / f"{name}.txt").read_text()
-        pinned[name] = dict(re.findall(r"^(\S+)==([\w.]+)", text, re.M))
     main, oneflow = entries()[:2]
-    assert main["req"] == {name: pinned["main"][name] for name in main["req"]}
-    assert oneflow["req"] == {name: pinned["oneflow"][name] for name in oneflow["req"]}
+    assert main["req"] == {name: pinned("main")[name] for name in main["req"]}
+    assert oneflow["req"] == {name: pinned("oneflow")[name] for name in oneflow["req"]}
     assert {*main["req"], *oneflow["req"]} == {"numpy", "torch", "oneflow"}
 
 
