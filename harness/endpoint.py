@@ -37,8 +37,17 @@ DEVICES = ("cpu", "cuda")
 _LONGEST_LOG = 256 << 20  # bytes: an op that prints endlessly must not fill the disk
 
 
+class DeviceLost(Exception):
+    """The GPU answers every further call of this process with the same error."""
+
+
 def serve(channel: Any) -> None:
-    """Answer requests until the channel closes."""
+    """Answer requests until the channel closes.
+
+    Raises:
+        DeviceLost: A request has lost the device. It gets no answer, so that it is the
+            one that the crash belongs to, and the next ones get another process.
+    """
     _settle()
     for content in channel:
         reply = answer(decoded(content))
@@ -50,7 +59,11 @@ def serve(channel: Any) -> None:
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The handler's answer, with its time in seconds, or the error."""
+    """The handler's answer, with its time in seconds, or the error.
+
+    Raises:
+        DeviceLost: See `serve`.
+    """
     start = time.perf_counter()
     try:
         handler = HANDLERS[known("request", request["request"], HANDLERS)]
@@ -62,7 +75,28 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         reply = _failure("missing", reason, str(reason))
     except BaseException as error:  # noqa: BLE001  # SystemExit of an op, too, is its error
         reply = _failure("error", error)
+    _confirm_device()
     return {**reply, "seconds": time.perf_counter() - start}
+
+
+def _confirm_device() -> None:
+    """Wait for a GPU that is in use: its errors arrive later, at any call.
+
+    After most of them (an illegal address, an assertion in a kernel) its context is
+    lost for good, and each further call raises the same error (CUDA runtime API,
+    "Error Handling", sticky errors). One that is raised here belongs to the request
+    that has just been handled: there was no other since the last time.
+
+    Raises:
+        DeviceLost: It has failed.
+    """
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is None or not cuda.is_initialized():
+        return
+    try:
+        cuda.synchronize()
+    except Exception as error:  # PyTorch's class for it changes by version
+        raise DeviceLost(in_short(error)) from error
 
 
 _modules: dict[str, Any] = {}  # the largest state of sys.modules so far

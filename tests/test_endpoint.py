@@ -12,7 +12,9 @@ from harness.endpoint import answer, serve
 from harness.project.paths import SOURCE
 from harness.workers import integrity
 from harness.workers.arrays import decoded, encoded
+from harness.workers.messages import Task
 from impls import catalogue
+from impls.contract import Problem
 
 
 class Channel(list):
@@ -112,3 +114,108 @@ def test_a_worker_needs_no_library_of_the_main_process(missing):
     code += "".join(f", harness.{module}" for module in modules)
     done = subprocess.run([sys.executable, "-c", code], cwd=SOURCE, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
+
+
+# A GPU whose errors arrive late -------------------------------------------------------
+
+FAILING = """
+@op.implement("custom")
+class Square:
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, dy):
+        (x,) = ctx.saved_tensors
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):  # nobody waits for it
+            torch.cuda.played.launch("fails", 1.0)
+            torch.cuda.played.fail("an illegal memory access was encountered")
+        return 2 * x * dy
+"""
+
+
+class Requests(list):
+    """What is asked of a worker, and what it answers."""
+
+    def __init__(self, tasks):
+        super().__init__(
+            encoded({"request": "evaluate", **task.payload()}) for task in tasks
+        )
+        self.answers = []
+
+    def send(self, reply):
+        self.answers.append(decoded(reply)["kind"])
+
+
+@pytest.fixture
+def two_tasks(tmp_path, monkeypatch):
+    """One whose kernel fails after its last wait, and an honest one."""
+    pytest.importorskip("torch")
+    catalogue.load_backend("torch_custom")
+    monkeypatch.setattr(endpoint, "_settle", lambda: None)
+    page = tmp_path / "late.py"
+    head = 'op = Op("late", inputs="x", cases=[Case("5", x=(5,))])'
+    imports = "import torch\nfrom impls.contract import Case, Op\n"
+    page.write_text(f"{imports}{head}\n{FAILING}")
+    ops = [catalogue.load_op(name) for name in (str(page), "square")]
+    problems = [
+        Problem(op, {"x": np.ones(5)}, [np.ones(5)], dtype="float32", device="cuda")
+        for op in ops
+    ]
+    names = [str(page), "square"]
+    return [
+        Task(name, name, "torch_custom", problem)
+        for name, problem in zip(names, problems, strict=True)
+    ]
+
+
+def test_a_late_error_of_a_gpu_leaves_its_own_request_without_an_answer(two_tasks):
+    """So the crash is of that one, and the next is asked of another worker."""
+    from tests.cuda_stand_in import Device, installed
+
+    channel = Requests(two_tasks)
+    with (
+        installed(Device()),
+        pytest.raises(endpoint.DeviceLost, match="illegal memory access"),
+    ):
+        serve(channel)
+    assert channel.answers == []
+    fresh = Requests(two_tasks[1:])
+    with installed(Device()):
+        serve(fresh)
+    assert fresh.answers == ["result"]
+
+
+def test_without_the_wait_the_next_request_would_be_blamed(two_tasks, monkeypatch):
+    """The planted missing wait: the op that fails has a result, another an error."""
+    from harness.workers import evaluate
+    from impls.backends._torchlike import TorchLikeStep
+    from tests.cuda_stand_in import Device, installed
+
+    monkeypatch.setattr(endpoint, "_confirm_device", lambda: None)
+    monkeypatch.setattr(TorchLikeStep, "wait", lambda self: None)
+    monkeypatch.setattr(evaluate, "_backward_again", lambda first: {})
+    late = two_tasks[0]
+    once = {"request": "once", **late.payload()}
+    backend = catalogue.load_backend("torch_custom")
+    monkeypatch.setitem(
+        endpoint.HANDLERS, "once", lambda asked: evaluate.run(backend, asked).read
+    )
+    device = Device()
+    with installed(device):
+        assert answer(once)["kind"] == "result"
+        device.host += 2.0  # by now the kernel has failed
+        blamed = answer({"request": "evaluate", **two_tasks[1].payload()})
+    assert blamed["kind"] == "error"
+    assert "illegal memory access" in blamed["message"]
+
+
+def test_a_gpu_that_nobody_uses_is_not_started(monkeypatch):
+    """Its context takes a second and half a gigabyte."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: pytest.fail("waited"))
+    assert answer({"request": "probe", "framework": "numpy"})["kind"] == "result"

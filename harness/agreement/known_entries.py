@@ -64,7 +64,7 @@ def announced(
 
 def stated(known: Known) -> dict[str, Any]:
     """An entry as the data file states it: without what goes without saying."""
-    plain = {"sometimes": False, "order": "vjp"}
+    plain = {"sometimes": False, "order": "vjp", "device": "cpu"}
     return {
         name: value
         for name, value in asdict(known).items()

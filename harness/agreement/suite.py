@@ -22,6 +22,7 @@ from harness.agreement.sampling import in_sample
 from harness.judging import known, platforms
 from harness.judging.cases import Trial
 from harness.judging.judgement import Judgement
+from harness.judging.precisions import compute_on
 from harness.judging.reference import Reference, reference
 from harness.project.records import AgreeRecord, AgreeSummary, Number, finite
 from harness.workers.fitness import judge_outcome
@@ -201,7 +202,8 @@ def _settled(
     """Judge one trial on all backends, and compare these in pairs."""
     settled = Settled(trial.problem.op.name, trial.name, device)
     outcomes.sort(key=lambda outcome: outcome.task.backend)
-    right = reference(trial.problem)
+    compute = compute_on(device, trial.problem.dtype)
+    right = reference(trial.problem, compute)
     tensors = {}
     judged: dict[str, list[AgreeRecord]] = {}
     for outcome in outcomes:

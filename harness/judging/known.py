@@ -30,7 +30,8 @@ class Known:
     With the op "*" it is a property of a platform, such as flushing of subnormal
     numbers: declared once, with the cases in which it shows, for all ops.
 
-    It covers only the framework versions in which it was seen. `sometimes` marks one
+    It covers only the framework versions and the device on which it was seen: a GPU has
+    kernels of its own. `sometimes` marks one
     that depends on what lay in memory, or on the numbers that a seed draws: a run
     without it does not show that it is gone.
     """
@@ -44,10 +45,13 @@ class Known:
     versions: Sequence[str] = field(default_factory=tuple)
     sometimes: bool = False
     order: str = "vjp"
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS or self.verdict in PASSING:
             raise ValueError(f"known outcome of {self.op}: no defect {self.verdict!r}")
+        if self.device not in ("cpu", "cuda"):
+            raise ValueError(f"known outcome of {self.op}: no device {self.device!r}")
 
     def of(self, op: str) -> bool:
         """Whether it is about an op."""
@@ -55,7 +59,8 @@ class Known:
 
     def covers(self, record: AgreeRecord) -> bool:
         """Whether a record is of the op, backend, case, tensor and version named."""
-        return record.order == self.order and self.names(
+        alike = (record.order, record.device) == (self.order, self.device)
+        return alike and self.names(
             record.op,
             record.backend,
             record.framework_version,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,6 +144,16 @@ COMPUTE = ("float64", "float32", "tf32", "mixed", "float16", "bfloat16")
 def name_of(dtype: Any) -> str:
     """Name of a dtype, NumPy's or a framework's."""
     return getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
+
+
+def compute_on(device: str, dtype: str) -> str | None:
+    """The `compute` of `arithmetics` that backends are asked for; None for the default.
+
+    The environment variable GRADWATCH_TF32=1 lets a GPU use TF32, in the worker
+    (`impls/backends/_torch.py`) and here, so that it is judged as such.
+    """
+    tf32 = os.environ.get("GRADWATCH_TF32") == "1"
+    return "tf32" if tf32 and (device, dtype) == ("cuda", "float32") else None
 
 
 @functools.cache

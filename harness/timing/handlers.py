@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,12 +20,12 @@ from harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
 from harness.timing.interleave import compare as compare_runs
 from harness.timing.interleave import interleave
 from harness.timing.samples import Comparison
-from harness.timing.steps import peak_bytes, seconds_of, timer_of
-from harness.timing.timers import HostTimer
+from harness.timing.steps import both, peak_bytes, seconds_of, timer_of
+from harness.timing.timers import EventTimer, HostTimer
 from harness.workers import integrity
 from harness.workers.arrays import unpack
 from harness.workers.evaluate import load_backend, problem_of
-from impls.contract import Problem, Step
+from impls.contract import Backend, Problem, Step
 
 Request = Mapping[str, Any]
 
@@ -36,10 +36,11 @@ AWAKE = 500_000  # nanoseconds of calls before a sample
 ROUNDS = 3
 LONGEST = 0.5
 
-#: Seconds of a call on a GPU that its events need not show: they are made, recorded and
-#: waited for in about 20 us. More than that is work that they do not enclose: an event
-#: is of the current stream alone, and the wait is for all of them.
-BESIDE = 1e-4
+#: Seconds for which a GPU may seem at work after the last event: to wait for a device
+#: that is idle takes some 10 us, and a host that is busy takes longer. More than that
+#: is work on another stream. Looked at are one call, and as many in a row as show twice
+#: that time, at most `IN_A_ROW`: what each hides on the same stream adds up.
+BESIDE, IN_A_ROW = 1e-4, 1 << 12
 
 _ready: dict[str, Rotation] = {}
 
@@ -61,7 +62,7 @@ def prepare(request: Request) -> dict[str, Any]:
         step = backend.prepare(places[0].problem)
         first[key] = seconds_of(step)
         if options.get("peak"):
-            peaks[key] = _peak(step, places[0].problem.device)
+            peaks[key] = _peak(backend, step, places[0].problem)
         _ready[key] = Rotation(backend, places, sources, options.get("seed", 0))
     gc.collect()
     gc.disable()
@@ -166,17 +167,35 @@ def spin(request: Request) -> dict[str, Any]:
     run = RotatingPhase(rotation, phase)
     timer, now = timer_of(rotation.steps[0], cold=False), time.perf_counter
     polling = rotation.backend.framework in POLLING
-    least, begun = (0.0 if polling else math.inf), now()
-    shown, beside = 0.0, 0.0 if isinstance(timer, HostTimer) else BESIDE
+    least, begun, shown = (0.0 if polling else math.inf), now(), 0.0
     while now() - begun < request["seconds"]:
         started = now()
         seconds = timer(run, calls).seconds
-        hidden = (now() - started) / calls - seconds
-        share = 1.0 if hidden <= beside else seconds / (seconds + hidden)
+        if isinstance(timer, EventTimer):
+            share = _shown_by_events(timer, run, seconds, now)
+        else:
+            hidden = (now() - started) / calls - seconds
+            share = 1.0 if hidden <= 0 else seconds / (seconds + hidden)
         shown = max(shown, share)
         least = min(least, seconds)
         gc.collect(1)
     return {"spun": [now() - begun, least, shown]}
+
+
+def _shown_by_events(
+    timer: EventTimer, run: RotatingPhase, seconds: float, now: Callable[[], float]
+) -> float:
+    """The share of the device's work that its events enclose, of one call and of many.
+
+    Of one, because streams of several calls work beside each other.
+    """
+    many = min(IN_A_ROW, math.ceil(2 * BESIDE / max(seconds, BESIDE / IN_A_ROW)))
+    shares = [1.0]
+    for calls in (1, many):
+        visible, hidden = timer.outlasted(run, calls, now)
+        if hidden > BESIDE:
+            shares.append(visible / (visible + hidden))
+    return min(shares)
 
 
 def release(request: Request) -> dict[str, Any]:
@@ -202,16 +221,20 @@ def _plain(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _peak(step: Step, device: str) -> int | None:
-    """Peak memory: on a GPU from the allocator's statistics, else from the kernel."""
-    if device == "cpu":
+def _peak(backend: Backend, step: Step, problem: Problem) -> int | None:
+    """Peak memory of a forward and backward, beyond what was held before.
+
+    On a GPU from the statistics of the allocator, of a step that holds no results yet.
+    They count tensors; what a library allocates for itself they do not. Else from the
+    kernel.
+    """
+    if problem.device == "cpu":
         return peak_bytes(step)
     cuda = step.F.cuda  # type: ignore[attr-defined]  # a framework's step
     if not hasattr(cuda, "reset_peak_memory_stats"):
         return None
-    cuda.synchronize()
+    fresh = backend.prepare(problem)
     before = cuda.memory_allocated()
     cuda.reset_peak_memory_stats()
-    step.backward()
-    cuda.synchronize()
+    both(fresh)
     return int(cuda.max_memory_allocated() - before)

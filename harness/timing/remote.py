@@ -62,7 +62,11 @@ def lines(
         return Line(interpreter_of(framework), threads=threads, waiting=waiting)
 
     def line(framework: str) -> Line:
-        fresh = started.pop(framework, None) or begun(framework)
+        fresh = started.pop(framework, None)
+        if fresh is None or fresh.ended:  # a crash costs what was timed then
+            if fresh:
+                fresh.close()
+            fresh = begun(framework)
         fresh.facts  # noqa: B018  # or one that did not start would be kept
         started[framework] = fresh
         return fresh

@@ -14,7 +14,10 @@ from harness.timing.memory import page_aligned
 from harness.timing.timers import EventTimer, HostTimer, Timer
 from impls.contract import Problem, Step
 
-FLUSHED = 256 << 20  # bytes: five times the L2 of an H100 or H200 (50 MB)
+#: What is overwritten to empty the L2, in times its size: the cache does not replace
+#: strictly the oldest lines. Triton's do_bench overwrites 256 MB, which is five times
+#: the 50 MB of an H100, and that is overwritten where no size is known.
+TIMES_L2, FLUSHED = 5, 256 << 20
 
 
 def aligned(problem: Problem) -> Problem:
@@ -28,20 +31,31 @@ def aligned(problem: Problem) -> Problem:
 
 
 def timer_of(step: Step, *, cold: bool = True) -> Timer:
-    """The host's clock, or a GPU's; if `cold`, the L2 is flushed before each call."""
+    """The host's clock, or a GPU's; if `cold`, the L2 is flushed before each call.
+
+    OneFlow 0.9 has no events: there a call is timed by the host, with the wait.
+    """
     problem = getattr(step, "problem", None)
     if problem is None or problem.device == "cpu":
         return HostTimer()
     framework = step.F  # type: ignore[attr-defined]  # only a framework's runs there
     cuda = framework.cuda
+    if not hasattr(cuda, "Event"):
+        return HostTimer()
     event = partial(cuda.Event, enable_timing=True)
     return EventTimer(event, cuda.synchronize, _flusher(framework) if cold else None)
 
 
 @cache
 def _flusher(framework: Any) -> Callable[[], object]:
-    """A function that overwrites more than the L2 cache holds; made only once."""
-    flushed = framework.zeros(FLUSHED, dtype=framework.int8, device="cuda")
+    """A function that overwrites more than the L2 cache holds; made only once.
+
+    PyTorch tells the cache's size from 2.5 on; an integrated or virtual GPU may say 0.
+    """
+    cuda = framework.cuda
+    about = cuda.get_device_properties(cuda.current_device())
+    count = TIMES_L2 * getattr(about, "L2_cache_size", 0) or FLUSHED
+    flushed = framework.zeros(count, dtype=framework.int8, device="cuda")
     zero: Callable[[], object] = flushed.zero_
     return zero
 

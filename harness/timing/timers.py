@@ -69,7 +69,10 @@ class Event(Protocol):
     """A mark in a device's queue, like CUDA's: `elapsed_time` is in milliseconds."""
 
     def record(self) -> object:
-        """Put the mark at the end of the queue."""
+        """Put the mark at the end of the current stream's queue."""
+
+    def synchronize(self) -> object:
+        """Wait until the stream has come to the mark."""
 
     def elapsed_time(self, end: Event, /) -> float:
         """Milliseconds from this mark to `end`, both of them past."""
@@ -105,6 +108,26 @@ class EventTimer:
         self.synchronize()
         total = sum(start.elapsed_time(stop) for start, stop in marks)
         return _reading(total * MILLISECOND / calls, before)
+
+    def outlasted(
+        self, run: Run, calls: int, now: Callable[[], float]
+    ) -> tuple[float, float]:
+        """Seconds that the events show of calls in a row, and that work went on after.
+
+        An event is of the current stream alone. So the host waits for the last event,
+        and then, by its own clock, for all streams of the device.
+        """
+        start, stop = self.event(), self.event()
+        self.synchronize()
+        start.record()
+        for _ in repeat(None, calls):
+            run()
+        stop.record()
+        stop.synchronize()
+        shown = now()
+        self.synchronize()
+        hidden = now() - shown
+        return start.elapsed_time(stop) * MILLISECOND, hidden
 
 
 def _reading(seconds: float, before: resource.struct_rusage) -> Reading:

@@ -29,7 +29,8 @@ class Absent(Died):
 class Line:
     """A worker that gets one request at a time; the constructor does not wait.
 
-    `waiting` is called every second or so, as long as answers come or are waited for.
+    Once it has `ended` it answers nothing more. `waiting` is called every second or so,
+    as long as answers come or are waited for.
 
     Raises:
         Died: It cannot be started.
@@ -47,6 +48,7 @@ class Line:
     ) -> None:
         if interpreter.why_missing:
             raise Absent(f"{interpreter.why_missing}; to fix it: {interpreter.mend}")
+        self.ended = False
         self._waiting, self._called = waiting, time.monotonic()
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._worker = Worker(
@@ -112,10 +114,12 @@ class Line:
         end = time.monotonic() + seconds
         while (event := self._heard(end)) is None:
             if time.monotonic() > end:
+                self.ended = True
                 self.close()
                 raise Died(f"no answer in {seconds:g} s")
         reply = event.reply
         if reply is None:
+            self.ended = True
             raise Died(f"{self._worker.end()}{when} {self._worker.where()}".strip())
         return reply
 

@@ -122,10 +122,9 @@ def run(backend: Backend, request: Request) -> Run:
     try:
         step.forward()
         step.backward()
-    except BaseException:
-        step.wait()  # OneFlow computes later: a crash must happen within its own task
-        raise
-    read = _read(step)  # waits as well
+        read = _read(step)  # as a consumer would: it waits for the current stream alone
+    finally:
+        step.wait()  # what is computed later must crash within its own task
     return Run(step, *_given(problem, request), read)
 
 

@@ -17,7 +17,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from types import FrameType, FunctionType, ModuleType
 from typing import Any
@@ -40,6 +42,15 @@ SETTINGS = (
     "get_float32_matmul_precision",
     "are_deterministic_algorithms_enabled",
     "is_grad_enabled",
+)
+#: Likewise, by the way to an attribute: TF32 on a GPU, and how cuDNN chooses.
+ATTRIBUTES = (
+    "backends.cuda.matmul.fp32_precision",  # from PyTorch 2.9 on
+    "backends.cudnn.conv.fp32_precision",
+    "backends.cudnn.rnn.fp32_precision",
+    "backends.cuda.matmul.allow_tf32",
+    "backends.cudnn.allow_tf32",
+    "backends.cudnn.benchmark",
 )
 #: Audit events (docs.python.org, "Audit events table") that no computation raises.
 WATCHED = {
@@ -144,10 +155,13 @@ def _now(module: str, name: str) -> Any:
 def _current_settings(framework: str) -> Mapping[str, Any]:
     module = sys.modules.get(framework)
     own = {
-        f"{framework}.{name}()": str(getattr(module, name)())
+        f"{framework}.{name}()": _asked(getattr(module, name))
         for name in SETTINGS
         if hasattr(module, name)
     }
+    if framework in sys.modules:
+        for path in ATTRIBUTES:
+            own[f"{framework}.{path}"] = _asked(partial(attrgetter(path), module))
     smallest = np.float32(np.finfo(np.float32).tiny)
     frozen = gc.get_freeze_count()
     return {
@@ -158,6 +172,19 @@ def _current_settings(framework: str) -> Mapping[str, Any]:
         "the cores it may use": len(os.sched_getaffinity(0)),
         "tracing": sys.gettrace() is not None or sys.getprofile() is not None,
     }
+
+
+def _asked(setting: Callable[[], object]) -> str:
+    """What a setting is, as a text.
+
+    PyTorch's getters raise where its old and new interface to TF32 contradict.
+    """
+    try:
+        return str(setting())
+    except AttributeError:
+        return "unknown to this version"
+    except RuntimeError:
+        return "contradictory"
 
 
 class Watch:

@@ -1,12 +1,29 @@
 """Imports PyTorch, with settings that make runs comparable."""
 
 import os
+from typing import Any
 
 import torch
 
+
+def allow_tf32(allowed: bool) -> None:
+    """Whether float32 products and convolutions on a GPU may use TF32, with 11 bits.
+
+    From 2.9 on PyTorch has `fp32_precision` beside `allow_tf32`, and where the two
+    differ its own getters raise: both are set. Each kind of operation is named, because
+    a general setting gives way to theirs (docs.pytorch.org, notes/cuda.html).
+    """
+    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
+    cuda.matmul.allow_tf32 = allowed
+    cudnn.allow_tf32 = allowed
+    kinds: list[Any] = [getattr(cudnn, name, None) for name in ("conv", "rnn")]
+    for kind in (cuda.matmul, *kinds):
+        if hasattr(kind, "fp32_precision"):
+            kind.fp32_precision = "tf32" if allowed else "ieee"
+
+
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-torch.backends.cuda.matmul.allow_tf32 = False  # tf32 has only 10 bits of mantissa
-torch.backends.cudnn.allow_tf32 = False
+allow_tf32(os.environ.get("GRADWATCH_TF32") == "1")
 torch.backends.cudnn.benchmark = False  # the same algorithm in every run
 
 __all__ = ["torch"]

@@ -54,6 +54,7 @@ def test_an_announced_defect_is_as_expected():
         {"case": "batch_norm[shifted-4x3-float32]"},
         {"framework_version": "0.9.1"},
         {"verdict": "nonfinite"},
+        {"device": "cuda"},
     ],
     ids=lambda change: next(iter(change)),
 )

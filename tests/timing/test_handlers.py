@@ -1,93 +1,48 @@
-"""The worker's part of timing on a GPU, with a framework that is played."""
+"""The worker's part of timing on a GPU, on one that is played."""
 
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from harness.judging.cases import REGIMES, trial
 from harness.timing import handlers
-from harness.timing.steps import FLUSHED, timer_of
+from harness.timing.steps import FLUSHED, TIMES_L2, _flusher, timer_of
 from harness.timing.timers import HostTimer
 from harness.timing.trial import time_trial
-from impls.catalogue import load_op
-from tests.timing.test_interleave import Device, FakeEvent
+from harness.workers.messages import Task
+from impls.catalogue import load_backend, load_op
 
-FLUSH = 1e-3  # seconds that the played device takes to overwrite its L2
-WORK = 3e-4  # seconds of a backward on it
-
-
-class Cuda:
-    """The part of torch.cuda that the stopwatch uses, on a device that is played."""
-
-    def __init__(self, device):
-        self.device, self.held, self.peak = device, 1000, 1000
-        self.synchronize = device.synchronize
-
-    def Event(self, *, enable_timing):  # noqa: N802  # torch's name
-        assert enable_timing
-        return FakeEvent(self.device)
-
-    def memory_allocated(self):
-        return self.held
-
-    def reset_peak_memory_stats(self):
-        self.peak = self.held
-
-    def max_memory_allocated(self):
-        return self.peak
-
-
-class Framework:
-    """Its only kernel overwrites what `zeros` made."""
-
-    int8 = "int8"
-
-    def __init__(self):
-        self.device, self.made = Device(), []
-        self.cuda = Cuda(self.device)
-
-    def zeros(self, count, *, dtype, device):
-        assert (dtype, device) == ("int8", "cuda")
-        self.made.append(count)
-        return SimpleNamespace(zero_=self.device.flush)
-
-
-class Step:
-    """Backwards that only queue their work, and hold 4096 bytes meanwhile."""
-
-    def __init__(self, framework, device="cuda"):
-        self.F, self.problem = framework, SimpleNamespace(device=device)
-        self.wait = framework.device.synchronize
-
-    def forward(self):
-        self.F.device.enqueue(2 * WORK)
-
-    def backward(self):
-        self.F.device.enqueue(WORK)
-        self.F.cuda.peak = max(self.F.cuda.peak, self.F.cuda.held + 4096)
+PAGE = str(Path(__file__).parent / "attacks" / "honest.py")
+BACKWARD = 3  # kernels: the three products of 3 * x * x * dy
+ELEMENTS = 65536
 
 
 @pytest.fixture
-def framework():
-    return Framework()
+def gpu(monkeypatch):
+    """A played one, with the clock of the worker."""
+    pytest.importorskip("torch")
+    load_backend("torch_custom")
+    from tests.cuda_stand_in import Device, installed
+
+    device = Device()
+    clock = SimpleNamespace(perf_counter=lambda: device.host)
+    monkeypatch.setattr(handlers, "time", clock)
+    _flusher.cache_clear()
+    with installed(device):
+        yield device
+    handlers.release({})
+    _flusher.cache_clear()
 
 
-class Still:
-    """A rotation that stays where it is: its changes have tests of their own."""
-
-    def __init__(self, step):
-        self.steps, self.calls_seen = [step, step], set()
-        self.step = lambda phase: step
-        self.change = self.refresh = self.note = lambda phase: None
-        self.in_place = True
-        self.backend = SimpleNamespace(framework="torch")
-
-
-@pytest.fixture
-def ready(framework, monkeypatch):
-    monkeypatch.setitem(handlers._ready, "one", Still(Step(framework)))
-    return framework
+def prepared(**options):
+    """The reply to the request to prepare an honest page."""
+    op = load_op(PAGE)
+    one = trial(op, op.sizes[str(ELEMENTS)], REGIMES["normal"], "float32", 0, PAGE)
+    payload = Task.of(one, "torch_custom", "cuda").payload()
+    options = {"steps": {"one": "torch_custom"}, **options}
+    return handlers.prepare({**payload, "options": options})
 
 
 def sample(**options):
@@ -96,70 +51,84 @@ def sample(**options):
 
 @pytest.mark.parametrize("calls", [1, 3])
 @pytest.mark.parametrize("cold", [True, False])
-def test_a_sample_on_a_gpu_is_the_devices_time_of_the_calls_alone(ready, cold, calls):
+def test_a_sample_on_a_gpu_is_the_devices_time_of_the_calls_alone(gpu, cold, calls):
+    from tests.cuda_stand_in import KERNEL, LAUNCH
+
+    prepared()
     seconds, *_ = sample(calls=calls, cold=cold)
-    assert seconds == pytest.approx(WORK)
-    assert ready.device.flushes == (calls if cold else 0)
-    before = WORK  # one call that is not timed
-    spent = before + calls * (WORK + cold * FLUSH)
-    assert ready.device.seconds == pytest.approx(spent)
+    # Where nothing keeps the device busy, it waits for the host's first launches.
+    launches = 0 if cold else 3 * LAUNCH
+    assert BACKWARD * KERNEL - 1e-9 <= seconds <= BACKWARD * KERNEL + launches + 1e-9
+    assert len(gpu.flushed) == (calls if cold else 0)
 
 
-def test_a_sample_is_cold_unless_told(ready):
-    sample(calls=1)
-    assert ready.device.flushes == 1
+def test_the_calls_of_a_sample_come_in_this_order(gpu):
+    """Flush, event, work, event; and the host waits only after the last."""
+    prepared()
+    gpu.log.clear()
+    sample(calls=2)
+    call = ["flush", "record", *["aten.mul.Tensor"] * BACKWARD, "record"]
+    end = gpu.log.index("wait", gpu.log.index("flush"))
+    assert gpu.log[end - 2 * len(call) : end] == 2 * call
 
 
-def test_what_flushes_is_five_times_the_l2_and_made_once(ready):
+@pytest.mark.parametrize("mebibytes", [50, 126])  # of an H100, and of a B200
+def test_what_flushes_is_five_times_the_devices_own_l2(gpu, mebibytes):
+    gpu.l2 = mebibytes << 20
+    prepared()
     for _ in range(3):
         sample(calls=2)
-    assert ready.made == [FLUSHED]
-    assert FLUSHED >= 5 * 50 << 20  # bytes: that of an H100 is 50 MB
+    assert set(gpu.flushed) == {5 * mebibytes << 20}
+    assert TIMES_L2 == 5
 
 
-def test_a_device_that_is_not_synchronised_gives_no_time(ready, monkeypatch):
+@pytest.mark.parametrize("about", [SimpleNamespace(), SimpleNamespace(L2_cache_size=0)])
+def test_where_the_l2_has_no_size_that_of_triton_is_flushed(gpu, monkeypatch, about):
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: about)
+    prepared()
+    sample(calls=1)
+    assert gpu.flushed == [FLUSHED]
+
+
+def test_a_device_that_is_not_synchronised_gives_no_time(gpu, monkeypatch):
     """The planted missing wait: events are read before they have happened."""
-    monkeypatch.setattr(ready.cuda, "synchronize", lambda: None)
-    with pytest.raises(RuntimeError, match="not happened"):
+    prepared()
+    monkeypatch.setattr("torch.cuda.synchronize", lambda: None)
+    with pytest.raises(RuntimeError, match="must be completed"):
         sample(calls=1)
 
 
-@pytest.mark.parametrize(("beside", "shown"), [(0.0, 1.0), (9 * WORK, 0.1)])
-def test_work_on_another_stream_is_seen_although_no_event_is_of_it(
-    ready, monkeypatch, beside, shown
-):
-    """The host waits for all streams, and its clock shows that."""
-    device = ready.device
-    backward = Step.backward
-
-    def on_two_streams(self):
-        backward(self)
-        device.beside.append(beside)
-
-    monkeypatch.setattr(Step, "backward", on_two_streams)
-    monkeypatch.setattr(
-        handlers, "time", SimpleNamespace(perf_counter=lambda: device.seconds)
-    )
+def test_the_host_sees_that_all_work_is_between_the_events(gpu):
+    prepared()
     request = {"step": "one", "phase": "backward", "calls": 2, "seconds": 0.01}
     _, least, share = handlers.spin(request)["spun"]
-    assert least == pytest.approx(WORK)
-    assert share == pytest.approx(shown)
+    from tests.cuda_stand_in import KERNEL
+
+    assert least == pytest.approx(BACKWARD * KERNEL, rel=0.02)
+    assert share == 1.0
 
 
-@pytest.mark.parametrize("step", ["played on the CPU", "without a problem"])
-def test_elsewhere_the_hosts_clock_is_read(framework, step):
-    played = Step(framework, "cpu") if "CPU" in step else object()
-    assert isinstance(timer_of(played), HostTimer)
+@pytest.mark.parametrize("step", ["on the CPU", "without a problem", "without events"])
+def test_elsewhere_the_hosts_clock_is_read(step):
+    """NumPy's steps have no problem; OneFlow's GPU has no events."""
+    framework = SimpleNamespace(cuda=SimpleNamespace())
+    device = "cpu" if "CPU" in step else "cuda"
+    played = SimpleNamespace(problem=SimpleNamespace(device=device), F=framework)
+    assert isinstance(timer_of(object() if "problem" in step else played), HostTimer)
 
 
-def test_peak_memory_on_a_gpu_is_what_the_allocator_says_beyond_what_was_held(ready):
-    assert handlers._peak(handlers._ready["one"].steps[0], "cuda") == 4096
+def test_peak_memory_on_a_gpu_is_that_of_a_forward_and_a_backward(gpu):
+    """Two products forward and three backward, 4 bytes an element: none is freed here.
+
+    The inputs, and what the first run still holds, do not count.
+    """
+    peak = prepared(peak=True)["peak"]["one"]
+    assert peak == (2 + BACKWARD) * ELEMENTS * 4
 
 
-def test_a_framework_that_counts_no_memory_has_no_peak(framework):
-    step = Step(framework)
-    framework.cuda = SimpleNamespace(synchronize=framework.device.synchronize)
-    assert handlers._peak(step, "cuda") is None
+def test_a_framework_that_counts_no_memory_has_no_peak(gpu, monkeypatch):
+    monkeypatch.delattr("torch.cuda.reset_peak_memory_stats")
+    assert prepared(peak=True)["peak"]["one"] is None
 
 
 class PlayedLine:

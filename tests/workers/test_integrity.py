@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -154,3 +155,41 @@ def test_a_worker_remembers_before_it_reads_a_page():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert "time:perf_counter_ns" in json.loads(done.stdout.splitlines()[-1])
+
+
+# TF32 on a GPU ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tf32():
+    """PyTorch's switches for it, which are put back."""
+    pytest.importorskip("torch")
+    from impls.backends._torch import allow_tf32, torch
+
+    yield torch.backends, allow_tf32
+    allow_tf32(False)
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_both_interfaces_to_tf32_are_switched_and_none_contradicts(tf32, allowed):
+    """PyTorch's getters raise where its old and its new interface differ."""
+    backends, allow_tf32 = tf32
+    allow_tf32(allowed)
+    assert backends.cuda.matmul.allow_tf32 is allowed
+    assert backends.cudnn.allow_tf32 is allowed
+    new = [backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn]
+    wanted = "tf32" if allowed else "ieee"
+    assert {getattr(one, "fp32_precision", wanted) for one in new} == {wanted}
+
+
+@pytest.mark.parametrize("kind", ["cuda.matmul", "cudnn.conv"])
+def test_a_page_that_switches_tf32_on_for_all_is_seen(tf32, kind):
+    backends, allow_tf32 = tf32
+    allow_tf32(False)
+    integrity.remember("torch")
+    switch = attrgetter(kind)(backends)
+    if not hasattr(switch, "fp32_precision"):
+        pytest.skip("this PyTorch has no GPU switch of that name")
+    switch.fp32_precision = "tf32"
+    name = f"torch.backends.{kind}.fp32_precision"
+    assert f"{name} was ieee and is tf32" in integrity.changes("torch")

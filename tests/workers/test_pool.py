@@ -16,6 +16,7 @@ import numpy as np
 import psutil
 import pytest
 
+from harness.endpoint import DeviceLost
 from harness.workers.client import Line
 from harness.workers.interpreters import interpreter_of, variable
 from harness.workers.messages import Task
@@ -32,6 +33,16 @@ PATIENCE = 2.0  # seconds: a hundred times a case of these, for a busy machine
 def fleet():
     with Fleet() as fleet:
         yield fleet
+
+
+#: A GPU whose context is lost: each further call of its framework says so.
+LOST = """
+import types
+def wait():
+    raise RuntimeError('CUDA error: an illegal memory access was encountered')
+lost = types.SimpleNamespace(is_initialized=lambda: True, synchronize=wait)
+sys.modules['torch'] = types.SimpleNamespace(cuda=lost)
+"""
 
 
 def folder(parent, name):
@@ -60,6 +71,11 @@ def among_others(tmp_path, planted, *, before=3, after=40):
         ("while True: pass", "timeout", "no answer in 2 s in"),
         ("ctypes.PyDLL(None).sleep(1000)", "timeout", "no answer in 2 s in"),
         ("os.kill(os.getpid(), signal.SIGSTOP)", "timeout", "no answer in 2 s"),
+        (
+            LOST,
+            "crash",
+            f"{DeviceLost.__module__}.DeviceLost: RuntimeError: CUDA error",
+        ),
         ("sys.exit(3)", "error", "SystemExit: 3"),
         ("raise ValueError('no')", "error", "ValueError: no"),
         ("raise MemoryError", "error", "MemoryError"),

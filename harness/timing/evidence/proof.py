@@ -19,6 +19,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from harness.judging.precisions import compute_on
 from harness.judging.reference import Reference, reference
 from harness.judging.verdict import judge_tensors
 from harness.project.records import Phase
@@ -80,7 +81,8 @@ class Judge:
             problem = replace(
                 self.sources[inputs], cotangents=self.sources[cotangents].cotangents
             )
-            self._right[inputs, cotangents] = reference(problem)
+            compute = compute_on(self.device, problem.dtype)
+            self._right[inputs, cotangents] = reference(problem, compute)
         return self._right[inputs, cotangents]
 
     def why_any_wrong(self, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
