@@ -48,7 +48,7 @@ FAULTS = 60  # of each kind some, in less than a minute
 
 DTYPES = ("float32", "float64")  # those of `gradwatch agree`
 #: Frameworks whose defects of second order are all listed.
-GONE_THROUGH = ("numpy", "torch")
+GONE_THROUGH = ("numpy", "torch", "autograd", "jax")
 
 
 # Agreement ----------------------------------------------------------------------
@@ -125,6 +125,7 @@ def second_orders(night: Night) -> Result:
         orders=SECOND,
         seed=night.seed,
         jobs=night.jobs,
+        sampled=True,
     )
     if not asked.ops:
         return Result("", skipped="none of these ops has its turn")
