@@ -26,7 +26,13 @@ from impls.catalogue import UnknownName, known, op_names, op_page
 #: Commands that need no project; others do where only pages outside it are judged.
 _ANYWHERE = ("check", "doctor", "init", "list", "selftest")
 #: Modules that an extra brings, and its name.
-_EXTRAS = {"hypothesis": "fuzz", "asv": "history", "ruptures": "history"}
+_EXTRAS = {
+    "hypothesis": "fuzz",
+    "asv": "history",
+    "ruptures": "history",
+    "dask": "cluster",
+    "distributed": "cluster",
+}
 _COMMANDS = Path(__file__).parent / "commands"
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
+from msgspec import structs
 from rich.markup import escape
 from rich.table import Table
 
@@ -20,6 +22,7 @@ from harness.agreement.sampling import explained, in_part
 from harness.agreement.suite import Agreement, Required
 from harness.console import options as options
 from harness.console.terminal import output, progress
+from harness.hosts.dispatch import agreed_on, connected
 from harness.judging.cases import REGIMES
 from harness.project import documents as recording
 from harness.project.records import AgreeRecord
@@ -48,6 +51,14 @@ from impls.catalogue import backend_names
     help="Fail with exit code 3 if this backend cannot run here. Repeatable.",
 )
 @click.option(
+    "--on",
+    "address",
+    default="local",
+    show_default=True,
+    metavar="HOSTS",
+    help="Where to judge: dask://HOST:PORT is a Dask cluster; see docs/cluster.md.",
+)
+@click.option(
     "--fresh",
     is_flag=True,
     help="Judge all again, also what a run has judged.",
@@ -68,6 +79,7 @@ def command(
     jobs: int,
     timeout: float,
     require: tuple[str, ...],
+    address: str,
     fresh: bool,
     json_file: str | None,
     junit_file: str | None,
@@ -106,14 +118,20 @@ def command(
         ),
     )
     started = time.monotonic()
-    remembered = Remembered(asked, user_cache(), fresh=fresh)
-    with Isolated(judge) as child, progress("judging") as advance:
-        agreed = judged(asked, child, advance, remembered)
+    why_not, machines = "", list[str]()
+    if address == "local":
+        remembered = Remembered(asked, user_cache(), fresh=fresh)
+        with Isolated(judge) as child, progress("judging") as advance:
+            agreed = judged(asked, child, advance, remembered)
+        why_not = remembered.why_not
+    else:
+        agreed, machines = _elsewhere(asked, address, pages, {*backends, *require})
     if not agreed.records and not agreed.missing:
         raise click.UsageError("no case matches; see `gradwatch list cases`")
     seconds = time.monotonic() - started
     summary = agreed.summary()
     summary.seconds, summary.seed = round(seconds, 2), seed
+    summary.machines = machines
     if asked.sampled:
         ran = [b for b in asked.backends if b not in agreed.missing]
         summary.sampled = explained(ran)
@@ -125,10 +143,27 @@ def command(
         recording.write(content, json_file)
     if json_file != "-":
         show(agreed, seconds, summary.sampled)
-        if remembered.why_not:
-            output().print(f"nothing is remembered: {escape(remembered.why_not)}")
+        if why_not:
+            output().print(f"nothing is remembered: {escape(why_not)}")
     _check_required(agreed, require)
     return agreed.exit_code
+
+
+def _elsewhere(
+    asked: Asked, address: str, pages: Sequence[str], named: Collection[str]
+) -> tuple[Agreement, list[str]]:
+    """The verdicts of hosts, and the names of their machines; see docs/cluster.md."""
+    if pages:
+        raise click.UsageError("--ops: a page outside the project is on no other host")
+    chosen = click.get_current_context().get_parameter_source("jobs")
+    if chosen is ParameterSource.DEFAULT:
+        asked = structs.replace(asked, jobs=0)  # as many as the host has cores
+    try:
+        hosts = connected(address)
+    except ValueError as error:
+        raise click.UsageError(f"--on: {error}") from None
+    with hosts as there, progress("judging") as advance:
+        return agreed_on(there, asked, named, advance)
 
 
 def _check_required(agreed: Agreement, required: Sequence[str]) -> None:

@@ -119,7 +119,8 @@ class AgreeSummary(Struct, kw_only=True):
     largest |a - b| over the sum of both radii; null is infinite. unrepeatable: cases
     of which a second run was not bitwise equal. recalled: how many records an earlier
     run judged, all they depend on being the same; remembered: of each of their ops,
-    when the oldest of them was judged.
+    when the oldest of them was judged. machines: of the hosts that judged, where it
+    was not done here.
     """
 
     judged: int = 0
@@ -133,6 +134,7 @@ class AgreeSummary(Struct, kw_only=True):
     pairs: dict[str, dict[str, dict[str, Number]]] = {}
     recalled: int = 0
     remembered: dict[str, Date] = {}
+    machines: list[str] = []
     seconds: Number = None
     seed: int | None = None
 

@@ -1,0 +1,138 @@
+"""Batches: a run is split into parts that are names only, and put together again.
+
+A batch is one op on one device, in one precision and order, on all backends: these are
+compared in pairs, and the reference is the dearest part of a judgement. Only where no
+host has all the frameworks are they divided among several batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from typing import Any
+
+from msgspec import Struct, structs
+
+from harness.agreement.remote import Asked
+from harness.agreement.suite import Agreement, Settled, gone
+from harness.console.options import runs_on
+from harness.hosts.identity import Identity, Offer
+from harness.judging import known
+from harness.project.records import AgreeRecord
+from impls.catalogue import framework_of
+
+
+class Batch(Struct):
+    """What one host judges at a time; `digest` is that of the sender's `Identity`."""
+
+    asked: Asked
+    digest: str
+
+    @property
+    def device(self) -> str:
+        """The one device."""
+        return self.asked.devices[0]
+
+    @property
+    def frameworks(self) -> set[str]:
+        """What a host must have."""
+        return {framework_of(backend) for backend in self.asked.backends}
+
+    @property
+    def name(self) -> str:
+        """For people: "softmax cpu float32 vjp torch"."""
+        a = self.asked
+        parts = (*a.ops, *a.devices, *a.dtypes, *a.orders, *sorted(self.frameworks))
+        return " ".join(parts)
+
+
+class Answer(Struct):
+    """What a host has judged: all of a batch, its trials as if they were one.
+
+    A host that runs something else judges nothing: `refusal` is what it runs.
+    """
+
+    machine: str
+    settled: Settled | None = None
+    refusal: Identity | None = None
+
+
+def split(asked: Asked, offers: Iterable[Offer], digest: str) -> Iterator[Batch]:
+    """The batches of a run; backends that no host has are in none of them."""
+    offered = list(offers)
+    groups = {device: _groups(asked, device, offered) for device in asked.devices}
+    for op, device in product(asked.ops, asked.devices):
+        parts = product(groups[device], asked.dtypes, asked.orders)
+        for backends, dtype, order in parts:
+            names: dict[str, Any] = {"ops": [op], "devices": [device]}
+            names |= {"dtypes": [dtype], "orders": [order], "backends": backends}
+            yield Batch(structs.replace(asked, **names), digest)
+
+
+def _groups(asked: Asked, device: str, offers: Sequence[Offer]) -> list[list[str]]:
+    """The backends, in as few groups as a greedy choice gives, each for one host."""
+    left = [name for name in asked.backends if runs_on(name, device)]
+    groups = []
+    while left:
+        shares = [
+            [name for name in left if offer.has(device, {framework_of(name)})]
+            for offer in offers
+        ]
+        most = max(shares, key=len, default=[])
+        if not most:
+            break
+        groups.append(most)
+        left = [name for name in left if name not in most]
+    return groups
+
+
+def lacking(asked: Asked, offers: Iterable[Offer]) -> dict[str, str]:
+    """Why backends are not judged that no host has on any device that is asked for."""
+    offered = list(offers)
+    return {
+        backend: f"no host offers {framework_of(backend)} on {device}"
+        for device in asked.devices
+        for backend in asked.backends
+        if runs_on(backend, device)
+        and not any(offer.has(device, {framework_of(backend)}) for offer in offered)
+    }
+
+
+def merged(asked: Asked, answers: Iterable[Settled]) -> Agreement:
+    """All answers as one run, in an order that does not depend on who came first."""
+    agreement, failed = Agreement(), dict[str, AgreeRecord]()
+    for settled in answers:
+        unjudged = [r for r in settled.records if r.backend == "reference"]
+        for record in unjudged:  # the page fails in each of its batches: one verdict
+            failed[record.op] = min(failed.get(record.op, record), record, key=_name)
+        kept = [r for r in settled.records if r.backend != "reference"]
+        agreement.add(structs.replace(settled, records=kept))
+    agreement.records += failed.values()
+    put_in_order(agreement, asked)
+    agreement.gone = gone(agreement.records, known.load())
+    return agreement
+
+
+def _name(record: AgreeRecord) -> tuple[str, str]:
+    return record.case, record.message
+
+
+def put_in_order(agreement: Agreement, asked: Asked) -> None:
+    """Sort records by op as asked, case, device and backend, and the rest by name.
+
+    The tensors of a backend in a case keep their order, which is that of the judge.
+    """
+    place = {op: i for i, op in enumerate(asked.ops)}
+    last = len(place)
+
+    def key(record: AgreeRecord) -> tuple[int, str, str, str]:
+        at = place.get(record.op, last)
+        return at, record.case, record.device, record.backend
+
+    agreement.records.sort(key=key)
+    agreement.unrepeatable.sort()
+    agreement.missing = dict(sorted(agreement.missing.items()))
+    agreement.pairs = {
+        op: {a: dict(sorted(row.items())) for a, row in sorted(matrix.items())}
+        for op, matrix in sorted(agreement.pairs.items())
+    }

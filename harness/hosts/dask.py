@@ -1,0 +1,94 @@
+"""A Dask cluster as hosts: Dask does the scheduling, and runs again what was lost.
+
+Each worker of the cluster gets, when it is first seen, a resource for each framework
+and device that it offers (https://distributed.dask.org/en/stable/resources.html): a
+batch goes where all that it needs is. Only names and bytes travel, and functions by
+name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import CancelledError, Future
+from typing import Any
+
+import msgspec
+from dask.distributed import Client
+from distributed.client import FutureCancelledError
+from distributed.scheduler import KilledWorker
+
+from harness.agreement.suite import Required
+from harness.hosts import host
+from harness.hosts.identity import Offer
+
+CONNECTING = 15.0  # seconds for the scheduler to answer
+#: How often an error of the host itself, such as no memory, is tried elsewhere.
+RETRIES = 2
+
+
+class Cluster:
+    """The workers of a Dask cluster; use it in `with`."""
+
+    lost: tuple[type[BaseException], ...] = (CancelledError, FutureCancelledError)
+    fatal: tuple[type[BaseException], ...] = (KilledWorker,)
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._offers: dict[str, Offer] = {}
+
+    def __enter__(self) -> Cluster:
+        try:
+            self._client = Client(self._address, timeout=CONNECTING)
+        except (OSError, TimeoutError, ValueError) as error:
+            why = f"no Dask scheduler answers at {self._address}"
+            raise Required(f"{why} in {CONNECTING:g} s ({error})") from None
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._client.close()
+
+    def offers(self) -> Mapping[str, Offer]:
+        """What each worker offers; new ones are asked, and get their resources."""
+        try:
+            there = {*self._client.nthreads()}
+        except OSError as error:
+            raise Required(f"the scheduler {self._address} is gone: {error}") from None
+        new = there - {*self._offers}
+        self._offers = {name: o for name, o in self._offers.items() if name in there}
+        if new:
+            asked = self._client.run(introduced, workers=list(new), on_error="return")
+            for name, content in asked.items():
+                if isinstance(content, bytes):
+                    decoded = msgspec.msgpack.decode(content, type=Offer)
+                    self._offers[name] = decoded
+                elif not isinstance(content, OSError):  # that one has gone meanwhile
+                    why = f"{type(content).__name__}: {content}"
+                    raise Required(f"host {name} does not run gradwatch: {why}")
+        return self._offers
+
+    def submit(
+        self, content: bytes, device: str, frameworks: set[str]
+    ) -> Future[bytes]:
+        """Have a worker run a batch that has the resources."""
+        resources = {resource(device, name): 1 for name in frameworks}
+        executor = self._client.get_executor(
+            resources=resources, retries=RETRIES, pure=False
+        )
+        future: Future[bytes] = executor.submit(host.run, content)
+        return future
+
+
+def resource(device: str, framework: str) -> str:
+    """The name of a resource; a worker has one of it: one batch at a time."""
+    return f"gradwatch-{device}-{framework}"
+
+
+async def introduced(dask_worker: Any) -> bytes:
+    """Runs in a worker: its offer, which become its resources, too."""
+    content = await asyncio.to_thread(host.offer)
+    offered = msgspec.msgpack.decode(content, type=Offer).frameworks
+    names = {resource(device, name) for device in offered for name in offered[device]}
+    if not names <= {*dask_worker.state.total_resources}:  # of an earlier run
+        await dask_worker.set_resources(**dict.fromkeys(names, 1))
+    return content
