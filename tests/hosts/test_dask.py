@@ -1,0 +1,189 @@
+"""A Dask cluster as hosts: what `agree --on` writes is what one machine writes."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+import pytest
+
+from harness.agreement.remote import Asked
+from harness.agreement.suite import Required
+from harness.commands import agree as command
+from harness.hosts import dask, dispatch, host
+from harness.hosts.dask import Cluster
+from harness.hosts.dispatch import agreed_on
+from harness.hosts.identity import Identity, identity
+from harness.project import documents
+from harness.project.paths import ROOT
+from tests.command_line import gradwatch
+
+# Dask warns of a socket that it leaves open when a port is taken, as it tries the next.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+RUN = ("--op", "square", "--regime", "normal")
+NUMPY = ("--backend", "numpy_manual", "--backend", "numpy_graph", "--jobs", "1")
+
+
+@pytest.fixture(scope="module")
+def address():
+    """A scheduler, and a worker with two threads, in this process."""
+    import distributed
+
+    with distributed.LocalCluster(
+        n_workers=1,
+        threads_per_worker=2,
+        processes=False,
+        protocol="tcp",
+        host="127.0.0.1",
+        dashboard_address=":0",
+    ) as cluster:
+        yield cluster.scheduler_address.replace("tcp", "dask")
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(command, "agreed_on", partial(agreed_on, patience=0.05))
+
+
+def canonical(text):
+    """A document without when it was made, how long that took, and where.
+
+    Records are sorted: on one machine they come as its workers are done.
+    """
+    content = json.loads(text)
+    del content["environment"]["date"], content["summary"]["seconds"]
+    content["summary"]["machines"] = []
+    content["records"].sort(key=lambda r: (r["case"], r["backend"]))
+    return content
+
+
+def test_the_document_is_that_of_one_machine(address):
+    there = gradwatch("agree", "--on", address, *RUN, *NUMPY, "--json", "-")
+    assert there.returncode == 0, there.stderr
+    here = gradwatch("agree", *RUN, *NUMPY, "--json", "-")
+    assert json.loads(there.stdout)["summary"]["machines"] == [documents.machine_name()]
+    assert canonical(there.stdout) == canonical(here.stdout)
+    assert json.loads(here.stdout)["records"]
+
+
+def test_another_commit_is_refused(address, monkeypatch):
+    other = Identity("b" * 40, identity().files, identity().versions)
+    monkeypatch.setattr(dispatch, "identity", lambda: other)
+    done = gradwatch("agree", "--on", address, *RUN, *NUMPY)
+    assert done.returncode == 3
+    assert "is refused: it has" in done.stderr
+    assert "and here is bbbbbbbbb" in done.stderr
+
+
+def test_a_backend_that_no_host_offers_is_said(address, impatient, monkeypatch):
+    monkeypatch.setattr(dask.Cluster, "offers", lambda self: {})
+    done = gradwatch("agree", "--on", address, *RUN, *NUMPY)
+    assert done.returncode == 3
+    assert "no host offers numpy on cpu" in done.stderr
+    assert "no host is there" in done.stderr
+
+
+def test_no_scheduler_is_said(monkeypatch):
+    monkeypatch.setattr(dask, "CONNECTING", 0.5)
+    done = gradwatch("agree", "--on", "dask://127.0.0.1:9", *RUN)
+    assert done.returncode == 3
+    assert "no Dask scheduler answers at 127.0.0.1:9" in done.stderr
+
+
+@pytest.mark.parametrize("where", ["slurm", "dask://"])
+def test_an_address_that_is_none_is_a_wrong_call(where):
+    done = gradwatch("agree", "--on", where, *RUN)
+    assert done.returncode == 2
+    assert "dask://HOST:PORT" in done.stderr
+
+
+def test_a_page_of_this_machine_alone_is_a_wrong_call(tmp_path):
+    page = tmp_path / "page.py"
+    page.touch()
+    done = gradwatch("agree", "--on", "dask://127.0.0.1:9", "--ops", page)
+    assert done.returncode == 2
+    assert "on no other host" in done.stderr
+
+
+def test_a_host_whose_files_have_changed_judges_nothing(monkeypatch):
+    monkeypatch.setattr(host, "_own", lambda: (1, host.Offer(identity(), "m", {})))
+    asked = Asked(ops=["square"], backends=["numpy_manual"])
+    batch = dispatch.Batch(asked, identity().digest)
+    with pytest.raises(host.Changed, match="files have changed"):
+        host.run(documents.packed(batch))
+
+
+def test_a_host_refuses_what_another_commit_asks(monkeypatch):
+    monkeypatch.setattr(host, "_own", lambda: (1, host.Offer(identity(), "m", {})))
+    batch = dispatch.Batch(Asked(ops=["square"], backends=["numpy_manual"]), "other")
+    answer = dispatch.msgspec.msgpack.decode(
+        host.run(documents.packed(batch)), type=dispatch.Answer
+    )
+    assert answer.refusal == identity()
+    assert answer.settled is None
+
+
+# A host is killed -------------------------------------------------------------------
+
+
+@contextmanager
+def cluster(workers, folder):
+    """Processes that can be killed: the address, and the workers."""
+    with ExitStack() as stack:
+        file = folder / "scheduler.json"
+
+        def started(what, *arguments):
+            code = [sys.executable, "-m", f"distributed.cli.dask_{what}"]
+            process = subprocess.Popen(
+                [*code, "--no-dashboard", "--scheduler-file", str(file), *arguments],
+                cwd=ROOT,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            return process
+
+        started("scheduler", "--host", "127.0.0.1", "--port", "0")
+        options = ("--no-nanny", "--nthreads", "1", "--local-directory", str(folder))
+        processes = [started("worker", *options) for _ in range(workers)]
+        for _ in range(600):
+            if file.exists() and file.stat().st_size:
+                break
+            time.sleep(0.1)
+        yield json.loads(file.read_text())["address"].removeprefix("tcp://"), processes
+
+
+@pytest.mark.slow
+def test_a_host_that_is_killed_at_any_moment_costs_nothing(tmp_path):
+    asked = Asked(
+        ops=["square", "mul", "exp2", "add", "sigmoid"],
+        backends=["numpy_manual", "numpy_graph"],
+        regimes=["normal", "ties"],
+    )
+
+    def written(hosts, moment=0, victim=None):
+        def killed(done, total):
+            if done == moment:
+                os.kill(victim.pid, signal.SIGKILL)
+
+        agreed, _ = agreed_on(hosts, asked, asked.backends, killed)
+        return documents.compact([agreed.records, agreed.summary()])
+
+    with cluster(4, tmp_path) as (address, workers), Cluster(address) as hosts:
+        while len(hosts.offers()) < 4:
+            time.sleep(0.1)
+        whole = written(hosts)
+        for victim in workers[:3]:
+            moment = random.randrange(1, 10)
+            assert written(hosts, moment, victim) == whole, moment
+            assert len(hosts.offers()) >= 1
+        os.kill(workers[3].pid, signal.SIGKILL)
+        with pytest.raises(Required, match="no host offers numpy on cpu"):
+            agreed_on(hosts, asked, asked.backends, patience=3.0)

@@ -1,0 +1,171 @@
+"""Batches that are lost with their host, hosts that come late, and what nobody has."""
+
+from concurrent.futures import Future
+
+import msgspec
+import pytest
+
+from harness.agreement.suite import Required, Settled
+from harness.hosts import dispatch
+from harness.hosts.batches import Answer, Batch
+from harness.hosts.dispatch import LOSSES, agreed_on
+from harness.hosts.identity import Identity
+from harness.project.documents import packed
+from tests.hosts.test_batches import SAME, asked, offer, record
+
+
+class Gone(Exception):
+    """A host was lost."""
+
+
+class Fatal(Exception):
+    """A batch took its hosts with it."""
+
+
+class Scripted:
+    """Hosts that answer as `act` says: with an Answer, an error, or not at all."""
+
+    lost, fatal = (Gone,), (Fatal,)
+
+    def __init__(self, act, *states):
+        self.act, self.states, self.asked = act, list(states), []
+
+    def offers(self):
+        return self.states.pop(0) if len(self.states) > 1 else self.states[0]
+
+    def submit(self, content, device, frameworks):
+        batch = msgspec.msgpack.decode(content, type=Batch)
+        self.asked.append(batch.name)
+        future = Future()
+        done = self.act(batch, self.asked.count(batch.name))
+        if isinstance(done, Exception):
+            future.set_exception(done)
+        elif done is not None:
+            future.set_result(packed(done))
+        return future
+
+
+def answered(batch):
+    (op,), (dtype,) = batch.asked.ops, batch.asked.dtypes
+    return Answer("cpu-2core", Settled(op, "", "cpu", [record(op, dtype)]))
+
+
+RUN = asked("numpy_manual")
+HERE = {"a": offer(cpu=["numpy"])}
+CASES = [f"{op}[{dtype}]" for op in RUN.ops for dtype in RUN.dtypes]
+
+
+@pytest.fixture(autouse=True)
+def same_code(monkeypatch):
+    monkeypatch.setattr(dispatch, "identity", lambda: SAME)
+    monkeypatch.setattr(dispatch, "LOOK", 0.01)
+
+
+def cases(agreed):
+    return [r.case for r in agreed.records]
+
+
+@pytest.mark.parametrize("losses", range(LOSSES))
+def test_a_batch_that_was_lost_is_judged_again_and_counted_once(losses):
+    def act(batch, time):
+        return Gone() if time <= losses else answered(batch)
+
+    hosts = Scripted(act, HERE)
+    agreed, machines = agreed_on(hosts, RUN)
+    assert cases(agreed) == CASES
+    assert machines == ["cpu-2core"]
+    assert len(hosts.asked) == len(CASES) * (1 + losses)
+
+
+@pytest.mark.parametrize("error", [Gone(), Fatal()], ids=["each time", "said by Dask"])
+def test_a_batch_that_ends_every_host_is_a_crash_of_its_op_alone(error):
+    def act(batch, time):
+        bad = batch.asked.ops == ["mul"] and batch.asked.dtypes == ["float32"]
+        return error if bad else answered(batch)
+
+    agreed, _ = agreed_on(Scripted(act, HERE), RUN)
+    assert cases(agreed) == [*CASES[:2], "mul[float64]", "mul[page]"]
+    assert agreed.records[-1].verdict == "crash"
+    assert "hosts were lost with mul" in agreed.records[-1].message
+    assert agreed.exit_code == 1
+
+
+def test_a_batch_is_taken_back_from_a_host_that_has_gone():
+    def act(batch, time):
+        return answered(batch) if time > 1 or len(hosts.asked) > 1 else None
+
+    later = {"b": offer(cpu=["numpy"])}
+    hosts = Scripted(act, HERE, HERE, later)
+    agreed, _ = agreed_on(hosts, RUN)
+    assert cases(agreed) == CASES
+    assert len(hosts.asked) == len(CASES) + 1
+
+
+def test_each_host_has_one_batch_in_hand():
+    flying = []
+
+    def act(batch, time):
+        flying.append(batch.name)
+        if len(flying) == 2:
+            raise Required("enough")
+
+    both = HERE | {"b": offer(cpu=["numpy"]), "c": offer(cpu=["torch"])}
+    with pytest.raises(Required, match="enough"):
+        agreed_on(Scripted(act, both), RUN)
+    assert len(flying) == 2
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [({}, "no host is there"), (HERE, "a offers numpy on cpu")],
+    ids=["no host", "another host"],
+)
+def test_what_no_host_offers_is_said(there, said):
+    hosts = Scripted(lambda batch, time: answered(batch), there)
+    run = asked("numpy_manual", "torch_custom")
+    with pytest.raises(Required, match="no host offers torch on cpu") as raised:
+        agreed_on(hosts, run, {"torch_custom"}, patience=0.05)
+    assert said in str(raised.value)
+
+
+def test_what_every_host_has_lost_is_said():
+    hosts = Scripted(lambda batch, time: None, HERE, HERE, {})
+    with pytest.raises(Required, match=r"no host offers numpy on cpu, for 0\.05 s"):
+        agreed_on(hosts, RUN, patience=0.05)
+
+
+def test_a_backend_that_nobody_named_is_missing_without_a_wait():
+    hosts = Scripted(lambda batch, time: answered(batch), HERE)
+    run = asked("numpy_manual", "torch_custom")
+    agreed, _ = agreed_on(hosts, run, patience=600)
+    assert agreed.missing == {"torch_custom": "no host offers torch on cpu"}
+    assert cases(agreed) == CASES
+
+
+def test_a_host_that_comes_late_is_used():
+    hosts = Scripted(lambda batch, time: answered(batch), {}, {}, HERE)
+    assert cases(agreed_on(hosts, RUN, patience=600)[0]) == CASES
+
+
+OTHER = Identity("b" * 40, SAME.files, SAME.versions)
+
+
+def test_a_host_of_another_commit_is_refused_before_it_judges():
+    other = offer(cpu=["numpy"])
+    other.identity = OTHER
+    hosts = Scripted(lambda batch, time: answered(batch), {"far": other})
+    with pytest.raises(Required, match="far is refused: it has bbbbbbbbb checked out"):
+        agreed_on(hosts, RUN)
+    assert hosts.asked == []
+
+
+def test_a_host_of_another_commit_that_comes_later_is_refused():
+    hosts = Scripted(lambda batch, time: Answer("gpu", refusal=OTHER), HERE)
+    with pytest.raises(Required, match=r"gpu.* is refused: it has bbbbbbbbb"):
+        agreed_on(hosts, RUN)
+
+
+@pytest.mark.parametrize("address", ["", "slurm", "dask://", "ssh://far"])
+def test_an_address_that_is_none_is_refused(address):
+    with pytest.raises(ValueError, match="dask://HOST:PORT"):
+        dispatch.connected(address)
