@@ -1,0 +1,54 @@
+"""What a batch costs on a host beside the judging itself (docs/cluster.md).
+
+    python -m scripts.studies.batch_cost HOST:PORT
+
+Two kinds of batches go to a Dask cluster, one after the other: those that the host
+refuses, so that only the way there and back is left; and those whose op has no case
+that is asked for, so that the host loads the page, makes all the inputs of the op, and
+judges none.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import click
+from msgspec import structs
+
+from harness.agreement.remote import Asked
+from harness.hosts.batches import Batch
+from harness.hosts.dask import Cluster
+from harness.hosts.identity import identity
+from harness.project.documents import packed
+
+
+@click.command()
+@click.argument("address")
+@click.option("--batches", default=100, show_default=True)
+def main(address: str, batches: int) -> None:
+    """Print the median and the largest cost of a batch, in ms."""
+    here = identity().digest
+    asked = Asked(ops=["softmax"], backends=["numpy_manual"], jobs=1)
+    nothing = structs.replace(asked, cases=["none"], dtypes=["float32"])
+    with Cluster(address) as hosts:
+        print(f"{len(hosts.offers())} hosts")
+        for what, batch in (
+            ("there and back", Batch(asked, "another")),
+            ("with the page and its inputs", Batch(nothing, here)),
+        ):
+            costs = [_seconds(hosts, batch) for _ in range(batches + 3)][3:]  # warm
+            middle, most = statistics.median(costs), max(costs)
+            size = len(packed(batch))
+            print(f"{what}: {middle * 1e3:.1f} ms, at most {most * 1e3:.1f}", end="")
+            print(f" ({batches} batches of {size} bytes)")
+
+
+def _seconds(hosts: Cluster, batch: Batch) -> float:
+    begun = time.perf_counter()
+    hosts.submit(packed(batch), batch.device, batch.frameworks).result()
+    return time.perf_counter() - begun
+
+
+if __name__ == "__main__":
+    main()
