@@ -18,14 +18,15 @@ from harness.history.measure import Figures, MeasurementTarget, measure
 from harness.judging.cases import REGIMES, Trial, trial
 from harness.project.lock import alone
 from harness.project.paths import ROOT
-from impls.catalogue import backend_names, load_op, op_names
+from harness.project.requested import by_default
+from impls.catalogue import load_op, op_names
 from impls.contract import Op
 
 # asv passes combinations by number, so these lists come from files only and must not
 # depend on what an environment can import.
 LEFT_OUT = os.environ.get("ASV_LEFT_OUT", "").split()  # see harness.history.runnable
 OPS = {name: load_op(name) for name in op_names() if name not in LEFT_OUT}
-BACKENDS = list(backend_names())
+BACKENDS = list(by_default())
 DEVICES = ["cpu", "cuda"]
 
 #: The parameters of a benchmark, and the figures found for them, op first.

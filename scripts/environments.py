@@ -69,6 +69,10 @@ FRAMEWORKS = {
 }
 
 
+#: On request, too, but no environment of its own: .venv has all but the compiler.
+COMPILED = "torch-compile"
+
+
 class Unavailable(Exception):
     """Something needed is not available; the message is one line with what to do."""
 
@@ -516,6 +520,14 @@ def ensure_framework(name: str, root: Path, insist: bool) -> str:
     return ""
 
 
+def without_compiler() -> str:
+    """Why torch.compile does not run on a CPU here, and what to install, or ""."""
+    wanted = os.environ.get("CXX", "g++")  # as PyTorch looks for it
+    if shutil.which(wanted):
+        return ""
+    return f"it needs a C++ compiler, and there is no {wanted} (Debian: g++)"
+
+
 def is_due(name: str, root: Path) -> bool:
     """Whether a framework is made without being asked for, or was made before."""
     return not FRAMEWORKS[name].asked_for or environment_of(name, root).folder.exists()
@@ -544,9 +556,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="also try this framework, even if it was skipped, and fail without it",
     )
     required = parser.parse_args(arguments).require
-    if required is not None and required not in FRAMEWORKS:
+    names = (*FRAMEWORKS, COMPILED)
+    if required is not None and required not in names:
         what = f"no framework {required!r}" if required else "no framework named"
-        tell(f"error: {what}: make framework NAME={'|'.join(FRAMEWORKS)}")
+        tell(f"error: {what}: make framework NAME={'|'.join(names)}")
         return 2
     skipped = {}
     try:
@@ -568,6 +581,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         again = f"`make framework NAME={name}` tries again"
         if why:
             tell(f"{FRAMEWORKS[name].title} is skipped: {why} ({again})")
+    if required == COMPILED:
+        why = skipped[COMPILED] = without_compiler()
+        ready = "nothing to download; `gradwatch agree --backend torch_compile`"
+        tell(f"torch.compile: {why or ready}")
     return 1 if skipped.get(required) else 0
 
 

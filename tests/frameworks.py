@@ -11,6 +11,7 @@ import pytest
 from filelock import FileLock
 
 from harness.project.paths import ROOT
+from harness.project.requested import by_default
 from harness.workers.interpreters import interpreter_of, on_request
 from impls.catalogue import backend_names, framework_of
 
@@ -33,7 +34,7 @@ FRAMEWORKS = sorted({framework_of(n) for n in backend_names() if is_torch_like(n
 #: framework's own stands on few pages.
 ON_EVERY_PAGE = tuple(
     name
-    for name in backend_names()
+    for name in by_default()
     if not on_request(framework_of(name))
     and (is_torch_like(name) or not name.endswith(("_autograd", "_custom")))
 )

@@ -4,6 +4,8 @@ JAX compiles every primitive for each shape and precision: 0.6 s of CPU time for
 softmax of 4 x 5 run primitive by primitive, 0.25 s compiled as a whole, and 3 ms and
 0.3 ms from then on. All cases of all ops would take half an hour. The numbers of a
 tensor cost nothing: each op is judged in its first case, in all regimes of values.
+inductor takes 2 s of CPU time for each shape, layout and precision, most of it in g++,
+and 5 s for its first: of it the sample is in C order only.
 """
 
 from __future__ import annotations
@@ -14,7 +16,14 @@ from harness.judging.cases import Trial
 from impls.catalogue import framework_of
 
 #: Precisions of the first case that are judged, by backend or else by framework.
-SAMPLED = {"jax": ("float32",), "jax_jit": ("float32", "float64")}
+SAMPLED = {
+    "jax": ("float32",),
+    "jax_jit": ("float32", "float64"),
+    "torch_compile": ("float32",),
+}
+
+#: Backends whose sample is in C order: they compile every memory layout as well.
+IN_C_ORDER = {"torch_compile"}
 
 
 def precisions(backend: str) -> Sequence[str]:
@@ -33,15 +42,19 @@ def in_part(*, cases: Sequence[str], backends: Sequence[str], among: bool) -> bo
 def in_sample(trial: Trial, backend: str) -> bool:
     """Whether a backend is judged in a trial when nothing is named."""
     some = precisions(backend)
+    if not some:
+        return True
     first = next(iter(trial.problem.op.cases), "")
-    return not some or (trial.case == first and trial.problem.dtype in some)
+    laid_out = backend in IN_C_ORDER and trial.layout != "contiguous"
+    return trial.case == first and trial.problem.dtype in some and not laid_out
 
 
 def explained(backends: Sequence[str]) -> dict[str, str]:
     """What is judged of those backends that are judged in part, and why."""
     return {
-        backend: f"judged in the first case of each op, in {' and '.join(some)}: every "
-        "shape is compiled; name --op and --backend to judge all of it"
+        backend: "judged in the first case of each op"
+        f"{', in C order' if backend in IN_C_ORDER else ''}, in {' and '.join(some)}: "
+        "every shape is compiled; name --op and --backend to judge all of it"
         for backend in backends
         if (some := precisions(backend))
     }

@@ -26,6 +26,7 @@ from harness.hosts.dispatch import agreed_on, connected
 from harness.judging.cases import REGIMES
 from harness.project import documents as recording
 from harness.project.records import AgreeRecord
+from harness.project.requested import left_out
 from harness.project.verdicts import SIGNS
 from harness.workers.isolated import Isolated
 from impls.catalogue import backend_names
@@ -129,6 +130,7 @@ def command(
     if not agreed.records and not agreed.missing:
         raise click.UsageError("no case matches; see `gradwatch list cases`")
     seconds = time.monotonic() - started
+    agreed.missing |= {} if backends else left_out()
     summary = agreed.summary()
     summary.seconds, summary.seed = round(seconds, 2), seed
     summary.machines = machines

@@ -11,6 +11,7 @@ import click
 from harness.judging.cases import REGIMES, Trial, trial
 from harness.judging.orders import ORDERS
 from harness.judging.precisions import PRECISIONS
+from harness.project.requested import by_default
 from impls.catalogue import backend_names, framework_of, known, load_op, op_names
 from impls.contract import Case, Op
 
@@ -123,8 +124,8 @@ json_file = click.option(
 
 
 def framework_backends(chosen: Sequence[str]) -> tuple[str, ...]:
-    """The chosen backends, or all of them."""
-    return tuple(chosen) or backend_names()
+    """The chosen backends, or all but those that run only on request."""
+    return tuple(chosen) or by_default()
 
 
 def runs_on(backend_name: str, device_name: str) -> bool:

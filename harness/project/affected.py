@@ -6,7 +6,8 @@ from pathlib import Path, PurePosixPath
 
 from harness.project import git
 from harness.project.paths import PROJECT, ROOT
-from impls.catalogue import backend_names, op_names
+from harness.project.requested import by_default
+from impls.catalogue import op_names
 
 Pair = tuple[str, str]  # op, backend
 
@@ -15,7 +16,7 @@ def affected(old: str, new: str, root: Path = ROOT) -> list[Pair]:
     """Op and backend of all that run different files at two commits.
 
     A page concerns its op, a backend's file that backend, any other file that a commit
-    is measured by all. Raises NoCommit where one of the two is none.
+    is measured by all that runs by default. Raises NoCommit where one is none.
     """
     changed = git.changed_between(old, new, *PROJECT.code, root=root)
     files = [PurePosixPath(name) for name in changed]
@@ -23,7 +24,7 @@ def affected(old: str, new: str, root: Path = ROOT) -> list[Pair]:
 
 
 def _touched(file: PurePosixPath) -> list[Pair]:
-    ops, backends = list(op_names()), list(backend_names())
+    ops, backends = list(op_names()), list(by_default())
     shared, folder = file.stem.startswith("_"), str(file.parent)
     if folder in PROJECT.ops and not shared:
         ops = [op for op in ops if op == file.stem]  # none, where the page has gone

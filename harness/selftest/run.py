@@ -16,6 +16,7 @@ from typing import Any
 from harness.judging import layouts
 from harness.judging.cases import REGIMES, Regime, Trial, of_order, trial
 from harness.judging.orders import ORDERS, SECOND
+from harness.project.requested import by_default
 from harness.selftest.examine import read
 from harness.selftest.scoring import Score
 from harness.selftest.second import PLANTED
@@ -229,7 +230,7 @@ def _plants(trial: Trial, extent: Extent) -> bool:
 def _by_framework(leader: str) -> dict[str, list[str]]:
     """Backends by the worker that examines them; the leader also runs NumPy's."""
     grouped: dict[str, list[str]] = {}
-    for name in sorted(catalogue.backend_names()):
+    for name in sorted(by_default()):
         framework = catalogue.framework_of(name)
         if framework in COMPILING or on_request(framework):
             continue  # `gradwatch agree` judges these, the first ones in part

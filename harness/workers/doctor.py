@@ -15,6 +15,7 @@ import psutil
 from harness.project import git
 from harness.project.git import NoCommit, NotTrusted
 from harness.project.paths import ROOT
+from harness.project.requested import cost_of
 from harness.workers.client import probe
 from harness.workers.interpreters import Interpreter, broken, interpreter_of, on_request
 from harness.workers.process import import_error
@@ -137,11 +138,20 @@ def _framework(interpreter: Interpreter, facts: Mapping[str, Any]) -> Iterator[F
     for backend, fact in backends:
         if fact["error"]:
             yield Finding(backend, "", fact["error"])
+        elif cost := cost_of(backend):
+            yield _on_request(backend, cost, fact["devices"]["cpu"])
     devices = next(fact["devices"] for _, fact in backends if not fact["error"])
     for device, why in devices.items():
         yield Finding(f"{name} {device}", "" if why else "usable", why)
     yield Finding(f"{name} threads", str(facts["threads"]))
     yield _allocator(name, facts)
+
+
+def _on_request(backend: str, cost: str, why: str) -> Finding:
+    """A backend that runs only where it is named."""
+    if why:
+        return Finding(backend, "", why, needed=False)
+    return Finding(backend, f"usable; --backend {backend} asks for it ({cost})")
 
 
 def _allocator(name: str, facts: Mapping[str, Any]) -> Finding:

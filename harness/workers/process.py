@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import shlex
+import shutil
 import signal
 import tempfile
 import time
@@ -203,6 +204,15 @@ class Worker:
             os.close(self._log)
             self._log = -1
         Path(self._path).unlink(missing_ok=True)
+        shutil.rmtree(_compiled(self._path), ignore_errors=True)
+
+
+def _compiled(log: str) -> str:
+    """The folder of what a worker with this log compiles; inductor makes it.
+
+    Of its own, so that each worker compiles and none grows the one of the user.
+    """
+    return f"{log}-compiled"
 
 
 def _answer(content: bytes | None) -> Mapping[str, Any] | None:
@@ -240,6 +250,7 @@ def _spec(interpreter: Interpreter, threads: int, huge_pages: bool, log: str) ->
         **(HUGE_PAGES_ENVIRONMENT if huge_pages else {}),
         **dict.fromkeys(_THREADS, str(threads)),
         "GLOG_minloglevel": "2",  # OneFlow: errors only
+        "TORCHINDUCTOR_CACHE_DIR": _compiled(log),
     }
     settings = [f"{name}={value}" for name, value in variables.items()]
     to_log = ["sh", "-c", 'exec "$@" 2>>"$0"', log]

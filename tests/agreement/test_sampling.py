@@ -29,6 +29,15 @@ def test_of_the_others_the_first_case_is_judged_in_every_regime(backend):
 
 
 @pytest.mark.parametrize(
+    ("backend", "layouts"),
+    [("jax_jit", {"contiguous", "sliced"}), ("torch_compile", {"contiguous"})],
+)
+def test_a_sample_has_other_layouts_unless_each_is_compiled(backend, layouts):
+    given = trials(load_op("softmax"), regimes=["normal", "sliced"])
+    assert {one.layout for one in given if in_sample(one, backend)} == layouts
+
+
+@pytest.mark.parametrize(
     ("cases", "backends", "among", "part"),
     [
         ((), (), False, True),
@@ -46,3 +55,4 @@ def test_all_is_judged_of_a_named_case_and_of_named_ops_of_a_named_backend(
 
 def test_the_reason_says_how_to_judge_the_rest():
     assert "--op" in explained(["jax_jit"])["jax_jit"]
+    assert "in C order" in explained(["torch_compile"])["torch_compile"]

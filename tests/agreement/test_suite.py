@@ -7,17 +7,16 @@ import pytest
 
 from harness.agreement.suite import agree
 from harness.judging.cases import Trial, trials
+from harness.project.requested import by_default
 from harness.workers.interpreters import interpreter_of
-from impls.catalogue import backend_names, load_op
+from impls.catalogue import load_op
 from impls.contract import Problem
 
 needs_oneflow = pytest.mark.skipif(
     bool(interpreter_of("oneflow").why_missing),
     reason=f"OneFlow: {interpreter_of('oneflow').why_missing}",
 )
-ALL = [name for name in backend_names() if not name.startswith("numpy")] + [
-    "numpy_manual"
-]
+ALL = [name for name in by_default() if not name.startswith("numpy")] + ["numpy_manual"]
 
 
 def run(fleet, op, inputs, dy, backends=ALL, dtype="float32", **attributes):

@@ -31,7 +31,8 @@ from harness.history.measure import (
 from harness.judging.cases import REGIMES, trial
 from harness.project import git
 from harness.project.lock import Busy, alone
-from impls.catalogue import backend_names, framework_of, load_op, op_names
+from harness.project.requested import by_default
+from impls.catalogue import framework_of, load_op, op_names
 from tests.copies import copy_code
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +75,7 @@ def test_the_suite_has_these_benchmarks_and_no_others(suite):
 @pytest.mark.parametrize("op", op_names())
 def test_parameters_are_the_page_s_sizes_and_every_device_and_backend(suite, op):
     sizes = list(load_op(op).sizes)
-    both, backends = ["float32", "float64"], list(backend_names())
+    both, backends = ["float32", "float64"], list(by_default())
     assert {
         name.split(".")[0]: benchmark._params
         for name, benchmark in suite.items()
@@ -547,7 +548,7 @@ def test_a_run_in_a_fresh_clone_measures_both_frameworks_and_is_published(clone)
     }
     matrix = [CONF["matrix"]["req"], *(entry["req"] for entry in CONF["include"])]
     versions = {name for req in matrix for name in req}  # JAX compiles too long
-    assert measured == {b for b in backend_names() if framework_of(b) in versions}
+    assert measured == {b for b in by_default() if framework_of(b) in versions}
     again = run_asv(clone, "run", "--skip-existing", *chosen, "HEAD^!")
     assert again.returncode == 0, again.stdout
     assert "Benchmarking" not in again.stdout

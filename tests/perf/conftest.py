@@ -7,6 +7,7 @@ import os
 import pytest
 
 from harness.console.options import DEVICES, sizes_of
+from harness.project.requested import by_default
 from harness.workers.allocator import pin_malloc
 from harness.workers.interpreters import interpreter_of
 from impls.catalogue import backend_names, framework_of, load_op, op_names
@@ -59,7 +60,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         for name in op_names()
         for case in sizes_of(load_op(name), sizes)
     ]
-    backends = [name for name in backend_names() if framework_of(name) in HERE]
+    backends = [name for name in by_default() if framework_of(name) in HERE]
     metafunc.parametrize(("op", "size"), cases)
     metafunc.parametrize("phase", ("forward", "backward"))
     metafunc.parametrize("backend", backends)

@@ -17,7 +17,8 @@ from harness.nightly import results_branch
 from harness.project.affected import affected, spread
 from harness.project.git import NoCommit, changed_files
 from harness.project.paths import ROOT
-from impls.catalogue import backend_names, op_names
+from harness.project.requested import by_default
+from impls.catalogue import op_names
 from tests.histories import SERIES, git, record, repository
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -265,10 +266,10 @@ def test_temporary_files_are_not_stored(origin):
 @pytest.mark.parametrize(
     ("file", "ops", "backends"),
     [
-        ("ops/square.py", ["square"], backend_names()),
+        ("ops/square.py", ["square"], by_default()),
         ("backends/torch_custom.py", op_names(), ["torch_custom"]),
-        ("backends/_torchlike.py", op_names(), backend_names()),
-        ("graph/engine.py", op_names(), backend_names()),
+        ("backends/_torchlike.py", op_names(), by_default()),
+        ("graph/engine.py", op_names(), by_default()),
         ("ops/gone.py", [], []),
     ],
 )

@@ -11,8 +11,9 @@ from harness.agreement.suite import agree
 from harness.judging.cases import REGIMES, trial
 from harness.judging.reference import reference
 from harness.judging.verdict import judge_tensors
+from harness.project.requested import by_default
 from impls import graph
-from impls.catalogue import backend_names, framework_of, load_op
+from impls.catalogue import framework_of, load_op
 from impls.contract import Problem
 
 RNG = np.random.default_rng(6)
@@ -127,9 +128,9 @@ def test_every_record_names_its_framework_version_device_and_dtype(fleet):
     """Row `a framework's output printed as the other's`."""
     op = load_op("exp2")
     asked = trial(op, op.cases["3"], REGIMES["normal"], "float64")
-    found = agree([asked], backend_names(), fleet=fleet)
+    found = agree([asked], by_default(), fleet=fleet)
     named = {record.backend for record in found.records}
-    assert named | set(found.missing) == set(backend_names())
+    assert named | set(found.missing) == set(by_default())
     for record in found.records:
         assert record.framework == framework_of(record.backend)
         assert record.framework_version

@@ -1,0 +1,38 @@
+"""Backends that run only where they are named, because of what they cost.
+
+The file of such a backend says so, in a line of its docstring: "On request: ", and the
+cost. Whole frameworks are on request, too, until their environment is made
+(`harness.workers.interpreters.on_request`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+
+import impls
+from impls.catalogue import backend_names
+
+
+def cost_of(backend: str) -> str:
+    """What a backend costs that runs only on request; "" for the others."""
+    file = Path(impls.__path__[0], "backends", f"{backend}.py")
+    with contextlib.suppress(OSError):  # a project's own is no file of ours
+        if line := re.search(r"^On request: (.+)$", file.read_text("utf-8"), re.M):
+            return line[1]
+    return ""
+
+
+def by_default() -> tuple[str, ...]:
+    """Names of the backends that run where none is named."""
+    return tuple(name for name in backend_names() if not cost_of(name))
+
+
+def left_out() -> dict[str, str]:
+    """Why the others do not, and how to ask for one."""
+    return {
+        name: f"runs only on request ({cost}); --backend {name} asks for it"
+        for name in backend_names()
+        if (cost := cost_of(name))
+    }

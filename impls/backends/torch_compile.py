@@ -1,0 +1,9 @@
+"""PyTorch: its own calls, compiled by inductor.
+
+On request: it needs a C++ compiler, and 3 s for each shape
+"""
+
+from impls.backends._inductor import Compiled
+from impls.backends._torch import torch
+
+backend = Compiled(torch, "autograd")

@@ -1,0 +1,33 @@
+"""What runs only where it is named, and what is said of it."""
+
+import json
+
+import impls
+from harness.console import options
+from harness.project.requested import by_default, cost_of, left_out
+from impls.catalogue import backend_names
+from tests.command_line import gradwatch
+
+
+def test_each_backend_runs_by_default_or_says_what_it_costs_and_how_to_ask():
+    assert sorted([*by_default(), *left_out()]) == sorted(backend_names())
+    assert "a C++ compiler" in left_out()["torch_compile"]
+    assert "--backend torch_compile" in left_out()["torch_compile"]
+
+
+def test_the_file_of_a_backend_says_what_it_costs(tmp_path, monkeypatch):
+    monkeypatch.setattr(impls, "__path__", [str(tmp_path)])
+    (tmp_path / "backends").mkdir()
+    for name, line in (("dear", "On request: 9 s"), ("cheap", "Not on request: no")):
+        (tmp_path / "backends" / f"{name}.py").write_text(f'"""One.\n\n{line}\n"""\n')
+    assert [cost_of(name) for name in ("dear", "cheap", "absent")] == ["9 s", "", ""]
+
+
+def test_a_run_says_what_it_left_out_unless_backends_are_named(monkeypatch):
+    monkeypatch.setattr(options, "by_default", lambda: ("numpy_manual",))
+    asked = ("agree", "--op", "square", "--regime", "normal", "--json", "-")
+    missing = [
+        json.loads(gradwatch(*asked, *named).stdout)["summary"]["missing"]
+        for named in ((), ("--backend", "numpy_manual"))
+    ]
+    assert missing == [left_out(), {}]
