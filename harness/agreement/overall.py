@@ -15,8 +15,8 @@ class Overall:
     """What a table shows of an op on a backend.
 
     Attributes:
-        verdict: That of the worst record; where all are right, agree, vacuous (nothing
-            could be told) or unsupported.
+        verdict: That of the worst record; where all are right, imprecise (at least one
+            is), agree, vacuous (nothing could be told) or unsupported.
         worst: The worst unexpected record; else the worst known defect; else the record
             with the largest ratio.
         unexpected: The number of records that are not as expected.
@@ -39,9 +39,13 @@ def overall(records: Sequence[AgreeRecord]) -> Overall:
 
 
 def _badness(record: AgreeRecord) -> tuple[int, float]:
-    """Sorts records: by failing verdict, the worst last, and then by ratio."""
+    """Sorts records: the failing ones by verdict, the worst last, and then by ratio.
+
+    What is imprecise comes before them: its ratio is the one to show.
+    """
     verdict = record.verdict
     rank = 0 if verdict in PASSING else VERDICTS.index(verdict)
+    rank = 1 if verdict == "imprecise" else rank
     return rank, record.distance or 0.0
 
 
@@ -50,4 +54,6 @@ def _right(records: Sequence[AgreeRecord]) -> str:
     verdicts = {r.verdict for r in records}
     if verdicts == {"unsupported"}:
         return "unsupported"
+    if "imprecise" in verdicts:
+        return "imprecise"
     return "vacuous" if verdicts <= {"vacuous", "unsupported"} else "agree"

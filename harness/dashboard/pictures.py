@@ -6,9 +6,12 @@ same bytes, so a file changes only when its data do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
+from xml.sax.saxutils import escape
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -21,12 +24,17 @@ from harness.dashboard.matrix import Cell, matrix, short
 from harness.dashboard.sources import Source, read_results
 from harness.dashboard.standing import Standing, standing
 from harness.dashboard.styles import styles
+from harness.project.documents import replace_file
+from harness.project.verdicts import SIGNS
 
 _MARKERS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D"}
 _MARKERS |= {"inverted_triangle": "v", "hex": "h", "star": "*"}
 _GOOD, _BAD, _KNOWN, _NOTHING = "#d9efdf", "#f7cfcb", "#fbe6bd", "#eef1f4"
+_LOOSE = "#eaf0c4"  # between good and known
+_TITLE = "Worst error of a gradient, in rounding radii"
 _WIDTH = 8.6  # inches: a page of GitHub shows them at about their own size
 _ROOMY = 0.8  # inches a column in which the name of a dialect fits beside the next one
+_LETTERS = 11  # of the legend, an inch
 _NAMES = 46  # points: the height of the longest name of a dialect, written upwards
 _STYLE = {
     "svg.fonttype": "none",  # text stays text: it can be searched and read aloud
@@ -55,18 +63,26 @@ def draw(results: Path, folder: Path) -> list[Path]:
     if not results_read.machines:
         raise NothingToDraw(f"no results in {results}: gradwatch agree makes some")
     here = standing(results_read, results_read.machines[0])
-    judged = {op for op, _ in here.judged}
-    cells = {op: row for op, row in matrix(here).items() if op in judged}
+    cells = _judged(here)
     folder.mkdir(parents=True, exist_ok=True)
     drawn = []
     with mpl.rc_context(cast(Any, _STYLE)):
         if source := here.newest("agree"):
-            drawn.append(_save(_agreement(cells), source, folder / "agreement.svg"))
-            narrow = folder / "agreement-narrow.svg"
-            drawn.append(_save(_folded(cells), source, narrow))
+            for name, figure in (("", _agreement), ("-narrow", _folded)):
+                file = folder / f"agreement{name}.svg"
+                drawn.append(_save(figure(cells), source, file))
+                _described(file, _TITLE, _in_words(cells))
         if source := here.newest("time"):
             drawn.append(_save(_times(cells, here), source, folder / "times.svg"))
     return drawn
+
+
+def _judged(here: Standing) -> dict[str, dict[str, Cell]]:
+    """The cells of the ops and backends that the runs had: others would be all "?"."""
+    ops, runners = ({place[i] for place in here.judged} for i in (0, 1))
+    ran = [runner for runner in here.runners if runner in runners]
+    cells = matrix(here)
+    return {op: {r: cells[op][r] for r in ran} for op in cells if op in ops}
 
 
 def _save(drawn: Figure, source: Source, file: Path) -> Path:
@@ -78,6 +94,43 @@ def _save(drawn: Figure, source: Source, file: Path) -> Path:
     # No date in the file itself: it would change with every drawing.
     drawn.savefig(file, format="svg", metadata={"Date": None})
     return file
+
+
+def _described(file: Path, title: str, description: str) -> Path:
+    """The same picture with a name and a text for those who cannot see it."""
+    text = file.read_text(encoding="utf-8")
+    start, end, rest = text.partition("<svg ")
+    attributes, close, body = rest.partition(">")
+    named = f"<title>{escape(title)}</title>\n<desc>{escape(description)}</desc>"
+    replace_file(file, f'{start}{end}role="img" {attributes}{close}\n{named}{body}')
+    return file
+
+
+def _in_words(cells: Mapping[str, Mapping[str, Cell]]) -> str:
+    """How many ops and backends there are, how many of each verdict, and the worst."""
+    every = [cell for row in cells.values() for cell in row.values()]
+    counts = Counter(_verdict(cell) for cell in every)
+    named = ", ".join(f"{count} {name}" for name, count in counts.most_common())
+    count = len(next(iter(cells.values())))
+    odd = [c for c in every if c.wrong or c.verdict == "imprecise"]
+    whats = "; ".join(c.description for c in odd)
+    return f"{len(cells)} ops on {count} backends: {named}. {whats}".strip()
+
+
+def _verdict(cell: Cell) -> str:
+    if cell.defect and not cell.wrong:
+        return "known defect"
+    return "not judged" if cell.verdict == "none" else cell.verdict
+
+
+def _legend(rows: Iterable[Iterable[Cell]], width: float) -> str:
+    """The signs that occur, in words, in lines that fit into `width` inches."""
+    occur = {cell.verdict for row in rows for cell in row}
+    words = [f"{sign} {name}" for name, (sign, _) in SIGNS.items() if name in occur]
+    words += ["· not judged"] if "none" in occur else []
+    words += ["* a known defect"]
+    whole = [word.replace(" ", "\N{NO-BREAK SPACE}") for word in words]
+    return textwrap.fill("   ".join(whole), int(width * _LETTERS))
 
 
 def _canvas(
@@ -128,7 +181,7 @@ def _cells(
     rows: Mapping[str, Sequence[Cell]], names: Sequence[str], width: float = _WIDTH
 ) -> Figure:
     """A row of cells for each op under the names of the columns; `width` in inches."""
-    title = "Worst error of a gradient, in rounding radii (*: a known defect)"
+    title = f"{_TITLE}\n{_legend(rows.values(), width)}"
     drawn, axes = _canvas(rows, title, width)
     crowded = width / len(names) < _ROOMY
     axes.set_xticks(range(len(names)), names)
@@ -153,7 +206,7 @@ def _back(cell: Cell) -> str:
         return _BAD
     if cell.defect:
         return _KNOWN
-    return _GOOD if cell.verdict == "agree" else _NOTHING
+    return {"agree": _GOOD, "imprecise": _LOOSE}.get(cell.verdict, _NOTHING)
 
 
 def _label(cell: Cell) -> str:

@@ -51,6 +51,7 @@ WORSENING = [
     cell("agree", ratio=3.0),
     cell("agree", ratio=9.0),
     cell("vacuous"),
+    cell("imprecise", ratio=63.0),
     cell("disagree", defect="known"),
     cell("crash", defect="known"),
     cell("agree", orders=WRONG_ORDER),

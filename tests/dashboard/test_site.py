@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from lxml import html
+from lxml import etree, html
 
 import harness.dashboard
 from harness.commands.report import command
@@ -686,6 +686,33 @@ def test_pictures_name_their_source_and_do_not_change_by_themselves(
         drawn = (first / name).read_text()
         assert f"{MACHINE}, commit {invented.commit(5)[:8]}" in drawn
         assert drawn == (again / name).read_text()
+
+
+def test_a_picture_has_the_backends_of_its_run_and_a_sign_for_each_verdict(
+    results: Path, tmp_path: Path
+) -> None:
+    right = [agree_record(op, "torch_custom") for op in ("add", "exp2")]
+    loose = agree_record("exp2", "jax_jit", verdict="imprecise", ratio=63.0)
+    judged(results, *right, loose)
+    drawn = pictures.draw(results, tmp_path)
+    assert [file.name for file in drawn] == ["agreement.svg", "agreement-narrow.svg"]
+    for file in drawn:
+        picture = etree.parse(file).getroot()
+        words = ["".join(text.itertext()) for text in picture.iter("{*}text")]
+        assert "~ 63" in words
+        assert words.count("✓ 1.5") == 2
+        assert words.count("· ") + words.count("·") == 1  # add was not run on jax_jit
+        assert "?" not in "".join(words)
+        legend = " ".join(words).replace("\N{NO-BREAK SPACE}", " ")
+        assert "~ imprecise" in legend
+        assert "unsupported" not in legend
+        title, description = (picture.findtext(f"{{*}}{n}") for n in ("title", "desc"))
+        assert picture.get("role") == "img"
+        assert title == "Worst error of a gradient, in rounding radii"
+        assert "2 ops on 2 backends: 2 agree, 1 not judged, 1 imprecise" in description
+        assert (
+            "exp2 on jax_jit: imprecise; worst error 63 rounding radii" in description
+        )
 
 
 def test_pictures_prefer_what_was_recorded(results: Path, tmp_path: Path) -> None:
