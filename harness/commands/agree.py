@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -11,15 +10,14 @@ import click
 from click.core import ParameterSource
 from msgspec import structs
 from rich.markup import escape
-from rich.table import Table
 
 from harness.agreement.output import junit, markdown
-from harness.agreement.overall import overall
 from harness.agreement.remembered.cache import user_cache
 from harness.agreement.remembered.outcomes import Remembered
 from harness.agreement.remote import Asked, judge, judged
 from harness.agreement.sampling import explained, in_part
 from harness.agreement.suite import Agreement, Required
+from harness.commands._matrix import fitting
 from harness.console import options as options
 from harness.console.terminal import output, progress
 from harness.hosts.dispatch import agreed_on, connected
@@ -181,7 +179,7 @@ def show(agreed: Agreement, seconds: float, sampled: Mapping[str, str]) -> None:
     """Print the matrix of ops and backends, the unexpected verdicts, and the counts."""
     console = output()
     if agreed.records:
-        console.print(_matrix(agreed.records))
+        console.print(fitting(agreed.records, console))
         console.print(
             "  ".join(f"{sign} {verdict}" for verdict, (sign, _) in SIGNS.items()),
             style="dim",
@@ -204,32 +202,6 @@ def show(agreed: Agreement, seconds: float, sampled: Mapping[str, str]) -> None:
     console.print(_counts(agreed, seconds))
     if not agreed.judged:
         console.print("nothing was judged", style="bold red")
-
-
-def _matrix(records: Sequence[AgreeRecord]) -> Table:
-    """The sign of the verdict and the worst ratio of each op on each backend."""
-    cells: dict[tuple[str, str], list[AgreeRecord]] = defaultdict(list)
-    for record in records:
-        cells[record.op, record.backend].append(record)
-    backends = sorted({backend for _, backend in cells})
-    table = Table(title="worst error in rounding radii", title_justify="left")
-    table.add_column("op")
-    for backend in backends:
-        table.add_column(escape(backend).replace("_", "\n", 1), justify="right")
-    for op in sorted({op for op, _ in cells}):
-        table.add_row(escape(op), *(_cell(cells.get((op, b), [])) for b in backends))
-    return table
-
-
-def _cell(records: Sequence[AgreeRecord]) -> str:
-    if not records:
-        return ""
-    judged = overall(records)
-    ratio = judged.worst.distance
-    sign, colour = SIGNS[judged.verdict]
-    known = " [yellow]known[/]" if judged.listed else ""
-    number = "" if ratio is None else f"{ratio:.2g} "
-    return f"{number}[{colour}]{sign}[/]{known}"
 
 
 def _first_of_each(records: Sequence[AgreeRecord]) -> list[AgreeRecord]:

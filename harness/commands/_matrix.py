@@ -1,0 +1,95 @@
+"""The table of ops and backends in a terminal, folded until it fits.
+
+Each backend has a column. Where these do not fit, those of a framework fold into one,
+which shows the worst verdict; where that does not fit either, it shows the sign alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from harness.agreement.overall import Overall, overall
+from harness.dashboard.families import family_of
+from harness.dashboard.matrix import short
+from harness.project.records import AgreeRecord
+from harness.project.verdicts import SIGNS
+
+#: The records of each op in each column.
+Cells = Mapping[tuple[str, str], Sequence[AgreeRecord]]
+
+_FOLDED = "of each framework the worst (*: known); wider, or in --json: each backend"
+_WIDE = 10_000  # characters: wider than any table
+
+
+def fitting(records: Sequence[AgreeRecord], console: Console) -> Table:
+    """The first of three tables that fits into the console, or else the narrowest."""
+    by_backend, by_framework = (
+        _cells(records, column) for column in (lambda name: name, family_of)
+    )
+    tables = (
+        _table(by_backend, _full),
+        _table(by_framework, _brief, _FOLDED),
+        _table(by_framework, _sign, _FOLDED),
+    )
+    anything = console.options.update(width=_WIDE)
+    widths = [console.measure(table, options=anything).maximum for table in tables]
+    fits = (
+        t for t, width in zip(tables, widths, strict=True) if width <= console.width
+    )
+    return next(fits, tables[-1])
+
+
+def _cells(records: Sequence[AgreeRecord], column: Callable[[str], str]) -> Cells:
+    cells = defaultdict[tuple[str, str], list[AgreeRecord]](list)
+    for record in records:
+        cells[record.op, column(record.backend)].append(record)
+    return cells
+
+
+def _table(cells: Cells, text: Callable[[Overall], str], folded: str = "") -> Table:
+    """Ops below each other, and a column for each backend or framework."""
+    ops, columns = (sorted({place[i] for place in cells}) for i in (0, 1))
+    table = Table(
+        title="worst error in rounding radii",
+        title_justify="left",
+        caption=folded,
+        caption_justify="left",
+        box=None if folded else box.HEAVY_HEAD,
+        padding=(0, 1),
+        pad_edge=not folded,
+        collapse_padding=bool(folded),
+    )
+    table.add_column("op")
+    for name in columns:
+        table.add_column(escape(name).replace("_", "\n", 1), justify="right")
+    for op in ops:
+        rows = (cells.get((op, name)) for name in columns)
+        texts = [text(overall(row)) if row else "" for row in rows]
+        table.add_row(escape(op), *texts)
+    return table
+
+
+def _full(judged: Overall) -> str:
+    """The worst ratio, the sign of the verdict, and whether the defect is known."""
+    ratio = judged.worst.distance
+    number = "" if ratio is None else f"{ratio:.2g} "
+    return f"{number}{_sign(judged, mark='')}{' [yellow]known[/]' * judged.listed}"
+
+
+def _brief(judged: Overall) -> str:
+    """The ratio with two digits, and the sign."""
+    number = short(judged.worst.distance).replace("∞", "inf")  # ∞ is a verdict's sign
+    return f"{number} {_sign(judged)}".lstrip()
+
+
+def _sign(judged: Overall, mark: str = "*") -> str:
+    """The sign, and a mark if the defect is known."""
+    sign, colour = SIGNS[judged.verdict]
+    known = judged.listed and not judged.unexpected
+    return f"[{colour}]{sign}[/]{mark if known else ''}"
