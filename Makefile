@@ -42,7 +42,7 @@ faults: environments  ## inject N_FAULTS=500 faults from a SEED=1, show what was
 environments:  ## make .venv and those of OneFlow and JAX, if something has changed
 	@python3 scripts/environments.py
 
-framework:  ## add NAME=paddle, mlx, torch-1.12 or torch-compile; try jax again
+framework:  ## add NAME=paddle, mlx, tensorflow, torch-1.12, torch-compile; jax again
 	@python3 scripts/environments.py --require "$(NAME)"
 
 bench: environments  ## measure HEAD for the history: the quick set

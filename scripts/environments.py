@@ -65,6 +65,7 @@ FRAMEWORKS = {
     "jax": Framework("JAX", "3.11"),
     "paddle": Framework("Paddle", "3.11", asked_for=True),
     "mlx": Framework("MLX", "3.11", asked_for=True),
+    "tensorflow": Framework("TensorFlow", "3.11", asked_for=True),
     "torch-1.12": Framework("PyTorch 1.12.1", "3.10", asked_for=True),
 }
 

@@ -59,6 +59,7 @@ class Flushing:
 
 FLUSHING = (
     Flushing("jax", "XLA's threads on the CPU take subnormal numbers for zero"),
+    Flushing("tensorflow", "its executors set FTZ and DAZ for every kernel on the CPU"),
 )
 
 

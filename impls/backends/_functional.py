@@ -110,6 +110,11 @@ class Call:
         return tuple(named[name] for name in self.floating), named
 
 
+def bound(problem: Problem, said: Any, first: Any) -> Callable[..., Any]:
+    """What a page says, as a function of tensors."""
+    return partial(said, first, **problem.attributes)
+
+
 _last: list[str] = []  # the op of the last problem: its compiled code is kept
 
 
@@ -132,7 +137,8 @@ class Functional:
             * tangent by the inputs, then by the cotangents.
         wait: Returns when all tensors in what it is given are computed.
         forget: Called before another op: drops what was compiled for the last one.
-        bind: Makes the function that is differentiated, from what the page says.
+        bind: Makes the function that is differentiated, from a problem, what the page
+            says of its op, and `first`.
         dtypes: Those that the framework has.
         copies: Whether tensors are copies in C order, so that layouts are lost.
         shared: Whether the dialect is the same on a page for all frameworks.
@@ -149,7 +155,7 @@ class Functional:
     hvp: Callable[..., Sequence[Any]] | None = None
     wait: Callable[[Any], object] = lambda computed: None
     forget: Callable[[], object] = lambda: None
-    bind: Callable[..., Callable[..., Any]] = partial
+    bind: Callable[[Problem, Any, Any], Callable[..., Any]] = bound
     dtypes: tuple[str, ...] = ALL
     copies: bool = True
     shared: bool = True
@@ -185,7 +191,7 @@ class Functional:
             returned=(*op.outputs, *op.state),
             floating=tuple(n for n in op.outputs if n not in op.integers),
             attributes=repr(sorted(attributes.items())),
-            bound=self.bind(said, self.first, **attributes),
+            bound=self.bind(problem, said, self.first),
         )
 
 

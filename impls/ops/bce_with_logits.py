@@ -65,6 +65,11 @@ def autograd_paddle(paddle, x, target):
     return paddle.nn.functional.binary_cross_entropy_with_logits(x, target)
 
 
+@op.implement("autograd", framework="tensorflow")
+def autograd_tensorflow(tf, x, target):
+    return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(target, x))
+
+
 @op.implement("custom")
 class BceWithLogits:
     """As a softplus less x * t: the slopes are s(x) and t."""

@@ -50,6 +50,11 @@ def autograd_paddle(paddle, x, *, axis):
     return paddle.cumsum(x, axis)
 
 
+@op.implement("autograd", framework="tensorflow")
+def autograd_tensorflow(tf, x, *, axis):
+    return tf.cumsum(x, axis)
+
+
 @op.implement("custom")
 class Cumsum:
     """As a recurrence, y[i] = y[i - 1] + x[i]: backwards, each sum goes to the next."""

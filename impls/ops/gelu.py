@@ -76,6 +76,11 @@ def autograd_paddle(paddle, x, *, approximate):
     return paddle.nn.functional.gelu(x, approximate)
 
 
+@op.implement("autograd", framework="tensorflow")
+def autograd_tensorflow(tf, x, *, approximate):
+    return tf.nn.gelu(x, approximate)
+
+
 @op.implement("custom")
 class Gelu:
     """Saves the input alone, and computes share and density again."""

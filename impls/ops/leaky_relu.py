@@ -52,6 +52,11 @@ def autograd_paddle(paddle, x, *, slope):
     return paddle.nn.functional.leaky_relu(x, slope)
 
 
+@op.implement("autograd", framework="tensorflow")
+def autograd_tensorflow(tf, x, *, slope):
+    return tf.nn.leaky_relu(x, slope)
+
+
 @op.implement("custom")
 class LeakyRelu:
     """As max(x, 0) + slope * min(x, 0): each part passes back its own share."""

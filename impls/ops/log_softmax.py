@@ -64,6 +64,11 @@ def autograd_paddle(paddle, x, *, axis):
     return paddle.nn.functional.log_softmax(x, axis)
 
 
+@op.implement("autograd", framework="tensorflow")
+def autograd_tensorflow(tf, x, *, axis):
+    return tf.nn.log_softmax(x, axis)
+
+
 @op.implement("custom")
 class LogSoftmax:
     """From the parts: z = x - max passes back dy, the log of the sum e / sum(e)."""

@@ -55,6 +55,11 @@ def autograd_paddle(paddle, x, *, axis):
     return paddle.logsumexp(x, axis)
 
 
+@op.implement("autograd", framework="tensorflow")
+def autograd_tensorflow(tf, x, *, axis):
+    return tf.reduce_logsumexp(x, axis)
+
+
 @op.implement("custom")
 class Logsumexp:
     """Keeps the softmax: dy is shared out by it."""

@@ -63,6 +63,11 @@ def autograd_paddle(paddle, a, b):
     return paddle.matmul(a, b)
 
 
+@op.implement("autograd", framework="tensorflow")
+def autograd_tensorflow(tf, a, b):
+    return tf.experimental.numpy.matmul(a, b)
+
+
 @op.implement("custom")
 class Matmul:
     """From y^T = b^T a^T: da^T = b dy^T and db^T = dy^T a."""

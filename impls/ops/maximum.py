@@ -53,6 +53,11 @@ def autograd(F, a, b):
     return F.maximum(a, b)
 
 
+@op.implement("autograd", framework="tensorflow")
+def autograd_tensorflow(tf, a, b):
+    return tf.maximum(a, b)
+
+
 @op.implement("custom")
 class Maximum:
     """As a gate: a max gate routes the cotangent to the input that won."""

@@ -52,6 +52,11 @@ def autograd_paddle(paddle, x, target):
     return paddle.nn.functional.mse_loss(x, target)
 
 
+@op.implement("autograd", framework="tensorflow")
+def autograd_tensorflow(tf, x, target):
+    return tf.reduce_mean(tf.math.squared_difference(x, target))
+
+
 @op.implement("custom")
 class Mse:
     """From the inputs: the residual is computed again, not kept."""

@@ -55,6 +55,11 @@ def autograd_jax(jax, x, *, axis):
     return jax.numpy.linalg.norm(x, axis=axis)
 
 
+@op.implement("autograd", framework="tensorflow")
+def autograd_tensorflow(tf, x, *, axis):
+    return tf.norm(x, axis=axis)
+
+
 @op.implement("custom")
 class Norm:
     """Saves the unit vectors x / y, which are the slope."""

@@ -60,6 +60,11 @@ def autograd_paddle(paddle, x, *, axis):
     return paddle.prod(x, axis)
 
 
+@op.implement("autograd", framework="tensorflow")
+def autograd_tensorflow(tf, x, *, axis):
+    return tf.reduce_prod(x, axis)
+
+
 @op.implement("custom")
 class Prod:
     """All others at once: a matrix of copies with ones on its diagonal."""

@@ -51,6 +51,11 @@ def autograd_paddle(paddle, x):
     return paddle.nn.functional.relu(x)
 
 
+@op.implement("autograd", framework="tensorflow")
+def autograd_tensorflow(tf, x):
+    return tf.nn.relu(x)
+
+
 @op.implement("custom")
 class Relu:
     """Saves only where the gate was shut."""

@@ -49,6 +49,11 @@ def autograd_paddle(paddle, x):
     return paddle.nn.functional.sigmoid(x)
 
 
+@op.implement("autograd", framework="tensorflow")
+def autograd_tensorflow(tf, x):
+    return tf.sigmoid(x)
+
+
 @op.implement("custom")
 class Sigmoid:
     """The logistic equation y' = y * (1 - y): only the result is saved."""

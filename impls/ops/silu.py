@@ -56,6 +56,11 @@ def autograd_paddle(paddle, x):
     return paddle.nn.functional.silu(x)
 
 
+@op.implement("autograd", framework="tensorflow")
+def autograd_tensorflow(tf, x):
+    return tf.nn.silu(x)
+
+
 @op.implement("custom")
 class Silu:
     """The product rule, from the saved input: s is computed again, not kept."""

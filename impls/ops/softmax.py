@@ -60,6 +60,11 @@ def autograd_paddle(paddle, x, *, axis):
     return paddle.nn.functional.softmax(x, axis)
 
 
+@op.implement("autograd", framework="tensorflow")
+def autograd_tensorflow(tf, x, *, axis):
+    return tf.nn.softmax(x, axis)
+
+
 @op.implement("custom")
 class Softmax:
     @staticmethod

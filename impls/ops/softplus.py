@@ -56,6 +56,11 @@ def autograd_paddle(paddle, x):
     return paddle.nn.functional.softplus(x)
 
 
+@op.implement("autograd", framework="tensorflow")
+def autograd_tensorflow(tf, x):
+    return tf.nn.softplus(x)
+
+
 @op.implement("custom")
 class Softplus:
     """Saves the slope alone, the logistic function of x."""

@@ -40,6 +40,11 @@ def autograd(F, x):
     return F.square(x)
 
 
+@op.implement("autograd", framework="tensorflow")
+def autograd_tensorflow(tf, x):
+    return tf.square(x)
+
+
 @op.implement("custom")
 class Square:
     """The power rule."""

@@ -48,6 +48,11 @@ def autograd_paddle(paddle, x):
     return paddle.tanh(x)
 
 
+@op.implement("autograd", framework="tensorflow")
+def autograd_tensorflow(tf, x):
+    return tf.tanh(x)
+
+
 @op.implement("custom")
 class Tanh:
     """From the result, as a product: 1 - y**2 = (1 - y) * (1 + y)."""

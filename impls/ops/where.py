@@ -52,6 +52,11 @@ def autograd(F, a, b, mask):
     return F.where(mask, a, b)
 
 
+@op.implement("autograd", framework="tensorflow")
+def autograd_tensorflow(tf, a, b, mask):
+    return tf.where(mask, a, b)
+
+
 @op.implement("custom")
 class Where:
     """As two fillings: db is what da leaves of dy."""

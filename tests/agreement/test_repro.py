@@ -25,6 +25,7 @@ LARGEST = {"float32": 1e20, "float64": 1e200}  # whose cubes are beyond the rang
         ("np.where(np.isinf(x**3), np.nan, x**3).astype(x.dtype)", 1),
         ("np.minimum(x**3, np.finfo(x.dtype).max).astype(x.dtype)", 1),
         ("-(x**3)", 1),
+        ("np.no_such_name(x)", 2),  # not what was wrong
     ],
 )
 def test_an_infinity_that_is_due_is_looked_for(tmp_path, dtype, y, code):

@@ -20,7 +20,7 @@ def test_what_does_not_compile_is_judged_whole(backend):
     assert explained([backend]) == {}
 
 
-@pytest.mark.parametrize("backend", ["jax_formula", "jax_jit"])
+@pytest.mark.parametrize("backend", ["jax_formula", "jax_jit", "jax_custom"])
 def test_of_the_others_the_first_case_is_judged_in_every_regime(backend):
     chosen = [trial for trial in SOFTMAX if in_sample(trial, backend)]
     assert {trial.case for trial in chosen} == {"4x5"}

@@ -1,0 +1,49 @@
+"""TensorFlow's door: its build for the CPU, and as many threads as were asked for."""
+
+import os
+from functools import partial
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.experimental import numpy as tnp
+
+from impls.backends._functional import Functional, Names
+
+
+def settled() -> str:
+    """TensorFlow's version, once it is set up."""
+    threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    # Otherwise bfloat16 times a number would be float64.
+    tnp.experimental_enable_numpy_behavior(dtype_conversion_mode="all")
+    return str(tf.__version__)
+
+
+def vjp(call: Any, wanted: Any, others: Any) -> tuple[Any, Any]:
+    """What a call returns, and its backward."""
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(wanted)
+        y, named = call(wanted, others)
+    return named, lambda dys: tape.gradient(y, wanted, output_gradients=dys)
+
+
+REDUCTIONS = ("sum", "mean", "max", "prod", "logsumexp")
+NAMES = {
+    **{n: getattr(tf, f"reduce_{n}") for n in REDUCTIONS},
+    **{n: getattr(tf.math, n) for n in ("sigmoid", "erf", "rsqrt")},
+    "pad": lambda x, widths, mode, constant_values: tf.pad(
+        x, widths, mode, tf.constant(constant_values, x.dtype)
+    ),
+    "take": tf.gather,
+    "stop_gradient": tf.stop_gradient,
+}
+door = partial(
+    Functional,
+    "tensorflow",
+    settled(),
+    first=Names(tnp, **NAMES),
+    tensor=lambda array, dtype: tf.constant(np.array(array), dtype),
+    array=lambda tensor: np.array(tf.convert_to_tensor(tensor)),
+    vjp=vjp,
+)
