@@ -55,7 +55,8 @@ from impls.catalogue import backend_names
     default="local",
     show_default=True,
     metavar="HOSTS",
-    help="Where to judge: dask://HOST:PORT is a Dask cluster; see docs/cluster.md.",
+    help="Where to judge: dask://HOST:PORT is a Dask cluster, ssh://HOST,HOST/CHECKOUT "
+    "machines with a checkout; see docs/cluster.md.",
 )
 @click.option(
     "--fresh",

@@ -4,5 +4,5 @@
 - batches: `Batch`, which is names only; how a run is split, and merged again
 - host: the far side: judges batches with a fleet that it keeps
 - dispatch: `agreed_on`: batches to hosts and back, also where a host is lost
-- dask: a Dask cluster as hosts
+- dask: a Dask cluster as hosts; gateways: a few machines, over SSH
 """

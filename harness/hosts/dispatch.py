@@ -22,6 +22,7 @@ import msgspec
 from harness.agreement.remote import Asked, unjudged
 from harness.agreement.suite import Agreement, Required, Settled
 from harness.hosts.batches import Answer, Batch, lacking, merged, split
+from harness.hosts.gateways import Machines
 from harness.hosts.identity import Offer, difference, identity, mixture
 from harness.project.documents import packed
 from harness.workers.isolated import Failed
@@ -61,11 +62,15 @@ def connected(address: str) -> AbstractContextManager[Hosts]:
         Required: Nobody answers there.
     """
     scheme, _, place = address.partition("://")
-    if scheme != "dask" or not place:
-        raise ValueError(f"{address!r} is not local, and not dask://HOST:PORT")
-    from harness.hosts.dask import Cluster  # an extra: only who asks for it needs it
+    if scheme == "dask" and place:
+        from harness.hosts.dask import (
+            Cluster,  # an extra: only who asks for it needs it
+        )
 
-    return Cluster(place)
+        return Cluster(place)
+    if scheme == "ssh" and place and all(names := place.split(",")):
+        return Machines(list(dict.fromkeys(names)))
+    raise ValueError(f"{address!r} is not local, dask://HOST:PORT or ssh://HOST,...")
 
 
 def agreed_on(

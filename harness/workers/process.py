@@ -117,7 +117,7 @@ class Worker:
         )
 
     def _start(self, spec: str, measured: Path) -> None:
-        with sigint_blocked(), _nothing_left():
+        with sigint_blocked(), nothing_left():
             gateway = self._group.makegateway(spec)
         self._channel = gateway.remote_exec(_BOOTSTRAP)
         self._process = psutil.Process(self._channel.receive(timeout=STARTING))
@@ -272,14 +272,14 @@ def sigint_blocked() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _nothing_left() -> Iterator[None]:
-    """End a process that execnet 2 started but could not write its source to.
+def nothing_left() -> Iterator[None]:
+    """End a process that execnet 2 started but could not write its source to, or read.
 
     execnet forgets such a process; only a frame of the traceback still refers to it.
     """
     try:
         yield
-    except OSError as error:
+    except (OSError, execnet.HostNotFound) as error:
         for frame, _ in traceback.walk_tb(error.__traceback__):
             process = getattr(frame.f_locals.get("io"), "popen", None)
             if process is not None:

@@ -165,7 +165,7 @@ def test_a_host_of_another_commit_that_comes_later_is_refused():
         agreed_on(hosts, RUN)
 
 
-@pytest.mark.parametrize("address", ["", "slurm", "dask://", "ssh://far"])
+@pytest.mark.parametrize("address", ["", "slurm", "dask://", "ssh://", "ssh://a,,b"])
 def test_an_address_that_is_none_is_refused(address):
     with pytest.raises(ValueError, match="dask://HOST:PORT"):
         dispatch.connected(address)

@@ -1,0 +1,134 @@
+"""A few machines as hosts, over SSH, with nothing to install but a checkout on each.
+
+execnet starts a Python there, in the checkout, and hands it names and bytes. A host is
+an executor with one thread; what is lost with it is judged by another one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+
+import execnet
+import msgspec
+
+from harness.agreement.suite import Required
+from harness.hosts.identity import Offer
+from harness.project.paths import ROOT
+from harness.workers.process import nothing_left
+
+#: No question is asked where nobody can answer, and none is waited for (ssh_config(5)).
+OPTIONS = "-o BatchMode=yes -o ConnectTimeout=15 -o ServerAliveInterval=15"
+ENDING = 5.0  # seconds for a host to end by itself
+
+
+class Lost(Exception):
+    """A host was lost with what it was at."""
+
+
+def specification(place: str) -> str:
+    """What execnet wants for `[USER@]HOST[/CHECKOUT]`; by default the path is ours."""
+    login, _, folder = place.partition("/")
+    root = f"/{folder}" if folder else str(ROOT)
+    return f"ssh={OPTIONS} {login}//python={root}/.venv/bin/python//chdir={root}"
+
+
+#: Runs on the host: its offer, and then the answer to each batch.
+_SERVE = f"""
+from {__package__} import host
+channel.send(host.offer())
+for content in channel:
+    channel.send(host.run(content))
+"""
+
+
+class _Gateway:
+    """One host: the connection to it, and the thread that waits for its answers."""
+
+    def __init__(self, name: str, specification: str, group: execnet.Group) -> None:
+        self.name = name
+        try:
+            with nothing_left():
+                gateway = group.makegateway(specification)
+            self._channel = gateway.remote_exec(_SERVE)
+            content = self._channel.receive()
+        except (OSError, EOFError, execnet.RemoteError, execnet.HostNotFound) as error:
+            raise Required(
+                f"host {name} does not run gradwatch: {_why(error)}"
+            ) from None
+        self.offer = msgspec.msgpack.decode(content, type=Offer)
+        self.pool = ThreadPoolExecutor(1, f"host-{name}")
+        self.alive = True
+
+    def ask(self, content: bytes) -> bytes:
+        """The answer of the host to a batch.
+
+        Raises:
+            Lost: The host has gone.
+            Required: It can judge nothing, and says why.
+        """
+        try:
+            self._channel.send(content)
+            answer: bytes = self._channel.receive()
+        except (OSError, EOFError):
+            self.alive = False
+            raise Lost(self.name) from None
+        except execnet.RemoteError as error:
+            raise Required(f"host {self.name}: {_why(error)}") from None
+        return answer
+
+
+def _why(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[-1] if lines else type(error).__name__
+
+
+class Machines:
+    """Hosts that are there from the beginning, by name; use it in `with`."""
+
+    lost: tuple[type[BaseException], ...] = (Lost,)
+    fatal: tuple[type[BaseException], ...] = ()
+
+    def __init__(self, places: Sequence[str]) -> None:
+        self._places = places
+        self._hosts: list[_Gateway] = []
+        self._busy = Counter[str]()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Machines:
+        group = execnet.Group()
+        self._stack.callback(group.terminate, ENDING)
+        with self._stack, ThreadPoolExecutor(len(self._places)) as pool:
+            started = [
+                pool.submit(_Gateway, name, specification(name), group)
+                for name in self._places
+            ]
+            self._hosts = [future.result() for future in started]
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._stack.close()  # the connections first: a thread may wait for an answer
+        for host in self._hosts:
+            host.pool.shutdown(wait=True, cancel_futures=True)
+
+    def offers(self) -> Mapping[str, Offer]:
+        """What each host offers that is still there."""
+        return {host.name: host.offer for host in self._hosts if host.alive}
+
+    def submit(
+        self, content: bytes, device: str, frameworks: set[str]
+    ) -> Future[bytes]:
+        """Have the host run a batch that has all it needs and the least to do."""
+        able = [h for h in self._hosts if h.alive and h.offer.has(device, frameworks)]
+        if not able:
+            gone: Future[bytes] = Future()
+            gone.set_exception(Lost("all that had it"))
+            return gone
+        host = min(able, key=lambda one: self._busy[one.name])
+        self._busy[host.name] += 1
+        future = host.pool.submit(host.ask, content)
+        future.add_done_callback(lambda _: self._busy.subtract([host.name]))
+        return future

@@ -1,0 +1,77 @@
+"""Machines over SSH as hosts: here a stand-in for ssh runs the same command at once."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from harness.agreement.remote import Asked, judge, judged
+from harness.agreement.suite import Required
+from harness.hosts.batches import put_in_order
+from harness.hosts.dispatch import agreed_on, connected
+from harness.hosts.gateways import Machines, specification
+from harness.project import documents
+from harness.project.paths import ROOT
+from harness.workers.isolated import Isolated
+
+ASKED = Asked(
+    ops=["square", "mul"],
+    backends=["numpy_manual", "numpy_graph"],
+    regimes=["normal"],
+    jobs=1,
+)
+
+#: ssh is given its options, the host, and one command for the shell there.
+SSH = """#!/bin/sh
+echo "$$ $*" | cut -c1-200 >> "$0.log"
+for command; do :; done
+case "$*" in *nobody*) exit 255;; esac
+exec sh -c "exec $command"
+"""
+
+
+@pytest.fixture(autouse=True)
+def ssh(tmp_path, monkeypatch):
+    """The stand-in; what it was called with is beside it."""
+    program = tmp_path / "ssh"
+    program.write_text(SSH)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    return Path(f"{program}.log")
+
+
+def written(agreement):
+    return documents.compact([agreement.records, agreement.summary()])
+
+
+def test_a_host_is_named_as_ssh_names_it():
+    there = specification("me@far/srv/checkout")
+    assert " me@far//python=/srv/checkout/.venv/bin/python//" in there
+    assert there.endswith("//chdir=/srv/checkout")
+    assert specification("far").endswith(f"//chdir={ROOT}")
+
+
+def test_the_verdicts_are_those_of_one_machine_also_if_another_is_killed(ssh):
+    def killed(done, total):
+        if done == 1:
+            called = next(
+                line for line in ssh.read_text().splitlines() if "far" in line
+            )
+            os.kill(int(called.split()[0]), signal.SIGKILL)
+
+    with connected(f"ssh://here,me@far{ROOT}") as hosts:
+        agreed, machines = agreed_on(hosts, ASKED, ASKED.backends, killed)
+        assert [*hosts.offers()] == ["here"]
+    with Isolated(judge) as child:
+        here = judged(ASKED, child)
+    put_in_order(here, ASKED)
+    assert agreed.records
+    assert written(agreed) == written(here)
+    assert machines == [documents.machine_name()]
+    assert "BatchMode=yes" in ssh.read_text()
+
+
+def test_a_host_that_does_not_answer_is_said():
+    with pytest.raises(Required, match="host nobody does not run gradwatch"):
+        Machines(["nobody"]).__enter__()
