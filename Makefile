@@ -1,6 +1,6 @@
 # The targets; each line that begins with "name: ... ##" is its own help.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow lint types findings faults environments framework bench bench-sizes bench-versions history pages report pictures version clean
+.PHONY: help run test test-slow lint types findings faults environments framework cuda bench bench-sizes bench-versions history pages report pictures version clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,9 @@ environments:  ## make .venv and those of OneFlow and JAX, if something has chan
 
 framework:  ## add NAME=paddle, mlx, tensorflow, torch-1.12, torch-compile; jax again
 	@python3 scripts/environments.py --require "$(NAME)"
+
+cuda:  ## on a machine with a GPU: all checks that need one, in results/cuda
+	@python3 scripts/cuda.py
 
 bench: environments  ## measure HEAD for the history: the quick set
 	.venv/bin/asv run 'HEAD^!'
