@@ -31,6 +31,7 @@ from harness.judging.excuses.regrouping import (
     magnitudes,
     peaks,
     scalar,
+    torn,
 )
 from harness.judging.orders import OTHER_SIDE, SECOND, Function
 from harness.judging.precisions import (
@@ -143,6 +144,10 @@ class Reference:
         sizes = magnitudes(self._orders[convention])
         mixed: Mask = np.abs(node.value) < sizes[node] * (1 - 1e-9)
         return mixed
+
+    def torn(self, convention: str, tensor: str) -> Mask:
+        """Elements of which infinite terms of both signs are added, multiplied out."""
+        return torn(self._orders[convention])[self.graphs[convention][tensor]]
 
     def rounded_once(
         self, convention: str, tensor: str, arithmetic: Arithmetic

@@ -196,8 +196,9 @@ class _Tensor:
 
         Where an infinity is due, its sign is another one only where terms of both signs
         may overflow. It need not come where a partial product may underflow before:
-        zero times an infinity is nan. Where no product underflows and no terms cancel,
-        nan is wrong.
+        zero times an infinity is nan. A second derivative is a sum of one product for
+        each path, and honest graphs multiply sums out: an infinite input then adds
+        infinities of both signs. Where none of this can be, nan is wrong.
         """
         truth = self.right.bounds(self.convention)[self.tensor]
         due = np.copysign(np.inf, truth.value)
@@ -212,6 +213,11 @@ class _Tensor:
         excused = risk.infinite & infinite & ~truth.infinite
         excused |= risk.undefined & ~np.isfinite(self.got) & ~turned
         excused |= lost & ~infinite & (risk.infinite | truth.infinite)
+        if (
+            is_second(self.tensor)
+            and (left := truth.infinite & np.isnan(self.got)).any()
+        ):
+            excused |= left & self.right.torn(self.convention, self.tensor)
         return not (wrong & ~excused).any()
 
     def _sharp(self, bound: Truth, arithmetic: Arithmetic) -> NDArray[np.bool_]:

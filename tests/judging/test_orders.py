@@ -212,3 +212,37 @@ def test_a_wrong_call_says_what_is_wrong(change, message):
     call = {"order": "hvp", "tangents": [v], **change}
     with pytest.raises((ValueError, LookupError), match=message):
         judge(SILU, [x], dy, [dy * v * bend, v * slope], **call)
+
+
+@pytest.mark.parametrize(
+    ("v", "got", "passes"),
+    [
+        ([0.5, -1.0, 2.0, 0.5], np.nan, True),  # inf (5 v1 + 2 v3) as -5 inf + 1 inf
+        ([0.5, -1.0, 2.0, 0.5], -np.inf, True),
+        ([0.5, -1.0, 2.0, 0.5], np.inf, False),
+        ([0.5, -1.0, 2.0, 0.5], 1.0, False),
+        ([0.5, 1.0, 2.0, 0.5], np.nan, False),  # 5 inf + 1 inf
+        ([0.5, 1.0, 2.0, 0.5], -np.inf, False),
+    ],
+)
+def test_infinite_terms_of_both_signs_may_be_added_one_by_one(v, got, passes):
+    """The third element of the Hessian times v; the others are added one by one."""
+    x = np.array([np.inf, 2.0, 3.0, 5.0])
+    others = [[k for k in range(4) if k != i] for i in range(4)]
+    with np.errstate(invalid="ignore"):
+        dx = [
+            sum(v[j] * np.prod(np.delete(x, [i, j])) for j in others[i])
+            for i in range(4)
+        ]
+        ddy = sum(v[i] * np.prod(x[others[i]]) for i in range(4))
+    dx[2] = got
+    judged = judge(
+        "prod",
+        [x],
+        np.array(1.0),
+        [np.array(dx), np.array(ddy)],
+        attributes={"axis": -1},
+        order="hvp",
+        tangents=[np.array(v)],
+    )
+    assert judged[0].passes == passes, judged[0].message

@@ -107,6 +107,52 @@ def magnitudes(order: Iterable[Node]) -> dict[Node, Array]:
     return _followed(order, lambda node: np.abs(node.value), {"divide": quotient})
 
 
+def torn(order: Iterable[Node]) -> dict[Node, Mask]:
+    """Where infinite terms of both signs are added, once sums are multiplied out.
+
+    An infinity times b + c is infinite, but as a sum of two products it is nan if b and
+    c have different signs. Of each node there is the sum of its terms above zero, and
+    that of those below: (p - n) (q - m) is p q + n m less p m + n q. What is no sum
+    and no product is one term.
+    """
+    parts: dict[Node, tuple[Array, Array]] = {}
+    with np.errstate(all="ignore"):
+        for node in order:
+            name = node.primitive.name if node.primitive else ""
+            above, below = (_parts(node, parts, i) for i in (0, 1))
+            if name == "multiply":
+                (p, q), (n, m) = above, below
+                of = (_times(p, q) + _times(n, m), _times(p, m) + _times(n, q))
+            elif name == "subtract":
+                of = (above[0] + below[1], below[0] + above[1])
+            elif name == "negative":
+                of = (below[0], above[0])
+            elif name in _ADDED or (name and ERROR[name] is copied):
+                assert node.primitive is not None
+                compute, attributes = node.primitive.compute, node.attributes
+                of = (compute(*above, **attributes), compute(*below, **attributes))
+            else:
+                own = node.value.astype(np.longdouble)
+                of = (np.maximum(own, 0), np.maximum(-own, 0))
+            parts[node] = of
+    return {node: np.isinf(p) & np.isinf(n) for node, (p, n) in parts.items()}
+
+
+def _parts(
+    node: Node, parts: Mapping[Node, tuple[Array, Array]], which: int
+) -> list[Array]:
+    """Of each input; an index or a condition has none, and is taken as it is."""
+    return [
+        parts[source][which] if source.value.dtype.kind == "f" else source.value
+        for source in node.inputs
+    ]
+
+
+def _times(a: Array, b: Array) -> Array:
+    """A product in which an infinity of no terms is none."""
+    return np.where((a == 0) | (b == 0), 0, a * b)
+
+
 def factors(order: Iterable[Node], step: Precision) -> dict[Node, Exponents]:
     """How many factors of each node may keep a subnormal partial product subnormal.
 
