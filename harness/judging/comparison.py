@@ -90,7 +90,7 @@ def judge_numbers(
         radius=float(truth.radius[worst]),
         radius_kind="spread" if by_spread is not None and by_spread[worst] else "bound",
     )
-    return judgement.changed(message=_sentence(judgement, dtype))
+    return judgement.changed(message=sentence(judgement, dtype))
 
 
 def judge_whole(judgement: Judgement, whole: Whole, got: Array) -> Judgement:
@@ -195,7 +195,7 @@ def _verdict(ratio: float, lost: bool, share: float, limit: float) -> str:
     return "vacuous" if share >= MOST else "agree"
 
 
-def _sentence(j: Judgement, dtype: str) -> str:
+def sentence(j: Judgement, dtype: str) -> str:
     """The whole story in one sentence."""
     where = f"{j.tensor}[{', '.join(map(str, j.worst_index))}]"
     digits = 17 if dtype == "float64" else 9  # what tells two neighbours apart

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.judging.acceptance.least_spread import ratios_of_terms
 from harness.judging.cases import run_formula
 from harness.judging.excuses.imprecision import (
     CARELESS,
@@ -42,7 +43,12 @@ from harness.judging.precisions import (
     name_of,
 )
 from harness.judging.rounding.analysis import local_errors, running_errors
-from harness.judging.rounding.errors import Errors, Table, longest_reduction
+from harness.judging.rounding.errors import (
+    Errors,
+    Table,
+    everywhere,
+    longest_reduction,
+)
 from harness.judging.spread import spread
 from harness.judging.whole import Whole, whole
 from impls import graph
@@ -214,6 +220,21 @@ class Reference:
         kept: Mapping[str, NDArray[np.float64]] = self._kept[key]
         return kept
 
+    def explained_by_terms(
+        self, convention: str, tensor: str, error: Array, arithmetic: Arithmetic
+    ) -> bool:
+        """Whether the limit times the least that the spread can be is no less.
+
+        Of elements whose error is 0 nothing has to be explained.
+        """
+        node = self.graphs[convention][tensor]
+        errors = self._errors(convention, arithmetic, None)
+        places = np.flatnonzero(error)
+        with np.errstate(all="ignore"):
+            there = error.reshape(-1)[places]
+            ratios = ratios_of_terms(node, places, there, errors)
+        return everywhere(ratios <= self.limit)
+
     def wholes(
         self, convention: str, arithmetic: Arithmetic, *, careless: bool = False
     ) -> Mapping[str, Whole]:
@@ -365,14 +386,29 @@ def reference(problem: Problem, compute: str | None = None) -> Reference:
         ValueError: no such `compute` for the problem's dtype.
     """
     require_subnormals()
-    precision = PRECISIONS[problem.dtype]
-    wide = wider(precision)
     order = getattr(problem, "order", "vjp")  # an older commit's problem has none
+    problem = widened(problem, wider(PRECISIONS[problem.dtype]))
+    return reference_of_graph(
+        lambda: _nodes(problem, order),
+        problem.dtype,
+        compute,
+        (lambda: _results(problem)[1]) if order in SECOND else None,
+    )
+
+
+def nodes_of(problem: Problem, wide: np.dtype[Any]) -> dict[str, graph.Node]:
+    """The graph of a gradient in a type: gradients by name, then outputs and state."""
+    return _nodes(widened(problem, wide), "vjp")
+
+
+def widened(problem: Problem, wide: np.dtype[Any]) -> Problem:
+    """The problem with its arrays in a wide type, rounded to its own precision."""
+    precision = PRECISIONS[problem.dtype]
     along: dict[str, Any] = {}
-    if order in SECOND:
+    if getattr(problem, "order", "vjp") in SECOND:
         tangents = problem.tangents.items()
         along = {"tangents": {n: rounded(a, precision, wide) for n, a in tangents}}
-    problem = replace(
+    return replace(
         problem,
         inputs={n: rounded(a, precision, wide) for n, a in problem.inputs.items()},
         cotangents=[
@@ -380,12 +416,6 @@ def reference(problem: Problem, compute: str | None = None) -> Reference:
             for a in problem.cotangents
         ],
         **along,
-    )
-    return reference_of_graph(
-        lambda: _nodes(problem, order),
-        problem.dtype,
-        compute,
-        (lambda: _results(problem)[1]) if order in SECOND else None,
     )
 
 

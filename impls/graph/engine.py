@@ -5,8 +5,10 @@ Source of the sweeps: Griewank and Walther, Evaluating Derivatives, 2nd ed., ch.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -108,6 +110,11 @@ class Node:
             forward([self])
         assert self._value is not None
         return self._value
+
+    def release(self) -> None:
+        """Forget a value that can be computed again, which it is when asked for."""
+        if self.primitive is not None:
+            self._value = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -215,13 +222,34 @@ def topological_order(
     return order
 
 
+Compute = Callable[["Node", "Sequence[Array | None]"], Any]
+
+
+def computed(node: Node, arrays: Sequence[Array | None]) -> Array:
+    """A node's value, from those of its inputs."""
+    assert node.primitive is not None
+    return np.asarray(node.primitive.compute(*arrays, **node.attributes))
+
+
+_COMPUTE: ContextVar[Compute] = ContextVar("compute", default=computed)
+
+
+@contextlib.contextmanager
+def computing(compute: Compute) -> Iterator[None]:
+    """How values of nodes are computed inside; by default as `computed` does."""
+    token = _COMPUTE.set(compute)
+    try:
+        yield
+    finally:
+        _COMPUTE.reset(token)
+
+
 def forward(outputs: Iterable[Node]) -> None:
     """Fill in the values of the outputs and of all that they need."""
+    compute = _COMPUTE.get()
     with np.errstate(all="ignore"):  # inf and nan are valid results here
         for node in topological_order(outputs, stop=lambda n: n._value is not None):
-            assert node.primitive is not None
-            arrays = [source._value for source in node.inputs]
-            node._value = np.asarray(node.primitive.compute(*arrays, **node.attributes))
+            node._value = compute(node, [source._value for source in node.inputs])
 
 
 def gradient(

@@ -1,0 +1,104 @@
+"""Running errors of some thousand elements, from which vacuous tensors are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.judging.acceptance.extents import RULES, Extent, Unknown, View
+from harness.judging.acceptance.least_spread import MOVED
+from impls import graph
+from impls.graph import Node
+
+Array = NDArray[Any]
+
+#: Elements of the largest tensor that are on a grid.
+PLACES = 1024
+
+
+class Grid:
+    """Magnitudes and E of the elements of nodes on a grid: some places of each axis.
+
+    Axes of one length have the same places, so that what belongs together stays so. A
+    sum's E is that of its terms on the grid, times how many terms each stands for.
+    """
+
+    def __init__(
+        self,
+        axes: int,
+        extent: Callable[[Node], Extent],
+        reach: float,
+        tiny: float,
+    ) -> None:
+        """`axes` is the number of the largest tensor's; for the others see `View`."""
+        self.extent, self.reach, self.tiny = extent, reach, tiny
+        #: Places of an axis: a tensor of as many axes has some thousand on the grid.
+        self.most = round(PLACES ** (1 / max(axes, 1)))
+        self._known: dict[Node, Extent] = {}
+        self._places: dict[int, Array] = {}
+
+    def at(self, node: Node) -> Extent:
+        """Two arrays of the grid's shape.
+
+        Raises:
+            Unknown: elements move to where the grid does not follow.
+        """
+        for behind in graph.topological_order([node], stop=self._known.__contains__):
+            most = self._most(behind)
+            self._known[behind] = Extent(most, self._error(behind, most))
+        return self._known[node]
+
+    def _shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(min(n, self.most) for n in shape)
+
+    def _most(self, node: Node) -> Array:
+        chosen = [self._chosen(n) for n in node.shape]
+        return np.abs(node.value[np.ix_(*chosen)] if chosen else node.value)
+
+    def _chosen(self, n: int) -> Array:
+        if n not in self._places:
+            rng = np.random.default_rng(n)
+            few = rng.choice(n, self.most, replace=False) if n > self.most else range(n)
+            self._places[n] = np.sort(few)
+        return self._places[n]
+
+    def _error(self, node: Node, most: Array) -> Array:
+        name = node.primitive.name if node.primitive else ""
+        shape = most.shape
+        if name in ("", "matmul"):
+            return np.full(shape, self.extent(node).error)
+        inputs = [self._known[source] for source in node.inputs]
+        if name in MOVED:
+            return self._moved(name, node, inputs[0].error)
+        if name in ("sum", "sum_to"):
+            (a,) = inputs
+            terms = node.inputs[0].size / max(node.size, 1)
+            reached = self._reduced(node, a.error + a.most)
+            reached *= terms * reached.size / max(a.most.size, 1)
+            return reached
+        if name == "max":
+            return self._reduced(node, inputs[0].error)
+        view = View(node, node.value, inputs, most, self.reach, self.tiny)
+        return np.asarray(np.broadcast_to(RULES[name](view), shape))
+
+    def _reduced(self, node: Node, terms: Array) -> Array:
+        assert node.primitive is not None
+        attributes = dict(node.attributes)
+        if "shape" in attributes:
+            attributes["shape"] = self._shape(attributes["shape"])
+        return np.asarray(node.primitive.compute(terms, **attributes))
+
+    def _moved(self, name: str, node: Node, error: Array) -> Array:
+        shape = self._shape(node.shape)
+        if name == "permute_dims":
+            turned: Array = np.transpose(error, node.attributes["axes"])
+            return turned
+        if name == "broadcast_to":
+            return np.broadcast_to(error, shape)
+        lengths = ([n for n in one.shape if n > 1] for one in (node, *node.inputs))
+        if next(lengths) != next(lengths):
+            raise Unknown
+        return error.reshape(shape)

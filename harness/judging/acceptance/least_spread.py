@@ -1,0 +1,208 @@
+"""What a radius is at least: the roundings of the nearest nodes behind an element.
+
+The spread costs 18 evaluations of the graph, and can only accuse more than the bound.
+In a large tensor there always are elements that have nearly cancelled, so that the
+bound leaves them few digits, and nearly all of them are right: what they are off by is
+no more than what rounding makes of the terms that cancelled. That is known without any
+evaluation. The perturbations of one node are independent of all others and go from
+-`UNIT` to `UNIT` roundoffs, so that an element moves by UNIT / sqrt(3) times a node's
+own rounding times the element's slope by it, and the squares of these add up. An error
+that `limit` times a quarter of the root explains is explained by the spread, too, which
+is measured to a factor of 2 or 3. So the spread is not asked.
+
+Slopes are known through sums, products, quotients and moves, and of those nodes of
+which all ways to the element are among these: what goes another way might cancel, as
+(a + b) - a does not depend on what a is rounded to. What is left out makes the spread
+larger. The bound adds up magnitudes: it is at least the sum of these roundings.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.judging.draws import UNIT
+from harness.judging.rounding.errors import Error, Errors, terms
+from impls.graph import Node, topological_order
+
+Array = NDArray[Any]
+Places = NDArray[np.intp]
+
+#: A quarter of the root mean square of one perturbation, in roundoffs. The rms of the 8
+#: pairs of the spread is below a quarter of the true one once in 7,000 times: the sum
+#: of their squares is chi-squared of 8 degrees of freedom, and less than 1/2.
+SURE = UNIT / 3**0.5 / 4
+#: How many nodes lie between an element and the roundings that are looked at: few for
+#: most elements, more for those that these do not explain.
+DEPTHS = (2, 5, 12)
+#: What only moves elements.
+MOVED = frozenset(("reshape", "permute_dims", "broadcast_to"))
+#: Their E counts one rounding of the result; that of exp does not where it is exact.
+_ROUNDED = frozenset(
+    (
+        *("add", "subtract", "multiply", "divide", "square", "sqrt"),
+        *("log", "sin", "cos", "tanh", "sigmoid"),
+    )
+)
+_SUMS = frozenset(("sum", "sum_to"))
+
+
+class Least(NamedTuple):
+    """What the radii of some elements are at least."""
+
+    bound: Error
+    spread: Error
+
+
+class _Way(NamedTuple):
+    """From where elements come, by which slope, and through how many nodes.
+
+    `found` counts the ways that were added up; it is negative where they differ.
+    """
+
+    places: Places
+    slope: Error
+    depth: int
+    found: int
+
+
+def least_radii(
+    node: Node, places: Places, errors: Errors, depth: int = DEPTHS[-1]
+) -> Least:
+    """What bound and spread are at least, at flat positions of a node's value."""
+    order = topological_order([node])
+    users = Counter(source for other in order for source in other.inputs)
+    ways = {node: _Way(places, np.ones(places.size), 0, users[node])}
+    total, squares = np.zeros(places.size), np.zeros(places.size)
+    for behind in reversed(order):
+        way = ways.get(behind)
+        if way is None or way.found != users[behind]:
+            continue  # there may be other ways
+        reached = np.abs(way.slope) * _own(behind, way.places, errors)
+        total += reached
+        squares += reached * reached
+        if way.depth < depth:
+            for source, there, slope in _sources(behind, way.places):
+                _add(ways, source, there, slope * way.slope, way.depth)
+    unit = errors.arithmetic.roundoff
+    return Least(unit * total, SURE * unit * np.sqrt(squares))
+
+
+def ratios_of_terms(
+    node: Node, places: Places, error: Error, errors: Errors, sharp: Any = False
+) -> Error:
+    """Errors over the least radius: of as few nodes as make it at most the limit.
+
+    Args:
+        node: A tensor.
+        places: Flat positions of some of its elements.
+        error: How far these are off.
+        errors: The arithmetic and the limit.
+        sharp: Where the bound is the judge; elsewhere it is the spread.
+    """
+    ratios = np.full(places.size, np.inf)
+    sharp = np.broadcast_to(sharp, places.shape)
+    left = np.arange(places.size)
+    for depth in DEPTHS:
+        least = least_radii(node, places[left], errors, depth)
+        ratios[left] = error[left] / np.where(sharp[left], least.bound, least.spread)
+        left = left[~(ratios[left] <= errors.limit)]  # true for nan
+        if not left.size:
+            break
+    return ratios
+
+
+def _add(
+    ways: dict[Node, _Way], source: Node, places: Places, slope: Error, depth: int
+) -> None:
+    """One more way to a node; none is enough where it comes from elsewhere."""
+    known = ways.get(source)
+    if known is None:
+        ways[source] = _Way(places, slope, depth + 1, 1)
+    elif known.found > 0 and np.array_equal(known.places, places):
+        deeper = max(known.depth, depth + 1)
+        ways[source] = _Way(places, known.slope + slope, deeper, known.found + 1)
+    else:
+        ways[source] = known._replace(found=-1)
+
+
+def _own(node: Node, places: Places, errors: Errors) -> Error:
+    """What a node's own rounding is, in units of the unit roundoff; 0 if unknown."""
+    name = node.primitive.name if node.primitive else ""
+    if name in _SUMS and terms(node) > 1 and errors.sums == 1:
+        assert node.primitive is not None
+        (source,) = node.inputs
+        total = node.primitive.compute(np.abs(source.value), **node.attributes)
+        summed: Error = np.asarray(total, dtype=np.float64).reshape(-1)[places]
+        return summed
+    if name == "matmul" and errors.sums == 1:
+        return _of_products(node)[places]
+    if name in _ROUNDED:
+        return np.abs(_at(node, places))
+    return np.zeros(places.size)
+
+
+def _of_products(node: Node) -> Error:
+    """Sums of the magnitudes of a matrix product's terms, a thousandth less.
+
+    float32 is off by less in sums of up to 8,000 terms. Where its range ends it gives 0
+    or an infinity: that is no rounding.
+    """
+    a, b = (np.abs(source.value).astype(np.float32) for source in node.inputs)
+    total = 0.999 * (a @ b).astype(np.float64).reshape(-1)
+    return np.where(np.isfinite(total), total, 0.0)
+
+
+def _sources(node: Node, places: Places) -> list[tuple[Node, Places, Any]]:
+    """The inputs of which slopes are known: nodes, flat positions, slopes."""
+    name = node.primitive.name if node.primitive else ""
+    if name in MOVED:
+        (source,) = node.inputs
+        return [(source, _moved(source, node, places), 1.0)]
+    if name not in ("add", "subtract", "negative", "multiply", "divide"):
+        return []
+    there = [_broadcast(source, node, places) for source in node.inputs]
+    signs = {"add": (1.0, 1.0), "subtract": (1.0, -1.0), "negative": (-1.0,)}
+    if name in signs:
+        return list(zip(node.inputs, there, signs[name], strict=True))
+    a, b = (_at(s, at) for s, at in zip(node.inputs, there, strict=True))
+    slopes = (b, a) if name == "multiply" else (1 / b, -a / (b * b))
+    return list(zip(node.inputs, there, slopes, strict=True))
+
+
+def _at(node: Node, places: Places) -> Error:
+    """A node's value at flat positions, in float64."""
+    value = node.value
+    if value.flags.c_contiguous:
+        picked = value.reshape(-1)[places]
+    else:
+        picked = value[np.unravel_index(places, value.shape)]
+    return np.asarray(picked, dtype=np.float64)
+
+
+def _broadcast(source: Node, node: Node, places: Places) -> Places:
+    """Where the elements of an elementwise node come from in one input."""
+    if source.shape == node.shape:
+        return places
+    if not source.ndim:
+        return np.zeros_like(places)
+    at = np.unravel_index(places, node.shape)[node.ndim - source.ndim :]
+    inside = zip(at, source.shape, strict=True)
+    kept = tuple(np.zeros_like(i) if n == 1 else i for i, n in inside)
+    return np.asarray(np.ravel_multi_index(kept, source.shape))
+
+
+def _moved(source: Node, node: Node, places: Places) -> Places:
+    """Where elements of a node that only moves its input come from."""
+    assert node.primitive is not None
+    if node.primitive.name == "reshape":
+        return places
+    if node.primitive.name == "broadcast_to":
+        return _broadcast(source, node, places)
+    axes = node.attributes["axes"]
+    at = np.unravel_index(places, node.shape)
+    back = [at[axes.index(i)] for i in range(source.ndim)]
+    return np.asarray(np.ravel_multi_index(tuple(back), source.shape))
