@@ -59,6 +59,7 @@ def repro(
         impls=contract.__package__,
         framework=framework,
         dialect=dialect,
+        compiled=backend.endswith("_compile"),
         said=said.__name__,
         imports=sorted({line for h in helpers for line in h.imports}, key=_order),
         helpers=list(dict.fromkeys(part for h in helpers for part in h.parts)),
@@ -113,7 +114,8 @@ def _answer(truth: Truth) -> Answer:
 def _dialect(backend: str) -> str:
     """The dialect of a backend, from its name: torch_autograd."""
     flavour = backend.partition("_")[2]
-    return "formula" if flavour in ("graph", "jit") else flavour
+    spoken = {"graph": "formula", "jit": "formula", "compile": "autograd"}
+    return spoken.get(flavour, flavour)
 
 
 # Numbers --------------------------------------------------------------------------

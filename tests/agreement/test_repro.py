@@ -41,3 +41,22 @@ def test_an_infinity_that_is_due_is_looked_for(tmp_path, dtype, y, code):
     script.write_text(repro(drawn, "numpy_manual", record, "a headline", right))
     done = subprocess.run([sys.executable, script], capture_output=True, text=True)
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stdout
+
+
+def test_the_script_of_a_compiled_backend_compiles_the_page_s_own_call():
+    op = load_op("elu")
+    drawn = trial(op, op.cases["7"], REGIMES["normal"], "float32")
+    facts = dict.fromkeys(AgreeRecord.__struct_fields__[:8], "")
+    record = AgreeRecord(**facts, tensor="y", verdict="disagree", limit=16.5)
+    right = reference(drawn.problem)
+    scripts = [
+        repro(drawn, f"torch_{flavour}", record, "a headline", right).splitlines()
+        for flavour in ("autograd", "compile")
+    ]
+    only_compiled = [line for line in scripts[1] if line not in scripts[0]]
+    assert [line.strip() for line in only_compiled] == [
+        "@F.compile(fullgraph=True, dynamic=False)",
+        "def call(*tensors):",
+        "return autograd(F, *tensors, **ATTRIBUTES)",
+        "y = call(*arguments)",
+    ]

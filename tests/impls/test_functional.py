@@ -1,14 +1,17 @@
 """The adapter for frameworks that differentiate functions, with a toy framework."""
 
+import subprocess
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from harness.project.paths import ROOT
+from harness.workers.interpreters import interpreter_of
 from impls import graph
 from impls.backends._functional import COMPOSED, Functional, Names
 from impls.contract import Case, Op, Problem, Unsupported
+from tests.frameworks import usable
 
 BACKENDS = ROOT / "impls" / "backends"
 DOORS = sorted(
@@ -104,6 +107,31 @@ def test_what_was_compiled_is_forgotten_before_another_op():
     for each in (op, op, other, other, op):
         toy.backend.prepare(problem(op=each))
     assert toy.forgot in (2, 3)  # the first one may follow another test's
+
+
+JAX = """
+from harness.judging.cases import trials
+from impls.backends import _jax
+from impls.catalogue import load_backend, load_op
+for name in ("square", "tanh"):
+    (problem, *_) = (t.problem for t in trials(load_op(name), regimes=["normal"]))
+    step = load_backend("jax_jit").prepare(problem)
+    sizes = [_jax.forward._cache_size(), _jax.backward._cache_size()]
+    step.forward()
+    step.backward()
+    step.wait()
+    ready = all(dx.is_ready() for dx in step.gradients)
+    print(*sizes, _jax.forward._cache_size(), _jax.backward._cache_size(), ready)
+"""
+
+
+def test_jax_compiles_once_waits_and_forgets_before_another_op():
+    usable("jax")
+    python = interpreter_of("jax").python
+    done = subprocess.run(
+        [python, "-c", JAX], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["0 0 1 1 True"] * 2
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ Pages are played in NumPy; each planted one passes a judge that looks at one cal
 
 import random
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,7 +23,8 @@ from harness.timing.evidence.rotation import (
 )
 from harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
 from harness.timing.steps import timer_of
-from harness.timing.timers import Reading
+from harness.timing.timers import HostTimer, Reading
+from impls.backends._functional import Functional
 from impls.catalogue import load_backend, load_op
 from impls.contract import Case, Op
 
@@ -283,6 +285,30 @@ def test_a_process_that_slept_is_kept_awake_before_a_sample():
 
     taking = WitnessedTimer(Timer(), warm=True, least=5_000_000)
     assert taking(RotatingPhase(still, "forward"), 1) == Reading(3)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("waits", [True, False], ids=["waits", "forgets to"])
+def test_what_an_asynchronous_framework_queues_is_waited_for_in_the_clock(waits, phase):
+    """The door's wait takes 5 ms by this clock; a call returns at once."""
+    queue, spent = [], [0]
+
+    def vjp(call, wanted, others):
+        queue.append("work")
+        return {"y": wanted[0]}, lambda cotangents: queue.append("work")
+
+    def wait(computed):
+        spent[0] += 5_000_000 * len(queue)
+        queue.clear()
+
+    door = Functional("toy", "1", "formula", np, np.array, np.array, vjp)
+    step = (replace(door, wait=wait) if waits else door).prepare(sources_of(cube)[0])
+    step.forward()
+    step.wait()
+    still = Still()
+    still.step = lambda phase: step
+    reading = HostTimer(now=lambda: spent[0])(RotatingPhase(still, phase), 2)
+    assert reading.seconds == (pytest.approx(5e-3) if waits else 0)
 
 
 def test_a_file_that_is_opened_by_a_timed_call_is_seen():
