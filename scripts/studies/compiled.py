@@ -58,7 +58,7 @@ def table(records: Sequence[TimeRecord]) -> Iterator[str]:
         steady = sum(row.seconds for row in phases.values())
         compiling = phases["forward"].first - steady
         cells = (
-            f"{row.seconds * 1e6:,.4g} ({row.low * 1e6:,.4g} to {row.high * 1e6:,.4g})"
+            f"{_shown(row.seconds)} ({_shown(row.low)} to {_shown(row.high)})"
             for row in (phases["forward"], phases["backward"])
         )
         yield (
@@ -66,6 +66,11 @@ def table(records: Sequence[TimeRecord]) -> Iterator[str]:
             + " | ".join(cells)
             + " |"
         )
+
+
+def _shown(seconds: float) -> str:
+    """Microseconds; with a decimal where that is a digit of three."""
+    return f"{seconds * 1e6:,.{int(seconds < 1e-4)}f} µs"
 
 
 def main() -> int:
