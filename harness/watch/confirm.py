@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from harness.history.environments import WrongCall
 from harness.history.measure import Figures, MeasurementTarget, NotMeasured, measure
 from harness.history.recorded.series import Series
+from harness.history.versions import interpreter_with
 from harness.judging.cases import REGIMES, Trial, trial, trials
 from harness.project import documents, git
 from harness.project.documents import Unreadable
@@ -29,7 +31,7 @@ from harness.project.records import (
 )
 from harness.timing.compare import PAIRS, SAMPLED, Plan, Side, compare_sides
 from harness.watch.alerts import PHASES, Alert, backend_of
-from harness.workers.interpreters import interpreter_of
+from harness.workers.interpreters import Interpreter, interpreter_of
 from harness.workers.process import Died
 from impls.catalogue import UnknownName, framework_of, load_op
 
@@ -140,7 +142,8 @@ def _timed(
         op = load_op(series.op)
         size = op.sizes[given["size"]]
         chosen = trial(op, size, REGIMES["normal"], given["dtype"])
-        a, b = (Side(name, backend, t) for name, t in zip("ab", trees, strict=True))
+        python = _version(series)
+        a, b = (Side(n, backend, t, python) for n, t in zip("ab", trees, strict=True))
         plan = Plan(chosen, PHASES[series.metric], budget, pairs, given["device"])
         compared = compare_sides(a, b, plan)
     except KeyError as missing:
@@ -150,9 +153,17 @@ def _timed(
     return Ratio(compared.ratio, compared.low, compared.high)
 
 
+def _version(series: Series) -> Interpreter | None:
+    """The interpreter of the version that a series is of; None: there is none here."""
+    framework = framework_of(backend_of(series))
+    with contextlib.suppress(WrongCall):
+        return interpreter_with(f"{framework}=={series.versions.get(framework, '')}")
+    return None
+
+
 def _measured(series: Series, trees: tuple[Path, Path]) -> Ratio:
     framework = framework_of(backend_of(series))
-    python = interpreter_of(framework).python
+    python = (_version(series) or interpreter_of(framework)).python
     times = DRAWS.get(series.metric, 1)
     old, new = (
         [

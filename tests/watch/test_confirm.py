@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness.history import asv_results
+from harness.history.environments import WrongCall
 from harness.timing.compare import PAIRS
 from harness.watch.bisect import bisect
 from harness.watch.confirm import (
@@ -20,6 +21,7 @@ from harness.watch.confirm import (
     NotComparable,
     Ratio,
     _measured,
+    _version,
     comparing,
     confirm,
     sought,
@@ -27,6 +29,7 @@ from harness.watch.confirm import (
 )
 from harness.watch.notify import NotSent, notify
 from harness.watch.survey import candidates, survey
+from harness.workers.interpreters import Interpreter
 from tests.copies import copy_code
 from tests.histories import (
     ENVIRONMENT,
@@ -288,10 +291,27 @@ def test_memory_that_differs_from_process_to_process_is_not_confirmed(
     figures = iter([*old, *new])
     monkeypatch.setattr("harness.watch.confirm._figure", lambda *_: next(figures))
     parameters = {"backend": "torch_formula"}
-    series = SimpleNamespace(metric="track_peak_memory", parameters=parameters)
+    series = SimpleNamespace(
+        metric="track_peak_memory", parameters=parameters, versions={}
+    )
     found = _measured(series, (Path("a"), Path("b")))
     assert found.low <= found.value <= found.high
     assert found.is_like(1.5) is like
+
+
+@pytest.mark.parametrize(("version", "there"), [("1.12.1", True), ("1.13.0", False)])
+def test_a_series_of_an_older_version_is_measured_again_with_that(
+    monkeypatch, version, there
+):
+    def known(asked):
+        if asked == "torch==1.12.1":
+            return Interpreter("torch", Path("old/bin/python"), "old/bin/python")
+        raise WrongCall(asked)
+
+    monkeypatch.setattr("harness.watch.confirm.interpreter_with", known)
+    parameters, versions = {"backend": "torch_custom"}, {"torch": version}
+    used = _version(SimpleNamespace(parameters=parameters, versions=versions))
+    assert (used and used.python) == (Path("old/bin/python") if there else None)
 
 
 def test_commits_that_cannot_be_measured_are_skipped_and_named():
