@@ -130,7 +130,7 @@ def _legend(rows: Iterable[Iterable[Cell]], width: float) -> str:
     words += ["· not judged"] if "none" in occur else []
     words += ["* a known defect"]
     whole = [word.replace(" ", "\N{NO-BREAK SPACE}") for word in words]
-    return textwrap.fill("   ".join(whole), int(width * _LETTERS))
+    return textwrap.fill(", ".join(whole), int(width * _LETTERS))
 
 
 def _canvas(
