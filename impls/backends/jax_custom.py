@@ -46,4 +46,6 @@ def custom(problem: Problem, said: Any, _: Any) -> Any:
     return function
 
 
-backend = door(dialect="custom", bind=custom, vjp=compiled, jvp=None)
+# JAX refuses forward mode of a custom_vjp. A page's backward is written to be run, not
+# to be differentiated: where it fills in a value, JAX gives a slope that is not finite.
+backend = door(dialect="custom", bind=custom, vjp=compiled, jvp=None, hvp=None)
