@@ -55,7 +55,7 @@ from impls import catalogue
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "selftest.md"
 JUDGED = tuple(judge for judge in JUDGES if judge not in GRADCHECKS)
-PARTS = ("detection", "calibration", "regimes", "networks", "cost")
+PARTS = ("detection", "calibration", "regimes", "networks", "cost", "large")
 EXTENTS = {"full": FULL, "other": OTHER}
 TOGETHER = 3  # ops whose workers start together, and whose score is kept together
 PATIENCE = 600.0  # seconds for one trial, beside whatever else the machine does
@@ -72,7 +72,8 @@ def main(parts: tuple[str, ...], jobs: int, keep: Path | None) -> None:
         "calibration": lambda: {"calibration": calibrated(jobs, keep)},
         "regimes": lambda: {"regimes": regimes(jobs, keep)},
         "networks": lambda: {"networks": networks()},
-        "cost": lambda: {"cost": cost()},
+        "cost": lambda: {"cost": printed("judgement.py")},
+        "large": lambda: {"large": printed("judging_at_size.py")},
     }
     made: dict[str, str] = {}
     for name in parts or PARTS:
@@ -275,9 +276,9 @@ def networks() -> str:
     return table(head, rows)
 
 
-def cost() -> str:
-    """What scripts/studies/judgement.py prints: a table."""
-    script = ROOT / "scripts" / "studies" / "judgement.py"
+def printed(study: str) -> str:
+    """What a script of scripts/studies prints in a process of its own: a table."""
+    script = ROOT / "scripts" / "studies" / study
     done = subprocess.run(
         [sys.executable, str(script)], capture_output=True, text=True, check=True
     )

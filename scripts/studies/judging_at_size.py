@@ -1,6 +1,6 @@
 """What judging large tensors costs beside gradcheck's fast mode, in a plain process.
 
-    python scripts/studies/judging_at_size.py --seconds 8
+    python scripts/studies/judging_at_size.py --seconds 4
 
 Ops of several kinds at 65,536 and 1,048,576 elements, on one thread. The allocator is
 as a user's process has it: nothing is pinned. The judgements in float64 and float32
@@ -9,6 +9,10 @@ that the ratios have intervals. Memory is what Python's allocations and NumPy's 
 hold at the most during a judgement (tracemalloc), over the bytes of the op's inputs.
 Prints the table of docs/selftest.md; nothing is asserted here.
 """
+
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is imported
 
 import tracemalloc
 from functools import partial
@@ -110,7 +114,7 @@ def row(name: str, size: int, seconds: float) -> list[str]:
 
 
 @click.command()
-@click.option("--seconds", default=8.0, help="For each op and size.")
+@click.option("--seconds", default=4.0, help="For each op and size.")
 @click.option("--op", "ops", multiple=True, type=click.Choice([*OPS]))
 @click.option("--size", "sizes", multiple=True, type=int)
 def main(seconds: float, ops: tuple[str, ...], sizes: tuple[int, ...]) -> None:

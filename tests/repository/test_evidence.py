@@ -19,7 +19,8 @@ def evidence():
 
 
 @pytest.mark.parametrize(
-    "part", ["detection", "calibration", "planted", "regimes", "networks", "cost"]
+    "part",
+    ["detection", "calibration", "planted", "regimes", "networks", "cost", "large"],
 )
 def test_the_page_has_a_place_for_each_part(evidence, part):
     text = (ROOT / "docs" / "selftest.md").read_text()
