@@ -68,9 +68,10 @@ def draw(results: Path, folder: Path) -> list[Path]:
     drawn = []
     with mpl.rc_context(cast(Any, _STYLE)):
         if source := here.newest("agree"):
+            older = any(cell.older for row in cells.values() for cell in row.values())
             for name, figure in (("", _agreement), ("-narrow", _folded)):
                 file = folder / f"agreement{name}.svg"
-                drawn.append(_save(figure(cells), source, file))
+                drawn.append(_save(figure(cells), source, file, older))
                 _described(file, _TITLE, _in_words(cells))
         if source := here.newest("time"):
             drawn.append(_save(_times(cells, here), source, folder / "times.svg"))
@@ -85,11 +86,12 @@ def _judged(here: Standing) -> dict[str, dict[str, Cell]]:
     return {op: {r: cells[op][r] for r in ran} for op in cells if op in ops}
 
 
-def _save(drawn: Figure, source: Source, file: Path) -> Path:
+def _save(drawn: Figure, source: Source, file: Path, older: bool = False) -> Path:
     changed = " with uncommitted changes" if source.dirty else ""
     caption = (
         f"{source.machine}, commit {source.commit[:8]}{changed}, {source.date[:10]}"
     )
+    caption += "; in part from older commits" if older else ""
     drawn.text(0.01, 0.004, caption, fontsize=7, color="#5a6672")
     # No date in the file itself: it would change with every drawing.
     drawn.savefig(file, format="svg", metadata={"Date": None})
