@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from harness.check.cuts import cuts_of
 from harness.check.inputs import Trial
 from harness.check.report import Row
 from harness.check.runs import Graph, Tensor, differentiated, nodes_behind, same
@@ -27,6 +28,10 @@ WHY = (
 UNRECORDED = (
     "the double backward is a constant: the backward computes without autograd's graph "
     "(torch.no_grad, .data, .detach() or NumPy)"
+)
+CUT = (
+    "the backward computes without autograd's graph, with {cuts}: all that follows "
+    "from it is a constant to the double backward"
 )
 
 
@@ -95,9 +100,11 @@ class Second:
             message = "a cotangent or a tangent was overwritten"
             yield Judgement("cotangents", "malformed", message=message)
         named = dict(zip(self.names, got, strict=True))
-        constants = self._constants() if order == "hvp" else []
-        for judgement in self._numbers(named, compute):
-            yield _explained(judgement, named[judgement.tensor], constants)
+        judgements = self._numbers(named, compute)
+        wrong = order == "hvp" and not all(j.passes for j in judgements)
+        cause = self._cause() if wrong else ""
+        for judgement in judgements:
+            yield _explained(judgement, named[judgement.tensor], cause)
 
     def _numbers(
         self, named: dict[str, Tensor | None], compute: str | None
@@ -111,6 +118,14 @@ class Second:
         }
         return judge_tensors(self.right(compute), arrays, dtypes, dtype=dtype)
 
+    def _cause(self) -> str:
+        """Why a second derivative is another one than the gradient's; "" if unknown."""
+        if constants := self._constants():
+            what = "the double backward treats " + ", ".join(constants)
+            return WHY.format(what=f"{what} as a constant")
+        cuts = cuts_of(self.call, self.bound, self.cotangents)
+        return CUT.format(cuts=", ".join(cuts[:3])) if cuts else ""
+
     def _constants(self) -> list[str]:
         """What the candidate keeps for its backward and autograd does not follow."""
         graph = Graph(self.call, self.bound.tensors, self.bound.wanted)
@@ -120,20 +135,14 @@ class Second:
         return [what for node in functions for what in _kept(node, kept)]
 
 
-def _explained(
-    judgement: Judgement, got: Tensor | None, constants: Sequence[str]
-) -> Judgement:
+def _explained(judgement: Judgement, got: Tensor | None, cause: str) -> Judgement:
     """With the cause, where a second derivative by an input is wrong."""
     if judgement.passes or not judgement.tensor.startswith("hvp.d"):
         return judgement
-    if constants:
-        what = "the double backward treats " + ", ".join(constants) + " as a constant"
-        return replace(
-            judgement, message=f"{judgement.message}; {WHY.format(what=what)}"
-        )
-    if got is None:
-        return replace(judgement, message=f"{judgement.message}; {UNRECORDED}")
-    return judgement
+    cause = cause or (UNRECORDED if got is None else "")
+    if not cause:
+        return judgement
+    return replace(judgement, message=f"{judgement.message}; {cause}")
 
 
 def _kept(ctx: Any, inputs: Sequence[Tensor]) -> Iterator[str]:

@@ -531,11 +531,15 @@ def _touches(order: Sequence[graph.Node]) -> bool:
 def _continuous(outputs: Callable[[], Mapping[str, graph.Node]]) -> bool:
     """Whether the outputs are the same from the other side.
 
-    But for some roundings in the wide type: branches need not compute alike.
+    But for some roundings in the wide type: branches need not compute alike. A branch
+    that cannot be taken there, as its index is outside of the array, continues nothing.
     """
     here = _built(outputs, "first")
-    with graph.other_side():
-        there = _built(outputs, "first")
+    try:
+        with graph.other_side():
+            there = _built(outputs, "first")
+    except IndexError:
+        return False
     for name, node in here.items():
         one, other = node.value, there[name].value
         size = np.max(np.abs(one), initial=0.0, where=np.isfinite(one))

@@ -221,6 +221,7 @@ REFUSALS = (
     "that does not support it because it has not been implemented",
     "marked with @once_differentiable",
     "You must implement the jvp function",
+    "don't support automatic differentiation",  # of what is called with out=
 )
 
 

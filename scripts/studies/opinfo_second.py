@@ -1,15 +1,20 @@
 """PyTorch's second derivatives and forward mode on trial: OpInfo once more, in float64.
 
     python scripts/studies/opinfo_second.py results/opinfo/second.json [--only NAME,...]
+    python scripts/studies/opinfo_second.py results/opinfo/second.json --table
 
 Each entry that says it supports gradgrad (and forward AD) is traced, and what PyTorch
 computes for its first samples is judged. Where something is wrong, PyTorch's own
-gradgradcheck is asked as well; where all agrees, both are timed on the first sample.
+checks are asked on the same sample; where all agrees, judging and gradgradcheck are
+timed on the first one. `--table` prints what is wrong, for docs/second-order.md; the
+scripts in results/pytorch say why.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import functools
 import itertools
 import json
 import signal
@@ -22,6 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from harness.check.runs import differentiated
@@ -30,6 +36,7 @@ from harness.judging.precisions import PRECISIONS
 from harness.judging.reference import Reference, reference_of_graph, wider
 from harness.judging.verdict import judge_tensors
 from harness.project import documents
+from harness.project.markdown import table
 from harness.project.verdicts import PASSING
 from harness.tracing import Untraceable, trace
 from impls.backends._torchlike import refusals
@@ -38,14 +45,19 @@ from impls.contract import Unsupported
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from scripts.studies.opinfo import (  # scripts is no installed package
     ELEMENTS,
+    FINDINGS,
+    ROOT,
     Late,
+    NothingToJudge,
     _elements,
+    _run_on_copies,
     as_function,
     entries,
     numbers,
 )
 
 SAMPLES = 2
+KEPT = ("tensor", "verdict", "ratio", "got", "expected", "message")
 SECONDS = 20  # of processor time for an entry: a night has 550 of them
 Record = dict[str, Any]
 
@@ -54,18 +66,22 @@ class Trial:
     """One sample: its function, cotangents and tangents, and the traced graph."""
 
     def __init__(self, function: Any, tensors: list[Any], wanted: list[bool]) -> None:
+        # A view of a larger tensor would be read outside of it by as_strided.
+        tensors = [t.clone() for t in tensors]
         self.function, self.tensors, self.wanted = function, tensors, wanted
         pairs = zip(tensors, wanted, strict=True)
-        outputs = function(*[t.clone().requires_grad_(w) for t, w in pairs])
+        outputs = _run_on_copies(
+            function, [t.clone().requires_grad_(w) for t, w in pairs]
+        )
         draw = torch.Generator().manual_seed(0)
         self.cotangents = [
             _drawn(y, draw) if y.requires_grad and y.is_floating_point() else None
             for y in outputs
         ]
-        if any(y.is_complex() for y in outputs) or not any(
-            dy is not None for dy in self.cotangents
-        ):
-            raise Untraceable("output", "is complex, or has no gradient", "output")
+        if any(y.is_complex() for y in outputs):
+            raise NothingToJudge("complex output")
+        if all(dy is None for dy in self.cotangents):
+            raise NothingToJudge("no gradient")
         self.tangents = [
             _drawn(t, draw) if w else None for t, w in zip(tensors, wanted, strict=True)
         ]
@@ -114,15 +130,27 @@ class Trial:
         dtypes = dict.fromkeys(got, self.dtype)
         return list(judge_tensors(right, got, dtypes, dtype=self.dtype))
 
-    def gradgradcheck(self) -> str:
-        """PyTorch's own verdict, in its fast mode; "" where it passes."""
+    def pytorchs(self, order: str, *, fast: bool) -> str:
+        """The words of PyTorch's own check for an order; "" where it passes."""
         pairs = zip(self.tensors, self.wanted, strict=True)
         inputs = [t.clone().requires_grad_(w) for t, w in pairs]
+        asked = CHECKS[order]
         try:
-            torch.autograd.gradgradcheck(self.function, inputs, fast_mode=True)
+            asked(self.function, inputs, fast_mode=fast)
+        except Late:
+            raise
         except Exception as error:  # noqa: BLE001  # it raises what it likes
             return str(error).strip().partition("\n")[0][:200] or type(error).__name__
         return ""
+
+
+#: PyTorch's own check of each order.
+CHECKS: dict[str, Callable[..., bool]] = {
+    "hvp": torch.autograd.gradgradcheck,
+    "jvp": functools.partial(
+        torch.autograd.gradcheck, check_forward_ad=True, check_backward_ad=False
+    ),
+}
 
 
 def _drawn(like: Any, draw: torch.Generator) -> Any:
@@ -134,7 +162,7 @@ def one_entry(entry: Any) -> Record:
     """The verdicts on an entry, and why what was not judged was not."""
     orders = ["hvp", *(["jvp"] if entry.supports_forward_ad else [])]
     record: Record = {"name": entry.formatted_name, "orders": orders}
-    record |= {"judged": [], "not": [], "seconds": {}}
+    record |= {"judged": [], "not": [], "checks": {}, "seconds": {}}
     torch.manual_seed(0)
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
@@ -157,21 +185,97 @@ def _add(record: Record, entry: Any, sample: Any, i: int) -> None:
     except Untraceable as no:
         record["not"].append(f"{no.op}: {no.why}"[:160])
         return
+    except NothingToJudge as no:
+        record["not"].append(str(no))
+        return
     for order in record["orders"]:
         try:
-            started = time.process_time()
             judgements = trial.judged(order)
-            record["seconds"].setdefault(order, time.process_time() - started)
         except Unsupported as words:
             record["not"].append(f"{order}: {words}"[:160])
             continue
-        for j in judgements:
-            told = {n: getattr(j, n) for n in ("tensor", "verdict", "ratio", "message")}
-            record["judged"].append({"sample": i, "order": order, **told})
-    if i == 0 and record["judged"]:
-        started = time.process_time()
-        record["gradgradcheck"] = trial.gradgradcheck()
-        record["seconds"]["gradgradcheck"] = time.process_time() - started
+        kept = [
+            {"sample": i, "order": order, **{n: getattr(j, n) for n in KEPT}}
+            for j in judgements
+        ]
+        record["judged"] += kept
+        if any(j["verdict"] not in PASSING for j in kept):
+            for mode in ("fast", "slow"):
+                words = trial.pytorchs(order, fast=mode == "fast")
+                record["checks"].setdefault(f"{order} {mode}", words)
+    if i == 0 and _has(record, "hvp") and not _wrong(record):
+        again = functools.partial(Trial, trial.function, trial.tensors, trial.wanted)
+        record["seconds"] = {
+            "traced": _seconds(again),
+            "judged": _seconds(lambda: trial.judged("hvp")),
+            "gradgradcheck": _seconds(lambda: trial.pytorchs("hvp", fast=True)),
+        }
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    """Of the faster of two calls: the first one of a process imports and compiles."""
+
+    def once() -> float:
+        started = time.perf_counter()
+        call()
+        return time.perf_counter() - started
+
+    return min(once(), once())
+
+
+@functools.cache
+def causes() -> dict[str, Path]:
+    """The script that shows why an entry is wrong; its SECOND lists the entries."""
+    return {
+        name: script
+        for script in sorted(FINDINGS.rglob("*.py"))
+        for node in ast.parse(script.read_text()).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "SECOND"
+        for name in ast.literal_eval(node.value)
+    }
+
+
+def wrong_rows(records: Sequence[Record]) -> str:
+    """A table of the entries that are wrong: the worst of each order."""
+    rows = []
+    for record in sorted((r for r in records if _wrong(r)), key=lambda r: r["name"]):
+        script = causes().get(record["name"])
+        place = script.relative_to(ROOT) if script else ""
+        for order in ("hvp", "jvp"):
+            bad = [
+                j
+                for j in record["judged"]
+                if j["order"] == order and j["verdict"] not in PASSING
+            ]
+            if bad:
+                says = [
+                    "fails" if record["checks"][f"{order} {mode}"] else "passes"
+                    for mode in ("fast", "slow")
+                ]
+                cause = f"[{script.stem}](../{place})" if script else "not traced"
+                worst = max(bad, key=_badness)
+                rows.append([f"`{record['name']}`", order, *_size(worst), *says, cause])
+    head = ["entry", "order", "what is wrong", "radii", "relative error"]
+    return table([*head, "PyTorch's check, fast", "slow", "cause"], rows)
+
+
+def _badness(judgement: Record) -> tuple[bool, float]:
+    ratio = judgement["ratio"]  # None in a document where nothing was compared
+    return judgement["verdict"] != "disagree", -1.0 if ratio is None else ratio
+
+
+def _size(judgement: Record) -> list[str]:
+    """What is wrong in words, in radii, and relative to the right value."""
+    name = judgement["tensor"]
+    if judgement["verdict"] == "malformed":
+        return [f"{name} is None: silently a constant", "", ""]
+    got, right, ratio = (
+        float("nan" if judgement[n] is None else judgement[n])
+        for n in ("got", "expected", "ratio")
+    )
+    radii = f"{ratio:.3g}" if np.isfinite(ratio) else "no rounding"
+    off = f"{abs(got - right) / abs(right):.2g}" if right and np.isfinite(got) else ""
+    return [f"{name}: {got:.3g} in place of {right:.3g}", radii, off]
 
 
 def _write(file: Path, records: Sequence[Record]) -> None:
@@ -187,12 +291,13 @@ def summary(records: Sequence[Record]) -> Record:
     """Counts of entries and tensors, and the ratio of the costs."""
     verdicts = Counter((j["order"], j["verdict"]) for r in records for j in r["judged"])
     wrong = [r for r in records if _wrong(r)]
-    ratios = [
-        r["seconds"]["hvp"] / r["seconds"]["gradgradcheck"]
-        for r in records
-        if r["seconds"].get("gradgradcheck") and "hvp" in r["seconds"]
-        if not _wrong(r)
-    ]
+    costs = [r["seconds"] for r in records if r["seconds"]]
+    ratios = {
+        "judged": [c["judged"] / c["gradgradcheck"] for c in costs],
+        "with tracing": [
+            (c["traced"] + c["judged"]) / c["gradgradcheck"] for c in costs
+        ],
+    }
     return {
         "entries": len(records),
         "judged": sum(_has(r, "hvp") for r in records),
@@ -200,12 +305,23 @@ def summary(records: Sequence[Record]) -> Record:
         "forward_judged": sum(_has(r, "jvp") for r in records),
         "verdicts": {f"{o} {v}": n for (o, v), n in sorted(verdicts.items())},
         "wrong": sorted(r["name"] for r in wrong),
-        "ratio": round(statistics.median(ratios), 1) if ratios else None,
+        "without a cause": sorted({r["name"] for r in wrong} - {*causes()}),
+        "missed by fast": sum(_passed(r, "fast") for r in wrong),
+        "missed by slow": sum(_passed(r, "slow") for r in wrong),
+        "timed": len(costs),
+        "ratio": {n: round(statistics.median(r), 2) for n, r in ratios.items() if r},
+        "seconds": {n: round(sum(c[n] for c in costs), 2) for n in costs[0]}
+        if costs
+        else {},
     }
 
 
 def _has(record: Record, order: str) -> bool:
     return any(j["order"] == order for j in record["judged"])
+
+
+def _passed(record: Record, mode: str) -> bool:
+    return not any(w for n, w in record["checks"].items() if n.endswith(mode))
 
 
 def _wrong(record: Record) -> bool:
@@ -219,7 +335,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--share", default="0/1", help="such as 1/2: every second")
     parser.add_argument("--seconds", type=float, default=1e9, help="to stop after")
+    parser.add_argument("--table", action="store_true", help="of what is wrong")
     asked = parser.parse_args(arguments)
+    if asked.table:
+        print(wrong_rows(json.loads(asked.file.read_text())["records"]))
+        return
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGPROF, _late)

@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.autograd.function import once_differentiable
 
 from harness.check import check, shrink
+from harness.check.cuts import cuts_of
 from tests.command_line import gradwatch
 
 silu = torch.nn.functional.silu
@@ -74,6 +76,27 @@ class Detached(Silu):
         return dy * s * (1 + x * (1 - s.detach()))
 
 
+class UnderNoGrad(Silu):
+    @staticmethod
+    def backward(ctx, dy):
+        with torch.no_grad():
+            return Silu.backward(ctx, dy)
+
+
+class Raises(Silu):
+    @staticmethod
+    def backward(ctx, dy):
+        raise ValueError("no backward today")
+
+
+class Scaled(Silu):
+    """Wrong, but not by a constant."""
+
+    @staticmethod
+    def backward(ctx, dy):
+        return 1.01 * Silu.backward(ctx, dy)
+
+
 class Once(Silu):
     @staticmethod
     @once_differentiable
@@ -135,8 +158,9 @@ def test_a_differentiable_backward_passes():
     [
         (Intermediate, r"treats s (ctx.saved_tensors[1]) as a constant"),
         (OnContext, "treats ctx.slope as a constant"),
-        (Unrecorded, "the backward computes without autograd's graph"),
-        (Detached, "hvp.dinput"),
+        (Unrecorded, "with .data in test_second.py:"),
+        (Detached, "(return dy * s * (1 + x * (1 - s.detach())))"),
+        (UnderNoGrad, "torch.no_grad() around test_second.py:"),
     ],
 )
 def test_a_silently_constant_double_backward_is_caught_and_named(candidate, words):
@@ -147,9 +171,20 @@ def test_a_silently_constant_double_backward_is_caught_and_named(candidate, word
     assert words in messages(report)
 
 
-def test_a_right_candidate_is_not_said_to_keep_constants():
+def test_a_candidate_that_keeps_no_constants_is_not_said_to():
     wrong = check(silu, Detached.apply, shapes=SHAPES, order="hvp")
     assert "as a constant" not in messages(wrong)
+    wrong = check(silu, Scaled.apply, shapes=SHAPES, order="hvp")
+    assert "hvp.dinput[" in messages(wrong)
+    assert "autograd's graph" not in messages(wrong)
+
+
+def test_after_a_backward_that_raises_nothing_is_watched():
+    x = torch.ones(3)
+    bound = SimpleNamespace(tensors=[x], wanted=[True])
+    with pytest.raises(ValueError, match="no backward today"):
+        cuts_of(lambda t: (Raises.apply(t),), bound, [x])
+    assert torch.overrides._get_current_function_mode() is None
 
 
 @pytest.mark.parametrize(

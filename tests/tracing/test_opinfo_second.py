@@ -17,7 +17,7 @@ def test_both_orders_of_an_entry_are_judged_beside_gradgradcheck():
     record = one_entry(entry("tanh"))
     assert {j["order"] for j in record["judged"]} == {"jvp", "hvp"}
     assert {j["verdict"] for j in record["judged"]} == {"agree"}
-    assert record["gradgradcheck"] == ""
+    assert set(record["seconds"]) == {"traced", "judged", "gradgradcheck"}
     assert summary([record])["wrong"] == []
 
 
@@ -33,3 +33,38 @@ def test_a_second_derivative_that_is_off_is_in_the_summary(monkeypatch):
 
 def test_what_casts_is_judged_in_the_narrower_type():
     assert {j["verdict"] for j in one_entry(entry("half"))["judged"]} == {"agree"}
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("fft_fft", "complex output"),
+        ("nn_functional_linear_cross_entropy_chunked_none", "hvp: div(): functions"),
+    ],
+)
+def test_what_cannot_be_judged_says_why(name, why):
+    record = one_entry(entry(name))
+    assert record["not"]
+    assert all(reason.startswith(why) for reason in record["not"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("grid_sampler_2d", id="the other side of a choice has no element"),
+        pytest.param("as_strided_partial_views", id="a view of a larger tensor"),
+    ],
+)
+def test_what_was_no_fault_of_pytorch_agrees(name):
+    record = one_entry(entry(name))
+    assert {j["verdict"] for j in record["judged"]} == {"agree"}
+    assert record["not"] == []
+
+
+def test_an_accusation_has_its_cause_and_pytorch_s_own_verdict_beside_it():
+    record = one_entry(entry("copysign"))
+    assert summary([record])["wrong"] == ["copysign"]
+    assert summary([record])["without a cause"] == []
+    assert record["checks"] == {"hvp fast": "", "hvp slow": ""}
+    rows = opinfo_second.wrong_rows([record])
+    assert "[copysign](../results/pytorch/second/copysign.py)" in rows
