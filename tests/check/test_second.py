@@ -9,7 +9,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from harness.check import check, shrink
-from harness.check.cuts import cuts_of
+from harness.check.second import cuts_of
 from tests.command_line import gradwatch
 
 silu = torch.nn.functional.silu
