@@ -11,13 +11,13 @@ import contextlib
 import re
 from pathlib import Path
 
-import impls
+from impls import catalogue
 from impls.catalogue import backend_names
 
 
 def cost_of(backend: str) -> str:
     """What a backend costs that runs only on request; "" for the others."""
-    file = Path(impls.__path__[0], "backends", f"{backend}.py")
+    file = Path(catalogue.__file__).parent / "backends" / f"{backend}.py"
     with contextlib.suppress(OSError):  # a project's own is no file of ours
         if line := re.search(r"^On request: (.+)$", file.read_text("utf-8"), re.M):
             return line[1]

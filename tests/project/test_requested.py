@@ -2,9 +2,9 @@
 
 import json
 
-import impls
 from harness.console import options
 from harness.project.requested import by_default, cost_of, left_out
+from impls import catalogue
 from impls.catalogue import backend_names
 from tests.command_line import gradwatch
 
@@ -16,7 +16,7 @@ def test_each_backend_runs_by_default_or_says_what_it_costs_and_how_to_ask():
 
 
 def test_the_file_of_a_backend_says_what_it_costs(tmp_path, monkeypatch):
-    monkeypatch.setattr(impls, "__path__", [str(tmp_path)])
+    monkeypatch.setattr(catalogue, "__file__", str(tmp_path / "catalogue.py"))
     (tmp_path / "backends").mkdir()
     for name, line in (("dear", "On request: 9 s"), ("cheap", "Not on request: no")):
         (tmp_path / "backends" / f"{name}.py").write_text(f'"""One.\n\n{line}\n"""\n')

@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import tokenize
@@ -181,3 +182,13 @@ def test_requirements_are_exact_and_of_no_one_machine_s_build(name):
     exact = re.compile(r"[a-z0-9-]+==[\w.]+(\s+# .+)?")
     assert [line for line in lines if not exact.fullmatch(line)] == []
     assert len(lines) > 10
+
+
+def test_the_build_can_rewrite_the_imports_of_every_module():
+    build = runpy.run_path(str(ROOT / "setup.py"), run_name="build")
+    files = [file for name in build["OURS"] for file in (ROOT / name).rglob("*.py")]
+    assert len(files) > 100
+    for file in files:
+        build["rewritten"](file.read_text("utf-8"))
+    with pytest.raises(ValueError, match="import impls"):
+        build["rewritten"]("import impls\n")
