@@ -181,7 +181,7 @@ def _asked(setting: Callable[[], object]) -> str:
     """
     try:
         return str(setting())
-    except AttributeError:
+    except (AttributeError, AssertionError):  # the second of PyTorch 1.12
         return "unknown to this version"
     except RuntimeError:
         return "contradictory"

@@ -17,9 +17,16 @@ def allow_tf32(allowed: bool) -> None:
     cuda.matmul.allow_tf32 = allowed
     cudnn.allow_tf32 = allowed
     kinds: list[Any] = [getattr(cudnn, name, None) for name in ("conv", "rnn")]
-    for kind in (cuda.matmul, *kinds):
-        if hasattr(kind, "fp32_precision"):
-            kind.fp32_precision = "tf32" if allowed else "ieee"
+    for kind in filter(_has_new_switch, (cuda.matmul, *kinds)):
+        kind.fp32_precision = "tf32" if allowed else "ieee"
+
+
+def _has_new_switch(kind: Any) -> bool:
+    """Whether `fp32_precision` is there; PyTorch 1.12 fails an assertion if asked."""
+    try:
+        return hasattr(kind, "fp32_precision")
+    except AssertionError:
+        return False
 
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))

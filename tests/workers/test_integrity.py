@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from operator import attrgetter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -193,3 +194,22 @@ def test_a_page_that_switches_tf32_on_for_all_is_seen(tf32, kind):
     switch.fp32_precision = "tf32"
     name = f"torch.backends.{kind}.fp32_precision"
     assert f"{name} was ieee and is tf32" in integrity.changes("torch")
+
+
+class OldSwitch:
+    """As `torch.backends.cuda.matmul` of PyTorch 1.12, which knows one setting."""
+
+    def __getattr__(self, name):
+        raise AssertionError(f"Unknown attribute {name}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "has"),
+    [(OldSwitch(), False), (None, False), (SimpleNamespace(fp32_precision="ieee"), True)],
+)
+def test_the_new_switch_of_tf32_is_only_used_where_it_is(tf32, kind, has):
+    from impls.backends._torch import _has_new_switch
+
+    assert _has_new_switch(kind) is has
+    seen = integrity._asked(lambda: kind.fp32_precision)
+    assert (seen == "ieee") is has
