@@ -204,12 +204,16 @@ class OldSwitch:
 
 
 @pytest.mark.parametrize(
-    ("kind", "has"),
-    [(OldSwitch(), False), (None, False), (SimpleNamespace(fp32_precision="ieee"), True)],
+    ("made", "has"),
+    [
+        (OldSwitch, False),
+        (lambda: None, False),
+        (lambda: SimpleNamespace(fp32_precision="ieee"), True),
+    ],
 )
-def test_the_new_switch_of_tf32_is_only_used_where_it_is(tf32, kind, has):
+def test_the_new_switch_of_tf32_is_only_used_where_it_is(tf32, made, has):
     from impls.backends._torch import _has_new_switch
 
+    kind = made()
     assert _has_new_switch(kind) is has
-    seen = integrity._asked(lambda: kind.fp32_precision)
-    assert (seen == "ieee") is has
+    assert (integrity._asked(lambda: kind.fp32_precision) == "ieee") is has
