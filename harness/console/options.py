@@ -20,12 +20,16 @@ Command = Callable[..., Any]
 
 
 def checked(kind: str, names: Callable[[], Iterable[str]]) -> Callable[..., Any]:
-    """A callback of click: checks each name, and suggests the nearest known one."""
+    """A callback of click: checks each name, and suggests the nearest known one.
+
+    Names come in options that are repeated, or with commas; each counts once.
+    """
 
     def check(
         ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
     ) -> tuple[str, ...]:
-        return tuple(known(kind, value, names()) for value in values)
+        given = (name for value in values for name in value.split(","))
+        return tuple(dict.fromkeys(known(kind, name, names()) for name in given))
 
     return check
 
@@ -39,7 +43,7 @@ def _several(
         multiple=True,
         metavar=name.upper(),
         callback=checked(kind, names),
-        help=f"{text} Repeatable.",
+        help=f"{text} Repeatable, or with commas.",
     )
 
 
@@ -70,14 +74,13 @@ def _orders(default: Sequence[str]) -> Callable[[Command], Command]:
     return click.option(
         "--order",
         "orders",
-        default=",".join(default),
-        show_default=True,
+        multiple=True,
+        default=tuple(default),
+        show_default=",".join(default),
         metavar="ORDERS",
-        callback=lambda ctx, parameter, value: tuple(
-            known("order", name, ORDERS) for name in value.split(",") if name
-        ),
+        callback=checked("order", lambda: ORDERS),
         help="vjp (the gradient), jvp (forward mode), hvp (the double backward: "
-        "gradients of the sum of dx * v); several with commas.",
+        "gradients of the sum of dx * v). Repeatable, or with commas.",
     )
 
 
