@@ -111,11 +111,6 @@ class Node:
         assert self._value is not None
         return self._value
 
-    def release(self) -> None:
-        """Forget a value that can be computed again, which it is when asked for."""
-        if self.primitive is not None:
-            self._value = None
-
     @property
     def shape(self) -> tuple[int, ...]:
         """The value's shape; the value is computed if it must be."""
