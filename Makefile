@@ -1,19 +1,22 @@
 # The targets; each line that begins with "name: ... ##" is its own help.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow lint types findings faults environments framework cuda bench bench-sizes bench-versions history pages report pictures version clean
+.PHONY: help run agree test test-slow lint types findings faults environments framework cuda bench bench-sizes bench-versions history pages report pictures version clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 # Five ops at a small size: enough to see who is fast, in about fifteen seconds.
 TIMED = softmax layer_norm batch_norm linear matmul
-run: environments  ## show an example, judge every gradient, time some, write the page
+run: environments  ## a first look: judge each op's first case, time some, write the page
 	@.venv/bin/gradwatch doctor
 	@.venv/bin/python -m scripts.tour
-	@.venv/bin/gradwatch agree --json results/latest/agree.json.gz; code=$$?; \
+	@.venv/bin/gradwatch agree --first-case --json results/latest/agree.json.gz; code=$$?; \
 	.venv/bin/gradwatch time $(TIMED:%=--op %) --size small --budget 0.5 \
 	  --json results/latest/time.json || code=$$?; \
 	.venv/bin/gradwatch report; exit $$code
+
+agree: environments  ## judge every gradient in all cases; four minutes on two cores
+	.venv/bin/gradwatch agree --json results/latest/agree.json.gz
 
 test: environments lint types  ## lint, types and the test suite
 	.venv/bin/python -m pytest -n auto --dist worksteal -m "not slow"

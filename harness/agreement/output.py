@@ -67,7 +67,8 @@ def _headline(bad: Sequence[AgreeRecord], summary: AgreeSummary) -> str:
         )
     if summary.gone:
         return f"**{len(summary.gone)} known defects are gone**"
-    return f"All as expected: {summary.judged} tensors judged"
+    part = " in the first case of each op" if summary.first_case else ""
+    return f"All as expected: {summary.judged} tensors judged{part}"
 
 
 def _groups(document: Judged) -> dict[tuple[str, str], list[AgreeRecord]]:

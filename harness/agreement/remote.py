@@ -13,6 +13,7 @@ from harness.agreement.remembered.outcomes import Remembered, asked_for, batch_n
 from harness.agreement.suite import Agreement, Settled, agree, gone
 from harness.judging import known
 from harness.judging.cases import REGIMES, Trial, trials
+from harness.judging.platforms import Flushing
 from harness.project.records import AgreeRecord
 from harness.workers.isolated import Failed, Isolated, Link
 from harness.workers.pool import Fleet
@@ -20,7 +21,10 @@ from impls.catalogue import load_op
 
 
 class Asked(Struct, kw_only=True):
-    """What is to be judged; `settled` are cases, with the device, that are already."""
+    """What is to be judged; `settled` are cases, with the device, that are already.
+
+    first_case: of each op only the first case in each batch, which is a first look.
+    """
 
     ops: Sequence[str]
     backends: Sequence[str]
@@ -33,6 +37,7 @@ class Asked(Struct, kw_only=True):
     jobs: int = 1
     timeout: float = 60.0
     sampled: bool = False
+    first_case: bool = False
     settled: Sequence[tuple[str, str]] = ()
 
 
@@ -95,8 +100,15 @@ def judged(
             progress(news.done, news.total)
     memory.keep(failed)
     agreement.records += map(unjudged, failed.values())
-    agreement.gone = gone(agreement.records, entries)
+    agreement.gone = vanished(asked, agreement, entries)
     return agreement
+
+
+def vanished(
+    asked: Asked, agreement: Agreement, entries: Sequence[known.Known]
+) -> tuple[known.Known | Flushing, ...]:
+    """What was expected and did not occur; a first look may lack the case for it."""
+    return () if asked.first_case else gone(agreement.records, entries)
 
 
 def unjudged(failed: Failed) -> AgreeRecord:
@@ -124,10 +136,14 @@ def judge(content: bytes, link: Link) -> None:
         with link.at(op, patience=asked.timeout):
             names: dict[str, list[str]] = defaultdict(list)
             for trial in _chosen(op, asked):
-                chosen.append(trial)
-                for device in asked.devices:
-                    dtype, order = trial.problem.dtype, trial.order
-                    batch = batch_name(device, dtype, trial.regime, order)
+                dtype, order = trial.problem.dtype, trial.order
+                batches = [
+                    batch_name(device, dtype, trial.regime, order)
+                    for device in asked.devices
+                ]
+                if not (asked.first_case and names[batches[0]]):
+                    chosen.append(trial)
+                for batch in batches:
                     names[batch].append(trial.name)
                 link.alive()
             link.tell(_News(_Plan(op, names)), leaving=True)

@@ -22,6 +22,12 @@ SAMPLED = {
     "torch_compile": ("float32",),
 }
 
+#: What --first-case judges; a document says it with a field of its summary.
+FIRST_LOOK = (
+    "a first look: of each op only the first case in each regime and precision; "
+    "gradwatch agree without --first-case (make agree) judges all"
+)
+
 #: Backends whose sample is in C order: they compile every memory layout as well.
 IN_C_ORDER = {"torch_compile"}
 

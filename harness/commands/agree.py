@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import click
@@ -15,7 +15,7 @@ from harness.agreement.output import junit, markdown
 from harness.agreement.remembered.cache import user_cache
 from harness.agreement.remembered.outcomes import Remembered
 from harness.agreement.remote import Asked, judge, judged
-from harness.agreement.sampling import explained, in_part
+from harness.agreement.sampling import FIRST_LOOK, explained, in_part
 from harness.agreement.suite import Agreement, Required
 from harness.commands._matrix import fitting
 from harness.console import options as options
@@ -23,7 +23,7 @@ from harness.console.terminal import output, progress
 from harness.hosts.dispatch import agreed_on, connected
 from harness.judging.cases import REGIMES
 from harness.project import documents as recording
-from harness.project.records import AgreeRecord
+from harness.project.records import AgreeRecord, AgreeSummary
 from harness.project.requested import left_out
 from harness.project.verdicts import SIGNS
 from harness.workers.isolated import Isolated
@@ -59,6 +59,11 @@ from impls.catalogue import backend_names
     "machines with a checkout; see docs/cluster.md.",
 )
 @click.option(
+    "--first-case",
+    is_flag=True,
+    help="A first look: of each op only the first case in each regime and precision.",
+)
+@click.option(
     "--fresh",
     is_flag=True,
     help="Judge all again, also what a run has judged.",
@@ -80,6 +85,7 @@ def command(
     timeout: float,
     require: tuple[str, ...],
     address: str,
+    first_case: bool,
     fresh: bool,
     json_file: str | None,
     junit_file: str | None,
@@ -116,6 +122,7 @@ def command(
         sampled=in_part(
             cases=cases, backends=backends, among=bool(ops or pages or dtypes)
         ),
+        first_case=first_case,
     )
     started = time.monotonic()
     why_not, machines = "", list[str]()
@@ -132,7 +139,7 @@ def command(
     agreed.missing |= {} if backends else left_out()
     summary = agreed.summary()
     summary.seconds, summary.seed = round(seconds, 2), seed
-    summary.machines = machines
+    summary.machines, summary.first_case = machines, first_case
     if asked.sampled:
         ran = [b for b in asked.backends if b not in agreed.missing]
         summary.sampled = explained(ran)
@@ -143,7 +150,7 @@ def command(
     if json_file:
         recording.write(content, json_file)
     if json_file != "-":
-        show(agreed, seconds, summary.sampled)
+        show(agreed, seconds, summary)
         if why_not:
             output().print(f"nothing is remembered: {escape(why_not)}")
     _check_required(agreed, require)
@@ -176,7 +183,7 @@ def _check_required(agreed: Agreement, required: Sequence[str]) -> None:
         raise Required(f"nothing was judged: {backend}: {why}")
 
 
-def show(agreed: Agreement, seconds: float, sampled: Mapping[str, str]) -> None:
+def show(agreed: Agreement, seconds: float, summary: AgreeSummary) -> None:
     """Print the matrix of ops and backends, the unexpected verdicts, and the counts."""
     console = output()
     if agreed.records:
@@ -197,9 +204,12 @@ def show(agreed: Agreement, seconds: float, sampled: Mapping[str, str]) -> None:
         console.print(line, style="bold red", markup=False)
     for backend, why in sorted(agreed.missing.items()):
         console.print(f"not run: {backend}: {why}", style="yellow", markup=False)
+    sampled = summary.sampled
     for why in dict.fromkeys(sampled.values()):
         names = ", ".join(name for name in sampled if sampled[name] == why)
         console.print(f"{names}: {why}", style="dim", markup=False)
+    if summary.first_case:
+        console.print(FIRST_LOOK, style="yellow", markup=False)
     console.print(_counts(agreed, seconds))
     if not agreed.judged:
         console.print("nothing was judged", style="bold red")

@@ -71,11 +71,17 @@ def draw(results: Path, folder: Path) -> list[Path]:
             older = any(cell.older for row in cells.values() for cell in row.values())
             for name, figure in (("", _agreement), ("-narrow", _folded)):
                 file = folder / f"agreement{name}.svg"
-                drawn.append(_save(figure(cells), source, file, older))
+                drawn.append(_save(figure(cells), source, file, _part_of(here, older)))
                 _described(file, _TITLE, _in_words(cells))
         if source := here.newest("time"):
             drawn.append(_save(_times(cells, here), source, folder / "times.svg"))
     return drawn
+
+
+def _part_of(here: Standing, older: bool) -> str:
+    """What the caption adds where not all of it is of one whole run."""
+    look = "; a first look: one case of each op" if here.first_look() else ""
+    return f"{'; in part from older commits' if older else ''}{look}"
 
 
 def _judged(here: Standing) -> dict[str, dict[str, Cell]]:
@@ -86,12 +92,12 @@ def _judged(here: Standing) -> dict[str, dict[str, Cell]]:
     return {op: {r: cells[op][r] for r in ran} for op in cells if op in ops}
 
 
-def _save(drawn: Figure, source: Source, file: Path, older: bool = False) -> Path:
+def _save(drawn: Figure, source: Source, file: Path, part: str = "") -> Path:
     changed = " with uncommitted changes" if source.dirty else ""
     caption = (
         f"{source.machine}, commit {source.commit[:8]}{changed}, {source.date[:10]}"
+        f"{part}"
     )
-    caption += "; in part from older commits" if older else ""
     drawn.text(0.01, 0.004, caption, fontsize=7, color="#5a6672")
     # No date in the file itself: it would change with every drawing.
     drawn.savefig(file, format="svg", metadata={"Date": None})

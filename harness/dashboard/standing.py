@@ -69,6 +69,11 @@ class Standing:
         source = self.newest("agree")
         return source.summary.missing if source else {}
 
+    def first_look(self, op: str = "") -> bool:
+        """Whether verdicts on an op, or on any, are of the first case only."""
+        judged = self.origin.get("agree", {}).items()
+        return any(s.summary.first_case for place, s in judged if op in ("", place[0]))
+
     def pairs(self, op: str) -> dict[str, dict[str, float | None]]:
         """The newest matrix of pairs of an op; None means an infinite ratio."""
         judged = (s.summary.pairs for s in self.sources if s.kind == "agree")

@@ -13,8 +13,8 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from harness.agreement.remote import Asked
-from harness.agreement.suite import Agreement, Settled, gone
+from harness.agreement.remote import Asked, vanished
+from harness.agreement.suite import Agreement, Settled
 from harness.console.options import runs_on
 from harness.hosts.identity import Identity, Offer
 from harness.judging import known
@@ -109,7 +109,7 @@ def merged(asked: Asked, answers: Iterable[Settled]) -> Agreement:
         agreement.add(structs.replace(settled, records=kept))
     agreement.records += failed.values()
     put_in_order(agreement, asked)
-    agreement.gone = gone(agreement.records, known.load())
+    agreement.gone = vanished(asked, agreement, known.load())
     return agreement
 
 

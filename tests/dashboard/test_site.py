@@ -451,6 +451,30 @@ def test_a_renamed_op_is_shown_as_such(results: Path) -> None:
     assert "softmaxx" in said(site)
 
 
+@pytest.mark.parametrize("look", [True, False])
+def test_a_first_look_does_not_pass_for_the_whole(results: Path, look: bool) -> None:
+    file = results / "latest" / "agree.json"
+    record = agree_record("add", "numpy_graph")
+    invented.write_document(file, [record], environment(1), first_case=look)
+    site = written(results)
+    for page in ("index.html", "op/add.html"):
+        assert ("Verdicts of a first look" in said(site, page)) is look
+    assert "Verdicts of a first look" not in said(site, "op/mul.html")
+    assert ("as expected on every backend, in a first look" in said(site)) is look
+
+
+def test_a_first_look_is_not_compared_with_a_whole_run(results: Path) -> None:
+    wrong = agree_record("add", "numpy_graph", verdict="disagree", case="another")
+    whole = results / "recorded" / MACHINE / "agree.json"
+    invented.write_document(whole, [wrong], environment(1))
+    judged(results, agree_record("add", "numpy_graph"), number=2)
+    assert "disagree → " in said(written(results)).replace("\n", " ")
+    file = results / "latest" / "agree.json"
+    record = agree_record("add", "numpy_graph")
+    invented.write_document(file, [record], environment(2), first_case=True)
+    assert "no recorded run to compare with" in said(written(results))
+
+
 def test_an_older_verdict_is_marked(results: Path) -> None:
     recorded = results / "recorded" / MACHINE / "agree.json"
     both = [agree_record(op, "numpy_graph") for op in ("add", "mul")]

@@ -80,8 +80,9 @@ class Remembered:
         """What is remembered of what is asked."""
         for op, batches in self._batches.items():
             for batch in filter(None, map(batches.get, self._names())):
+                wanted = {*self._wanted(batch)}
                 for settled in batch.settled:
-                    if self._is_asked(settled.case):
+                    if settled.case in wanted:
                         oldest = min(self.dates.get(op, batch.date), batch.date)
                         self.dates[op] = oldest
                         yield settled
@@ -93,7 +94,7 @@ class Remembered:
             return False
         asked = (batches[name] for name in self._names())
         return all(
-            {*filter(self._is_asked, one.names)} <= {s.case for s in one.settled}
+            {*self._wanted(one)} <= {settled.case for settled in one.settled}
             for one in asked
         )
 
@@ -159,8 +160,11 @@ class Remembered:
         parts = asked.devices, asked.dtypes, asked.regimes, asked.orders
         return [batch_name(*one) for one in product(*parts)]
 
-    def _is_asked(self, case: str) -> bool:
-        return asked_for(case, self._asked.cases)
+    def _wanted(self, batch: Batch) -> list[str]:
+        """The names of those trials of a batch that are asked for."""
+        asked = self._asked
+        names = [name for name in batch.names if asked_for(name, asked.cases)]
+        return names[:1] if asked.first_case else names
 
 
 @contextlib.contextmanager

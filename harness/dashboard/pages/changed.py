@@ -21,11 +21,14 @@ class Changed:
 def base_of(here: Standing, among: Collection[str] | None = None) -> Source | None:
     """The newest `agree` document of a commit before the newest one.
 
-    `among` restricts the choice to these commits, such as releases.
+    A first look and a whole run are not compared. `among` restricts the
+    choice to these commits, such as releases.
     """
     head = here.newest("agree")
     for source in here.sources:
         if source.kind != "agree" or head is None or source.commit == head.commit:
+            continue
+        if source.summary.first_case != head.summary.first_case:
             continue
         if among is None or source.commit in among:
             return source

@@ -65,6 +65,7 @@ def overview(
         "wrong": len(wrong),
         "defects": faults(listed),
         "headline": _headline(cells),
+        "first_look": here.first_look(),
         "changes": _changes(here, history, known),
         "moves": moves(history)[:MOST_MOVES],
         "versions": _versions(records),

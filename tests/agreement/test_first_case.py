@@ -1,0 +1,79 @@
+"""`agree --first-case`: a first look at every op, which never passes for the whole."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.agreement.remote import Asked, vanished
+from harness.agreement.suite import Agreement
+from harness.judging.cases import trials
+from harness.judging.known import Known
+from harness.project.records import AgreeRecord
+from impls.catalogue import load_op
+from tests.command_line import Done, gradwatch
+from tests.dashboard.browser.invented import agree_record
+
+BACKEND = "numpy_manual"
+REGIMES = ["normal", "permuted", "tails"]  # the last two have cases of their own
+
+
+def look(file: Path, *extra: str) -> tuple[Done, dict[str, Any]]:
+    """A run of one op in three regimes, and its document."""
+    call = ["agree", "--op", "softmax", "--backend", BACKEND, "--json", str(file)]
+    done = gradwatch(*call, "--regime", ",".join(REGIMES), *extra)
+    return done, json.loads(file.read_text())
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADWATCH_CACHE", str(tmp_path / "cache"))
+
+
+def cases(document: dict[str, Any]) -> list[str]:
+    return sorted({record["case"] for record in document["records"]})
+
+
+def test_it_judges_the_first_case_of_each_regime_and_precision(tmp_path: Path) -> None:
+    done, document = look(tmp_path / "look.json", "--first-case")
+    first: dict[tuple[str, str], str] = {}
+    for trial in trials(load_op("softmax"), regimes=REGIMES):
+        first.setdefault((trial.regime, trial.problem.dtype), trial.name)
+    assert cases(document) == sorted(first.values())
+    assert done.returncode == 0
+    assert document["summary"]["first_case"] is True
+    assert "a first look" in done.stdout
+    assert "make agree" in done.stdout
+
+
+def test_a_whole_run_judges_the_rest_and_is_that_of_a_fresh_one(tmp_path: Path) -> None:
+    _, some = look(tmp_path / "look.json", "--first-case")
+    done, whole = look(tmp_path / "whole.json")
+    assert "a first look" not in done.stdout
+    assert whole["summary"]["first_case"] is False
+    assert whole["summary"]["recalled"] == len(some["records"])
+    _, fresh = look(tmp_path / "fresh.json", "--fresh")
+    assert cases(whole) == cases(fresh)
+    assert tensors(whole) == tensors(fresh)
+    _, again = look(tmp_path / "again.json", "--first-case")
+    assert tensors(again) == tensors(some), "of what a whole run has judged, the same"
+    assert again["summary"]["recalled"] == len(some["records"])
+
+
+def tensors(document: dict[str, Any]) -> Counter[str]:
+    return Counter(json.dumps(record) for record in document["records"])
+
+
+def test_a_defect_that_needs_another_case_is_not_gone() -> None:
+    """A whole run whose cases lack a listed defect says that it is gone."""
+    entry = Known("add", "torch_custom", "*", "dx", "disagree", "why", ["1"])
+    right = AgreeRecord(**agree_record("add", "torch_custom", framework_version="1"))
+    agreement = Agreement(records=[right])
+    asked = Asked(ops=["add"], backends=["torch_custom"])
+    assert vanished(asked, agreement, [entry]) == (entry,)
+    asked.first_case = True
+    assert vanished(asked, agreement, [entry]) == ()
