@@ -16,7 +16,7 @@ from msgspec import NODEFAULT, UNSET, Struct, UnsetType
 from msgspec.structs import FieldInfo, fields
 
 from harness.project import records
-from harness.project.documents import SCHEMA, replace_file
+from harness.project.documents import IN_COLUMNS, SCHEMA, replace_file
 from harness.project.paths import SOURCE
 
 PAGE = SOURCE / "docs" / "schema.md"
@@ -26,6 +26,11 @@ _OPENING = f"""# The documents
 `--json F` writes one document, as every file below results/ and nightly/ is:
 
     {{"schema": {SCHEMA}, "environment": {{...}}, "summary": {{...}}, "records": [...]}}
+
+A file whose name ends in `.gz` is compressed and has the same in columns, schema
+{IN_COLUMNS}: `"columns"` in place of `"records"`, by field. A column of numbers is a
+list; another has `"values"`, each different value once, and `"at"`, for each record the
+place of its own in `"values"`.
 
 It is strict JSON: a number that is not finite is null. Readers pass over fields that
 they do not know, and take the default of one that is not there; what is damaged costs

@@ -242,9 +242,15 @@ _values = attrgetter(*_JUDGED)
 def _record(trial: Trial, outcome: Outcome, judgement: Judgement) -> AgreeRecord:
     """What agrees needs no sentence: it was a third of the document."""
     judged = dict(zip(_JUDGED, map(_plain, _values(judgement)), strict=True))
+    judged |= {name: _brief(judged[name]) for name in ("ratio", "radius")}
     if judgement.verdict == "agree":
         judged["message"] = ""
     return record_of(trial, outcome, **judged)
+
+
+def _brief(value: Number) -> Number:
+    """Six digits: nobody reads more, and all were a fifth of the document."""
+    return None if value is None else float(f"{value:.6g}")
 
 
 def record_of(trial: Trial, outcome: Outcome, **judged: Any) -> AgreeRecord:

@@ -58,11 +58,11 @@ class AgreeRecord(Struct, kw_only=True):
 
     tensor: "dx" for the gradient of x, the name of an output or state, "all" of a run
     that gave none. ratio: the largest error in rounding radii, and limit what is
-    allowed. got, expected, radius: at worst_index; radius_kind says whether the radius
-    is the bound or the spread, or of the tensor as a whole (norm, projection).
-    compute: the widest precision of intermediate values
-    with which the tensor is consistent. vacuous: the share of elements of
-    which the comparison can say nothing. message: the verdict in a sentence, empty
+    allowed; ratio and radius have six digits. got, expected, radius: at worst_index;
+    radius_kind says whether the radius is the bound or the spread, or of the tensor as
+    a whole (norm, projection). compute: the widest precision of intermediate values
+    with which the tensor is consistent. vacuous: the share of elements of which the
+    comparison can say nothing. message: the verdict in a sentence, empty
     where the tensor agrees. order: vjp (the gradient), jvp or hvp, whose tensors are
     called jvp.y, hvp.dx, hvp.ddy (harness/judging/orders.py). flags: of the case: its
     attributes that are true or false ("training", "not-training"), and "empty".

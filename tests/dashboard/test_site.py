@@ -341,7 +341,7 @@ def _foreign(file: Path) -> None:
 
 
 def _newer(file: Path) -> None:
-    file.write_text('{"schema": 2, "environment": {}, "summary": {}, "records": []}')
+    file.write_text('{"schema": 3, "environment": {}, "summary": {}, "records": []}')
 
 
 def _cut(file: Path) -> None:
@@ -376,7 +376,7 @@ def _negative_time(file: Path) -> None:
     ("damage", "message"),
     [
         (_foreign, "Expected `object`, got `array`"),
-        (_newer, "schema 2, this version reads 1"),
+        (_newer, "schema 3, this version reads up to 2"),
         (_cut, "not readable as JSON"),
         (_no_records, "records: Expected `array`, got `int`"),
         (_binary, "not readable as JSON"),

@@ -13,7 +13,17 @@ import pytest
 from harness.project import documents, records
 from harness.project.documents import Unreadable
 from harness.project.paths import ROOT
-from harness.project.records import AGREE, TIME, AgreeRecord, AgreeSummary, TimeSummary
+from harness.project.records import (
+    AGREE,
+    SELFTEST,
+    TIME,
+    AgreeRecord,
+    AgreeSummary,
+    MissRecord,
+    PlantedRecord,
+    SelftestSummary,
+    TimeSummary,
+)
 from scripts import schema
 from tests import damage
 from tests.histories import git, repository
@@ -67,7 +77,7 @@ def test_the_machine_has_the_name_that_it_is_given(monkeypatch):
         ('{"schema": 1, "records": [', "not readable as JSON"),
         ("[1, 2]", "Expected `object`, got `array`"),
         ("{}", "no gradwatch document"),
-        ('{"schema": 2}', "schema 2, this version reads 1"),
+        ('{"schema": 3}', "schema 3, this version reads up to 2"),
         ("\udcff", "not readable"),
     ],
     ids=["missing", "truncated", "foreign", "empty", "newer", "binary"],
@@ -176,19 +186,92 @@ def test_what_is_read_is_what_was_written(tmp_path, name):
     assert read.environment == written.environment
 
 
-def test_a_compressed_document_is_the_same_and_much_smaller(tmp_path):
-    place = {"op": "dot", "case": "64", "regime": "normal", "backend": "numpy_manual"}
-    place |= {"framework": "numpy", "framework_version": "2", "device": "cpu"}
-    row = AgreeRecord(**place, dtype="float64", tensor="da", verdict="agree")
-    written = documents.document([row] * 1000, AgreeSummary(judged=1))
+PLACE = {"op": "dot", "case": "64", "regime": "normal", "backend": "numpy_manual"}
+PLACE |= {"framework": "numpy", "framework_version": "2", "device": "cpu"}
+PLACE |= {"dtype": "float64", "tensor": "da", "verdict": "agree"}
+
+
+def test_a_compressed_document_is_much_smaller_and_the_same_bytes_again(tmp_path):
+    written = documents.document([AgreeRecord(**PLACE)] * 1000, AgreeSummary(judged=1))
     plain, packed = tmp_path / "run.json", tmp_path / "run.json.gz"
     for file in (plain, packed):
         documents.write(written, file)
-    assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
     assert packed.stat().st_size < plain.stat().st_size / 20
     before = packed.read_bytes()
     documents.write(written, packed)
     assert packed.read_bytes() == before
+
+
+ODD = [
+    {"got": -0.0, "expected": 0.0, "worst_index": [0, 1]},
+    {"got": 0.0, "expected": None, "worst_index": []},
+    {"got": 0.1 + 0.2, "message": "", "flags": ["a", "b"]},
+    {"got": None, "message": "[]", "flags": ["[]"]},
+]
+
+
+def test_columns_keep_the_sign_of_a_zero_and_every_digit(tmp_path):
+    """A dictionary takes 0.0 for -0.0, and False for 0."""
+    listed = [AgreeRecord(**PLACE, **fields) for fields in ODD]
+    file = tmp_path / "agree.json.gz"
+    documents.write(documents.document(listed, AgreeSummary()), file)
+    read = documents.read_whole(file, AGREE)
+    assert read.records == listed
+    assert [repr(record.got) for record in read.records] == [
+        repr(fields["got"]) for fields in ODD
+    ]
+
+
+def test_a_compressed_document_of_an_older_version_is_read(tmp_path):
+    """It has the records one by one, as the text has."""
+    listed = [AgreeRecord(**PLACE, **fields) for fields in ODD]
+    written = documents.document(listed, AgreeSummary(judged=4))
+    file = tmp_path / "agree.json.gz"
+    file.write_bytes(gzip.compress(documents.dumps(written).encode()))
+    read = documents.read_whole(file, AGREE)
+    assert (read.records, read.summary) == (listed, written.summary)
+
+
+def test_records_of_several_types_are_not_in_columns(tmp_path):
+    planted = PlantedRecord(
+        op="dot", mistake="m", dtype="x", runs=1, silent=0, counted=1
+    )
+    missed = msgspec.convert(
+        {"record": "miss", **dict.fromkeys(("op", "case", "dtype", "mistake"), "a")}
+        | {"kind": "k", **dict.fromkeys(("effect", "reach", "ratio", "limit"), 1.0)},
+        MissRecord,
+    )
+    for listed in ([planted, missed], [planted], []):
+        file = tmp_path / "selftest.json.gz"
+        documents.write(documents.document(listed, SelftestSummary()), file)
+        assert documents.read_whole(file, SELFTEST).records == listed
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda given: given["got"].pop(), "not equally long"),
+        (lambda given: given["op"]["values"].clear(), "'op' lacks a value"),
+        (lambda given: given["op"]["at"].__setitem__(0, -1), "columns: .*>= 0"),
+        (lambda given: given.__setitem__("op", 1), "columns: "),
+        (lambda given: given["verdict"]["values"].__setitem__(0, "x"), "2 of 4 rec"),
+        (lambda given: given["got"].__setitem__(0, "x"), "1 of 4 records"),
+        (lambda given: given.pop("tensor"), "4 of 4 records"),
+    ],
+)
+def test_damaged_columns_are_one_line_with_the_name_of_the_file(tmp_path, change, why):
+    """An odd value costs the records that have it."""
+    listed = [AgreeRecord(**PLACE, **fields) for fields in ODD]
+    for one in listed[2:]:
+        one.verdict = "disagree"
+    file = tmp_path / "agree.json.gz"
+    documents.write(documents.document(listed, AgreeSummary()), file)
+    document = json.loads(gzip.decompress(file.read_bytes()))
+    change(document["columns"])
+    file.write_bytes(gzip.compress(json.dumps(document).encode()))
+    with pytest.raises(Unreadable, match=why) as told:
+        documents.read_whole(file, AGREE)
+    assert str(told.value).startswith(f"{file}: ")
 
 
 @pytest.mark.parametrize(

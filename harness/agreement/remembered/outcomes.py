@@ -8,9 +8,7 @@ occurs only sometimes, and a result that a second run did not repeat.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import gc
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import product
 from typing import TYPE_CHECKING
@@ -20,6 +18,7 @@ from harness.agreement.remembered.ingredients import NotRemembered, keys
 from harness.agreement.sampling import explained
 from harness.agreement.suite import Settled
 from harness.judging import known
+from harness.project.collector import paused
 from harness.project.records import AgreeRecord
 from harness.workers.interpreters import Installed, installed
 
@@ -62,7 +61,7 @@ class Remembered:
         try:
             self._keys, self._absent = self._now()
             if not fresh:
-                with _no_collector():
+                with paused():
                     for op, key in self._keys.items():
                         self._batches[op] = cache.batches(key)
         except (NotRemembered, Unusable) as error:
@@ -165,22 +164,6 @@ class Remembered:
         asked = self._asked
         names = [name for name in batch.names if asked_for(name, asked.cases)]
         return names[:1] if asked.first_case else names
-
-
-@contextlib.contextmanager
-def _no_collector() -> Iterator[None]:
-    """Python's cycle collector would look at 200,000 records again and again.
-
-    That takes four times as long as reading them, and there is no cycle in them.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        if was_enabled:
-            gc.enable()
 
 
 def batch_name(device: str, dtype: str, regime: str, order: str) -> str:
