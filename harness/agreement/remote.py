@@ -24,6 +24,7 @@ class Asked(Struct, kw_only=True):
     """What is to be judged; `settled` are cases, with the device, that are already.
 
     first_case: of each op only the first case in each batch, which is a first look.
+    programs: a folder in which JAX keeps what it compiles; "" if nowhere.
     """
 
     ops: Sequence[str]
@@ -39,6 +40,7 @@ class Asked(Struct, kw_only=True):
     sampled: bool = False
     first_case: bool = False
     settled: Sequence[tuple[str, str]] = ()
+    programs: str = ""
 
 
 class _Plan(Struct, tag=True):
@@ -83,7 +85,9 @@ def judged(
         settled.append((one.case, one.device))
 
     def request(left: Sequence[str]) -> Asked:
-        return structs.replace(asked, ops=left, settled=settled)
+        return structs.replace(
+            asked, ops=left, settled=settled, programs=memory.programs
+        )
 
     for one in memory.recalled():
         take(one)
@@ -153,7 +157,7 @@ def judge(content: bytes, link: Link) -> None:
         asked.backends,
         devices=asked.devices,
         timeout=asked.timeout,
-        fleet=link.kept(Fleet, jobs=asked.jobs),
+        fleet=link.kept(Fleet, jobs=asked.jobs, programs=asked.programs),
         progress=lambda *counts: done.__setitem__(slice(2), counts),
         at=lambda trial: link.at(trial.op, trial.name, asked.timeout),
         tell=lambda settled: link.tell(_News(_Step(settled, *done)), leaving=True),

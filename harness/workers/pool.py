@@ -132,6 +132,7 @@ class _Lane:
 class Fleet:
     """Workers that are kept from one run to the next; close it, or use it in `with`.
 
+    `programs` is a folder in which JAX keeps what it compiles; see `Worker`.
     `facts` holds what the first worker of each framework reported: versions, devices.
     `waiting` is called every second in which no worker answers; each has a deadline.
     """
@@ -141,11 +142,13 @@ class Fleet:
         *,
         jobs: int = 1,
         threads: int = 1,
+        programs: str = "",
         waiting: Callable[[], None] = lambda: None,
     ) -> None:
         if jobs < 1:
             raise ValueError(f"at least one job, not {jobs}")
         self.jobs, self.threads, self.waiting = jobs, threads, waiting
+        self._programs = programs
         self.facts: dict[str, Mapping[str, Any]] = {}
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._interpreters: dict[str, Interpreter] = {}
@@ -278,7 +281,12 @@ class Fleet:
     def _start(self, framework: str, *, reserve: bool = False) -> Iterator[Outcome]:
         interpreter, now = self._interpreters[framework], time.monotonic()
         try:
-            worker = Worker(interpreter, self._events, threads=self.threads)
+            worker = Worker(
+                interpreter,
+                self._events,
+                threads=self.threads,
+                programs=self._programs,
+            )
         except Died as reason:
             yield from self._failed_to_start(framework, str(reason))
         else:

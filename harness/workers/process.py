@@ -77,6 +77,7 @@ class Worker:
     Its first answer is that of `probe`. Linux ends it with the *thread* that started
     it. `measured` is the checkout whose `impls` it runs; all other code is this
     checkout's. With `huge_pages` its heap uses huge pages, if the system has them.
+    `programs` is a folder in which JAX finds what another worker has compiled.
 
     Raises:
         Died: It did not start.
@@ -90,12 +91,14 @@ class Worker:
         threads: int = 1,
         measured: Path = ROOT,
         huge_pages: bool = False,
+        programs: str = "",
     ) -> None:
         self._log, self._path = tempfile.mkstemp(prefix="gradwatch-")
         self._group = execnet.Group()
         self._process: psutil.Process | None = None
         try:
-            spec = _spec(interpreter, threads, huge_pages, self._path)
+            kept = _kept(programs) if programs else {}
+            spec = _spec(interpreter, threads, huge_pages, self._path, kept)
             self._start(spec, measured)
             self.send("probe", {"framework": interpreter.framework})
         except (
@@ -238,7 +241,26 @@ def import_error(facts: Mapping[str, Any]) -> str:
     return str(errors[0]) if errors and all(errors) else ""
 
 
-def _spec(interpreter: Interpreter, threads: int, huge_pages: bool, log: str) -> str:
+def _kept(programs: str) -> dict[str, str]:
+    """JAX's settings to keep in a folder all that it compiles, however small or quick.
+
+    docs.jax.dev, "Persistent compilation cache".
+    """
+    return {
+        "JAX_COMPILATION_CACHE_DIR": programs,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
+    }
+
+
+def _spec(
+    interpreter: Interpreter,
+    threads: int,
+    huge_pages: bool,
+    log: str,
+    kept: Mapping[str, str],
+) -> str:
     """The specification of the process for execnet.
 
     glibc reads its variables when a process starts, but execnet sets variables later.
@@ -251,6 +273,7 @@ def _spec(interpreter: Interpreter, threads: int, huge_pages: bool, log: str) ->
         **dict.fromkeys(_THREADS, str(threads)),
         "GLOG_minloglevel": "2",  # OneFlow: errors only
         "TORCHINDUCTOR_CACHE_DIR": _compiled(log),
+        **kept,
     }
     settings = [f"{name}={value}" for name, value in variables.items()]
     to_log = ["sh", "-c", 'exec "$@" 2>>"$0"', log]

@@ -57,6 +57,11 @@ class Cache:
     def __init__(self, place: Path, most: int = MOST) -> None:
         self._file, self._most = place / "outcomes.sqlite", most
 
+    @property
+    def place(self) -> Path:
+        """The folder in which it lies."""
+        return self._file.parent
+
     def batches(self, key: str) -> dict[str, Batch]:
         """The batches of a key, by name; damaged ones are dropped.
 

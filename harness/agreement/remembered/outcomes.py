@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from harness.agreement.remembered.cache import Batch, Cache, Unusable
 from harness.agreement.remembered.ingredients import NotRemembered, keys
+from harness.agreement.remembered.programs import programs
 from harness.agreement.sampling import explained
 from harness.agreement.suite import Settled
 from harness.judging import known
@@ -33,7 +34,8 @@ class Remembered:
 
     `dates` says of each op of which something was recalled when the oldest of it was
     judged; `why_not`, why nothing is remembered, where that was not wished. Without a
-    cache nothing is read or written; `fresh`, nothing is read.
+    cache nothing is read or written; `fresh`, nothing is read. `programs` is where
+    JAX keeps what it compiles; "" if nowhere.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Remembered:
     ) -> None:
         self.dates: dict[str, str] = {}
         self.why_not = ""
+        self.programs = programs(cache.place) if cache and not fresh else ""
         self._asked, self._keys = asked, dict[str, str]()
         self._absent = frozenset[str]()
         self._batches: dict[str, dict[str, Batch]] = {}
