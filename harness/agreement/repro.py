@@ -184,18 +184,13 @@ def lifted(file: Path, name: str) -> Lifted:
         LookupError: The file does not define the name.
     """
     source = file.read_text(encoding="utf-8")
-    top = dict(_defined(ast.parse(source)))
-    if name not in top:
+    top = list(_defined(ast.parse(source)))
+    wanted = _needed(top, name)
+    if not wanted:
         raise LookupError(f"{file.name} does not define {name}")
-    wanted, waiting = set[str](), [name]
-    while waiting:
-        current = waiting.pop()
-        if current in top and current not in wanted:
-            wanted.add(current)
-            waiting += _names(top[current])
     parts = list[str]()
     imports = ["import numpy as np"]
-    for key, node in top.items():
+    for key, node in top:
         if key not in wanted:
             continue
         module = getattr(node, "module", "") or ""
@@ -211,14 +206,33 @@ def lifted(file: Path, name: str) -> Lifted:
     return Lifted(parts, imports)
 
 
+def _needed(top: Sequence[tuple[str, ast.stmt]], name: str) -> set[str]:
+    """The names that a definition needs, its own included; empty if there is none."""
+    uses: dict[str, list[str]] = {}
+    for key, node in top:
+        uses.setdefault(key, []).extend(_names(node))
+    wanted, waiting = set[str](), [name]
+    while waiting:
+        current = waiting.pop()
+        if current in uses and current not in wanted:
+            wanted.add(current)
+            waiting += uses[current]
+    return wanted
+
+
 def _defined(module: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
-    """The names at the top of a module, and the statements that define them."""
+    """The names at the top of a module, and the statements that define them.
+
+    A name has several where it is added to: NAMES |= {...}.
+    """
     for node in module.body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             yield node.name, node
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             yield node.targets[0].id, node
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        elif isinstance(node, (ast.AnnAssign, ast.AugAssign)) and isinstance(
+            node.target, ast.Name
+        ):
             yield node.target.id, node
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             for alias in node.names:

@@ -174,7 +174,7 @@ def _right(
         backend = catalogue.load_backend(name)
         try:
             yield name, backend.version(), _ran(backend.prepare(problem))
-        except (Unsupported, RuntimeError, TypeError):
+        except (Unsupported, RuntimeError, TypeError, ValueError, IndexError):
             continue  # `gradwatch agree` reports the reason
     if options["planted"]:
         result = _result(problem, mutants.right(problem.op))

@@ -181,14 +181,18 @@ def try_judges(
         for trial in chosen(extent, ops or catalogue.op_names(), seed, orders)
         for task in tasks(trial, extent, leader)
     }
+    lost: dict[str, list[str]] = {}
     outcomes = sweep([t for _, t in paired.values()], jobs=jobs, timeout=timeout)
     for done, outcome in enumerate(outcomes, 1):
         if outcome.kind == "result":
             score.add(paired[outcome.task.id][0], *read(outcome.reply))
         else:
             what = f"{outcome.kind}: {outcome.message}"
-            score.missing[outcome.task.backend] = what
+            lost.setdefault(outcome.task.backend, []).append(what)
         progress(done, len(paired))
+    for backend, whats in lost.items():
+        more = f"; and {len(whats) - 1} more trials" if len(whats) > 1 else ""
+        score.missing[backend] = whats[0] + more
     return score
 
 

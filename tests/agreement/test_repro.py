@@ -11,7 +11,9 @@ from harness.agreement.repro import repro
 from harness.judging.cases import REGIMES, trial
 from harness.judging.reference import reference
 from harness.project.records import AgreeRecord
+from harness.workers.interpreters import interpreter_of
 from impls.catalogue import load_op
+from tests.frameworks import usable
 from tests.pages import plant
 
 LARGEST = {"float32": 1e20, "float64": 1e200}  # whose cubes are beyond the range
@@ -60,3 +62,22 @@ def test_the_script_of_a_compiled_backend_compiles_the_page_s_own_call():
         "return autograd(F, *tensors, **ATTRIBUTES)",
         "y = call(*arguments)",
     ]
+
+
+@pytest.mark.parametrize("backend", ["jax_formula", "jax_custom"])
+@pytest.mark.parametrize(("limit", "code"), [(16.5, 0), (0.0, 1)])
+def test_a_script_has_all_names_that_its_framework_gives_a_page(
+    tmp_path, backend, limit, code
+):
+    """GELU calls erf, which the doors add to the other names by |=."""
+    usable("jax")
+    op = load_op("gelu")
+    drawn = trial(op, next(iter(op.cases.values())), REGIMES["normal"], "float32")
+    facts = dict.fromkeys(AgreeRecord.__struct_fields__[:8], "")
+    record = AgreeRecord(**facts, tensor="dx", verdict="disagree", limit=limit)
+    script = tmp_path / "repro.py"
+    right = reference(drawn.problem)
+    script.write_text(repro(drawn, backend, record, "a headline", right))
+    called = [interpreter_of("jax").python, script]
+    done = subprocess.run(called, capture_output=True, text=True)
+    assert done.returncode == code, done.stdout + done.stderr

@@ -1,8 +1,10 @@
 """The report: worst first, nothing passes in silence."""
 
 import json
+import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -32,6 +34,14 @@ def test_worst_tensors_come_first_and_only_failures_tell_their_story():
     assert [line.split()[1] for line in lines[3:6]] == ["dx", "dw", "y"]
     assert lines[-2:] == ["dx: nonfinite", "dw: disagree"]
     assert [j.tensor for j in found] == ["dx", "dw", "y"]
+
+
+@pytest.mark.parametrize(("kind", "allowed"), [("bound", "1.6"), ("least", "over 1.6")])
+def test_of_the_least_radius_it_is_said_that_more_is_allowed(kind, allowed):
+    one = row("y", "agree")
+    one = replace(one, judgement=one.judgement.changed(radius_kind=kind))
+    line = str(report(one)).splitlines()[3]
+    assert re.split(r" {2,}", line)[7] == allowed
 
 
 def test_a_tensor_that_zeros_would_pass_fails_and_is_named():

@@ -15,7 +15,7 @@ from harness.judging import verdict
 from harness.judging.cases import trials
 from harness.judging.rounding import analysis
 from harness.project.records import MissRecord
-from harness.selftest import calibration, rivals, scoring, textbook
+from harness.selftest import calibration, rivals, run, scoring, textbook
 from harness.selftest import examine as examine_module
 from harness.selftest.charts import chart_detection
 from harness.selftest.examine import JUDGE, Run, examine, read
@@ -23,7 +23,7 @@ from harness.selftest.mistakes.table import EDITS
 from harness.selftest.mutants import ANYWHERE, edited, planted
 from harness.selftest.run import OTHER, OTHERS, chosen
 from harness.selftest.scoring import Score
-from harness.workers.messages import Task
+from harness.workers.messages import Outcome, Task
 from impls import catalogue
 from impls.contract import Op
 
@@ -266,6 +266,28 @@ def test_the_quick_form_passes_and_writes_its_document():
     # 16 bits leave too few errors of over a tenth in two ops to speak of a share.
     assert [r["required"] for r in unmet if "float16," not in r["required"]] == []
     assert {r["op"] for r in content["records"]} == {"square", "dot"}
+
+
+def test_a_backend_that_raises_in_its_backward_is_left_to_agree():
+    """HIPS/autograd's where cannot add up the gradients of what is broadcast."""
+    options = {"backends": ["autograd_formula", "numpy_graph"], "planted": False}
+    score = tried(["where"], ["normal"], ["float64"], **options)
+    heard = Counter((alarm.backend, trial.case) for trial, alarm in score.alarms)
+    cases = [*catalogue.load_op("where").cases]
+    assert {case for backend, case in heard if backend == "numpy_graph"} == {*cases}
+    assert {case for backend, case in heard if backend == "autograd_formula"} == {"7"}
+
+
+def test_all_trials_that_a_backend_lost_are_counted(monkeypatch):
+    monkeypatch.setattr(
+        run,
+        "sweep",
+        lambda tasks, **_: (
+            Outcome(task, "crash", message="signal 9") for task in tasks
+        ),
+    )
+    score = run.try_judges(run.QUICK, ops=["square"], orders=["vjp"])
+    assert score.missing["torch_autograd"] == "crash: signal 9; and 7 more trials"
 
 
 def test_each_miss_is_told_with_its_reason():
