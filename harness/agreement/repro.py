@@ -164,8 +164,10 @@ def _helpers(trial: Trial, backend: str, dialect: str, said: str) -> Iterator[Li
     if _functional(backend):
         yield lifted(catalogue.backend_file(backend), "backend")
     elif framework != "numpy" and dialect in ("custom", "formula"):
-        adapter = "as_function" if dialect == "custom" else "ArrayNames"
-        yield lifted(backends / "_torchlike.py", adapter)
+        if dialect == "custom":
+            yield lifted(backends / "_torchlike.py", "as_function")
+        else:
+            yield lifted(backends / "_torchlike_names.py", "ArrayNames")
     for name in dict.fromkeys((trial.layout, trial.cotangent_layout)):
         if name != "contiguous":
             yield lifted(Path(arrays.__file__), _maker(name))

@@ -13,14 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.judging.cases import Trial
-from impls.catalogue import framework_of
+from harness.project.compiling import compiles
 
-#: Precisions of the first case that are judged, by backend or else by framework.
-SAMPLED = {
-    "jax": ("float32",),
-    "jax_jit": ("float32", "float64"),
-    "torch_compile": ("float32",),
-}
+#: Precisions of the first case that are judged; more of jax_jit, the quickest.
+PRECISIONS = ("float32",)
+MORE = {"jax_jit": ("float32", "float64")}
 
 #: What --first-case judges; a document says it with a field of its summary.
 FIRST_LOOK = (
@@ -34,7 +31,7 @@ IN_C_ORDER = {"torch_compile"}
 
 def precisions(backend: str) -> Sequence[str]:
     """Those in which a sample is judged; empty where everything is."""
-    return SAMPLED.get(backend, SAMPLED.get(framework_of(backend), ()))
+    return MORE.get(backend, PRECISIONS) if compiles(backend) else ()
 
 
 def in_part(*, cases: Sequence[str], backends: Sequence[str], among: bool) -> bool:

@@ -12,7 +12,8 @@ from harness.check.inputs import Trial
 from harness.check.report import Row
 from harness.check.runs import Graph, Observation, Tensor, observe, same
 from harness.check.second import Second
-from harness.check.subjects import Bound, Call, Function, Subject, array_of, bind
+from harness.check.subjects import Subject
+from harness.check.subjects.binding import Bound, Call, Function, array_of, bind
 from harness.judging.judgement import Judgement
 from harness.judging.reference import Reference
 from harness.judging.verdict import allowed, judge_tensors, zeros_pass

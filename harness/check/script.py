@@ -18,7 +18,8 @@ from harness.check.report import Row
 from harness.check.runs import Tensor
 from harness.check.second import Second
 from harness.check.shrink import shrunk
-from harness.check.subjects import Bound, Function, Subject, array_of, bind
+from harness.check.subjects import Subject
+from harness.check.subjects.binding import Bound, Function, array_of, bind
 from harness.judging.reference import Reference
 from harness.judging.verdict import allowed
 

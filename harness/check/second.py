@@ -26,7 +26,8 @@ from harness.check.runs import (
     replica,
     same,
 )
-from harness.check.subjects import Bound, Call, Subject, array_of
+from harness.check.subjects import Subject
+from harness.check.subjects.binding import Bound, Call, array_of
 from harness.judging.judgement import Judgement
 from harness.judging.verdict import judge_tensors
 from impls.backends._torchlike import refusals

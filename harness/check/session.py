@@ -16,7 +16,8 @@ from harness.check.examine import examine
 from harness.check.inputs import Trial
 from harness.check.report import Report, Row
 from harness.check.shapes import Specs, parsed
-from harness.check.subjects import OpSubject, Subject, name_of, subject_of
+from harness.check.subjects import OpSubject, Subject, subject_of
+from harness.check.subjects.pytorch import name_of
 from harness.judging.orders import ORDERS
 from impls.catalogue import known
 from impls.contract import Case

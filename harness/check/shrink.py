@@ -14,7 +14,8 @@ from harness.check.examine import examined
 from harness.check.inputs import Trial
 from harness.check.report import Row
 from harness.check.runs import Tensor, floating
-from harness.check.subjects import Function, Subject
+from harness.check.subjects import Subject
+from harness.check.subjects.binding import Function
 from harness.judging.cases import REGIMES
 
 SECONDS = 10.0  # a person waits for the script: dozens of steps of a tenth of a second

@@ -121,7 +121,7 @@ def command(
     Verdicts: faster, slower, no difference, not resolved.
     """
     integrity.remember()  # before any page is read
-    if most is not None and "==" in a + b:
+    if most is not None and _are_versions(a, b):
         raise click.UsageError("--affected needs two commits")
     trials = options.sized_trials(
         options.loaded_ops(ops, pages), sizes=sizes, dtypes=dtypes, seed=seed
@@ -187,12 +187,17 @@ def _lines(reasons: Mapping[str, Sequence[str]]) -> list[str]:
     ]
 
 
+def _are_versions(a: str, b: str) -> bool:
+    """Whether they are versions of a framework, such as torch==2.13.0."""
+    return "==" in a + b
+
+
 def _unchanged(a: str, b: str, names: Collection[str]) -> set[str]:
     """Ops that run the same files at two commits: there is nothing to compare.
 
     A commit against itself is measured: it shows the noise.
     """
-    if a == b or "==" in a + b or {a, b} & set(backend_names()):
+    if a == b or _are_versions(a, b) or {a, b} & set(backend_names()):
         return set()
     same = {name for name in names if same_implementation(a, b, name)}
     if same:
@@ -225,7 +230,7 @@ def _sides(
             known("backend", name, backend_names())
         yield [(Side(a, a), Side(b, b))]
         return
-    if "==" in a + b:
+    if _are_versions(a, b):
         yield _versions(a, b, backends)
         return
     commits = {name: _commit(name) for name in (a, b)}

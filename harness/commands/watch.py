@@ -20,9 +20,10 @@ from harness.project.git import NoCommit
 from harness.project.paths import ROOT
 from harness.project.records import BisectRecord, BisectSummary
 from harness.timing.compare import SAMPLED
-from harness.watch.alerts import Alert, named, repro, size
+from harness.watch.alerts import Alert
 from harness.watch.bisect import Bisection, bisect
 from harness.watch.confirm import NotComparable, Ratio, comparing
+from harness.watch.naming import named, repro, size
 from harness.watch.notify import NotSent, is_address, notify
 from harness.watch.survey import Survey, candidates, survey
 from impls.catalogue import known

@@ -8,6 +8,7 @@ cost. Whole frameworks are on request, too, until their environment is made
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from pathlib import Path
 
@@ -17,7 +18,11 @@ from impls.catalogue import backend_names
 
 def cost_of(backend: str) -> str:
     """What a backend costs that runs only on request; "" for the others."""
-    file = Path(catalogue.__file__).parent / "backends" / f"{backend}.py"
+    return _cost_in(Path(catalogue.__file__).parent / "backends" / f"{backend}.py")
+
+
+@functools.cache  # both lists below ask for it
+def _cost_in(file: Path) -> str:
     with contextlib.suppress(OSError):  # a project's own is no file of ours
         if line := re.search(r"^On request: (.+)$", file.read_text("utf-8"), re.M):
             return line[1]

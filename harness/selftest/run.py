@@ -16,6 +16,7 @@ from typing import Any
 from harness.judging import layouts
 from harness.judging.cases import REGIMES, Regime, Trial, of_order, trial
 from harness.judging.orders import ORDERS, SECOND
+from harness.project.compiling import compiles
 from harness.project.requested import by_default
 from harness.selftest.examine import read
 from harness.selftest.scoring import Score
@@ -26,9 +27,6 @@ from harness.workers.pool import sweep
 from impls import catalogue
 from impls.contract import Case, Op
 
-#: Frameworks that compile for every shape, which takes half an hour for these trials;
-#: harness/agreement/sampling.py tells what a compilation costs.
-COMPILING = frozenset({"jax"})
 #: Frameworks of which every backend declares that it has no second order.
 WITHOUT_SECOND = frozenset({"oneflow"})
 
@@ -236,8 +234,9 @@ def _by_framework(leader: str) -> dict[str, list[str]]:
     grouped: dict[str, list[str]] = {}
     for name in sorted(by_default()):
         framework = catalogue.framework_of(name)
-        if framework in COMPILING or on_request(framework):
-            continue  # `gradwatch agree` judges these, the first ones in part
+        if compiles(name) or on_request(framework):
+            continue  # `gradwatch agree` judges these, the first ones in part: to
+            # compile all of these trials takes half an hour
         host = leader if framework == "numpy" else framework
         grouped.setdefault(host, []).append(name)
     return grouped

@@ -1,45 +1,25 @@
-"""Finds changes in the history: which series, at which commit, how large, how certain.
-
-There are three kinds: a lasting step and a slow drift (`harness.find_changes` finds
-both), and a creep, which is further from the reference than the series' budget allows.
-A new change is suspected until further runs or a paired comparison confirm it. Only a
-confirmed change for the worse fails.
-"""
+"""A change of level in a series, and the order of the commits in which it is one."""
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-import numpy as np
-from numpy.typing import NDArray
-
-from harness.history.changepoints import Change, find_changes
-from harness.history.noise import LASTING, Values
 from harness.history.recorded.series import Series
-from harness.history.remembered import Find
 from harness.project import git
 from harness.project.documents import Unreadable
 from harness.project.paths import ROOT
 from harness.project.records import (
     AlertKind,
-    AlertRecord,
     AlertState,
     Phase,
-    finite,
 )
-from harness.watch.budget import Rules, creep
-from harness.watch.neighbours import SHORT, steps_between
 
 STATES: tuple[AlertState, ...] = get_args(AlertState)
-PHASES: dict[str, Phase] = {"time_forward": "forward", "time_backward": "backward"}
 
-#: Runs by which the position of a step can be wrong; the mean is 0.3 (docs/changes.md).
-OFF = 1
+PHASES: dict[str, Phase] = {"time_forward": "forward", "time_backward": "backward"}
 
 
 @dataclass(frozen=True)
@@ -83,11 +63,12 @@ class Alert:
 
     def settled(self, state: AlertState, why: str) -> Alert:
         """This alert with a state that something other than the series decided."""
-        fails = self.worse and state == "confirmed" and self.why != _SMALL
+        fails = self.worse and state == "confirmed" and self.why != SMALL
         return replace(self, state=state, why=why, fails=fails)
 
 
-_SMALL = "less than its threshold in asv.conf.json"
+#: Why a change for the worse does not fail.
+SMALL = "less than its threshold in asv.conf.json"
 
 
 @dataclass(frozen=True)
@@ -131,307 +112,3 @@ def off_branch_commits(series: Iterable[Series], order: Order) -> list[str]:
             " results are not in it; to fix it: git fetch --unshallow"
         )
     return off_branch
-
-
-#: Confirms or clears alerts by other means than the series; yields all of them.
-Settle = Callable[[Sequence[Alert]], Iterable[Alert]]
-
-
-def watch(
-    series: Iterable[Series],
-    order: Order,
-    rules: Rules,
-    settle: Settle = iter,
-    find: Find = find_changes,
-) -> list[Alert]:
-    """All changes of level, the worst first.
-
-    Steps and drift are settled before the search for creep: a cleared step explains no
-    creep, so a creep that looks like a step is still reported.
-    """
-    watched = _trails(series, order)
-    moved = (a for trail in watched for a in _moves(trail, order, rules, find))
-    settled = list(settle(_by_urgency(moved)))
-    crept = [a for trail in watched for a in _creeping(trail, settled, order, rules)]
-    return _by_urgency([*settled, *settle(_by_urgency(crept))])
-
-
-def _by_urgency(alerts: Iterable[Alert]) -> list[Alert]:
-    return sorted(alerts, key=_urgency)
-
-
-def _urgency(alert: Alert) -> tuple[Any, ...]:
-    rank = (not alert.fails, STATES.index(alert.state), not alert.worse)
-    return (*rank, -abs(alert.relative_change), alert.series.name)
-
-
-@dataclass(frozen=True)
-class _Trail:
-    """The runs of a series on this branch that have a value.
-
-    places: positions in the runs of the series.
-    ranks: of their commits in the order.
-    """
-
-    series: Series
-    places: NDArray[np.int32]
-    ranks: NDArray[np.int32]
-    values: Values
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def commit(self, at: int) -> str:
-        """The commit of a run; -1 is the newest."""
-        return self.series.runs.commits[int(self.places[at])]
-
-
-def _trails(series: Iterable[Series], order: Order) -> list[_Trail]:
-    """The trails of the series that have any value on this branch."""
-    trails, ranks = [], dict[int, NDArray[np.int32]]()
-    for one in series:
-        key = id(one.runs)  # of which there are few
-        if key not in ranks:
-            ranked = [order.rank.get(commit, -1) for commit in one.runs.commits]
-            ranks[key] = np.array(ranked, np.int32)
-        placed = ranks[key][one.figures.places]
-        kept = (placed >= 0) & ~np.isnan(one.figures.values)
-        if kept.any():
-            places, values = one.figures.places[kept], one.figures.values[kept]
-            trails.append(_Trail(one, places, placed[kept], values))
-    return trails
-
-
-def _moves(trail: _Trail, order: Order, rules: Rules, find: Find) -> list[Alert]:
-    """The steps and drift of a series."""
-    changes = find(trail.values)
-    alerts = [_alert(trail, change, order) for change in changes]
-    places = [change.index for change in changes]
-    if len(trail) < SHORT:
-        for change in _between(trail, rules):
-            if all(abs(change.index - place) > OFF for place in places):
-                alerts += _between_neighbours(trail, change, order)
-    return _by_rules(alerts, trail, order, rules) if alerts else []
-
-
-def _by_rules(
-    alerts: Iterable[Alert], trail: _Trail, order: Order, rules: Rules
-) -> list[Alert]:
-    """The alerts, with what the rules accept."""
-    floor = _accepted(trail.series, order, rules)
-    tolerance = rules.tolerance(trail.series)
-
-    def by_rules(alert: Alert) -> Alert:
-        if order.rank[alert.commit] <= floor:
-            return alert.settled("accepted", _why_accepted(floor, order))
-        if alert.worse and alert.relative_change <= tolerance:
-            return replace(alert, why=_SMALL, fails=False)
-        return alert
-
-    return list(map(by_rules, alerts))
-
-
-def _between(trail: _Trail, rules: Rules) -> Iterator[Change]:
-    """The steps between neighbouring runs of a short series."""
-    commits = {trail.commit(at) for at in range(len(trail))}
-    runs = [entry for entry in trail.series.measured if entry.commit in commits]
-    return steps_between(runs, rules.budget(trail.series))
-
-
-def _between_neighbours(trail: _Trail, change: Change, order: Order) -> list[Alert]:
-    """A step between two runs, if a commit between them changes what the op runs."""
-    place = (trail.commit(change.index - 1), trail.commit(change.index))
-    if not _implementing(*place, trail.series.op, order):
-        return []
-    return [replace(_alert(trail, change, order), around=place)]
-
-
-def _accepted(series: Series, order: Order, rules: Rules) -> int:
-    """The rank of the commit up to which changes are accepted; -1 for none."""
-    names = rules.accepted_until(series)
-    if "" in names:
-        return len(order.rank)
-    known = [_rank(name, order) for name in names]
-    return max([*known, order.rank.get(order.reference[1], -1)])
-
-
-def _rank(name: str, order: Order) -> int:
-    """The rank of a commit; asv.conf.json may abbreviate its hash."""
-    return max((r for c, r in order.rank.items() if c.startswith(name)), default=-1)
-
-
-def _why_accepted(floor: int, order: Order) -> str:
-    if order.rank.get(order.reference[1], -1) == floor:
-        return f"before {order.reference[0]}"
-    return "accepted in asv.conf.json"
-
-
-def _alert(trail: _Trail, change: Change, order: Order) -> Alert:
-    series, at, last = trail.series, change.index, len(trail) - 1
-    place = (trail.commit(at - 1), trail.commit(at))
-    around = (
-        trail.commit(max(at - 1 - OFF, 0)),
-        trail.commit(last if change.kind == "drift" else min(at + OFF, last)),
-    )
-    if change.kind == "drift":
-        place = (place[0], around[1])
-        commit, candidates = place[1], _count(*place, order)
-    else:
-        place, commit, candidates = _culprit(series.op, place, around, order)
-    return Alert(
-        series,
-        change.kind,
-        place[0],
-        commit,
-        candidates,
-        around,
-        change.relative_change,
-        change.low,
-        change.high,
-        change.confidence,
-        change.worse,
-        "suspected" if change.suspected else "confirmed",
-        "too few runs to be certain" if change.suspected else "by further runs",
-        change.worse and not change.suspected,
-    )
-
-
-def _culprit(
-    op: str, place: tuple[str, str], around: tuple[str, str], order: Order
-) -> tuple[tuple[str, str], str, int]:
-    """The range of a step, the commit to name, and the number of candidates.
-
-    That is the one commit in the range that changes the code the op runs. If there is
-    none, the range is widened by one run on both sides.
-    """
-    for old, new in (place, around):
-        touching = _implementing(old, new, op, order)
-        if len(touching) == 1:
-            return place, touching[0], 1
-        if touching:
-            return place, place[1], len(touching)
-    return place, place[1], _count(*place, order)
-
-
-def _implementing(old: str, new: str, op: str, order: Order) -> list[str]:
-    touching = git.implementing(old, new, op, order.root)
-    return [commit for commit in touching if commit in order.rank]
-
-
-def _count(old: str, new: str, order: Order) -> int:
-    return max(git.count_between(old, new, order.root), 1)
-
-
-def _creeping(
-    trail: _Trail, settled: Sequence[Alert], order: Order, rules: Rules
-) -> Iterator[Alert]:
-    """An alert if the whole interval is beyond the budget.
-
-    The part of the change that steps and drift explain is not counted.
-    """
-    series = trail.series
-    floor = _accepted(series, order, rules)
-    reference = int((trail.ranks <= floor).sum())
-    measured = creep(trail.values, reference)
-    explained = math.prod(
-        1 + alert.relative_change
-        for alert in settled
-        if alert.series is series and alert.worse and _explains(alert, trail, order)
-    )
-    if measured is None or (1 + measured.low) / explained - 1 <= rules.budget(series):
-        return
-    good, commit = trail.commit(max(reference - 1, 0)), trail.commit(-1)
-    name = order.reference[0] or "the first runs"
-    yield Alert(
-        series,
-        "creep",
-        good,
-        commit,
-        _count(good, commit, order),
-        (good, commit),
-        measured.relative_change,
-        measured.low,
-        measured.high,
-        0.95,
-        True,
-        "confirmed",
-        f"beyond {rules.budget(series):.0%} of {name}",
-        True,
-    )
-
-
-def _explains(alert: Alert, trail: _Trail, order: Order) -> bool:
-    """Whether an alert fails by itself, or is so new that it still can."""
-    newest = trail.ranks[-(LASTING - 1) :]
-    recent = order.rank[alert.commit] >= newest[0]
-    return alert.state == "confirmed" or (alert.state == "suspected" and recent)
-
-
-# Names --------------------------------------------------------------------------
-
-
-def named(series: Iterable[Series], name: str) -> list[Series]:
-    """The series of that name, or else those that have all its parts, in any order."""
-    parts = [part for part in name.replace("/", " ").split() if part]
-    several = list(series)
-    exact = [one for one in several if one.name == name]
-    return exact or [one for one in several if _has(one, parts)]
-
-
-def _has(series: Series, parts: Sequence[str]) -> bool:
-    own = {series.benchmark, *series.benchmark.split("."), *series.parameters.values()}
-    own |= {str(PHASES.get(series.metric, "")), series.machine, series.environment}
-    return set(parts) <= own
-
-
-def size(change: float) -> str:
-    """A relative change as text: +12.3%; from a factor of 10 on ×12.3."""
-    return f"{change:+.1%}" if change < 9 else f"×{1 + change:.3g}"
-
-
-def backend_of(series: Series) -> str:
-    """The backend of a series."""
-    return series.parameters.get("backend", "")
-
-
-def repro(alert: Alert) -> str:
-    """The command that reproduces an alert."""
-    series, given = alert.series, alert.series.parameters
-    options = f"--op {series.op} --backend {backend_of(series)}"
-    old, new = (commit[:10] for commit in alert.around)
-    if series.metric == "track_gradient_ratio":
-        return f"gradwatch agree {options}"
-    if series.metric not in PHASES:
-        return f"asv continuous --bench '^{re.escape(series.benchmark)}' {old} {new}"
-    options += f" --size {given['size']} --dtype {given['dtype']}"
-    options += f" --device {given.get('device', 'cpu')} --phase {PHASES[series.metric]}"
-    return f"gradwatch compare {old} {new} {options}"
-
-
-def record(alert: Alert, order: Order) -> AlertRecord:
-    """An alert as a record of a document; see docs/watch.md."""
-    series = alert.series
-    return AlertRecord(
-        series=series.name,
-        machine=series.machine,
-        environment=series.environment,
-        op=series.op,
-        backend=backend_of(series),
-        metric=series.metric,
-        unit=series.unit,
-        kind=alert.kind,
-        commit=alert.commit,
-        subject=git.subject(alert.commit, order.root),
-        range=f"{alert.good}..{alert.commit}",
-        candidates=alert.candidates,
-        relative_change=finite(alert.relative_change),
-        low=finite(alert.low),
-        high=finite(alert.high),
-        confidence=finite(alert.confidence),
-        worse=alert.worse,
-        state=alert.state,
-        suspected=alert.state == "suspected",
-        fails=alert.fails,
-        why=alert.why,
-        repro=repro(alert),
-    )

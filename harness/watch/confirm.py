@@ -30,7 +30,8 @@ from harness.project.records import (
     finite,
 )
 from harness.timing.compare import PAIRS, SAMPLED, Plan, Side, compare_sides
-from harness.watch.alerts import PHASES, Alert, backend_of
+from harness.watch.alerts import PHASES, Alert
+from harness.watch.naming import backend_of
 from harness.workers.interpreters import Interpreter, interpreter_of
 from harness.workers.process import Died
 from impls.catalogue import UnknownName, framework_of, load_op

@@ -15,9 +15,11 @@ from harness.project.documents import Document, Unreadable
 from harness.project.paths import ROOT
 from harness.project.records import AlertRecord, WatchSummary
 from harness.timing.compare import SAMPLED
-from harness.watch.alerts import STATES, Alert, Order, off_branch_commits, record, watch
+from harness.watch.alerts import STATES, Alert, Order, off_branch_commits
 from harness.watch.budget import rules
 from harness.watch.confirm import Findings, comparing, confirm
+from harness.watch.naming import record
+from harness.watch.search import watch
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ import numpy as np
 
 from harness.history.changepoints import Change, find_changes
 from harness.timing.compare import PAIRS
-from harness.watch.alerts import OFF
 from harness.watch.confirm import Ratio, resolve, sought, state_after
+from harness.watch.search import OFF
 from scripts.studies.planted_series import Report, Values
 
 COMPARED = np.log(

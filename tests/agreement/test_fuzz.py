@@ -139,44 +139,6 @@ def test_the_script_exits_0_when_the_defect_has_gone(tie, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-TORCH = {
-    "torch_autograd": ("return x**3\n", "return x**3 + x.detach()\n"),
-    "torch_custom": ("return 3 * x * x * dy", "return 4 * x * x * dy"),
-    "torch_formula": ("x * x * x\n", "x * x * x if hasattr(xp, 'ties') else x\n"),
-}
-
-#: Runs scripts where nothing of ours can be imported, and says how each has ended.
-#: One process for all of them: PyTorch's import takes seconds.
-RUN = """
-import json, runpy, sys
-sys.modules.update(dict.fromkeys(("harness", "impls", "gradwatch")))
-def code(script):
-    try:
-        runpy.run_path(script, run_name="__main__")
-    except SystemExit as end:
-        return end.code
-print(json.dumps([code(script) for script in sys.argv[1:]]))
-"""
-
-
-def test_scripts_for_pytorch_need_only_pytorch(fleet, tmp_path):
-    pytest.importorskip("torch")
-    scripts = [tmp_path / f"{backend}.py" for backend in TORCH]
-    for script in scripts:
-        old, new = TORCH[script.stem]
-        finding = shrunk(fleet, plant(tmp_path, CUBE, old, new), backends=[script.stem])
-        script.write_text(finding.repro)
-        assert "impls" not in finding.repro
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", RUN, *map(str, scripts)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stderr == ""
-    assert json.loads(done.stdout.splitlines()[-1]) == [1] * len(scripts)
-
-
 # --- on disk ---------------------------------------------------------------------
 
 

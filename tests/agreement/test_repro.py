@@ -1,5 +1,6 @@
 """The script of a finding calls wrong what the judge calls wrong."""
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -43,6 +44,56 @@ def test_an_infinity_that_is_due_is_looked_for(tmp_path, dtype, y, code):
     script.write_text(repro(drawn, "numpy_manual", record, "a headline", right))
     done = subprocess.run([sys.executable, script], capture_output=True, text=True)
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stdout
+
+
+#: By backend: what is wrong on its page, and the tensor that is wrong for it.
+TORCH = {
+    "torch_autograd": ("return x**3\n", "return x**3 + x.detach()\n", "y"),
+    "torch_custom": ("return 3 * x * x * dy", "return 4 * x * x * dy", "dx"),
+    "torch_formula": (
+        "x * x * x\n",
+        "x * x * x if hasattr(xp, 'ties') else x\n",
+        "y",
+    ),
+}
+
+#: Runs scripts where nothing of ours can be imported, and says how each has ended.
+#: One process for all of them: PyTorch's import takes seconds.
+RUN = """
+import json, runpy, sys
+sys.modules.update(dict.fromkeys(("harness", "impls", "gradwatch")))
+def code(script):
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as end:
+        return end.code
+print(json.dumps([code(script) for script in sys.argv[1:]]))
+"""
+
+
+def test_scripts_for_pytorch_need_only_pytorch(tmp_path):
+    pytest.importorskip("torch")
+    scripts = []
+    for backend, (old, new, tensor) in TORCH.items():
+        page = plant(tmp_path, old, new)
+        op = load_op(page)
+        drawn = trial(op, op.cases["4"], REGIMES["normal"], "float32", source=page)
+        right = reference(drawn.problem)
+        facts = dict.fromkeys(AgreeRecord.__struct_fields__[:8], "")
+        record = AgreeRecord(
+            **facts, tensor=tensor, verdict="disagree", limit=right.limit
+        )
+        scripts.append(tmp_path / f"{backend}.py")
+        scripts[-1].write_text(repro(drawn, backend, record, "a headline", right))
+        assert "impls" not in scripts[-1].read_text()
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", RUN, *map(str, scripts)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr == ""
+    assert json.loads(done.stdout.splitlines()[-1]) == [1] * len(scripts)
 
 
 def test_the_script_of_a_compiled_backend_compiles_the_page_s_own_call():

@@ -277,7 +277,7 @@ def test_verdicts_that_changed_since_the_last_commit_are_listed(results: Path) -
 
 @pytest.mark.slow
 def test_a_step_is_linked_to_its_commit(results: Path) -> None:
-    invented.write_history(results, invented.STEP + 12)
+    invented.write_history(results, invented.STEP + 12, ops=invented.PLANTED[:1])
     site = written(results)
     name = f"c-{invented.commit(invented.STEP)[:12]}"
     link = f"//table[caption='Changes of level']//a[@href='../commits.html#{name}']"
@@ -296,7 +296,7 @@ def test_the_word_of_the_watch_on_a_change_is_final(
     results: Path, state: str, shown: bool
 ) -> None:
     """The planted step is found anew only where there is no document of the watch."""
-    invented.write_history(results, invented.STEP + 12)
+    invented.write_history(results, invented.STEP + 12, ops=invented.PLANTED[:1])
     op, backend = invented.PLANTED
     (series,) = [
         one

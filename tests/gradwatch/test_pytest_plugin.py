@@ -50,7 +50,7 @@ def test_as_fast(gradwatch):
 WRONG = ("scaled", "sign", "zeroed", "none", "transposed")
 
 
-@pytest.fixture(scope="module", params=[(), ("-n", "2")], ids=["alone", "xdist"])
+@pytest.fixture(scope="module", params=[(), ("-n", "1")], ids=["alone", "xdist"])
 def session(request, tmp_path_factory):
     """A session of somebody else's: its output, and the document that it wrote."""
     folder = tmp_path_factory.mktemp("theirs")

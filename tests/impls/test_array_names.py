@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from impls import graph
-from impls.backends._torchlike import ArrayNames
+from impls.backends._torchlike_names import ArrayNames
 from tests.primitives import COMPOSED, DRAWN, any_sign
 
 torch = pytest.importorskip("torch")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness import judge
-from impls.backends._torchlike import ArrayNames
+from impls.backends._torchlike_names import ArrayNames
 from impls.catalogue import load_backend
 from impls.contract import Op, Problem
 from tests.primitives import COMPOSED, DRAWN, UNARY, any_sign, named

@@ -19,7 +19,7 @@ from lxml import etree
 
 from harness.agreement.findings import Finding, Site
 from harness.agreement.suite import Agreement
-from harness.nightly import parts, runner
+from harness.nightly import judging, measuring, other_commands, runner
 from harness.nightly.journal import Journal, guarded
 from harness.nightly.model import Night, Result
 from harness.nightly.report import junit, markdown
@@ -223,17 +223,17 @@ def test_a_commit_that_slows_an_op_in_several_series_is_one_problem(tmp_path):
     record(root, commits, {SERIES: values, forward: values})
     failing = survey(root / "results", root=root).failing
     assert len(failing) == 2
-    assert len(parts._by_place(failing)) == 2  # of two metrics
-    ((place, alerts),) = parts._by_place(failing[:1] * 3).items()
+    assert len(measuring._by_place(failing)) == 2  # of two metrics
+    ((place, alerts),) = measuring._by_place(failing[:1] * 3).items()
     assert place[:2] == ("square", "numpy_manual")
     assert place[2].endswith(f" step at {commits[20][:10]}")
-    assert parts._detail(alerts, root).endswith("; commit 20 (and 2 more series)")
+    assert measuring._detail(alerts, root).endswith("; commit 20 (and 2 more series)")
 
 
 def test_backends_missing_for_one_reason_are_one_note():
     missing = {"oneflow_custom": "no Python", "torch_custom": "no torch"}
     found = Agreement(missing={**missing, "oneflow_formula": "no Python"})
-    assert parts._absent(found) == [
+    assert judging._absent(found) == [
         "oneflow_custom, oneflow_formula: no Python",
         "torch_custom: no torch",
     ]
@@ -514,14 +514,14 @@ def test_a_file_that_was_damaged_before_is_left_for_its_owner(tmp_path, file):
 
 def test_with_changed_files_nothing_goes_into_the_history(night):
     (night.root / "impls" / "ops" / "square.py").write_text("changed")
-    result = parts.times(night)
+    result = measuring.times(night)
     assert "1 files differ from the commit (impls/ops/square.py)" in result.skipped
 
 
 def test_a_results_folder_that_cannot_be_written_is_reported(night, monkeypatch):
     """Not by permissions: root may write anywhere."""
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    (done,) = runner.run(night, {"time": parts.times})
+    (done,) = runner.run(night, {"time": measuring.times})
     assert done.state == "broken"
     assert "results folder cannot be written" in done.told
 
@@ -532,7 +532,7 @@ def test_a_result_that_is_cut_short_is_noted_and_left_alone(night):
     file = night.results / "asv" / MACHINE / name
     file.write_text(file.read_text()[:100])
     before = file.read_bytes()
-    done = runner.run(night, {"watch": parts.watch, "next": told()})
+    done = runner.run(night, {"watch": measuring.watch, "next": told()})
     assert [d.state for d in done] == ["passed", "passed"]
     assert name in done[0].notes[0]
     assert file.read_bytes() == before
@@ -556,7 +556,7 @@ def test_a_damaged_document_is_named_and_costs_the_watch_alone(
 ):
     monkeypatch.setattr("harness.watch.survey.this_machine", lambda results: "here")
     file = _damaged(night.root / name, how)
-    watch, after = runner.run(night, {"watch": parts.watch, "next": told()})
+    watch, after = runner.run(night, {"watch": measuring.watch, "next": told()})
     assert file.name in " ".join([watch.told, *watch.notes])
     assert len(watch.told.splitlines()) == 1
     assert watch.state == "broken" or watch.told.startswith("1 series")
@@ -567,9 +567,9 @@ def test_a_damaged_document_is_named_and_costs_the_watch_alone(
 def test_a_damaged_finding_is_named_and_costs_itself(night, monkeypatch, how):
     file = _damaged(night.results / "findings" / "square-1" / "finding.json", how)
     drawn = documents.document([], FuzzSummary(tried=9))
-    monkeypatch.setattr(parts, "_command", lambda *_: Result(""))
-    monkeypatch.setattr(parts.documents, "read", lambda *_: drawn)
-    (fuzz,) = runner.run(night, {"fuzz": parts.fuzz})
+    monkeypatch.setattr(other_commands, "_command", lambda *_: Result(""))
+    monkeypatch.setattr(other_commands.documents, "read", lambda *_: drawn)
+    (fuzz,) = runner.run(night, {"fuzz": other_commands.fuzz})
     assert (fuzz.state, fuzz.told) == ("passed", "9 trials, 0 of 0 findings are new")
     (note,) = fuzz.notes
     assert str(file) in note or file.parent.name in note
@@ -600,18 +600,21 @@ def test_a_shallow_clone_breaks_the_watch_with_the_command_that_fixes_it(
 ):
     monkeypatch.setattr(git, "is_shallow", lambda root: True)
     record(night.root, ["f" * 40], {SERIES: [1.0]})
-    (done,) = runner.run(night, {"watch": parts.watch})
+    (done,) = runner.run(night, {"watch": measuring.watch})
     assert done.state == "broken"
     assert "git fetch --unshallow" in done.told
 
 
 def test_a_command_that_is_not_there_is_skipped_with_the_reason(night):
-    assert parts._command(night, "dream", []).skipped == "there is no `gradwatch dream`"
+    assert (
+        other_commands._command(night, "dream", []).skipped
+        == "there is no `gradwatch dream`"
+    )
 
 
 def test_a_failed_command_is_reported_with_its_last_line(night):
     night = Night(**{**vars(night), "root": ROOT})
-    result = parts._command(night, "list", ["nothing"])
+    result = other_commands._command(night, "list", ["nothing"])
     (problem,) = result.problems
     assert problem.what == "exit code 2"
     assert (night.journal.folder / "list.log").read_text()
@@ -730,10 +733,10 @@ def test_a_finding_is_new_where_none_of_that_op_and_backend_is_recorded(
     found = documents.document(
         [FindingRecord(id="new", record=record, **site)], FuzzSummary(tried=9)
     )
-    monkeypatch.setattr(parts, "_command", lambda *_: Result(""))
-    monkeypatch.setattr(parts.documents, "read", lambda *_: found)
+    monkeypatch.setattr(other_commands, "_command", lambda *_: Result(""))
+    monkeypatch.setattr(other_commands.documents, "read", lambda *_: found)
     recorded = Finding(Site("square", "numpy_manual", "nonfinite", "backward"), record)
-    monkeypatch.setattr(parts.store, "load", lambda _: ([recorded], []))
+    monkeypatch.setattr(other_commands.store, "load", lambda _: ([recorded], []))
     night = SimpleNamespace(
         folder=tmp_path,
         results=tmp_path,
@@ -743,7 +746,7 @@ def test_a_finding_is_new_where_none_of_that_op_and_backend_is_recorded(
         backends=(),
         journal=SimpleNamespace(path=lambda _: tmp_path),
     )
-    result = parts.fuzz(night)
+    result = other_commands.fuzz(night)
     assert [p.op for p in result.problems] == ["square"] * new
     assert result.line == f"9 trials, {new} of 1 findings are new"
 

@@ -4,7 +4,7 @@ import datetime
 
 import pytest
 
-from harness.nightly import opinfo, parts
+from harness.nightly import judging, opinfo, parts
 from harness.nightly.journal import Journal
 from harness.nightly.model import Night
 from harness.project.paths import SOURCE
@@ -25,7 +25,7 @@ def today(monkeypatch):
             def today(cls):
                 return cls.fromordinal(opinfo.SHARES + day)
 
-        monkeypatch.setattr(parts.datetime, "date", Date)
+        monkeypatch.setattr(judging.datetime, "date", Date)
 
     return choose
 
@@ -33,27 +33,27 @@ def today(monkeypatch):
 def test_all_ops_come_round(tmp_path, today, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        parts, "judged", lambda request, child: asked.extend(request.ops) or AGREED
+        judging, "judged", lambda request, child: asked.extend(request.ops) or AGREED
     )
     for day in range(opinfo.SHARES):
         today(day)
-        parts.second_orders(night(tmp_path, op_names()))
+        judging.second_orders(night(tmp_path, op_names()))
     assert sorted(asked) == sorted(op_names())
 
 
-AGREED = parts.Agreement()
+AGREED = judging.Agreement()
 
 
 def test_a_share_is_judged_in_both_orders(tmp_path, today):
     today(0)
-    result = parts.second_orders(night(tmp_path, ["square"]))
+    result = judging.second_orders(night(tmp_path, ["square"]))
     assert "tensors of square judged, 0 unexpected" in result.line
     assert not result.problems
 
 
 def test_without_an_op_in_turn_it_says_so(tmp_path, today):
     today(1)
-    assert "turn" in parts.second_orders(night(tmp_path, ["square"])).skipped
+    assert "turn" in judging.second_orders(night(tmp_path, ["square"])).skipped
 
 
 def test_only_this_checkout_has_the_part(tmp_path):

@@ -12,9 +12,9 @@ import pytest
 from harness.history import asv_results
 from harness.history.recorded.series import Entry
 from harness.project.documents import Unreadable
-from harness.watch.alerts import named, repro, size
-from harness.watch.alerts import record as record_of
 from harness.watch.budget import Rules, creep, rules
+from harness.watch.naming import named, repro, size
+from harness.watch.naming import record as record_of
 from harness.watch.neighbours import SHORT, steps_between
 from harness.watch.survey import survey
 from tests.command_line import gradwatch_of

@@ -38,7 +38,7 @@ def judged(dy, db, dtype="float32", **more):
     ("dtype", "length"),
     [
         *((d, n) for d in ("float32", "float64") for n in (256, 4096, 65536)),
-        ("float32", 262_144),
+        pytest.param("float32", 262_144, marks=pytest.mark.slow),
     ],
 )
 def test_honest_sums_of_equal_terms_pass(length, dtype):

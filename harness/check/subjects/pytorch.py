@@ -1,71 +1,27 @@
-"""What is checked against what: functions and modules as functions of tensors alone."""
+"""A PyTorch function or module as what is checked against; its truth by tracing."""
 
 from __future__ import annotations
 
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from torch.utils._pytree import tree_leaves, tree_map
 
 from harness.check.inputs import Trial, torch_dtype
 from harness.check.runs import Tensor
+from harness.check.subjects.binding import Bound, Call, Function, State, named
 from harness.judging.orders import Function as Derived
 from harness.judging.precisions import PRECISIONS
-from harness.judging.reference import Reference, reference, reference_of_graph, wider
+from harness.judging.reference import Reference, reference_of_graph, wider
 from harness.tracing import Graph, Traced, trace
-from impls import catalogue, graph
-from impls.backends._torchlike import ArrayNames
-from impls.contract import Array, Op, Problem, as_tuple
-
-Function = Callable[..., Any]
-State = dict[str, Tensor]
-
-
-@dataclass(frozen=True)
-class Call:
-    """A function of tensors alone: the tensors among its arguments, then its state.
-
-    `state` names what a module takes for its parameters and buffers.
-    """
-
-    function: Function
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    state: tuple[str, ...] = ()
-
-    def __call__(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """The tensors among what it returns."""
-        flat, spec = tree_flatten((self.args, dict(self.kwargs)))
-        given = iter(tensors)
-        flat = [next(given) if isinstance(v, Tensor) else v for v in flat]
-        args, kwargs = tree_unflatten(flat, spec)
-        if isinstance(self.function, torch.nn.Module):
-            state = dict(zip(self.state, given, strict=True))
-            out = torch.func.functional_call(self.function, state, args, kwargs)
-        else:
-            out = self.function(*args, *given, **kwargs)
-        return tuple(value for value in tree_leaves(out) if isinstance(value, Tensor))
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A subject at one trial: its tensors by name, and which need a gradient.
-
-    `updated` are places of tensors that may be written to.
-    """
-
-    call: Call
-    names: tuple[str, ...]
-    tensors: tuple[Tensor, ...]
-    wanted: tuple[bool, ...]
-    key: Any = None
-    updated: frozenset[int] = frozenset()
+from impls import graph
+from impls.contract import Array
 
 
 class TorchSubject:
@@ -195,7 +151,7 @@ class TorchSubject:
         wide = wider(PRECISIONS[dtype])
         pairs = zip(traced.results, cotangents, strict=False)
         dy = {name: array for name, array in pairs if array is not None}
-        along = _named(bound, tangents)
+        along = named(bound, tangents)
 
         def build() -> dict[str, graph.Node]:
             made = traced.graph(wide)
@@ -210,108 +166,6 @@ class TorchSubject:
     def results(self, bound: Bound) -> tuple[str, ...]:
         """Names of what it returns, then of the buffers that it may have changed."""
         return self.programs[bound.key].results
-
-
-class OpSubject:
-    """An op with a formula, which is its truth."""
-
-    lengths: tuple[int, ...] = ()
-    size = 0
-
-    def __init__(self, op: Op) -> None:
-        self.op = op
-        self.name = op.name
-
-    def bound(self, trial: Trial) -> Bound:
-        """The tensors of a trial, under the names of the page."""
-        tensors = tuple(trial.args)
-        if len(tensors) != len(self.op.inputs):
-            raise ValueError(
-                f"{self.name} has inputs {', '.join(self.op.inputs)};"
-                f" {len(tensors)} were given"
-            )
-        names = self.op.inputs
-        wanted = tuple(name in self.op.differentiable for name in names)
-        state = frozenset(i for i, name in enumerate(names) if name in self.op.state)
-        call = Call(self._formula, trial.args, trial.kwargs)
-        return Bound(call, names, tensors, wanted, dict(trial.kwargs), state)
-
-    def _formula(self, *args: Tensor, **attributes: Any) -> tuple[Any, ...]:
-        """The outputs in PyTorch."""
-        out = self.op.said("formula")(ArrayNames(torch), *args, **attributes)
-        return as_tuple(out)[: len(self.op.outputs)]
-
-    @property
-    def own(self) -> Function:
-        """PyTorch's own call, which is what is judged without a candidate."""
-        return functools.partial(self.op.said("autograd", "torch"), torch)
-
-    def truth(
-        self,
-        bound: Bound,
-        cotangents: Sequence[Array | None],
-        dtype: str,
-        compute: str | None = None,
-    ) -> tuple[Reference, tuple[str, ...]]:
-        """As `harness.judging.reference.reference` has it."""
-        inputs = _arrays(bound)
-        problem = Problem(self.op, inputs, cotangents, bound.key, dtype=dtype)
-        return reference(problem, compute), ()
-
-    def second(
-        self,
-        bound: Bound,
-        cotangents: Sequence[Array | None],
-        tangents: Sequence[Array | None],
-        order: str,
-        dtype: str,
-        compute: str | None = None,
-    ) -> Reference:
-        """As `harness.judging.reference.reference` has it."""
-        inputs = _arrays(bound)
-        along = _named(bound, tangents)
-        problem = Problem(
-            *(self.op, inputs, cotangents, bound.key),
-            dtype=dtype,
-            order=order,
-            tangents=along,
-        )
-        return reference(problem, compute)
-
-    def results(self, bound: Bound) -> tuple[str, ...]:
-        """The outputs of the page."""
-        return self.op.outputs
-
-
-def _arrays(bound: Bound) -> dict[str, Array]:
-    pairs = zip(bound.names, bound.tensors, strict=True)
-    return {name: array_of(tensor) for name, tensor in pairs}
-
-
-def _named(bound: Bound, tangents: Sequence[Array | None]) -> dict[str, Array]:
-    pairs = zip(bound.names, tangents, strict=True)
-    return {name: v for name, v in pairs if v is not None}
-
-
-Subject = TorchSubject | OpSubject
-
-
-def subject_of(given: Any) -> Subject:
-    """A reference in any of its forms.
-
-    Raises:
-        UnknownName: A name that no op page bears.
-        TypeError: Neither a name, an `Op`, nor something that can be called.
-    """
-    if isinstance(given, str):
-        return OpSubject(catalogue.load_op(given))
-    if isinstance(given, Op):
-        return OpSubject(given)
-    if callable(given):
-        return TorchSubject(given)
-    raise TypeError(
-        f"a reference is a function, a module, an Op or its name, no {given!r}"
-    )
 
 
 def _uncompiled(function: Function) -> Function:
@@ -332,12 +186,6 @@ def _on_cpu(value: Any) -> Any:
     return value.detach().cpu() if isinstance(value, Tensor) else value
 
 
-def array_of(tensor: Tensor) -> Array:
-    """A tensor in NumPy, which lacks bfloat16: float32 holds it."""
-    held = tensor.detach().cpu()
-    return np.asarray((held.float() if held.dtype == torch.bfloat16 else held).numpy())
-
-
 def name_of(function: Any) -> str:
     """Module and name, without what Python puts around them."""
     if isinstance(function, functools.partial):
@@ -354,47 +202,6 @@ def name_of(function: Any) -> str:
     if module == "torch._C._nn":
         module = "torch.nn.functional"
     return f"{module}.{name}" if module.startswith("torch") else str(name)
-
-
-def bind(candidate: Function, reference: Bound) -> Call:
-    """The candidate as a function of the reference's tensors.
-
-    A module gets the reference's parameters and buffers, by name, or in order where the
-    names differ. A plain function gets them after the inputs.
-
-    Raises:
-        ValueError: They do not fit.
-    """
-    call = replace(reference.call, function=candidate)
-    if not isinstance(candidate, torch.nn.Module):
-        return call
-    own = {
-        **dict(candidate.named_parameters()),
-        **dict(candidate.named_buffers()),
-    }
-    names = reference.call.state
-    count = len(reference.tensors) - len(names)
-    shapes = dict(
-        zip(names, (tuple(t.shape) for t in reference.tensors[count:]), strict=True)
-    )
-    mine = {name.removeprefix("_orig_mod."): name for name in own}
-    if set(mine) == set(names):
-        state = tuple(mine[name] for name in names)
-    elif [tuple(t.shape) for t in own.values()] == list(shapes.values()):
-        state = tuple(own)
-    else:
-        raise ValueError(
-            "the candidate's parameters are not the reference's: "
-            f"{_listed({n: tuple(t.shape) for n, t in own.items()})}; expected "
-            f"{_listed(shapes)}"
-        )
-    return replace(call, state=state)
-
-
-def _listed(shapes: Mapping[str, tuple[int, ...]]) -> str:
-    return (
-        ", ".join(f"{n} {'x'.join(map(str, s))}" for n, s in shapes.items()) or "none"
-    )
 
 
 _PROGRAMS: dict[Any, dict[Any, Traced]] = {}

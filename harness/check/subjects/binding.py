@@ -1,0 +1,118 @@
+"""A function and its tensors as a function of tensors alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+from harness.check.runs import Tensor
+from impls.contract import Array
+
+Function = Callable[..., Any]
+
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function of tensors alone: the tensors among its arguments, then its state.
+
+    `state` names what a module takes for its parameters and buffers.
+    """
+
+    function: Function
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    state: tuple[str, ...] = ()
+
+    def __call__(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """The tensors among what it returns."""
+        flat, spec = tree_flatten((self.args, dict(self.kwargs)))
+        given = iter(tensors)
+        flat = [next(given) if isinstance(v, Tensor) else v for v in flat]
+        args, kwargs = tree_unflatten(flat, spec)
+        if isinstance(self.function, torch.nn.Module):
+            state = dict(zip(self.state, given, strict=True))
+            out = torch.func.functional_call(self.function, state, args, kwargs)
+        else:
+            out = self.function(*args, *given, **kwargs)
+        return tuple(value for value in tree_leaves(out) if isinstance(value, Tensor))
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A subject at one trial: its tensors by name, and which need a gradient.
+
+    `updated` are places of tensors that may be written to.
+    """
+
+    call: Call
+    names: tuple[str, ...]
+    tensors: tuple[Tensor, ...]
+    wanted: tuple[bool, ...]
+    key: Any = None
+    updated: frozenset[int] = frozenset()
+
+
+def arrays(bound: Bound) -> dict[str, Array]:
+    """The tensors by name, in NumPy."""
+    pairs = zip(bound.names, bound.tensors, strict=True)
+    return {name: array_of(tensor) for name, tensor in pairs}
+
+
+def named(bound: Bound, tangents: Sequence[Array | None]) -> dict[str, Array]:
+    """Tangents by the name of their tensor, where there are any."""
+    pairs = zip(bound.names, tangents, strict=True)
+    return {name: v for name, v in pairs if v is not None}
+
+
+def array_of(tensor: Tensor) -> Array:
+    """A tensor in NumPy, which lacks bfloat16: float32 holds it."""
+    held = tensor.detach().cpu()
+    return np.asarray((held.float() if held.dtype == torch.bfloat16 else held).numpy())
+
+
+def bind(candidate: Function, reference: Bound) -> Call:
+    """The candidate as a function of the reference's tensors.
+
+    A module gets the reference's parameters and buffers, by name, or in order where the
+    names differ. A plain function gets them after the inputs.
+
+    Raises:
+        ValueError: They do not fit.
+    """
+    call = replace(reference.call, function=candidate)
+    if not isinstance(candidate, torch.nn.Module):
+        return call
+    own = {
+        **dict(candidate.named_parameters()),
+        **dict(candidate.named_buffers()),
+    }
+    names = reference.call.state
+    count = len(reference.tensors) - len(names)
+    shapes = dict(
+        zip(names, (tuple(t.shape) for t in reference.tensors[count:]), strict=True)
+    )
+    mine = {name.removeprefix("_orig_mod."): name for name in own}
+    if set(mine) == set(names):
+        state = tuple(mine[name] for name in names)
+    elif [tuple(t.shape) for t in own.values()] == list(shapes.values()):
+        state = tuple(own)
+    else:
+        raise ValueError(
+            "the candidate's parameters are not the reference's: "
+            f"{_listed({n: tuple(t.shape) for n, t in own.items()})}; expected "
+            f"{_listed(shapes)}"
+        )
+    return replace(call, state=state)
+
+
+def _listed(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    return (
+        ", ".join(f"{n} {'x'.join(map(str, s))}" for n, s in shapes.items()) or "none"
+    )

@@ -1,0 +1,160 @@
+"""Parts of a nightly run that judge gradients, and a share of their derivatives."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+
+from harness.agreement.output import Judged
+from harness.agreement.remembered.outcomes import Remembered
+from harness.agreement.remote import Asked, judge, judged
+from harness.agreement.suite import Agreement, gone
+from harness.judging import known
+from harness.judging.orders import SECOND
+from harness.nightly import opinfo
+from harness.nightly.model import Night, Result
+from harness.project import documents
+from harness.project.records import (
+    AGREE,
+    AgreeRecord,
+    Problem,
+)
+from harness.workers.interpreters import Installed, installed
+from harness.workers.isolated import Isolated
+from impls.catalogue import framework_of
+
+DTYPES = ("float32", "float64")  # those of `gradwatch agree`
+
+#: Frameworks whose defects of second order are all listed.
+GONE_THROUGH = ("numpy", "torch", "autograd", "jax")
+
+
+def agreement(night: Night) -> Result:
+    """Judge every op on every backend in all regimes; the journal keeps each op."""
+    have = lru_cache(_installed)  # asked once a night, not for each op
+    with Isolated(judge) as child:
+        read = partial(documents.read_whole, kind=AGREE)
+        pieces = [
+            night.journal.once(
+                f"agree-{op}", partial(_judged, night, op, child, have), read
+            )
+            for op in night.ops
+        ]
+    agreed = _together(pieces)
+    content = documents.document(agreed.records, agreed.summary())
+    documents.write(content, night.journal.path("agree"))
+    summary = agreed.summary()
+    line = f"{summary.judged:,} tensors judged, {summary.unexpected} unexpected"
+    if agreed.recalled:
+        since = min(agreed.remembered.values())
+        line += f"; {agreed.recalled:,} remembered, judged since {since}"
+    problems = [*_unexpected(agreed), *_gone(agreed)]
+    lacking = [
+        f"{b} is required, but {agreed.missing[b]}"
+        for b in night.require
+        if b in agreed.missing
+    ]
+    if not agreed.judged:
+        lacking.append("nothing was judged")
+    return Result(line, problems, notes=_absent(agreed), required="; ".join(lacking))
+
+
+def _absent(agreed: Agreement) -> list[str]:
+    """The backends that cannot run; those with the same reason share a line."""
+    backends = defaultdict(list)
+    for backend, why in sorted(agreed.missing.items()):
+        backends[why].append(backend)
+    return [f"{', '.join(names)}: {why}" for why, names in backends.items()]
+
+
+def _installed(frameworks: tuple[str, ...]) -> Mapping[str, Installed]:
+    return installed(list(frameworks))
+
+
+def _judged(
+    night: Night,
+    op: str,
+    child: Isolated,
+    have: Callable[[tuple[str, ...]], Mapping[str, Installed]],
+) -> Judged:
+    asked = Asked(
+        ops=[op],
+        backends=night.backends,
+        dtypes=DTYPES,
+        seed=night.seed,
+        jobs=night.jobs,
+        sampled=True,
+    )
+    remembered = Remembered(asked, night.cache, have=lambda names: have(tuple(names)))
+    agreed = judged(asked, child, remembered=remembered)
+    return documents.document(agreed.records, agreed.summary())
+
+
+def second_orders(night: Night) -> Result:
+    """Judge forward mode and the double backward of a share of the ops, by the date."""
+    turn = datetime.date.today().toordinal() % opinfo.SHARES
+    asked = Asked(
+        ops=night.ops[turn :: opinfo.SHARES],
+        backends=[b for b in night.backends if framework_of(b) in GONE_THROUGH],
+        dtypes=DTYPES,
+        orders=SECOND,
+        seed=night.seed,
+        jobs=night.jobs,
+        sampled=True,
+    )
+    if not asked.ops:
+        return Result("", skipped="none of these ops has its turn")
+    with Isolated(judge) as child:
+        agreed = judged(asked, child)
+    summary = agreed.summary()
+    line = f"{summary.judged:,} tensors of {', '.join(asked.ops)} judged,"
+    line += f" {summary.unexpected} unexpected"
+    return Result(line, [*_unexpected(agreed), *_gone(agreed)])
+
+
+def _together(pieces: Sequence[Judged]) -> Agreement:
+    """The pieces as one run; that a known defect has gone is a matter of all."""
+    agreed = Agreement()
+    for piece in pieces:
+        summary = piece.summary
+        agreed.records += piece.records
+        agreed.pairs |= summary.pairs
+        agreed.missing |= summary.missing
+        agreed.unrepeatable += summary.unrepeatable
+        agreed.recalled += summary.recalled
+        agreed.remembered |= summary.remembered
+    agreed.gone = gone(agreed.records, known.load())
+    return agreed
+
+
+def _unexpected(agreed: Agreement) -> list[Problem]:
+    """One for each op and backend: its worst tensor."""
+    worst: dict[tuple[str, str], AgreeRecord] = {}
+    for record in agreed.unexpected:
+        place = (record.op, record.backend)
+        worst[place] = max(worst.get(place, record), record, key=_distance)
+    count = Counter((r.op, r.backend) for r in agreed.unexpected)
+    return [
+        Problem(
+            "agree",
+            *place,
+            f"{record.tensor} {record.verdict}",
+            f"{record.case}: {record.message} ({count[place]} tensors)",
+        )
+        for place, record in worst.items()
+    ]
+
+
+def _distance(record: AgreeRecord) -> float:
+    """What has no ratio at all, such as a crash, is worst."""
+    return math.inf if record.distance is None else record.distance
+
+
+def _gone(agreed: Agreement) -> list[Problem]:
+    return [
+        Problem("agree", k.op, k.backend, f"{k.tensor} known defect is gone", k.reason)
+        for k in agreed.gone
+    ]

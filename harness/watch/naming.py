@@ -1,0 +1,81 @@
+"""What an alert and its series are called, and what reproduces an alert."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from harness.history.recorded.series import Series
+from harness.project import git
+from harness.project.records import (
+    AlertRecord,
+    finite,
+)
+from harness.watch.alerts import PHASES, Alert, Order
+
+
+def named(series: Iterable[Series], name: str) -> list[Series]:
+    """The series of that name, or else those that have all its parts, in any order."""
+    parts = [part for part in name.replace("/", " ").split() if part]
+    several = list(series)
+    exact = [one for one in several if one.name == name]
+    return exact or [one for one in several if _has(one, parts)]
+
+
+def _has(series: Series, parts: Sequence[str]) -> bool:
+    own = {series.benchmark, *series.benchmark.split("."), *series.parameters.values()}
+    own |= {str(PHASES.get(series.metric, "")), series.machine, series.environment}
+    return set(parts) <= own
+
+
+def size(change: float) -> str:
+    """A relative change as text: +12.3%; from a factor of 10 on ×12.3."""
+    return f"{change:+.1%}" if change < 9 else f"×{1 + change:.3g}"
+
+
+def backend_of(series: Series) -> str:
+    """The backend of a series."""
+    return series.parameters.get("backend", "")
+
+
+def repro(alert: Alert) -> str:
+    """The command that reproduces an alert."""
+    series, given = alert.series, alert.series.parameters
+    options = f"--op {series.op} --backend {backend_of(series)}"
+    old, new = (commit[:10] for commit in alert.around)
+    if series.metric == "track_gradient_ratio":
+        return f"gradwatch agree {options}"
+    if series.metric not in PHASES:
+        return f"asv continuous --bench '^{re.escape(series.benchmark)}' {old} {new}"
+    options += f" --size {given['size']} --dtype {given['dtype']}"
+    options += f" --device {given.get('device', 'cpu')} --phase {PHASES[series.metric]}"
+    return f"gradwatch compare {old} {new} {options}"
+
+
+def record(alert: Alert, order: Order) -> AlertRecord:
+    """An alert as a record of a document; see docs/watch.md."""
+    series = alert.series
+    return AlertRecord(
+        series=series.name,
+        machine=series.machine,
+        environment=series.environment,
+        op=series.op,
+        backend=backend_of(series),
+        metric=series.metric,
+        unit=series.unit,
+        kind=alert.kind,
+        commit=alert.commit,
+        subject=git.subject(alert.commit, order.root),
+        range=f"{alert.good}..{alert.commit}",
+        candidates=alert.candidates,
+        relative_change=finite(alert.relative_change),
+        low=finite(alert.low),
+        high=finite(alert.high),
+        confidence=finite(alert.confidence),
+        worse=alert.worse,
+        state=alert.state,
+        suspected=alert.state == "suspected",
+        fails=alert.fails,
+        why=alert.why,
+        repro=repro(alert),
+    )

@@ -1,0 +1,262 @@
+"""Searches the history for changes: at which commit, how large, how certain.
+
+There are three kinds: a lasting step and a slow drift (`harness.find_changes` finds
+both), and a creep, which is further from the reference than the series' budget allows.
+A new change is suspected until further runs or a paired comparison confirm it. Only a
+confirmed change for the worse fails.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.history.changepoints import Change, find_changes
+from harness.history.noise import LASTING, Values
+from harness.history.recorded.series import Series
+from harness.history.remembered import Find
+from harness.project import git
+from harness.watch.alerts import SMALL, STATES, Alert, Order
+from harness.watch.budget import Rules, creep
+from harness.watch.neighbours import SHORT, steps_between
+
+#: Runs by which the position of a step can be wrong; the mean is 0.3 (docs/changes.md).
+OFF = 1
+
+#: Confirms or clears alerts by other means than the series; yields all of them.
+Settle = Callable[[Sequence[Alert]], Iterable[Alert]]
+
+
+def watch(
+    series: Iterable[Series],
+    order: Order,
+    rules: Rules,
+    settle: Settle = iter,
+    find: Find = find_changes,
+) -> list[Alert]:
+    """All changes of level, the worst first.
+
+    Steps and drift are settled before the search for creep: a cleared step explains no
+    creep, so a creep that looks like a step is still reported.
+    """
+    watched = _trails(series, order)
+    moved = (a for trail in watched for a in _moves(trail, order, rules, find))
+    settled = list(settle(_by_urgency(moved)))
+    crept = [a for trail in watched for a in _creeping(trail, settled, order, rules)]
+    return _by_urgency([*settled, *settle(_by_urgency(crept))])
+
+
+def _by_urgency(alerts: Iterable[Alert]) -> list[Alert]:
+    return sorted(alerts, key=_urgency)
+
+
+def _urgency(alert: Alert) -> tuple[Any, ...]:
+    rank = (not alert.fails, STATES.index(alert.state), not alert.worse)
+    return (*rank, -abs(alert.relative_change), alert.series.name)
+
+
+@dataclass(frozen=True)
+class _Trail:
+    """The runs of a series on this branch that have a value.
+
+    places: positions in the runs of the series.
+    ranks: of their commits in the order.
+    """
+
+    series: Series
+    places: NDArray[np.int32]
+    ranks: NDArray[np.int32]
+    values: Values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def commit(self, at: int) -> str:
+        """The commit of a run; -1 is the newest."""
+        return self.series.runs.commits[int(self.places[at])]
+
+
+def _trails(series: Iterable[Series], order: Order) -> list[_Trail]:
+    """The trails of the series that have any value on this branch."""
+    trails, ranks = [], dict[int, NDArray[np.int32]]()
+    for one in series:
+        key = id(one.runs)  # of which there are few
+        if key not in ranks:
+            ranked = [order.rank.get(commit, -1) for commit in one.runs.commits]
+            ranks[key] = np.array(ranked, np.int32)
+        placed = ranks[key][one.figures.places]
+        kept = (placed >= 0) & ~np.isnan(one.figures.values)
+        if kept.any():
+            places, values = one.figures.places[kept], one.figures.values[kept]
+            trails.append(_Trail(one, places, placed[kept], values))
+    return trails
+
+
+def _moves(trail: _Trail, order: Order, rules: Rules, find: Find) -> list[Alert]:
+    """The steps and drift of a series."""
+    changes = find(trail.values)
+    alerts = [_alert(trail, change, order) for change in changes]
+    places = [change.index for change in changes]
+    if len(trail) < SHORT:
+        for change in _between(trail, rules):
+            if all(abs(change.index - place) > OFF for place in places):
+                alerts += _between_neighbours(trail, change, order)
+    return _by_rules(alerts, trail, order, rules) if alerts else []
+
+
+def _by_rules(
+    alerts: Iterable[Alert], trail: _Trail, order: Order, rules: Rules
+) -> list[Alert]:
+    """The alerts, with what the rules accept."""
+    floor = _accepted(trail.series, order, rules)
+    tolerance = rules.tolerance(trail.series)
+
+    def by_rules(alert: Alert) -> Alert:
+        if order.rank[alert.commit] <= floor:
+            return alert.settled("accepted", _why_accepted(floor, order))
+        if alert.worse and alert.relative_change <= tolerance:
+            return replace(alert, why=SMALL, fails=False)
+        return alert
+
+    return list(map(by_rules, alerts))
+
+
+def _between(trail: _Trail, rules: Rules) -> Iterator[Change]:
+    """The steps between neighbouring runs of a short series."""
+    commits = {trail.commit(at) for at in range(len(trail))}
+    runs = [entry for entry in trail.series.measured if entry.commit in commits]
+    return steps_between(runs, rules.budget(trail.series))
+
+
+def _between_neighbours(trail: _Trail, change: Change, order: Order) -> list[Alert]:
+    """A step between two runs, if a commit between them changes what the op runs."""
+    place = (trail.commit(change.index - 1), trail.commit(change.index))
+    if not _implementing(*place, trail.series.op, order):
+        return []
+    return [replace(_alert(trail, change, order), around=place)]
+
+
+def _accepted(series: Series, order: Order, rules: Rules) -> int:
+    """The rank of the commit up to which changes are accepted; -1 for none."""
+    names = rules.accepted_until(series)
+    if "" in names:
+        return len(order.rank)
+    known = [_rank(name, order) for name in names]
+    return max([*known, order.rank.get(order.reference[1], -1)])
+
+
+def _rank(name: str, order: Order) -> int:
+    """The rank of a commit; asv.conf.json may abbreviate its hash."""
+    return max((r for c, r in order.rank.items() if c.startswith(name)), default=-1)
+
+
+def _why_accepted(floor: int, order: Order) -> str:
+    if order.rank.get(order.reference[1], -1) == floor:
+        return f"before {order.reference[0]}"
+    return "accepted in asv.conf.json"
+
+
+def _alert(trail: _Trail, change: Change, order: Order) -> Alert:
+    series, at, last = trail.series, change.index, len(trail) - 1
+    place = (trail.commit(at - 1), trail.commit(at))
+    around = (
+        trail.commit(max(at - 1 - OFF, 0)),
+        trail.commit(last if change.kind == "drift" else min(at + OFF, last)),
+    )
+    if change.kind == "drift":
+        place = (place[0], around[1])
+        commit, candidates = place[1], _count(*place, order)
+    else:
+        place, commit, candidates = _culprit(series.op, place, around, order)
+    return Alert(
+        series,
+        change.kind,
+        place[0],
+        commit,
+        candidates,
+        around,
+        change.relative_change,
+        change.low,
+        change.high,
+        change.confidence,
+        change.worse,
+        "suspected" if change.suspected else "confirmed",
+        "too few runs to be certain" if change.suspected else "by further runs",
+        change.worse and not change.suspected,
+    )
+
+
+def _culprit(
+    op: str, place: tuple[str, str], around: tuple[str, str], order: Order
+) -> tuple[tuple[str, str], str, int]:
+    """The range of a step, the commit to name, and the number of candidates.
+
+    That is the one commit in the range that changes the code the op runs. If there is
+    none, the range is widened by one run on both sides.
+    """
+    for old, new in (place, around):
+        touching = _implementing(old, new, op, order)
+        if len(touching) == 1:
+            return place, touching[0], 1
+        if touching:
+            return place, place[1], len(touching)
+    return place, place[1], _count(*place, order)
+
+
+def _implementing(old: str, new: str, op: str, order: Order) -> list[str]:
+    touching = git.implementing(old, new, op, order.root)
+    return [commit for commit in touching if commit in order.rank]
+
+
+def _count(old: str, new: str, order: Order) -> int:
+    return max(git.count_between(old, new, order.root), 1)
+
+
+def _creeping(
+    trail: _Trail, settled: Sequence[Alert], order: Order, rules: Rules
+) -> Iterator[Alert]:
+    """An alert if the whole interval is beyond the budget.
+
+    The part of the change that steps and drift explain is not counted.
+    """
+    series = trail.series
+    floor = _accepted(series, order, rules)
+    reference = int((trail.ranks <= floor).sum())
+    measured = creep(trail.values, reference)
+    explained = math.prod(
+        1 + alert.relative_change
+        for alert in settled
+        if alert.series is series and alert.worse and _explains(alert, trail, order)
+    )
+    if measured is None or (1 + measured.low) / explained - 1 <= rules.budget(series):
+        return
+    good, commit = trail.commit(max(reference - 1, 0)), trail.commit(-1)
+    name = order.reference[0] or "the first runs"
+    yield Alert(
+        series,
+        "creep",
+        good,
+        commit,
+        _count(good, commit, order),
+        (good, commit),
+        measured.relative_change,
+        measured.low,
+        measured.high,
+        0.95,
+        True,
+        "confirmed",
+        f"beyond {rules.budget(series):.0%} of {name}",
+        True,
+    )
+
+
+def _explains(alert: Alert, trail: _Trail, order: Order) -> bool:
+    """Whether an alert fails by itself, or is so new that it still can."""
+    newest = trail.ranks[-(LASTING - 1) :]
+    recent = order.rank[alert.commit] >= newest[0]
+    return alert.state == "confirmed" or (alert.state == "suspected" and recent)
