@@ -1,6 +1,6 @@
 # The targets; each line that begins with "name: ... ##" is its own help.
 .DEFAULT_GOAL := help
-.PHONY: help run agree test test-slow lint types findings faults environments framework cuda bench bench-sizes bench-versions history pages report pictures version clean
+.PHONY: help run agree test test-slow test-all lint types findings faults environments framework cuda bench bench-sizes bench-versions history pages report pictures version clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -21,8 +21,15 @@ agree: environments  ## judge every gradient in all cases; four minutes on two c
 test: environments lint types  ## lint, types and the test suite
 	.venv/bin/python -m pytest -n auto --dist worksteal -m "not slow"
 
-test-slow: environments  ## the tests that take more than ten seconds; CI runs them, too
+test-slow: environments  ## the tests that take more than ten seconds
 	.venv/bin/python -m pytest -n auto --dist worksteal -m slow
+
+# mypy takes one core for a minute, so it runs beside the tests, which start each
+# framework once for all of them.
+test-all: environments lint  ## what CI runs: lint, types and all tests, slow ones too
+	.venv/bin/mypy & types=$$!; \
+	.venv/bin/python -m pytest -n auto --dist worksteal; code=$$?; \
+	wait $$types && exit $$code
 
 lint: environments  ## ruff: rules and format; import-linter: the layers
 	.venv/bin/ruff check .
