@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
+from functools import cache
 from operator import attrgetter
 from typing import Any
 
@@ -142,6 +143,7 @@ def agree(
         sampled: Judge frameworks that compile in part; see `sampling`.
     """
     listed = known.load() if entries is None else entries
+    of_op = cache(lambda name: [entry for entry in listed if entry.of(name)])
     agreement = Agreement()
     paired = (
         (trial, task)
@@ -167,7 +169,8 @@ def agree(
         if len(heap) == asked[trial.name, task.device]:
             with at(trial):
                 ready = waiting.pop((trial.name, task.device))
-                judged = _settled(trial, task.device, ready, listed, pairs=pairs)
+                of_it = of_op(trial.problem.op.name)
+                judged = _settled(trial, task.device, ready, of_it, pairs=pairs)
                 agreement.add(judged)
                 tell(judged)
         progress(done, len(tasks))
@@ -195,7 +198,7 @@ def _settled(
     trial: Trial,
     device: str,
     outcomes: list[Outcome],
-    listed: Sequence[Any],
+    entries: Sequence[known.Known],
     *,
     pairs: bool,
 ) -> Settled:
@@ -224,7 +227,6 @@ def _settled(
         ratios = _pairs(right, tensor, tensors) if wanted else {}
         _keep_worst(settled.pairs, ratios)
         _name_outliers(tensor, judged, ratios, right.limit)
-    entries = [entry for entry in listed if entry.of(settled.op)]
     for records in judged.values():
         for record in records:
             record.expected_verdict = known.expected_verdict(record, entries)

@@ -16,6 +16,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -200,10 +201,11 @@ class Fleet:
             self._waiting = {}
 
     def _without_interpreter(self) -> Iterator[Outcome]:
+        unknown = [name for name in self._waiting if name not in self._interpreters]
+        with ThreadPoolExecutor() as pool:  # each starts a Python
+            found = pool.map(interpreters.interpreter_of, unknown)
+            self._interpreters.update(zip(unknown, found, strict=True))
         for framework in self._waiting:
-            if framework not in self._interpreters:
-                interpreter = interpreters.interpreter_of(framework)
-                self._interpreters[framework] = interpreter
             yield from self._give_up_if_missing(framework)
 
     def _give_up_if_missing(self, framework: str) -> Iterator[Outcome]:

@@ -88,14 +88,16 @@ def keys(
         "files": files([*ROOTS, *map(_module("backends"), backends)], read),
     }
     shared = _hash(common)
-    return {op: _hash([shared, *_of_op(op, read)]) for op in ops}, frozenset(absent)
+    entries = known.load()
+    of_ops = {op: _hash([shared, *_of_op(op, entries, read)]) for op in ops}
+    return of_ops, frozenset(absent)
 
 
 def _module(kind: str) -> Callable[[str], str]:
     return lambda name: f"{catalogue.__package__}.{kind}.{name}"
 
 
-def _of_op(op: str, read: Read) -> list[Any]:
+def _of_op(op: str, listed: Iterable[known.Known], read: Read) -> list[Any]:
     """The ingredients of one op: its page, and what is known of it.
 
     Raises:
@@ -105,7 +107,7 @@ def _of_op(op: str, read: Read) -> list[Any]:
         raise NotRemembered(
             f"{Path(op).name}: only the catalogue's pages are remembered"
         )
-    entries = [dataclasses.asdict(one) for one in known.load() if one.op == op]
+    entries = [dataclasses.asdict(one) for one in listed if one.op == op]
     return [op, files([_module("ops")(op)], read), entries]
 
 
