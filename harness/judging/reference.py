@@ -481,7 +481,7 @@ def rounded(array: Array, precision: Precision, wide: np.dtype[Any]) -> Array:
     """In the wide type, what the precision holds of an array; integers stay."""
     if array.dtype.kind in "biu":
         return array
-    held = array.astype(wide)
+    held = array.astype(wide, copy=False)
     return held if name_of(array.dtype) == precision.name else precision.round(held)
 
 
@@ -510,7 +510,6 @@ def _results(
     leaves = {n: graph.variable(a) for n, a in problem.inputs.items()}
     returned = run_formula(problem, leaves)
     results = dict(zip(problem.op.outputs + problem.op.state, returned, strict=True))
-    graph.forward(results.values())
     return leaves, results
 
 

@@ -14,6 +14,7 @@ from impls.graph.engine import (
     Builder,
     Node,
     as_nodes,
+    broadcast,
     broadcasting,
     fit,
     primitive,
@@ -52,15 +53,17 @@ def _atan2_rule(dy: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
     return dy * (b / squares), -(dy * (a / squares))
 
 
-add = public(primitive("add", np.add, broadcasting(lambda dy, y, a, b: (dy, dy))))
-subtract = public(primitive("subtract", np.subtract, _subtract_rule))
-multiply = public(
-    primitive(
-        "multiply", np.multiply, broadcasting(lambda dy, y, a, b: (dy * b, dy * a))
-    )
+_sum_rule = broadcasting(lambda dy, y, a, b: (dy, dy))
+_product_rule = broadcasting(lambda dy, y, a, b: (dy * b, dy * a))
+add = public(primitive("add", np.add, _sum_rule, shape=broadcast))
+subtract = public(primitive("subtract", np.subtract, _subtract_rule, shape=broadcast))
+multiply = public(primitive("multiply", np.multiply, _product_rule, shape=broadcast))
+divide = public(
+    primitive("divide", np.divide, _divide_rule, floating=True, shape=broadcast)
 )
-divide = public(primitive("divide", np.divide, _divide_rule, floating=True))
-negative = public(primitive("negative", np.negative, lambda dy, y, a: (-dy,)))
+negative = public(
+    primitive("negative", np.negative, lambda dy, y, a: (-dy,), shape=broadcast)
+)
 _pow = primitive("pow", np.power, _pow_rule, floating=True)
 
 

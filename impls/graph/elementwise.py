@@ -12,6 +12,7 @@ from impls.graph.engine import (
     Array,
     Builder,
     Node,
+    broadcast,
     no_gradient,
     primitive,
     public,
@@ -25,7 +26,7 @@ def _unary(name: str, compute: Callable[..., Any], slope: Slope) -> Builder:
     def rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
         return (dy * slope(a, y),)
 
-    return public(primitive(name, compute, rule, floating=True))
+    return public(primitive(name, compute, rule, floating=True, shape=broadcast))
 
 
 def _or_method(function: Callable[..., Any], method: str) -> Callable[..., Any]:

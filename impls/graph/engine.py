@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ class Primitive:
     gradient flows) for each input; `dy` is the cotangent of the output node `y`.
     `dtype(*input dtypes, **attributes)` is the output's; that of the first input
     where nothing is said. A `floating` primitive takes integers as floating numbers.
+    `shape(*input shapes, **attributes)` is the output's; without it the value must be
+    computed to know.
     """
 
     name: str
@@ -36,6 +39,12 @@ class Primitive:
     gradient: Callable[..., Sequence[Node | None]]
     dtype: Callable[..., np.dtype[Any]] | None = None
     floating: bool = False
+    shape: Callable[..., tuple[int, ...]] | None = None
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether an element is computed from one element of each input, for sure."""
+        return self.shape is broadcast
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -73,7 +82,10 @@ class Node:
             None where neither the node nor anything behind it is floating.
     """
 
-    __slots__ = ("_value", "attributes", "dtype", "floating", "inputs", "primitive")
+    __slots__ = (
+        *("_shape", "_value", "attributes", "dtype", "floating", "inputs"),
+        "primitive",
+    )
     __array_ufunc__ = None  # NumPy arrays on the left leave the operator to us
 
     def __init__(
@@ -87,6 +99,7 @@ class Node:
         self.inputs = inputs
         self.attributes = attributes or {}
         self._value = value
+        self._shape: tuple[int, ...] | None = None
         self.dtype: np.dtype[Any] = (
             value.dtype if value is not None else self._computed_dtype()
         )
@@ -112,19 +125,37 @@ class Node:
         return self._value
 
     @property
+    def held(self) -> bool:
+        """Whether the value is known, and needs no sweep."""
+        return self._value is not None
+
+    def drop(self) -> None:
+        """Forget the value, but not its shape; it is computed again if it is asked for.
+
+        Raises:
+            ValueError: nothing computes the value of a leaf.
+        """
+        if self.primitive is None:
+            raise ValueError("the value of a leaf cannot be dropped")
+        self._shape, self._value = self.shape, None
+
+    @property
     def shape(self) -> tuple[int, ...]:
-        """The value's shape; the value is computed if it must be."""
-        return self.value.shape
+        """The value's shape; the value is computed only if it must be."""
+        value = self._value
+        if value is not None:
+            return value.shape
+        return _inferred(self) if self._shape is None else self._shape
 
     @property
     def ndim(self) -> int:
         """The value's number of axes."""
-        return self.value.ndim
+        return len(self.shape)
 
     @property
     def size(self) -> int:
         """The value's number of elements."""
-        return self.value.size
+        return math.prod(self.shape)
 
     @property
     def T(self) -> Node:  # noqa: N802  # the array API calls it so
@@ -188,6 +219,39 @@ class Node:
     __gt__, __ge__ = _operator("greater"), _operator("greater_equal")
 
 
+def _inferred(node: Node) -> tuple[int, ...]:
+    """A shape, from those of the nodes behind; in a loop, as chains are long."""
+
+    def known(behind: Node) -> bool:
+        return behind._value is not None or behind._shape is not None
+
+    for behind in topological_order([node], stop=known):
+        assert behind.primitive is not None
+        rule = behind.primitive.shape
+        if rule is None:
+            forward([behind])
+        else:
+            shapes = (source.shape for source in behind.inputs)
+            behind._shape = rule(*shapes, **behind.attributes)
+    return node.shape
+
+
+def broadcast(*shapes: tuple[int, ...], **attributes: Any) -> tuple[int, ...]:
+    """The shape of what is computed element by element."""
+    first, second = shapes[0], shapes[-1]
+    if first == second or not second:
+        return first
+    return np.broadcast_shapes(*shapes) if first else second
+
+
+def reduced(x: tuple[int, ...], axis: Any, keepdims: bool) -> tuple[int, ...]:
+    """The shape that is left of another one without some axes, or with 1 for these."""
+    axes = axes_of(axis, len(x))
+    if keepdims:
+        return tuple(1 if i in axes else n for i, n in enumerate(x))
+    return tuple(n for i, n in enumerate(x) if i not in axes)
+
+
 # The two sweeps -----------------------------------------------------------------
 
 
@@ -247,13 +311,35 @@ def forward(outputs: Iterable[Node]) -> None:
             node._value = compute(node, [source._value for source in node.inputs])
 
 
+def forward_dropping(outputs: Iterable[Node], passing: Callable[[Node], bool]) -> None:
+    """As `forward`; values that are `passing` are dropped after their last use.
+
+    So are those that are known already and of no use here.
+    """
+    compute, order = _COMPUTE.get(), topological_order(outputs)
+    last = {node: node for node in order}
+    for node in order:
+        if node._value is None:
+            last.update(dict.fromkeys(node.inputs, node))
+    ends: dict[Node, list[Node]] = {}
+    for node, user in last.items():
+        ends.setdefault(user, []).append(node)
+    with np.errstate(all="ignore"):
+        for node in order:
+            if node._value is None:
+                node._value = compute(node, [source._value for source in node.inputs])
+            for done in ends.get(node, ()):
+                if passing(done):
+                    done.drop()
+
+
 def gradient(
     outputs: Sequence[Node], cotangents: Sequence[Any], inputs: Sequence[Node]
 ) -> list[Node | None]:
     """Vector-Jacobian products: d(sum of cotangent * output) / d(input).
 
     Args:
-        outputs: Nodes; evaluated if they are not yet.
+        outputs: Nodes; they need not be evaluated.
         cotangents: One array for each output, of its shape; or a node, where the
             gradient is to be differentiated by it.
         inputs: The nodes to differentiate by.
@@ -264,7 +350,6 @@ def gradient(
     Raises:
         ValueError: a cotangent's shape is not its output's.
     """
-    forward(outputs)
     reached: dict[Node, Node] = {}
     for output, cotangent in zip(outputs, cotangents, strict=True):
         _add_to(reached, output, _cotangent(output, cotangent))
@@ -313,9 +398,10 @@ def primitive(
     *,
     dtype: Callable[..., Any] | None = None,
     floating: bool = False,
+    shape: Callable[..., tuple[int, ...]] | None = None,
 ) -> Builder:
     """Register a primitive and return the function that builds its nodes."""
-    defined = PRIMITIVES[name] = Primitive(name, compute, rule, dtype, floating)
+    defined = PRIMITIVES[name] = Primitive(name, compute, rule, dtype, floating, shape)
 
     def build(*inputs: Any, **attributes: Any) -> Node:
         return Node(defined, as_nodes(inputs, floating=floating), attributes)

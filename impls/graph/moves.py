@@ -17,6 +17,7 @@ from impls.graph.engine import (
     Node,
     as_nodes,
     axes_of,
+    broadcast,
     fit,
     no_gradient,
     primitive,
@@ -32,23 +33,37 @@ def _sum_to(x: Array, shape: tuple[int, ...]) -> Array:
     return np.add.reduce(x, axes, x.dtype, keepdims=True).reshape(shape)
 
 
+def _filled(x: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """What a length of -1 stands for."""
+    others = math.prod(n for n in shape if n != -1)
+    return tuple(math.prod(x) // max(others, 1) if n == -1 else n for n in shape)
+
+
 _reshape = primitive(
     "reshape",
     lambda x, shape: np.reshape(x, shape),
     lambda dy, y, x, shape: (reshape(dy, x.shape),),
+    shape=_filled,
 )
 _permute_dims = primitive(
     "permute_dims",
     lambda x, axes: np.transpose(x, axes),
     lambda dy, y, x, axes: (permute_dims(dy, tuple(np.argsort(axes).tolist())),),
+    shape=lambda x, axes: tuple(x[i] for i in axes),
 )
 _broadcast_to = primitive(
     "broadcast_to",
     lambda x, shape: np.broadcast_to(x, shape),
     lambda dy, y, x, shape: (fit(dy, y.shape, x.shape),),
+    shape=lambda x, shape: tuple(shape),
 )
 sum_to = public(
-    primitive("sum_to", _sum_to, lambda dy, y, x, shape: (broadcast_to(dy, x.shape),))
+    primitive(
+        "sum_to",
+        _sum_to,
+        lambda dy, y, x, shape: (broadcast_to(dy, x.shape),),
+        shape=lambda x, shape: tuple(shape),
+    )
 )
 _astype = primitive(
     "astype",
@@ -56,7 +71,9 @@ _astype = primitive(
     lambda dy, y, x, dtype: (astype(dy, x.dtype),),
     dtype=lambda x, dtype: dtype,
 )
-stop_gradient = public(primitive("stop_gradient", np.asarray, no_gradient))
+stop_gradient = public(
+    primitive("stop_gradient", np.asarray, no_gradient, shape=broadcast)
+)
 
 
 @public

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from impls.graph.engine import Node, as_nodes, axes_of, fit, primitive, public
 from impls.graph.extended import product
 from impls.graph.indexing import diagonal, matrix_transpose, moveaxis
@@ -21,7 +23,13 @@ def _matmul_rule(dy: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
     )
 
 
-_matmul = primitive("matmul", product, _matmul_rule)
+def _shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    if a[-1] != b[-2]:
+        raise ValueError(f"matrices of shapes {a} and {b} cannot be multiplied")
+    return (*np.broadcast_shapes(a[:-2], b[:-2]), a[-2], b[-1])
+
+
+_matmul = primitive("matmul", product, _matmul_rule, shape=_shape)
 
 
 @public

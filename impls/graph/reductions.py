@@ -10,7 +10,7 @@ import numpy as np
 from impls.graph import selection
 from impls.graph.choices import condition, isfinite, logical_not, where
 from impls.graph.elementwise import exp, log, sqrt
-from impls.graph.engine import Node, as_nodes, axes_of, primitive, public
+from impls.graph.engine import Node, as_nodes, axes_of, primitive, public, reduced
 from impls.graph.indexing import concat, flip
 from impls.graph.moves import (
     astype,
@@ -30,6 +30,7 @@ _sum = primitive(
     "sum",
     lambda x, axis, keepdims: np.add.reduce(x, axis, x.dtype, keepdims=keepdims),
     lambda dy, y, x, axis, keepdims: (selection.spread(dy, x, axis, keepdims),),
+    shape=reduced,
 )
 _cumulative_sum = primitive(
     "cumulative_sum",

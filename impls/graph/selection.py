@@ -22,6 +22,7 @@ from impls.graph.engine import (
     no_gradient,
     primitive,
     public,
+    reduced,
 )
 from impls.graph.moves import broadcast_to, reshape, together
 
@@ -44,9 +45,7 @@ def ties(convention: str) -> Iterator[None]:
 def spread(dy: Node, x: Node, axis: Any, keepdims: bool) -> Node:
     """A reduction's cotangent, copied along the axes that were reduced."""
     if not keepdims:
-        reduced = axes_of(axis, x.ndim)
-        kept = (1 if i in reduced else n for i, n in enumerate(x.shape))
-        dy = reshape(dy, tuple(kept))
+        dy = reshape(dy, reduced(x.shape, axis, keepdims=True))
     return broadcast_to(dy, x.shape)
 
 
@@ -124,7 +123,7 @@ def _max_rule(dy: Node, y: Node, x: Node, *, axis: int, keepdims: bool) -> tuple
 
 maximum = public(primitive("maximum", np.maximum, broadcasting(_maximum_rule)))
 abs = public(primitive("abs", np.abs, _abs_rule))
-_max = primitive("max", _largest, _max_rule)
+_max = primitive("max", _largest, _max_rule, shape=reduced)
 
 
 @public

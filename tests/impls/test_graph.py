@@ -166,6 +166,68 @@ def test_a_node_knows_its_dtype_before_its_value(name):
         assert node.dtype == node.value.dtype, node
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_a_shape_that_is_known_before_the_value_is_the_value_s(name):
+    function, shapes = ALL[name]
+    rng = np.random.default_rng(3)
+    draw = DRAWN.get(name, any_sign)
+    leaves = [graph.variable(draw(rng, shape)) for shape in shapes]
+    y = function(*leaves)
+    ready = [y, *graph.gradient([y], [rng.standard_normal(y.shape)], leaves)]
+    for node in graph.topological_order([node for node in ready if node is not None]):
+        assert node.shape == node.value.shape, node
+
+
+def test_a_shape_asks_for_no_value():
+    x, w = graph.variable(np.ones((2, 1, 3))), graph.variable(np.ones((3, 4)))
+    y = graph.sum(graph.permute_dims(x @ w, (2, 0, 1)), axis=(0, 2)) - 1.0
+    z = graph.max(graph.reshape(y + graph.exp(x[:, 0, 0]), (-1, 2)), axis=0)
+    assert (y.shape, z.shape, y.ndim, z.size) == ((2,), (2,), 1, 2)
+    assert not y.held
+    assert not z.held
+
+
+@pytest.mark.parametrize(("one", "other"), [((2, 3), (2,)), ((2, 3), (4, 3))])
+def test_shapes_that_do_not_fit_are_refused_before_the_values(one, other):
+    a, b = graph.variable(np.ones(one)), graph.variable(np.ones(other))
+    with pytest.raises(ValueError, match="broadcast"):
+        (a * b).shape  # noqa: B018
+    with pytest.raises(ValueError, match="cannot be multiplied"):
+        (graph.variable(np.ones((2, 3))) @ graph.variable(np.ones((2, 3)))).shape  # noqa: B018
+
+
+def test_a_chain_of_20_000_nodes_has_a_shape():
+    y = graph.variable(np.ones(3))
+    for _ in range(20_000):
+        y = y + 1.0
+    assert y.shape == (3,)
+
+
+def test_values_that_are_dropped_are_the_same_when_they_are_asked_for():
+    x = graph.variable(np.linspace(0.1, 2.0, 12).reshape(3, 4))
+
+    def nodes():
+        centred = x - graph.mean(x, axis=1, keepdims=True)
+        y = centred / graph.sqrt(graph.sum(centred * centred, axis=1, keepdims=True))
+        (dx,) = graph.gradient([y], [np.cos(x.value)], [x])
+        return [y, dx]
+
+    kept, lean = nodes(), nodes()
+    graph.forward(kept)
+    order = graph.topological_order(lean)
+    products = {n for n in order if n.primitive and n.primitive.name == "multiply"}
+    graph.forward_dropping(lean, lambda node: node in products)
+    assert {node for node in order if not node.held} == products
+    assert all(node.shape for node in products)
+    for one, other in zip(graph.topological_order(kept), order, strict=True):
+        np.testing.assert_array_equal(one.value, other.value)
+
+
+def test_a_leaf_cannot_be_dropped():
+    with pytest.raises(ValueError, match="leaf"):
+        graph.variable(np.ones(2)).drop()
+
+
 def test_every_primitive_is_tried():
     assert set(TRIALS) == ENGINES
 

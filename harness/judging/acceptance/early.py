@@ -20,7 +20,7 @@ that have no rule here, and tensors of which a quarter might be vacuous.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from harness.judging.acceptance.extents import (
     Extent,
     Unknown,
     View,
-    magnitude,
+    magnitudes,
 )
 from harness.judging.acceptance.grid import Grid
 from harness.judging.acceptance.least_spread import (
@@ -65,6 +65,10 @@ MARGIN = 4.0
 HALF = 0.5
 #: Elements that are compared at a time: a few arrays of them fit into a core's cache.
 BLOCK = 1 << 14
+#: Elements below which a value is held.
+SMALL = 1 << 12
+#: The longest way back from a value that is not held to those that are.
+STEPS = 6
 _LEAST = 5e-324  # instead of a division by zero
 
 
@@ -121,11 +125,13 @@ class _Look:
         """
         with np.errstate(all="ignore"), graph.computing(self.compute):
             nodes = nodes_of(self.problem, np.dtype(np.float64))
-            self._require_known()
             order = graph.topological_order(nodes.values())
-            graph.forward(nodes.values())
-            self._require_known()
+            if {n.primitive.name for n in order if n.primitive} - RULES.keys():
+                raise Unknown
             limit = limit_for(longest_reduction(order))
+            judged = [nodes[name] for name in got]
+            graph.forward_dropping(judged, _passing(order, judged))
+            self._require_known()
             share = HALF if self.dtype == "float64" else 1.0
             errors = Errors(self.arithmetic, limit * share, {}, {}, {})
             return tuple(
@@ -151,27 +157,35 @@ class _Look:
 
     def _note(self, name: str, node: Node, value: Array) -> None:
         source = [self.extent(n) for n in node.inputs]
-        most = source[0].most if name in MOVED else magnitude(value)
+        most, least = source[0].most, source[0].least
+        if name not in MOVED:
+            most, least = magnitudes(value)
         error = RULES[name](View(node, value, source, most, self.reach, self.tiny))
-        self._extents[node] = Extent(most, error)
+        self._extents[node] = Extent(most, error, least)
         top = self.precision.largest / 4
         if not (most < top and error < top):  # true for nan
             self.unknown = True
 
     def _share_of_silent(self, node: Node, reach: float) -> float:
-        """Of the elements on a grid, the share that may be vacuous."""
-        sample = self._grid.at(node)
-        says = MARGIN * reach * sample.error <= SAYS_NOTHING * sample.most
-        return float(1 - np.count_nonzero(says) / says.size)
+        """Of the elements on a grid, the share that may be vacuous.
+
+        E of the whole node may show already that few are; else each has its own.
+        """
+        sizes = np.abs(self._grid.values(node))
+        silent = _share(reach * self.extent(node).error > SAYS_NOTHING * sizes)
+        if silent > UNKNOWN:
+            error = self._grid.at(node).error
+            silent = _share(~(MARGIN * reach * error <= SAYS_NOTHING * sizes))
+        return silent
 
     def extent(self, node: Node) -> Extent:
         """The largest magnitude and E of a node."""
         if node not in self._extents:  # a leaf
-            most = magnitude(node.value) if node.size else 0.0
+            most, least = magnitudes(node.value)
             exact = node.size > 1 or bool(
                 (self.precision.round(node.value) == node.value).all()
             )
-            self._extents[node] = Extent(most, 0.0 if exact else most)
+            self._extents[node] = Extent(most, 0.0 if exact else most, least)
         return self._extents[node]
 
     def _judged(
@@ -209,6 +223,32 @@ class _Look:
             compute=self.dtype,
         )
         return judgement.changed(message=sentence(judgement, self.dtype))
+
+
+def _share(mask: NDArray[np.bool_]) -> float:
+    return float(np.count_nonzero(mask) / mask.size)
+
+
+def _passing(order: Sequence[Node], kept: Sequence[Node]) -> Callable[[Node], bool]:
+    """Of which nodes the values need not be held: a few elements are soon computed.
+
+    That is, from values that are held, in at most `STEPS` steps.
+    """
+    held, steps = {*kept}, dict[Node, int]()
+    for node in order:
+        if node.primitive and node.primitive.name == "matmul":
+            held |= {*node.inputs}
+    for node in order:
+        if node not in held and _soon_computed(node):
+            behind = 1 + max(steps.get(source, 0) for source in node.inputs)
+            if behind <= STEPS:
+                steps[node] = behind
+    return lambda node: node in steps and node.size >= SMALL
+
+
+def _soon_computed(node: Node) -> bool:
+    step = node.primitive
+    return step is not None and (step.elementwise or step.name in MOVED)
 
 
 def _beyond_own_rounding(

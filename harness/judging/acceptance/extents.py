@@ -28,17 +28,23 @@ class Unknown(Exception):
 
 @dataclass(frozen=True)
 class Extent:
-    """The largest magnitude and E of all elements of a node; or arrays, of some."""
+    """The largest magnitude and E of all elements of a node; or arrays, of some.
+
+    Where all elements have one sign, `least` is the smallest magnitude, or less.
+    """
 
     most: Number
     error: Number
+    least: float | None = None
 
 
-def magnitude(value: Array) -> float:
-    """The largest magnitude; nan if there is one."""
+def magnitudes(value: Array) -> tuple[float, float | None]:
+    """The largest magnitude, nan if there is one; the smallest, if signs are alike."""
     if not value.size:
-        return 0.0
-    return max(float(largest(value)), -float(smallest(value)))
+        return 0.0, None
+    low, high = float(smallest(value)), float(largest(value))
+    most = max(high, -low)
+    return most, min(abs(low), abs(high)) if low * high > 0 else None
 
 
 @dataclass(frozen=True)
@@ -65,10 +71,13 @@ class View:
         """The least magnitude of an input, less what it may be off by; or nan."""
         extent = self.inputs[i]
         low = extent.most
-        if not isinstance(low, np.ndarray):
+        if isinstance(low, np.ndarray):
+            left = low - self.reach * extent.error
+            return np.where(left > 0, left, np.nan)
+        if (low := extent.least) is None:
             low = smallest(np.abs(self.node.inputs[i].value))
-        left = low - self.reach * extent.error
-        return np.where(left > 0, left, np.nan)
+        left = float(low - self.reach * extent.error)
+        return left if left > 0 else math.nan
 
 
 Rule = Callable[[View], Number]
@@ -97,7 +106,7 @@ def _root(at: View) -> Number:
 
 def _square(at: View) -> Number:
     (a,) = at.inputs
-    squared = 2 * a.most * a.error + at.reach * a.error**2
+    squared = 2 * a.most * a.error + at.reach * a.error * a.error
     return squared + at.most + at.tiny
 
 
@@ -125,7 +134,7 @@ def _contraction(at: View) -> Number:
 def _bounded(at: View) -> Number:
     """tanh and sigmoid: slopes and second derivatives are at most 1."""
     (a,) = at.inputs
-    return a.error + at.reach * a.error**2 + at.most + at.tiny
+    return a.error + at.reach * a.error * a.error + at.most + at.tiny
 
 
 RULES: dict[str, Rule] = {

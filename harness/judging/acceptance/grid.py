@@ -38,7 +38,9 @@ class Grid:
         #: Places of an axis: a tensor of as many axes has some thousand on the grid.
         self.most = round(PLACES ** (1 / max(axes, 1)))
         self._known: dict[Node, Extent] = {}
+        self._values: dict[Node, Array] = {}
         self._places: dict[int, Array] = {}
+        self._indices: dict[tuple[int, ...], tuple[Array, ...]] = {}
 
     def at(self, node: Node) -> Extent:
         """Two arrays of the grid's shape.
@@ -47,16 +49,31 @@ class Grid:
             Unknown: elements move to where the grid does not follow.
         """
         for behind in graph.topological_order([node], stop=self._known.__contains__):
-            most = self._most(behind)
+            self._values[behind] = self._computed(behind)
+            most = np.abs(self._values[behind])
             self._known[behind] = Extent(most, self._error(behind, most))
         return self._known[node]
 
+    def values(self, node: Node) -> Array:
+        """A node's elements on the grid."""
+        shape = node.shape
+        if shape and shape not in self._indices:
+            self._indices[shape] = np.ix_(*map(self._chosen, shape))
+        return node.value[self._indices[shape]] if shape else node.value
+
+    def _computed(self, node: Node) -> Array:
+        """As `values`; from those of the inputs, where whole values may be dropped."""
+        primitive = node.primitive
+        name = primitive.name if primitive else ""
+        inputs = [self._values[source] for source in node.inputs]
+        if name in MOVED:
+            return self._moved(name, node, inputs[0])
+        if primitive and primitive.elementwise:
+            return np.asarray(primitive.compute(*inputs, **node.attributes))
+        return self.values(node)
+
     def _shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(min(n, self.most) for n in shape)
-
-    def _most(self, node: Node) -> Array:
-        chosen = [self._chosen(n) for n in node.shape]
-        return np.abs(node.value[np.ix_(*chosen)] if chosen else node.value)
 
     def _chosen(self, n: int) -> Array:
         if n not in self._places:
@@ -81,7 +98,7 @@ class Grid:
             return reached
         if name == "max":
             return self._reduced(node, inputs[0].error)
-        view = View(node, node.value, inputs, most, self.reach, self.tiny)
+        view = View(node, self._values[node], inputs, most, self.reach, self.tiny)
         return np.asarray(np.broadcast_to(RULES[name](view), shape))
 
     def _reduced(self, node: Node, terms: Array) -> Array:
@@ -91,14 +108,14 @@ class Grid:
             attributes["shape"] = self._shape(attributes["shape"])
         return np.asarray(node.primitive.compute(terms, **attributes))
 
-    def _moved(self, name: str, node: Node, error: Array) -> Array:
+    def _moved(self, name: str, node: Node, array: Array) -> Array:
         shape = self._shape(node.shape)
         if name == "permute_dims":
-            turned: Array = np.transpose(error, node.attributes["axes"])
+            turned: Array = np.transpose(array, node.attributes["axes"])
             return turned
         if name == "broadcast_to":
-            return np.broadcast_to(error, shape)
+            return np.broadcast_to(array, shape)
         lengths = ([n for n in one.shape if n > 1] for one in (node, *node.inputs))
         if next(lengths) != next(lengths):
             raise Unknown
-        return error.reshape(shape)
+        return array.reshape(shape)

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.judging.acceptance.pairwise import summed_axes
 from harness.judging.draws import UNIT
 from harness.judging.rounding.errors import Error, Errors, terms
 from impls.graph import Node, topological_order
@@ -38,6 +39,9 @@ SURE = UNIT / 3**0.5 / 4
 #: How many nodes lie between an element and the roundings that are looked at: few for
 #: most elements, more for those that these do not explain.
 DEPTHS = (2, 5, 12)
+#: Terms of a sum that are looked at, but by the last of these: the others make its
+#: rounding larger.
+FEW = 32
 #: What only moves elements.
 MOVED = frozenset(("reshape", "permute_dims", "broadcast_to"))
 #: Their E counts one rounding of the result; that of exp does not where it is exact.
@@ -47,7 +51,11 @@ _ROUNDED = frozenset(
         *("log", "sin", "cos", "tanh", "sigmoid"),
     )
 )
-_SUMS = frozenset(("sum", "sum_to"))
+SUMS = frozenset(("sum", "sum_to"))
+
+
+#: Elements that are looked up at a time.
+GATHERED = 1 << 13
 
 
 class Least(NamedTuple):
@@ -69,23 +77,39 @@ class _Way(NamedTuple):
     found: int
 
 
+class _Behind(NamedTuple):
+    """The nodes behind one, each after its inputs, and how often each is used."""
+
+    order: list[Node]
+    users: Counter[Node]
+
+
+def _behind(node: Node) -> _Behind:
+    order = topological_order([node])
+    return _Behind(order, Counter(s for other in order for s in other.inputs))
+
+
 def least_radii(
-    node: Node, places: Places, errors: Errors, depth: int = DEPTHS[-1]
+    node: Node,
+    places: Places,
+    errors: Errors,
+    depth: int = DEPTHS[-1],
+    behind: _Behind | None = None,
 ) -> Least:
     """What bound and spread are at least, at flat positions of a node's value."""
-    order = topological_order([node])
-    users = Counter(source for other in order for source in other.inputs)
+    order, users = behind or _behind(node)
+    few = FEW if depth < DEPTHS[-1] else None
     ways = {node: _Way(places, np.ones(places.size), 0, users[node])}
     total, squares = np.zeros(places.size), np.zeros(places.size)
-    for behind in reversed(order):
-        way = ways.get(behind)
-        if way is None or way.found != users[behind]:
+    for other in reversed(order):
+        way = ways.get(other)
+        if way is None or way.found != users[other]:
             continue  # there may be other ways
-        reached = np.abs(way.slope) * _own(behind, way.places, errors)
+        reached = np.abs(way.slope) * _own(other, way.places, errors, few)
         total += reached
         squares += reached * reached
         if way.depth < depth:
-            for source, there, slope in _sources(behind, way.places):
+            for source, there, slope in _sources(other, way.places):
                 _add(ways, source, there, slope * way.slope, way.depth)
     unit = errors.arithmetic.roundoff
     return Least(unit * total, SURE * unit * np.sqrt(squares))
@@ -105,9 +129,9 @@ def ratios_of_terms(
     """
     ratios = np.full(places.size, np.inf)
     sharp = np.broadcast_to(sharp, places.shape)
-    left = np.arange(places.size)
+    left, behind = np.arange(places.size), _behind(node)
     for depth in DEPTHS:
-        least = least_radii(node, places[left], errors, depth)
+        least = least_radii(node, places[left], errors, depth, behind)
         ratios[left] = error[left] / np.where(sharp[left], least.bound, least.spread)
         left = left[~(ratios[left] <= errors.limit)]  # true for nan
         if not left.size:
@@ -129,29 +153,45 @@ def _add(
         ways[source] = known._replace(found=-1)
 
 
-def _own(node: Node, places: Places, errors: Errors) -> Error:
+def _own(node: Node, places: Places, errors: Errors, few: int | None) -> Error:
     """What a node's own rounding is, in units of the unit roundoff; 0 if unknown."""
     name = node.primitive.name if node.primitive else ""
-    if name in _SUMS and terms(node) > 1 and errors.sums == 1:
-        assert node.primitive is not None
-        (source,) = node.inputs
-        total = node.primitive.compute(np.abs(source.value), **node.attributes)
-        summed: Error = np.asarray(total, dtype=np.float64).reshape(-1)[places]
-        return summed
+    if name in SUMS and terms(node) > 1 and errors.sums == 1:
+        return _of_terms(node, places, few)
     if name == "matmul" and errors.sums == 1:
-        return _of_products(node)[places]
+        return _of_products(node, few)[places]
     if name in _ROUNDED:
         return np.abs(_at(node, places))
     return np.zeros(places.size)
 
 
-def _of_products(node: Node) -> Error:
+def _of_terms(node: Node, places: Places, few: int | None) -> Error:
+    """Sums of the magnitudes of a sum's terms, or of some of them."""
+    (source,) = node.inputs
+    axes = summed_axes(node, source.shape)
+    kept = tuple(1 if i in axes else n for i, n in enumerate(source.shape))
+    inside = [range(n if i in axes else 1) for i, n in enumerate(source.shape)]
+    among = np.ravel_multi_index(np.ix_(*inside), source.shape).reshape(-1)
+    among = among[:: -(-among.size // few) if few else 1]
+    starts, back = np.unique(places, return_inverse=True)
+    starts = np.ravel_multi_index(np.unravel_index(starts, kept), source.shape)
+    found, together = np.empty(starts.size), max(1, GATHERED // among.size)
+    for i in range(0, starts.size, together):
+        at = starts[i : i + together, None] + among
+        sizes = np.abs(_at(source, at.reshape(-1))).reshape(at.shape)
+        found[i : i + together] = sizes.sum(axis=1)
+    return found[back]
+
+
+def _of_products(node: Node, few: int | None) -> Error:
     """Sums of the magnitudes of a matrix product's terms, a thousandth less.
 
     float32 is off by less in sums of up to 8,000 terms. Where its range ends it gives 0
     or an infinity: that is no rounding.
     """
-    a, b = (np.abs(source.value).astype(np.float32) for source in node.inputs)
+    a, b = (source.value for source in node.inputs)
+    step = -(-a.shape[-1] // few) if few else 1
+    a, b = (np.abs(x).astype(np.float32) for x in (a[..., ::step], b[..., ::step, :]))
     total = 0.999 * (a @ b).astype(np.float64).reshape(-1)
     return np.where(np.isfinite(total), total, 0.0)
 
@@ -174,7 +214,14 @@ def _sources(node: Node, places: Places) -> list[tuple[Node, Places, Any]]:
 
 
 def _at(node: Node, places: Places) -> Error:
-    """A node's value at flat positions, in float64."""
+    """A node's value at flat positions, in float64; computed, if it was dropped."""
+    step = node.primitive
+    if step and not node.held and step.name in MOVED:
+        (source,) = node.inputs
+        return _at(source, _moved(source, node, places))
+    if step and not node.held and step.elementwise:
+        there = (_at(s, _broadcast(s, node, places)) for s in node.inputs)
+        return np.asarray(step.compute(*there, **node.attributes))
     value = node.value
     if value.flags.c_contiguous:
         picked = value.reshape(-1)[places]

@@ -21,19 +21,24 @@ Array = NDArray[Any]
 TOGETHER = 32
 
 
+def summed_axes(node: Node, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Over which axes of an input of this shape a node of `sum` or `sum_to` adds up."""
+    if "axis" in node.attributes:
+        return axes_of(node.attributes["axis"], len(shape))
+    kept = node.attributes["shape"]
+    inner = (*[1] * (len(shape) - len(kept)), *kept)
+    return tuple(i for i, n in enumerate(inner) if n != shape[i])
+
+
 def _summed(node: Node, arrays: Sequence[Array | None]) -> Array:
     """A sum in pairs, along whatever axes."""
     (x,) = arrays
     assert x is not None
-    if "axis" in node.attributes:
-        axes = axes_of(node.attributes["axis"], x.ndim)
+    axes, shape = summed_axes(node, x.shape), node.attributes.get("shape")
+    if shape is None:
         kept = 1 if node.attributes["keepdims"] else None
         lengths = [kept if i in axes else n for i, n in enumerate(x.shape)]
         shape = tuple(n for n in lengths if n is not None)
-    else:
-        shape = node.attributes["shape"]
-        inner = (*[1] * (x.ndim - len(shape)), *shape)
-        axes = tuple(i for i, n in enumerate(inner) if n != x.shape[i])
     for axis in sorted(axes, reverse=True):
         x = _along(x, axis)
     return x.reshape(shape)
