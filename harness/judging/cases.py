@@ -411,7 +411,7 @@ def output_shapes(op: Op, case: Case) -> tuple[tuple[int, ...] | None, ...]:
     leaves = {n: graph.variable(a) for n, a in arrays.items()}
     problem = Problem(op, {}, (), op.attributes(case), op.aliases(case))
     return tuple(
-        None if name in op.integers else node.shape
+        None if name in op.integers else node.value.shape  # computed: that may fail
         for name, node in zip(op.outputs, run_formula(problem, leaves), strict=False)
     )
 

@@ -35,8 +35,18 @@ def _sum_to(x: Array, shape: tuple[int, ...]) -> Array:
 
 def _filled(x: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
     """What a length of -1 stands for."""
-    others = math.prod(n for n in shape if n != -1)
-    return tuple(math.prod(x) // max(others, 1) if n == -1 else n for n in shape)
+    size, others = math.prod(x), math.prod(n for n in shape if n != -1)
+    filled = tuple(size // max(others, 1) if n == -1 else n for n in shape)
+    if math.prod(filled) != size:
+        raise ValueError(f"{size} elements cannot have the shape {shape}")
+    return filled
+
+
+def _copied(x: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape itself, of copies along its axes."""
+    if np.broadcast_shapes(x, shape) != tuple(shape):
+        raise ValueError(f"{x} cannot be broadcast to {shape}")
+    return tuple(shape)
 
 
 _reshape = primitive(
@@ -55,7 +65,7 @@ _broadcast_to = primitive(
     "broadcast_to",
     lambda x, shape: np.broadcast_to(x, shape),
     lambda dy, y, x, shape: (fit(dy, y.shape, x.shape),),
-    shape=lambda x, shape: tuple(shape),
+    shape=_copied,
 )
 sum_to = public(
     primitive(

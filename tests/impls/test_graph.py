@@ -196,6 +196,17 @@ def test_shapes_that_do_not_fit_are_refused_before_the_values(one, other):
         (graph.variable(np.ones((2, 3))) @ graph.variable(np.ones((2, 3)))).shape  # noqa: B018
 
 
+@pytest.mark.parametrize("shape", [(4,), (-1, 4), (3, 0)])
+def test_a_shape_that_elements_cannot_have_is_refused_before_the_values(shape):
+    x = graph.variable(np.ones((2, 3)))
+    with pytest.raises(ValueError, match="cannot have the shape"):
+        graph.reshape(x, shape).shape  # noqa: B018
+    with pytest.raises(ValueError, match="broadcast"):
+        graph.broadcast_to(x, (3, 3)).shape  # noqa: B018
+    with pytest.raises(ValueError, match="broadcast"):
+        graph.broadcast_to(x, (3,)).shape  # noqa: B018
+
+
 def test_a_chain_of_20_000_nodes_has_a_shape():
     y = graph.variable(np.ones(3))
     for _ in range(20_000):

@@ -19,6 +19,7 @@ larger. The bound adds up magnitudes: it is at least the sum of these roundings.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +42,7 @@ SURE = UNIT / 3**0.5 / 4
 DEPTHS = (2, 5, 12)
 #: Terms of a sum that are looked at, but by the last of these: the others make its
 #: rounding larger.
-FEW = 32
+FEW = 256
 #: What only moves elements.
 MOVED = frozenset(("reshape", "permute_dims", "broadcast_to"))
 #: Their E counts one rounding of the result; that of exp does not where it is exact.
@@ -52,10 +53,6 @@ _ROUNDED = frozenset(
     )
 )
 SUMS = frozenset(("sum", "sum_to"))
-
-
-#: Elements that are looked up at a time.
-GATHERED = 1 << 13
 
 
 class Least(NamedTuple):
@@ -157,7 +154,7 @@ def _own(node: Node, places: Places, errors: Errors, few: int | None) -> Error:
     """What a node's own rounding is, in units of the unit roundoff; 0 if unknown."""
     name = node.primitive.name if node.primitive else ""
     if name in SUMS and terms(node) > 1 and errors.sums == 1:
-        return _of_terms(node, places, few)
+        return _of_terms(node, few)[places]
     if name == "matmul" and errors.sums == 1:
         return _of_products(node, few)[places]
     if name in _ROUNDED:
@@ -165,22 +162,43 @@ def _own(node: Node, places: Places, errors: Errors, few: int | None) -> Error:
     return np.zeros(places.size)
 
 
-def _of_terms(node: Node, places: Places, few: int | None) -> Error:
-    """Sums of the magnitudes of a sum's terms, or of some of them."""
+def _of_terms(node: Node, few: int | None) -> Error:
+    """Sums of the magnitudes of a sum's terms, or of some of them, flat."""
     (source,) = node.inputs
-    axes = summed_axes(node, source.shape)
-    kept = tuple(1 if i in axes else n for i, n in enumerate(source.shape))
-    inside = [range(n if i in axes else 1) for i, n in enumerate(source.shape)]
-    among = np.ravel_multi_index(np.ix_(*inside), source.shape).reshape(-1)
-    among = among[:: -(-among.size // few) if few else 1]
-    starts, back = np.unique(places, return_inverse=True)
-    starts = np.ravel_multi_index(np.unravel_index(starts, kept), source.shape)
-    found, together = np.empty(starts.size), max(1, GATHERED // among.size)
-    for i in range(0, starts.size, together):
-        at = starts[i : i + together, None] + among
-        sizes = np.abs(_at(source, at.reshape(-1))).reshape(at.shape)
-        found[i : i + together] = sizes.sum(axis=1)
-    return found[back]
+    axes, shape = summed_axes(node, source.shape), source.shape
+    parts = [slice(None)] * source.ndim
+    if few and axes:
+        longest = max(axes, key=lambda i: shape[i])
+        parts[longest] = slice(None, None, -(-terms(node) // few))
+    found = np.abs(_part(source, parts)).sum(axis=axes)
+    return np.asarray(found, dtype=np.float64).reshape(-1)
+
+
+def _part(node: Node, parts: Sequence[slice]) -> Array:
+    """A part of a value; it is computed, if the value was dropped."""
+    step = node.primitive
+    if node.held or step is None or step.name == "reshape":
+        return node.value[tuple(parts)]
+    if step.name == "permute_dims":
+        axes = node.attributes["axes"]
+        (source,) = node.inputs
+        there = _part(source, [parts[axes.index(i)] for i in range(source.ndim)])
+        return np.transpose(there, axes)
+    if step.elementwise or step.name == "broadcast_to":
+        inputs = [_part(source, _parts(source, parts)) for source in node.inputs]
+        if step.elementwise:
+            return np.asarray(step.compute(*inputs, **node.attributes))
+        lengths = zip(node.shape, parts, strict=True)
+        shape = [len(range(n)[part]) for n, part in lengths]
+        return np.broadcast_to(inputs[0], shape)
+    return node.value[tuple(parts)]
+
+
+def _parts(source: Node, parts: Sequence[slice]) -> list[slice]:
+    """Of an input that is copied along some axes."""
+    inner = parts[len(parts) - source.ndim :]
+    lengths = zip(source.shape, inner, strict=True)
+    return [slice(None) if n == 1 else part for n, part in lengths]
 
 
 def _of_products(node: Node, few: int | None) -> Error:

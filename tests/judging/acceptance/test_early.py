@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from harness import judge
-from harness.judging.acceptance.early import _Look, _passing
+from harness.judging.acceptance.early import _Look, _passing, accepted
 from harness.judging.acceptance.least_spread import least_radii
-from harness.judging.acceptance.early import accepted
 from harness.judging.precisions import PRECISIONS, plain
 from harness.judging.reference import nodes_of, reference
 from harness.judging.rounding.errors import Errors
@@ -180,7 +179,8 @@ def test_least_radii_and_the_grid_are_those_of_values_that_are_held(op):
     np.testing.assert_allclose(one.error, other.error, rtol=1e-15)
 
 
-def test_few_terms_of_a_sum_are_no_more_than_all_of_them():
+def test_few_terms_of_a_sum_are_no_more_than_all_of_them(monkeypatch):
+    monkeypatch.setattr("harness.judging.acceptance.least_spread.FEW", 16)
     made, _ = problem("layer_norm", "float64")
     dweight = nodes_of(made, np.dtype(np.float64))["dweight"]
     errors = Errors(plain(PRECISIONS["float64"]), 20.0, {}, {}, {})
