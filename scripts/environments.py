@@ -6,8 +6,9 @@
 
 Each environment has a stamp of its inputs, so nothing is done if these are unchanged. A
 new environment is made in another folder and moved when it is complete, so a run that
-fails or is interrupted leaves the old one unchanged. The frameworks are optional: if
-one cannot be installed, one line says why and what to install.
+fails or is interrupted leaves the old one unchanged. Several are made side by side. The
+frameworks are optional: if one cannot be installed, one line says why and what to
+install.
 
 Standard library only, Python 3.8 or later: this runs before there is an environment.
 """
@@ -27,9 +28,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -98,12 +101,58 @@ class Environment:
         return self.folder / "bin" / "python"
 
 
+class Running:
+    """The programs that run now, which an end of this one ends, too.
+
+    several: whether environments are made side by side.
+    """
+
+    def __init__(self, several: bool = False) -> None:
+        self.several = several
+        self._lock = threading.Lock()
+        self._processes: set[subprocess.Popen[str]] = set()
+        self._stopped = False
+
+    @contextlib.contextmanager
+    def started(
+        self, command: Sequence[str], **options: object
+    ) -> Iterator[subprocess.Popen[str]]:
+        """A process; KeyboardInterrupt instead if all were stopped."""
+        with self._lock:
+            if self._stopped:
+                raise KeyboardInterrupt
+            process = subprocess.Popen(command, text=True, **options)  # type: ignore[call-overload]  # as given
+            self._processes.add(process)
+        try:
+            with process:
+                yield process
+        finally:
+            with self._lock:
+                self._processes.discard(process)
+
+    def stop(self) -> None:
+        """End them, and start no more."""
+        with self._lock:
+            self._stopped = True
+            for process in self._processes:
+                process.terminate()
+
+
+#: How a program ends that an interrupt has ended.
+INTERRUPTED = (-signal.SIGINT, -signal.SIGTERM, 128 + signal.SIGINT)
+
+
 @dataclass(frozen=True)
 class Uv:
-    """The program that makes environments, and the checkout it works for."""
+    """The program that makes environments, and the checkout it works for.
+
+    whose: the environment that its lines of progress name, where several are made.
+    """
 
     program: str
     root: Path
+    whose: str = ""
+    running: Running = field(default_factory=Running)
 
     @cached_property
     def variables(self) -> dict[str, str]:
@@ -116,15 +165,14 @@ class Uv:
         Raises:
             Unavailable: It failed.
         """
-        shown = sys.stderr.isatty()
+        shown = sys.stderr.isatty() and not self.whose
         what = " ".join(word for word in map(str, arguments[:2]) if word.isalpha())
         begun = time.monotonic()
-        with subprocess.Popen(
+        with self.running.started(
             [self.program, *map(str, arguments)],
             env=self.variables,
             stdout=subprocess.DEVNULL,
             stderr=None if shown else subprocess.PIPE,
-            text=True,
         ) as process:
             said = None
             while process.returncode is None:
@@ -132,10 +180,13 @@ class Uv:
                     _, said = process.communicate(timeout=EVERY)
                 except subprocess.TimeoutExpired:
                     if not shown:
-                        tell(f"uv {what}, {time.monotonic() - begun:.0f} s")
+                        whose = f"{self.whose}: " if self.whose else ""
+                        tell(f"{whose}uv {what}, {time.monotonic() - begun:.0f} s")
                 except BaseException:  # such as an interrupt: as subprocess.run does
                     process.kill()
                     raise
+        if process.returncode in INTERRUPTED:
+            raise KeyboardInterrupt
         if process.returncode:
             raise Unavailable(f"`uv {what}` failed{in_one_line(said)}")
 
@@ -480,7 +531,19 @@ def perform(environment: Environment, due: str, why: str, python: str, uv: Uv) -
     tell(f"{name}: ready after {time.monotonic() - start:.0f} s")
 
 
-def ensure(environment: Environment) -> None:
+#: uv is looked for, and installed, by one thread at a time.
+_LOOKING = threading.Lock()
+
+
+def uv_for(environment: Environment, running: Running) -> Uv:
+    """uv, as it makes one environment."""
+    with _LOOKING:
+        uv = find_uv(environment.root)
+    whose = environment.folder.name if running.several else ""
+    return replace(uv, whose=whose, running=running)
+
+
+def ensure(environment: Environment, running: Running) -> None:
     """Make or link an environment, if necessary.
 
     Raises:
@@ -488,12 +551,12 @@ def ensure(environment: Environment) -> None:
     """
     due, why = task(environment)
     if due != "nothing":
-        uv = find_uv(environment.root)
+        uv = uv_for(environment, running)
         python = find_python(environment.version, uv) if due == "make" else ""
         perform(environment, due, why, python, uv)
 
 
-def ensure_framework(name: str, root: Path, insist: bool) -> str:
+def ensure_framework(name: str, root: Path, insist: bool, running: Running) -> str:
     """Make or link its environment if necessary; return why it is skipped, or "".
 
     A failure is remembered, with its inputs, until these change or the caller insists:
@@ -507,7 +570,7 @@ def ensure_framework(name: str, root: Path, insist: bool) -> str:
     if framework.only_linux_x86 and here != ("Linux", "x86_64"):
         return f"{framework.title} has builds for Linux on x86-64 only"
     note = root / ".uv" / f"{name}-skipped.json"
-    uv = find_uv(root)
+    uv = uv_for(environment, running)
     python = find_python(environment.version, uv) if due == "make" else ""
     attempt = {"python": python, **stamp_due(environment)}
     skipped = read_record(note)
@@ -519,6 +582,31 @@ def ensure_framework(name: str, root: Path, insist: bool) -> str:
         write_record(note, {"attempt": attempt, "reason": str(problem)})
         return str(problem)
     return ""
+
+
+def ensure_all(root: Path, required: str | None) -> dict[str, str]:
+    """Make what is due, side by side; why a framework is skipped, or "", by its name.
+
+    Raises:
+        Unavailable: The main environment cannot be made.
+    """
+    names = [name for name in FRAMEWORKS if name == required or is_due(name, root)]
+    wanted = [main_environment(root), *(environment_of(name, root) for name in names)]
+    running = Running(sum(task(one)[0] != "nothing" for one in wanted) > 1)
+    with ThreadPoolExecutor(len(wanted)) as pool:
+        try:
+            ready = pool.submit(ensure, wanted[0], running)
+            made = {
+                name: pool.submit(
+                    ensure_framework, name, root, name == required, running
+                )
+                for name in names
+            }
+            ready.result()
+            return {name: one.result() for name, one in made.items()}
+        except BaseException:  # such as an interrupt
+            running.stop()
+            raise
 
 
 def without_compiler() -> str:
@@ -565,10 +653,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     skipped = {}
     try:
         with alone(ROOT):
-            ensure(main_environment(ROOT))
-            for name in FRAMEWORKS:
-                if name == required or is_due(name, ROOT):
-                    skipped[name] = ensure_framework(name, ROOT, name == required)
+            skipped = ensure_all(ROOT, required)
     except Unavailable as problem:
         tell(f"error: {problem}")
         return 1

@@ -463,9 +463,31 @@ def test_two_runs_at_once_make_the_environment_once(checkout, both_pythons):
     assert sum(new in line for line in calls("venv")) == 1
 
 
+MEETS = """
+case "$*" in *.txt*)
+    : > "$FAKE_LOG.$$"
+    for turn in 1 2 3 4 5 6 7 8 9; do
+        set -- "$FAKE_LOG".*; [ $# = 3 ] && exit; sleep 0.2
+    done
+    echo "error: alone" >&2; exit 1
+esac
+"""
+
+
+def test_environments_are_made_side_by_side(checkout, both_pythons, monkeypatch, capfd):
+    """Each installation waits for the other two; one after the other, it fails."""
+    monkeypatch.setenv("FAKE_INSTALL", MEETS)
+    assert run() == 0
+    lines = capfd.readouterr().err.splitlines()
+    for name in (".venv", ".venv-oneflow", ".venv-jax"):
+        assert any(line.startswith(f"{name}: ready after") for line in lines)
+        assert (checkout / name / "gradwatch.json").exists()
+
+
+@pytest.mark.parametrize("end", [os.kill, os.killpg], ids=["one", "group"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_leaves_nothing_half_made(
-    checkout, both_pythons, tmp_path, monkeypatch, number
+    checkout, both_pythons, tmp_path, monkeypatch, number, end
 ):
     """As Ctrl-C does, to the whole group; the child's death is seen by its pipe."""
     fifo = tmp_path / "installing"
@@ -474,12 +496,13 @@ def test_an_interrupt_leaves_nothing_half_made(
     process = start(checkout)
     with open(fifo) as installing:
         assert installing.readline() == "yes\n"
-        os.killpg(process.pid, number)
-        assert installing.read() == ""  # until every writer is gone
+        end(process.pid, number)
+        assert {*installing.read().split()} <= {"yes"}  # until every writer is gone
     error = process.communicate(timeout=60)[1]
     assert process.returncode == 130
     assert error.splitlines()[-1].startswith("environments: interrupted")
     assert not list(checkout.glob(".venv*"))
+    assert not list(checkout.glob(".uv/*-skipped.json")), "it is tried again"
 
 
 def test_the_stamp_is_strict_json(made):
