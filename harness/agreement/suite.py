@@ -89,7 +89,9 @@ class Agreement:
         self.unrepeatable += settled.unrepeatable
         matrix = self.pairs.setdefault(settled.op, {})
         for a, row in settled.pairs.items():
-            _keep_worst(matrix, {(a, b): ratio or 0.0 for b, ratio in row.items()})
+            worst = matrix.setdefault(a, {})
+            for b, ratio in row.items():
+                worst[b] = max(worst.get(b) or 0.0, ratio or 0.0)
 
     def summary(self) -> AgreeSummary:
         """Counts by verdict, and everything that is not as expected."""

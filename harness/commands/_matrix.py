@@ -32,17 +32,12 @@ def fitting(records: Sequence[AgreeRecord], console: Console) -> Table:
     by_backend, by_framework = (
         _cells(records, column) for column in (lambda name: name, family_of)
     )
-    tables = (
-        _table(by_backend, _full),
-        _table(by_framework, _brief, _FOLDED),
-        _table(by_framework, _sign, _FOLDED),
-    )
     anything = console.options.update(width=_WIDE)
-    widths = [console.measure(table, options=anything).maximum for table in tables]
-    fits = (
-        t for t, width in zip(tables, widths, strict=True) if width <= console.width
-    )
-    return next(fits, tables[-1])
+    for cells, text in ((by_backend, _full), (by_framework, _brief)):
+        table = _table(cells, text, "" if text is _full else _FOLDED)
+        if console.measure(table, options=anything).maximum <= console.width:
+            return table
+    return _table(by_framework, _sign, _FOLDED)
 
 
 def _cells(records: Sequence[AgreeRecord], column: Callable[[str], str]) -> Cells:

@@ -210,7 +210,7 @@ def show(agreed: Agreement, seconds: float, summary: AgreeSummary) -> None:
         console.print(f"{names}: {why}", style="dim", markup=False)
     if summary.first_case:
         console.print(FIRST_LOOK, style="yellow", markup=False)
-    console.print(_counts(agreed, seconds))
+    console.print(_counts(agreed, seconds, summary))
     if not agreed.judged:
         console.print("nothing was judged", style="bold red")
 
@@ -228,15 +228,14 @@ def _distance(record: AgreeRecord) -> float:
     return record.distance or 0.0
 
 
-def _counts(agreed: Agreement, seconds: float) -> str:
-    summary = agreed.summary()
+def _counts(agreed: Agreement, seconds: float, summary: AgreeSummary) -> str:
     verdicts = ", ".join(f"{n} {v}" for v, n in sorted(summary.verdicts.items()))
     known = sum(r.listed for r in agreed.records)
     line = f"{len(agreed.records)} tensors in {seconds:.1f} s: {verdicts}"
     line += f" ({summary.vacuous_share:.0%} of the judged are vacuous)"
     if known:
         line += f"; {known} are known defects"
-    line += f"; {len(agreed.unexpected)} not as expected"
+    line += f"; {summary.unexpected} not as expected"
     if agreed.recalled:
         line += (
             f"; {agreed.recalled} of {len(agreed.records)} remembered, judged since "
