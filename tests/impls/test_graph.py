@@ -191,20 +191,20 @@ def test_a_shape_asks_for_no_value():
 def test_shapes_that_do_not_fit_are_refused_before_the_values(one, other):
     a, b = graph.variable(np.ones(one)), graph.variable(np.ones(other))
     with pytest.raises(ValueError, match="broadcast"):
-        (a * b).shape  # noqa: B018
+        _ = (a * b).shape
     with pytest.raises(ValueError, match="cannot be multiplied"):
-        (graph.variable(np.ones((2, 3))) @ graph.variable(np.ones((2, 3)))).shape  # noqa: B018
+        _ = (graph.variable(np.ones((2, 3))) @ graph.variable(np.ones((2, 3)))).shape
 
 
 @pytest.mark.parametrize("shape", [(4,), (-1, 4), (3, 0)])
 def test_a_shape_that_elements_cannot_have_is_refused_before_the_values(shape):
     x = graph.variable(np.ones((2, 3)))
     with pytest.raises(ValueError, match="cannot have the shape"):
-        graph.reshape(x, shape).shape  # noqa: B018
+        _ = graph.reshape(x, shape).shape
     with pytest.raises(ValueError, match="broadcast"):
-        graph.broadcast_to(x, (3, 3)).shape  # noqa: B018
+        _ = graph.broadcast_to(x, (3, 3)).shape
     with pytest.raises(ValueError, match="broadcast"):
-        graph.broadcast_to(x, (3,)).shape  # noqa: B018
+        _ = graph.broadcast_to(x, (3,)).shape
 
 
 def test_a_chain_of_20_000_nodes_has_a_shape():
