@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 from msgspec import structs
 from rich.markup import escape
 
@@ -17,10 +16,11 @@ from harness.agreement.remembered.outcomes import Remembered
 from harness.agreement.remote import Asked, judge, judged
 from harness.agreement.sampling import FIRST_LOOK, explained, in_part
 from harness.agreement.suite import Agreement, Required
+from harness.commands._hosts import hosts_at, jobs_there
 from harness.commands._matrix import fitting
 from harness.console import options as options
 from harness.console.terminal import output, progress
-from harness.hosts.dispatch import agreed_on, connected
+from harness.hosts.dispatch import agreed_on
 from harness.judging.cases import REGIMES
 from harness.project import documents as recording
 from harness.project.records import AgreeRecord, AgreeSummary
@@ -49,15 +49,7 @@ from impls.catalogue import backend_names
     callback=options.checked("backend", backend_names),
     help="Fail with exit code 3 if this backend cannot run here. Repeatable.",
 )
-@click.option(
-    "--on",
-    "address",
-    default="local",
-    show_default=True,
-    metavar="HOSTS",
-    help="Where to judge: dask://HOST:PORT is a Dask cluster, ssh://HOST,HOST/CHECKOUT "
-    "machines with a checkout; see docs/cluster.md.",
-)
+@options.on
 @click.option(
     "--first-case",
     is_flag=True,
@@ -163,15 +155,9 @@ def _elsewhere(
     """The verdicts of hosts, and the names of their machines; see docs/cluster.md."""
     if pages:
         raise click.UsageError("--ops: a page outside the project is on no other host")
-    chosen = click.get_current_context().get_parameter_source("jobs")
-    if chosen is ParameterSource.DEFAULT:
-        asked = structs.replace(asked, jobs=0)  # as many as the host has cores
-    try:
-        hosts = connected(address)
-    except ValueError as error:
-        raise click.UsageError(f"--on: {error}") from None
-    with hosts as there, progress("judging") as advance:
-        return agreed_on(there, asked, named, advance)
+    asked = structs.replace(asked, jobs=jobs_there(asked.jobs))
+    with hosts_at(address) as hosts, progress("judging") as advance:
+        return agreed_on(hosts, asked, named, advance)
 
 
 def _check_required(agreed: Agreement, required: Sequence[str]) -> None:

@@ -9,15 +9,19 @@ from pathlib import Path
 import click
 from rich.table import Table
 
+from harness.commands._hosts import hosts_at, jobs_there
 from harness.console import options as options
 from harness.console.terminal import output, progress
+from harness.hosts.dispatch import tried_on
 from harness.judging import known
 from harness.judging.orders import ORDERS, SECOND
 from harness.project import documents as recording
 from harness.project.records import Accused, Requirement, SelftestSummary, finite
 from harness.selftest import scoring
-from harness.selftest.run import FULL, QUICK, Extent, try_judges
+from harness.selftest.remote import Part
+from harness.selftest.run import FULL, QUICK, Extent, examined, try_judges
 from harness.selftest.scoring import JUDGES, Score
+from impls.catalogue import op_names
 
 MISSES_SHOWN = 8  # the JSON has all of them
 
@@ -28,6 +32,7 @@ MISSES_SHOWN = 8  # the JSON has all of them
 @click.option("--quick", is_flag=True, help="One case of each op, no gradcheck.")
 @options.seed
 @options.jobs
+@options.on
 @options.json_file
 @click.option(
     "--picture",
@@ -41,6 +46,7 @@ def command(
     quick: bool,
     seed: int,
     jobs: int,
+    address: str,
     json_file: str | None,
     picture: str | None,
 ) -> int:
@@ -56,18 +62,32 @@ def command(
       gradwatch selftest --quick
       gradwatch selftest --order jvp,hvp
       gradwatch selftest --picture detection.svg --json selftest.json
-    Exit code: 0 if our judge meets all requirements, else 1.
+    Exit code: 0 if our judge meets all requirements, else 1; 3 if the hosts of --on
+    cannot try it.
     """
     started = time.monotonic()
-    with progress("trying the judges") as advance:
-        extent = QUICK if quick else FULL
-        score = try_judges(
-            extent, ops=ops, orders=orders, seed=seed, jobs=jobs, progress=advance
+    extent, machines = QUICK if quick else FULL, list[str]()
+    if address == "local":
+        with progress("trying the judges") as advance:
+            score = try_judges(
+                extent, ops=ops, orders=orders, seed=seed, jobs=jobs, progress=advance
+            )
+    else:
+        part = Part(
+            ops=ops or op_names(),
+            orders=orders,
+            backends=examined(),
+            quick=quick,
+            seed=seed,
+            jobs=jobs_there(jobs),
         )
+        with hosts_at(address) as hosts, progress("trying the judges") as advance:
+            score, machines = tried_on(hosts, part, advance)
     seconds = time.monotonic() - started
     summary = summarise(
         score, extent, ops=ops, orders=orders, seconds=round(seconds, 1), seed=seed
     )
+    summary.machines = machines
     if json_file != "-":
         show(score, summary)
     if picture:

@@ -110,6 +110,15 @@ jobs = click.option(
     type=click.IntRange(min=1),
     help="Workers that run at the same time.",
 )
+on = click.option(
+    "--on",
+    "address",
+    default="local",
+    show_default=True,
+    metavar="HOSTS",
+    help="Where to judge: dask://HOST:PORT is a Dask cluster, ssh://HOST,HOST/CHECKOUT "
+    "machines with a checkout; see docs/cluster.md.",
+)
 timeout = click.option(
     "--timeout",
     default=60.0,

@@ -1,8 +1,9 @@
 """Batches: a run is split into parts that are names only, and put together again.
 
-A batch is one op on one device, in one precision and order, on all backends: these are
-compared in pairs, and the reference is the dearest part of a judgement. Only where no
-host has all the frameworks are they divided among several batches.
+A batch of `agree` is one op on one device, in one precision and order, on all backends:
+these are compared in pairs, and the reference is the dearest part of a judgement. One
+of `selftest` is one op. Only where no host has all the frameworks are backends divided
+among several batches.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from harness.agreement.remote import Asked, vanished
+from harness.agreement.remote import Asked, unjudged, vanished
 from harness.agreement.suite import Agreement, Settled
 from harness.console.options import runs_on
 from harness.hosts.identity import Identity, Offer
 from harness.judging import known
 from harness.project.records import AgreeRecord
+from harness.selftest.remote import Part, Tried
+from harness.selftest.run import leader_of
+from harness.workers.isolated import Failed
 from impls.catalogue import framework_of
 
 
-class Batch(Struct):
+class Batch(Struct, tag="agree"):
     """What one host judges at a time; `digest` is that of the sender's `Identity`."""
 
     asked: Asked
@@ -45,6 +49,35 @@ class Batch(Struct):
         parts = (*a.ops, *a.devices, *a.dtypes, *a.orders, *sorted(self.frameworks))
         return " ".join(parts)
 
+    def lost(self, why: str) -> Answer:
+        """The answer if it takes each host with it: a crash of its op."""
+        (op,) = self.asked.ops
+        record = unjudged(Failed(op, "", "crash", why))
+        return Answer("", Settled(op, "", self.device, records=[record]))
+
+
+class Planting(Struct, tag="selftest"):
+    """One op of a self-test; `digest` is that of the sender's `Identity`."""
+
+    part: Part
+    digest: str
+    device: str = "cpu"
+
+    @property
+    def frameworks(self) -> set[str]:
+        """What a host must have."""
+        return {framework_of(backend) for backend in self.part.backends}
+
+    @property
+    def name(self) -> str:
+        """For people: "selftest softmax torch"."""
+        return " ".join(("selftest", *self.part.ops, *sorted(self.frameworks)))
+
+    def lost(self, why: str) -> Answer:
+        """The answer if it takes each host with it: its backends lack an op."""
+        missing = dict.fromkeys(self.part.backends, f"crash: {why}")
+        return Answer("", tried=Tried(missing=missing))
+
 
 class Answer(Struct):
     """What a host has judged: all of a batch, its trials as if they were one.
@@ -54,13 +87,16 @@ class Answer(Struct):
 
     machine: str
     settled: Settled | None = None
+    tried: Tried | None = None
     refusal: Identity | None = None
 
 
 def split(asked: Asked, offers: Iterable[Offer], digest: str) -> Iterator[Batch]:
     """The batches of a run; backends that no host has are in none of them."""
     offered = list(offers)
-    groups = {device: _groups(asked, device, offered) for device in asked.devices}
+    groups = {
+        device: _groups(asked.backends, device, offered) for device in asked.devices
+    }
     for op, device in product(asked.ops, asked.devices):
         parts = product(groups[device], asked.dtypes, asked.orders)
         for backends, dtype, order in parts:
@@ -69,9 +105,21 @@ def split(asked: Asked, offers: Iterable[Offer], digest: str) -> Iterator[Batch]
             yield Batch(structs.replace(asked, **names), digest)
 
 
-def _groups(asked: Asked, device: str, offers: Sequence[Offer]) -> list[list[str]]:
+def plantings(part: Part, offers: Iterable[Offer], digest: str) -> Iterator[Planting]:
+    """Likewise of a self-test; NumPy's worker plants if PyTorch is on another host."""
+    groups = _groups(part.backends, "cpu", list(offers))
+    with_numpy = next((g for g in groups if "numpy" in map(framework_of, g)), [])
+    leader = leader_of(with_numpy)
+    for op, backends in product(part.ops, groups):
+        one = structs.replace(part, ops=[op], backends=backends, leader=leader)
+        yield Planting(one, digest)
+
+
+def _groups(
+    backends: Sequence[str], device: str, offers: Sequence[Offer]
+) -> list[list[str]]:
     """The backends, in as few groups as a greedy choice gives, each for one host."""
-    left = [name for name in asked.backends if runs_on(name, device)]
+    left = [name for name in backends if runs_on(name, device)]
     groups = []
     while left:
         shares = [

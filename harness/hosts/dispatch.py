@@ -19,13 +19,23 @@ from typing import Protocol
 
 import msgspec
 
-from harness.agreement.remote import Asked, unjudged
-from harness.agreement.suite import Agreement, Required, Settled
-from harness.hosts.batches import Answer, Batch, lacking, merged, split
+from harness.agreement.remote import Asked
+from harness.agreement.suite import Agreement, Required
+from harness.hosts.batches import (
+    Answer,
+    Batch,
+    Planting,
+    lacking,
+    merged,
+    plantings,
+    split,
+)
 from harness.hosts.gateways import Machines
 from harness.hosts.identity import Offer, difference, identity, mixture
 from harness.project.documents import packed
-from harness.workers.isolated import Failed
+from harness.selftest.remote import Part
+from harness.selftest.run import FULL, QUICK, chosen, planned, scored
+from harness.selftest.scoring import Score
 
 #: Seconds until it is said that no host offers what is asked: hosts of a cluster come
 #: one after the other. Less than the minute that is promised.
@@ -89,15 +99,53 @@ def agreed_on(
     """
     offers = _awaited(hosts, asked, named, patience)
     batches = list(split(asked, offers.values(), identity().digest))
-    settled, machines = list[Settled](), set[str]()
-    for answer in _Dispatch(hosts, batches, patience).answers():
-        assert answer.settled is not None
-        settled.append(answer.settled)
-        machines |= {answer.machine} - {""}
-        progress(len(settled), len(batches))
-    agreement = merged(asked, settled)
+    answers, machines = _answered(hosts, batches, progress, patience)
+    agreement = merged(asked, [a.settled for a in answers if a.settled])
     agreement.missing |= lacking(asked, offers.values())
-    return agreement, sorted(machines)
+    return agreement, machines
+
+
+def tried_on(
+    hosts: Hosts,
+    part: Part,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    patience: float = PATIENCE,
+) -> tuple[Score, list[str]]:
+    """Try the judges on hosts: the score, and the names of the machines.
+
+    Raises:
+        Required: A host runs other code, or no framework is offered.
+    """
+    asked = Asked(ops=part.ops, backends=part.backends)
+    offers = _awaited(hosts, asked, (), patience)
+    batches = list(plantings(part, offers.values(), identity().digest))
+    answers, machines = _answered(hosts, batches, progress, patience)
+    tried = [answer.tried for answer in answers if answer.tried]
+    replies = {name: reply for one in tried for name, reply in one.replies.items()}
+    lost = {name: why for one in tried for name, why in one.lost.items()}
+    missing = {name: why for one in tried for name, why in one.missing.items()}
+    missing |= lacking(asked, offers.values())
+    extent = QUICK if part.quick else FULL
+    trials = chosen(extent, part.ops, part.seed, part.orders)
+    plan = planned(trials, extent, part.backends, batches[0].part.leader)
+    score = scored(plan, replies, lost)
+    score.missing = dict(sorted((score.missing | missing).items()))
+    return score, machines
+
+
+def _answered(
+    hosts: Hosts,
+    batches: Sequence[Batch | Planting],
+    progress: Callable[[int, int], None],
+    patience: float,
+) -> tuple[list[Answer], list[str]]:
+    """The answer to each batch, and the names of the machines."""
+    answers, machines = list[Answer](), set[str]()
+    for answer in _Dispatch(hosts, batches, patience).answers():
+        answers.append(answer)
+        machines |= {answer.machine} - {""}
+        progress(len(answers), len(batches))
+    return answers, sorted(machines)
 
 
 def _awaited(
@@ -145,14 +193,16 @@ def _refuse_others(offers: Mapping[str, Offer]) -> None:
 class _Flight:
     """A batch under way, and the hosts that offered what it needs when it left."""
 
-    batch: Batch
+    batch: Batch | Planting
     hosts: set[str]
 
 
 class _Dispatch:
     """The batches of a run: those that wait, and those that are under way."""
 
-    def __init__(self, hosts: Hosts, batches: Sequence[Batch], patience: float) -> None:
+    def __init__(
+        self, hosts: Hosts, batches: Sequence[Batch | Planting], patience: float
+    ) -> None:
         self._hosts, self._patience = hosts, patience
         self._waiting = list(batches)
         self._flying: dict[Future[bytes], _Flight] = {}
@@ -213,7 +263,7 @@ class _Dispatch:
             self._waiting.remove(batch)
             yield _lost(batch)
 
-    def _again(self, batch: Batch) -> None:
+    def _again(self, batch: Batch | Planting) -> None:
         self._losses[batch.name] += 1
         self._waiting.insert(0, batch)
 
@@ -234,11 +284,11 @@ class _Dispatch:
             raise Required(_unoffered(absent, offers, self._patience))
 
 
-def _needs(batch: Batch) -> tuple[str, frozenset[str]]:
+def _needs(batch: Batch | Planting) -> tuple[str, frozenset[str]]:
     return batch.device, frozenset(batch.frameworks)
 
 
-def _able(batch: Batch, offers: Mapping[str, Offer]) -> set[str]:
+def _able(batch: Batch | Planting, offers: Mapping[str, Offer]) -> set[str]:
     """The hosts that can judge a batch."""
     return {h for h, o in offers.items() if o.has(batch.device, batch.frameworks)}
 
@@ -250,9 +300,5 @@ def _accept(answer: Answer) -> None:
         raise Required(f"a host ({answer.machine}) is refused: {why}")
 
 
-def _lost(batch: Batch) -> Answer:
-    """A batch that takes each host with it is a crash of its op."""
-    (op,) = batch.asked.ops
-    why = f"{LOSSES} hosts were lost with {batch.name}"
-    record = unjudged(Failed(op, "", "crash", why))
-    return Answer("", Settled(op, "", batch.device, records=[record]))
+def _lost(batch: Batch | Planting) -> Answer:
+    return batch.lost(f"{LOSSES} hosts were lost with {batch.name}")

@@ -81,6 +81,11 @@ class _Gateway:
 
 
 def _why(error: Exception) -> str:
+    """In words: execnet says these in its own, and ssh itself has said more."""
+    if isinstance(error, execnet.HostNotFound):
+        return "ssh does not get there"
+    if isinstance(error, (OSError, EOFError)):
+        return "the connection, or the Python of its checkout, has ended"
     lines = str(error).strip().splitlines()
     return lines[-1] if lines else type(error).__name__
 

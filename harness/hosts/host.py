@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import atexit
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import msgspec
 from msgspec import structs
 
 from harness.agreement.remote import judge, judged
 from harness.agreement.suite import Settled
-from harness.hosts.batches import Answer, Batch
+from harness.hosts.batches import Answer, Batch, Planting
 from harness.hosts.identity import Offer, own_offer, signature
 from harness.project.documents import packed
-from harness.workers.isolated import Isolated
+from harness.selftest.remote import Part, Tried, attempt
+from harness.workers.isolated import Failed, Isolated, Job
 
 #: One batch at a time. And Linux ends the workers with the *thread* that started them
 #: (prctl(2), PR_SET_PDEATHSIG): this one lives as long as the process.
 _keeper = ThreadPoolExecutor(1, "gradwatch-host")
+
+
+_batches = msgspec.msgpack.Decoder(Batch | Planting)
 
 
 class Changed(Exception):
@@ -36,10 +41,10 @@ def _own() -> tuple[int, Offer]:
     return signature(), own_offer()
 
 
-@lru_cache(maxsize=1)
-def _child() -> Isolated:
+@cache
+def _child(job: Job) -> Isolated:
     """The process that loads pages, and keeps a worker of each framework."""
-    child = Isolated(judge).__enter__()
+    child = Isolated(job).__enter__()
     atexit.register(child.__exit__)
     return child
 
@@ -50,7 +55,7 @@ def offer() -> bytes:
 
 
 def run(content: bytes) -> bytes:
-    """Judge a `Batch`; the `Answer`.
+    """Judge a `Batch`, or try the judges on a `Planting`; the `Answer`.
 
     Raises:
         Changed: It is not known what this process would judge with.
@@ -59,17 +64,42 @@ def run(content: bytes) -> bytes:
 
 
 def _run(content: bytes) -> bytes:
-    batch, (before, own) = msgspec.msgpack.decode(content, type=Batch), _own()
+    batch, (before, own) = _batches.decode(content), _own()
     if own.identity.digest != batch.digest:
         return packed(Answer(own.machine, refusal=own.identity))
     if signature() != before:
         raise Changed("files have changed since this host started: start it again")
-    asked = batch.asked
-    jobs = asked.jobs or os.cpu_count() or 1
-    agreed = judged(structs.replace(asked, jobs=jobs), _child())
+    if isinstance(batch, Planting):
+        return packed(Answer(own.machine, tried=_tried(batch)))
+    return packed(Answer(own.machine, _settled(batch)))
+
+
+def _settled(batch: Batch) -> Settled:
+    asked = structs.replace(batch.asked, jobs=_jobs(batch.asked.jobs))
+    agreed = judged(asked, _child(judge))
     (op,) = asked.ops
     settled = Settled(op, "", batch.device)
     settled.records, settled.missing = agreed.records, agreed.missing
     settled.pairs = agreed.pairs.get(op, {})
     settled.unrepeatable = agreed.unrepeatable
-    return packed(Answer(own.machine, settled))
+    return settled
+
+
+def _tried(batch: Planting) -> Tried:
+    part, tried = structs.replace(batch.part, jobs=_jobs(batch.part.jobs)), Tried()
+
+    def request(left: Sequence[str]) -> Part:
+        return structs.replace(part, ops=left)
+
+    for one in _child(attempt).run(part.ops, request, Tried):
+        if isinstance(one, Failed):
+            why = f"{one.op}: {one.verdict}: {one.message}"
+            tried.missing |= dict.fromkeys(part.backends, why)
+        else:
+            tried.replies |= one.replies
+            tried.lost |= one.lost
+    return tried
+
+
+def _jobs(asked: int) -> int:
+    return asked or os.cpu_count() or 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -170,53 +170,99 @@ def try_judges(
         timeout: Seconds for one trial.
         progress: Called with the number of finished tasks and of all tasks.
     """
-    score = Score()
-    frameworks = {*map(catalogue.framework_of, catalogue.backend_names())}
-    with_torch = "torch" in frameworks and not interpreter_of("torch").why_missing
-    leader = "torch" if with_torch else "numpy"
-    paired = {
-        task.id: (trial, task)
-        for trial in chosen(extent, ops or catalogue.op_names(), seed, orders)
-        for task in tasks(trial, extent, leader)
-    }
-    lost: dict[str, list[str]] = {}
-    outcomes = sweep([t for _, t in paired.values()], jobs=jobs, timeout=timeout)
+    there = not interpreter_of("torch").why_missing
+    names = [b for b in examined() if there or catalogue.framework_of(b) != "torch"]
+    trials = [*chosen(extent, ops or catalogue.op_names(), seed, orders)]
+    plan = planned(trials, extent, examined(), leader_of(names))
+    replies, lost = dict[str, Any](), dict[str, str]()
+    outcomes = sweep([t for _, t in plan.values()], jobs=jobs, timeout=timeout)
     for done, outcome in enumerate(outcomes, 1):
         if outcome.kind == "result":
-            score.add(paired[outcome.task.id][0], *read(outcome.reply))
+            replies[outcome.task.id] = outcome.reply
         else:
-            what = f"{outcome.kind}: {outcome.message}"
-            lost.setdefault(outcome.task.backend, []).append(what)
-        progress(done, len(paired))
-    for backend, whats in lost.items():
+            lost[outcome.task.id] = f"{outcome.kind}: {outcome.message}"
+        progress(done, len(plan))
+    return scored(plan, replies, lost)
+
+
+#: The tasks of a self-test by their name, each with its trial.
+Plan = dict[str, tuple[Trial, Task]]
+
+
+def planned(
+    trials: Iterable[Trial], extent: Extent, backends: Sequence[str], leader: str
+) -> Plan:
+    """All tasks of these trials on these backends."""
+    return {
+        task.id: (trial, task)
+        for trial in trials
+        for task in tasks(trial, extent, leader, backends)
+    }
+
+
+def scored(
+    plan: Plan, replies: Mapping[str, Mapping[str, Any]], lost: Mapping[str, str]
+) -> Score:
+    """The score of what came back, in the order of the plan, whoever answered first.
+
+    lost: by the name of the task, why it gave no reply.
+    """
+    score, reasons = Score(), dict[str, list[str]]()
+    for name, (one, task) in plan.items():
+        if name in replies:
+            score.add(one, *read(replies[name]))
+        elif name in lost:
+            reasons.setdefault(task.backend, []).append(lost[name])
+    for backend, whats in reasons.items():
         more = f"; and {len(whats) - 1} more trials" if len(whats) > 1 else ""
         score.missing[backend] = whats[0] + more
     return score
 
 
-def tasks(trial: Trial, extent: Extent, leader: str) -> Iterator[Task]:
-    """The tasks of one trial, one for each framework.
+def leader_of(backends: Sequence[str]) -> str:
+    """The framework whose worker plants the errors: PyTorch, or else NumPy."""
+    return "torch" if "torch" in map(catalogue.framework_of, backends) else "numpy"
+
+
+def examined() -> list[str]:
+    """The backends that take part.
+
+    `gradwatch agree` judges the others, the first ones in part: to compile all of these
+    trials takes half an hour.
+    """
+    return [
+        name
+        for name in sorted(by_default())
+        if not (compiles(name) or on_request(catalogue.framework_of(name)))
+    ]
+
+
+def tasks(
+    trial: Trial, extent: Extent, leader: str, backends: Sequence[str] | None = None
+) -> Iterator[Task]:
+    """The tasks of one trial, one for each framework; by default of all that take part.
 
     `leader` is the framework whose worker plants the errors.
     """
     problem = trial.problem
     second = trial.order in SECOND
-    for framework, backends in _by_framework(leader).items():
+    names = examined() if backends is None else backends
+    for framework, own in _by_framework(names, leader).items():
         leads = framework == leader
         if second and framework in WITHOUT_SECOND:
             continue
         if framework == "oneflow" and problem.dtype in ("float16", "bfloat16"):
             continue  # OneFlow 0.9.0 has no 16-bit kernels on the CPU
         options: dict[str, Any] = {
-            "backends": backends,
+            "backends": own,
             "planted": leads and _plants(trial, extent),
         }
         if second:
             options["seed"] = zlib.crc32(trial.name.encode())
         else:
             options["gradcheck"] = leads and trial.regime in extent.gradcheck
-        own = [b for b in backends if catalogue.framework_of(b) == framework]
-        task = Task.of(trial, own[0])  # the first by name: the framework's autograd
+        first = next(b for b in own if catalogue.framework_of(b) == framework)
+        task = Task.of(trial, first)  # by name: the framework's autograd
         request = "second_orders" if second else "examine"
         yield replace(task, request=request, options=options)
 
@@ -229,14 +275,11 @@ def _plants(trial: Trial, extent: Extent) -> bool:
     return trial.regime in extent.planted[dtype]
 
 
-def _by_framework(leader: str) -> dict[str, list[str]]:
+def _by_framework(backends: Sequence[str], leader: str) -> dict[str, list[str]]:
     """Backends by the worker that examines them; the leader also runs NumPy's."""
     grouped: dict[str, list[str]] = {}
-    for name in sorted(by_default()):
+    for name in backends:
         framework = catalogue.framework_of(name)
-        if compiles(name) or on_request(framework):
-            continue  # `gradwatch agree` judges these, the first ones in part: to
-            # compile all of these trials takes half an hour
         host = leader if framework == "numpy" else framework
         grouped.setdefault(host, []).append(name)
     return grouped

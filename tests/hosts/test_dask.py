@@ -15,12 +15,15 @@ import pytest
 from harness.agreement.remote import Asked
 from harness.agreement.suite import Required
 from harness.commands import agree as command
+from harness.commands import selftest
 from harness.hosts import dask, dispatch, host
 from harness.hosts.dask import Cluster
 from harness.hosts.dispatch import agreed_on
 from harness.hosts.identity import Identity, identity
 from harness.project import documents
 from harness.project.paths import ROOT
+from harness.selftest import run
+from scripts.studies.cluster import comparable
 from tests.command_line import gradwatch
 
 # Dask warns of a socket that it leaves open when a port is taken, as it tries the next.
@@ -52,15 +55,7 @@ def impatient(monkeypatch):
 
 
 def canonical(text):
-    """A document without when it was made, how long that took, and where.
-
-    Records are sorted: on one machine they come as its workers are done.
-    """
-    content = json.loads(text)
-    del content["environment"]["date"], content["summary"]["seconds"]
-    content["summary"]["machines"] = []
-    content["records"].sort(key=lambda r: (r["case"], r["backend"]))
-    return content
+    return comparable(json.loads(text), sort=True)
 
 
 def test_the_document_is_that_of_one_machine(address):
@@ -70,6 +65,17 @@ def test_the_document_is_that_of_one_machine(address):
     assert json.loads(there.stdout)["summary"]["machines"] == [documents.machine_name()]
     assert canonical(there.stdout) == canonical(here.stdout)
     assert json.loads(here.stdout)["records"]
+
+
+def test_a_self_test_is_that_of_one_machine(address, monkeypatch):
+    for module in (run, selftest):
+        monkeypatch.setattr(module, "examined", lambda: ["numpy_graph", "numpy_manual"])
+    asked = ("selftest", "--quick", "--op", "mul,add", "--jobs", "1", "--json", "-")
+    there, here = (gradwatch(*asked, *on) for on in (("--on", address), ()))
+    assert there.returncode == here.returncode == 0, there.stderr
+    assert json.loads(there.stdout)["summary"]["machines"] == [documents.machine_name()]
+    assert comparable(json.loads(there.stdout)) == comparable(json.loads(here.stdout))
+    assert json.loads(here.stdout)["summary"]["runs"] > 50
 
 
 def test_another_commit_is_refused(address, monkeypatch):
@@ -96,9 +102,10 @@ def test_no_scheduler_is_said(monkeypatch):
     assert "no Dask scheduler answers at 127.0.0.1:9" in done.stderr
 
 
+@pytest.mark.parametrize("command", ["agree", "selftest"])
 @pytest.mark.parametrize("where", ["slurm", "dask://"])
-def test_an_address_that_is_none_is_a_wrong_call(where):
-    done = gradwatch("agree", "--on", where, *RUN)
+def test_an_address_that_is_none_is_a_wrong_call(command, where):
+    done = gradwatch(command, "--on", where, "--op", "square")
     assert done.returncode == 2
     assert "dask://HOST:PORT" in done.stderr
 

@@ -7,10 +7,11 @@ import pytest
 
 from harness.agreement.suite import Required, Settled
 from harness.hosts import dispatch
-from harness.hosts.batches import Answer, Batch
-from harness.hosts.dispatch import LOSSES, agreed_on
+from harness.hosts.batches import Answer, Batch, Planting, plantings
+from harness.hosts.dispatch import LOSSES, agreed_on, tried_on
 from harness.hosts.identity import Identity
 from harness.project.documents import packed
+from harness.selftest.remote import Part, Tried
 from tests.hosts.test_batches import SAME, asked, offer, record
 
 
@@ -34,7 +35,7 @@ class Scripted:
         return self.states.pop(0) if len(self.states) > 1 else self.states[0]
 
     def submit(self, content, device, frameworks):
-        batch = msgspec.msgpack.decode(content, type=Batch)
+        batch = msgspec.msgpack.decode(content, type=Batch | Planting)
         self.asked.append(batch.name)
         future = Future()
         done = self.act(batch, self.asked.count(batch.name))
@@ -169,3 +170,46 @@ def test_a_host_of_another_commit_that_comes_later_is_refused():
 def test_an_address_that_is_none_is_refused(address):
     with pytest.raises(ValueError, match="dask://HOST:PORT"):
         dispatch.connected(address)
+
+
+# Self-tests -------------------------------------------------------------------------
+
+PART = Part(
+    ops=["mul", "add"],
+    orders=["vjp"],
+    backends=["numpy_manual", "torch_custom"],
+    quick=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("offers", "parts"),
+    [
+        ([offer(cpu=["numpy", "torch"])], [("torch", PART.backends)]),
+        (
+            [offer(cpu=["numpy"]), offer(cpu=["torch"])],
+            [("numpy", ["numpy_manual"]), ("numpy", ["torch_custom"])],
+        ),
+    ],
+    ids=["one host has both", "two hosts"],
+)
+def test_errors_are_planted_once_whatever_a_host_has(offers, parts):
+    made = [one.part for one in plantings(PART, offers, "same")]
+    assert [tuple(one.ops) for one in made] == [
+        (op,) for op in PART.ops for _ in range(len(parts))
+    ]
+    assert [(one.leader, one.backends) for one in made] == parts * 2
+
+
+def test_an_op_that_ends_every_host_is_missing_in_the_score():
+    def act(batch, time):
+        lost = batch.part.ops == ["mul"]
+        return Gone() if lost else Answer("far", tried=Tried())
+
+    hosts = Scripted(act, HERE)
+    score, machines = tried_on(hosts, PART)
+    assert machines == ["far"]
+    why = "crash: 3 hosts were lost with selftest mul numpy"
+    assert score.missing["numpy_manual"] == why
+    assert score.missing["torch_custom"] == "no host offers torch on cpu"
+    assert hosts.asked.count("selftest mul numpy") == LOSSES

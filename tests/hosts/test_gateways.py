@@ -26,7 +26,7 @@ ASKED = Asked(
 SSH = """#!/bin/sh
 echo "$$ $*" | cut -c1-200 >> "$0.log"
 for command; do :; done
-case "$*" in *nobody*) exit 255;; esac
+case "$*" in *nobody*) exit 255;; *broken*) exit 1;; esac
 exec sh -c "exec $command"
 """
 
@@ -72,6 +72,13 @@ def test_the_verdicts_are_those_of_one_machine_also_if_another_is_killed(ssh):
     assert "BatchMode=yes" in ssh.read_text()
 
 
-def test_a_host_that_does_not_answer_is_said():
-    with pytest.raises(Required, match="host nobody does not run gradwatch"):
-        Machines(["nobody"]).__enter__()
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("nobody", "ssh does not get there"),
+        ("broken", "the connection, or the Python of its checkout, has ended"),
+    ],
+)
+def test_a_host_that_does_not_answer_is_said(host, why):
+    with pytest.raises(Required, match=f"host {host} does not run gradwatch: {why}"):
+        Machines([host]).__enter__()
