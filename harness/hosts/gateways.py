@@ -22,6 +22,9 @@ from harness.workers.process import nothing_left
 #: No question is asked where nobody can answer, and none is waited for (ssh_config(5)).
 OPTIONS = "-o BatchMode=yes -o ConnectTimeout=15 -o ServerAliveInterval=15"
 ENDING = 5.0  # seconds for a host to end by itself
+#: What execnet raises when the other side has gone; the last where a write meets the
+#: closing, once in forty times.
+_ENDED = (OSError, EOFError, ValueError)
 
 
 class Lost(Exception):
@@ -54,7 +57,7 @@ class _Gateway:
                 gateway = group.makegateway(specification)
             self._channel = gateway.remote_exec(_SERVE)
             content = self._channel.receive()
-        except (OSError, EOFError, execnet.RemoteError, execnet.HostNotFound) as error:
+        except (*_ENDED, execnet.RemoteError, execnet.HostNotFound) as error:
             raise Required(
                 f"host {name} does not run gradwatch: {_why(error)}"
             ) from None
@@ -72,7 +75,7 @@ class _Gateway:
         try:
             self._channel.send(content)
             answer: bytes = self._channel.receive()
-        except (OSError, EOFError):
+        except _ENDED:
             self.alive = False
             raise Lost(self.name) from None
         except execnet.RemoteError as error:
@@ -84,7 +87,7 @@ def _why(error: Exception) -> str:
     """In words: execnet says these in its own, and ssh itself has said more."""
     if isinstance(error, execnet.HostNotFound):
         return "ssh does not get there"
-    if isinstance(error, (OSError, EOFError)):
+    if isinstance(error, _ENDED):
         return "the connection, or the Python of its checkout, has ended"
     lines = str(error).strip().splitlines()
     return lines[-1] if lines else type(error).__name__
