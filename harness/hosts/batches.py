@@ -8,7 +8,7 @@ among several batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -144,6 +144,16 @@ def lacking(asked: Asked, offers: Iterable[Offer]) -> dict[str, str]:
         if runs_on(backend, device)
         and not any(offer.has(device, {framework_of(backend)}) for offer in offered)
     }
+
+
+def explained(missing: Mapping[str, str], offers: Iterable[Offer]) -> dict[str, str]:
+    """What is lacking, in the words of the hosts where they all say the same."""
+    offered = list(offers)
+    reasons = dict[str, str]()
+    for backend, why in missing.items():
+        said = {offer.absent.get(framework_of(backend), "") for offer in offered}
+        reasons[backend] = (said.pop() or why) if len(said) == 1 else why
+    return reasons
 
 
 def merged(asked: Asked, answers: Iterable[Settled]) -> Agreement:

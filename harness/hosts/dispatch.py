@@ -25,6 +25,7 @@ from harness.hosts.batches import (
     Answer,
     Batch,
     Planting,
+    explained,
     lacking,
     merged,
     plantings,
@@ -101,7 +102,7 @@ def agreed_on(
     batches = list(split(asked, offers.values(), identity().digest))
     answers, machines = _answered(hosts, batches, progress, patience)
     agreement = merged(asked, [a.settled for a in answers if a.settled])
-    agreement.missing |= lacking(asked, offers.values())
+    agreement.missing |= explained(lacking(asked, offers.values()), offers.values())
     return agreement, machines
 
 
@@ -124,7 +125,7 @@ def tried_on(
     replies = {name: reply for one in tried for name, reply in one.replies.items()}
     lost = {name: why for one in tried for name, why in one.lost.items()}
     missing = {name: why for one in tried for name, why in one.missing.items()}
-    missing |= lacking(asked, offers.values())
+    missing |= explained(lacking(asked, offers.values()), offers.values())
     extent = QUICK if part.quick else FULL
     trials = chosen(extent, part.ops, part.seed, part.orders)
     plan = planned(trials, extent, part.backends, batches[0].part.leader)

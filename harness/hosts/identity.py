@@ -39,11 +39,15 @@ class Identity(Struct):
 
 
 class Offer(Struct):
-    """What a host can judge: by device, the version of each framework that is there."""
+    """What a host can judge: by device, the version of each framework that is there.
+
+    absent: why the others are not there.
+    """
 
     identity: Identity
     machine: str
     frameworks: dict[str, dict[str, str]]
+    absent: dict[str, str] = {}
 
     def has(self, device: str, frameworks: set[str]) -> bool:
         """Whether all of these are there on a device."""
@@ -87,15 +91,13 @@ def _shown(file: Path) -> str:
 def own_offer() -> Offer:
     """What this process can judge; frameworks are started only where a GPU may be."""
     names = sorted({framework_of(backend) for backend in backend_names()})
-    have = {
-        name: _version(name, one.facts)
-        for name, one in installed(names).items()
-        if not one.why_missing
-    }
+    found = installed(names)
+    have = {n: _version(n, one.facts) for n, one in found.items() if one.facts}
+    absent = {n: interpreter_of(n).explained for n in found if n not in have}
     frameworks = {"cpu": have}
     if _DRIVER.exists():
         frameworks["cuda"] = {name: have[name] for name in _on("cuda", have)}
-    return Offer(identity(), machine_name(), frameworks)
+    return Offer(identity(), machine_name(), frameworks, absent)
 
 
 def _on(device: str, frameworks: Mapping[str, str]) -> Iterator[str]:

@@ -47,7 +47,7 @@ class Line:
         waiting: Callable[[], None] = lambda: None,
     ) -> None:
         if interpreter.why_missing:
-            raise Absent(f"{interpreter.why_missing}; to fix it: {interpreter.mend}")
+            raise Absent(interpreter.explained)
         self.ended = False
         self._waiting, self._called = waiting, time.monotonic()
         self._events: SimpleQueue[Event] = SimpleQueue()

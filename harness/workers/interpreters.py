@@ -57,6 +57,11 @@ class Interpreter:
     why_missing: str = ""
     mend: str = ""
 
+    @property
+    def explained(self) -> str:
+        """Why it cannot be used, and what to do about it."""
+        return f"{self.why_missing}; to fix it: {self.mend}"
+
 
 def variable(framework: str) -> str:
     """The environment variable that names another Python for a framework."""

@@ -212,7 +212,7 @@ class Fleet:
         interpreter = self._interpreters[framework]
         waiting = self._waiting[framework]
         while interpreter.why_missing and waiting:
-            message = f"{interpreter.why_missing}; to fix it: {interpreter.mend}"
+            message = interpreter.explained
             yield Outcome(waiting.popleft(), "missing", message=message)
 
     # --- workers ------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 
 from harness.agreement.remote import Asked, unjudged
 from harness.agreement.suite import Settled
-from harness.hosts.batches import lacking, merged, split
+from harness.hosts.batches import explained, lacking, merged, split
 from harness.hosts.identity import Identity, Offer, difference, mixture
 from harness.project import documents
 from harness.project.records import AgreeRecord
@@ -148,3 +148,20 @@ def test_two_versions_of_a_framework_are_not_mixed():
     assert mixture({"a": old, "b": new}) == ""
     new.frameworks["cpu"]["torch"] = "2.0"
     assert mixture({"a": old, "b": new}) == "torch is 1.0 on a and 2.0 on b"
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (["no wheel", "no wheel"], "no wheel"),
+        (["no wheel", "too old"], "no host offers torch on cpu"),
+        (["no wheel", ""], "no host offers torch on cpu"),
+        (["", ""], "no host offers torch on cpu"),
+    ],
+)
+def test_what_all_hosts_say_of_a_missing_framework_is_the_reason(said, why):
+    offers = [offer(cpu=["numpy"]) for _ in said]
+    for one, reason in zip(offers, said, strict=True):
+        one.absent = {"torch": reason}
+    missing = lacking(asked("torch_custom"), offers)
+    assert explained(missing, offers) == {"torch_custom": why}
