@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
@@ -13,11 +14,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.agreement.suite import Required, agree
+from harness.commands._hosts import given
 from harness.console import options as options
 from harness.console.terminal import errors, output, progress
+from harness.hosts.gateways import command_on
 from harness.judging.cases import Trial
 from harness.project import documents as recording
-from harness.project.records import TimeRecord, TimeSummary
+from harness.project.records import TIME, TimeRecord, TimeSummary
 from harness.timing.memory import copy_bandwidth
 from harness.timing.remote import lines
 from harness.timing.trial import time_trial
@@ -46,6 +49,15 @@ Reasons = dict[str, str]  # by backend
 )
 @click.option("--threads", default=1, show_default=True, help="Threads of a framework.")
 @options.seed
+@click.option(
+    "--on",
+    "address",
+    default="local",
+    show_default=True,
+    metavar="HOST",
+    help="Where to time: ssh://HOST/CHECKOUT is another machine, one; see "
+    "docs/cluster.md.",
+)
 @options.json_file
 def command(
     ops: tuple[str, ...],
@@ -57,6 +69,7 @@ def command(
     budget: float,
     threads: int,
     seed: int,
+    address: str,
     json_file: str | None,
 ) -> int:
     r"""Time forward and backward of every backend whose gradient is right.
@@ -72,7 +85,10 @@ def command(
       gradwatch time --op layer_norm --size 256x1024
       gradwatch time --size middle --json results/latest/time.json
       gradwatch time --device cuda --backend torch_autograd --backend torch_custom
+      gradwatch time --on ssh://gpu1 --device cuda --json gpu1.json
     """
+    if address != "local":
+        return _elsewhere(address, pages, json_file)
     asked = Asked(
         ops=options.sources(ops, pages),
         backends=options.framework_backends(backends),
@@ -98,6 +114,39 @@ def command(
     if measured.absent and not rows and not measured.failed:
         raise Required(f"nothing could be timed: {measured.absent[0]}")
     return 0 if rows and not measured.failed else 1
+
+
+#: Those of this command that the other machine is not given.
+_OURS = ("address", "pages", "json_file")
+
+
+def _elsewhere(address: str, pages: Sequence[str], json_file: str | None) -> int:
+    """Have one machine time; the document is its own, and names that machine."""
+    scheme, _, place = address.partition("://")
+    if scheme != "ssh" or not place or "," in place:
+        raise click.UsageError(
+            f"--on: times are those of one machine, ssh://HOST, not {address!r}"
+        )
+    if pages:
+        raise click.UsageError("--ops: a page outside the project is on no other host")
+    call = ["time", *given(_OURS)]
+    code, content = command_on(place, call, lambda line: click.echo(line, err=True))
+    if content:
+        _received(content, json_file)
+    return code
+
+
+def _received(content: bytes, json_file: str | None) -> None:
+    """Write and show the document of another machine."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        file.write(content)
+        file.flush()
+        there = recording.read_whole(file.name, TIME)
+    if json_file:
+        recording.write(there, json_file)
+    if json_file != "-":
+        output().print(f"timed on {there.environment.machine}", markup=False)
+        _show(there.records, there.summary.untimed, there.summary.copy_bandwidth)
 
 
 class Asked(Struct, kw_only=True):

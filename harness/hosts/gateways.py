@@ -7,7 +7,7 @@ an executor with one thread; what is lost with it is judged by another one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -15,7 +15,7 @@ import execnet
 import msgspec
 
 from harness.agreement.suite import Required
-from harness.hosts.identity import Offer
+from harness.hosts.identity import Offer, difference, identity
 from harness.project.paths import ROOT
 from harness.workers.process import nothing_left
 
@@ -38,6 +38,14 @@ def specification(place: str) -> str:
     return f"ssh={OPTIONS} {login}//python={root}/.venv/bin/python//chdir={root}"
 
 
+#: Runs on the host: its offer, and then what a whole command says and writes.
+_COMMAND = f"""
+from {__package__} import host
+channel.send(host.offer())
+arguments = channel.receive()
+for part in host.command(arguments):
+    channel.send(part)
+"""
 #: Runs on the host: its offer, and then the answer to each batch.
 _SERVE = f"""
 from {__package__} import host
@@ -50,12 +58,14 @@ for content in channel:
 class _Gateway:
     """One host: the connection to it, and the thread that waits for its answers."""
 
-    def __init__(self, name: str, specification: str, group: execnet.Group) -> None:
+    def __init__(
+        self, name: str, specification: str, group: execnet.Group, job: str = _SERVE
+    ) -> None:
         self.name = name
         try:
             with nothing_left():
                 gateway = group.makegateway(specification)
-            self._channel = gateway.remote_exec(_SERVE)
+            self._channel = gateway.remote_exec(job)
             content = self._channel.receive()
         except (*_ENDED, execnet.RemoteError, execnet.HostNotFound) as error:
             raise Required(
@@ -81,6 +91,46 @@ class _Gateway:
         except execnet.RemoteError as error:
             raise Required(f"host {self.name}: {_why(error)}") from None
         return answer
+
+    def command(
+        self, arguments: Sequence[str], said: Callable[[str], None]
+    ) -> tuple[int, bytes]:
+        """The exit code of a command of ours there, and the document that it wrote.
+
+        Raises:
+            Required: The host has gone, or cannot run it.
+        """
+        try:
+            self._channel.send(list(arguments))
+            for part in self._channel:
+                if isinstance(part, tuple):
+                    return part
+                said(part)
+        except (*_ENDED, execnet.RemoteError) as error:
+            raise Required(f"host {self.name}: {_why(error)}") from None
+        raise Required(f"host {self.name}: {_why(EOFError())}")
+
+
+def command_on(
+    place: str, arguments: Sequence[str], said: Callable[[str], None]
+) -> tuple[int, bytes]:
+    """Have one machine run a command of ours: its exit code, and its document as JSON.
+
+    Args:
+        place: `[USER@]HOST[/CHECKOUT]`.
+        arguments: Those of `gradwatch`, without `--json`.
+        said: Called with each line that the command says on standard error.
+
+    Raises:
+        Required: The machine is not there, or runs something else.
+    """
+    with ExitStack() as stack:
+        group = execnet.Group()
+        stack.callback(group.terminate, ENDING)
+        host = _Gateway(place, specification(place), group, _COMMAND)
+        if why := difference(identity(), host.offer.identity):
+            raise Required(f"host {place} is refused: {why}")
+        return host.command(arguments, said)
 
 
 def _why(error: Exception) -> str:

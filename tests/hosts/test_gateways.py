@@ -8,12 +8,15 @@ import pytest
 
 from harness.agreement.remote import Asked, judge, judged
 from harness.agreement.suite import Required
+from harness.hosts import gateways
 from harness.hosts.batches import put_in_order
 from harness.hosts.dispatch import agreed_on, connected
-from harness.hosts.gateways import Machines, specification
-from harness.project import documents
+from harness.hosts.gateways import Machines, command_on, specification
+from harness.hosts.identity import Identity, identity
+from harness.project import documents, records
 from harness.project.paths import ROOT
 from harness.workers.isolated import Isolated
+from tests.command_line import gradwatch
 
 ASKED = Asked(
     ops=["square", "mul"],
@@ -82,3 +85,56 @@ def test_the_verdicts_are_those_of_one_machine_also_if_another_is_killed(ssh):
 def test_a_host_that_does_not_answer_is_said(host, why):
     with pytest.raises(Required, match=f"host {host} does not run gradwatch: {why}"):
         Machines([host]).__enter__()
+
+
+# A whole command --------------------------------------------------------------------
+
+TIME = ("time", "--op", "square", "--size", "1024", "--dtype", "float32")
+QUICK = ("--backend", "numpy_manual", "--budget", "0.05")
+
+
+def test_times_are_those_of_the_machine_that_is_named(tmp_path):
+    file = tmp_path / "there.json"
+    done = gradwatch(*TIME, *QUICK, "--on", f"ssh://far{ROOT}", "--json", file)
+    assert done.returncode == 0, done.stderr
+    assert f"timed on {documents.machine_name()}" in done.stdout
+    there = documents.read_whole(file, records.TIME)
+    assert {row.phase for row in there.records} == {"forward", "backward"}
+    assert {(r.op, r.backend, r.dtype) for r in there.records} == {
+        ("square", "numpy_manual", "float32")
+    }
+
+
+def test_what_the_other_machine_refuses_is_said_here():
+    done = gradwatch("time", "--op", "square", "--size", "7", "--on", "ssh://far")
+    assert done.returncode == 2
+    assert "no such size" in done.stderr
+
+
+def test_times_of_another_commit_are_refused(monkeypatch):
+    other = Identity("b" * 40, identity().files, identity().versions)
+    monkeypatch.setattr(gateways, "identity", lambda: other)
+    done = gradwatch(*TIME, "--on", "ssh://far")
+    assert done.returncode == 3
+    assert "host far is refused: it has" in done.stderr
+
+
+@pytest.mark.parametrize("address", ["ssh://a,b", "dask://a:1", "ssh://", "a"])
+def test_times_of_no_machine_or_of_several_are_a_wrong_call(address):
+    done = gradwatch(*TIME, "--on", address)
+    assert done.returncode == 2
+    assert "times are those of one machine" in done.stderr
+
+
+def test_a_page_of_this_machine_alone_is_not_timed_elsewhere(tmp_path):
+    page = tmp_path / "page.py"
+    page.touch()
+    done = gradwatch("time", "--ops", page, "--on", "ssh://far")
+    assert done.returncode == 2
+    assert "on no other host" in done.stderr
+
+
+def test_a_machine_that_ends_while_it_times_is_said(ssh):
+    (ssh.parent / "ssh").write_text(SSH.replace("exec sh", "timeout -s KILL 4 sh"))
+    with pytest.raises(Required, match="host far"):
+        command_on("far", ["time", "--budget", "600"], lambda line: None)
