@@ -1,4 +1,4 @@
-"""Pictures for the README: the agreement matrix, and times relative to the fastest.
+"""Pictures for the README: the agreement matrix, relative times, the history.
 
 Each picture names the machine, commit and date of its data. The same results give the
 same bytes, so a file changes only when its data do.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 from xml.sax.saxutils import escape
@@ -21,10 +21,16 @@ from matplotlib.transforms import offset_copy
 
 from harness.dashboard.families import dialect_of, families
 from harness.dashboard.matrix import Cell, matrix, short
+from harness.dashboard.series import read_histories
 from harness.dashboard.sources import Source, read_results
 from harness.dashboard.standing import Standing, standing
 from harness.dashboard.styles import styles
+from harness.dashboard.trends import TITLE as TREND
+from harness.dashboard.trends import figure as trend_figure
+from harness.dashboard.trends import trends
+from harness.project import git
 from harness.project.documents import replace_file
+from harness.project.paths import ROOT
 from harness.project.verdicts import SIGNS
 
 _MARKERS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D"}
@@ -50,32 +56,50 @@ class NothingToDraw(Exception):
 
 
 def draw(results: Path, folder: Path) -> list[Path]:
-    """Draw agreement.svg, wide and narrow, and times.svg if there are times.
+    """Draw agreement.svg, wide and narrow, times.svg and history.svg.
 
-    Recorded results are preferred: a README shows committed results, not the last run.
+    What there are no results of is not drawn. Recorded results are preferred: a README
+    shows committed results, not the last run.
 
     Raises:
-        NothingToDraw: No verdicts have been recorded.
+        NothingToDraw: There are no results at all.
     """
+    with mpl.rc_context(cast(Any, _STYLE)):
+        drawn = [*_of_runs(results, folder), *_of_history(results, folder)]
+    if not drawn:
+        raise NothingToDraw(f"no results in {results}: gradwatch agree makes some")
+    return drawn
+
+
+def _of_runs(results: Path, folder: Path) -> Iterator[Path]:
+    """The pictures of the newest verdicts and times."""
     results_read = read_results(results)
     recorded = [s for s in results_read.sources if s.file.startswith("recorded/")]
     results_read.sources = recorded or results_read.sources
     if not results_read.machines:
-        raise NothingToDraw(f"no results in {results}: gradwatch agree makes some")
+        return
     here = standing(results_read, results_read.machines[0])
     cells = _judged(here)
-    folder.mkdir(parents=True, exist_ok=True)
-    drawn = []
-    with mpl.rc_context(cast(Any, _STYLE)):
-        if source := here.newest("agree"):
-            older = any(cell.older for row in cells.values() for cell in row.values())
-            for name, figure in (("", _agreement), ("-narrow", _folded)):
-                file = folder / f"agreement{name}.svg"
-                drawn.append(_save(figure(cells), source, file, _part_of(here, older)))
-                _described(file, _TITLE, _in_words(cells))
-        if source := here.newest("time"):
-            drawn.append(_save(_times(cells, here), source, folder / "times.svg"))
-    return drawn
+    if source := here.newest("agree"):
+        older = any(cell.older for row in cells.values() for cell in row.values())
+        for name, figure in (("", _agreement), ("-narrow", _folded)):
+            file = folder / f"agreement{name}.svg"
+            part = _part_of(here, older)
+            yield _save(figure(cells), _origin(source) + part, file)
+            _described(file, _TITLE, _in_words(cells))
+    if source := here.newest("time"):
+        yield _save(_times(cells, here), _origin(source), folder / "times.svg")
+
+
+def _of_history(results: Path, folder: Path) -> Iterator[Path]:
+    """The picture of the machine with the most commits, if there are enough."""
+    histories, _ = read_histories(results / "asv", git.log(ROOT))
+    longest = max(histories, key=lambda m: len(histories[m].commits), default=None)
+    shown = None if longest is None else trends(histories[longest])
+    if shown is not None:
+        file = folder / "history.svg"
+        yield _save(trend_figure(shown), f"{longest}, {shown.span()}", file)
+        _described(file, TREND, shown.in_words())
 
 
 def _part_of(here: Standing, older: bool) -> str:
@@ -92,12 +116,14 @@ def _judged(here: Standing) -> dict[str, dict[str, Cell]]:
     return {op: {r: cells[op][r] for r in ran} for op in cells if op in ops}
 
 
-def _save(drawn: Figure, source: Source, file: Path, part: str = "") -> Path:
+def _origin(source: Source) -> str:
+    """The machine, commit and date of a document."""
     changed = " with uncommitted changes" if source.dirty else ""
-    caption = (
-        f"{source.machine}, commit {source.commit[:8]}{changed}, {source.date[:10]}"
-        f"{part}"
-    )
+    return f"{source.machine}, commit {source.commit[:8]}{changed}, {source.date[:10]}"
+
+
+def _save(drawn: Figure, caption: str, file: Path) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
     drawn.text(0.01, 0.004, caption, fontsize=7, color="#5a6672")
     # No date in the file itself: it would change with every drawing.
     drawn.savefig(file, format="svg", metadata={"Date": None})

@@ -746,6 +746,32 @@ def test_pictures_prefer_what_was_recorded(results: Path, tmp_path: Path) -> Non
         assert f"commit {invented.commit(3)[:8]}" in drawn.read_text()
 
 
+def test_the_picture_of_the_history_has_a_line_for_each_backend(
+    results: Path, tmp_path: Path
+) -> None:
+    invented.write_history(results, 4)
+    (file,) = pictures.draw(results, tmp_path)
+    assert file.name == "history.svg"
+    picture = etree.parse(file).getroot()
+    words = ["".join(text.itertext()) for text in picture.iter("{*}text")]
+    assert {*backend_names()} <= {*words}
+    assert words.count("add, 65536") == 1
+    assert len([word for word in words if word.endswith(", 65536")]) == len(
+        invented.FEW
+    )
+    for number in range(4):
+        assert invented.commit(number)[:7] in words
+    (source,) = (word for word in words if word.startswith(MACHINE))
+    assert source.startswith(f"{MACHINE}, 4 commits, {invented.commit(0)[:8]}")
+    assert "4 commits: no change of level" in picture.findtext("{*}desc")
+
+
+def test_two_commits_are_no_history_to_draw(results: Path, tmp_path: Path) -> None:
+    invented.write_history(results, 2)
+    with pytest.raises(pictures.NothingToDraw):
+        pictures.draw(results, tmp_path)
+
+
 def test_no_results_are_no_picture(results: Path) -> None:
     with pytest.raises(pictures.NothingToDraw, match="gradwatch agree"):
         pictures.draw(results, results.parent)

@@ -38,6 +38,7 @@ from tests.copies import copy_code
 ROOT = Path(__file__).parents[2]
 CONF = json.loads((ROOT / "asv.conf.json").read_text())
 VERSIONS = json.loads((ROOT / "asv.versions.json").read_text())
+HISTORY = json.loads((ROOT / "asv.history.json").read_text())
 DEVICES = ["cpu", "cuda"]
 
 
@@ -267,6 +268,52 @@ def test_the_commit_s_implementations_are_run_and_not_the_working_tree_s(checkou
     assert "ZeroDivisionError" in found(checkout, "square", "1024")["numpy_manual"].why
 
 
+PATCHED = """
+
+import torch
+
+old = torch.autograd.grad
+torch.autograd.grad = lambda *args, **options: old(*args, **options)
+"""
+
+
+def test_who_replaces_part_of_pytorch_has_no_time_beside_numpy_either(checkout):
+    with (checkout / "impls" / "ops" / "square.py").open("a") as page:
+        page.write(PATCHED)
+    square = load_op("square")
+    figures = measure(
+        [trial(square, square.sizes["1024"], REGIMES["normal"], "float32")],
+        ["numpy_manual", "torch_custom"],
+        ["cpu"],
+        MeasurementTarget(checkout, ["numpy", "torch"]),
+        processes=1,
+        seconds=0.005,
+    )
+    (why,) = {one.why for point, one in figures.items() if point.backend[0] == "t"}
+    assert "torch.autograd.grad has been replaced" in why
+
+
+def test_a_commit_that_lacks_an_op_or_a_framework_has_no_figures_and_no_error(checkout):
+    (checkout / "impls" / "ops" / "square.py").unlink()
+    for backend in (checkout / "impls" / "backends").glob("autograd_*.py"):
+        backend.unlink()
+    assert (
+        "no op is called 'square'"
+        in found(checkout, "square", "1024")["numpy_manual"].why
+    )
+    dot = load_op("dot")
+    (figures,) = measure(
+        [trial(dot, next(iter(dot.sizes.values())), REGIMES["normal"], "float32")],
+        ["autograd_formula"],
+        ["cpu"],
+        MeasurementTarget(checkout, ["autograd"]),
+        processes=1,
+        seconds=0.005,
+    ).values()
+    assert "no backend is called 'autograd_formula'" in figures.why
+    assert figures.forward == []
+
+
 def test_a_checkout_without_implementations_is_an_error(tmp_path):
     with pytest.raises(NotMeasured, match=r"No such file .*impls/__init__\.py"):
         found(tmp_path, "square", "1024")
@@ -324,7 +371,9 @@ def entries():
     return [main, *CONF["include"]]
 
 
-@pytest.mark.parametrize("settings", [CONF, VERSIONS], ids=["plain", "versions"])
+@pytest.mark.parametrize(
+    "settings", [CONF, VERSIONS, HISTORY], ids=["plain", "versions", "history"]
+)
 def test_no_setting_is_misspelt(settings):
     # asv passes over a key that it does not know.
     known = {*vars(asv.config.Config()), "version", "default_bench"}
@@ -350,6 +399,26 @@ def test_versions_are_measured_for_few_ops_where_the_plain_history_goes(suite):
     chosen = {name for name in suite if re.search(VERSIONS["default_bench"], name)}
     assert 4 <= len({name.split(".")[1] for name in chosen}) <= 10
     assert VERSIONS["results_dir"] == CONF["results_dir"]
+
+
+def test_the_history_has_every_default_framework_in_the_series_of_a_plain_run():
+    oneflow, jax, hips = (entry["req"] for entry in HISTORY["include"])
+    assert HISTORY["matrix"] == CONF["matrix"]
+    assert HISTORY["results_dir"] == CONF["results_dir"]
+    assert oneflow == CONF["include"][0]["req"]
+    assert jax == VERSIONS["include"][1]["req"]
+    assert hips == {"autograd": pinned("main")["autograd"]}
+    threads = [entry["env_nobuild"] for entry in HISTORY["include"]]
+    assert threads == [CONF["include"][0]["env_nobuild"]] * 3
+    listed = {*HISTORY["matrix"]["req"], *oneflow, *jax, *hips}
+    offered = {framework_of(backend) for backend in by_default()}
+    assert listed == offered - {"mlx", "paddle", "tensorflow"}  # made only on request
+
+
+def test_the_history_is_of_few_ops(suite):
+    chosen = {name for name in suite if re.search(HISTORY["default_bench"], name)}
+    assert 4 <= len({name.split(".")[1] for name in chosen}) <= 10
+    assert {name.split(".")[0] for name in chosen} == {"bench_speed", "bench_accuracy"}
 
 
 @pytest.mark.parametrize(
