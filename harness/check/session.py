@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ class Session:
         """All trials in all precisions; `inputs` holds argument lists by name."""
         started = time.monotonic()
         _keep_freed_pages()
-        with _one_thread():
+        with _one_thread(), _products_on_a_gpu(self.device, self.compute):
             trials = [
                 replace(trial, order=self.order)
                 for dtype in dtypes or [made.precision_of((inputs or {}, kwargs or {}))]
@@ -140,7 +141,7 @@ class Session:
     def _script(self, trials: Sequence[Trial], rows: Sequence[Row]) -> str:
         from harness.check.script import script
 
-        with _one_thread():
+        with _one_thread(), _products_on_a_gpu(self.device, self.compute):
             return script(self.subject, self.candidate, trials, rows, self.source)
 
 
@@ -163,6 +164,68 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def _products_on_a_gpu(device: str, compute: str | None) -> Iterator[None]:
+    """TF32 only where it is asked for, and sums of 16 bits in float32: as `agree` does.
+
+    By default cuDNN's convolutions of float32 have TF32, and a right one would be
+    accused. The caller's settings come back; both of PyTorch's interfaces are set, as
+    its getters raise where they differ (impls/backends/_torch.py).
+    """
+    if device == "cpu":
+        yield
+        return
+    before = [(put, old) for put, old, _ in _switches(compute == "tf32")]
+    try:
+        for put, _, value in _switches(compute == "tf32"):
+            put(value)
+        yield
+    finally:
+        for put, old in before:
+            if old is not None:
+                put(old)
+
+
+#: How to set a setting, what it is (None if its getter raises), and what it is to be.
+_Switch = tuple[Callable[[Any], object], Any, Any]
+
+
+def _switches(tf32: bool) -> list[_Switch]:
+    """Those of this version of PyTorch; the old interface to TF32 comes first."""
+    product, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    kinds = [product, getattr(cudnn, "conv", None), getattr(cudnn, "rnn", None)]
+    wanted: list[tuple[Any, str, Any]] = [(product, "allow_tf32", tf32)]
+    wanted.append((cudnn, "allow_tf32", tf32))
+    wanted += [(k, "fp32_precision", "tf32" if tf32 else "ieee") for k in kinds if k]
+    for name in ("fp16", "bf16"):
+        wanted.append((product, f"allow_{name}_reduced_precision_reduction", False))
+    general: list[_Switch] = []
+    precision = _asked(torch.get_float32_matmul_precision)
+    if precision not in ("highest", None):  # or its getter would raise
+        general.append((torch.set_float32_matmul_precision, precision, "highest"))
+    return general + [
+        (partial(setattr, owner, name), _asked(partial(getattr, owner, name)), value)
+        for owner, name, value in wanted
+        if _there(owner, name)
+    ]
+
+
+def _asked(getter: Callable[[], Any]) -> Any:
+    """What a setting is; None where PyTorch's two interfaces contradict each other."""
+    try:
+        return getter()
+    except RuntimeError:
+        return None
+
+
+def _there(owner: Any, name: str) -> bool:
+    """Whether this version of PyTorch has a setting; 1.12 fails an assertion."""
+    try:
+        return _asked(partial(hasattr, owner, name)) is not False
+    except AssertionError:
+        return False
 
 
 def _is_shape(value: Any) -> bool:

@@ -30,6 +30,7 @@ from harness.timing.compare import (
     compare_sides,
 )
 from harness.timing.report import compared
+from harness.timing.steps import why_not_timed
 from harness.timing.trial import PHASES
 from harness.workers import integrity
 from harness.workers.client import Absent
@@ -123,6 +124,8 @@ def command(
     integrity.remember()  # before any page is read
     if most is not None and _are_versions(a, b):
         raise click.UsageError("--affected needs two commits")
+    if why := why_not_timed(device):
+        raise click.UsageError(why)
     trials = options.sized_trials(
         options.loaded_ops(ops, pages), sizes=sizes, dtypes=dtypes, seed=seed
     )

@@ -23,6 +23,7 @@ from harness.project import documents as recording
 from harness.project.records import TIME, TimeRecord, TimeSummary
 from harness.timing.memory import copy_bandwidth
 from harness.timing.remote import lines
+from harness.timing.steps import why_not_timed
 from harness.timing.trial import time_trial
 from harness.workers import integrity
 from harness.workers.fitness import why_unfit
@@ -89,6 +90,8 @@ def command(
     """
     if address != "local":
         return _elsewhere(address, pages, json_file)
+    for why in filter(None, map(why_not_timed, devices)):
+        raise click.UsageError(why)
     asked = Asked(
         ops=options.sources(ops, pages),
         backends=options.framework_backends(backends),

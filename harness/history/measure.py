@@ -26,6 +26,7 @@ from harness.project.paths import ROOT
 from harness.timing.evidence.proof import Judge, why_refused
 from harness.timing.evidence.rotation import unforeseen
 from harness.timing.remote import prepare_steps
+from harness.timing.steps import why_not_timed
 from harness.timing.trial import PHASES
 from harness.workers.client import Line
 from harness.workers.fitness import judge_outcome, why_unfit
@@ -167,9 +168,12 @@ def measure(
         seconds: For each phase of each backend in each process.
 
     Raises:
-        NotMeasured: The interpreter, a framework or the commit's `impls` do not start.
+        NotMeasured: The interpreter, a framework or the commit's `impls` do not start,
+            or a GPU is slowed down by a variable.
     """
     present = [device for device in devices if device == "cpu" or has_cuda()]
+    if why := next(filter(None, map(why_not_timed, present)), ""):
+        raise NotMeasured(why)
     wanted = [name for name in backends if target.runs(name)]
     asked = [
         _Question(one, device, sampled(one, wanted))

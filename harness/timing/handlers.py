@@ -20,7 +20,7 @@ from harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
 from harness.timing.interleave import compare as compare_runs
 from harness.timing.interleave import interleave
 from harness.timing.samples import Comparison
-from harness.timing.steps import both, peak_bytes, seconds_of, timer_of
+from harness.timing.steps import both, peak_bytes, seconds_of, timer_of, why_not_timed
 from harness.timing.timers import EventTimer, HostTimer
 from harness.workers import integrity
 from harness.workers.arrays import unpack
@@ -54,6 +54,8 @@ def prepare(request: Request) -> dict[str, Any]:
     """
     release(request)
     options = request["options"]
+    if why := why_not_timed(problem_of(request).device):
+        raise RuntimeError(why)
     backends = {key: load_backend(name) for key, name in options["steps"].items()}
     sources = [problem_of(request), *_others(request)]
     places = [Place(sources), Place(sources)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +19,20 @@ from impls.contract import Problem, Step
 #: strictly the oldest lines. Triton's do_bench overwrites 256 MB, which is five times
 #: the 50 MB of an H100, and that is overwritten where no size is known.
 TIMES_L2, FLUSHED = 5, 256 << 20
+
+
+#: For finding errors: with the first the host waits for each kernel, with the second
+#: each tensor is allocated anew (CUDA C++ Programming Guide, "CUDA Environment
+#: Variables"; PyTorch, "CUDA Environment Variables"). No user's call takes that long.
+DEBUGGING = ("CUDA_LAUNCH_BLOCKING", "PYTORCH_NO_CUDA_MEMORY_CACHING")
+
+
+def why_not_timed(device: str) -> str:
+    """Why no time on a device is that of a user; "" where it is."""
+    if device == "cpu":
+        return ""
+    given = [name for name in DEBUGGING if os.environ.get(name, "0") not in ("", "0")]
+    return f"{' and '.join(given)} slows a GPU down: unset it to time" if given else ""
 
 
 def aligned(problem: Problem) -> Problem:

@@ -43,13 +43,17 @@ SETTINGS = (
     "are_deterministic_algorithms_enabled",
     "is_grad_enabled",
 )
-#: Likewise, by the way to an attribute: TF32 on a GPU, and how cuDNN chooses.
+#: Likewise, by the way to an attribute: TF32 on a GPU, sums in 16 bits, and how cuDNN
+#: chooses.
 ATTRIBUTES = (
     "backends.cuda.matmul.fp32_precision",  # from PyTorch 2.9 on
     "backends.cudnn.conv.fp32_precision",
     "backends.cudnn.rnn.fp32_precision",
     "backends.cuda.matmul.allow_tf32",
     "backends.cudnn.allow_tf32",
+    "backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
+    "backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+    "backends.cuda.matmul.allow_fp16_accumulation",  # from PyTorch 2.7 on
     "backends.cudnn.benchmark",
 )
 #: Audit events (docs.python.org, "Audit events table") that no computation raises.

@@ -1,5 +1,6 @@
 """Imports PyTorch, with settings that make runs comparable."""
 
+import contextlib
 import os
 from typing import Any
 
@@ -21,6 +22,19 @@ def allow_tf32(allowed: bool) -> None:
         kind.fp32_precision = "tf32" if allowed else "ieee"
 
 
+def keep_sums_wide() -> None:
+    """Let products of 16 bits add in float32, which is what they are judged by.
+
+    By default a GPU may add up parts of them in 16 bits (docs.pytorch.org,
+    notes/cuda.html, "Reduced Precision Reduction").
+    """
+    products = torch.backends.cuda.matmul
+    for name in ("fp16", "bf16"):
+        # PyTorch 1.12 has no such switch for bfloat16, and fails an assertion.
+        with contextlib.suppress(AttributeError, AssertionError):
+            setattr(products, f"allow_{name}_reduced_precision_reduction", False)
+
+
 def _has_new_switch(kind: Any) -> bool:
     """Whether `fp32_precision` is there; PyTorch 1.12 fails an assertion if asked."""
     try:
@@ -31,6 +45,7 @@ def _has_new_switch(kind: Any) -> bool:
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 allow_tf32(os.environ.get("GRADWATCH_TF32") == "1")
+keep_sums_wide()
 torch.backends.cudnn.benchmark = False  # the same algorithm in every run
 
 __all__ = ["torch"]

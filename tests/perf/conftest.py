@@ -8,6 +8,7 @@ import pytest
 
 from harness.console.options import DEVICES, sizes_of
 from harness.project.requested import by_default
+from harness.timing.steps import why_not_timed
 from harness.workers.allocator import pin_malloc
 from harness.workers.interpreters import interpreter_of
 from impls.catalogue import backend_names, framework_of, load_op, op_names
@@ -34,6 +35,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Before pytest-benchmark reads its options."""
+    if why := why_not_timed(config.getoption("device")):
+        raise pytest.UsageError(why)
     given = config.invocation_params.args
     if not any(str(word).startswith("--benchmark-max-time") for word in given):
         config.option.benchmark_max_time = SHORT

@@ -8,11 +8,19 @@ import pytest
 
 from harness.judging.cases import REGIMES, trial
 from harness.timing import handlers
-from harness.timing.steps import FLUSHED, TIMES_L2, _flusher, timer_of
+from harness.timing.steps import (
+    DEBUGGING,
+    FLUSHED,
+    TIMES_L2,
+    _flusher,
+    timer_of,
+    why_not_timed,
+)
 from harness.timing.timers import HostTimer
 from harness.timing.trial import time_trial
 from harness.workers.messages import Task
 from impls.catalogue import load_backend, load_op
+from tests.command_line import gradwatch
 
 PAGE = str(Path(__file__).parent / "attacks" / "honest.py")
 BACKWARD = 3  # kernels: the three products of 3 * x * x * dy
@@ -165,3 +173,27 @@ def test_on_a_gpu_each_phase_has_a_cold_and_a_warm_figure(device, warm):
         (phase, pytest.approx(1e-3), warm and pytest.approx(warm))
         for phase in ("forward", "backward")
     ]
+
+
+@pytest.mark.parametrize("name", DEBUGGING)
+@pytest.mark.parametrize("value", ["1", "0", ""])
+def test_with_a_variable_that_slows_a_gpu_down_nothing_is_timed_on_it(
+    gpu, monkeypatch, name, value
+):
+    monkeypatch.setenv(name, value)
+    assert why_not_timed("cpu") == ""
+    if value != "1":
+        assert prepared()["first"]
+        return
+    with pytest.raises(RuntimeError, match=f"{name} slows a GPU down"):
+        prepared()
+
+
+@pytest.mark.parametrize(
+    "call", [["time"], ["compare", "torch_custom", "torch_autograd"]]
+)
+def test_the_commands_refuse_it_before_anything_is_judged(monkeypatch, call):
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    refused = gradwatch(*call, "--device", "cuda", "--op", "square")
+    assert refused.returncode == 2
+    assert "CUDA_LAUNCH_BLOCKING slows a GPU down: unset it to time" in refused.stderr
