@@ -47,8 +47,9 @@ class Trends:
             for one in several
             for change in one.changes
         ]
-        told = "; ".join(changed) or "no change of level"
-        return f"{ops} on {len(runners)} backends, {len(self.commits)} commits: {told}."
+        listed = "; ".join(changed) or "no change of level"
+        shown = f"{ops} on {len(runners)} backends, {len(self.commits)} commits"
+        return f"{shown}: {listed}."
 
     def span(self) -> str:
         """The first and the last commit, with their dates."""

@@ -22,7 +22,7 @@ TIMES_L2, FLUSHED = 5, 256 << 20
 
 
 #: For finding errors: with the first the host waits for each kernel, with the second
-#: each tensor is allocated anew (CUDA C++ Programming Guide, "CUDA Environment
+#: each tensor is allocated again (CUDA C++ Programming Guide, "CUDA Environment
 #: Variables"; PyTorch, "CUDA Environment Variables"). No user's call takes that long.
 DEBUGGING = ("CUDA_LAUNCH_BLOCKING", "PYTORCH_NO_CUDA_MEMORY_CACHING")
 

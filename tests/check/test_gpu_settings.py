@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.check.session import Session, _products_on_a_gpu  # noqa: E402
+from harness.check.session import Session, _products_on_a_gpu  # noqa: E402  # PyTorch is optional
 
 REDUCED = [f"allow_{name}_reduced_precision_reduction" for name in ("fp16", "bf16")]
 
