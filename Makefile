@@ -1,6 +1,6 @@
 # The targets; each line that begins with "name: ... ##" is its own help.
 .DEFAULT_GOAL := help
-.PHONY: help run agree test test-slow test-all lint types findings faults environments framework cuda bench bench-sizes bench-versions history pages report pictures version clean
+.PHONY: help run agree test test-slow lint types findings faults environments framework cuda bench bench-sizes bench-versions history pages report pictures version clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -18,18 +18,15 @@ run: environments  ## a first look: judge each op's first case, time some, write
 agree: environments  ## judge every gradient in all cases; four minutes on two cores
 	.venv/bin/gradwatch agree --json results/latest/agree.json.gz
 
-test: environments lint types  ## lint, types and the test suite
-	.venv/bin/python -m pytest -n auto --dist worksteal -m "not slow"
+# mypy takes one core for a minute, so it runs beside the tests. SLOW=1 runs quick and slow
+# tests in one session, which collects them and starts each framework once.
+test: environments lint  ## lint, types and the test suite; SLOW=1 as in CI: slow tests too
+	.venv/bin/mypy & types=$$!; \
+	.venv/bin/python -m pytest -n auto --dist worksteal $(if $(SLOW),,-m "not slow"); code=$$?; \
+	wait $$types && exit $$code
 
 test-slow: environments  ## the tests that take more than ten seconds
 	.venv/bin/python -m pytest -n auto --dist worksteal -m slow
-
-# mypy takes one core for a minute, so it runs beside the tests, which start each
-# framework once for all of them.
-test-all: environments lint  ## what CI runs: lint, types and all tests, slow ones too
-	.venv/bin/mypy & types=$$!; \
-	.venv/bin/python -m pytest -n auto --dist worksteal; code=$$?; \
-	wait $$types && exit $$code
 
 lint: environments  ## ruff: rules and format; import-linter: the layers
 	.venv/bin/ruff check .
