@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,6 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
     Where PYTHONDONTWRITEBYTECODE is set, each would compile them again. It stays set:
     a page that is written twice in a second would be taken from its old bytecode.
     """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        # A shell starts what runs in the background so, and its children inherit it:
+        # those that a test interrupts would not end.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config, "workerinput"):
         return
     shared = tempfile.TemporaryDirectory(prefix="gradwatch-tests-")

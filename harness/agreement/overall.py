@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from harness.judging.known import as_expected
@@ -31,11 +31,24 @@ class Overall:
 
 def overall(records: Sequence[AgreeRecord]) -> Overall:
     """The verdict on an op and a backend, from one or more records."""
-    wrong = [r for r in records if not as_expected(r)]
+    failed = [r for r in records if r.verdict not in PASSING]  # few of many
+    wrong = [r for r in failed if not as_expected(r)]
     listed = [r for r in records if r.listed]
     worst = max(wrong or listed or records, key=_badness)
-    verdict = worst.verdict if wrong or listed else _right(records)
+    right = _right({r.verdict for r in records})
+    verdict = worst.verdict if wrong or listed else right
     return Overall(verdict, worst, len(wrong), bool(listed))
+
+
+def together(several: Sequence[Overall]) -> Overall:
+    """The verdict on an op and several backends, as `overall` of all their records."""
+    wrong = [one for one in several if one.unexpected]
+    listed = [one for one in several if one.listed]
+    worst = max((one.worst for one in wrong or listed or several), key=_badness)
+    right = _right({one.verdict for one in several})
+    verdict = worst.verdict if wrong or listed else right
+    unexpected = sum(one.unexpected for one in wrong)
+    return Overall(verdict, worst, unexpected, bool(listed))
 
 
 def _badness(record: AgreeRecord) -> tuple[int, float]:
@@ -49,9 +62,9 @@ def _badness(record: AgreeRecord) -> tuple[int, float]:
     return rank, record.distance or 0.0
 
 
-def _right(records: Sequence[AgreeRecord]) -> str:
+def _right(verdicts: Collection[str]) -> str:
     """The verdict of a cell in which every tensor is as expected."""
-    verdicts = {r.verdict for r in records}
+    verdicts = {*verdicts}
     if verdicts == {"unsupported"}:
         return "unsupported"
     if "imprecise" in verdicts:

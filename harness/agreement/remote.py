@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct, structs
@@ -14,10 +16,13 @@ from harness.agreement.suite import Agreement, Settled, agree, gone
 from harness.judging import known
 from harness.judging.cases import REGIMES, Trial, trials
 from harness.judging.platforms import Flushing
+from harness.project.collector import leave_alone, paused
 from harness.project.records import AgreeRecord
 from harness.workers.isolated import Failed, Isolated, Link
 from harness.workers.pool import Fleet
 from impls.catalogue import load_op
+
+_T = TypeVar("_T")
 
 
 class Asked(Struct, kw_only=True):
@@ -89,11 +94,15 @@ def judged(
             asked, ops=left, settled=settled, programs=memory.programs
         )
 
-    for one in memory.recalled():
-        take(one)
+    new = [op for op in asked.ops if memory.is_new(op)]
+    of_new = child.run(new, request, _News)  # judged while the rest is read
+    with paused():
+        for one in memory.recalled():
+            take(one)
+    leave_alone()
     agreement.recalled, agreement.remembered = len(agreement.records), memory.dates
-    unknown = [op for op in asked.ops if not memory.whole(op)]
-    for message in child.run(unknown, request, _News):
+    rest = [op for op in asked.ops if op not in new and not memory.whole(op)]
+    for message in chain(of_new, _lazily(lambda: child.run(rest, request, _News))):
         if isinstance(message, Failed):
             failed.setdefault(message.op, message)
         elif isinstance(news := message.content, _Plan):
@@ -106,6 +115,11 @@ def judged(
     agreement.records += map(unjudged, failed.values())
     agreement.gone = vanished(asked, agreement, entries)
     return agreement
+
+
+def _lazily(messages: Callable[[], Iterator[_T]]) -> Iterator[_T]:
+    """What an iterator gives that is only made when its first item is asked for."""
+    yield from messages()
 
 
 def vanished(

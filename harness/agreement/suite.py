@@ -26,6 +26,7 @@ from harness.judging.judgement import Judgement
 from harness.judging.precisions import compute_on
 from harness.judging.reference import Reference, reference
 from harness.project.records import AgreeRecord, AgreeSummary, Number, finite
+from harness.project.verdicts import PASSING
 from harness.workers.fitness import judge_outcome
 from harness.workers.messages import Outcome, Task
 from harness.workers.pool import Fleet, sweep
@@ -70,7 +71,8 @@ class Agreement:
     @property
     def unexpected(self) -> list[AgreeRecord]:
         """The records whose verdict is neither right nor a known outcome."""
-        return [r for r in self.records if not known.as_expected(r)]
+        failed = (r for r in self.records if r.verdict not in PASSING)
+        return [r for r in failed if not known.as_expected(r)]
 
     @property
     def exit_code(self) -> int:
@@ -91,7 +93,8 @@ class Agreement:
         for a, row in settled.pairs.items():
             worst = matrix.setdefault(a, {})
             for b, ratio in row.items():
-                worst[b] = max(worst.get(b) or 0.0, ratio or 0.0)
+                if b not in worst or (ratio or 0.0) > (worst[b] or 0.0):
+                    worst[b] = ratio or 0.0  # a million times in a run
 
     def summary(self) -> AgreeSummary:
         """Counts by verdict, and everything that is not as expected."""

@@ -14,14 +14,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from harness.agreement.overall import Overall, overall
+from harness.agreement.overall import Overall, overall, together
 from harness.dashboard.families import family_of
 from harness.dashboard.matrix import short
 from harness.project.records import AgreeRecord
 from harness.project.verdicts import SIGNS
 
-#: The records of each op in each column.
-Cells = Mapping[tuple[str, str], Sequence[AgreeRecord]]
+#: The verdict on each op in each column.
+Cells = Mapping[tuple[str, str], Overall]
 
 _FOLDED = "of each framework the worst (*: known); wider, or in --json: each backend"
 _WIDE = 10_000  # characters: wider than any table
@@ -29,9 +29,8 @@ _WIDE = 10_000  # characters: wider than any table
 
 def fitting(records: Sequence[AgreeRecord], console: Console) -> Table:
     """The first of three tables that fits into the console, or else the narrowest."""
-    by_backend, by_framework = (
-        _cells(records, column) for column in (lambda name: name, family_of)
-    )
+    by_backend = _by_backend(records)
+    by_framework = _by_framework(by_backend)
     anything = console.options.update(width=_WIDE)
     for cells, text in ((by_backend, _full), (by_framework, _brief)):
         table = _table(cells, text, "" if text is _full else _FOLDED)
@@ -40,11 +39,18 @@ def fitting(records: Sequence[AgreeRecord], console: Console) -> Table:
     return _table(by_framework, _sign, _FOLDED)
 
 
-def _cells(records: Sequence[AgreeRecord], column: Callable[[str], str]) -> Cells:
+def _by_backend(records: Sequence[AgreeRecord]) -> Cells:
     cells = defaultdict[tuple[str, str], list[AgreeRecord]](list)
     for record in records:
-        cells[record.op, column(record.backend)].append(record)
-    return cells
+        cells[record.op, record.backend].append(record)
+    return {place: overall(of_it) for place, of_it in cells.items()}
+
+
+def _by_framework(by_backend: Cells) -> Cells:
+    cells = defaultdict[tuple[str, str], list[Overall]](list)
+    for (op, backend), judged in by_backend.items():
+        cells[op, family_of(backend)].append(judged)
+    return {place: together(of_it) for place, of_it in cells.items()}
 
 
 def _table(cells: Cells, text: Callable[[Overall], str], folded: str = "") -> Table:
@@ -64,8 +70,8 @@ def _table(cells: Cells, text: Callable[[Overall], str], folded: str = "") -> Ta
     for name in columns:
         table.add_column(escape(name).replace("_", "\n", 1), justify="right")
     for op in ops:
-        rows = (cells.get((op, name)) for name in columns)
-        texts = [text(overall(row)) if row else "" for row in rows]
+        row = (cells.get((op, name)) for name in columns)
+        texts = [text(judged) if judged else "" for judged in row]
         table.add_row(escape(op), *texts)
     return table
 

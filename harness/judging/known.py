@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -68,14 +68,30 @@ class Known:
             record.tensor,
         )
 
+    def is_tested(
+        self, records: Mapping[tuple[str, str, str], Iterable[AgreeRecord]]
+    ) -> bool:
+        """Whether it covers any of these, which are by op, backend and version."""
+        return any(
+            any(map(self.covers, some))
+            for (op, backend, version), some in records.items()
+            if self.runs(op, backend, version)
+        )
+
+    def runs(self, op: str, backend: str, version: str) -> bool:
+        """Whether it is about an op on a backend in a version."""
+        return (
+            self.of(op)
+            and version in self.versions
+            and fnmatchcase(backend, self.backend)
+        )
+
     def names(
         self, op: str, backend: str, version: str, case: str, tensor: str
     ) -> bool:
         """Whether it covers that tensor."""
         return (
-            self.of(op)
-            and version in self.versions
-            and fnmatchcase(backend, self.backend)
+            self.runs(op, backend, version)
             and matches(case, self.case)
             and fnmatchcase(tensor, self.tensor)
         )
@@ -166,15 +182,17 @@ def gone(records: Sequence[AgreeRecord], known: Iterable[Known]) -> tuple[Known,
     whose defect occurs only sometimes. A property of a platform need not show in each
     op, so only a run of all ops tests it.
     """
-    everything = {record.op for record in records} >= set(op_names())
-    telling: dict[str, list[AgreeRecord]] = defaultdict(list)
-    showing: dict[tuple[str, str], list[AgreeRecord]] = defaultdict(list)
+    telling = defaultdict[tuple[str, str, str], list["AgreeRecord"]](list)
+    showing = defaultdict[tuple[str, str], list["AgreeRecord"]](list)
     for record in records:
-        if record.verdict not in ("unsupported", "vacuous"):
+        if record.verdict not in PASSING:
             for op in (record.op, "*"):
-                telling[op].append(record)
                 showing[op, record.verdict].append(record)
+        if record.verdict not in ("unsupported", "vacuous"):
+            of = (record.op, record.backend, record.framework_version)
+            telling[of].append(record)
+    everything = {record.op for record in records} >= set(op_names())
     certain = (k for k in known if not k.sometimes and (everything or k.op != "*"))
     # Few records show a defect, so whether it is still there is asked first.
     absent = (k for k in certain if not any(map(k.covers, showing[k.op, k.verdict])))
-    return tuple(k for k in absent if any(map(k.covers, telling[k.op])))
+    return tuple(k for k in absent if k.is_tested(telling))

@@ -7,6 +7,11 @@ import gc
 from collections.abc import Iterator
 
 
+def leave_alone() -> None:
+    """Never look again at what there is by now: 200,000 records without a cycle."""
+    gc.freeze()
+
+
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
     """Read 200,000 records in half the time: there is no cycle in them to be found."""

@@ -162,14 +162,24 @@ class Isolated:
     ) -> Iterator[T | Failed]:
         """What the job finds, and the ops that failed.
 
+        The child is asked at once, and works while nothing is taken from the iterator.
+
         Args:
             ops: What is asked for.
             request: Makes the request for those that are left of them.
             kind: The type of the results.
         """
-        left, unblamed = list(ops), 0
+        if ops:
+            self._ask(documents.packed(request(ops)))
+        return self._found(list(ops), request, kind)
+
+    def _found(
+        self, left: list[str], request: Callable[[Sequence[str]], Any], kind: type[T]
+    ) -> Iterator[T | Failed]:
+        """Answers to what was asked; a fresh child is asked for whatever is left."""
+        unblamed = 0
         while left:
-            failed = yield from self._once(documents.packed(request(left)), kind)
+            failed = yield from self._answers(kind)
             if failed is None:
                 return
             unblamed += failed.op not in left
@@ -184,15 +194,19 @@ class Isolated:
                     yield from self.run([op], request, kind)
                     self._end()
                 return
+            if left:
+                self._ask(documents.packed(request(left)))
 
-    def _once(
-        self, request: bytes, kind: type[T]
-    ) -> Generator[T | Failed, None, Failed | None]:
-        """Ask one child; returns what ended it, or None."""
+    def _ask(self, request: bytes) -> None:
+        """Send a request; whatever prevents it shows when the answer is read."""
+        with contextlib.suppress(OSError):
+            self._ready().send_bytes(request)
+
+    def _answers(self, kind: type[T]) -> Generator[T | Failed, None, Failed | None]:
+        """What the child answers; returns what ended it, or None."""
         at, results = At(), msgspec.msgpack.Decoder(kind)
         try:
             connection = self._ready()
-            connection.send_bytes(request)
             while True:
                 if not self._selector.select(at.patience or None):
                     self._end()

@@ -75,11 +75,15 @@ def test_the_verdicts_are_those_of_one_machine_also_if_another_is_killed(ssh):
     assert "BatchMode=yes" in ssh.read_text()
 
 
+ENDED = "the connection, or the Python of its checkout, has ended"
+
+
 @pytest.mark.parametrize(
     ("host", "why"),
     [
-        ("nobody", "ssh does not get there"),
-        ("broken", "the connection, or the Python of its checkout, has ended"),
+        # What a write meets that comes after the end says nothing of how it ended.
+        ("nobody", f"(ssh does not get there|{ENDED})"),
+        ("broken", ENDED),
     ],
 )
 def test_a_host_that_does_not_answer_is_said(host, why):

@@ -62,6 +62,18 @@ class Cache:
         """The folder in which it lies."""
         return self._file.parent
 
+    def known(self) -> frozenset[str]:
+        """The keys under which there is something.
+
+        Raises:
+            Unusable: It cannot be read.
+        """
+        if not self._file.exists():
+            return frozenset()
+        with self._open() as connection:
+            rows = connection.execute("select distinct key from outcomes").fetchall()
+        return frozenset(key for (key,) in rows)
+
     def batches(self, key: str) -> dict[str, Batch]:
         """The batches of a key, by name; damaged ones are dropped.
 

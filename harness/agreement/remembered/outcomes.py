@@ -50,7 +50,7 @@ class Remembered:
         self.why_not = ""
         self.programs = programs(cache.place) if cache and not fresh else ""
         self._asked, self._keys = asked, dict[str, str]()
-        self._absent = frozenset[str]()
+        self._absent = self._known = frozenset[str]()
         self._batches: dict[str, dict[str, Batch]] = {}
         self._planned: dict[str, dict[str, list[str]]] = {}
         self._judged: dict[tuple[str, str], Settled] = {}
@@ -63,12 +63,9 @@ class Remembered:
             return
         try:
             self._keys, self._absent = self._now()
-            if not fresh:
-                with paused():
-                    for op, key in self._keys.items():
-                        self._batches[op] = cache.batches(key)
+            self._known = frozenset() if fresh else cache.known()
         except (NotRemembered, Unusable) as error:
-            self.why_not, self._batches = str(error), {}
+            self.why_not = str(error)
 
     def _now(self) -> tuple[dict[str, str], frozenset[str]]:
         asked = self._asked
@@ -78,8 +75,13 @@ class Remembered:
         part = "-sampled" if asked.sampled and explained(asked.backends) else ""
         return {op: f"{key}{part}" for op, key in known_by.items()}, absent
 
+    def is_new(self, op: str) -> bool:
+        """Whether nothing is remembered of an op as it is now."""
+        return self._keys.get(op) not in self._known
+
     def recalled(self) -> Iterator[Settled]:
-        """What is remembered of what is asked."""
+        """What is remembered of what is asked; reads it."""
+        self._read()
         for op, batches in self._batches.items():
             for batch in filter(None, map(batches.get, self._names())):
                 wanted = {*self._wanted(batch)}
@@ -89,8 +91,19 @@ class Remembered:
                         self.dates[op] = oldest
                         yield settled
 
+    def _read(self) -> None:
+        if self._cache is None:
+            return
+        try:
+            with paused():
+                for op, key in self._keys.items():
+                    if key in self._known:
+                        self._batches[op] = self._cache.batches(key)
+        except Unusable as error:
+            self.why_not, self._batches = str(error), {}
+
     def whole(self, op: str) -> bool:
-        """Whether all that is asked of an op is remembered."""
+        """Whether all that is asked of an op is remembered, as far as it was read."""
         batches = self._batches.get(op, {})
         if not {*self._names()} <= {*batches}:
             return False

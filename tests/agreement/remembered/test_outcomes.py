@@ -124,6 +124,32 @@ def test_after_a_change_of_a_page_that_page_is_judged(
     assert run(judge, asked, tmp_path).recalled == 4, "and it was changed back"
 
 
+def test_a_changed_page_is_asked_for_before_the_rest_is_read(
+    tmp_path: Path,
+    asked: Asked,
+    present: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run(Judge(), asked, tmp_path)
+    present["mul"] = "2"
+    done = []
+
+    class Eager(Judge):
+        def run(self, ops: Sequence[str], *rest: Any) -> Iterator[_News | Failed]:
+            done.append(f"ask for {', '.join(ops)}")
+            return super().run(ops, *rest)
+
+    reads = Cache.batches
+
+    def batches(cache: Cache, key: str) -> dict[str, Any]:
+        done.append(f"read {key}")
+        return reads(cache, key)
+
+    monkeypatch.setattr(Cache, "batches", batches)
+    run(Eager(), asked, tmp_path)
+    assert done == ["ask for mul", "read add 1", "ask for "]
+
+
 def test_fresh_judges_all_and_remembers_that(
     tmp_path: Path, asked: Asked, present: dict[str, str]
 ) -> None:
