@@ -7,15 +7,16 @@ help:  ## print this list
 
 # Five ops at a small size: enough to see who is fast, in about fifteen seconds.
 TIMED = softmax layer_norm batch_norm linear matmul
-run: environments  ## a first look: judge each op's first case, time some, write the page
+run: environments  ## a first look: judge one case of each op, time some, write the page
 	@.venv/bin/gradwatch doctor
 	@.venv/bin/python -m scripts.tour
-	@.venv/bin/gradwatch agree --first-case --json results/latest/agree.json.gz; code=$$?; \
+	@.venv/bin/gradwatch agree --first-case --regime normal \
+	  --json results/latest/agree.json.gz; code=$$?; \
 	.venv/bin/gradwatch time $(TIMED:%=--op %) --size small --budget 0.5 \
 	  --json results/latest/time.json || code=$$?; \
 	.venv/bin/gradwatch report; exit $$code
 
-agree: environments  ## judge every gradient in all cases; four minutes on two cores
+agree: environments  ## judge every gradient in all cases; five minutes on two cores
 	.venv/bin/gradwatch agree --json results/latest/agree.json.gz
 
 # mypy takes one core for a minute, so it runs beside the tests. SLOW=1 runs quick and slow

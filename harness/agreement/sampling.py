@@ -21,8 +21,8 @@ MORE = {"jax_jit": ("float32", "float64")}
 
 #: What --first-case judges; a document says it with a field of its summary.
 FIRST_LOOK = (
-    "a first look: of each op only the first case in each regime and precision; "
-    "gradwatch agree without --first-case (make agree) judges all"
+    "a first look: of each op only the first case in each regime and precision asked "
+    "for; gradwatch agree without --first-case (make agree) judges all"
 )
 
 #: Backends whose sample is in C order: they compile every memory layout as well.
