@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
-from harness.judging.known import as_expected
+from harness.judging.known import unexpected
 from harness.project.documents import Document
 from harness.project.markdown import cell, code, legal_xml
 from harness.project.records import AgreeRecord, AgreeSummary
@@ -20,7 +20,7 @@ def junit(document: Judged) -> str:
     suite = TestSuite("gradwatch agree")
     for (op, backend), records in _groups(document).items():
         case = TestCase(legal_xml(f"{op}[{backend}]"), legal_xml(f"gradwatch.{op}"))
-        bad = [r for r in records if not as_expected(r)]
+        bad = unexpected(records)
         if bad:
             kind = Failure if bad[0].verdict != "error" else Error
             lines = [legal_xml(f"{r.case}: {r.verdict}: {r.message}") for r in bad]
@@ -43,7 +43,7 @@ def junit(document: Judged) -> str:
 def markdown(document: Judged) -> str:
     """A summary that starts with the failures."""
     summary = document.summary
-    bad = [r for r in document.records if not as_expected(r)]
+    bad = unexpected(document.records)
     lines = [_headline(bad, summary), ""]
     for (op, backend), records in _grouped(bad).items():
         worst = max(records, key=lambda r: r.distance or 0.0)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.judging.known import as_expected
+from harness.judging.known import unexpected
 from harness.project.records import AgreeRecord
 from harness.project.verdicts import PASSING, VERDICTS
 
@@ -31,12 +31,11 @@ class Overall:
 
 def overall(records: Sequence[AgreeRecord]) -> Overall:
     """The verdict on an op and a backend, from one or more records."""
-    failed = [r for r in records if r.verdict not in PASSING]  # few of many
-    wrong = [r for r in failed if not as_expected(r)]
+    wrong = unexpected(records)
     listed = [r for r in records if r.listed]
     worst = max(wrong or listed or records, key=_badness)
-    right = _right({r.verdict for r in records})
-    verdict = worst.verdict if wrong or listed else right
+    failed = worst.verdict if wrong or listed else ""
+    verdict = failed or _right({r.verdict for r in records})
     return Overall(verdict, worst, len(wrong), bool(listed))
 
 
@@ -45,10 +44,9 @@ def together(several: Sequence[Overall]) -> Overall:
     wrong = [one for one in several if one.unexpected]
     listed = [one for one in several if one.listed]
     worst = max((one.worst for one in wrong or listed or several), key=_badness)
-    right = _right({one.verdict for one in several})
-    verdict = worst.verdict if wrong or listed else right
-    unexpected = sum(one.unexpected for one in wrong)
-    return Overall(verdict, worst, unexpected, bool(listed))
+    failed = worst.verdict if wrong or listed else ""
+    verdict = failed or _right({one.verdict for one in several})
+    return Overall(verdict, worst, sum(o.unexpected for o in wrong), bool(listed))
 
 
 def _badness(record: AgreeRecord) -> tuple[int, float]:
@@ -62,9 +60,8 @@ def _badness(record: AgreeRecord) -> tuple[int, float]:
     return rank, record.distance or 0.0
 
 
-def _right(verdicts: Collection[str]) -> str:
+def _right(verdicts: set[str]) -> str:
     """The verdict of a cell in which every tensor is as expected."""
-    verdicts = {*verdicts}
     if verdicts == {"unsupported"}:
         return "unsupported"
     if "imprecise" in verdicts:

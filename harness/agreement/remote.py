@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 from msgspec import Struct, structs
@@ -21,8 +19,6 @@ from harness.project.records import AgreeRecord
 from harness.workers.isolated import Failed, Isolated, Link
 from harness.workers.pool import Fleet
 from impls.catalogue import load_op
-
-_T = TypeVar("_T")
 
 
 class Asked(Struct, kw_only=True):
@@ -89,6 +85,17 @@ def judged(
         agreement.add(one)
         settled.append((one.case, one.device))
 
+    def heed(messages: Iterator[_News | Failed]) -> None:
+        for message in messages:
+            if isinstance(message, Failed):
+                failed.setdefault(message.op, message)
+            elif isinstance(news := message.content, _Plan):
+                memory.plan(news.op, news.names)
+            else:
+                take(news.settled)
+                memory.learn(news.settled)
+                progress(news.done, news.total)
+
     def request(left: Sequence[str]) -> Asked:
         return structs.replace(
             asked, ops=left, settled=settled, programs=memory.programs
@@ -102,24 +109,12 @@ def judged(
     leave_alone()
     agreement.recalled, agreement.remembered = len(agreement.records), memory.dates
     rest = [op for op in asked.ops if op not in new and not memory.whole(op)]
-    for message in chain(of_new, _lazily(lambda: child.run(rest, request, _News))):
-        if isinstance(message, Failed):
-            failed.setdefault(message.op, message)
-        elif isinstance(news := message.content, _Plan):
-            memory.plan(news.op, news.names)
-        else:
-            take(news.settled)
-            memory.learn(news.settled)
-            progress(news.done, news.total)
+    heed(of_new)
+    heed(child.run(rest, request, _News))
     memory.keep(failed)
     agreement.records += map(unjudged, failed.values())
     agreement.gone = vanished(asked, agreement, entries)
     return agreement
-
-
-def _lazily(messages: Callable[[], Iterator[_T]]) -> Iterator[_T]:
-    """What an iterator gives that is only made when its first item is asked for."""
-    yield from messages()
 
 
 def vanished(

@@ -26,7 +26,6 @@ from harness.judging.judgement import Judgement
 from harness.judging.precisions import compute_on
 from harness.judging.reference import Reference, reference
 from harness.project.records import AgreeRecord, AgreeSummary, Number, finite
-from harness.project.verdicts import PASSING
 from harness.workers.fitness import judge_outcome
 from harness.workers.messages import Outcome, Task
 from harness.workers.pool import Fleet, sweep
@@ -71,8 +70,7 @@ class Agreement:
     @property
     def unexpected(self) -> list[AgreeRecord]:
         """The records whose verdict is neither right nor a known outcome."""
-        failed = (r for r in self.records if r.verdict not in PASSING)
-        return [r for r in failed if not known.as_expected(r)]
+        return known.unexpected(self.records)
 
     @property
     def exit_code(self) -> int:
@@ -91,10 +89,7 @@ class Agreement:
         self.unrepeatable += settled.unrepeatable
         matrix = self.pairs.setdefault(settled.op, {})
         for a, row in settled.pairs.items():
-            worst = matrix.setdefault(a, {})
-            for b, ratio in row.items():
-                if b not in worst or (ratio or 0.0) > (worst[b] or 0.0):
-                    worst[b] = ratio or 0.0  # a million times in a run
+            _keep_worst(matrix.setdefault(a, {}), row.items())
 
     def summary(self) -> AgreeSummary:
         """Counts by verdict, and everything that is not as expected."""
@@ -230,7 +225,8 @@ def _settled(
     for tensor in next(iter(right.truths.values())):
         wanted = not right.set_valued and (pairs or _accused(tensor, judged))
         ratios = _pairs(right, tensor, tensors) if wanted else {}
-        _keep_worst(settled.pairs, ratios)
+        for (a, b), ratio in ratios.items():
+            _keep_worst(settled.pairs.setdefault(a, {}), [(b, ratio)])
         _name_outliers(tensor, judged, ratios, right.limit)
     for records in judged.values():
         for record in records:
@@ -323,10 +319,10 @@ def _apart(a: NDArray[Any], b: NDArray[Any], radius: NDArray[Any]) -> NDArray[An
     return worst
 
 
-def _keep_worst(matrix: dict[str, dict[str, Number]], ratios: Pairs) -> None:
-    for (a, b), ratio in ratios.items():
-        row = matrix.setdefault(a, {})
-        row[b] = max(row.get(b) or 0.0, ratio)
+def _keep_worst(worst: dict[str, Number], ratios: Iterable[tuple[str, Number]]) -> None:
+    for name, ratio in ratios:  # a million in a run
+        if name not in worst or (ratio or 0.0) > (worst[name] or 0.0):
+            worst[name] = max(0.0, ratio or 0.0)
 
 
 def _name_outliers(

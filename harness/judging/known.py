@@ -175,6 +175,12 @@ def as_expected(record: AgreeRecord) -> bool:
     return record.verdict in PASSING or record.verdict == record.expected_verdict
 
 
+def unexpected(records: Iterable[AgreeRecord]) -> list[AgreeRecord]:
+    """Those whose verdict is not the expected one; of many, few have failed."""
+    failed = (record for record in records if record.verdict not in PASSING)
+    return [record for record in failed if not as_expected(record)]
+
+
 def gone(records: Sequence[AgreeRecord], known: Iterable[Known]) -> tuple[Known, ...]:
     """Entries that were tested and whose defect occurred nowhere.
 

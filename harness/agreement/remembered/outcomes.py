@@ -19,7 +19,6 @@ from harness.agreement.remembered.programs import programs
 from harness.agreement.sampling import explained
 from harness.agreement.suite import Settled
 from harness.judging import known
-from harness.project.collector import paused
 from harness.project.records import AgreeRecord
 from harness.workers.interpreters import Installed, installed
 
@@ -95,10 +94,9 @@ class Remembered:
         if self._cache is None:
             return
         try:
-            with paused():
-                for op, key in self._keys.items():
-                    if key in self._known:
-                        self._batches[op] = self._cache.batches(key)
+            for op, key in self._keys.items():
+                if key in self._known:
+                    self._batches[op] = self._cache.batches(key)
         except Unusable as error:
             self.why_not, self._batches = str(error), {}
 

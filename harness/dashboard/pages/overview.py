@@ -15,7 +15,7 @@ from harness.dashboard.pages.changed import base_of, changed
 from harness.dashboard.pages.selftest import selftest
 from harness.dashboard.series import History, moves
 from harness.dashboard.standing import FIRST_ORDER, Standing, runner_of
-from harness.judging.known import as_expected
+from harness.judging.known import unexpected
 from harness.project.git import Commit
 from harness.project.records import AgreeRecord
 
@@ -48,7 +48,7 @@ def overview(
 ) -> dict[str, Any]:
     """The variables of the overview template."""
     records = here.of_all_orders()
-    wrong = [r for r in records if not as_expected(r)]
+    wrong = unexpected(records)
     listed = [r for r in records if r.listed]
     verdicts = Counter(r.verdict for r in records)
     compared = sum(r.distance is not None for r in records)
