@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar, cast
@@ -281,12 +281,20 @@ def topological_order(
     return order
 
 
-Compute = Callable[["Node", "Sequence[Array | None]"], Any]
+Compute = Callable[["Node", "Sequence[Array | None]", "Array | None"], Any]
 
 
-def computed(node: Node, arrays: Sequence[Array | None]) -> Array:
-    """A node's value, from those of its inputs."""
+def computed(
+    node: Node, arrays: Sequence[Array | None], spare: Array | None = None
+) -> Array:
+    """A node's value, from those of its inputs.
+
+    It is written into `spare`, if that is given: one of the arrays, of the value's
+    shape and dtype, that nobody needs any more (see `forward_dropping`).
+    """
     assert node.primitive is not None
+    if spare is not None:
+        return np.asarray(node.primitive.compute(*arrays, out=spare))
     return np.asarray(node.primitive.compute(*arrays, **node.attributes))
 
 
@@ -308,15 +316,36 @@ def forward(outputs: Iterable[Node]) -> None:
     compute = _COMPUTE.get()
     with np.errstate(all="ignore"):  # inf and nan are valid results here
         for node in topological_order(outputs, stop=lambda n: n._value is not None):
-            node._value = compute(node, [source._value for source in node.inputs])
+            node._value = compute(node, [n._value for n in node.inputs], None)
 
 
 def forward_dropping(outputs: Iterable[Node], passing: Callable[[Node], bool]) -> None:
     """As `forward`; values that are `passing` are dropped after their last use.
 
-    So are those that are known already and of no use here.
+    So are those that are known already and of no use here. Where the last use is
+    computed element by element, the array is offered to it for its own value: what
+    has just been read is in the cache, and the system is not asked for new pages.
     """
     compute, order = _COMPUTE.get(), topological_order(outputs)
+    ends = _last_uses(order)
+    alone: set[Node] = set()  # their arrays were made here, and are nobody else's
+    with np.errstate(all="ignore"):
+        for node in order:
+            done = [source for source in ends.get(node, ()) if passing(source)]
+            if node._value is None:
+                arrays = [source._value for source in node.inputs]
+                spare = _spare(node, alone.intersection(done))
+                node._value = compute(node, arrays, spare)
+                if _writes_anywhere(node):
+                    alone.add(node)
+                else:  # the value may be a view of its inputs'
+                    alone.difference_update(node.inputs)
+            for source in done:
+                source.drop()
+
+
+def _last_uses(order: Sequence[Node]) -> dict[Node, list[Node]]:
+    """By node the values that are used for the last time where it is computed."""
     last = {node: node for node in order}
     for node in order:
         if node._value is None:
@@ -324,13 +353,23 @@ def forward_dropping(outputs: Iterable[Node], passing: Callable[[Node], bool]) -
     ends: dict[Node, list[Node]] = {}
     for node, user in last.items():
         ends.setdefault(user, []).append(node)
-    with np.errstate(all="ignore"):
-        for node in order:
-            if node._value is None:
-                node._value = compute(node, [source._value for source in node.inputs])
-            for done in ends.get(node, ()):
-                if passing(done):
-                    done.drop()
+    return ends
+
+
+def _writes_anywhere(node: Node) -> bool:
+    """Whether the value can be written into a given array, an input's included."""
+    step = node.primitive
+    return step is not None and step.elementwise and isinstance(step.compute, np.ufunc)
+
+
+def _spare(node: Node, unused: Set[Node]) -> Array | None:
+    """An array of unused inputs that can hold the node's value."""
+    if unused and _writes_anywhere(node):
+        for source in node.inputs:
+            alike = source.shape == node.shape and source.dtype == node.dtype
+            if alike and source in unused:
+                return source._value
+    return None
 
 
 def gradient(

@@ -234,6 +234,51 @@ def test_values_that_are_dropped_are_the_same_when_they_are_asked_for():
         np.testing.assert_array_equal(one.value, other.value)
 
 
+def written_over(outputs):
+    """The values, where all others are dropped, and how many arrays served twice."""
+    served, held = [], {*outputs}
+
+    def compute(node, arrays, spare):
+        served.append(spare)
+        return graph.computed(node, arrays, spare)
+
+    with graph.computing(compute):
+        graph.forward_dropping(outputs, lambda n: n.inputs != () and n not in held)
+    return [y.value for y in outputs], sum(spare is not None for spare in served)
+
+
+X = graph.variable(np.linspace(0.1, 2.0, 12).reshape(3, 4))
+
+
+def test_a_value_is_written_over_one_that_is_used_no_more():
+    tracked = X.value.copy()
+    (y,), twice = written_over([graph.exp(X - 1.0) * X + X])
+    np.testing.assert_array_equal(y, np.exp(tracked - 1.0) * tracked + tracked)
+    assert twice == 3  # of four values: the first is made of a leaf
+    np.testing.assert_array_equal(X.value, tracked)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [lambda a: a, graph.stop_gradient, lambda a: a.T, lambda a: graph.reshape(a, 12)],
+    ids=["itself", "same array", "turned", "reshaped"],
+)
+@pytest.mark.parametrize("first", [0, 1])
+def test_what_is_used_again_is_not_written_over(seen, first):
+    """Neither a value nor a view of it, whichever of the two is computed first."""
+    a = X + 1.0
+    parts = [seen(a), seen(graph.exp(a))]
+    (y,), _ = written_over([parts[first] + parts[1 - first]])
+    b = graph.variable(X.value + 1.0)
+    np.testing.assert_array_equal(y, (seen(b) + seen(graph.exp(b))).value)
+
+
+def test_a_value_of_another_shape_is_not_written_over():
+    (y,), twice = written_over([graph.mean(X + 1.0, axis=1, keepdims=True) * X])
+    np.testing.assert_array_equal(y, (X.value + 1.0).mean(1, keepdims=True) * X.value)
+    assert twice == 0
+
+
 def test_a_leaf_cannot_be_dropped():
     with pytest.raises(ValueError, match="leaf"):
         graph.variable(np.ones(2)).drop()

@@ -157,3 +157,6 @@ RULES: dict[str, Rule] = {
     "matmul": _contraction,
     **dict.fromkeys(MOVED, lambda at: at.errors[0]),
 }
+
+#: Rules that look at an input's values when the node's own are there: `View.lowest`.
+OF_VALUES = frozenset(("divide", "sqrt", "log", "matmul"))

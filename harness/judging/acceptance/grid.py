@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,15 @@ Array = NDArray[Any]
 
 #: Elements of the largest tensor that are on a grid.
 PLACES = 1024
+
+
+@functools.lru_cache(maxsize=256)  # to make a generator takes as long as some passes
+def _chosen(n: int, most: int) -> Array:
+    """Some places of an axis; always the same ones."""
+    rng = np.random.default_rng(n)
+    few = np.sort(rng.choice(n, most, replace=False)) if n > most else np.arange(n)
+    few.flags.writeable = False
+    return few
 
 
 class Grid:
@@ -39,7 +49,6 @@ class Grid:
         self.most = round(PLACES ** (1 / max(axes, 1)))
         self._known: dict[Node, Extent] = {}
         self._values: dict[Node, Array] = {}
-        self._places: dict[int, Array] = {}
         self._indices: dict[tuple[int, ...], tuple[Array, ...]] = {}
 
     def at(self, node: Node) -> Extent:
@@ -58,7 +67,7 @@ class Grid:
         """A node's elements on the grid."""
         shape = node.shape
         if shape and shape not in self._indices:
-            self._indices[shape] = np.ix_(*map(self._chosen, shape))
+            self._indices[shape] = np.ix_(*(_chosen(n, self.most) for n in shape))
         return node.value[self._indices[shape]] if shape else node.value
 
     def _computed(self, node: Node) -> Array:
@@ -74,13 +83,6 @@ class Grid:
 
     def _shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(min(n, self.most) for n in shape)
-
-    def _chosen(self, n: int) -> Array:
-        if n not in self._places:
-            rng = np.random.default_rng(n)
-            few = rng.choice(n, self.most, replace=False) if n > self.most else range(n)
-            self._places[n] = np.sort(few)
-        return self._places[n]
 
     def _error(self, node: Node, most: Array) -> Array:
         name = node.primitive.name if node.primitive else ""

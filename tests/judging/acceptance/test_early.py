@@ -179,6 +179,21 @@ def test_least_radii_and_the_grid_are_those_of_values_that_are_held(op):
     np.testing.assert_allclose(one.error, other.error, rtol=1e-15)
 
 
+def test_the_extent_of_a_quotient_is_that_of_a_divisor_that_is_there():
+    """A divisor of both signs is dropped, and its least magnitude is needed."""
+    made, _ = problem("exp2", "float32")
+
+    def error(passing):
+        look, x = _Look(made), graph.variable(made.inputs["x"].astype(np.float64))
+        y = x / (x + 3.0)
+        held = () if passing else y.inputs
+        with graph.computing(look.compute):
+            graph.forward_dropping([y], lambda node: node in {*y.inputs} - {x, *held})
+        return look.extent(y).error
+
+    assert error(passing=True) == error(passing=False)
+
+
 def test_few_terms_of_a_sum_are_no_more_than_all_of_them(monkeypatch):
     monkeypatch.setattr("harness.judging.acceptance.least_spread.FEW", 16)
     made, _ = problem("layer_norm", "float64")
