@@ -1,0 +1,28 @@
+"""HIPS/autograd's special functions, without what else its package imports.
+
+`autograd.scipy` imports scipy.stats, signal and integrate as well, which take most of a
+second; no formula uses them.
+"""
+
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
+from typing import Any
+
+
+def alone(package: str, name: str) -> Any:
+    """A module of a package that is not imported itself.
+
+    Raises:
+        ImportError: There is none, or it cannot be imported.
+    """
+    found = find_spec(package)
+    places = found and found.submodule_search_locations
+    spec = PathFinder.find_spec(name, places) if places else None
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{package} has no module {name}")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+special = alone("autograd.scipy", "special")
