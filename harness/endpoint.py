@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import importlib
 import os
 import platform
 import resource
@@ -22,9 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from harness.selftest.examine import examine
-from harness.selftest.second import second_orders
-from harness.timing import handlers
 from harness.workers import integrity
 from harness.workers.allocator import pin_malloc
 from harness.workers.arrays import decoded, encoded, legible
@@ -66,7 +64,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """
     start = time.perf_counter()
     try:
-        handler = HANDLERS[known("request", request["request"], HANDLERS)]
+        handler = _handler(request["request"])
         with _modules_kept():
             reply = {"kind": "result", **handler(request)}
     except Unsupported as reason:
@@ -117,10 +115,13 @@ def _modules_kept() -> Iterator[None]:
 def probe(request: Mapping[str, Any]) -> dict[str, Any]:
     """Import a framework, and report its version, backends and devices.
 
-    `backends` holds, for each backend of the framework, `error` (why it cannot be
-    imported, or "") and `devices` (for each device why it cannot be used, or "").
+    `handlers` are requests that will come beside `evaluate`; what they need is imported
+    and noted, too. `backends` holds, for each backend of the framework, `error` (why it
+    cannot be imported, or "") and `devices` (for each why it cannot be used, or "").
     """
     framework = request["framework"]
+    for name in request.get("handlers", ()):
+        _handler(name)
     backends = {
         name: _examine(name)
         for name in backend_names()
@@ -186,18 +187,40 @@ def _settle() -> None:
     faulthandler.register(signal.SIGUSR1)
 
 
+def _handler(name: str) -> Handler:
+    """The handler of a request; most workers evaluate, and import no other.
+
+    Raises:
+        UnknownName: There is none.
+        RuntimeError: It is the clock's, which a page that was read may have replaced.
+    """
+    known("request", name, (*HANDLERS, *ELSEWHERE))
+    if name not in HANDLERS:
+        module = f"{__package__}.{ELSEWHERE[name]}"
+        if ELSEWHERE[name] == CLOCK and not integrity.trusts(module):
+            raise RuntimeError(
+                f"{name!r} was not among the handlers named at the start"
+            )
+        HANDLERS[name] = getattr(importlib.import_module(module), name)
+    return HANDLERS[name]
+
+
+Handler = Callable[[Mapping[str, Any]], dict[str, Any]]
+
 #: The handlers, by the name in a request; each takes it and returns builtin types.
-HANDLERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-    "probe": probe,
-    "evaluate": evaluate,
-    "examine": examine,
-    "second_orders": second_orders,
-    "prepare": handlers.prepare,
-    "sample": handlers.sample,
-    "in_turn": handlers.in_turn,
-    "compare": handlers.compare,
-    "kept": handlers.kept,
-    "repeats": handlers.repeats,
-    "spin": handlers.spin,
-    "release": handlers.release,
+HANDLERS: dict[str, Handler] = {"probe": probe, "evaluate": evaluate}
+
+CLOCK = "timing.handlers"
+#: The modules of others, which have the name of the request, too.
+ELSEWHERE = {
+    "examine": "selftest.examine",
+    "second_orders": "selftest.second",
+    "prepare": CLOCK,
+    "sample": CLOCK,
+    "in_turn": CLOCK,
+    "compare": CLOCK,
+    "kept": CLOCK,
+    "repeats": CLOCK,
+    "spin": CLOCK,
+    "release": CLOCK,
 }

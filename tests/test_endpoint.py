@@ -1,5 +1,6 @@
 """The other side of the wire answers whatever it is asked, and goes on."""
 
+import json
 import platform
 import subprocess
 import sys
@@ -110,10 +111,47 @@ def test_an_error_is_told_in_one_line(monkeypatch, text):
 def test_a_worker_needs_no_library_of_the_main_process(missing):
     """OneFlow's interpreter has none of these."""
     code = f"import sys; sys.modules[{missing!r}] = None; import harness.endpoint"
-    modules = ("workers.evaluate", "timing.handlers", "selftest.examine")
-    code += "".join(f", harness.{module}" for module in modules)
+    modules = ("workers.evaluate", *endpoint.ELSEWHERE.values())
+    code += "".join(f", harness.{module}" for module in dict.fromkeys(modules))
     done = subprocess.run([sys.executable, "-c", code], cwd=SOURCE, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
+
+
+STARTED = """
+import json, sys
+from harness import endpoint
+from harness.workers import integrity
+asked = {"request": "probe", "framework": "numpy", "handlers": sys.argv[1:]}
+assert endpoint.answer(asked)["kind"] == "result"
+rooms = {".".join(name.split(".")[:2]) for name in sys.modules}
+told = endpoint.answer({"request": "release"})
+print(json.dumps([sorted(rooms), told, [":".join(k) for k in integrity._originals]]))
+"""
+
+
+def started(*handlers):
+    """Rooms that a worker has imported, its answer to `release`, and what is noted."""
+    code = [sys.executable, "-c", STARTED, *handlers]
+    done = subprocess.run(code, cwd=SOURCE, capture_output=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_a_worker_that_only_evaluates_imports_neither_the_clock_nor_other_judges():
+    rooms, told, _ = started()
+    assert "harness.workers" in rooms
+    assert not {"harness.timing", "harness.selftest", "harness.judging"} & set(rooms)
+    assert told["message"] == (
+        "RuntimeError: 'release' was not among the handlers named at the start"
+    )
+
+
+def test_a_worker_that_times_notes_the_clock_before_it_reads_a_page():
+    rooms, told, noted = started("prepare")
+    assert "harness.timing" in rooms
+    assert told["kind"] == "result"
+    assert {"harness.timing.handlers:sample", "harness.timing.timers:HostTimer"} < set(
+        noted
+    )
 
 
 # A GPU whose errors arrive late -------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -20,6 +20,7 @@ from harness.workers.process import STARTING, Died, Event, Worker, import_error
 
 PATIENCE = 120.0  # seconds for one answer: preparing the largest size takes a few
 LOOK = 1.0  # seconds between two calls of `waiting`
+CLOCK = ("prepare",)  # a request that needs all that the clock is made of
 
 
 class Absent(Died):
@@ -29,8 +30,9 @@ class Absent(Died):
 class Line:
     """A worker that gets one request at a time; the constructor does not wait.
 
-    Once it has `ended` it answers nothing more. `waiting` is called every second or so,
-    as long as answers come or are waited for.
+    Once it has `ended` it answers nothing more. `handlers` are requests that it will
+    get, or others of the same module: the clock's. `waiting` is called every second or
+    so, as long as answers come or are waited for.
 
     Raises:
         Died: It cannot be started.
@@ -44,6 +46,7 @@ class Line:
         threads: int = 1,
         measured: Path = ROOT,
         huge_pages: bool = False,
+        handlers: Sequence[str] = CLOCK,
         waiting: Callable[[], None] = lambda: None,
     ) -> None:
         if interpreter.why_missing:
@@ -57,6 +60,7 @@ class Line:
             threads=threads,
             measured=measured,
             huge_pages=huge_pages,
+            handlers=handlers,
         )
 
     @cached_property
@@ -163,7 +167,7 @@ def _started(
     interpreter: Interpreter, threads: int, stack: contextlib.ExitStack
 ) -> Line | Died:
     try:
-        line = Line(interpreter, threads=threads)
+        line = Line(interpreter, threads=threads, handlers=())
     except Died as reason:
         return reason
     return stack.enter_context(contextlib.closing(line))

@@ -122,6 +122,11 @@ def changes(framework: str = "numpy") -> list[str]:
     return replaced + changed
 
 
+def trusts(module: str) -> bool:
+    """Whether a module of ours was noted; before anything is, all are."""
+    return not _originals or any(noted == module for noted, _ in _originals)
+
+
 def _package() -> str:
     """Our own package: `harness.`, or what it is called where it is installed."""
     return __name__.rpartition(".")[0].rpartition(".")[0] + "."

@@ -16,7 +16,7 @@ import signal
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -78,6 +78,7 @@ class Worker:
     it. `measured` is the checkout whose `impls` it runs; all other code is this
     checkout's. With `huge_pages` its heap uses huge pages, if the system has them.
     `programs` is a folder in which JAX finds what another worker has compiled.
+    `handlers` are requests that it will get beside `evaluate`.
 
     Raises:
         Died: It did not start.
@@ -92,6 +93,7 @@ class Worker:
         measured: Path = ROOT,
         huge_pages: bool = False,
         programs: str = "",
+        handlers: Sequence[str] = (),
     ) -> None:
         self._log, self._path = tempfile.mkstemp(prefix="gradwatch-")
         self._group = execnet.Group()
@@ -100,7 +102,8 @@ class Worker:
             kept = _kept(programs) if programs else {}
             spec = _spec(interpreter, threads, huge_pages, self._path, kept)
             self._start(spec, measured)
-            self.send("probe", {"framework": interpreter.framework})
+            asked = {"framework": interpreter.framework, "handlers": list(handlers)}
+            self.send("probe", asked)
         except (
             OSError,
             EOFError,

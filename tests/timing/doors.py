@@ -38,7 +38,8 @@ class Played:
     """A worker that is this very process: `Line` without the wire."""
 
     def __init__(self, *_: object, **__: object) -> None:
-        self.facts = endpoint.answer({"request": "probe", "framework": "torch"})
+        asked = {"framework": "torch", "handlers": ["prepare"]}
+        self.facts = endpoint.answer({"request": "probe", **asked})
 
     def reply(self, request: str, **payload: Any) -> dict[str, Any]:
         return endpoint.answer({"request": request, **payload})
