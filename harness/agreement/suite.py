@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
@@ -147,7 +148,7 @@ def agree(
     agreement = Agreement()
     paired = (
         (trial, task)
-        for trial, task in _tasks(trials, backends, devices)
+        for trial, task in _fatal_last(_tasks(trials, backends, devices, of_op))
         if (trial.name, task.device) not in settled
         and (not sampled or in_sample(trial, task.backend))
     )
@@ -186,12 +187,32 @@ def gone(
 
 
 def _tasks(
-    trials: Iterable[Trial], backends: Sequence[str], devices: Sequence[str]
+    trials: Iterable[Trial],
+    backends: Sequence[str],
+    devices: Sequence[str],
+    of_op: Callable[[str], Sequence[known.Known]],
 ) -> Iterator[tuple[Trial, Task]]:
     for trial in trials:
+        listed = of_op(trial.problem.op.name)
+        ends = [entry for entry in listed if entry.verdict in known.FATAL]
         for device in devices:
             for backend in backends:
-                yield trial, Task.of(trial, backend, device)
+                task = Task.of(trial, backend, device)
+                run = (backend, trial.name, trial.order, device)
+                fatal = any(entry.reaches(*run) for entry in ends)
+                yield trial, replace(task, fatal=True) if fatal else task
+
+
+def _fatal_last(
+    paired: Iterable[tuple[Trial, Task]],
+) -> Iterator[tuple[Trial, Task]]:
+    """Of each op those last that end a worker: after the last op none has to follow.
+
+    Last of all ops, workers would only be waited for; and their trials, which wait for
+    the last backend, hold few numbers.
+    """
+    for _, some in groupby(paired, key=lambda pair: pair[0].op):
+        yield from sorted(some, key=lambda pair: pair[1].fatal)
 
 
 def _settled(

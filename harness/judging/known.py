@@ -22,6 +22,9 @@ if TYPE_CHECKING:  # workers judge too, and have no library for documents
 
 FILE = Path(__file__).with_name("known_outcomes.json")
 
+#: Verdicts on a case that has ended its worker.
+FATAL = ("crash", "timeout")
+
 
 @dataclass(frozen=True)
 class Known:
@@ -84,6 +87,17 @@ class Known:
             self.of(op)
             and version in self.versions
             and fnmatchcase(backend, self.backend)
+        )
+
+    def reaches(self, backend: str, case: str, order: str, device: str) -> bool:
+        """Whether some version of a backend shows it in a case.
+
+        Before a worker has started nobody knows which version it will run.
+        """
+        return (
+            (order, device) == (self.order, self.device)
+            and fnmatchcase(backend, self.backend)
+            and matches(case, self.case)
         )
 
     def names(

@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -46,8 +46,8 @@ LOOK = 1.0
 #: Frameworks whose threads hand each instruction to one another and poll meanwhile. On
 #: one core they switch instead: OneFlow takes a fifth less CPU time, and leaves a core.
 POLLING = frozenset({"oneflow"})
-#: Crashes after which the next worker of a framework is started before it is needed:
-#: OneFlow ends 28 times in a run over all ops, and takes more than a second to import.
+#: Crashes that nobody expected, after which the next worker of a framework is started
+#: before it is needed: importing one takes more than a second.
 FRAGILE = 2
 #: How often a framework's workers may fail to start in a row.
 STARTS = 3
@@ -156,6 +156,7 @@ class Fleet:
         self._lanes: list[_Lane] = []
         self._failed_starts: dict[str, int] = {}
         self._crashes: Counter[str] = Counter()
+        self._fatal: Counter[str] = Counter()  # of those that wait
         self._waiting: dict[str, deque[Task]] = {}
 
     def __enter__(self) -> Fleet:
@@ -188,6 +189,12 @@ class Fleet:
         if self._waiting:
             raise RuntimeError("the fleet is busy with another run: finish that first")
         self._waiting = _by_framework(tasks)
+        self._fatal = Counter(
+            task.framework
+            for tasks in self._waiting.values()
+            for task in tasks
+            if task.fatal
+        )
         try:
             yield from self._without_interpreter()
             while any(self._waiting.values()) or any(x.flying for x in self._lanes):
@@ -212,8 +219,9 @@ class Fleet:
         interpreter = self._interpreters[framework]
         waiting = self._waiting[framework]
         while interpreter.why_missing and waiting:
-            message = interpreter.explained
-            yield Outcome(waiting.popleft(), "missing", message=message)
+            message, task = interpreter.explained, waiting.popleft()
+            self._fatal[framework] -= task.fatal
+            yield Outcome(task, "missing", message=message)
 
     # --- workers ------------------------------------------------------------------
 
@@ -227,15 +235,25 @@ class Fleet:
             if spare and len(self._lanes) >= self.jobs:
                 self._drop(spare)
             yield from self._hire(framework)
-        for framework, crashes in self._crashes.items():
-            if crashes >= FRAGILE and self._lacks_reserve(framework):
+        for framework in self._waiting:
+            if self._lacks_reserve(framework):
                 yield from self._start(framework, reserve=True)
 
     def _lacks_reserve(self, framework: str) -> bool:
-        """Whether a worker of it has work, and none is there to follow it."""
+        """Whether a worker of it is going to end before its work, and none follows it.
+
+        OneFlow ends 28 times in a run over all ops, each time as expected.
+        """
         staff = [lane for lane in self._lanes if lane.framework == framework]
-        works = bool(self._waiting.get(framework)) and any(x.ready for x in staff)
-        return works and not any(lane.reserve for lane in staff)
+        if any(x.reserve for x in staff) or not any(x.ready for x in staff):
+            return False
+        waiting = self._waiting[framework]
+        if waiting and self._crashes[framework] >= FRAGILE:
+            return True
+        flying = [task for lane in staff for task in lane.flying]
+        fatal = self._fatal[framework] + sum(task.fatal for task in flying)
+        left: Sequence[Task] = waiting or flying
+        return fatal > (bool(left) and left[-1].fatal)  # nothing follows the last
 
     def _understaffed(self) -> str:
         """The framework that most needs another worker and can have one, or ""."""
@@ -329,6 +347,7 @@ class Fleet:
             self._pin(lane)
         while waiting and lane.has_room_for(waiting[0]):
             task = waiting.popleft()
+            self._fatal[lane.framework] -= task.fatal
             try:
                 payload = task.payload()
             except (TypeError, ValueError, LookupError) as error:
@@ -404,11 +423,12 @@ class Fleet:
         trace = lane.worker.tail()
         blamed = lane.flying.popleft() if lane.flying else None
         self._waiting.get(lane.framework, deque()).extendleft(reversed(lane.flying))
+        self._fatal[lane.framework] += sum(task.fatal for task in lane.flying)
         self._drop(lane)
         if not lane.ready:
             yield from self._failed_to_start(lane.framework, f"{end} while starting")
         elif blamed is not None:
-            self._crashes[lane.framework] += 1
+            self._crashes[lane.framework] += not blamed.fatal
             late = f"no answer in {timeout:g} s" if lane.overdue else ""
             yield Outcome(
                 blamed,

@@ -83,6 +83,13 @@ def test_an_entry_that_was_not_put_to_the_test_is_not_gone(record):
     assert gone([expected(**record)], [ENTRY]) == ()
 
 
+def test_an_entry_reaches_its_cases_on_its_backends_in_any_version():
+    run = (RECORD.backend, RECORD.case, "vjp", "cpu")
+    assert ENTRY.reaches(*run)
+    for place, other in enumerate(("torch_autograd", "batch_norm[a]", "hvp", "cuda")):
+        assert not ENTRY.reaches(*run[:place], other, *run[place + 1 :])
+
+
 def test_brackets_of_a_case_name_are_no_character_class():
     assert not ENTRY.covers(replace(RECORD, case="batch_normX"))
 

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -362,6 +363,53 @@ def test_after_two_crashes_the_next_worker_waits_for_its_turn(tmp_path):
             reserves |= {x.worker for x in fleet._lanes if x.reserve}
         assert {outcome.kind for outcome in fleet.run([slow])} == {"result"}
         assert {lane.worker for lane in fleet._lanes} & reserves
+
+
+def in_turn(tmp_path, marks):
+    """Tasks that leave their worker's pid: "." works, "F" ends it and "f" does not.
+
+    Both letters are of tasks that are known to end it.
+    """
+    at = tmp_path / "pid"
+    leave = f"{leave_pid(at)}; time.sleep(0.05)"
+    kinds = {
+        "F": {"forward": leave, "backward": "os.abort()"},
+        ".": {"forward": leave},
+    }
+    pages = {
+        n: page(folder(tmp_path, f"page {n}"), **does) for n, does in kinds.items()
+    }
+    pages["f"] = pages["."]
+    return at, [task(pages[mark], fatal=mark in "Ff") for mark in marks]
+
+
+@pytest.mark.parametrize(
+    ("marks", "reserves"),
+    [
+        ("..F", 0),
+        ("..FF", 1),
+        ("F...", 1),
+        ("..F.F", 1),
+        ("F.F.", 2),
+        ("...f", 0),
+        ("....", 0),
+    ],
+)
+def test_a_worker_that_is_known_to_end_with_work_left_has_a_reserve(
+    tmp_path, marks, reserves
+):
+    """None after the last task, and none that is not needed; crashes are as many."""
+    at, tasks = in_turn(tmp_path, marks)
+    seen = set()
+    with Fleet() as fleet:
+        kinds = Counter()
+        for outcome in fleet.run(tasks):
+            kinds[outcome.kind] += 1
+            seen |= {x.worker for x in fleet._lanes if x.reserve}
+        assert not fleet._crashes.total()
+    assert len(seen) == reserves
+    assert len(pids(at)) == 1 + reserves
+    assert kinds == Counter("crash" if mark == "F" else "result" for mark in marks)
 
 
 def test_one_worker_of_each_framework_stays_for_the_next_run():
