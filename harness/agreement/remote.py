@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct, structs
 
 from harness.agreement.remembered.outcomes import Remembered, asked_for, batch_name
+from harness.agreement.sampling import in_sample
 from harness.agreement.suite import Agreement, Settled, agree, gone
 from harness.judging import known
 from harness.judging.cases import REGIMES, Trial, trials
@@ -171,8 +173,13 @@ def judge(content: bytes, link: Link) -> None:
         at=lambda trial: link.at(trial.op, trial.name, asked.timeout),
         tell=lambda settled: link.tell(_News(_Step(settled, *done)), leaving=True),
         settled={(case, device) for case, device in asked.settled},
-        sampled=asked.sampled,
+        chosen=partial(_in_part, asked),
     )
+
+
+def _in_part(asked: Asked, trial: Trial, backend: str) -> bool:
+    """Whether a backend is judged in a trial: not all of those that compile."""
+    return not asked.sampled or in_sample(trial, backend, first_look=asked.first_case)
 
 
 def _chosen(op: str, asked: Asked) -> Iterator[Trial]:

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.agreement.findings import flags
-from harness.agreement.sampling import in_sample
 from harness.judging import known, platforms
 from harness.judging.cases import Trial
 from harness.judging.judgement import Judgement
@@ -124,7 +123,7 @@ def agree(
     tell: Callable[[Settled], None] = lambda settled: None,
     settled: Container[tuple[str, str]] = (),
     pairs: bool = True,
-    sampled: bool = False,
+    chosen: Callable[[Trial, str], bool] = lambda trial, backend: True,
 ) -> Agreement:
     """Run trials on backends and judge every tensor that they return.
 
@@ -141,7 +140,7 @@ def agree(
         tell: Called with each trial that is judged.
         settled: Names of trials, with the device, that are left out.
         pairs: Compare backends with each other, too, even where nothing is wrong.
-        sampled: Judge frameworks that compile in part; see `sampling`.
+        chosen: Whether a backend is judged in a trial; see `sampling`.
     """
     listed = known.load() if entries is None else entries
     of_op = cache(lambda name: [entry for entry in listed if entry.of(name)])
@@ -150,7 +149,7 @@ def agree(
         (trial, task)
         for trial, task in _fatal_last(_tasks(trials, backends, devices, of_op))
         if (trial.name, task.device) not in settled
-        and (not sampled or in_sample(trial, task.backend))
+        and chosen(trial, task.backend)
     )
     by_task = {task.id: (trial, task) for trial, task in paired}
     tasks = [task for _, task in by_task.values()]

@@ -14,7 +14,7 @@ from harness.agreement.output import junit, markdown
 from harness.agreement.remembered.cache import user_cache
 from harness.agreement.remembered.outcomes import Remembered
 from harness.agreement.remote import Asked, judge, judged
-from harness.agreement.sampling import FIRST_LOOK, explained, in_part
+from harness.agreement.sampling import FIRST_LOOK, explained, in_part, passed_over
 from harness.agreement.suite import Agreement, Required
 from harness.commands._hosts import hosts_at, jobs_there
 from harness.commands._matrix import fitting
@@ -100,9 +100,12 @@ def command(
     Exit code: 0 all as expected; 1 not, or nothing was judged; 3 a required backend is
     missing, or all that are asked.
     """
+    wanted = options.framework_backends(backends)
+    briefly = first_case and not (cases or backends)
+    passed = passed_over(wanted) if briefly else {}
     asked = Asked(
         ops=options.sources(ops, pages),
-        backends=options.framework_backends(backends),
+        backends=[name for name in wanted if name not in passed],
         devices=devices or ("cpu",),
         regimes=regimes or tuple(REGIMES),
         dtypes=dtypes or ("float32", "float64"),
@@ -128,13 +131,13 @@ def command(
     if not agreed.records and not agreed.missing:
         raise click.UsageError("no case matches; see `gradwatch list cases`")
     seconds = time.monotonic() - started
-    agreed.missing |= {} if backends else left_out()
+    agreed.missing |= {} if backends else passed | left_out()
     summary = agreed.summary()
     summary.seconds, summary.seed = round(seconds, 2), seed
     summary.machines, summary.first_case = machines, first_case
     if asked.sampled:
         ran = [b for b in asked.backends if b not in agreed.missing]
-        summary.sampled = explained(ran)
+        summary.sampled = explained(ran, first_look=first_case)
     content = recording.document(agreed.records, summary)
     for target, text in ((junit_file, junit), (markdown_file, markdown)):
         if target:

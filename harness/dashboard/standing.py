@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.dashboard.sources import Finding, Results, Source
 from harness.judging.cases import REGIMES
-from harness.project.records import AgreeRecord, CompareRecord, TimeRecord
+from harness.project.records import AgreeRecord, AgreeSummary, CompareRecord, TimeRecord
 from impls.catalogue import backend_names, op_names
 
 Place = tuple[str, str]  # op, runner
@@ -71,8 +71,17 @@ class Standing:
 
     def first_look(self, op: str = "") -> bool:
         """Whether verdicts on an op, or on any, are of the first case only."""
+        return bool(self._first_looks(op))
+
+    def in_part(self, op: str = "") -> dict[str, str]:
+        """What such looks judged of the backends that they judged in part, and why."""
+        looks = self._first_looks(op)
+        return {name: why for one in looks for name, why in one.sampled.items()}
+
+    def _first_looks(self, op: str) -> list[AgreeSummary]:
         judged = self.origin.get("agree", {}).items()
-        return any(s.summary.first_case for place, s in judged if op in ("", place[0]))
+        summaries = [s.summary for place, s in judged if op in ("", place[0])]
+        return [one for one in summaries if one.first_case]
 
     def pairs(self, op: str) -> dict[str, dict[str, float | None]]:
         """The newest matrix of pairs of an op; None means an infinite ratio."""

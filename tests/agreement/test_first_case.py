@@ -11,12 +11,14 @@ import pytest
 
 from harness.agreement.remote import Asked, vanished
 from harness.agreement.suite import Agreement
+from harness.console import options
 from harness.judging.cases import trials
 from harness.judging.known import Known
 from harness.project.records import AgreeRecord
 from impls.catalogue import load_op
 from tests.command_line import Done, gradwatch
 from tests.dashboard.browser.invented import agree_record
+from tests.frameworks import usable
 
 BACKEND = "numpy_manual"
 REGIMES = ["normal", "permuted", "tails"]  # the last two have cases of their own
@@ -48,6 +50,31 @@ def test_it_judges_the_first_case_of_each_regime_and_precision(tmp_path: Path) -
     assert document["summary"]["first_case"] is True
     assert "a first look" in done.stdout
     assert "make agree" in done.stdout
+
+
+def test_a_backend_that_compiles_is_left_out_but_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usable("jax")
+    few = ("numpy_manual", "jax_jit", "jax_autograd")
+    monkeypatch.setattr(options, "by_default", lambda: few)
+    file = tmp_path / "look.json"
+    call = ["agree", "--op", "exp2", "--regime", "normal", "--first-case", "--json"]
+    done = gradwatch(*call, file)
+    document = json.loads(file.read_text())
+    judged = {(r["backend"], r["dtype"]) for r in document["records"]}
+    of_numpy = {("numpy_manual", "float32"), ("numpy_manual", "float64")}
+    assert judged == {*of_numpy, ("jax_jit", "float32")}
+    why = "left out of a first look, because it compiles every shape"
+    assert document["summary"]["missing"]["jax_autograd"].startswith(why)
+    assert {*document["summary"]["sampled"]} == {"jax_jit"}
+    said = " ".join(done.stdout.split())
+    assert f"not run: jax_autograd: {why}" in said
+    assert "jax_jit: judged in the first case of each op, in float32:" in said
+    named = gradwatch(*call, file, "--backend", "jax_autograd")
+    assert named.returncode == 0, "unless it is named"
+    records = json.loads(file.read_text())["records"]
+    assert {r["backend"] for r in records} == {"jax_autograd"}
 
 
 def test_a_whole_run_judges_the_rest_and_is_that_of_a_fresh_one(tmp_path: Path) -> None:

@@ -2,9 +2,16 @@
 
 import pytest
 
-from harness.agreement.sampling import explained, in_part, in_sample, precisions
+from harness.agreement.sampling import (
+    FIRST,
+    explained,
+    in_part,
+    in_sample,
+    passed_over,
+    precisions,
+)
 from harness.judging.cases import trials
-from harness.project.compiling import COMPILING
+from harness.project.compiling import COMPILING, compiles
 from impls.catalogue import backend_names, framework_of, load_op
 
 SOFTMAX = list(trials(load_op("softmax"), regimes=["normal", "ties"]))
@@ -57,3 +64,14 @@ def test_all_is_judged_of_a_named_case_and_of_named_ops_of_a_named_backend(
 def test_the_reason_says_how_to_judge_the_rest():
     assert "--op" in explained(["jax_jit"])["jax_jit"]
     assert "in C order" in explained(["torch_compile"])["torch_compile"]
+
+
+def test_a_first_look_has_one_backend_that_compiles_in_one_precision():
+    out = passed_over(backend_names())
+    compiling = {name for name in backend_names() if compiles(name)}
+    assert {*out} == compiling - {FIRST}
+    assert all(f"--backend {name}" in why for name, why in out.items())
+    chosen = [one for one in SOFTMAX if in_sample(one, FIRST, first_look=True)]
+    assert {one.problem.dtype for one in chosen} == {"float32"}
+    assert "in float32:" in explained([FIRST], first_look=True)[FIRST]
+    assert "float64" in explained([FIRST])[FIRST], "which a whole run judges"

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from lxml import etree, html
 
 import harness.dashboard
+from harness.agreement.sampling import explained, passed_over
 from harness.commands.report import command
 from harness.dashboard import pictures
 from harness.dashboard import site as building
@@ -461,6 +462,24 @@ def test_a_first_look_does_not_pass_for_the_whole(results: Path, look: bool) -> 
         assert ("Verdicts of a first look" in said(site, page)) is look
     assert "Verdicts of a first look" not in said(site, "op/mul.html")
     assert ("as expected on every backend, in a first look" in said(site)) is look
+
+
+def test_what_a_first_look_judged_in_part_or_left_out_is_said(results: Path) -> None:
+    part = explained(["jax_jit"], first_look=True)
+    out = passed_over(["jax_custom"])
+    records = [agree_record("add", name) for name in ("numpy_graph", "jax_jit")]
+    invented.write_document(
+        results / "latest" / "agree.json",
+        records,
+        environment(1),
+        first_case=True,
+        sampled=part,
+        missing=out,
+    )
+    site = written(results)
+    for page in ("index.html", "op/add.html"):
+        assert f"jax_jit was {part['jax_jit']}." in said(site, page)
+    assert out["jax_custom"] in said(site, "op/add.html")
 
 
 def test_a_first_look_is_not_compared_with_a_whole_run(results: Path) -> None:

@@ -72,6 +72,7 @@ class Remembered:
             raise NotRemembered("only outcomes on the CPU are remembered")
         known_by, absent = keys(asked.ops, asked.backends, asked.seed, have=self._have)
         part = "-sampled" if asked.sampled and explained(asked.backends) else ""
+        part += "-first" if part and asked.first_case else ""
         return {op: f"{key}{part}" for op, key in known_by.items()}, absent
 
     def is_new(self, op: str) -> bool:

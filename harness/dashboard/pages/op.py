@@ -59,6 +59,7 @@ def _verdicts(op: str, row: Mapping[str, Cell], here: Standing) -> dict[str, Any
     return {
         "judged": judged,
         "first_look": here.first_look(op),
+        "in_part": here.in_part(op),
         "tables": _agreement_tables(judged),
         "pairs": _pair_matrix(here.pairs(op)),
         "faults": faults([r for r in here.of_all_orders(op) if not as_expected(r)]),

@@ -66,6 +66,7 @@ def overview(
         "defects": faults(listed),
         "headline": _headline(cells),
         "first_look": here.first_look(),
+        "in_part": here.in_part(),
         "changes": _changes(here, history, known),
         "moves": moves(history)[:MOST_MOVES],
         "versions": _versions(records),

@@ -113,6 +113,20 @@ def test_what_was_judged_is_not_judged_again(
     assert all(date.startswith("20") for date in again.remembered.values())
 
 
+@pytest.mark.parametrize(
+    ("backend", "again"),
+    [("torch_custom", 0), ("jax_jit", 4)],
+)
+def test_what_a_first_look_judged_in_part_is_not_the_whole(
+    tmp_path: Path, asked: Asked, present: dict[str, str], backend: str, again: int
+) -> None:
+    asked.backends, asked.sampled, asked.first_case = [backend], True, True
+    run(Judge(), asked, tmp_path)
+    asked.first_case, judge = False, Judge()
+    run(judge, asked, tmp_path)
+    assert len(judge.judged) == again, "jax_jit has another precision in a whole run"
+
+
 def test_after_a_change_of_a_page_that_page_is_judged(
     tmp_path: Path, asked: Asked, present: dict[str, str]
 ) -> None:
