@@ -12,7 +12,7 @@ run: environments  ## a first look: judge one case of each op, time some, write 
 	@.venv/bin/python -m scripts.tour
 	@.venv/bin/gradwatch agree --first-case --regime normal \
 	  --json results/latest/agree.json.gz; code=$$?; \
-	.venv/bin/gradwatch time $(TIMED:%=--op %) --size small --budget 0.5 \
+	.venv/bin/gradwatch time $(TIMED:%=--op %) --size small --budget 0.5 --first-look \
 	  --json results/latest/time.json || code=$$?; \
 	.venv/bin/gradwatch report; exit $$code
 

@@ -45,7 +45,7 @@ def passed_over(backends: Sequence[str]) -> dict[str, str]:
     """Which of the backends a first look leaves out where none is named, and why."""
     return {
         backend: "left out of a first look, because it compiles every shape; "
-        f"--backend {backend} judges it"
+        f"--backend {backend} asks for it"
         for backend in backends
         if compiles(backend) and backend != FIRST
     }

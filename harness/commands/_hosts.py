@@ -36,5 +36,6 @@ def given(without: Collection[str]) -> list[str]:
             continue
         value = context.params[name]
         for one in value if isinstance(value, tuple) else (value,):
-            said += [option.opts[0], str(one)]
+            flag = isinstance(option, click.Option) and option.is_flag
+            said += [option.opts[0], *([] if flag else [str(one)])]
     return said

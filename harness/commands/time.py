@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 from rich.markup import escape
 from rich.table import Table
 
+from harness.agreement.sampling import passed_over
 from harness.agreement.suite import Required, agree
 from harness.commands._hosts import given
 from harness.console import options as options
@@ -49,6 +50,11 @@ Reasons = dict[str, str]  # by backend
     help="Sampling time of each op and size, for all backends and both phases.",
 )
 @click.option("--threads", default=1, show_default=True, help="Threads of a framework.")
+@click.option(
+    "--first-look",
+    is_flag=True,
+    help="Leave out the backends that compile every shape, but for the quickest.",
+)
 @options.seed
 @click.option(
     "--on",
@@ -69,6 +75,7 @@ def command(
     sizes: tuple[str, ...],
     budget: float,
     threads: int,
+    first_look: bool,
     seed: int,
     address: str,
     json_file: str | None,
@@ -92,9 +99,12 @@ def command(
         return _elsewhere(address, pages, json_file)
     for why in filter(None, map(why_not_timed, devices)):
         raise click.UsageError(why)
+    wanted = options.framework_backends(backends)
+    passed = passed_over(wanted) if first_look and not backends else {}
     asked = Asked(
         ops=options.sources(ops, pages),
-        backends=options.framework_backends(backends),
+        backends=[name for name in wanted if name not in passed],
+        passed=passed,
         devices=devices or ("cpu",),
         dtypes=dtypes,
         sizes=sizes,
@@ -155,7 +165,8 @@ def _received(content: bytes, json_file: str | None) -> None:
 class Asked(Struct, kw_only=True):
     """What is to be timed; `timed` are cases, with the device, that are already.
 
-    A page and its formula may be silent for `patience` seconds.
+    passed: why backends are left out. A page and its formula may be silent for
+    `patience` seconds.
     """
 
     ops: Sequence[str]
@@ -167,6 +178,7 @@ class Asked(Struct, kw_only=True):
     threads: int
     seed: int
     timed: Sequence[tuple[str, str]] = ()
+    passed: Reasons = {}
     patience: float = PATIENCE
 
 
@@ -253,7 +265,8 @@ def _on(device: str, trials: Sequence[Trial], asked: Asked, link: Link) -> None:
                     seed=asked.seed,
                 )
                 label = f"{one.problem.op.name} {one.case} {one.problem.dtype}"
-                untimed = {f"{label} {b}": why for b, why in (reasons | why).items()}
+                reasons = asked.passed | reasons | why
+                untimed = {f"{label} {b}": why for b, why in reasons.items()}
                 case = device, one.name
                 measured = Timed(rows=rows, untimed=untimed, case=case)
                 measured.done, measured.total = done, len(trials)

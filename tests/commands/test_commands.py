@@ -12,8 +12,10 @@ from xml.etree import ElementTree
 import psutil
 import pytest
 
+from harness.agreement.sampling import passed_over
 from harness.commands import _guarded, fuzz
 from harness.commands import time as time_command
+from harness.console import options
 from harness.history.measure import has_cuda
 from harness.project.paths import SOURCE
 from harness.workers.isolated import Isolated
@@ -409,6 +411,19 @@ def test_bad_pages_do_not_end_a_run_of(tmp_path, command):
         assert {r["op"] for r in document["records"]} == {"square"}
     else:
         assert len(document["summary"]["failed"]) == len(bad)
+
+
+def test_a_first_look_at_times_says_what_it_leaves_out(tmp_path, monkeypatch):
+    few = ("numpy_manual", "jax_autograd")
+    monkeypatch.setattr(options, "by_default", lambda: few)
+    file = tmp_path / "look.json"
+    call = ["time", "--op", "square", "--size", "small", "--dtype", "float32"]
+    done = gradwatch(*call, "--budget", "0.05", "--first-look", "--json", file)
+    document = json.loads(file.read_text())
+    assert {r["backend"] for r in document["records"]} == {"numpy_manual"}
+    (why,) = document["summary"]["untimed"].values()
+    assert why == passed_over(few)["jax_autograd"]
+    assert f"jax_autograd: {why}" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize("command", ["agree", "time", "fuzz"])

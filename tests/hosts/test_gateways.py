@@ -99,7 +99,8 @@ QUICK = ("--backend", "numpy_manual", "--budget", "0.05")
 
 def test_times_are_those_of_the_machine_that_is_named(tmp_path):
     file = tmp_path / "there.json"
-    done = gradwatch(*TIME, *QUICK, "--on", f"ssh://far{ROOT}", "--json", file)
+    place = ("--on", f"ssh://far{ROOT}")
+    done = gradwatch(*TIME, *QUICK, "--first-look", *place, "--json", file)
     assert done.returncode == 0, done.stderr
     assert f"timed on {documents.machine_name()}" in done.stdout
     there = documents.read_whole(file, records.TIME)
