@@ -1,8 +1,9 @@
-"""A first example: the same gradient, computed by every backend.
+"""What is installed here, and a first example: one gradient, by every backend.
 
     python -m scripts.tour
 
-Runs exp2 at x = [1, 2, 3] with a cotangent of ones, in float32, on all backends.
+Runs exp2 at x = [1, 2, 3] with a cotangent of ones, in float32, on all backends. What
+`gradwatch doctor` shows comes from the same workers: to start them is most of it.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 import numpy as np
 from rich.table import Table
 
-from harness.console.terminal import output
+from harness.commands import doctor
+from harness.console.terminal import output, ticking
 from harness.judging.entry import judge
 from harness.project.requested import by_default
 from harness.project.verdicts import SIGNS
+from harness.workers.doctor import Finding, examine
 from harness.workers.messages import Outcome, Task
-from harness.workers.pool import sweep
+from harness.workers.pool import Fleet
 from impls.catalogue import load_op
 from impls.contract import Problem
 
@@ -23,11 +26,13 @@ X = np.array([1, 2, 3], dtype=np.float32)
 DY = np.ones_like(X)
 
 
-def exp2_everywhere() -> list[Outcome]:
-    """The outcome of the example on each backend, by the backend's name."""
+def exp2_everywhere() -> tuple[list[Outcome], list[Finding]]:
+    """The outcome on each backend, by the backend's name, and what is installed."""
     problem = Problem(load_op("exp2"), {"x": X}, [DY], dtype="float32")
     tasks = [Task(name, "exp2", name, problem) for name in by_default()]
-    return sorted(sweep(tasks, jobs=2), key=lambda outcome: outcome.task.backend)
+    with Fleet(jobs=2) as fleet:
+        outcomes = sorted(fleet.run(tasks), key=lambda outcome: outcome.task.backend)
+        return outcomes, list(examine(facts=fleet.facts))
 
 
 def row(outcome: Outcome) -> tuple[str, str, str]:
@@ -43,14 +48,17 @@ def row(outcome: Outcome) -> tuple[str, str, str]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Print both tables."""
+    with ticking(lambda: "looking around"):
+        outcomes, findings = exp2_everywhere()
+    output().print(doctor.table(findings))
     table = Table(
         title="exp2 at x = [1, 2, 3], dy = 1: dx = dy · 2^x · ln 2",
         title_justify="left",
     )
     for heading in ("backend", "dx", "verdict"):
         table.add_column(heading)
-    for outcome in exp2_everywhere():
+    for outcome in outcomes:
         table.add_row(*row(outcome))
     output().print(table)
 

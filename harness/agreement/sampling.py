@@ -5,8 +5,8 @@ softmax of 4 x 5 run primitive by primitive, 0.25 s compiled as a whole, and 3 m
 0.3 ms from then on. All cases of all ops would take half an hour. The numbers of a
 tensor cost nothing: each op is judged in its first case, in all regimes of values.
 inductor takes 2 s of CPU time for each shape, layout and precision, most of it in g++,
-and 5 s for its first: of it the sample is in C order only. A first look has the quickest backend alone, in one
-precision: with all of JAX's it would take twice as long.
+and 5 s for its first: of it the sample is in C order only. A first look has the
+quickest backend alone, in one precision: all of JAX's would take most of its time.
 """
 
 from __future__ import annotations

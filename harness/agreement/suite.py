@@ -148,8 +148,7 @@ def agree(
     paired = (
         (trial, task)
         for trial, task in _fatal_last(_tasks(trials, backends, devices, of_op))
-        if (trial.name, task.device) not in settled
-        and chosen(trial, task.backend)
+        if (trial.name, task.device) not in settled and chosen(trial, task.backend)
     )
     by_task = {task.id: (trial, task) for trial, task in paired}
     tasks = [task for _, task in by_task.values()]

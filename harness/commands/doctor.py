@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 from rich.table import Table
 
@@ -44,11 +46,12 @@ def command(json_file: str | None) -> None:
         counts = {s: sum(f.state == s for f in findings) for s in _SIGNS}
         documents.write(documents.document(rows, counts), json_file)
     if json_file != "-":
-        output().print(_table(findings))
+        output().print(table(findings))
 
 
-def _table(findings: list[Finding]) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 1))
+def table(findings: Sequence[Finding]) -> Table:
+    """The findings, each with its sign and how to fix it."""
+    shown = Table(box=None, show_header=False, padding=(0, 1))
     for finding in findings:
         # That cannot be installed, or need not be.
         absent = finding.state == "missing" and not (finding.mend and finding.needed)
@@ -56,5 +59,5 @@ def _table(findings: list[Finding]) -> Table:
         text = "; ".join(part for part in (finding.found, finding.why) if part)
         if finding.mend:
             text += f"\n→ {finding.mend}"
-        table.add_row(f"[{colour}]{sign}[/]", finding.name, text)
-    return table
+        shown.add_row(f"[{colour}]{sign}[/]", finding.name, text)
+    return shown

@@ -44,12 +44,21 @@ class Finding:
         return "warning" if self.why else "ok"
 
 
-def examine(root: Path = ROOT, *, threads: int = 1) -> Iterator[Finding]:
-    """Everything that a run depends on; frameworks last, since they take seconds."""
+def examine(
+    root: Path = ROOT,
+    *,
+    threads: int = 1,
+    facts: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Iterator[Finding]:
+    """Everything that a run depends on; frameworks last, since they take seconds.
+
+    `facts` are the reports of workers that run already, by framework; see
+    `harness.endpoint.probe`. All others are started.
+    """
     yield Finding("machine", _machine())
     yield _checkout(root)
     yield _asv()
-    yield from _frameworks(root, threads)
+    yield from _frameworks(root, threads, facts or {})
 
 
 def _machine() -> str:
@@ -100,11 +109,14 @@ def _asv() -> Finding:
 # Frameworks -------------------------------------------------------------------------
 
 
-def _frameworks(root: Path, threads: int) -> Iterator[Finding]:
+def _frameworks(
+    root: Path, threads: int, known: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Finding]:
     names = sorted(set(map(framework_of, backend_names())))
     python = {name: interpreter_of(name, root) for name in names}
     runnable = [i for i in python.values() if not i.why_missing]
-    facts = probe(runnable, threads=threads)
+    asked = [i for i in runnable if i.framework not in known]
+    facts = {**known, **probe(asked, threads=threads)}
     for name, interpreter in python.items():
         if name in facts and import_error(facts[name]):
             interpreter = broken(interpreter, import_error(facts[name]), root)

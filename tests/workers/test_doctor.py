@@ -15,6 +15,7 @@ from harness.workers.doctor import Finding, examine
 from harness.workers.interpreters import Interpreter, interpreter_of, variable
 from harness.workers.process import Died, Worker
 from impls.catalogue import backend_names, framework_of
+from scripts import tour
 from tests.pythons import HEALTHY, environment_like, fake_python
 
 FRAMEWORKS = sorted(set(map(framework_of, backend_names())))
@@ -61,6 +62,26 @@ def test_here_every_framework_is_found_or_missing_for_a_reason():
             assert found[f"{framework} threads"].found == "1"
             assert "Python 3." in found[framework].found
     assert all(str(ROOT) not in f"{f.found}{f.why}{f.mend}" for f in found.values())
+
+
+def test_a_first_look_shows_what_its_workers_have_reported(monkeypatch, capfd):
+    import numpy as np
+
+    monkeypatch.setattr(tour, "by_default", lambda: ("numpy_manual",))
+    monkeypatch.setattr(doctor, "backend_names", lambda: ("numpy_manual",))
+
+    def none(interpreters, threads):
+        assert not [*interpreters], "a worker is started again"
+        return {}
+
+    monkeypatch.setattr(doctor, "probe", none)
+    with pytest.raises(AssertionError):
+        list(examine())
+    tour.main()
+    said = capfd.readouterr().out
+    assert f"{np.__version__} (Python" in said
+    assert "numpy_manual" in said
+    assert "✓ agree" in said
 
 
 def test_numpy_is_found_with_its_version_and_has_no_gpu(alone):
