@@ -7,7 +7,8 @@ help:  ## print this list
 
 # Five ops at a small size: enough to see who is fast, in about fifteen seconds.
 TIMED = softmax layer_norm batch_norm linear matmul
-run: environments  ## a first look: judge one case of each op, time some, write the page
+run:  ## a first look: judge one case of each op, time some, write the page
+	@python3 scripts/environments.py --first-look
 	@.venv/bin/python -m scripts.tour
 	@.venv/bin/gradwatch agree --first-case --regime normal \
 	  --json results/latest/agree.json.gz; code=$$?; \

@@ -71,6 +71,7 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "uv.log"))
     monkeypatch.setenv("FAKE_INSTALL", "")
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     environments.identity.cache_clear()
     return folder
 
@@ -310,6 +311,87 @@ def test_a_checkout_that_cannot_be_written_gives_one_line(checkout, capfd):
     assert run() == 1
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("error: cannot make the environments: ")
+
+
+# --- what is compiled -------------------------------------------------------------
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """An environment with two modules, whose Python keeps nothing that it compiles."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    folder = tmp_path / ".venv"
+    command = [sys.executable, "-m", "venv", "--without-pip", folder]
+    subprocess.run(command, check=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    for name in ("used", "used_too", "unused"):
+        (packages / f"{name}.py").touch()
+    names = (("absent", "used"), ("used_too",))
+    return environments.Environment(folder, "3.11", tmp_path / "a.txt", True, names)
+
+
+def compiled(environment):
+    files = environment.folder.glob("lib/python*/site-packages/__pycache__/*.pyc")
+    return {file.name.partition(".")[0] for file in files}
+
+
+def test_what_is_imported_is_compiled_in_any_case(installed):
+    uv = environments.Uv("uv", installed.root)
+    environments.compile_imported(installed, installed.folder, uv)
+    assert compiled(installed) == {"used", "used_too"}
+
+
+LOADED = """
+import sys
+print(*(file for one in [*sys.modules.values()]
+        if (file := getattr(one, "__file__", None)) and "site-packages" in file))
+"""
+COMMANDS = "import scripts.tour, harness.dashboard.site, harness.agreement.remote\n" + (
+    "".join(f"import harness.commands.{name}\n" for name in ("agree", "time", "report"))
+)
+
+
+def loaded(code):
+    """The files of packages that code loads."""
+    done = subprocess.run(
+        [sys.executable, "-c", code + LOADED],
+        cwd=SCRIPT.parents[1],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {name for name in done.stdout.split() if name.endswith(".py")}
+
+
+def test_what_a_first_look_imports_is_what_is_compiled():
+    _, names = environments.IMPORTED
+    assert loaded(COMMANDS) <= loaded(environments.importing(SCRIPT.parent, names)[-1])
+
+
+def test_the_rest_is_compiled_once_where_python_keeps_nothing(installed, monkeypatch):
+    environments.compile_rest(installed)
+    assert compiled(installed) == {"used", "used_too", "unused"}
+    for folder in installed.folder.glob("lib/python*/site-packages/__pycache__"):
+        shutil.rmtree(folder)
+    environments.compile_rest(installed)
+    assert compiled(installed) == set(), "it would take as long each time"
+
+
+def test_where_python_keeps_what_it_compiles_the_rest_is_left(installed, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    environments.compile_rest(installed)
+    assert compiled(installed) == set()
+
+
+def test_a_first_look_leaves_the_rest_to_the_next_command(
+    checkout, both_pythons, monkeypatch, capfd
+):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert run("--first-look") == 0
+    assert "compiling" not in capfd.readouterr().err
+    assert run() == 0
+    assert capfd.readouterr().err.count("compiling") == 3, "one for each environment"
 
 
 # --- what cannot be had ----------------------------------------------------------
