@@ -31,11 +31,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import TypeVar
 
+T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
 UV = "uv==0.13.8"  # installed if there is no uv on PATH
 OLDEST_UV = (0, 5)  # earlier versions lack options used below
@@ -667,11 +669,18 @@ def ensure_all(root: Path, required: str | None) -> dict[str, str]:
                 )
                 for name in names
             }
-            ready.result()
-            return {name: one.result() for name, one in made.items()}
+            awaited(ready)
+            return {name: awaited(one) for name, one in made.items()}
         except BaseException:  # such as an interrupt
             running.stop()
             raise
+
+
+def awaited(future: Future[T]) -> T:
+    """Its result; a signal that comes just before a wait is only seen after it."""
+    while wait([future], timeout=1).not_done:
+        pass
+    return future.result()
 
 
 def without_compiler() -> str:
