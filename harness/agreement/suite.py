@@ -228,6 +228,7 @@ def _settled(
     right = reference(trial.problem, compute)
     tensors = {}
     judged: dict[str, list[AgreeRecord]] = {}
+    shared: Shared = {}
     for outcome in outcomes:
         backend = outcome.task.backend
         if outcome.kind == "missing":
@@ -239,7 +240,8 @@ def _settled(
             if not outcome.repeatable:
                 settled.unrepeatable.append(f"{trial.name} {backend}")
         judged[backend] = [
-            _record(trial, outcome, j) for j in judge_outcome(outcome, right)
+            record_of(trial, outcome, **_verdict(j, shared))
+            for j in judge_outcome(outcome, right)
         ]
     for tensor in next(iter(right.truths.values())):
         wanted = not right.set_valued and (pairs or _accused(tensor, judged))
@@ -261,13 +263,22 @@ _JUDGED = sorted(
 _values = attrgetter(*_JUDGED)
 
 
-def _record(trial: Trial, outcome: Outcome, judgement: Judgement) -> AgreeRecord:
-    """What agrees needs no sentence: it was a third of the document."""
-    judged = dict(zip(_JUDGED, map(_plain, _values(judgement)), strict=True))
-    judged |= {name: _brief(judged[name]) for name in ("ratio", "radius")}
-    if judgement.verdict == "agree":
-        judged["message"] = ""
-    return record_of(trial, outcome, **judged)
+#: The verdicts of a trial by the identity of a judgement, which is kept beside it.
+Shared = dict[int, tuple[Judgement, dict[str, Any]]]
+
+
+def _verdict(judgement: Judgement, shared: Shared) -> dict[str, Any]:
+    """The fields of a verdict, once for all tensors of the same bits.
+
+    What agrees needs no sentence: it was a third of the document.
+    """
+    if id(judgement) not in shared:
+        judged = dict(zip(_JUDGED, map(_plain, _values(judgement)), strict=True))
+        judged |= {name: _brief(judged[name]) for name in ("ratio", "radius")}
+        if judgement.verdict == "agree":
+            judged["message"] = ""
+        shared[id(judgement)] = judgement, judged
+    return shared[id(judgement)][1]
 
 
 def _brief(value: Number) -> Number:
@@ -316,13 +327,40 @@ def _pairs(
     names = [n for n, t in tensors.items() if _comparable(t.get(tensor), truth.value)]
     if len(names) < 2:
         return {}
-    stack = np.stack([tensors[n][tensor].astype(right.wide) for n in names])
+    rows, distinct = _rows([tensors[n][tensor] for n in names])
+    stack = np.stack([array.astype(right.wide) for array in distinct])
     sound = np.isfinite(truth.value) & np.isfinite(truth.radius)
-    first, second = np.triu_indices(len(names), 1)
+    first, second = _corner(len(distinct))  # each with itself, too: nan is far from nan
     flat, radius = stack[:, sound], truth.radius[sound]
-    apart = _apart(flat[first], flat[second], radius)
-    pairs = zip(first, second, apart, strict=True)
-    return {(names[i], names[j]): float(ratio) for i, j, ratio in pairs}
+    apart = np.zeros((len(distinct), len(distinct)))
+    apart[first, second] = apart[second, first] = _apart(
+        flat[first], flat[second], radius
+    )
+    ratios = apart[np.ix_(rows, rows)].tolist()
+    return {
+        (a, b): ratios[i][j]
+        for i, a in enumerate(names)
+        for j, b in enumerate(names[i + 1 :], i + 1)
+    }
+
+
+def _rows(arrays: Sequence[NDArray[Any]]) -> tuple[list[int], list[NDArray[Any]]]:
+    """The place of each among those that differ in some bit, and these."""
+    places: dict[tuple[np.dtype[Any], bytes], int] = {}
+    rows, distinct = list[int](), list[NDArray[Any]]()
+    for array in arrays:
+        bits = (array.dtype, array.tobytes())
+        if bits not in places:
+            places[bits] = len(distinct)
+            distinct.append(array)
+        rows.append(places[bits])
+    return rows, distinct
+
+
+@cache
+def _corner(size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    first, second = np.triu_indices(size)
+    return first, second
 
 
 def _comparable(array: Any, like: NDArray[Any]) -> bool:
@@ -334,8 +372,9 @@ def _apart(a: NDArray[Any], b: NDArray[Any], radius: NDArray[Any]) -> NDArray[An
     with np.errstate(all="ignore"):
         gap = np.abs(a - b)
         ratios = np.where(gap == 0, 0.0, gap / (2 * radius))
-        worst: NDArray[Any] = np.nan_to_num(ratios, nan=np.inf).max(1, initial=0.0)
-    return worst
+        worst = np.nan_to_num(ratios, nan=np.inf).max(1, initial=0.0)
+        found: NDArray[np.float64] = worst.astype(np.float64)
+    return found
 
 
 def _keep_worst(worst: dict[str, Number], ratios: Iterable[tuple[str, Number]]) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -172,7 +172,7 @@ class Trial:
         """One of `harness.judging.orders`; an older commit has only the first."""
         return getattr(self.problem, "order", "vjp")
 
-    @property
+    @cached_property
     def name(self) -> str:
         """A name such as layer_norm[shifted-3x8-float32]; the key in the history.
 

@@ -95,6 +95,7 @@ class Reference:
         longest: The number of terms of the longest reduction.
         limit: The ratio up to which an error is rounding.
         wide: Name of the type that the reference is computed in.
+        judged: What was said of tensors, by their bits; see `verdict`.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class Reference:
         self.longest = longest_reduction(self._orders["first"])
         self.limit = limit_for(self.longest)
         self._kept: dict[Any, Any] = {}
+        self.judged: dict[Any, Any] = {}
 
     @property
     def truths(self) -> Mapping[str, Mapping[str, Truth]]:

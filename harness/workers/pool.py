@@ -449,10 +449,12 @@ def _by_framework(tasks: Iterable[Task]) -> dict[str, deque[Task]]:
 
 
 def _send(lane: _Lane, task: Task, payload: Mapping[str, Any], timeout: float) -> None:
-    """Whether a task fits into the pipe; sending a larger one would block."""
+    """Send a task; one that does not fit into the pipe may block, but not for ever."""
+    if task.nbytes <= ROOM:
+        lane.worker.send(task.request, payload)
+        return
     watch = threading.Timer(timeout, lane.expire, [lane.worker.kill])
-    if task.nbytes > ROOM:
-        watch.start()
+    watch.start()
     try:
         lane.worker.send(task.request, payload)
     finally:

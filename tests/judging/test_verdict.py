@@ -5,10 +5,11 @@ import pytest
 
 from harness import assert_agrees, judge
 from harness.judging import reference as reference_module
+from harness.judging import verdict
 from harness.project.verdicts import PASSING, VERDICTS
 from impls import catalogue
 from impls.catalogue import UnknownName
-from impls.contract import Op
+from impls.contract import Op, Problem
 
 RNG = np.random.default_rng(20)
 EPS = {"eps": 1e-5}
@@ -362,6 +363,68 @@ def reference_radius(inputs, dy):
 def test_every_verdict_either_passes_or_fails():
     assert set(PASSING) < set(VERDICTS)
     assert len(VERDICTS) == len(set(VERDICTS)) == 11
+
+
+# The same bits ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def judged_anew(monkeypatch):
+    """The tensors that were not known by their bits, in order."""
+    given, names = verdict._judged_anew, []
+
+    def counted(right, convention, tensor, *rest):
+        names.append(tensor)
+        return given(right, convention, tensor, *rest)
+
+    monkeypatch.setattr(verdict, "_judged_anew", counted)
+    return names
+
+
+def squared(n):
+    """A reference, and the tensors that are right."""
+    x, dy = RNG.standard_normal((2, n))
+    op = catalogue.load_op("square")
+    right = reference_module.reference(Problem(op, {"x": x}, [dy]))
+    got = {"dx": 2 * x * dy, "y": x * x}
+    return right, got, dict.fromkeys(got, "float64")
+
+
+def test_the_same_bits_are_judged_once_and_others_on_their_own(judged_anew):
+    right, got, dtypes = squared(8)
+    wrong = {**got, "dx": got["dx"].copy()}
+    wrong["dx"][3] *= 1 + 1e-9
+    said = [
+        verdict.judge_tensors(right, tensors, dtypes, dtype="float64")
+        for tensors in (got, {n: a.copy() for n, a in got.items()}, wrong, got)
+    ]
+    assert judged_anew == ["dx", "y", "dx"]
+    assert said[0] == said[1] == said[3]
+    assert [[j.verdict for j in js] for js in said[1:3]] == [
+        ["agree", "agree"],
+        ["disagree", "agree"],
+    ]
+
+
+def test_the_same_bits_of_another_tensor_shape_or_dtype_are_judged_on_their_own():
+    right, got, dtypes = squared(8)
+    for tensors, told in [
+        (got, dtypes),
+        ({**got, "y": got["dx"]}, dtypes),
+        ({**got, "dx": got["dx"].reshape(2, 4)}, dtypes),
+        (got, {**dtypes, "dx": "float32"}),
+    ]:
+        js = verdict.judge_tensors(right, tensors, told, dtype="float64")
+        as_they_are = tensors is got and told is dtypes
+        assert all(j.verdict == "agree" for j in js) == as_they_are
+
+
+def test_the_bits_of_large_tensors_are_not_kept(judged_anew):
+    right, got, dtypes = squared(verdict.KEPT // 8 + 1)
+    for _ in range(2):
+        verdict.judge_tensors(right, got, dtypes, dtype="float64")
+    assert judged_anew == ["dx", "y"] * 2
+    assert not right.judged
 
 
 # Tensors of a framework -----------------------------------------------------------
