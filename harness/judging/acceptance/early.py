@@ -115,8 +115,11 @@ class _Look:
         #: More than what E becomes the deviation by: the limit is not known yet.
         self.reach = limit_for(longest) * self.precision.roundoff
         self.tiny = self.precision.smallest / self.precision.roundoff
-        axes = max(array.ndim for array in problem.inputs.values())
-        self._grid = Grid(axes, self.extent, self.reach, self.tiny)
+
+    def grid(self) -> Grid:
+        """A new grid; not kept here, as a circle would hold all values until later."""
+        axes = max(array.ndim for array in self.problem.inputs.values())
+        return Grid(axes, self.extent, self.reach, self.tiny)
 
     def judgements(self, got: Mapping[str, Array]) -> tuple[Judgement, ...]:
         """The judgements.
@@ -135,8 +138,9 @@ class _Look:
             self._require_known()
             share = HALF if self.dtype == "float64" else 1.0
             errors = Errors(self.arithmetic, limit * share, {}, {}, {})
+            grid = self.grid()
             return tuple(
-                self._judged(name, nodes[name], array, errors, limit)
+                self._judged(name, nodes[name], array, errors, limit, grid)
                 for name, array in got.items()
             )
 
@@ -152,7 +156,7 @@ class _Look:
         name = node.primitive.name
         if self.dtype == "float64" and name in CAREFUL:
             value = CAREFUL[name](node, arrays)
-        elif spare is None or name in OF_VALUES:
+        elif spare is None or (name in OF_VALUES and arrays[OF_VALUES[name]] is spare):
             value = graph.computed(node, arrays)
         else:
             value = graph.computed(node, arrays, spare)
@@ -173,15 +177,15 @@ class _Look:
         if not (most < top and error < top):  # true for nan
             self.unknown = True
 
-    def _share_of_silent(self, node: Node, reach: float) -> float:
+    def _share_of_silent(self, node: Node, reach: float, grid: Grid) -> float:
         """Of the elements on a grid, the share that may be vacuous.
 
         E of the whole node may show already that few are; else each has its own.
         """
-        sizes = np.abs(self._grid.values(node))
+        sizes = np.abs(grid.values(node))
         silent = _share(reach * self.extent(node).error > SAYS_NOTHING * sizes)
         if silent > UNKNOWN:
-            error = self._grid.at(node).error
+            error = grid.at(node).error
             silent = _share(~(MARGIN * reach * error <= SAYS_NOTHING * sizes))
         return silent
 
@@ -196,12 +200,18 @@ class _Look:
         return self._extents[node]
 
     def _judged(
-        self, name: str, node: Node, got: Array, errors: Errors, limit: float
+        self,
+        name: str,
+        node: Node,
+        got: Array,
+        errors: Errors,
+        limit: float,
+        grid: Grid,
     ) -> Judgement:
         value, roundoff = node.value, errors.arithmetic.roundoff
         if got.shape != value.shape or value.dtype.kind != "f" or not value.size:
             raise Unknown
-        silent = self._share_of_silent(node, limit * roundoff)
+        silent = self._share_of_silent(node, limit * roundoff, grid)
         if silent > UNKNOWN:
             raise Unknown
         blunt = limit * roundoff**0.5 * self.extent(node).error

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +25,7 @@ class Unknown(Exception):
     """A tensor has to be judged in full."""
 
 
-@dataclass(frozen=True)
-class Extent:
+class Extent(NamedTuple):
     """The largest magnitude and E of all elements of a node; or arrays, of some.
 
     Where all elements have one sign, `least` is the smallest magnitude, or less.
@@ -47,8 +45,7 @@ def magnitudes(value: Array) -> tuple[float, float | None]:
     return most, min(abs(low), abs(high)) if low * high > 0 else None
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """What a rule sees of a node: its inputs' extents, and its own magnitude `most`.
 
     Numbers for all elements, or arrays for some. `reach` times E is the deviation that
@@ -158,5 +155,5 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(MOVED, lambda at: at.errors[0]),
 }
 
-#: Rules that look at an input's values when the node's own are there: `View.lowest`.
-OF_VALUES = frozenset(("divide", "sqrt", "log", "matmul"))
+#: Rules that look at the values of this input when the node's own are there.
+OF_VALUES = {"divide": 1, "sqrt": 0, "log": 0}

@@ -101,7 +101,8 @@ class Grid:
         if name == "max":
             return self._reduced(node, inputs[0].error)
         view = View(node, self._values[node], inputs, most, self.reach, self.tiny)
-        return np.asarray(np.broadcast_to(RULES[name](view), shape))
+        error = np.asarray(RULES[name](view))
+        return error if error.shape == shape else np.broadcast_to(error, shape)
 
     def _reduced(self, node: Node, terms: Array) -> Array:
         assert node.primitive is not None
@@ -116,7 +117,7 @@ class Grid:
             turned: Array = np.transpose(array, node.attributes["axes"])
             return turned
         if name == "broadcast_to":
-            return np.broadcast_to(array, shape)
+            return array if array.shape == shape else np.broadcast_to(array, shape)
         lengths = ([n for n in one.shape if n > 1] for one in (node, *node.inputs))
         if next(lengths) != next(lengths):
             raise Unknown

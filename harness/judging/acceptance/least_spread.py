@@ -32,6 +32,7 @@ from impls.graph import Node, topological_order
 
 Array = NDArray[Any]
 Places = NDArray[np.intp]
+Part = slice | Places  # of an axis; of at most one in an array some places
 
 #: A quarter of the root mean square of one perturbation, in roundoffs. The rms of the 8
 #: pairs of the spread is below a quarter of the true one once in 7,000 times: the sum
@@ -40,6 +41,8 @@ SURE = UNIT / 3**0.5 / 4
 #: How many nodes lie between an element and the roundings that are looked at: few for
 #: most elements, more for those that these do not explain.
 DEPTHS = (2, 5, 12)
+#: Positions up to which the first of these is left out: calls take longer than they do.
+SOON = 4096
 #: Terms of a sum that are looked at, but by the last of these: the others make its
 #: rounding larger.
 FEW = 256
@@ -95,18 +98,18 @@ def least_radii(
 ) -> Least:
     """What bound and spread are at least, at flat positions of a node's value."""
     order, users = behind or _behind(node)
-    few = FEW if depth < DEPTHS[-1] else None
+    few, picked = FEW if depth < DEPTHS[-1] else None, _Picked()
     ways = {node: _Way(places, np.ones(places.size), 0, users[node])}
     total, squares = np.zeros(places.size), np.zeros(places.size)
     for other in reversed(order):
         way = ways.get(other)
         if way is None or way.found != users[other]:
             continue  # there may be other ways
-        reached = np.abs(way.slope) * _own(other, way.places, errors, few)
+        reached = np.abs(way.slope) * _own(other, way.places, errors, few, picked)
         total += reached
         squares += reached * reached
         if way.depth < depth:
-            for source, there, slope in _sources(other, way.places):
+            for source, there, slope in _sources(other, way.places, picked):
                 _add(ways, source, there, slope * way.slope, way.depth)
     unit = errors.arithmetic.roundoff
     return Least(unit * total, SURE * unit * np.sqrt(squares))
@@ -127,7 +130,7 @@ def ratios_of_terms(
     ratios = np.full(places.size, np.inf)
     sharp = np.broadcast_to(sharp, places.shape)
     left, behind = np.arange(places.size), _behind(node)
-    for depth in DEPTHS:
+    for depth in DEPTHS[places.size <= SOON :]:
         least = least_radii(node, places[left], errors, depth, behind)
         ratios[left] = error[left] / np.where(sharp[left], least.bound, least.spread)
         left = left[~(ratios[left] <= errors.limit)]  # true for nan
@@ -143,38 +146,51 @@ def _add(
     known = ways.get(source)
     if known is None:
         ways[source] = _Way(places, slope, depth + 1, 1)
-    elif known.found > 0 and np.array_equal(known.places, places):
+    elif known.found > 0 and (
+        known.places is places or np.array_equal(known.places, places)
+    ):
         deeper = max(known.depth, depth + 1)
         ways[source] = _Way(places, known.slope + slope, deeper, known.found + 1)
     else:
         ways[source] = known._replace(found=-1)
 
 
-def _own(node: Node, places: Places, errors: Errors, few: int | None) -> Error:
+def _own(
+    node: Node, places: Places, errors: Errors, few: int | None, picked: _Picked
+) -> Error:
     """What a node's own rounding is, in units of the unit roundoff; 0 if unknown."""
     name = node.primitive.name if node.primitive else ""
     if name in SUMS and terms(node) > 1 and errors.sums == 1:
-        return _of_terms(node, few)[places]
+        return _of_terms(node, few, places)
     if name == "matmul" and errors.sums == 1:
         return _of_products(node, few)[places]
     if name in _ROUNDED:
-        return np.abs(_at(node, places))
+        return np.abs(picked.values(node, places))
     return np.zeros(places.size)
 
 
-def _of_terms(node: Node, few: int | None) -> Error:
-    """Sums of the magnitudes of a sum's terms, or of some of them, flat."""
+def _of_terms(node: Node, few: int | None, places: Places) -> Error:
+    """Sums of the magnitudes of a sum's terms, or of some of them, at positions.
+
+    Where few of the elements along an axis are asked for, the terms of the others are
+    not looked at.
+    """
     (source,) = node.inputs
     axes, shape = summed_axes(node, source.shape), source.shape
-    parts = [slice(None)] * source.ndim
+    parts: list[Part] = [slice(None)] * source.ndim
     if few and axes:
         longest = max(axes, key=lambda i: shape[i])
         parts[longest] = slice(None, None, -(-terms(node) // few))
-    found = np.abs(_part(source, parts)).sum(axis=axes)
-    return np.asarray(found, dtype=np.float64).reshape(-1)
+    lengths = [1 if i in axes else n for i, n in enumerate(shape)]
+    at = list(np.unravel_index(places, lengths)) if lengths else []
+    if lengths and max(lengths) > 2 * places.size:
+        widest = lengths.index(max(lengths))
+        parts[widest], at[widest] = np.unique(at[widest], return_inverse=True)
+    found = np.abs(_part(source, parts)).sum(axis=axes, keepdims=True)
+    return np.asarray(found[tuple(at)], dtype=np.float64)
 
 
-def _part(node: Node, parts: Sequence[slice]) -> Array:
+def _part(node: Node, parts: Sequence[Part]) -> Array:
     """A part of a value; it is computed, if the value was dropped."""
     step = node.primitive
     if node.held or step is None or step.name == "reshape":
@@ -189,12 +205,15 @@ def _part(node: Node, parts: Sequence[slice]) -> Array:
         if step.elementwise:
             return np.asarray(step.compute(*inputs, **node.attributes))
         lengths = zip(node.shape, parts, strict=True)
-        shape = [len(range(n)[part]) for n, part in lengths]
+        shape = [
+            len(range(n)[part]) if isinstance(part, slice) else part.size
+            for n, part in lengths
+        ]
         return np.broadcast_to(inputs[0], shape)
     return node.value[tuple(parts)]
 
 
-def _parts(source: Node, parts: Sequence[slice]) -> list[slice]:
+def _parts(source: Node, parts: Sequence[Part]) -> list[Part]:
     """Of an input that is copied along some axes."""
     inner = parts[len(parts) - source.ndim :]
     lengths = zip(source.shape, inner, strict=True)
@@ -214,38 +233,73 @@ def _of_products(node: Node, few: int | None) -> Error:
     return np.where(np.isfinite(total), total, 0.0)
 
 
-def _sources(node: Node, places: Places) -> list[tuple[Node, Places, Any]]:
+def _sources(
+    node: Node, places: Places, picked: _Picked
+) -> list[tuple[Node, Places, Any]]:
     """The inputs of which slopes are known: nodes, flat positions, slopes."""
     name = node.primitive.name if node.primitive else ""
     if name in MOVED:
-        (source,) = node.inputs
-        return [(source, _moved(source, node, places), 1.0)]
+        return [(node.inputs[0], picked.behind(node, 0, places), 1.0)]
     if name not in ("add", "subtract", "negative", "multiply", "divide"):
         return []
-    there = [_broadcast(source, node, places) for source in node.inputs]
+    there = [picked.behind(node, i, places) for i in range(len(node.inputs))]
     signs = {"add": (1.0, 1.0), "subtract": (1.0, -1.0), "negative": (-1.0,)}
     if name in signs:
         return list(zip(node.inputs, there, signs[name], strict=True))
-    a, b = (_at(s, at) for s, at in zip(node.inputs, there, strict=True))
+    a, b = map(picked.values, node.inputs, there)
     slopes = (b, a) if name == "multiply" else (1 / b, -a / (b * b))
     return list(zip(node.inputs, there, slopes, strict=True))
 
 
-def _at(node: Node, places: Places) -> Error:
-    """A node's value at flat positions, in float64; computed, if it was dropped."""
-    step = node.primitive
-    if step and not node.held and step.name in MOVED:
-        (source,) = node.inputs
-        return _at(source, _moved(source, node, places))
-    if step and not node.held and step.elementwise:
-        there = (_at(s, _broadcast(s, node, places)) for s in node.inputs)
-        return np.asarray(step.compute(*there, **node.attributes))
-    value = node.value
-    if value.flags.c_contiguous:
-        picked = value.reshape(-1)[places]
-    else:
-        picked = value[np.unravel_index(places, value.shape)]
-    return np.asarray(picked, dtype=np.float64)
+class _Picked:
+    """Values of nodes at flat positions, and where these come from; each found once.
+
+    Positions are known by identity: the same ones serve all nodes of a shape.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[Node, int], Error] = {}
+        self._behind: dict[tuple[Any, ...], Places] = {}
+        self._kept: list[Places] = []  # so that no other array has the identity
+
+    def values(self, node: Node, places: Places) -> Error:
+        """A node's values, in float64; computed, if they were dropped."""
+        key = node, id(places)
+        if key not in self._values:
+            self._kept.append(places)
+            self._values[key] = self._found(node, places)
+        return self._values[key]
+
+    def behind(self, node: Node, i: int, places: Places) -> Places:
+        """Where elements of a node come from in an input, flat."""
+        assert node.primitive is not None
+        source, name = node.inputs[i], node.primitive.name
+        if source.shape == node.shape and name not in MOVED:
+            return places
+        axes = node.attributes["axes"] if name == "permute_dims" else ()
+        key = source.shape, node.shape, name == "reshape", axes, id(places)
+        if key not in self._behind:
+            self._kept.append(places)
+            move = _moved if name in MOVED else _broadcast
+            self._behind[key] = move(source, node, places)
+        return self._behind[key]
+
+    def _found(self, node: Node, places: Places) -> Error:
+        step = node.primitive
+        if step and not node.held and (step.elementwise or step.name in MOVED):
+            inputs = [
+                self.values(source, self.behind(node, i, places))
+                for i, source in enumerate(node.inputs)
+            ]
+            if step.name in MOVED:
+                return inputs[0]
+            return np.asarray(step.compute(*inputs, **node.attributes))
+        value = node.value
+        if value.flags.c_contiguous:
+            picked = value.reshape(-1)[places]
+        else:
+            picked = value[np.unravel_index(places, value.shape)]
+        return np.asarray(picked, dtype=np.float64)
 
 
 def _broadcast(source: Node, node: Node, places: Places) -> Places:

@@ -1,5 +1,6 @@
 """Large right tensors are accepted early; whatever else comes is judged in full."""
 
+import gc
 import tracemalloc
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from harness import judge
 from harness.judging.acceptance.early import _Look, _passing, accepted
-from harness.judging.acceptance.least_spread import least_radii
+from harness.judging.acceptance.least_spread import _of_terms, least_radii
 from harness.judging.precisions import PRECISIONS, plain
 from harness.judging.reference import nodes_of, reference
 from harness.judging.rounding.errors import Errors
@@ -159,6 +160,39 @@ def test_values_are_dropped_after_their_last_use(op, dtype):
     assert peak < MEMORY[dtype] * sum(a.nbytes for a in made.inputs.values())
 
 
+@pytest.mark.parametrize("op", ["layer_norm", "softmax"])
+def test_a_large_judgement_holds_at_most_12_times_its_input(op, monkeypatch):
+    shapes, attributes = SHAPES[op]
+    larger = [(*shape[:-1], 1024) for shape in shapes]
+    monkeypatch.setitem(SHAPES, op, (larger, attributes))
+    made, got = problem(op, "float32")
+    assert early(made, got) is not None
+    tracemalloc.start()
+    try:
+        assert early(made, got) is not None
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 12 * sum(a.nbytes for a in made.inputs.values())
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_nothing_is_left_to_the_garbage_collector(dtype):
+    """Objects in a circle would hold a judgement's values through the next ones."""
+    made, got = problem("layer_norm", dtype)
+    assert early(made, got) is not None
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        assert early(made, got) is not None
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert held < made.inputs["x"].nbytes
+
+
 @pytest.mark.parametrize("op", ["layer_norm", "softmax", "rms_norm"])
 def test_least_radii_and_the_grid_are_those_of_values_that_are_held(op):
     made, _ = problem(op, "float64")
@@ -174,7 +208,7 @@ def test_least_radii_and_the_grid_are_those_of_values_that_are_held(op):
         one, other = (least_radii(n, places, errors, depth) for n in (held, lean))
         np.testing.assert_array_equal(one.bound, other.bound)
         np.testing.assert_array_equal(one.spread, other.spread)
-    one, other = (_Look(made)._grid.at(node) for node in (held, lean))
+    one, other = (_Look(made).grid().at(node) for node in (held, lean))
     np.testing.assert_allclose(one.most, other.most, rtol=1e-15)
     np.testing.assert_allclose(one.error, other.error, rtol=1e-15)
 
@@ -192,6 +226,19 @@ def test_the_extent_of_a_quotient_is_that_of_a_divisor_that_is_there():
         return look.extent(y).error
 
     assert error(passing=True) == error(passing=False)
+
+
+@pytest.mark.parametrize("axis", [0, 1, (0, 2), (1, 2), None])
+@pytest.mark.parametrize("keepdims", [True, False])
+def test_terms_of_a_few_sums_are_those_of_all_sums(axis, keepdims):
+    x = graph.variable(np.random.default_rng(3).standard_normal((12, 16, 20)))
+    node = graph.sum(graph.exp(x - 1.0) - x, axis, keepdims=keepdims)
+    graph.forward_dropping([node], lambda n: n is not node and n.inputs != ())
+    places = np.arange(0, node.size, max(node.size // 3, 1))
+    (terms,) = node.inputs
+    kept = axis if axis is not None else (0, 1, 2)
+    expected = np.abs(terms.value).sum(axis=kept).reshape(-1)[places]
+    np.testing.assert_allclose(_of_terms(node, None, places), expected, rtol=1e-14)
 
 
 def test_few_terms_of_a_sum_are_no_more_than_all_of_them(monkeypatch):
