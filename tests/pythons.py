@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 #: What a Python that can run any framework says of itself.
-HEALTHY = {"python": [3, 10], "numpy": "1.26.4", "framework": True}
+HEALTHY = {"python": "3.10", "numpy": "1.26.4", "frameworks": ["oneflow", "torch"]}
 
 
 def fake_python(path: Path, does: str | Mapping[str, Any]) -> Path:

@@ -122,8 +122,9 @@ def command(
     started = time.monotonic()
     why_not, machines = "", list[str]()
     if address == "local":
-        remembered = Remembered(asked, user_cache(), fresh=fresh)
         with Isolated(judge) as child, progress("judging") as advance:
+            child.start()
+            remembered = Remembered(asked, user_cache(), fresh=fresh)
             agreed = judged(asked, child, advance, remembered)
         why_not = remembered.why_not
     else:

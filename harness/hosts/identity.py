@@ -17,7 +17,7 @@ from harness.project.documents import machine_name
 from harness.project.git import NoCommit
 from harness.project.paths import PROJECT, ROOT, SOURCE
 from harness.workers.client import probe
-from harness.workers.interpreters import installed, interpreter_of
+from harness.workers.interpreters import installed, interpreters_of
 from impls.catalogue import backend_names, framework_of
 
 #: The driver's own note of itself: without it no framework is asked for a GPU.
@@ -93,7 +93,8 @@ def own_offer() -> Offer:
     names = sorted({framework_of(backend) for backend in backend_names()})
     found = installed(names)
     have = {n: _version(n, one.facts) for n, one in found.items() if one.facts}
-    absent = {n: interpreter_of(n).explained for n in found if n not in have}
+    lacking = interpreters_of([name for name in found if name not in have])
+    absent = {name: one.explained for name, one in lacking.items()}
     frameworks = {"cpu": have}
     if _DRIVER.exists():
         frameworks["cuda"] = {name: have[name] for name in _on("cuda", have)}
@@ -102,7 +103,7 @@ def own_offer() -> Offer:
 
 def _on(device: str, frameworks: Mapping[str, str]) -> Iterator[str]:
     """The frameworks of which a backend says that it has the device."""
-    for name, facts in probe(map(interpreter_of, frameworks)).items():
+    for name, facts in probe(interpreters_of([*frameworks]).values()).items():
         backends = facts.get("backends", {}).values()
         if any(not b["error"] and b["devices"].get(device) == "" for b in backends):
             yield name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,22 +15,29 @@ Read = Callable[[Path], bytes]
 
 
 def closure(
-    modules: Iterable[str], source: Path = SOURCE, read: Read = Path.read_bytes
+    modules: Iterable[str],
+    source: Path = SOURCE,
+    read: Read = Path.read_bytes,
+    without: Container[Path] = (),
 ) -> dict[Path, bytes]:
     """The files below `source` that these modules may run, with what is in them.
 
     An import counts wherever it stands: in a function, and for the types alone. A
     package counts with each module in it. What is imported by a name that is made at
-    run time is not seen: whoever does so names it in `modules`.
+    run time is not seen: whoever does so names it in `modules`. Files that are in
+    `without` are left out, with all that they import.
 
     Raises:
         SyntaxError, ValueError: A file is no Python.
     """
-    waiting, files = list(modules), dict[Path, bytes]()
+    waiting, seen, files = list(modules), set[str](), dict[Path, bytes]()
     while waiting:
         name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
         file = _file(name, source)
-        if file is None or file in files:
+        if file is None or file in files or file in without:
             continue
         files[file] = read(file)
         inside = name if file.name == "__init__.py" else name.rpartition(".")[0]

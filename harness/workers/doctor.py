@@ -17,7 +17,12 @@ from harness.project.git import NoCommit, NotTrusted
 from harness.project.paths import ROOT
 from harness.project.requested import cost_of
 from harness.workers.client import probe
-from harness.workers.interpreters import Interpreter, broken, interpreter_of, on_request
+from harness.workers.interpreters import (
+    Interpreter,
+    broken,
+    interpreters_of,
+    on_request,
+)
 from harness.workers.process import import_error
 from impls.catalogue import backend_names, framework_of
 
@@ -113,7 +118,7 @@ def _frameworks(
     root: Path, threads: int, known: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Finding]:
     names = sorted(set(map(framework_of, backend_names())))
-    python = {name: interpreter_of(name, root) for name in names}
+    python = interpreters_of(names, root)
     runnable = [i for i in python.values() if not i.why_missing]
     asked = [i for i in runnable if i.framework not in known]
     facts = {**known, **probe(asked, threads=threads)}

@@ -15,33 +15,17 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from harness.project.paths import PROJECT, ROOT, SOURCE
+from harness.project.paths import PROJECT, ROOT
+from harness.workers.asking import Facts, ask
 
 #: First major version of NumPy that a framework's binary cannot be imported with.
 NUMPY_TOO_NEW = {"oneflow": 2}
-
-_PATIENCE = 30  # seconds for an interpreter to start: a cold disk is slow
-
-_QUESTION = """
-import importlib.metadata, importlib.util, json, sys
-def version(name):
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-spec = importlib.util.find_spec(sys.argv[1])
-# What is left of a removed package is a folder without __init__: no loader. One that is
-# installed may be a namespace, too, as MLX is.
-there = spec and (spec.loader or version(sys.argv[1]))
-print(json.dumps({"python": list(sys.version_info[:2]), "numpy": version("numpy"),
-                  "framework": bool(there)}))
-"""
 
 
 @dataclass(frozen=True)
@@ -70,14 +54,38 @@ def variable(framework: str) -> str:
 
 def interpreter_of(framework: str, root: Path = ROOT) -> Interpreter:
     """The Python of a framework, examined without importing the framework."""
-    interpreter = _placed(framework, root)
-    if not interpreter.python.exists():
-        return _absent(interpreter, root)
+    return interpreters_of([framework], root)[framework]
+
+
+def interpreters_of(
+    frameworks: Sequence[str], root: Path = ROOT
+) -> dict[str, Interpreter]:
+    """The Pythons of frameworks; each Python is asked once, all at the same time."""
+    return {one.framework: one for one, _ in _all_examined(frameworks, root)}
+
+
+def _all_examined(
+    frameworks: Sequence[str], root: Path = ROOT, *, contents: bool = False
+) -> list[tuple[Interpreter, Facts | None]]:
+    """The Pythons of frameworks, and what each says; None where there is none."""
+    placed = [_placed(name, root) for name in frameworks]
+    there: dict[Path, list[str]] = {}
+    for one in placed:
+        if one.python.exists():
+            there.setdefault(one.python, []).append(one.framework)
+    ask_it = partial(_answer, contents=contents)
+    with ThreadPoolExecutor(max(1, len(there))) as pool:
+        answers = dict(zip(there, pool.map(ask_it, there, there.values()), strict=True))
+    return [_examined(one, answers.get(one.python), root) for one in placed]
+
+
+def _answer(
+    python: Path, frameworks: Sequence[str], *, contents: bool
+) -> Facts | Exception:
     try:
-        return _examined(interpreter, _ask(interpreter.python, framework), root)
+        return ask(python, frameworks, contents=contents)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        why = f"{interpreter.shown} does not run ({_inside(_reason(error), root)})"
-        return _broken(interpreter, why, root)
+        return error
 
 
 def broken(interpreter: Interpreter, error: str, root: Path = ROOT) -> Interpreter:
@@ -153,43 +161,28 @@ def _absent(interpreter: Interpreter, root: Path) -> Interpreter:
     return replace(interpreter, why_missing=why, mend=mend)
 
 
-def _ask(python: Path, framework: str) -> dict[str, Any]:
-    """Versions of Python and NumPy, and whether the framework is installed.
-
-    Raises:
-        OSError, ValueError, subprocess.SubprocessError: It does not run.
-    """
-    done = subprocess.run(
-        [python, "-c", _QUESTION, framework],
-        cwd=SOURCE,  # nothing in the caller's folder is to be taken for the framework
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_PATIENCE,
-    )
-    if done.returncode:
-        raise ValueError(done.stderr.strip() or f"exit status {done.returncode}")
-    try:  # whatever a site's own start-up files print comes before
-        facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    except (ValueError, IndexError):
-        raise ValueError(f"it answers {done.stdout[:40]!r}") from None
-    return facts
-
-
 def _examined(
-    interpreter: Interpreter, facts: Mapping[str, Any], root: Path
-) -> Interpreter:
+    interpreter: Interpreter, answer: Facts | Exception | None, root: Path
+) -> tuple[Interpreter, Facts | None]:
+    """An interpreter as its Python's answer shows it; None if there is no Python."""
+    if answer is None:
+        return _absent(interpreter, root), None
+    if isinstance(answer, Facts):
+        return _fitting(interpreter, answer, root), answer
+    why = f"{interpreter.shown} does not run ({_inside(_reason(answer), root)})"
+    return _broken(interpreter, why, root), None
+
+
+def _fitting(interpreter: Interpreter, facts: Facts, root: Path) -> Interpreter:
     framework, limit = interpreter.framework, NUMPY_TOO_NEW.get(interpreter.framework)
-    if not facts["framework"]:
+    if framework not in facts.frameworks:
         why = f"{framework} is not installed in {interpreter.shown}"
         return _lacking(interpreter, why, f'"{framework}"', root)
-    if not facts["numpy"]:
+    if not facts.numpy:
         why = f"NumPy is not installed in {interpreter.shown}"
         return _lacking(interpreter, why, '"numpy"', root)
-    if limit and int(facts["numpy"].partition(".")[0]) >= limit:
-        why = (
-            f"NumPy {facts['numpy']} in {interpreter.shown} is too new for {framework}"
-        )
+    if limit and int(facts.numpy.partition(".")[0]) >= limit:
+        why = f"NumPy {facts.numpy} in {interpreter.shown} is too new for {framework}"
         return _lacking(interpreter, why, f'"numpy<{limit}"', root)
     return interpreter
 
@@ -242,25 +235,6 @@ def _reason(error: Exception) -> str:
 
 # What is installed --------------------------------------------------------------
 
-#: An installed distribution lists its files with their hashes in RECORD (packaging
-#: specification "Recording installed projects"). One without that list, or whose files
-#: lie elsewhere because they are worked on, can change unseen.
-_CONTENTS = """
-import hashlib, importlib.metadata, json, platform, sys
-installed, unlisted = [], []
-for one in importlib.metadata.distributions():
-    name, files = str(one.metadata["Name"]), one.read_text("RECORD")
-    if name == "gradwatch":
-        continue
-    origin = json.loads(one.read_text("direct_url.json") or "{}")
-    if files is None or origin.get("dir_info", {}).get("editable"):
-        unlisted.append(name)
-    listed = hashlib.sha256((files or "").encode()).hexdigest()
-    installed.append([name, one.version, listed])
-print(json.dumps({"python": sys.version, "libc": platform.libc_ver(),
-                  "installed": sorted(installed), "unlisted": sorted(unlisted)}))
-"""
-
 
 @dataclass(frozen=True)
 class Installed:
@@ -274,33 +248,16 @@ class Installed:
     why_missing: str = ""
 
 
-def installed(frameworks: list[str]) -> dict[str, Installed]:
+def installed(frameworks: Sequence[str]) -> dict[str, Installed]:
     """What is installed for each framework; nothing of it is imported."""
-    with ThreadPoolExecutor() as pool:
-        examined = dict(
-            zip(frameworks, pool.map(interpreter_of, frameworks), strict=True)
-        )
-        pythons = {one.python for one in examined.values() if not one.why_missing}
-        asked = dict(zip(pythons, pool.map(_listed, pythons), strict=True))
     return {
-        name: Installed(why_missing=f"{one.why_missing}; {one.mend}")
-        if one.why_missing
-        else asked[one.python]
-        for name, one in examined.items()
+        one.framework: _contents(facts)
+        if facts and not one.why_missing
+        else Installed(why_missing=f"{one.why_missing}; {one.mend}")
+        for one, facts in _all_examined(frameworks, contents=True)
     }
 
 
-def _listed(python: Path) -> Installed:
-    done = subprocess.run(
-        [python, "-c", _CONTENTS],
-        cwd=SOURCE,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=2 * _PATIENCE,
-        check=True,
-    )
-    # Whatever a site's own start-up files print comes before.
-    facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    unlisted = tuple(facts.pop("unlisted"))
-    return Installed(json.dumps(facts, sort_keys=True), unlisted)
+def _contents(facts: Facts) -> Installed:
+    told = {"python": facts.python, "libc": facts.libc, "installed": facts.installed}
+    return Installed(json.dumps(told, sort_keys=True), tuple(facts.unlisted))

@@ -157,6 +157,12 @@ class Isolated:
         self._end()
         self._selector.close()
 
+    def start(self) -> None:
+        """Start the child before there is anything to ask: it imports meanwhile."""
+        with contextlib.suppress(OSError):  # what prevents it shows at the first answer
+            self._ready()
+            self._busy = False
+
     def run(
         self, ops: Sequence[str], request: Callable[[Sequence[str]], Any], kind: type[T]
     ) -> Iterator[T | Failed]:

@@ -16,7 +16,6 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -209,9 +208,7 @@ class Fleet:
 
     def _without_interpreter(self) -> Iterator[Outcome]:
         unknown = [name for name in self._waiting if name not in self._interpreters]
-        with ThreadPoolExecutor() as pool:  # each starts a Python
-            found = pool.map(interpreters.interpreter_of, unknown)
-            self._interpreters.update(zip(unknown, found, strict=True))
+        self._interpreters.update(interpreters.interpreters_of(unknown))
         for framework in self._waiting:
             yield from self._give_up_if_missing(framework)
 

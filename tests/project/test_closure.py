@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+
+import pytest
 
 from harness.project.closure import closure
 
@@ -19,11 +22,28 @@ TREE = {
 }
 
 
-def test_an_import_counts_wherever_it_stands(tmp_path: Path) -> None:
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
     for name, content in TREE.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
-    files = closure(["a.start"], tmp_path)
-    names = {file.relative_to(tmp_path).as_posix() for file in files}
-    assert names == {*TREE} - {"a/unused.py"}
-    assert files[tmp_path / "a/start.py"] == TREE["a/start.py"].encode()
+    return tmp_path
+
+
+def names(files: Iterable[Path], tree: Path) -> set[str]:
+    return {file.relative_to(tree).as_posix() for file in files}
+
+
+def test_an_import_counts_wherever_it_stands(tree: Path) -> None:
+    files = closure(["a.start"], tree)
+    assert names(files, tree) == {*TREE} - {"a/unused.py"}
+    assert files[tree / "a/start.py"] == TREE["a/start.py"].encode()
+
+
+def test_what_is_known_already_is_left_out_with_its_imports(tree: Path) -> None:
+    already = closure(["a.plain"], tree)
+    assert names(already, tree) == {"a/__init__.py", "a/plain.py", "b/__init__.py"} | {
+        *("b/deep.py", "e.py", "f.py", "g.py")
+    }
+    rest = closure(["a.start"], tree, without=already)
+    assert names(rest, tree) == {"a/start.py", "a/sibling.py", "a/beside.py", "d.py"}

@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 from harness.project.paths import ROOT
-from harness.workers import interpreters
-from harness.workers.interpreters import broken, interpreter_of, variable
+from harness.workers import asking
+from harness.workers.interpreters import (
+    broken,
+    interpreter_of,
+    interpreters_of,
+    variable,
+)
 from tests.pythons import HEALTHY, fake_python
 
 REMADE = "rm -rf .venv-oneflow && make environments"
@@ -131,7 +136,7 @@ def test_a_damaged_note_is_as_good_as_none(checkout, text):
     ],
 )
 def test_a_python_that_does_not_run(checkout, place, script, why, monkeypatch):
-    monkeypatch.setattr(interpreters, "_PATIENCE", 0.5 if "sleep" in script else 30)
+    monkeypatch.setattr(asking, "_PATIENCE", 0.5 if "sleep" in script else 30)
     fake_python(place, script)
     found = interpreter_of("oneflow", checkout)
     assert found.why_missing.startswith(".venv-oneflow/bin/python does not run (")
@@ -147,6 +152,16 @@ def test_a_file_that_is_no_program(checkout, place):
         ".venv-oneflow/bin/python does not run (Permission denied)"
     )
     assert found.mend == REMADE
+
+
+def test_a_python_is_asked_once_for_all_that_it_runs(checkout, place, monkeypatch):
+    asked = checkout / "asked"
+    fake_python(place, f"echo \"$3 $4\" >> {asked}; echo '{json.dumps(HEALTHY)}'")
+    monkeypatch.setenv(variable("torch"), str(place))
+    found = interpreters_of(["oneflow", "torch"], checkout)
+    assert [*found] == ["oneflow", "torch"]
+    assert not any(one.why_missing for one in found.values())
+    assert asked.read_text() == "oneflow torch\n"
 
 
 def test_what_a_site_prints_first_is_passed_over(checkout, place):
@@ -165,7 +180,7 @@ def test_an_environment_whose_python_was_removed(checkout, place):
 @pytest.mark.parametrize(
     ("facts", "why", "package"),
     [
-        ({"framework": False}, "oneflow is not installed in", '"oneflow"'),
+        ({"frameworks": []}, "oneflow is not installed in", '"oneflow"'),
         ({"numpy": ""}, "NumPy is not installed in", '"numpy"'),
         ({"numpy": "2.1.0"}, "is too new for oneflow", '"numpy<2"'),
     ],

@@ -13,7 +13,8 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,11 @@ def keys(
     if PROJECT.table or PREFIX:
         raise NotRemembered("only the ops of a checkout of gradwatch are remembered")
     frameworks = sorted({framework_of(name) for name in backends})
+    with ThreadPoolExecutor(1) as beside:  # interpreters start while files are read
+        asked = beside.submit(have, frameworks)
+        shared_files = files([*ROOTS, *map(_module("backends"), backends)], read)
     try:
-        present = have(frameworks)
+        present = asked.result()
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise NotRemembered(
             f"an interpreter does not say what it has: {error}"
@@ -85,11 +89,11 @@ def keys(
         },
         "machine": machine(),
         "variables": variables(os.environ, frameworks),
-        "files": files([*ROOTS, *map(_module("backends"), backends)], read),
+        "files": shared_files,
     }
-    shared = _hash(common)
+    shared, inside = _hash(common), {SOURCE / name for name in shared_files}
     entries = known.load()
-    of_ops = {op: _hash([shared, *_of_op(op, entries, read)]) for op in ops}
+    of_ops = {op: _hash([shared, *_of_op(op, entries, read, inside)]) for op in ops}
     return of_ops, frozenset(absent)
 
 
@@ -97,8 +101,10 @@ def _module(kind: str) -> Callable[[str], str]:
     return lambda name: f"{catalogue.__package__}.{kind}.{name}"
 
 
-def _of_op(op: str, listed: Iterable[known.Known], read: Read) -> list[Any]:
-    """The ingredients of one op: its page, and what is known of it.
+def _of_op(
+    op: str, listed: Iterable[known.Known], read: Read, shared: Container[Path]
+) -> list[Any]:
+    """The ingredients of one op beside the shared ones: its page, what is known of it.
 
     Raises:
         NotRemembered: The page lies elsewhere, and may import anything.
@@ -107,25 +113,31 @@ def _of_op(op: str, listed: Iterable[known.Known], read: Read) -> list[Any]:
         raise NotRemembered(
             f"{Path(op).name}: only the catalogue's pages are remembered"
         )
-    entries = [dataclasses.asdict(one) for one in listed if one.op == op]
-    return [op, files([_module("ops")(op)], read), entries]
+    entries = [dataclasses.asdict(one) for one in listed if one.of(op)]
+    return [op, files([_module("ops")(op)], read, shared), entries]
 
 
-def files(modules: Sequence[str], read: Read = Path.read_bytes) -> dict[str, str]:
+def files(
+    modules: Sequence[str],
+    read: Read = Path.read_bytes,
+    without: Container[Path] = (),
+) -> dict[str, str]:
     """The hash of each file that these modules run, and of the data beside them.
 
-    Known outcomes are left out: those of an op are an ingredient of that op.
+    Known outcomes are left out: those of an op are an ingredient of that op. So are the
+    files in `without`.
 
     Raises:
         NotRemembered: A file cannot be read.
     """
     try:
-        code = closure(modules, SOURCE, read)
+        code = closure(modules, SOURCE, read, without)
         data = {
             file: read(file)
             for folder in {file.parent for file in code}
             for file in folder.iterdir()
-            if file.is_file() and file.suffix != ".py" and file != known.FILE
+            if file.suffix != ".py" and file not in without and file != known.FILE
+            if file.is_file()
         }
     except (OSError, SyntaxError, ValueError) as error:
         raise NotRemembered(f"not readable: {error}") from None

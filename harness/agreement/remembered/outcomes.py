@@ -53,10 +53,7 @@ class Remembered:
         self._batches: dict[str, dict[str, Batch]] = {}
         self._planned: dict[str, dict[str, list[str]]] = {}
         self._judged: dict[tuple[str, str], Settled] = {}
-        self._sometimes: dict[str, list[known.Known]] = {}
-        for entry in known.load():
-            if entry.sometimes:
-                self._sometimes.setdefault(entry.op, []).append(entry)
+        self._sometimes = [entry for entry in known.load() if entry.sometimes]
         self._cache, self._have = cache, have
         if cache is None:
             return
@@ -165,8 +162,7 @@ class Remembered:
         """Whether chance or the load may have had a part in a verdict."""
         if record.verdict in _FLEETING:
             return not record.listed or record.verdict == "timeout"
-        entries = self._sometimes.get(record.op, ())
-        return not known.as_expected(record) and known.covered(record, entries)
+        return not known.as_expected(record) and known.covered(record, self._sometimes)
 
     def _names(self) -> list[str]:
         """The batches that are asked for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.command_line import gradwatch
 from tests.dashboard.browser.invented import agree_record
 
 SOMETIMES = Known("exp2", "torch_custom", "*", "dx", "disagree", "chance", ["1"], True)
+OF_ALL = replace(SOMETIMES, op="*", tensor="rare")
 
 
 class Judge:
@@ -90,7 +92,7 @@ def present(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         "keys",
         lambda ops, *_, have: (by_op.copy(), frozenset(["numpy_manual"])),
     )
-    monkeypatch.setattr(known, "load", lambda: (SOMETIMES,))
+    monkeypatch.setattr(known, "load", lambda: (SOMETIMES, OF_ALL))
     return by_op
 
 
@@ -192,6 +194,7 @@ LISTED = {"expected_verdict": "crash", "verdict": "crash"}
         ({"rest": {"missing": {"torch_custom": "it did not start"}}}, False),
         ({"rest": {"missing": {"numpy_manual": "it is not installed"}}}, True),
         ({"op": "exp2", "tensor": "dx", "verdict": "nonfinite"}, False),
+        ({"tensor": "rare", "verdict": "nonfinite"}, False),
         ({"op": "exp2", "tensor": "dx", "verdict": "agree"}, True),
         ({"op": "exp2", "tensor": "dy", "verdict": "nonfinite"}, True),
     ],

@@ -1,0 +1,97 @@
+"""Asks a Python what it has, without importing any of it.
+
+One process answers for all frameworks that this Python runs: to start one takes longer
+than to answer. What is installed is read from the folders that installers leave
+(packaging specification "Recording installed projects"): `importlib.metadata` parses
+the whole description of each package, which takes ten times as long.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from harness.project.paths import SOURCE
+
+_PATIENCE = 30  # seconds for an interpreter to start: a cold disk is slow
+
+_QUESTION = """
+import importlib.metadata, importlib.util, json, sys
+def version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+def there(name):
+    # What is left of a removed package is a folder without __init__: no loader.
+    # One that is installed may be a namespace, too, as MLX is.
+    spec = importlib.util.find_spec(name)
+    return bool(spec and (spec.loader or version(name)))
+facts = {"python": sys.version, "numpy": version("numpy"),
+         "frameworks": [name for name in sys.argv[1:] if there(name)]}
+"""
+
+#: A distribution lists its files with their hashes in RECORD. One without that list
+#: (an .egg-info), in an archive, or that is worked on elsewhere can change unseen.
+_CONTENTS = """
+import hashlib, platform
+from pathlib import Path
+installed, unlisted = [], []
+for place in map(Path, dict.fromkeys(sys.path)):
+    unlisted += [place.name] if place.is_file() else []
+    for one in place.glob("*-info"):
+        name, _, release = one.stem.partition("-")
+        if name == "gradwatch":
+            continue
+        listed, origin = one / "RECORD", one / "direct_url.json"
+        content = listed.read_bytes() if listed.is_file() else b""
+        origin = json.loads(origin.read_text()) if origin.is_file() else {}
+        if not content or origin.get("dir_info", {}).get("editable"):
+            unlisted.append(name)
+        installed.append([name, release, hashlib.sha256(content).hexdigest()])
+facts |= {"libc": platform.libc_ver(), "installed": sorted(installed),
+          "unlisted": sorted(unlisted)}
+"""
+
+
+class Facts(msgspec.Struct):
+    """What a Python says of itself.
+
+    python: `sys.version`. numpy: its version, or "". frameworks: those of the ones
+    asked for that are installed. The rest is asked for separately: installed: name,
+    version and hash of the list of files of each distribution; unlisted: those that can
+    change unseen; libc: its name and version.
+    """
+
+    python: str
+    numpy: str
+    frameworks: list[str]
+    libc: tuple[str, str] = ("", "")
+    installed: list[tuple[str, str, str]] = []
+    unlisted: list[str] = []
+
+
+def ask(python: Path, frameworks: Sequence[str], *, contents: bool = False) -> Facts:
+    """What a Python has of these frameworks, with `contents` all that is installed.
+
+    Raises:
+        OSError, ValueError, subprocess.SubprocessError: It does not run.
+    """
+    code = f"{_QUESTION}{_CONTENTS if contents else ''}print(json.dumps(facts))"
+    done = subprocess.run(
+        [python, "-c", code, *frameworks],
+        cwd=SOURCE,  # nothing in the caller's folder is to be taken for the framework
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE,
+    )
+    if done.returncode:
+        raise ValueError(done.stderr.strip() or f"exit status {done.returncode}")
+    try:  # whatever a site's own start-up files print comes before
+        return msgspec.json.decode(done.stdout.splitlines()[-1], type=Facts)
+    except (ValueError, IndexError):
+        raise ValueError(f"it answers {done.stdout[:40]!r}") from None
