@@ -33,7 +33,7 @@ def overall(records: Sequence[AgreeRecord]) -> Overall:
     """The verdict on an op and a backend, from one or more records."""
     wrong = unexpected(records)
     listed = [r for r in records if r.listed]
-    worst = max(wrong or listed or records, key=_badness)
+    worst = max(wrong or listed or records, key=badness)
     failed = worst.verdict if wrong or listed else ""
     verdict = failed or _right({r.verdict for r in records})
     return Overall(verdict, worst, len(wrong), bool(listed))
@@ -43,13 +43,13 @@ def together(several: Sequence[Overall]) -> Overall:
     """The verdict on an op and several backends, as `overall` of all their records."""
     wrong = [one for one in several if one.unexpected]
     listed = [one for one in several if one.listed]
-    worst = max((one.worst for one in wrong or listed or several), key=_badness)
+    worst = max((one.worst for one in wrong or listed or several), key=badness)
     failed = worst.verdict if wrong or listed else ""
     verdict = failed or _right({one.verdict for one in several})
     return Overall(verdict, worst, sum(o.unexpected for o in wrong), bool(listed))
 
 
-def _badness(record: AgreeRecord) -> tuple[int, float]:
+def badness(record: AgreeRecord) -> tuple[int, float]:
     """Sorts records: the failing ones by verdict, the worst last, and then by ratio.
 
     What is imprecise comes before them: its ratio is the one to show.

@@ -109,11 +109,11 @@ def judged(
         for one in memory.recalled():
             take(one)
     leave_alone()
-    agreement.recalled, agreement.remembered = len(agreement.records), memory.dates
+    agreement.recalled, agreement.remembered = agreement.tensors, memory.dates
     rest = [op for op in asked.ops if op not in new and not memory.whole(op)]
     heed(of_new)
     heed(child.run(rest, request, _News))
-    memory.keep(failed)
+    memory.keep(failed, agreement)
     agreement.records += map(unjudged, failed.values())
     agreement.gone = vanished(asked, agreement, entries)
     return agreement

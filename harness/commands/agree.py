@@ -119,12 +119,15 @@ def command(
         ),
         first_case=first_case,
     )
+    documented = bool(json_file or junit_file or markdown_file)
     started = time.monotonic()
     why_not, machines = "", list[str]()
     if address == "local":
         with Isolated(judge) as child, progress("judging") as advance:
             child.start()
-            remembered = Remembered(asked, user_cache(), fresh=fresh)
+            remembered = Remembered(
+                asked, user_cache(), fresh=fresh, in_brief=not documented
+            )
             agreed = judged(asked, child, advance, remembered)
         why_not = remembered.why_not
     else:
@@ -139,12 +142,13 @@ def command(
     if asked.sampled:
         ran = [b for b in asked.backends if b not in agreed.missing]
         summary.sampled = explained(ran, first_look=first_case)
-    content = recording.document(agreed.records, summary)
-    for target, text in ((junit_file, junit), (markdown_file, markdown)):
-        if target:
-            recording.replace_file(Path(target), text(content))
-    if json_file:
-        recording.write(content, json_file)
+    if documented:
+        content = recording.document(agreed.records, summary)
+        for target, text in ((junit_file, junit), (markdown_file, markdown)):
+            if target:
+                recording.replace_file(Path(target), text(content))
+        if json_file:
+            recording.write(content, json_file)
     if json_file != "-":
         show(agreed, seconds, summary)
         if why_not:
@@ -221,14 +225,12 @@ def _distance(record: AgreeRecord) -> float:
 def _counts(agreed: Agreement, seconds: float, summary: AgreeSummary) -> str:
     verdicts = ", ".join(f"{n} {v}" for v, n in sorted(summary.verdicts.items()))
     known = sum(r.listed for r in agreed.records)
-    line = f"{len(agreed.records)} tensors in {seconds:.1f} s: {verdicts}"
+    line = f"{agreed.tensors} tensors in {seconds:.1f} s: {verdicts}"
     line += f" ({summary.vacuous_share:.0%} of the judged are vacuous)"
     if known:
         line += f"; {known} are known defects"
     line += f"; {summary.unexpected} not as expected"
     if agreed.recalled:
-        line += (
-            f"; {agreed.recalled} of {len(agreed.records)} remembered, judged since "
-        )
+        line += f"; {agreed.recalled} of {agreed.tensors} remembered, judged since "
         line += f"{min(agreed.remembered.values())} (--fresh judges them again)"
     return line

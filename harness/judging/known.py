@@ -195,6 +195,11 @@ def unexpected(records: Iterable[AgreeRecord]) -> list[AgreeRecord]:
     return [record for record in failed if not as_expected(record)]
 
 
+def tells(record: AgreeRecord) -> bool:
+    """Whether a record says anything of a defect: it was judged, and not vacuous."""
+    return record.verdict not in ("unsupported", "vacuous")
+
+
 def gone(records: Sequence[AgreeRecord], known: Iterable[Known]) -> tuple[Known, ...]:
     """Entries that were tested and whose defect occurred nowhere.
 
@@ -208,7 +213,7 @@ def gone(records: Sequence[AgreeRecord], known: Iterable[Known]) -> tuple[Known,
         if record.verdict not in PASSING:
             for op in (record.op, "*"):
                 showing[op, record.verdict].append(record)
-        if record.verdict not in ("unsupported", "vacuous"):
+        if tells(record):
             of = (record.op, record.backend, record.framework_version)
             telling[of].append(record)
     everything = {record.op for record in records} >= set(op_names())

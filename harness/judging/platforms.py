@@ -135,13 +135,23 @@ def unseen(records: Iterable[AgreeRecord]) -> tuple[Flushing, ...]:
     ops: dict[str, set[str]] = defaultdict(set)
     shown = set()
     for record in records:
-        judged = record.verdict not in ("unsupported", "vacuous")
-        if judged and record.regime == "subnormal" and record.dtype != "float16":
+        if tells(record):
             ops[record.framework].add(record.op)
-        if record.convention == FLUSHED:
+        if shows(record):
             shown.add(record.framework)
     return tuple(
         one
         for one in FLUSHING
         if len(ops[one.framework]) >= ENOUGH and one.framework not in shown
     )
+
+
+def tells(record: AgreeRecord) -> bool:
+    """Whether a record tests a declaration: it was judged on subnormal values."""
+    judged = record.verdict not in ("unsupported", "vacuous")
+    return judged and record.regime == "subnormal" and record.dtype != "float16"
+
+
+def shows(record: AgreeRecord) -> bool:
+    """Whether what is declared occurred in a record."""
+    return record.convention == FLUSHED

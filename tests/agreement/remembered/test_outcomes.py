@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from harness.agreement.remembered import outcomes as module
 from harness.agreement.remembered.cache import Cache
@@ -96,9 +97,16 @@ def present(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return by_op
 
 
-def run(judge: Judge, asked: Asked, place: Path, *, fresh: bool = False) -> Agreement:
+def run(
+    judge: Judge,
+    asked: Asked,
+    place: Path,
+    *,
+    fresh: bool = False,
+    in_brief: bool = False,
+) -> Agreement:
     """A run with the cache in a folder."""
-    memory = Remembered(asked, Cache(place), fresh=fresh)
+    memory = Remembered(asked, Cache(place), fresh=fresh, in_brief=in_brief)
     return judged(asked, judge, remembered=memory)  # type: ignore[arg-type]  # a stand-in
 
 
@@ -164,6 +172,38 @@ def test_a_changed_page_is_asked_for_before_the_rest_is_read(
     monkeypatch.setattr(Cache, "batches", batches)
     run(Eager(), asked, tmp_path)
     assert done == ["ask for mul", "read add 1", "ask for "]
+
+
+@pytest.mark.parametrize("special", [{}, {"verdict": "error"}])
+def test_in_brief_the_same_is_judged_and_counted(
+    tmp_path: Path, asked: Asked, present: dict[str, str], special: dict[str, Any]
+) -> None:
+    """What would be judged again in full is so in brief; a page's change is seen."""
+    first = Judge()
+    first.special = special
+    run(first, asked, tmp_path, in_brief=True)
+    for part in (False, True):
+        judge = Judge()
+        again = run(judge, asked, tmp_path, in_brief=True)
+        assert judge.asked == (asked.ops if special and not part else [])
+        assert again.tensors == 4
+        assert {*again.remembered} == {"add", "mul"}
+        assert sum(again.summary().verdicts.values()) == 4
+    present["add"] = "add 2"
+    judge = Judge()
+    assert run(judge, asked, tmp_path, in_brief=True).recalled == 2
+    assert judge.asked == ["add"]
+    assert run(Judge(), asked, tmp_path).recalled == 4, "all records are there, too"
+
+
+def test_a_choice_of_cases_and_a_first_look_take_no_brief(
+    tmp_path: Path, asked: Asked, present: dict[str, str]
+) -> None:
+    run(Judge(), asked, tmp_path, in_brief=True)
+    chosen = structs.replace(asked, cases=["add[ties-*]"])
+    assert run(Judge(), chosen, tmp_path, in_brief=True).tensors == 1
+    narrower = structs.replace(asked, regimes=["ties"])
+    assert run(Judge(), narrower, tmp_path, in_brief=True).tensors == 2
 
 
 def test_fresh_judges_all_and_remembers_that(
