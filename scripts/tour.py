@@ -13,10 +13,10 @@ from rich.table import Table
 
 from harness.commands import doctor
 from harness.console.terminal import output, ticking
+from harness.hosts.doctor import Finding, examine
 from harness.judging.entry import judge
 from harness.project.requested import by_default
 from harness.project.verdicts import SIGNS
-from harness.workers.doctor import Finding, examine
 from harness.workers.messages import Outcome, Task
 from harness.workers.pool import Fleet
 from impls.catalogue import load_op

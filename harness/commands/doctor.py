@@ -9,8 +9,8 @@ from rich.table import Table
 
 from harness.console import options as options
 from harness.console.terminal import errors, output, ticking
+from harness.hosts.doctor import Finding, examine
 from harness.project import documents
-from harness.workers.doctor import Finding, examine
 
 _SIGNS = {
     "ok": ("✓", "green"),

@@ -1,7 +1,7 @@
 """Workers: runs each framework in a process of its own, and talks to it.
 
 - interpreters: which Python runs which framework
-- doctor: what is installed, what is missing, and how to install it
+- asking: what a Python has, without importing it
 - process: `Worker`: starts, asks and ends one process
 - client: `Line`: a worker that gets one request at a time
 - pool: `Fleet` and `sweep`: many tasks on several workers

@@ -259,5 +259,5 @@ def installed(frameworks: Sequence[str]) -> dict[str, Installed]:
 
 
 def _contents(facts: Facts) -> Installed:
-    told = {"python": facts.python, "libc": facts.libc, "installed": facts.installed}
-    return Installed(json.dumps(told, sort_keys=True), tuple(facts.unlisted))
+    said = {"python": facts.python, "libc": facts.libc, "installed": facts.installed}
+    return Installed(json.dumps(said, sort_keys=True), tuple(facts.unlisted))

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
+from harness.hosts.doctor import examine
 from harness.project import git
 from harness.project.documents import surroundings
 from harness.project.git import NotTrusted
 from harness.project.paths import ROOT
-from harness.workers.doctor import examine
 from tests.histories import git as run
 from tests.histories import repository
 

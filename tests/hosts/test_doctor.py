@@ -9,9 +9,9 @@ from queue import SimpleQueue
 import psutil
 import pytest
 
+from harness.hosts import doctor
+from harness.hosts.doctor import Finding, examine
 from harness.project.paths import ROOT
-from harness.workers import doctor
-from harness.workers.doctor import Finding, examine
 from harness.workers.interpreters import Interpreter, interpreter_of, variable
 from harness.workers.process import Died, Worker
 from impls.catalogue import backend_names, framework_of
