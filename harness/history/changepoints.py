@@ -144,7 +144,7 @@ def _change(
         kind=jump.kind,
         confidence=1 - DOUBT * math.exp(-excess / FADING),
         worse=(relative > 0) != higher_is_better,
-        suspected=jump.suspected or jump.weak,
+        suspected=bool(jump.suspected or jump.weak),  # NumPy's could not be stored
     )
 
 

@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -99,6 +100,14 @@ def test_the_unit_of_the_values_does_not_matter(scale):
     assert change.index == same.index
     assert change.relative_change == pytest.approx(same.relative_change)
     assert change.after == pytest.approx(scale * same.after)
+
+
+def test_a_change_that_only_the_weak_test_found_can_be_stored():
+    """NumPy's True is none that a document takes: of a series of cpu-2core, in us."""
+    values = [452, 394, 425, 396, 466, 425, 438, 426, 371, 304, 333, 329, 276, 403]
+    (change,) = find_changes(values)
+    assert change.suspected is True
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(change))["suspected"] is True
 
 
 @pytest.mark.parametrize("level", [3.0, 0.0, -2.0])
