@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -40,6 +40,8 @@ MOST = 32
 ROOM = 48 << 10
 #: Seconds of work that justify another worker: importing torch takes that long.
 WORTH = 2.0
+#: Answers that say how long the others take: what compiles takes 0.5 s for the first.
+FEW = 8
 #: Seconds between two checks whether another worker is needed.
 LOOK = 1.0
 #: Frameworks whose threads hand each instruction to one another and poll meanwhile. On
@@ -76,6 +78,8 @@ class _Lane:
     facts: Mapping[str, Any] = field(default_factory=dict)
     overdue: bool = False
     pace: float = 0.0  # seconds for a task, recently
+    answers: int = 0
+    worked: float = 0.0  # seconds for all tasks that it has answered
     flying: deque[Task] = field(default_factory=deque)
 
     @property
@@ -103,16 +107,21 @@ class _Lane:
         return sum(one.nbytes for one in (*self.flying, task)) <= ROOM
 
     def work(self) -> float:
-        """Seconds for a task: the recent pace, or the current one's time if longer."""
+        """Seconds for a task, or the current one's time if longer.
+
+        The mean or, where what came first took longer, the recent pace.
+        """
         at_it = self.ready and self.flying
         waited = time.monotonic() - self.since if at_it else 0.0
-        return max(self.pace, waited)
+        mean = self.worked / self.answers if self.answers >= FEW else 0.0
+        return max(min(mean, self.pace), waited if waited >= LOOK else 0.0)
 
     def answered(self, seconds: float, at: float) -> Task:
         """Record an answer to the oldest task, and return this task."""
         if not self.overdue:
             self.since = at
         self.pace = (self.pace + seconds) / 2 if self.pace else seconds
+        self.answers, self.worked = self.answers + 1, self.worked + seconds
         return self.flying.popleft()
 
     def expire(self, end: Callable[[], None]) -> None:
@@ -247,13 +256,17 @@ class Fleet:
         waiting = self._waiting[framework]
         if waiting and self._crashes[framework] >= FRAGILE:
             return True
-        flying = [task for lane in staff for task in lane.flying]
-        fatal = self._fatal[framework] + sum(task.fatal for task in flying)
-        left: Sequence[Task] = waiting or flying
-        return fatal > (bool(left) and left[-1].fatal)  # nothing follows the last
+        flying = [[task.fatal for task in lane.flying] for lane in staff]
+        if not waiting:  # nothing follows the last of a worker
+            return any(any(fatal[:-1]) for fatal in flying)
+        return self._fatal[framework] + sum(map(sum, flying)) > waiting[-1].fatal
 
     def _understaffed(self) -> str:
-        """The framework that most needs another worker and can have one, or ""."""
+        """The framework that most needs another worker and can have one, or "".
+
+        Of those without one, that with the most tasks: a trial is judged when its last
+        backend has answered, so what runs in every trial goes before a sample.
+        """
         busy = [x for x in self._lanes if not (x.reserve or self._is_idle(x))]
         needs = {
             name: self._need(name)

@@ -319,6 +319,16 @@ def test_a_second_worker_is_not_started_for_a_little_work(tmp_path):
     assert len(pids(at)) == 1
 
 
+def test_a_first_task_that_is_slow_starts_no_second_worker(tmp_path):
+    """Frameworks that compile take long for the first, and not for the others."""
+    at = tmp_path / "pid"
+    slow = page(folder(tmp_path, "slow"), forward=f"{leave_pid(at)}; time.sleep(0.2)")
+    quick = page(folder(tmp_path, "quick"), forward=leave_pid(at))
+    tasks = [task(slow), *[task(quick)] * 60]
+    assert len(list(sweep(tasks, jobs=2))) == len(tasks)
+    assert len(pids(at)) == 1
+
+
 def some_of(*backends):
     problem = Problem(load_op("square"), {"x": np.ones(3)}, [np.ones(3)])
     return [Task("square", "square", b, problem) for b in backends for _ in range(30)]
@@ -391,6 +401,7 @@ def in_turn(tmp_path, marks):
         ("F...", 1),
         ("..F.F", 1),
         ("F.F.", 2),
+        ("FF", 1),
         ("...f", 0),
         ("....", 0),
     ],
