@@ -86,7 +86,7 @@ IMPORTED = (
         *("sympy", "numpy.typing", "autograd.numpy", "bokeh.plotting", "markdown_it"),
         *("jinja2", "pygments.lexers.python", "pygments.formatters.html", "lxml"),
         *("rich.progress", "rich.table", "click", "execnet", "msgspec", "filelock"),
-        *("platformdirs", "psutil", "junitparser", "packaging.version"),
+        *("platformdirs", "psutil", "junitparser", "packaging.version", "ruptures"),
     ),
 )
 

@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from lxml import etree, html
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
 
 import harness.dashboard
 from harness.agreement.sampling import explained, passed_over
@@ -20,7 +23,7 @@ from harness.commands.report import command
 from harness.dashboard import pictures
 from harness.dashboard import site as building
 from harness.dashboard import standing as standings
-from harness.dashboard.dialects import dialects
+from harness.dashboard.dialects import dialects, highlighted
 from harness.dashboard.families import families
 from harness.dashboard.formula import paragraphs
 from harness.dashboard.matrix import bar_length, matrix, short
@@ -29,6 +32,7 @@ from harness.dashboard.sources import read_results
 from harness.dashboard.standing import Standing, standing
 from harness.dashboard.styles import luminance, styles
 from harness.history import asv_page, asv_results
+from harness.project.paths import ROOT
 from impls.catalogue import backend_names, load_op, op_names
 from tests.dashboard.browser import invented
 from tests.dashboard.browser.invented import agree_record, environment, time_record
@@ -462,6 +466,22 @@ def test_a_first_look_does_not_pass_for_the_whole(results: Path, look: bool) -> 
         assert ("Verdicts of a first look" in said(site, page)) is look
     assert "Verdicts of a first look" not in said(site, "op/mul.html")
     assert ("as expected on every backend, in a first look" in said(site)) is look
+
+
+CODE = {
+    "decorated": "@f\n@g(\n    1,\n)\ndef a(): pass\n\n\n# b\nasync def b(): pass\n",
+    "a string over lines": 'x = """a\nb"""; y = 2\n\nz = """c\n\nd"""\nz',
+    "no Python": "def a(:\n    x = 'b\n\n\nc = 1\n",
+    "other ends of lines": "a = 1\r\nb = 2\rc = 3\n\nd = 4\n",
+    "blank": "\n\n\na = 1\n\n\n",
+    "a finding": next(ROOT.glob("results/findings/*/repro.py")).read_text(),
+}
+
+
+@pytest.mark.parametrize("code", CODE.values(), ids=CODE.keys())
+def test_code_is_highlighted_as_if_it_were_not_cut_into_statements(code: str) -> None:
+    whole = highlight(code, PythonLexer(), HtmlFormatter(nowrap=True))
+    assert highlighted(code) == whole.rstrip("\n")
 
 
 def test_what_a_first_look_judged_in_part_or_left_out_is_said(results: Path) -> None:
