@@ -87,6 +87,7 @@ IMPORTED = (
         *("jinja2", "pygments.lexers.python", "pygments.formatters.html", "lxml"),
         *("rich.progress", "rich.table", "click", "execnet", "msgspec", "filelock"),
         *("platformdirs", "psutil", "junitparser", "packaging.version", "ruptures"),
+        "pygments.styles.default",
     ),
 )
 

@@ -62,7 +62,7 @@ def _highlighted(lines: str) -> Markup:
 
 
 def _statements(code: str) -> Iterator[str]:
-    """The code, cut before each statement, where every token begins anew."""
+    """The code, cut before each statement, where no token goes on from before."""
     starts = {0}
     with contextlib.suppress(SyntaxError, ValueError):
         starts |= {_first_line(s) for s in ast.parse(code).body if not s.col_offset}

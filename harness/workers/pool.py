@@ -21,6 +21,7 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any
 
+from harness.project.compiling import compiles
 from harness.workers import interpreters
 from harness.workers.interpreters import Interpreter
 from harness.workers.messages import Outcome, Task
@@ -273,8 +274,13 @@ class Fleet:
             for name, tasks in self._waiting.items()
             if tasks and len(busy) < self.jobs
         }
-        best = max(needs, key=lambda n: (needs[n], len(self._waiting[n])), default="")
+        best = max(needs, key=lambda name: (needs[name], *self._size(name)), default="")
         return best if needs.get(best, 0.0) >= WORTH else ""
+
+    def _size(self, framework: str) -> tuple[bool, int]:
+        """How much there is to do: a task that compiles takes as long as a hundred."""
+        tasks = self._waiting[framework]
+        return compiles(tasks[0].backend), len(tasks)
 
     def _need(self, framework: str) -> float:
         """Seconds of work for one more worker; infinite if there is no worker yet."""

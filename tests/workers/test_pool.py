@@ -8,7 +8,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,6 +34,18 @@ PATIENCE = 2.0  # seconds: a hundred times a case of these, for a busy machine
 def fleet():
     with Fleet() as fleet:
         yield fleet
+
+
+def test_what_compiles_is_started_first_whose_few_tasks_take_longest():
+    fleet, one = Fleet(jobs=2), task(Path("page.py"))
+    tasks = {name: replace(one, backend=f"{name}_custom") for name in ("torch", "jax")}
+    fleet._waiting = {
+        "torch": deque([tasks["torch"]] * 50),
+        "jax": deque([tasks["jax"]]),
+    }
+    assert fleet._understaffed() == "jax"
+    del fleet._waiting["jax"]
+    assert fleet._understaffed() == "torch"
 
 
 #: A GPU whose context is lost: each further call of its framework says so.
