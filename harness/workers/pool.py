@@ -46,7 +46,8 @@ FEW = 8
 #: Seconds between two checks whether another worker is needed.
 LOOK = 1.0
 #: Frameworks whose threads hand each instruction to one another and poll meanwhile. On
-#: one core they switch instead: OneFlow takes a fifth less CPU time, and leaves a core.
+#: one core, in short slices, they switch instead: OneFlow takes a third of the CPU
+#: time, and leaves a core.
 POLLING = frozenset({"oneflow"})
 #: Crashes that nobody expected, after which the next worker of a framework is started
 #: before it is needed: importing one takes more than a second.

@@ -22,9 +22,11 @@ from harness.workers.client import Line
 from harness.workers.interpreters import interpreter_of, variable
 from harness.workers.messages import Task
 from harness.workers.pool import Fleet, _Lane, sweep
+from harness.workers.process import SLICE, slice_of
 from impls.catalogue import UnknownName, load_op
 from impls.contract import Op, Problem
 from tests.square import DX, page, task
+from tests.workers.test_slices import TAKES
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 2.0  # seconds: a hundred times a case of these, for a busy machine
@@ -358,6 +360,10 @@ def test_a_worker_that_polls_stays_on_one_core():
             ]
             for lane in fleet._lanes
         }
+        (polls,) = (x for x in fleet._lanes if x.framework == "oneflow")
+        threads = psutil.Process(polls.worker._process.pid).threads()
+        slices = {slice_of(one.id) for one in threads}
+        assert slices == ({SLICE} if TAKES else {slice_of(os.getpid())})
     assert len(allowed["oneflow"]) > 1
     assert {len(cores) for cores in allowed["oneflow"]} == {1}
     assert allowed["numpy"] == [os.sched_getaffinity(0)] * len(allowed["numpy"])
