@@ -28,6 +28,7 @@ import click
 import numpy as np
 
 RECORDED = Path(__file__).parents[2] / "results" / "asv"
+MEASURED = RECORDED / "cpu-2core-epyc"
 PATTERN = "5d37d685"  # a commit that has a file of each of three environments
 MACHINE = "cpu-2core"
 NOISE, STEP = 0.01, 0.2
@@ -45,7 +46,7 @@ def make(folder: Path, commits: int, machine: str = MACHINE, every: int = 1) -> 
     hashes = repository(folder, commits, ops)
     place = folder / "results" / "asv" / machine
     place.mkdir(parents=True, exist_ok=True)
-    traits = json.loads((RECORDED / MACHINE / "machine.json").read_text())
+    traits = json.loads((MEASURED / "machine.json").read_text())
     _dump(place / "machine.json", {**traits, "machine": machine})
     listed = json.loads((RECORDED / "benchmarks.json").read_text())
     _dump(place.parent / "benchmarks.json", listed)
@@ -60,7 +61,7 @@ def make(folder: Path, commits: int, machine: str = MACHINE, every: int = 1) -> 
 
 
 def _patterns() -> list[Path]:
-    return sorted((RECORDED / MACHINE).glob(f"{PATTERN}-*.json"))
+    return sorted(MEASURED.glob(f"{PATTERN}-*.json"))
 
 
 def _thinned(pattern: dict[str, Any], every: int) -> dict[str, Any]:
