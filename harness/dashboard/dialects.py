@@ -75,7 +75,8 @@ def _statements(code: str) -> Iterator[str]:
 def _first_line(statement: ast.stmt) -> int:
     """The index of its first line, which may be a decorator's."""
     decorators = getattr(statement, "decorator_list", ())
-    return min(one.lineno for one in (statement, *decorators)) - 1
+    first: int = min(one.lineno for one in (statement, *decorators))
+    return first - 1
 
 
 def _calls(statement: ast.stmt) -> Iterator[ast.Call]:
