@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -45,6 +45,9 @@ WORTH = 2.0
 FEW = 8
 #: Seconds between two checks whether another worker is needed.
 LOOK = 1.0
+#: About what it takes to compile an op on a backend in a precision, and to run any task
+#: and judge it, in seconds of two cores of 2.8 GHz.
+COMPILED, RUN = 0.4, 0.003
 #: Frameworks whose threads hand each instruction to one another and poll meanwhile. On
 #: one core, in short slices, they switch instead: OneFlow takes a third of the CPU
 #: time, and leaves a core.
@@ -167,6 +170,7 @@ class Fleet:
         self._failed_starts: dict[str, int] = {}
         self._crashes: Counter[str] = Counter()
         self._fatal: Counter[str] = Counter()  # of those that wait
+        self._longest: Collection[str] | None = None
         self._waiting: dict[str, deque[Task]] = {}
 
     def __enter__(self) -> Fleet:
@@ -198,7 +202,7 @@ class Fleet:
         """
         if self._waiting:
             raise RuntimeError("the fleet is busy with another run: finish that first")
-        self._waiting = _by_framework(tasks)
+        self._waiting, self._longest = _by_framework(tasks), None
         self._fatal = Counter(
             task.framework
             for tasks in self._waiting.values()
@@ -267,7 +271,8 @@ class Fleet:
         """The framework that most needs another worker and can have one, or "".
 
         Of those without one, that with the most tasks: a trial is judged when its last
-        backend has answered, so what runs in every trial goes before a sample.
+        backend has answered, so what runs in every trial goes before a sample, unless
+        that takes longest.
         """
         busy = [x for x in self._lanes if not (x.reserve or self._is_idle(x))]
         needs = {
@@ -279,9 +284,10 @@ class Fleet:
         return best if needs.get(best, 0.0) >= WORTH else ""
 
     def _size(self, framework: str) -> tuple[bool, int]:
-        """How much there is to do: a task that compiles takes as long as a hundred."""
-        tasks = self._waiting[framework]
-        return compiles(tasks[0].backend), len(tasks)
+        """How much there is to do."""
+        if self._longest is None:
+            self._longest = _longest(self._waiting)
+        return framework in self._longest, len(self._waiting[framework])
 
     def _need(self, framework: str) -> float:
         """Seconds of work for one more worker; infinite if there is no worker yet."""
@@ -463,6 +469,24 @@ def _by_framework(tasks: Iterable[Task]) -> dict[str, deque[Task]]:
         known("backend", task.backend, backends)
         waiting.setdefault(task.framework, deque()).append(task)
     return waiting
+
+
+def _longest(waiting: Mapping[str, Collection[Task]]) -> Collection[str]:
+    """Frameworks that compile, where that takes longer than all the others take."""
+    compiled = {
+        name: {
+            (one.op, one.backend, one.problem.dtype)
+            for one in tasks
+            if compiles(one.backend)
+        }
+        for name, tasks in waiting.items()
+    }
+    every = sum(map(len, waiting.values()))
+    return [
+        name
+        for name, some in compiled.items()
+        if COMPILED * len(some) > RUN * (every - len(waiting[name]))
+    ]
 
 
 def _send(lane: _Lane, task: Task, payload: Mapping[str, Any], timeout: float) -> None:

@@ -50,6 +50,24 @@ def test_what_compiles_is_started_first_whose_few_tasks_take_longest():
     assert fleet._understaffed() == "torch"
 
 
+@pytest.mark.parametrize(
+    ("ops", "each", "others", "first"),
+    [(1, 100, 1536, "torch"), (20, 90, 27800, "torch"), (60, 1, 1440, "jax")],
+    ids=["one op", "twenty ops", "a first look at sixty"],
+)
+def test_what_compiles_a_sample_waits_where_others_take_longer(
+    ops, each, others, first
+):
+    """Trials are judged meanwhile, each when its last backend has answered."""
+    fleet, one = Fleet(jobs=2), task(Path("page.py"))
+    jax = [replace(one, op=f"{i}", backend="jax_jit") for i in range(ops)]
+    fleet._waiting = {
+        "jax": deque(jax * each),
+        "torch": deque([replace(one, backend="torch_custom")] * others),
+    }
+    assert fleet._understaffed() == first
+
+
 #: A GPU whose context is lost: each further call of its framework says so.
 LOST = """
 import types
