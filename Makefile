@@ -5,7 +5,7 @@
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
-# Five ops at a small size: enough to see who is fast, in about fifteen seconds.
+# Five ops at a small size: enough to see who is fast, in about twenty seconds.
 TIMED = softmax layer_norm batch_norm linear matmul
 run:  ## a first look: judge one case of each op, time some, write the page
 	@python3 scripts/environments.py --first-look
@@ -16,7 +16,7 @@ run:  ## a first look: judge one case of each op, time some, write the page
 	  --json results/latest/time.json || code=$$?; \
 	.venv/bin/gradwatch report; exit $$code
 
-agree: environments  ## judge every gradient in all cases; five minutes on two cores
+agree: environments  ## judge every gradient in all cases; four minutes on two cores
 	.venv/bin/gradwatch agree --json results/latest/agree.json.gz
 
 # mypy takes one core for a minute, so it runs beside the tests. SLOW=1 runs quick and slow

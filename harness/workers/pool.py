@@ -49,8 +49,8 @@ LOOK = 1.0
 #: and judge it, in seconds of two cores of 2.8 GHz.
 COMPILED, RUN = 0.4, 0.003
 #: Frameworks whose threads hand each instruction to one another and poll meanwhile. On
-#: one core, in short slices, they switch instead: OneFlow takes a third of the CPU
-#: time, and leaves a core.
+#: one core, in short slices, they switch instead: OneFlow takes a third to a half of
+#: the CPU time, and leaves a core.
 POLLING = frozenset({"oneflow"})
 #: Crashes that nobody expected, after which the next worker of a framework is started
 #: before it is needed: importing one takes more than a second.
