@@ -291,6 +291,10 @@ def test_a_step_is_linked_to_its_commit(results: Path) -> None:
     row = " ".join(found.xpath("ancestor::tr")[0].text_content().split())
     assert backend in row
     assert re.search(r"\+(39|40|41)\.\d %", row), "1.4 times as long was planted"
+    listed = html.parse(site / "commits.html").xpath(f"//li[@id='{name}']//li")
+    texts = [" ".join(one.text_content().split()) for one in listed]
+    assert texts
+    assert all(text.endswith(" suspected") for text in texts), "nobody has watched"
 
 
 @pytest.mark.slow
