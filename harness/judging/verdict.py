@@ -299,16 +299,16 @@ def _judge_tensor(
     """The judgement on a tensor; the same bits are judged once."""
     asked = (right, convention, tensor, got, has, wants)
     if got is None or got.nbytes > KEPT:
-        return _judged_anew(*asked)
+        return _judgement(*asked)
     bits = (got.dtype, got.shape, got.tobytes())
     key = (convention, tensor, has, wants, bits)
     if key not in right.judged:
-        right.judged[key] = _judged_anew(*asked)
+        right.judged[key] = _judgement(*asked)
     judgement: Judgement = right.judged[key]
     return judgement
 
 
-def _judged_anew(
+def _judgement(
     right: Reference,
     convention: str,
     tensor: str,

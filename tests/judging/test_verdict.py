@@ -369,15 +369,15 @@ def test_every_verdict_either_passes_or_fails():
 
 
 @pytest.fixture
-def judged_anew(monkeypatch):
+def really_judged(monkeypatch):
     """The tensors that were not known by their bits, in order."""
-    given, names = verdict._judged_anew, []
+    given, names = verdict._judgement, []
 
     def counted(right, convention, tensor, *rest):
         names.append(tensor)
         return given(right, convention, tensor, *rest)
 
-    monkeypatch.setattr(verdict, "_judged_anew", counted)
+    monkeypatch.setattr(verdict, "_judgement", counted)
     return names
 
 
@@ -390,7 +390,7 @@ def squared(n):
     return right, got, dict.fromkeys(got, "float64")
 
 
-def test_the_same_bits_are_judged_once_and_others_on_their_own(judged_anew):
+def test_the_same_bits_are_judged_once_and_others_on_their_own(really_judged):
     right, got, dtypes = squared(8)
     wrong = {**got, "dx": got["dx"].copy()}
     wrong["dx"][3] *= 1 + 1e-9
@@ -398,7 +398,7 @@ def test_the_same_bits_are_judged_once_and_others_on_their_own(judged_anew):
         verdict.judge_tensors(right, tensors, dtypes, dtype="float64")
         for tensors in (got, {n: a.copy() for n, a in got.items()}, wrong, got)
     ]
-    assert judged_anew == ["dx", "y", "dx"]
+    assert really_judged == ["dx", "y", "dx"]
     assert said[0] == said[1] == said[3]
     assert [[j.verdict for j in js] for js in said[1:3]] == [
         ["agree", "agree"],
@@ -419,11 +419,11 @@ def test_the_same_bits_of_another_tensor_shape_or_dtype_are_judged_on_their_own(
         assert all(j.verdict == "agree" for j in js) == as_they_are
 
 
-def test_the_bits_of_large_tensors_are_not_kept(judged_anew):
+def test_the_bits_of_large_tensors_are_not_kept(really_judged):
     right, got, dtypes = squared(verdict.KEPT // 8 + 1)
     for _ in range(2):
         verdict.judge_tensors(right, got, dtypes, dtype="float64")
-    assert judged_anew == ["dx", "y"] * 2
+    assert really_judged == ["dx", "y"] * 2
     assert not right.judged
 
 
