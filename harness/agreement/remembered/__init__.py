@@ -2,6 +2,7 @@
 
 - ingredients: all that a verdict depends on, as one hash
 - cache: batches of outcomes under such a hash, in one file
+- brief: the records of an op that decide what a screen shows
 - programs: what JAX compiled, in a folder beside that file
 - outcomes: what is taken from there in a run, and what is added
 """
