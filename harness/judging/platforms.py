@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.judging import known
 from harness.judging.judgement import Judgement
 from harness.judging.precisions import PRECISIONS, Precision
 from harness.judging.reference import reference
@@ -148,8 +149,8 @@ def unseen(records: Iterable[AgreeRecord]) -> tuple[Flushing, ...]:
 
 def tells(record: AgreeRecord) -> bool:
     """Whether a record tests a declaration: it was judged on subnormal values."""
-    judged = record.verdict not in ("unsupported", "vacuous")
-    return judged and record.regime == "subnormal" and record.dtype != "float16"
+    subnormal = record.regime == "subnormal" and record.dtype != "float16"
+    return subnormal and known.tells(record)
 
 
 def shows(record: AgreeRecord) -> bool:

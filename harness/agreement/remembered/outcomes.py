@@ -121,16 +121,7 @@ class Remembered:
 
     def whole(self, op: str) -> bool:
         """Whether all that is asked of an op is remembered, as far as it was read."""
-        if op in self._briefs:
-            return True
-        batches = self._batches.get(op, {})
-        if not {*self._names()} <= {*batches}:
-            return False
-        asked = (batches[name] for name in self._names())
-        return all(
-            {*self._wanted(one)} <= {settled.case for settled in one.settled}
-            for one in asked
-        )
+        return op in self._briefs or self._is_whole(self._batches.get(op, {}))
 
     def plan(self, op: str, names: Mapping[str, list[str]]) -> None:
         """Take in the names of an op's trials, by batch."""
@@ -189,9 +180,12 @@ class Remembered:
         return Batch([], [settled], self.dates.get(op, _today()))
 
     def _is_whole(self, batches: Mapping[str, Batch]) -> bool:
-        """Whether all that was asked of an op is in its batches."""
+        """Whether all that is asked of an op is in its batches."""
         asked = [batches.get(name) for name in self._names()]
-        return all(one and len(one.names) == len(one.settled) for one in asked)
+        return all(
+            one and {*self._wanted(one)} <= {settled.case for settled in one.settled}
+            for one in asked
+        )
 
     def _written(self, op: str, plan: Mapping[str, list[str]]) -> dict[str, Batch]:
         batches, today = {}, _today()

@@ -140,6 +140,18 @@ def test_a_sum_of_equal_terms_one_by_one_is_imprecise_as_ever(dtype):
     assert in_full(made, got)[0].verdict == "imprecise"
 
 
+def peak_of(made, got):
+    """The most bytes that a judgement holds which is not the first of its kind."""
+    assert early(made, got) is not None
+    tracemalloc.start()
+    try:
+        assert early(made, got) is not None
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    return peak
+
+
 #: Bytes that a judgement may hold, over those of the inputs. These are as small as the
 #: blocks that are compared at a time, which count here; of larger ones it is less.
 MEMORY = {"float64": 12, "float32": 22}
@@ -150,14 +162,9 @@ MEMORY = {"float64": 12, "float32": 22}
 def test_values_are_dropped_after_their_last_use(op, dtype):
     """All values of layer_norm together are 18 times its input in float64."""
     made, got = problem(op, dtype)
-    assert early(made, got) is not None
-    tracemalloc.start()
-    try:
-        assert early(made, got) is not None
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < MEMORY[dtype] * sum(a.nbytes for a in made.inputs.values())
+    assert peak_of(made, got) < MEMORY[dtype] * sum(
+        a.nbytes for a in made.inputs.values()
+    )
 
 
 @pytest.mark.parametrize("op", ["layer_norm", "softmax"])
@@ -166,14 +173,7 @@ def test_a_large_judgement_holds_at_most_12_times_its_input(op, monkeypatch):
     larger = [(*shape[:-1], 1024) for shape in shapes]
     monkeypatch.setitem(SHAPES, op, (larger, attributes))
     made, got = problem(op, "float32")
-    assert early(made, got) is not None
-    tracemalloc.start()
-    try:
-        assert early(made, got) is not None
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 12 * sum(a.nbytes for a in made.inputs.values())
+    assert peak_of(made, got) < 12 * sum(a.nbytes for a in made.inputs.values())
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
