@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.project.collector import paused
 from harness.workers import integrity
 from harness.workers.allocator import pin_malloc
 from harness.workers.arrays import decoded, encoded, legible
@@ -120,15 +121,16 @@ def probe(request: Mapping[str, Any]) -> dict[str, Any]:
     cannot be imported, or "") and `devices` (for each why it cannot be used, or "").
     """
     framework = request["framework"]
-    for name in request.get("handlers", ()):
-        _handler(name)
-    backends = {
-        name: _examine(name)
-        for name in backend_names()
-        if framework_of(name) == framework
-    }
+    with paused():  # a framework's own objects stay
+        for name in request.get("handlers", ()):
+            _handler(name)
+        backends = {
+            name: _examine(name)
+            for name in backend_names()
+            if framework_of(name) == framework
+        }
+        _sweep_once(framework)
     versions = [b["version"] for b in backends.values() if b["version"]]
-    _sweep_once(framework)
     integrity.remember(framework)  # before any page is read
     return {
         "python": platform.python_version(),

@@ -72,11 +72,14 @@ def judged(
     child: Isolated,
     progress: Callable[[int, int], None] = lambda done, total: None,
     remembered: Remembered | None = None,
+    *,
+    last: bool = False,
 ) -> Agreement:
     """The verdicts that a process with the job `judge` gives, as `agree` would.
 
     An op whose page or formula cannot be run has one record, with what has happened.
-    What is remembered is taken as it is, and not judged again.
+    What is remembered is taken as it is, and not judged again. After the `last` request
+    the child may end.
     """
     entries = known.load()  # a damaged file ends a run before it begins
     agreement, settled = Agreement(), list[tuple[str, str]]()
@@ -113,6 +116,8 @@ def judged(
     rest = [op for op in asked.ops if op not in new and not memory.whole(op)]
     heed(of_new)
     heed(child.run(rest, request, _News))
+    if last:
+        child.leave()  # it ends its workers while the rest is done
     memory.keep(failed, agreement)
     agreement.records += map(unjudged, failed.values())
     agreement.gone = vanished(asked, agreement, entries)

@@ -262,9 +262,11 @@ def _settled(
         for (a, b), ratio in ratios.items():
             _keep_worst(settled.pairs.setdefault(a, {}), [(b, ratio)])
         _name_outliers(tensor, judged, ratios, right.limit)
-    for records in judged.values():
+    for backend, records in judged.items():
+        run = (backend, trial.name, trial.order, device)
+        reaching = [entry for entry in entries if entry.reaches(*run)]
         for record in records:
-            record.expected_verdict = known.expected_verdict(record, entries)
+            record.expected_verdict = known.expected_verdict(record, reaching)
             settled.records.append(record)
     return settled
 

@@ -13,6 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from harness.agreement.overall import Overall, overall, together
 from harness.dashboard.families import family_of
@@ -53,7 +54,7 @@ def _by_framework(by_backend: Cells) -> Cells:
     return {place: together(of_it) for place, of_it in cells.items()}
 
 
-def _table(cells: Cells, text: Callable[[Overall], str], folded: str = "") -> Table:
+def _table(cells: Cells, text: Callable[[Overall], Text], folded: str = "") -> Table:
     """Ops below each other, and a column for each backend or framework."""
     ops, columns = (sorted({place[i] for place in cells}) for i in (0, 1))
     table = Table(
@@ -76,21 +77,22 @@ def _table(cells: Cells, text: Callable[[Overall], str], folded: str = "") -> Ta
     return table
 
 
-def _full(judged: Overall) -> str:
+def _full(judged: Overall) -> Text:
     """The worst ratio, the sign of the verdict, and whether the defect is known."""
     ratio = judged.worst.distance
     number = "" if ratio is None else f"{ratio:.2g} "
-    return f"{number}{_sign(judged, mark='')}{' [yellow]known[/]' * judged.listed}"
+    known = (" known", "yellow") if judged.listed else ""
+    return Text.assemble(number, _sign(judged, mark=""), known)
 
 
-def _brief(judged: Overall) -> str:
+def _brief(judged: Overall) -> Text:
     """The ratio with two digits, and the sign."""
     number = short(judged.worst.distance).replace("∞", "inf")  # ∞ is a verdict's sign
-    return f"{number} {_sign(judged)}".lstrip()
+    return Text.assemble(f"{number} " if number else "", _sign(judged))
 
 
-def _sign(judged: Overall, mark: str = "*") -> str:
+def _sign(judged: Overall, mark: str = "*") -> Text:
     """The sign, and a mark if the defect is known."""
     sign, colour = SIGNS[judged.verdict]
     known = judged.listed and not judged.unexpected
-    return f"[{colour}]{sign}[/]{mark if known else ''}"
+    return Text.assemble((sign, colour), mark if known else "")

@@ -123,12 +123,13 @@ def command(
     started = time.monotonic()
     why_not, machines = "", list[str]()
     if address == "local":
-        with Isolated(judge) as child, progress("judging") as advance:
-            child.start()
-            remembered = Remembered(
-                asked, user_cache(), fresh=fresh, in_brief=not documented
-            )
-            agreed = judged(asked, child, advance, remembered)
+        with Isolated(judge) as child:
+            child.start(foreign=bool(pages))
+            with progress("judging") as advance:
+                remembered = Remembered(
+                    asked, user_cache(), fresh=fresh, in_brief=not documented
+                )
+                agreed = judged(asked, child, advance, remembered, last=True)
         why_not = remembered.why_not
     else:
         agreed, machines = _elsewhere(asked, address, pages, {*backends, *require})

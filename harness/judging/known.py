@@ -20,6 +20,9 @@ from impls.catalogue import op_names
 if TYPE_CHECKING:  # workers judge too, and have no library for documents
     from harness.project.records import AgreeRecord
 
+#: By op, backend and version of the framework.
+Records = Mapping[tuple[str, str, str], Iterable["AgreeRecord"]]
+
 FILE = Path(__file__).with_name("known_outcomes.json")
 
 #: Verdicts on a case that has ended its worker.
@@ -71,13 +74,13 @@ class Known:
             record.tensor,
         )
 
-    def is_tested(
-        self, records: Mapping[tuple[str, str, str], Iterable[AgreeRecord]]
-    ) -> bool:
-        """Whether it covers any of these, which are by op, backend and version."""
+    def is_tested(self, records: Mapping[str, Records]) -> bool:
+        """Whether it covers any of these, which are by op."""
+        every = records.values() if self.op == "*" else [records.get(self.op, {})]
         return any(
             any(map(self.covers, some))
-            for (op, backend, version), some in records.items()
+            for of_op in every
+            for (op, backend, version), some in of_op.items()
             if self.runs(op, backend, version)
         )
 
@@ -207,7 +210,7 @@ def gone(records: Sequence[AgreeRecord], known: Iterable[Known]) -> tuple[Known,
     whose defect occurs only sometimes. A property of a platform need not show in each
     op, so only a run of all ops tests it.
     """
-    telling = defaultdict[tuple[str, str, str], list["AgreeRecord"]](list)
+    telling: dict[str, dict[tuple[str, str, str], list[AgreeRecord]]] = {}
     showing = defaultdict[tuple[str, str], list["AgreeRecord"]](list)
     for record in records:
         if record.verdict not in PASSING:
@@ -215,7 +218,7 @@ def gone(records: Sequence[AgreeRecord], known: Iterable[Known]) -> tuple[Known,
                 showing[op, record.verdict].append(record)
         if tells(record):
             of = (record.op, record.backend, record.framework_version)
-            telling[of].append(record)
+            telling.setdefault(record.op, {}).setdefault(of, []).append(record)
     everything = {record.op for record in records} >= set(op_names())
     certain = (k for k in known if not k.sometimes and (everything or k.op != "*"))
     # Few records show a defect, so whether it is still there is asked first.

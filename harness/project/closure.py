@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Container, Iterable, Iterator
+import os
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from harness.project.paths import SOURCE
 _STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 
 Read = Callable[[Path], bytes]
+Imports = Callable[[bytes, str], Sequence[str]]
 
 
 def closure(
@@ -19,21 +21,24 @@ def closure(
     source: Path = SOURCE,
     read: Read = Path.read_bytes,
     without: Container[Path] = (),
+    imports: Imports | None = None,
 ) -> dict[Path, bytes]:
     """The files below `source` that these modules may run, with what is in them.
 
     An import counts wherever it stands: in a function, and for the types alone. A
     package counts with each module in it. What is imported by a name that is made at
     run time is not seen: whoever does so names it in `modules`. Files that are in
-    `without` are left out, with all that they import.
+    `without` are left out, with all that they import. `imports` says what a file names,
+    in place of `imported`.
 
     Raises:
         SyntaxError, ValueError: A file is no Python.
     """
     waiting, seen, files = list(modules), set[str](), dict[Path, bytes]()
+    ours = {name.removesuffix(".py") for name in os.listdir(source)}
     while waiting:
         name = waiting.pop()
-        if name in seen:
+        if name in seen or name.partition(".")[0] not in ours:
             continue
         seen.add(name)
         file = _file(name, source)
@@ -41,7 +46,8 @@ def closure(
             continue
         files[file] = read(file)
         inside = name if file.name == "__init__.py" else name.rpartition(".")[0]
-        waiting += [name.rpartition(".")[0], *_imported(files[file], inside)]
+        named = (imports or imported)(files[file], inside)
+        waiting += [name.rpartition(".")[0], *named]
     return files
 
 
@@ -57,8 +63,12 @@ def _file(module: str, source: Path) -> Path | None:
 
 
 @lru_cache(maxsize=4096)  # every module of ours several times
-def _imported(content: bytes, package: str) -> tuple[str, ...]:
-    """The modules that a module of a package names in its imports."""
+def imported(content: bytes, package: str) -> tuple[str, ...]:
+    """The modules that a module of a package names in its imports.
+
+    Raises:
+        SyntaxError, ValueError: It is no Python.
+    """
     waiting: list[ast.AST] = [ast.parse(content)]
     names = list[str]()
     while waiting:  # of statements alone: expressions import nothing

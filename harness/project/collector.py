@@ -14,7 +14,10 @@ def leave_alone() -> None:
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """Read 200,000 records in half the time: there is no cycle in them to be found."""
+    """Make many objects that stay, such as records or modules, without looking at them.
+
+    200,000 records are read in half the time; a framework is imported in nine tenths.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:

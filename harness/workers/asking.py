@@ -18,13 +18,20 @@ from harness.project.paths import SOURCE
 
 _PATIENCE = 30  # seconds for an interpreter to start: a cold disk is slow
 
+#: `pathlib` and `importlib.metadata` take three times as long to import as this runs.
 _QUESTION = """
-import importlib.metadata, importlib.util, json, sys
+import importlib.util, json, os, sys
+def recorded():
+    for place in dict.fromkeys(sys.path):
+        for one in os.listdir(place) if os.path.isdir(place) else ():
+            name, _, kind = one.rpartition(".")
+            if kind in ("dist-info", "egg-info"):
+                name, _, release = name.partition("-")
+                yield name, release, os.path.join(place, one)
+found = list(recorded())
 def version(name):
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+    # Of several the first counts: it is the one that is imported.
+    return next((release for one, release, _ in found if one.lower() == name), "")
 def there(name):
     # What is left of a removed package is a folder without __init__: no loader.
     # One that is installed may be a namespace, too, as MLX is.
@@ -37,23 +44,24 @@ facts = {"python": sys.version, "numpy": version("numpy"),
 #: A distribution lists its files with their hashes in RECORD. One without that list
 #: (an .egg-info), in an archive, or that is worked on elsewhere can change unseen.
 _CONTENTS = """
-import hashlib, platform
-from pathlib import Path
-installed, unlisted = [], []
-for place in map(Path, dict.fromkeys(sys.path)):
-    unlisted += [place.name] if place.is_file() else []
-    for one in place.glob("*-info"):
-        name, _, release = one.stem.partition("-")
-        if name == "gradwatch":
-            continue
-        listed, origin = one / "RECORD", one / "direct_url.json"
-        content = listed.read_bytes() if listed.is_file() else b""
-        origin = json.loads(origin.read_text()) if origin.is_file() else {}
-        if not content or origin.get("dir_info", {}).get("editable"):
+import hashlib
+def content(folder, name):
+    try:
+        with open(os.path.join(folder, name), "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+installed, unlisted = [], [os.path.basename(p) for p in sys.path if os.path.isfile(p)]
+for name, release, folder in found:
+    if name != "gradwatch":
+        listed = content(folder, "RECORD")
+        origin = json.loads(content(folder, "direct_url.json") or "{}")
+        if not listed or origin.get("dir_info", {}).get("editable"):
             unlisted.append(name)
-        installed.append([name, release, hashlib.sha256(content).hexdigest()])
-facts |= {"libc": platform.libc_ver(), "installed": sorted(installed),
-          "unlisted": sorted(unlisted)}
+        installed.append([name, release, hashlib.sha256(listed).hexdigest()])
+libc = "CS_GNU_LIBC_VERSION"
+libc = os.confstr(libc) if libc in getattr(os, "confstr_names", ()) else ""
+facts |= {"libc": libc, "installed": sorted(installed), "unlisted": sorted(unlisted)}
 """
 
 
@@ -63,13 +71,13 @@ class Facts(msgspec.Struct):
     python: `sys.version`. numpy: its version, or "". frameworks: those of the ones
     asked for that are installed. The rest is asked for separately: installed: name,
     version and hash of the list of files of each distribution; unlisted: those that can
-    change unseen; libc: its name and version.
+    change unseen; libc: name and version of GNU's, or "".
     """
 
     python: str
     numpy: str
     frameworks: list[str]
-    libc: tuple[str, str] = ("", "")
+    libc: str = ""
     installed: list[tuple[str, str, str]] = []
     unlisted: list[str] = []
 

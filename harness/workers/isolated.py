@@ -10,23 +10,26 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import multiprocessing
 import os
 import selectors
 import subprocess
 import sys
+import threading
+import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from multiprocessing.connection import Connection, Pipe
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from harness.project import documents
 from harness.project.imports import START, place
-from harness.project.paths import ROOT
+from harness.project.paths import PREFIX, PROJECT, ROOT
 from harness.workers.arrays import legible
 from harness.workers.evaluate import in_short
-from harness.workers.lifetime import first_line
+from harness.workers.lifetime import die_with_parent, first_line
 from harness.workers.process import ended, sigint_blocked
 
 #: Ends of a child with no op to blame, after which each op gets a child of its own.
@@ -36,6 +39,9 @@ ENDING = 5.0  # seconds for an idle child to end its workers
 #: at the largest size; where the silence is a worker's, which has a deadline of its
 #: own, `Link.alive` is called.
 PATIENCE = 60.0
+
+#: The workers beside it take the other cores; OpenBLAS's threads would wait in a loop.
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 
 T = TypeVar("T")
 Job = Callable[[bytes, "Link"], None]
@@ -140,12 +146,44 @@ def serve(number: int, module: str, name: str) -> None:
     Link(Connection(number)).serve(job)
 
 
+class _Child(Protocol):
+    """A process as `subprocess.Popen` shows it."""
+
+    def wait(self, timeout: float | None = None) -> int: ...
+    def kill(self) -> None: ...
+
+
+class _Copy:
+    """A copy of this process that runs a function and ends."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self._process = multiprocessing.get_context("fork").Process(target=run)
+        with warnings.catch_warnings():  # of Python 3.12: NumPy has threads, which wait
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._process.start()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, negative for a signal.
+
+        Raises:
+            subprocess.TimeoutExpired: It has not ended.
+        """
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("", timeout or 0.0)
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        """Kill it."""
+        self._process.kill()
+
+
 class Isolated:
     """The command's side of a job, a function of a module; use it in `with`."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: _Child | None = None
         self._connection: Connection | None = None
         self._selector = selectors.DefaultSelector()
         self._busy = False
@@ -157,10 +195,17 @@ class Isolated:
         self._end()
         self._selector.close()
 
-    def start(self) -> None:
-        """Start the child before there is anything to ask: it imports meanwhile."""
+    def start(self, *, foreign: bool = False) -> None:
+        """Start the child before there is anything to ask.
+
+        It is a copy of this process, which need not import anything, where no other
+        thread runs and no page comes from outside the project, that is `foreign`.
+        """
+        ours = not (foreign or PROJECT.table or PREFIX)
+        alone = sys.platform == "linux" and threading.active_count() == 1
+        begin = self._copy if ours and alone else self._begin
         with contextlib.suppress(OSError):  # what prevents it shows at the first answer
-            self._ready()
+            self._ready(begin)
             self._busy = False
 
     def run(
@@ -235,34 +280,59 @@ class Isolated:
             why = f"the page or its formula ended the process: {self._end()}"
             return Failed(at.op, at.case, "crash", why)
 
-    def _ready(self) -> Connection:
+    def _ready(self, begin: Callable[[Connection], _Child] | None = None) -> Connection:
         """The connection to a child that waits for a request."""
         if self._connection is None:
+            self._end()
             self._connection, theirs = Pipe()
             self._selector.register(self._connection, selectors.EVENT_READ)
-            code = f"{first_line()}place = {place(ROOT)!r}\n{START}\n"
-            code += f"from {__name__} import serve\n"
-            named = (theirs.fileno(), self._job.__module__, self._job.__name__)
             with sigint_blocked(), theirs:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-c", f"{code}serve{named!r}"],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,  # it is for the command's results
-                    pass_fds=[theirs.fileno()],
-                )
+                self._process = (begin or self._begin)(theirs)
         self._busy = True
         return self._connection
 
+    def _begin(self, theirs: Connection) -> _Child:
+        code = f"{first_line()}place = {place(ROOT)!r}\n{START}\n"
+        code += f"from {__name__} import serve\n"
+        named = (theirs.fileno(), self._job.__module__, self._job.__name__)
+        return subprocess.Popen(
+            [sys.executable, "-c", f"{code}serve{named!r}"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,  # it is for the command's results
+            env=_ONE_THREAD | os.environ,
+            pass_fds=[theirs.fileno()],
+        )
+
+    def _copy(self, theirs: Connection) -> _Child:
+        parent, ours = os.getpid(), self._connection
+
+        def be() -> None:
+            die_with_parent(parent)
+            if ours is not None:
+                ours.close()
+            with open(os.devnull, "r+b", 0) as nothing:
+                os.dup2(nothing.fileno(), 0)
+                os.dup2(nothing.fileno(), 1)  # it is for the command's results
+            Link(theirs).serve(self._job)
+
+        return _Copy(be)
+
+    def leave(self) -> None:
+        """Let the child end, and with it its workers; nobody waits for it yet."""
+        if self._connection is not None:
+            self._selector.unregister(self._connection)
+            self._connection.close()
+            self._connection = None
+
     def _end(self) -> str:
         """End the child, and with it its workers; how it ended if it had by then."""
-        if self._process is None or self._connection is None:
+        self.leave()
+        if self._process is None:
             return ""
-        self._selector.unregister(self._connection)
-        self._connection.close()
         try:
             code = self._process.wait(0.5 if self._busy else ENDING)
         except subprocess.TimeoutExpired:
             self._process.kill()
             code = self._process.wait()
-        self._process = self._connection = None
+        self._process = None
         return ended(code)

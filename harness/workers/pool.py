@@ -48,6 +48,9 @@ LOOK = 1.0
 #: About what it takes to compile an op on a backend in a precision, and to run any task
 #: and judge it, in seconds of two cores of 2.8 GHz.
 COMPILED, RUN = 0.4, 0.003
+#: About what it takes to import a framework, and to run a task without judging it, in
+#: seconds of one core. `OTHER` is for those that are not named.
+IMPORTED, OTHER, ANSWERED = {"numpy": 0.1, "autograd": 0.2, "torch": 2.0}, 1.0, 0.001
 #: Frameworks whose threads hand each instruction to one another and poll meanwhile. On
 #: one core, in short slices, they switch instead: OneFlow takes a third to a half of
 #: the CPU time, and leaves a core.
@@ -169,6 +172,7 @@ class Fleet:
         self._lanes: list[_Lane] = []
         self._failed_starts: dict[str, int] = {}
         self._crashes: Counter[str] = Counter()
+        self._ends: Counter[str] = Counter()  # tasks that are known to end a worker
         self._fatal: Counter[str] = Counter()  # of those that wait
         self._longest: Collection[str] | None = None
         self._waiting: dict[str, deque[Task]] = {}
@@ -203,12 +207,9 @@ class Fleet:
         if self._waiting:
             raise RuntimeError("the fleet is busy with another run: finish that first")
         self._waiting, self._longest = _by_framework(tasks), None
-        self._fatal = Counter(
-            task.framework
-            for tasks in self._waiting.values()
-            for task in tasks
-            if task.fatal
-        )
+        every = (task for tasks in self._waiting.values() for task in tasks)
+        self._ends = Counter(task.framework for task in every if task.fatal)
+        self._fatal = self._ends.copy()
         try:
             yield from self._without_interpreter()
             while any(self._waiting.values()) or any(x.flying for x in self._lanes):
@@ -239,8 +240,10 @@ class Fleet:
 
     def _staff(self) -> Iterator[Outcome]:
         """Start workers where tasks wait for one, as many as there are jobs."""
+        busy = sum(bool(lane.flying) for lane in self._lanes)
         for lane in [x for x in self._lanes if x.ready and not x.flying]:
-            if self._waiting.get(lane.framework) and not lane.worker.alive:
+            its_turn = busy < self.jobs and self._waiting.get(lane.framework)
+            if its_turn and not lane.worker.alive:
                 self._drop(lane)  # it died while idle: no task is lost
         while framework := self._understaffed():
             spare = self._spare()
@@ -256,6 +259,8 @@ class Fleet:
 
         OneFlow ends 28 times in a run over all ops, each time as expected.
         """
+        if not self._ends[framework] and self._crashes[framework] < FRAGILE:
+            return False
         staff = [lane for lane in self._lanes if lane.framework == framework]
         if any(x.reserve for x in staff) or not any(x.ready for x in staff):
             return False
@@ -270,9 +275,9 @@ class Fleet:
     def _understaffed(self) -> str:
         """The framework that most needs another worker and can have one, or "".
 
-        Of those without one, that with the most tasks: a trial is judged when its last
-        backend has answered, so what runs in every trial goes before a sample, unless
-        that takes longest.
+        Of those without one, that which takes longest, by what it compiles or else to
+        import it and to answer its tasks. Where these are many, a sample comes last:
+        trials are judged meanwhile, each when its last backend has answered.
         """
         busy = [x for x in self._lanes if not (x.reserve or self._is_idle(x))]
         needs = {
@@ -283,11 +288,12 @@ class Fleet:
         best = max(needs, key=lambda name: (needs[name], *self._size(name)), default="")
         return best if needs.get(best, 0.0) >= WORTH else ""
 
-    def _size(self, framework: str) -> tuple[bool, int]:
+    def _size(self, framework: str) -> tuple[bool, float]:
         """How much there is to do."""
         if self._longest is None:
             self._longest = _longest(self._waiting)
-        return framework in self._longest, len(self._waiting[framework])
+        seconds = ANSWERED * len(self._waiting[framework])
+        return framework in self._longest, IMPORTED.get(framework, OTHER) + seconds
 
     def _need(self, framework: str) -> float:
         """Seconds of work for one more worker; infinite if there is no worker yet."""

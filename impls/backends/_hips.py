@@ -32,7 +32,11 @@ def vjp(call: Any, wanted: Any, others: Any) -> tuple[Any, Any]:
     return named, back
 
 
-NAMES = {"sigmoid": special.expit, "erf": special.erf, "logsumexp": special.logsumexp}
+NAMES = {
+    "sigmoid": special("expit"),
+    "erf": special("erf"),
+    "logsumexp": special("logsumexp"),
+}
 # It passes all of NumPy on, but does not differentiate all of it.
 names = Names(anp, *COMPOSED, **NAMES, stop_gradient=stop_gradient)
 door = partial(

@@ -1,9 +1,12 @@
-"""HIPS/autograd's special functions, without what else its package imports.
+"""HIPS/autograd's special functions, imported when one of them is first called.
 
-`autograd.scipy` imports scipy.stats, signal and integrate as well, which take most of a
-second; no formula uses them.
+scipy.special takes a quarter of a second, and few formulas need it. `autograd.scipy`
+imports scipy.stats, signal and integrate as well, which take most of a second; no
+formula uses them.
 """
 
+from collections.abc import Callable
+from functools import cache
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
 from typing import Any
@@ -25,4 +28,9 @@ def alone(package: str, name: str) -> Any:
     return module
 
 
-special = alone("autograd.scipy", "special")
+_special = cache(lambda: alone("autograd.scipy", "special"))
+
+
+def special(name: str) -> Callable[..., Any]:
+    """The special function of that name."""
+    return lambda *args, **options: getattr(_special(), name)(*args, **options)

@@ -50,6 +50,21 @@ def test_what_compiles_is_started_first_whose_few_tasks_take_longest():
     assert fleet._understaffed() == "torch"
 
 
+def test_of_few_tasks_those_come_first_whose_framework_takes_long_to_import():
+    """Else the last of them is imported while nothing else is left to do."""
+    fleet, one = Fleet(jobs=2), task(Path("page.py"))
+    few = {"numpy": 342, "torch": 342, "autograd": 171, "oneflow": 513, "jax": 100}
+    fleet._waiting = {
+        name: deque([replace(one, backend=f"{name}_formula")] * tasks)
+        for name, tasks in few.items()
+    }
+    order = []
+    while fleet._waiting:
+        order.append(fleet._understaffed())
+        del fleet._waiting[order[-1]]
+    assert order == ["torch", "oneflow", "jax", "numpy", "autograd"]
+
+
 @pytest.mark.parametrize(
     ("ops", "each", "others", "first"),
     [(1, 100, 1536, "torch"), (20, 90, 27800, "torch"), (60, 1, 1440, "jax")],

@@ -12,8 +12,9 @@ import os
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 import platformdirs
@@ -25,6 +26,10 @@ from harness.agreement.suite import Settled
 MOST = 256 << 20
 _PATIENCE = 10.0  # seconds for another run to end its writing, which takes one
 _DAY = 86400.0  # seconds between two notes that an outcome is still of use
+
+_IMPORTS = "imports"  # in place of the name of a batch
+
+T = TypeVar("T")
 
 _TABLE = """
 create table if not exists outcomes (
@@ -49,6 +54,7 @@ class Unusable(Exception):
 
 
 _batch = msgspec.msgpack.Decoder(Batch)
+_imports = msgspec.msgpack.Decoder(dict[str, list[str]])
 
 
 class Cache:
@@ -85,7 +91,7 @@ class Cache:
         with self._open() as connection:
             asked = "select batch, used, content from outcomes where key = ?"
             rows = connection.execute(asked, (key,)).fetchall()
-            batches = {name: _unpacked(content) for name, _, content in rows}
+            batches = {name: _unpacked(content, _batch) for name, _, content in rows}
             for name in [name for name, batch in batches.items() if batch is None]:
                 gone = "delete from outcomes where key = ? and batch = ?"
                 connection.execute(gone, (key, name))
@@ -100,11 +106,34 @@ class Cache:
         Raises:
             Unusable: It cannot be written.
         """
-        rows = [
+        self._put(
             (key, name, time.time(), _packed(batch))
             for key, named in batches.items()
             for name, batch in named.items()
-        ]
+        )
+
+    def imports(self, key: str) -> dict[str, list[str]]:
+        """What was kept under a key of what files import; empty if it was damaged.
+
+        Raises:
+            Unusable: It cannot be read.
+        """
+        if not self._file.exists():
+            return {}
+        with self._open() as connection:
+            asked = "select content from outcomes where key = ? and batch = ?"
+            rows = connection.execute(asked, (key, _IMPORTS)).fetchall()
+        return next((_unpacked(content, _imports) for (content,) in rows), None) or {}
+
+    def keep_imports(self, key: str, imports: Mapping[str, Sequence[str]]) -> None:
+        """Keep what files import in place of what was kept under the key.
+
+        Raises:
+            Unusable: It cannot be written.
+        """
+        self._put([(key, _IMPORTS, time.time(), _packed(imports))])
+
+    def _put(self, rows: Iterable[tuple[str, str, float, bytes]]) -> None:
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -154,14 +183,14 @@ def _too_many(connection: sqlite3.Connection, most: int) -> Iterable[tuple[int]]
     return beyond
 
 
-def _packed(batch: Batch) -> bytes:
-    content = zlib.compress(msgspec.msgpack.encode(batch), 1)
+def _packed(value: Any) -> bytes:
+    content = zlib.compress(msgspec.msgpack.encode(value), 1)
     return hashlib.sha256(content).digest() + content
 
 
-def _unpacked(stored: bytes) -> Batch | None:
-    """The batch, or None where a bit has changed."""
+def _unpacked(stored: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T | None:
+    """What was packed, or None where a bit has changed."""
     digest, content = stored[:32], stored[32:]
     if hashlib.sha256(content).digest() != digest:
         return None
-    return _batch.decode(zlib.decompress(content))
+    return decoder.decode(zlib.decompress(content))

@@ -15,11 +15,12 @@ import platform
 import subprocess
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness.judging import known
-from harness.project.closure import Read, closure
+from harness.project.closure import Imports, Read, closure
 from harness.project.paths import PREFIX, PROJECT, SOURCE
 from harness.workers.interpreters import Installed, installed
 from impls import catalogue
@@ -59,6 +60,7 @@ def keys(
     *,
     read: Read = Path.read_bytes,
     have: Callable[[list[str]], Mapping[str, Installed]] = installed,
+    imports: Imports | None = None,
 ) -> tuple[dict[str, str], frozenset[str]]:
     """A hash of all ingredients of each op, and the backends that are not installed.
 
@@ -70,7 +72,8 @@ def keys(
     frameworks = sorted({framework_of(name) for name in backends})
     with ThreadPoolExecutor(1) as beside:  # interpreters start while files are read
         asked = beside.submit(have, frameworks)
-        shared_files = files([*ROOTS, *map(_module("backends"), backends)], read)
+        roots = [*ROOTS, *map(_module("backends"), backends)]
+        shared_files = files(roots, read, imports=imports)
     try:
         present = asked.result()
     except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -92,8 +95,9 @@ def keys(
         "files": shared_files,
     }
     shared, inside = _hash(common), {SOURCE / name for name in shared_files}
-    entries = known.load()
-    of_ops = {op: _hash([shared, *_of_op(op, entries, read, inside)]) for op in ops}
+    of_page = partial(files, read=read, without=inside, imports=imports)
+    entries = [(one, dataclasses.asdict(one)) for one in known.load()]
+    of_ops = {op: _hash([shared, *_of_op(op, entries, of_page)]) for op in ops}
     return of_ops, frozenset(absent)
 
 
@@ -102,7 +106,9 @@ def _module(kind: str) -> Callable[[str], str]:
 
 
 def _of_op(
-    op: str, listed: Iterable[known.Known], read: Read, shared: Container[Path]
+    op: str,
+    listed: Iterable[tuple[known.Known, Mapping[str, Any]]],
+    of_page: Callable[[Sequence[str]], dict[str, str]],
 ) -> list[Any]:
     """The ingredients of one op beside the shared ones: its page, what is known of it.
 
@@ -113,14 +119,15 @@ def _of_op(
         raise NotRemembered(
             f"{Path(op).name}: only the catalogue's pages are remembered"
         )
-    entries = [dataclasses.asdict(one) for one in listed if one.of(op)]
-    return [op, files([_module("ops")(op)], read, shared), entries]
+    entries = [facts for one, facts in listed if one.of(op)]
+    return [op, of_page([_module("ops")(op)]), entries]
 
 
 def files(
     modules: Sequence[str],
     read: Read = Path.read_bytes,
     without: Container[Path] = (),
+    imports: Imports | None = None,
 ) -> dict[str, str]:
     """The hash of each file that these modules run, and of the data beside them.
 
@@ -131,7 +138,7 @@ def files(
         NotRemembered: A file cannot be read.
     """
     try:
-        code = closure(modules, SOURCE, read, without)
+        code = closure(modules, SOURCE, read, without, imports)
         data = {
             file: read(file)
             for folder in {file.parent for file in code}

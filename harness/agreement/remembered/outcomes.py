@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from harness.agreement.remembered.brief import brief
 from harness.agreement.remembered.cache import Batch, Cache, Unusable
+from harness.agreement.remembered.imports import Imports
 from harness.agreement.remembered.ingredients import NotRemembered, keys
-from harness.agreement.remembered.programs import programs
+from harness.agreement.remembered.programs import make_room, programs
 from harness.agreement.sampling import explained
 from harness.agreement.suite import Agreement, Settled
 from harness.judging import known
@@ -67,6 +68,7 @@ class Remembered:
         self._cache, self._have = cache, have
         if cache is None:
             return
+        self._imports = Imports(cache)
         try:
             self._keys, self._absent = self._now()
             self._known = frozenset() if fresh else cache.known()
@@ -77,7 +79,8 @@ class Remembered:
         asked = self._asked
         if {*asked.devices} != {"cpu"}:
             raise NotRemembered("only outcomes on the CPU are remembered")
-        known_by, absent = keys(asked.ops, asked.backends, asked.seed, have=self._have)
+        what = asked.ops, asked.backends, asked.seed
+        known_by, absent = keys(*what, have=self._have, imports=self._imports)
         part = "-sampled" if asked.sampled and explained(asked.backends) else ""
         part += "-first" if part and asked.first_case else ""
         return {op: f"{key}{part}" for op, key in known_by.items()}, absent
@@ -136,9 +139,14 @@ class Remembered:
 
         Nothing, where a file has changed meanwhile: which one was judged is not known.
         """
-        if self._cache is None or self._asked.cases or not self._keys:
+        if self._cache is None:
+            return
+        self._imports.keep()
+        if self._asked.cases or not self._keys:
             return
         try:
+            if self.programs and self._judged:
+                make_room(self._cache.place)
             new = self._new(failed) if self._judged else {}
             rows = {self._keys[op]: batches for op, batches in new.items()}
             rows |= self._new_briefs(new, agreement) if self._brief else {}

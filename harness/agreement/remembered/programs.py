@@ -19,32 +19,34 @@ from harness.agreement.remembered.ingredients import machine
 MOST = 128 << 20
 
 
-def programs(place: Path, most: int = MOST) -> str:
+def programs(place: Path) -> str:
     """This machine's folder within the cache `place`; "" if it cannot be made.
 
-    Only its owner may read or write it: what lies there is run. Programs that were read
-    or written longest ago make room.
+    Only its owner may read or write it: what lies there is run.
     """
     kind = hashlib.sha256(json.dumps(machine()).encode()).hexdigest()
     folder = place / "jax" / kind[:16]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
-        _make_room(folder.parent, most)
     except OSError:
         return ""
     return str(folder)
 
 
-def _make_room(place: Path, most: int) -> None:
-    """Remove the files beyond the bound; another run may do so at the same time."""
+def make_room(place: Path, most: int = MOST) -> None:
+    """Remove the programs of all machines that were used longest ago, beyond a bound.
+
+    Another run may do so at the same time.
+    """
     files, total = list[tuple[float, int, Path]](), 0
-    for file in place.glob("*/*"):
-        with contextlib.suppress(FileNotFoundError):
+    for file in place.glob("jax/*/*"):
+        with contextlib.suppress(OSError):
             status = file.stat()
             used = max(status.st_atime, status.st_mtime)
             files.append((used, status.st_size, file))
     for _, size, file in sorted(files, reverse=True):
         total += size
         if total > most:
-            file.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                file.unlink()

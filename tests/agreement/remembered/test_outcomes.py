@@ -91,7 +91,7 @@ def present(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.setattr(
         module,
         "keys",
-        lambda ops, *_, have: (by_op.copy(), frozenset(["numpy_manual"])),
+        lambda ops, *_, have, imports: (by_op.copy(), frozenset(["numpy_manual"])),
     )
     monkeypatch.setattr(known, "load", lambda: (SOMETIMES, OF_ALL))
     return by_op

@@ -9,7 +9,7 @@ import pytest
 from harness.agreement.remembered import programs as module
 from harness.agreement.remembered.cache import Cache
 from harness.agreement.remembered.outcomes import Remembered
-from harness.agreement.remembered.programs import programs
+from harness.agreement.remembered.programs import make_room, programs
 from harness.agreement.remote import Asked
 from harness.agreement.suite import agree
 from harness.judging.cases import Trial, trials
@@ -78,7 +78,7 @@ def test_what_was_used_longest_ago_makes_room(tmp_path: Path) -> None:
         (folder / str(age)).write_bytes(bytes(100))
         os.utime(folder / str(age), (now - age, now - age))
     os.utime(folder / "4", (now + 1, now - 4))  # written first, but read last
-    programs(tmp_path, most=250)
+    make_room(tmp_path, most=250)
     assert {file.name for file in folder.iterdir()} == {"4", "0"}
 
 
