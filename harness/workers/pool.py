@@ -82,6 +82,7 @@ class _Lane:
     worker: Worker
     since: float  # when it was last heard of, or given work after having none
     reserve: bool = False
+    from_the_end: bool = False  # it takes the last of the tasks that wait
     core: int | None = None  # on which it stays, if it polls
     facts: Mapping[str, Any] = field(default_factory=dict)
     overdue: bool = False
@@ -340,7 +341,17 @@ class Fleet:
             yield from self._failed_to_start(framework, str(reason))
         else:
             lane = _Lane(framework, interpreter, worker, now, reserve)
+            lane.from_the_end = self._compiles_beside(framework)
             self._lanes.append(lane)
+
+    def _compiles_beside(self, framework: str) -> bool:
+        """Whether another worker of it compiles from the first task on.
+
+        Tasks of an op follow one another: at the other end nothing is compiled twice.
+        """
+        waiting = self._waiting.get(framework)
+        others = sum(lane.framework == framework for lane in self._lanes)
+        return bool(waiting and compiles(waiting[0].backend) and others % 2)
 
     def _pin(self, lane: _Lane) -> None:
         """Keep a worker that polls on one core, and two of them on different ones."""
@@ -374,8 +385,9 @@ class Fleet:
             return
         if waiting and lane.core is None and lane.framework in POLLING:
             self._pin(lane)
-        while waiting and lane.has_room_for(waiting[0]):
-            task = waiting.popleft()
+        turn = -1 if lane.from_the_end else 0
+        while waiting and lane.has_room_for(waiting[turn]):
+            task = waiting.pop() if lane.from_the_end else waiting.popleft()
             self._fatal[lane.framework] -= task.fatal
             try:
                 payload = task.payload()

@@ -19,6 +19,9 @@ from impls.contract import Array, Backend, Problem, Step
 Gradients = Mapping[str, Packed | None]
 #: Frameworks and devices whose tensors use the memory of NumPy's arrays.
 SHARING = (("numpy", "cpu"), ("torch", "cpu"))
+#: Frameworks that tell no backward which gradients are wanted. For JAX each choice is
+#: another program besides: of a first run 2 of 3 programs compiled were these.
+UNAWARE = frozenset({"numpy", "jax"})
 FROZEN = 4  # inputs that are frozen alone: each costs a forward and a backward
 
 
@@ -114,9 +117,9 @@ def _again(step: Step, copy: Problem) -> Iterator[tuple[str, Gradients]]:
 
 
 def _frozen(backend: Backend, problem: Problem) -> Iterator[tuple[str, Gradients]]:
-    """Each input in turn without a gradient; NumPy has nothing of the kind."""
+    """Each input in turn without a gradient, where a backward can learn of it."""
     names = problem.wanted
-    if backend.framework == "numpy" or len(names) < 2:
+    if backend.framework in UNAWARE or len(names) < 2:
         return
     fields = {name: getattr(problem, name) for name in Problem.__dataclass_fields__}
     for name in names[:FROZEN]:

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from harness.endpoint import answer
 from harness.workers.arrays import LAYOUTS
 from harness.workers.messages import Outcome, Task
-from impls.contract import Op, Problem
+from harness.workers.stress import stressed
+from impls.contract import Op, Problem, Result
 from tests.square import DX, DY, X, page, task
 
 BACKENDS = ["numpy_manual", "torch_custom"]
@@ -243,3 +245,24 @@ def test_a_missing_page_is_named(tmp_path):
     outcome = evaluated(str(tmp_path / "nowhere.py"))
     assert outcome.kind == "error"
     assert "nowhere.py" in outcome.message
+
+
+@pytest.mark.parametrize(
+    ("framework", "frozen"),
+    [("torch", {("b",), ("a",)}), ("jax", set()), ("numpy", set())],
+)
+def test_inputs_are_frozen_where_a_backward_can_learn_of_it(framework, frozen):
+    """JAX and NumPy tell no backward which gradients are wanted."""
+    prepared = []
+
+    def prepare(problem):
+        prepared.append(problem.wanted)
+        step = SimpleNamespace(forward=int, backward=int)
+        step.read = lambda: Result(outputs={}, gradients={}, state={}, dtypes={})
+        return step
+
+    backend = SimpleNamespace(framework=framework, prepare=prepare)
+    two = {"a": np.ones(2), "b": np.ones(2)}
+    problem = Problem(Op("mul", inputs="a b"), two, [np.ones(2)])
+    stressed(backend, problem, {}, shared=False)
+    assert {*prepared} - {("a", "b")} == frozen

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from harness.endpoint import DeviceLost
+from harness.workers import pool
 from harness.workers.client import Line
 from harness.workers.interpreters import interpreter_of, variable
 from harness.workers.messages import Task
@@ -63,6 +64,40 @@ def test_of_few_tasks_those_come_first_whose_framework_takes_long_to_import():
         order.append(fleet._understaffed())
         del fleet._waiting[order[-1]]
     assert order == ["torch", "oneflow", "jax", "numpy", "autograd"]
+
+
+@pytest.mark.parametrize(
+    ("framework", "ends"), [("jax", ["0", "9"]), ("torch", ["0", "1"])]
+)
+def test_a_second_worker_that_compiles_starts_at_the_other_end(
+    tmp_path, monkeypatch, framework, ends
+):
+    """Tasks of an op follow one another; both would compile the same for them."""
+    sent = []
+
+    class Written:
+        """A worker that is sent tasks."""
+
+        def __init__(self, *_, **__):
+            self.kill = self.close = int
+
+        def send(self, request, payload):
+            sent.append(payload["attributes"]["number"])
+
+    monkeypatch.setattr(pool, "Worker", Written)
+    one = replace(task(page(tmp_path)), backend=f"{framework}_custom")
+    with Fleet(jobs=2) as fleet:
+        fleet._interpreters[framework] = None
+        problems = [
+            replace(one.problem, attributes={"number": f"{i}"}) for i in range(10)
+        ]
+        fleet._waiting = {framework: deque(replace(one, problem=p) for p in problems)}
+        for _ in range(2):
+            assert not [*fleet._start(framework)]
+        for lane in fleet._lanes:
+            lane.facts = {"backends": {}}
+            assert not [*fleet._feed(lane, 60.0)]
+    assert sent == ends
 
 
 @pytest.mark.parametrize(
