@@ -151,6 +151,10 @@ def unjudged(failed: Failed) -> AgreeRecord:
 def judge(content: bytes, link: Link) -> None:
     """The job: judge what is asked, and hand over each trial."""
     asked = msgspec.msgpack.decode(content, type=Asked)
+    fleet = link.kept(Fleet, jobs=asked.jobs, programs=asked.programs)
+    if not any(op.endswith(".py") for op in asked.ops):  # which may spoil this process
+        # They import while the trials are made.
+        fleet.warm(asked.backends, compiling_first=asked.first_case)
     chosen = list[Trial]()
     for op in asked.ops:
         with link.at(op, patience=asked.timeout):
@@ -173,7 +177,7 @@ def judge(content: bytes, link: Link) -> None:
         asked.backends,
         devices=asked.devices,
         timeout=asked.timeout,
-        fleet=link.kept(Fleet, jobs=asked.jobs, programs=asked.programs),
+        fleet=fleet,
         progress=lambda *counts: done.__setitem__(slice(2), counts),
         at=lambda trial: link.at(trial.op, trial.name, asked.timeout),
         tell=lambda settled: link.tell(_News(_Step(settled, *done)), leaving=True),

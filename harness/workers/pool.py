@@ -26,7 +26,7 @@ from harness.workers import interpreters
 from harness.workers.interpreters import Interpreter
 from harness.workers.messages import Outcome, Task
 from harness.workers.process import STARTING, Died, Event, Worker, import_error
-from impls.catalogue import backend_names, known
+from impls.catalogue import backend_names, framework_of, known
 
 __all__ = ["Fleet", "Outcome", "Task", "sweep"]
 
@@ -223,15 +223,33 @@ class Fleet:
                 self._drop(lane)  # the caller stopped: its answers are not needed
             self._waiting = {}
 
-    def _without_interpreter(self) -> Iterator[Outcome]:
-        unknown = [name for name in self._waiting if name not in self._interpreters]
+    def warm(self, backends: Iterable[str], *, compiling_first: bool = False) -> None:
+        """Start the first workers for these backends before their tasks are known.
+
+        Those that take longest to import; what compiles is last, or first.
+        """
+        if self._lanes:
+            return
+        those = {framework_of(name): compiles(name) for name in backends}
+        self._find(those)
+        usable = [name for name in those if not self._interpreters[name].why_missing]
+        usable.sort(key=lambda name: IMPORTED.get(name, OTHER), reverse=True)
+        usable.sort(key=lambda name: those[name] != compiling_first)
+        for framework in usable[: self.jobs]:
+            list(self._start(framework))  # no task is lost yet
+
+    def _find(self, frameworks: Iterable[str]) -> None:
+        unknown = [name for name in frameworks if name not in self._interpreters]
         self._interpreters.update(interpreters.interpreters_of(unknown))
+
+    def _without_interpreter(self) -> Iterator[Outcome]:
+        self._find(self._waiting)
         for framework in self._waiting:
             yield from self._give_up_if_missing(framework)
 
     def _give_up_if_missing(self, framework: str) -> Iterator[Outcome]:
         interpreter = self._interpreters[framework]
-        waiting = self._waiting[framework]
+        waiting = self._waiting.get(framework, deque())
         while interpreter.why_missing and waiting:
             message, task = interpreter.explained, waiting.popleft()
             self._fatal[framework] -= task.fatal

@@ -22,7 +22,7 @@ from harness.workers import pool
 from harness.workers.client import Line
 from harness.workers.interpreters import interpreter_of, variable
 from harness.workers.messages import Task
-from harness.workers.pool import Fleet, _Lane, sweep
+from harness.workers.pool import STARTS, Fleet, _Lane, sweep
 from harness.workers.process import SLICE, slice_of
 from impls.catalogue import UnknownName, load_op
 from impls.contract import Op, Problem
@@ -64,6 +64,48 @@ def test_of_few_tasks_those_come_first_whose_framework_takes_long_to_import():
         order.append(fleet._understaffed())
         del fleet._waiting[order[-1]]
     assert order == ["torch", "oneflow", "jax", "numpy", "autograd"]
+
+
+@pytest.mark.parametrize(
+    ("backends", "options", "first"),
+    [
+        (["numpy_graph", "jax_jit", "torch_custom"], {}, ["torch", "numpy"]),
+        (
+            ["numpy_graph", "jax_jit", "torch_custom"],
+            {"compiling_first": True},
+            ["jax", "torch"],
+        ),
+        (["oneflow_custom", "autograd_formula", "none_such"], {}, ["autograd"]),
+    ],
+    ids=["the slowest to import", "or what compiles", "of those that are there"],
+)
+def test_workers_start_before_their_tasks_are_known(
+    monkeypatch, backends, options, first
+):
+    started = []
+
+    def interpreters_of(names):
+        missing = {"oneflow": "not here", "none": "not here"}
+        return {n: SimpleNamespace(why_missing=missing.get(n, "")) for n in names}
+
+    monkeypatch.setattr(pool.interpreters, "interpreters_of", interpreters_of)
+    monkeypatch.setattr(Fleet, "_start", lambda fleet, name: started.append(name) or ())
+    with Fleet(jobs=2) as fleet:
+        fleet.warm(backends, **options)
+        assert started == first
+        fleet._lanes = [SimpleNamespace(worker=SimpleNamespace(kill=int, close=int))]
+        fleet.warm(backends, **options)  # those of an earlier run are kept
+        assert started == first
+
+
+def test_a_worker_that_was_started_early_and_cannot_import_is_no_error(tmp_path):
+    """Nothing waits for it."""
+    with Fleet(jobs=2) as fleet:
+        broken = replace(interpreter_of("numpy"), framework="torch")
+        fleet._interpreters["torch"] = broken
+        fleet._failed_starts["torch"] = STARTS - 1
+        list(fleet._failed_to_start("torch", "it ended"))
+        assert {one.kind for one in fleet.run([task(page(tmp_path))])} == {"result"}
 
 
 @pytest.mark.parametrize(
