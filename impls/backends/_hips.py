@@ -13,7 +13,7 @@ from autograd.tracer import getval
 
 from impls.backends._functional import COMPOSED, Functional, Names
 from impls.backends._hips_second import hvp, jvp
-from impls.backends._hips_special import special
+from impls.backends._hips_special import SPECIAL
 
 stop_gradient = primitive(lambda x: x)
 defvjp(stop_gradient, None)
@@ -32,13 +32,8 @@ def vjp(call: Any, wanted: Any, others: Any) -> tuple[Any, Any]:
     return named, back
 
 
-NAMES = {
-    "sigmoid": special("expit"),
-    "erf": special("erf"),
-    "logsumexp": special("logsumexp"),
-}
 # It passes all of NumPy on, but does not differentiate all of it.
-names = Names(anp, *COMPOSED, **NAMES, stop_gradient=stop_gradient)
+names = Names(anp, *COMPOSED, **SPECIAL, stop_gradient=stop_gradient)
 door = partial(
     Functional,
     "autograd",

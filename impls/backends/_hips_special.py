@@ -34,3 +34,11 @@ _special = cache(lambda: alone("autograd.scipy", "special"))
 def special(name: str) -> Callable[..., Any]:
     """The special function of that name."""
     return lambda *args, **options: getattr(_special(), name)(*args, **options)
+
+
+#: What a formula calls them, and what they are called there.
+SPECIAL = {
+    "sigmoid": special("expit"),
+    "erf": special("erf"),
+    "logsumexp": special("logsumexp"),
+}
