@@ -223,18 +223,20 @@ class Fleet:
                 self._drop(lane)  # the caller stopped: its answers are not needed
             self._waiting = {}
 
-    def warm(self, backends: Iterable[str], *, compiling_first: bool = False) -> None:
+    def warm(self, backends: Collection[str], *, compiling_first: bool = False) -> None:
         """Start the first workers for these backends before their tasks are known.
 
         Those that take longest to import; what compiles is last, or first.
         """
         if self._lanes:
             return
-        those = {framework_of(name): compiles(name) for name in backends}
-        self._find(those)
-        usable = [name for name in those if not self._interpreters[name].why_missing]
-        usable.sort(key=lambda name: IMPORTED.get(name, OTHER), reverse=True)
-        usable.sort(key=lambda name: those[name] != compiling_first)
+        frameworks = dict.fromkeys(map(framework_of, backends))
+        plain = {framework_of(name) for name in backends if not compiles(name)}
+        self._find(frameworks)
+        usable = sorted(
+            (name for name in frameworks if not self._interpreters[name].why_missing),
+            key=lambda n: ((n in plain) == compiling_first, -IMPORTED.get(n, OTHER)),
+        )
         for framework in usable[: self.jobs]:
             list(self._start(framework))  # no task is lost yet
 
@@ -259,9 +261,8 @@ class Fleet:
 
     def _staff(self) -> Iterator[Outcome]:
         """Start workers where tasks wait for one, as many as there are jobs."""
-        busy = sum(bool(lane.flying) for lane in self._lanes)
         for lane in [x for x in self._lanes if x.ready and not x.flying]:
-            its_turn = busy < self.jobs and self._waiting.get(lane.framework)
+            its_turn = self._has_room and self._waiting.get(lane.framework)
             if its_turn and not lane.worker.alive:
                 self._drop(lane)  # it died while idle: no task is lost
         while framework := self._understaffed():
@@ -325,6 +326,11 @@ class Fleet:
             return math.inf
         pace = max(lane.work() for lane in staff)
         return len(self._waiting[framework]) * pace / (1 + len(staff))
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether one more worker may get tasks."""
+        return sum(bool(lane.flying) for lane in self._lanes) < self.jobs
 
     def _is_idle(self, lane: _Lane) -> bool:
         return not lane.flying and not self._waiting.get(lane.framework)
@@ -398,14 +404,14 @@ class Fleet:
         waiting = self._waiting.get(lane.framework)
         if not lane.ready or lane.overdue or lane.reserve:
             return
-        busy = sum(bool(other.flying) for other in self._lanes)
-        if not lane.flying and busy >= self.jobs:
+        if not (lane.flying or self._has_room):
             return
         if waiting and lane.core is None and lane.framework in POLLING:
             self._pin(lane)
         turn = -1 if lane.from_the_end else 0
         while waiting and lane.has_room_for(waiting[turn]):
-            task = waiting.pop() if lane.from_the_end else waiting.popleft()
+            task = waiting[turn]
+            del waiting[turn]
             self._fatal[lane.framework] -= task.fatal
             try:
                 payload = task.payload()

@@ -25,7 +25,7 @@ class Imports:
         parser = Path(closure.__file__).read_bytes() + sys.version.encode()
         self._cache, self._key = cache, hashlib.sha256(parser).hexdigest()
         self._kept: dict[str, list[str]] = {}
-        self._new: dict[str, list[str]] = {}
+        self._has_parsed = False
         with contextlib.suppress(Unusable):
             self._kept = cache.imports(self._key)
 
@@ -36,16 +36,14 @@ class Imports:
             SyntaxError, ValueError: It is no Python.
         """
         name = f"{package} {hashlib.sha256(content).hexdigest()}"
-        found = self._kept.get(name, self._new.get(name))
-        if found is None:
-            found = self._new[name] = [*closure.imported(content, package)]
-        return found
+        if name not in self._kept:
+            self._kept[name] = [*closure.imported(content, package)]
+            self._has_parsed = True
+        return self._kept[name]
 
     def keep(self) -> None:
         """Write down what was parsed; a cache that cannot be written stays as it is."""
-        if self._new:
-            self._kept |= self._new
+        if self._has_parsed:
             latest = dict([*self._kept.items()][-MOST:])
-            self._new = {}
             with contextlib.suppress(Unusable):
                 self._cache.keep_imports(self._key, latest)
