@@ -16,52 +16,6 @@ Read = Callable[[Path], bytes]
 Imports = Callable[[bytes, str], Sequence[str]]
 
 
-def closure(
-    modules: Iterable[str],
-    source: Path = SOURCE,
-    read: Read = Path.read_bytes,
-    without: Container[Path] = (),
-    imports: Imports | None = None,
-) -> dict[Path, bytes]:
-    """The files below `source` that these modules may run, with what is in them.
-
-    An import counts wherever it stands: in a function, and for the types alone. A
-    package counts with each module in it. What is imported by a name that is made at
-    run time is not seen: whoever does so names it in `modules`. Files that are in
-    `without` are left out, with all that they import. `imports` says what a file names,
-    in place of `imported`.
-
-    Raises:
-        SyntaxError, ValueError: A file is no Python.
-    """
-    waiting, seen, files = list(modules), set[str](), dict[Path, bytes]()
-    ours = {name.removesuffix(".py") for name in os.listdir(source)}
-    while waiting:
-        name = waiting.pop()
-        if name in seen or name.partition(".")[0] not in ours:
-            continue
-        seen.add(name)
-        file = _file(name, source)
-        if file is None or file in files or file in without:
-            continue
-        files[file] = read(file)
-        inside = name if file.name == "__init__.py" else name.rpartition(".")[0]
-        named = (imports or imported)(files[file], inside)
-        waiting += [name.rpartition(".")[0], *named]
-    return files
-
-
-def _file(module: str, source: Path) -> Path | None:
-    """The file of a module, if it is below the folder."""
-    if not module:
-        return None
-    place = source.joinpath(*module.split("."))
-    for file in (place / "__init__.py", place.with_name(f"{place.name}.py")):
-        if file.is_file():
-            return file
-    return None
-
-
 @lru_cache(maxsize=4096)  # every module of ours several times
 def imported(content: bytes, package: str) -> tuple[str, ...]:
     """The modules that a module of a package names in its imports.
@@ -89,3 +43,48 @@ def _named(node: ast.AST, package: str) -> Iterator[str]:
         module = ".".join([*above, *filter(None, [node.module])])
         yield module
         yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def closure(
+    modules: Iterable[str],
+    source: Path = SOURCE,
+    read: Read = Path.read_bytes,
+    without: Container[Path] = (),
+    imports: Imports = imported,
+) -> dict[Path, bytes]:
+    """The files below `source` that these modules may run, with what is in them.
+
+    An import counts wherever it stands: in a function, and for the types alone. A
+    package counts with each module in it. What is imported by a name that is made at
+    run time is not seen: whoever does so names it in `modules`. Files that are in
+    `without` are left out, with all that they import. `imports` says what a file names.
+
+    Raises:
+        SyntaxError, ValueError: A file is no Python.
+    """
+    waiting, seen, files = list(modules), set[str](), dict[Path, bytes]()
+    ours = {name.removesuffix(".py") for name in os.listdir(source)}
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name.partition(".")[0] not in ours:
+            continue
+        seen.add(name)
+        file = _file(name, source)
+        if file is None or file in files or file in without:
+            continue
+        files[file] = read(file)
+        inside = name if file.name == "__init__.py" else name.rpartition(".")[0]
+        named = imports(files[file], inside)
+        waiting += [name.rpartition(".")[0], *named]
+    return files
+
+
+def _file(module: str, source: Path) -> Path | None:
+    """The file of a module, if it is below the folder."""
+    if not module:
+        return None
+    place = source.joinpath(*module.split("."))
+    for file in (place / "__init__.py", place.with_name(f"{place.name}.py")):
+        if file.is_file():
+            return file
+    return None

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.judging import known
-from harness.project.closure import Imports, Read, closure
+from harness.project.closure import Imports, Read, closure, imported
 from harness.project.paths import PREFIX, PROJECT, SOURCE
 from harness.workers.interpreters import Installed, installed
 from impls import catalogue
@@ -60,7 +60,7 @@ def keys(
     *,
     read: Read = Path.read_bytes,
     have: Callable[[list[str]], Mapping[str, Installed]] = installed,
-    imports: Imports | None = None,
+    imports: Imports = imported,
 ) -> tuple[dict[str, str], frozenset[str]]:
     """A hash of all ingredients of each op, and the backends that are not installed.
 
@@ -127,7 +127,7 @@ def files(
     modules: Sequence[str],
     read: Read = Path.read_bytes,
     without: Container[Path] = (),
-    imports: Imports | None = None,
+    imports: Imports = imported,
 ) -> dict[str, str]:
     """The hash of each file that these modules run, and of the data beside them.
 
