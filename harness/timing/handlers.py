@@ -38,9 +38,10 @@ LONGEST = 0.5
 
 #: Seconds for which a GPU may seem at work after the last event: to wait for a device
 #: that is idle takes some 10 us, and a host that is busy takes longer. More than that
-#: is work on another stream. Looked at are one call, and as many in a row as show twice
-#: that time, at most `IN_A_ROW`: what each hides on the same stream adds up.
-BESIDE, IN_A_ROW = 1e-4, 1 << 12
+#: is work on another stream. Looked at are one call, and as many in a row as show
+#: `LONG_BESIDE` times that, at most `IN_A_ROW`, since a device's queue holds about a
+#: thousand kernels: what each hides on the same stream adds up.
+BESIDE, LONG_BESIDE, IN_A_ROW = 1e-4, 20, 64
 
 _ready: dict[str, Rotation] = {}
 
@@ -181,7 +182,8 @@ def spin(request: Request) -> dict[str, Any]:
         shown = max(shown, share)
         least = min(least, seconds)
         gc.collect(1)
-    return {"spun": [now() - begun, least, shown]}
+    by_events = isinstance(timer, EventTimer)
+    return {"spun": [now() - begun, least, shown], "by_events": by_events}
 
 
 def _shown_by_events(
@@ -191,7 +193,8 @@ def _shown_by_events(
 
     Of one, because streams of several calls work beside each other.
     """
-    many = min(IN_A_ROW, math.ceil(2 * BESIDE / max(seconds, BESIDE / IN_A_ROW)))
+    long = LONG_BESIDE * BESIDE
+    many = math.ceil(long / max(seconds, long / IN_A_ROW))
     shares = [1.0]
     for calls in (1, many):
         visible, hidden = timer.outlasted(run, calls, now)

@@ -30,7 +30,7 @@ import numpy as np
 
 from harness.timing.intervals import FEWEST, of_median
 from harness.timing.samples import SAME, Comparison, Rounds, Samples, paired
-from harness.timing.timers import NANOSECOND, SHORTEST, HostTimer, Reading, Run, Timer
+from harness.timing.timers import NANOSECOND, HostTimer, Reading, Run, Timer
 
 #: Warm-up ends when the median of a window of samples is no longer below that of the
 #: window before by more than this. Georges, Buytaert and Eeckhout (Statistically
@@ -102,9 +102,9 @@ def interleave(
     """Time runs in turn, in random order, for `budget` seconds in all; see `paired`.
 
     All runs use the same number of calls per sample: the smallest power of two for
-    which a sample of the fastest run takes `SHORTEST`. A much slower run, which reaches
-    `LONG` with fewer calls, uses those. The budget includes the warm-up. No round
-    starts if it would exceed the budget by taking as long as the longest one so far.
+    which a sample of the fastest run takes the timer's `shortest`. A much slower run,
+    which reaches `LONG` with fewer calls, uses those. The budget includes the warm-up.
+    No round starts if it would exceed the budget by taking as long as the longest one.
     The first call and one sample of each are always made; `short` reports a budget too
     small. If `longest` is given, rounds go on until `enough` is content with what was
     taken, but no longer than so many seconds in all.
@@ -149,7 +149,7 @@ class _Start:
 
     first: float  # seconds
     latest: float  # seconds
-    calls: int  # for a sample of `SHORTEST`
+    calls: int  # for a sample of the timer's `shortest`
     made: int  # calls in all
     steady: bool
 
@@ -174,7 +174,7 @@ def _warm(run: Run, timer: Timer, nanoseconds: int, first: float) -> _Start:
     while timer.now() < until:
         seconds = timer(run, calls).seconds
         made += calls
-        if seconds * calls < SHORTEST and calls < _MOST_CALLS:
+        if seconds * calls < timer.shortest and calls < _MOST_CALLS:
             calls, window, before = 2 * calls, [], math.inf
             continue
         window.append(seconds)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.judging.cases import Trial
-from harness.timing.timers import Reading, Run
+from harness.timing.timers import SHORTEST, Reading, Run
 from harness.workers.client import Line
 from harness.workers.interpreters import interpreter_of
 from harness.workers.messages import Task
@@ -35,6 +35,7 @@ class RemoteTimer:
     """Asks a worker for one sample, which does not include the communication."""
 
     now: Callable[[], int] = time.perf_counter_ns
+    shortest: float = SHORTEST
 
     def __call__(self, run: Run, calls: int) -> Reading:
         """Seconds per call, by the worker's own clock."""

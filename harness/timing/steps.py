@@ -5,21 +5,22 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from harness.timing.memory import page_aligned
-from harness.timing.timers import EventTimer, HostTimer, Timer
+from harness.timing.timers import Busy, EventTimer, HostTimer, Timer
 from impls.contract import Problem, Step
 
 #: What is overwritten to empty the L2, in times its size: the cache does not replace
 #: strictly the oldest lines. Triton's do_bench overwrites 256 MB, which is five times
 #: the 50 MB of an H100, and that is overwritten where no size is known.
 TIMES_L2, FLUSHED = 5, 256 << 20
-
+#: How often it is overwritten to learn how long that takes. To queue it was seen to
+#: take a tenth of that; a host that is busy takes longer, so there is a limit.
+TIMED, LEAST = 4, 10
 
 #: For finding errors: with the first the host waits for each kernel, with the second
 #: each tensor is allocated again (CUDA C++ Programming Guide, "CUDA Environment
@@ -46,7 +47,7 @@ def aligned(problem: Problem) -> Problem:
 
 
 def timer_of(step: Step, *, cold: bool = True) -> Timer:
-    """The host's clock, or a GPU's; if `cold`, the L2 is flushed before each call.
+    """The host's clock, or a GPU's; if `cold`, each call finds an empty L2 cache.
 
     OneFlow 0.9 has no events: there a call is timed by the host, with the wait.
     """
@@ -58,21 +59,27 @@ def timer_of(step: Step, *, cold: bool = True) -> Timer:
     if not hasattr(cuda, "Event"):
         return HostTimer()
     event = partial(cuda.Event, enable_timing=True)
-    return EventTimer(event, cuda.synchronize, _flusher(framework) if cold else None)
+    now = time.perf_counter_ns
+    return EventTimer(event, cuda.synchronize, _busy(framework), cold=cold, now=now)
 
 
 @cache
-def _flusher(framework: Any) -> Callable[[], object]:
-    """A function that overwrites more than the L2 cache holds; made only once.
+def _busy(framework: Any) -> Busy:
+    """Overwriting more than the L2 cache holds, and what that gains; made only once.
 
     PyTorch tells the cache's size from 2.5 on; an integrated or virtual GPU may say 0.
     """
     cuda = framework.cuda
     about = cuda.get_device_properties(cuda.current_device())
     count = TIMES_L2 * getattr(about, "L2_cache_size", 0) or FLUSHED
-    flushed = framework.zeros(count, dtype=framework.int8, device="cuda")
-    zero: Callable[[], object] = flushed.zero_
-    return zero
+    zero = framework.zeros(count, dtype=framework.int8, device="cuda").zero_
+    timer = EventTimer(partial(cuda.Event, enable_timing=True), cuda.synchronize)
+    timer(zero, 1)  # the first is slow
+    needed = timer(zero, TIMED).seconds
+    began = time.perf_counter()
+    zero()
+    queued = time.perf_counter() - began
+    return Busy(zero, max(needed - queued, needed / LEAST))
 
 
 def seconds_of(step: Step) -> float:

@@ -6,6 +6,7 @@ inside the timed interval: asynchronous frameworks return before they have compu
 
 from __future__ import annotations
 
+import math
 import resource
 import time
 from collections.abc import Callable
@@ -23,6 +24,12 @@ MILLISECOND = 1e-3
 #: sample is off by at most 1 %, and by as much on both sides of a comparison.
 SHORTEST = 80e-6
 
+#: For how long a device is kept at work before a call: so many times what the host
+#: needs to queue the call, since that varies (PyTorch's backward of an op takes the
+#: host 50 to 300 us, its kernels often 5), and so many seconds for each call at most.
+#: What the host computes itself for longer than that is in the figure.
+AHEAD, LONGEST_AHEAD = 2.0, 2e-3
+
 
 class Reading(NamedTuple):
     """One sample: seconds per call, and the kernel's counters for the process."""
@@ -39,6 +46,10 @@ class Timer(Protocol):
     def now(self) -> Callable[[], int]:
         """The host's clock in nanoseconds, used for the budget."""
 
+    @property
+    def shortest(self) -> float:
+        """Seconds of the shortest sample; calls that take less are batched."""
+
     def __call__(self, run: Run, calls: int) -> Reading:
         """Call `run` `calls` times and return the time per call."""
 
@@ -48,6 +59,7 @@ class HostTimer:
     """Wall time; `now` returns nanoseconds and never runs backwards."""
 
     now: Callable[[], int] = time.perf_counter_ns
+    shortest: float = SHORTEST
 
     def __call__(self, run: Run, calls: int) -> Reading:
         """Seconds per call; each call includes the wait, if `run` has a `wait`."""
@@ -79,29 +91,46 @@ class Event(Protocol):
 
 
 @dataclass(frozen=True)
+class Busy:
+    """Work for a device, which overwrites its L2 cache.
+
+    run: Queues it. gains: the seconds by which the host gets ahead of the device: what
+    the device needs for it, less what the host needs to queue it.
+    """
+
+    run: Callable[[], object]
+    gains: float
+
+
+@dataclass(frozen=True)
 class EventTimer:
     """Device time between two events around each call, with the given API.
 
     For CUDA under PyTorch: `event=partial(cuda.Event, enable_timing=True)` and
-    `synchronize=cuda.synchronize`. `flush` is called before each call, outside its
-    events, and overwrites the L2 cache: give it for cold figures, leave it out for warm
-    ones. A flush also keeps the device busy while the host enqueues the call; without
-    it, the figure of a short kernel includes the launch latency (as in Triton's
-    do_bench). A run's own `wait` is not used: it would put the host between the events.
+    `synchronize=cuda.synchronize`. The host queues a call while the device is `busy`,
+    for as long as that takes: so the figure is of the call's kernels. Without it a
+    kernel of 5 us seems to take the 30 us that its launch takes the host (NVIDIA's
+    nvbench keeps the device at work for the same reason). That also empties the L2
+    cache; if not `cold`, the same call comes once more before the first event. A run's
+    own `wait` is not used: it would put the host between the events.
     """
 
     event: Callable[[], Event]
     synchronize: Callable[[], object]
-    flush: Callable[[], object] | None = None
+    busy: Busy | None = None
+    cold: bool = True
     now: Callable[[], int] = time.perf_counter_ns
+    shortest: float = 0.0  # each call has events of its own, which cost it nothing
 
     def __call__(self, run: Run, calls: int) -> Reading:
-        """Seconds per call by the device's clock, without the flushes."""
+        """Seconds per call by the device's clock, without what is before each."""
+        ahead = self._ahead(run, 1 if self.cold else 2)
         marks = [(self.event(), self.event()) for _ in range(calls)]
         before = resource.getrusage(resource.RUSAGE_SELF)
         for start, stop in marks:
-            if self.flush is not None:
-                self.flush()
+            self._keep_busy(ahead)
+            if not self.cold:
+                run()
             start.record()
             run()
             stop.record()
@@ -115,10 +144,14 @@ class EventTimer:
         """Seconds that the events show of calls in a row, and that work went on after.
 
         An event is of the current stream alone. So the host waits for the last event,
-        and then, by its own clock, for all streams of the device.
+        and then, by its own clock, for all streams of the device. All calls are queued
+        before the first begins, or the host would still be launching while what they
+        left on another stream is already done.
         """
+        ahead = self._ahead(run, calls)
         start, stop = self.event(), self.event()
         self.synchronize()
+        self._keep_busy(ahead)
         start.record()
         for _ in repeat(None, calls):
             run()
@@ -128,6 +161,23 @@ class EventTimer:
         self.synchronize()
         hidden = now() - shown
         return start.elapsed_time(stop) * MILLISECOND, hidden
+
+    def _ahead(self, run: Run, calls: int) -> int:
+        """How often `busy` outlasts the host while it queues so many calls."""
+        if self.busy is None:
+            return 0
+        self.synchronize()
+        began = self.now()
+        run()
+        host = (self.now() - began) * NANOSECOND
+        self.synchronize()
+        wanted = calls * min(AHEAD * host, LONGEST_AHEAD)
+        return max(1, math.ceil(wanted / self.busy.gains))
+
+    def _keep_busy(self, times: int) -> None:
+        if self.busy:
+            for _ in range(times):
+                self.busy.run()
 
 
 def _reading(seconds: float, before: resource.struct_rusage) -> Reading:

@@ -64,7 +64,7 @@ def stressed(
     if shared:
         ways += _again(step, copy)
     ways += _frozen(backend, problem)
-    others = [(how, _differing(gradients, first)) for how, gradients in ways]
+    others = [(how, differing(gradients, first)) for how, gradients in ways]
     return {"others": [(how, g) for how, g in others if g], "reused": reused}
 
 
@@ -128,7 +128,8 @@ def _frozen(backend: Backend, problem: Problem) -> Iterator[tuple[str, Gradients
         yield f"{name} needs no gradient", _swept(step)
 
 
-def _differing(gradients: Gradients, first: Gradients) -> dict[str, Packed | None]:
+def differing(gradients: Gradients, first: Gradients) -> dict[str, Packed | None]:
+    """The gradients that do not have the bits of the first run."""
     return {n: g for n, g in gradients.items() if not _same(g, first.get(n))}
 
 

@@ -47,7 +47,7 @@ from harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
 from harness.timing.interleave import compare
 from harness.timing.memory import page_aligned
 from harness.timing.samples import Comparison
-from harness.timing.timers import HostTimer, Reading
+from harness.timing.timers import SHORTEST, HostTimer, Reading
 from harness.workers.allocator import pin_malloc
 from impls.catalogue import load_backend, load_op
 
@@ -245,6 +245,7 @@ class SampledTimer:
     """Asks the handlers for a sample, as the main process does."""
 
     now = staticmethod(time.perf_counter_ns)
+    shortest = SHORTEST
 
     def __call__(self, run: Any, calls: int) -> Reading:
         """Seconds per call, by the handlers' own clock."""

@@ -61,6 +61,11 @@ class WitnessedTimer:
         """The host's nanoseconds."""
         return self.timer.now
 
+    @property
+    def shortest(self) -> float:
+        """Seconds of the shortest sample."""
+        return self.timer.shortest
+
     def __call__(self, run: Run, calls: int) -> Reading:
         """Change the values, take the sample, keep what its last call computed.
 
