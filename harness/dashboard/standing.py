@@ -53,9 +53,13 @@ class Standing:
 
     @property
     def runners(self) -> tuple[str, ...]:
-        """Backends of the catalogue on the CPU, and all others that have results."""
+        """Backends of the catalogue on the CPU, and all others that have results.
+
+        Where all results are of a GPU, those on the CPU would only be empty.
+        """
         seen = {runner for _, runner in (*self.judged, *self.timed)}
-        return tuple(sorted({*backend_names(), *seen}))
+        elsewhere = seen and all(" on " in runner for runner in seen)
+        return tuple(sorted(seen if elsewhere else {*backend_names(), *seen}))
 
     @property
     def regimes(self) -> tuple[str, ...]:

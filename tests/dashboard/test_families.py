@@ -7,10 +7,13 @@ import pytest
 from harness.agreement.overall import overall
 from harness.dashboard.families import dialect_of, families
 from harness.dashboard.matrix import Cell
+from harness.dashboard.standing import Standing
 from harness.dashboard.styles import styles
 from harness.project.records import AgreeRecord
+from impls.catalogue import backend_names
 from tests.dashboard.browser.invented import agree_record
 
+GPU = "torch_custom on cuda"
 RUNNERS = ["torch_jit on cuda", "torch_custom", "jax_jit", "torch_autograd"]
 
 
@@ -76,3 +79,21 @@ def test_colour_is_of_the_framework_and_shape_of_the_dialect() -> None:
     shapes = {name: (look.marker, look.dash) for name, look in looks.items()}
     assert shapes["jax_jit"] == shapes["torch_jit"]
     assert not {*shapes["jax_jit"]} & {*shapes["jax_custom"]}
+
+
+@pytest.mark.parametrize(
+    ("places", "listed"),
+    [
+        ([], {*backend_names()}),
+        ([GPU], {GPU}),
+        ([GPU, "torch_custom"], {GPU, *backend_names()}),
+        (["mine"], {"mine", *backend_names()}),
+    ],
+    ids=["nothing", "a GPU alone", "both", "a backend that is gone"],
+)
+def test_where_all_results_are_of_a_gpu_no_column_of_the_cpu_is_empty(
+    places: list[str], listed: set[str]
+) -> None:
+    judged: dict[tuple[str, str], list[AgreeRecord]]
+    judged = {("exp2", runner): [] for runner in places}
+    assert set(Standing("h100", [], [], judged=judged).runners) == listed
