@@ -77,6 +77,14 @@ class Device:
         self.log: list[str] = []
         self.flushed: list[int] = []
 
+    @property
+    def clock(self) -> SimpleNamespace:
+        """The host's, in place of the module `time`."""
+        return SimpleNamespace(
+            perf_counter=lambda: self.host,
+            perf_counter_ns=lambda: round(self.host * 1e9),
+        )
+
     def stream(self) -> Stream:
         self.streams.append(Stream(self))
         return self.streams[-1]

@@ -58,9 +58,12 @@ def timer_of(step: Step, *, cold: bool = True) -> Timer:
     cuda = framework.cuda
     if not hasattr(cuda, "Event"):
         return HostTimer()
+    return replace(_events(cuda), busy=_busy(framework), cold=cold)
+
+
+def _events(cuda: Any) -> EventTimer:
     event = partial(cuda.Event, enable_timing=True)
-    now = time.perf_counter_ns
-    return EventTimer(event, cuda.synchronize, _busy(framework), cold=cold, now=now)
+    return EventTimer(event, cuda.synchronize, now=time.perf_counter_ns)
 
 
 @cache
@@ -73,7 +76,7 @@ def _busy(framework: Any) -> Busy:
     about = cuda.get_device_properties(cuda.current_device())
     count = TIMES_L2 * getattr(about, "L2_cache_size", 0) or FLUSHED
     zero = framework.zeros(count, dtype=framework.int8, device="cuda").zero_
-    timer = EventTimer(partial(cuda.Event, enable_timing=True), cuda.synchronize)
+    timer = _events(cuda)
     timer(zero, 1)  # the first is slow
     needed = timer(zero, TIMED).seconds
     began = time.perf_counter()

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from harness.workers.arrays import Packed, legible, pack, unpack
-from harness.workers.stress import SHARING, differing, stressed
+from harness.workers.stress import SHARING, others, stressed
 from impls import catalogue
 from impls.contract import Array, Backend, Op, Problem, Result, Step, Unsupported
 
@@ -83,7 +83,9 @@ def evaluate(request: Request) -> dict[str, Any]:
         problem = problem_of(request)
         extra = stressed(backend, problem, first.read["gradients"], shared)
     if atomic:
-        repeated = _repeated(first.read, again, fresh.read)
+        swept = {} if isinstance(again, Exception) else again
+        ways = [("second backward", swept), ("second run", fresh.read["gradients"])]
+        repeated = others(ways, first.read["gradients"])
         extra["others"] = [*repeated, *extra.get("others", ())]
     return {
         **first.read,
@@ -259,18 +261,6 @@ def _saved_intact(
         # torch counts writes to saved tensors and raises this message.
         return "inplace operation" not in str(again)
     return not same_bits or _same(gradients, again)
-
-
-def _repeated(
-    first: Mapping[str, Any],
-    again: dict[str, Packed | None] | Exception,
-    fresh: Mapping[str, Any],
-) -> list[tuple[str, dict[str, Packed | None]]]:
-    """What was done again, and the gradients that have other bits, to be judged."""
-    swept = {} if isinstance(again, Exception) else again
-    ways = [("second backward", swept), ("second run", fresh["gradients"])]
-    others = [(how, differing(each, first["gradients"])) for how, each in ways]
-    return [(how, gradients) for how, gradients in others if gradients]
 
 
 def _same(a: Any, b: Any) -> bool:

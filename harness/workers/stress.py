@@ -6,7 +6,7 @@ cotangent; inputs that need no gradient, one by one. Runs in the worker.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,8 +64,7 @@ def stressed(
     if shared:
         ways += _again(step, copy)
     ways += _frozen(backend, problem)
-    others = [(how, differing(gradients, first)) for how, gradients in ways]
-    return {"others": [(how, g) for how, g in others if g], "reused": reused}
+    return {"others": others(ways, first), "reused": reused}
 
 
 def _copied(problem: Problem) -> Problem:
@@ -128,9 +127,15 @@ def _frozen(backend: Backend, problem: Problem) -> Iterator[tuple[str, Gradients
         yield f"{name} needs no gradient", _swept(step)
 
 
-def differing(gradients: Gradients, first: Gradients) -> dict[str, Packed | None]:
-    """The gradients that do not have the bits of the first run."""
-    return {n: g for n, g in gradients.items() if not _same(g, first.get(n))}
+def others(
+    ways: Iterable[tuple[str, Gradients]], first: Gradients
+) -> list[tuple[str, Gradients]]:
+    """What was done, and of its gradients those without the bits of the first run."""
+    differing = (
+        (how, {n: g for n, g in swept.items() if not _same(g, first.get(n))})
+        for how, swept in ways
+    )
+    return [(how, gradients) for how, gradients in differing if gradients]
 
 
 def _same(one: Packed | None, other: Packed | None) -> bool:

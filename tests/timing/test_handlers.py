@@ -35,12 +35,8 @@ def gpu(monkeypatch):
     from tests.cuda_stand_in import Device, installed
 
     device = Device()
-    clock = SimpleNamespace(
-        perf_counter=lambda: device.host,
-        perf_counter_ns=lambda: round(device.host * 1e9),
-    )
-    monkeypatch.setattr(handlers, "time", clock)
-    monkeypatch.setattr(steps, "time", clock)
+    monkeypatch.setattr(handlers, "time", device.clock)
+    monkeypatch.setattr(steps, "time", device.clock)
     _busy.cache_clear()
     with installed(device):
         yield device

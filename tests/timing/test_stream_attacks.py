@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -44,13 +43,9 @@ def gpu(monkeypatch):
     from tests.cuda_stand_in import Device, Event, installed
 
     device = Device()
-    clock = SimpleNamespace(
-        perf_counter=lambda: device.host,
-        perf_counter_ns=lambda: round(device.host * 1e9),
-    )
-    monkeypatch.setattr(handlers, "time", clock)
-    monkeypatch.setattr(steps, "time", clock)
-    monkeypatch.setattr(proof, "_now", clock.perf_counter)
+    monkeypatch.setattr(handlers, "time", device.clock)
+    monkeypatch.setattr(steps, "time", device.clock)
+    monkeypatch.setattr(proof, "_now", device.clock.perf_counter)
     monkeypatch.setattr(Event, "elapsed_time", Event.elapsed_time)  # if one patches it
     _busy.cache_clear()
     with installed(device):
