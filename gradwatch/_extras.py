@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
-from importlib import metadata
 
 #: Modules that are not called what their distribution is called.
 _DISTRIBUTIONS = {"markdown_it": "markdown-it-py", "flint": "python-flint"}
@@ -46,6 +45,8 @@ def extra_of(module: str) -> str:
 
 
 def _requirements() -> list[str]:
+    from importlib import metadata  # takes as long to import as all else of a worker's
+
     try:
         return metadata.requires("gradwatch") or []
     except metadata.PackageNotFoundError:  # a checkout that is only on the path

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
-
 from harness.judging.known import unexpected
 from harness.project.documents import Document
 from harness.project.markdown import cell, code, legal_xml
@@ -17,6 +15,9 @@ Judged = Document[AgreeRecord, AgreeSummary]
 
 def junit(document: Judged) -> str:
     """JUnit XML: one test case for each op and backend."""
+    # Few runs want it, and it is a fifteenth of what all of them import.
+    from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
+
     suite = TestSuite("gradwatch agree")
     for (op, backend), records in _groups(document).items():
         case = TestCase(legal_xml(f"{op}[{backend}]"), legal_xml(f"gradwatch.{op}"))

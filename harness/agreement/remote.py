@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
@@ -18,6 +19,7 @@ from harness.judging.cases import REGIMES, Trial, trials
 from harness.judging.platforms import Flushing
 from harness.project.collector import leave_alone, paused
 from harness.project.records import AgreeRecord
+from harness.workers.interpreters import Interpreter
 from harness.workers.isolated import Failed, Isolated, Link
 from harness.workers.pool import Fleet
 from impls.catalogue import load_op
@@ -28,6 +30,7 @@ class Asked(Struct, kw_only=True):
 
     first_case: of each op only the first case in each batch, which is a first look.
     programs: a folder in which JAX keeps what it compiles; "" if nowhere.
+    interpreters: those that have been asked; the workers' fleet asks the others.
     """
 
     ops: Sequence[str]
@@ -44,6 +47,7 @@ class Asked(Struct, kw_only=True):
     first_case: bool = False
     settled: Sequence[tuple[str, str]] = ()
     programs: str = ""
+    interpreters: Sequence[Interpreter] = ()
 
 
 class _Plan(Struct, tag=True):
@@ -103,7 +107,11 @@ def judged(
 
     def request(left: Sequence[str]) -> Asked:
         return structs.replace(
-            asked, ops=left, settled=settled, programs=memory.programs
+            asked,
+            ops=left,
+            settled=settled,
+            programs=memory.programs,
+            interpreters=memory.interpreters,
         )
 
     new = [op for op in asked.ops if memory.is_new(op)]
@@ -150,8 +158,9 @@ def unjudged(failed: Failed) -> AgreeRecord:
 
 def judge(content: bytes, link: Link) -> None:
     """The job: judge what is asked, and hand over each trial."""
-    asked = msgspec.msgpack.decode(content, type=Asked)
+    asked = msgspec.msgpack.decode(content, type=Asked, dec_hook=_path)
     fleet = link.kept(Fleet, jobs=asked.jobs, programs=asked.programs)
+    fleet.know(asked.interpreters)
     if not any(op.endswith(".py") for op in asked.ops):  # which may spoil this process
         # They import while the trials are made.
         fleet.warm(asked.backends, compiling_first=asked.first_case)
@@ -184,6 +193,11 @@ def judge(content: bytes, link: Link) -> None:
         settled={(case, device) for case, device in asked.settled},
         chosen=partial(_in_part, asked),
     )
+
+
+def _path(kind: type, value: Any) -> Any:
+    """A path, from its text: the only type here that messages do not have."""
+    return kind(value)
 
 
 def _in_part(asked: Asked, trial: Trial, backend: str) -> bool:

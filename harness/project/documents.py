@@ -181,9 +181,11 @@ def packed(content: Any) -> bytes:
 
 
 def _builtin(value: Any) -> Any:
-    """NumPy's scalars, and mappings of other types, as what JSON has."""
+    """NumPy's scalars, paths, and mappings of other types, as what JSON has."""
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, Path):
+        return str(value)
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"{type(value).__name__} is of no type that JSON has")

@@ -62,6 +62,7 @@ for name, release, folder in found:
 libc = "CS_GNU_LIBC_VERSION"
 libc = os.confstr(libc) if libc in getattr(os, "confstr_names", ()) else ""
 facts |= {"libc": libc, "installed": sorted(installed), "unlisted": sorted(unlisted)}
+facts["folders"] = {p: os.stat(p).st_mtime_ns for p in sys.path if os.path.isdir(p)}
 """
 
 
@@ -71,7 +72,8 @@ class Facts(msgspec.Struct):
     python: `sys.version`. numpy: its version, or "". frameworks: those of the ones
     asked for that are installed. The rest is asked for separately: installed: name,
     version and hash of the list of files of each distribution; unlisted: those that can
-    change unseen; libc: name and version of GNU's, or "".
+    change unseen; libc: name and version of GNU's, or ""; folders: where it imports
+    from, and when each last changed, in nanoseconds: to install something changes it.
     """
 
     python: str
@@ -80,6 +82,7 @@ class Facts(msgspec.Struct):
     libc: str = ""
     installed: list[tuple[str, str, str]] = []
     unlisted: list[str] = []
+    folders: dict[str, int] = {}
 
 
 def ask(python: Path, frameworks: Sequence[str], *, contents: bool = False) -> Facts:

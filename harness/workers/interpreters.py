@@ -15,9 +15,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -241,23 +241,36 @@ class Installed:
     """What a framework would run on: an interpreter, or the reason why there is none.
 
     facts: versions and hashes, as JSON. unlisted: distributions that can change unseen.
+    interpreter: where it would run, which no other process has to find out again.
+    folders: see `asking.Facts`.
     """
 
     facts: str = ""
     unlisted: tuple[str, ...] = ()
     why_missing: str = ""
+    interpreter: Interpreter | None = None
+    folders: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_dated(self) -> bool:
+        """Whether something may have been installed since, or removed."""
+        try:
+            return any(os.stat(at).st_mtime_ns != t for at, t in self.folders.items())
+        except OSError:
+            return True
 
 
 def installed(frameworks: Sequence[str]) -> dict[str, Installed]:
     """What is installed for each framework; nothing of it is imported."""
     return {
-        one.framework: _contents(facts)
+        one.framework: _contents(facts, one)
         if facts and not one.why_missing
-        else Installed(why_missing=f"{one.why_missing}; {one.mend}")
+        else Installed("", (), f"{one.why_missing}; {one.mend}", one)
         for one, facts in _all_examined(frameworks, contents=True)
     }
 
 
-def _contents(facts: Facts) -> Installed:
+def _contents(facts: Facts, one: Interpreter) -> Installed:
     said = {"python": facts.python, "libc": facts.libc, "installed": facts.installed}
-    return Installed(json.dumps(said, sort_keys=True), tuple(facts.unlisted))
+    hashed = json.dumps(said, sort_keys=True)
+    return Installed(hashed, tuple(facts.unlisted), "", one, facts.folders)

@@ -240,6 +240,11 @@ class Fleet:
         for framework in usable[: self.jobs]:
             list(self._start(framework))  # no task is lost yet
 
+    def know(self, found: Iterable[Interpreter]) -> None:
+        """Take interpreters as another process found them; they are not asked again."""
+        for one in found:
+            self._interpreters.setdefault(one.framework, one)
+
     def _find(self, frameworks: Iterable[str]) -> None:
         unknown = [name for name in frameworks if name not in self._interpreters]
         self._interpreters.update(interpreters.interpreters_of(unknown))

@@ -11,7 +11,9 @@ import pytest
 from harness.project.paths import ROOT
 from harness.workers import asking
 from harness.workers.interpreters import (
+    Installed,
     broken,
+    installed,
     interpreter_of,
     interpreters_of,
     variable,
@@ -204,6 +206,27 @@ def test_a_recent_numpy_is_welcome_elsewhere(tmp_path, monkeypatch):
     named = fake_python(tmp_path / "python", {**HEALTHY, "numpy": "2.4.6"})
     monkeypatch.setenv(variable("torch"), str(named))
     assert not interpreter_of("torch").why_missing
+
+
+@pytest.mark.parametrize("later", ["installed", "removed"])
+def test_what_is_installed_later_dates_an_answer(tmp_path, monkeypatch, later):
+    site = tmp_path / "site"
+    old = site / "old-1.dist-info"
+    old.mkdir(parents=True)
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    found = installed(["numpy"])["numpy"]
+    assert not found.is_dated
+    assert found.interpreter == interpreter_of("numpy")
+    if later == "installed":
+        (site / "new-1.dist-info").mkdir()
+    else:
+        old.rmdir()
+    assert found.is_dated
+    assert not installed(["numpy"])["numpy"].is_dated
+
+
+def test_a_folder_that_is_gone_dates_an_answer(tmp_path):
+    assert Installed(folders={str(tmp_path / "gone"): 0}).is_dated
 
 
 def test_what_is_left_of_a_removed_package_is_no_package(tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ import pytest
 from harness.endpoint import DeviceLost
 from harness.workers import pool
 from harness.workers.client import Line
-from harness.workers.interpreters import interpreter_of, variable
+from harness.workers.interpreters import broken, interpreter_of, variable
 from harness.workers.messages import Task
 from harness.workers.pool import STARTS, Fleet, _Lane, sweep
 from harness.workers.process import SLICE, slice_of
@@ -96,6 +96,20 @@ def test_workers_start_before_their_tasks_are_known(
         fleet._lanes = [SimpleNamespace(worker=SimpleNamespace(kill=int, close=int))]
         fleet.warm(backends, **options)  # those of an earlier run are kept
         assert started == first
+
+
+def test_pythons_that_another_process_asked_are_not_asked_again(monkeypatch):
+    asked, found = [], interpreter_of("numpy")
+    monkeypatch.setattr(
+        pool.interpreters, "interpreters_of", lambda names: asked.extend(names) or {}
+    )
+    with Fleet() as fleet:
+        fleet.know([found])
+        fleet._find(["numpy", "torch"])
+        assert asked == ["torch"]
+        fleet._interpreters["numpy"] = broken(found, "it ended")
+        fleet.know([found])  # what this process has learnt of it counts
+        assert fleet._interpreters["numpy"].why_missing
 
 
 def test_a_worker_that_was_started_early_and_cannot_import_is_no_error(tmp_path):

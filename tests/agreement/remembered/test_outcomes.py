@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -15,11 +16,13 @@ from harness.agreement.remembered import outcomes as module
 from harness.agreement.remembered.cache import Cache
 from harness.agreement.remembered.ingredients import NotRemembered
 from harness.agreement.remembered.outcomes import Remembered
-from harness.agreement.remote import Asked, _News, _Plan, _Step, judged
+from harness.agreement.remote import Asked, _News, _path, _Plan, _Step, judged
 from harness.agreement.suite import Agreement, Settled
 from harness.judging import known
 from harness.judging.known import Known
+from harness.project.documents import packed
 from harness.project.records import AgreeRecord
+from harness.workers.interpreters import Installed, interpreter_of
 from harness.workers.isolated import Failed
 from tests.command_line import gradwatch
 from tests.dashboard.browser.invented import agree_record
@@ -285,6 +288,58 @@ def test_what_changes_while_it_is_judged_is_not_remembered(
         run(judge, asked, tmp_path)
         assert judge.asked == (["mul"])
         judge.during = lambda: None
+
+
+def test_what_is_installed_while_it_is_judged_is_noticed(
+    tmp_path: Path, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Python is asked a second time only then: three of them take 0.1 s."""
+    site, asks = tmp_path / "site", list[list[str]]()
+    site.mkdir()
+
+    def have(names: list[str]) -> dict[str, Installed]:
+        asks.append(names)
+        there = str(sorted(one.name for one in site.iterdir()))
+        folders = {str(site): site.stat().st_mtime_ns}
+        return dict.fromkeys(names, Installed(there, folders=folders))
+
+    def keys(ops: Sequence[str], *_: object, have: Any, imports: object) -> Any:
+        facts = have(["torch"])["torch"].facts
+        return {op: f"{op} {facts}" for op in ops}, frozenset()
+
+    monkeypatch.setattr(module, "keys", keys)
+
+    def again(during: Callable[[], None] = lambda: None) -> list[str]:
+        judge = Judge()
+        judge.during = during
+        memory = Remembered(asked, Cache(tmp_path), have=have)
+        judged(asked, judge, remembered=memory)  # type: ignore[arg-type]  # a stand-in
+        return judge.asked
+
+    assert again(lambda: (site / "new-1.dist-info").mkdir(exist_ok=True)) == [
+        "add",
+        "mul",
+    ]
+    assert len(asks) == 2
+    assert again() == ["add", "mul"], "neither what was there before nor what is now"
+    assert again() == []
+    assert len(asks) == 4
+
+
+def test_the_child_is_told_which_pythons_there_are(
+    tmp_path: Path, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would ask them again, while no worker has started."""
+    requests = list[bytes]()
+
+    class Told(Judge):
+        def run(self, ops: Any, request: Any, kind: object) -> Any:
+            requests.append(packed(request(ops)))
+            return super().run(ops, request, kind)
+
+    run(Told(), asked, tmp_path)
+    told = msgspec.msgpack.decode(requests[0], type=Asked, dec_hook=_path)
+    assert told.interpreters == [interpreter_of("torch")]
 
 
 def test_an_op_that_failed_is_not_remembered(
