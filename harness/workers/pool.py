@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any
@@ -24,27 +22,17 @@ from typing import Any
 from harness.project.compiling import compiles
 from harness.workers import interpreters
 from harness.workers.interpreters import Interpreter
+from harness.workers.lane import LOOK, Lane
 from harness.workers.messages import Outcome, Task
-from harness.workers.process import STARTING, Died, Event, Worker, import_error
+from harness.workers.process import Died, Event, Worker, import_error
 from impls.catalogue import backend_names, framework_of, known
 
 __all__ = ["Fleet", "Outcome", "Task", "sweep"]
 
 TIMEOUT = 60.0  # seconds for one task: a hundred times what our longest one needs
 
-#: Work under way to a worker, in seconds and in tasks: many round trips of about 1 ms,
-#: and little that another worker could have taken.
-AHEAD = 0.05
-MOST = 32
-#: Bytes under way beside the first task: what a pipe holds (64 KiB, pipe(7)), less
-#: what a task needs besides its arrays. Writing more blocks while the worker is busy.
-ROOM = 48 << 10
 #: Seconds of work that justify another worker: importing torch takes that long.
 WORTH = 2.0
-#: Answers that say how long the others take: what compiles takes 0.5 s for the first.
-FEW = 8
-#: Seconds between two checks whether another worker is needed.
-LOOK = 1.0
 #: About what it takes to compile an op on a backend in a precision, and to run any task
 #: and judge it, in seconds of two cores of 2.8 GHz.
 COMPILED, RUN = 0.4, 0.003
@@ -70,83 +58,6 @@ def sweep(
         yield from fleet.run(tasks, timeout=timeout)
 
 
-@dataclass
-class _Lane:
-    """A worker with the tasks that were sent to it, oldest first.
-
-    A reserve gets none until the worker that it replaces has crashed.
-    """
-
-    framework: str
-    interpreter: Interpreter
-    worker: Worker
-    since: float  # when it was last heard of, or given work after having none
-    reserve: bool = False
-    from_the_end: bool = False  # it takes the last of the tasks that wait
-    core: int | None = None  # on which it stays, if it polls
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    overdue: bool = False
-    pace: float = 0.0  # seconds for a task, recently
-    answers: int = 0
-    worked: float = 0.0  # seconds for all tasks that it has answered
-    flying: deque[Task] = field(default_factory=deque)
-
-    @property
-    def version(self) -> str:
-        """The framework's version, as the worker reports it."""
-        return str(self.facts.get("version", ""))
-
-    @property
-    def ready(self) -> bool:
-        """Whether it has answered for the first time."""
-        return bool(self.facts)
-
-    def can_run(self, task: Task) -> bool:
-        """Whether the worker said at first that it has the backend and the device."""
-        about = self.facts["backends"].get(task.backend, {"error": "unknown"})
-        return not (about["error"] or about["devices"].get(task.device))
-
-    def has_room_for(self, task: Task) -> bool:
-        """Whether the worker can be sent a task before it has answered all others."""
-        if not self.flying:
-            return True
-        most = min(MOST, 1 + int(AHEAD / self.pace)) if self.pace else 1
-        if len(self.flying) >= most:
-            return False
-        return sum(one.nbytes for one in (*self.flying, task)) <= ROOM
-
-    def work(self) -> float:
-        """Seconds for a task, or the current one's time if longer.
-
-        The mean or, where what came first took longer, the recent pace.
-        """
-        at_it = self.ready and self.flying
-        waited = time.monotonic() - self.since if at_it else 0.0
-        mean = self.worked / self.answers if self.answers >= FEW else 0.0
-        return max(min(mean, self.pace), waited if waited >= LOOK else 0.0)
-
-    def answered(self, seconds: float, at: float) -> Task:
-        """Record an answer to the oldest task, and return this task."""
-        if not self.overdue:
-            self.since = at
-        self.pace = (self.pace + seconds) / 2 if self.pace else seconds
-        self.answers, self.worked = self.answers + 1, self.worked + seconds
-        return self.flying.popleft()
-
-    def expire(self, end: Callable[[], None]) -> None:
-        """End the worker, whose task has taken too long."""
-        self.overdue, self.since = True, time.monotonic()
-        end()
-
-    def deadline(self, timeout: float) -> float:
-        """The time at which the current task is overdue, in monotonic seconds."""
-        if self.overdue:
-            return self.since + LOOK  # a killed worker normally ends at once
-        if not self.ready:
-            return self.since + STARTING
-        return self.since + timeout if self.flying else float("inf")
-
-
 class Fleet:
     """Workers that are kept from one run to the next; close it, or use it in `with`.
 
@@ -170,7 +81,7 @@ class Fleet:
         self.facts: dict[str, Mapping[str, Any]] = {}
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._interpreters: dict[str, Interpreter] = {}
-        self._lanes: list[_Lane] = []
+        self._lanes: list[Lane] = []
         self._failed_starts: dict[str, int] = {}
         self._crashes: Counter[str] = Counter()
         self._ends: Counter[str] = Counter()  # tasks that are known to end a worker
@@ -337,10 +248,10 @@ class Fleet:
         """Whether one more worker may get tasks."""
         return sum(bool(lane.flying) for lane in self._lanes) < self.jobs
 
-    def _is_idle(self, lane: _Lane) -> bool:
+    def _is_idle(self, lane: Lane) -> bool:
         return not lane.flying and not self._waiting.get(lane.framework)
 
-    def _spare(self) -> _Lane | None:
+    def _spare(self) -> Lane | None:
         """An idle worker that can be ended; one of each framework is kept.
 
         An idle worker needs only memory, but a new one would take seconds to import.
@@ -369,7 +280,7 @@ class Fleet:
         except Died as reason:
             yield from self._failed_to_start(framework, str(reason))
         else:
-            lane = _Lane(framework, interpreter, worker, now, reserve)
+            lane = Lane(framework, interpreter, worker, now, reserve)
             lane.from_the_end = self._compiles_beside(framework)
             self._lanes.append(lane)
 
@@ -382,7 +293,7 @@ class Fleet:
         others = sum(lane.framework == framework for lane in self._lanes)
         return bool(waiting and compiles(waiting[0].backend) and others % 2)
 
-    def _pin(self, lane: _Lane) -> None:
+    def _pin(self, lane: Lane) -> None:
         """Keep a worker that polls on one core, and two of them on different ones."""
         taken = Counter(other.core for other in self._lanes)
         cores = sorted(os.sched_getaffinity(0))
@@ -390,7 +301,7 @@ class Fleet:
         lane.core = min(cores[first:] + cores[:first], key=lambda core: taken[core])
         lane.worker.stay_on(lane.core)
 
-    def _drop(self, lane: _Lane) -> None:
+    def _drop(self, lane: Lane) -> None:
         self._lanes.remove(lane)
         lane.worker.close()
 
@@ -404,7 +315,7 @@ class Fleet:
 
     # --- tasks --------------------------------------------------------------------
 
-    def _feed(self, lane: _Lane, timeout: float) -> Iterator[Outcome]:
+    def _feed(self, lane: Lane, timeout: float) -> Iterator[Outcome]:
         """Send tasks until the worker has enough of them."""
         waiting = self._waiting.get(lane.framework)
         if not lane.ready or lane.overdue or lane.reserve:
@@ -423,10 +334,7 @@ class Fleet:
             except (TypeError, ValueError, LookupError) as error:
                 yield Outcome(task, "error", message=str(error))
                 continue
-            if not lane.flying:
-                lane.since = time.monotonic()
-            lane.flying.append(task)
-            _send(lane, task, payload, timeout)
+            lane.send(task, payload, timeout)
 
     def _attend(self, timeout: float) -> Iterator[Outcome]:
         """Wait for the next event or deadline, and handle it."""
@@ -453,7 +361,7 @@ class Fleet:
             return self._events.get_nowait()
         return self._events.get(timeout=min(patience, LOOK))
 
-    def _nothing_heard(self, lane: _Lane, timeout: float) -> Iterator[Outcome]:
+    def _nothing_heard(self, lane: Lane, timeout: float) -> Iterator[Outcome]:
         """Handle that no event arrived in time; `lane` has the earliest deadline."""
         if time.monotonic() < lane.deadline(timeout):
             return
@@ -462,7 +370,7 @@ class Fleet:
         else:
             lane.expire(lane.worker.interrupt)
 
-    def _heard(self, lane: _Lane, event: Event, timeout: float) -> Iterator[Outcome]:
+    def _heard(self, lane: Lane, event: Event, timeout: float) -> Iterator[Outcome]:
         if event.reply is None:
             yield from self._ended(lane, timeout)
         elif not lane.ready:
@@ -475,7 +383,7 @@ class Fleet:
                 reply["kind"] = "error"  # a page says so, or has broken an import
             yield Outcome.of(task, reply, lane.version)
 
-    def _introduced(self, lane: _Lane) -> Iterator[Outcome]:
+    def _introduced(self, lane: Lane) -> Iterator[Outcome]:
         """Handle the first answer of a worker, which says what the worker can run."""
         self._failed_starts.pop(lane.framework, None)
         self.facts[lane.framework] = lane.facts
@@ -487,7 +395,7 @@ class Fleet:
             self._drop(lane)
             yield from self._give_up_if_missing(lane.framework)
 
-    def _ended(self, lane: _Lane, timeout: float) -> Iterator[Outcome]:
+    def _ended(self, lane: Lane, timeout: float) -> Iterator[Outcome]:
         """Handle the end of a worker: only its current task ends with it."""
         end, where = lane.worker.end(), lane.worker.where()
         trace = lane.worker.tail()
@@ -534,16 +442,3 @@ def _longest(waiting: Mapping[str, Collection[Task]]) -> Collection[str]:
         for name, some in compiled.items()
         if COMPILED * len(some) > RUN * (every - len(waiting[name]))
     ]
-
-
-def _send(lane: _Lane, task: Task, payload: Mapping[str, Any], timeout: float) -> None:
-    """Send a task; one that does not fit into the pipe may block, but not for ever."""
-    if task.nbytes <= ROOM:
-        lane.worker.send(task.request, payload)
-        return
-    watch = threading.Timer(timeout, lane.expire, [lane.worker.kill])
-    watch.start()
-    try:
-        lane.worker.send(task.request, payload)
-    finally:
-        watch.cancel()

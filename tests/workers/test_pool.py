@@ -1,6 +1,7 @@
 """A case that kills, hangs or fouls its worker costs one verdict and nothing else."""
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -21,8 +22,9 @@ from harness.endpoint import DeviceLost
 from harness.workers import pool
 from harness.workers.client import Line
 from harness.workers.interpreters import broken, interpreter_of, variable
+from harness.workers.lane import Lane
 from harness.workers.messages import Task
-from harness.workers.pool import STARTS, Fleet, _Lane, sweep
+from harness.workers.pool import STARTS, Fleet, sweep
 from harness.workers.process import SLICE, slice_of
 from impls.catalogue import UnknownName, load_op
 from impls.contract import Op, Problem
@@ -400,6 +402,21 @@ def test_a_worker_that_reads_nothing_does_not_block_the_sweep(tmp_path):
     assert (first.kind, second.kind) == ("timeout", "result")
 
 
+def test_a_task_is_not_late_that_was_sent_after_an_old_answer(tmp_path):
+    """What a slow consumer takes up long after it came; then it sends more."""
+    worker = SimpleNamespace(send=lambda request, payload: None)
+    lane, one = Lane("numpy", None, worker, 0.0, facts={"": ""}), task(page(tmp_path))
+    for _ in range(3):
+        lane.send(one, {}, 3.0)
+    now = time.monotonic()
+    lane.answered(0.01, now - 100)
+    assert now + 2 < lane.deadline(3.0) <= now + 3
+    lane.answered(0.01, now + 1)  # at work since then, as the next was already there
+    assert lane.deadline(3.0) == now + 4
+    lane.answered(0.01, now + 2)
+    assert lane.deadline(3.0) == math.inf
+
+
 def test_a_slow_consumer_does_not_make_tasks_late(tmp_path, fleet):
     tasks = among_others(tmp_path, {}, after=10)
     kinds = set()
@@ -498,7 +515,7 @@ def test_workers_that_poll_are_spread_over_the_cores(monkeypatch):
     pinned: list[int] = []
     worker = SimpleNamespace(stay_on=pinned.append, close=int, kill=int)
     with Fleet() as fleet:
-        fleet._lanes += (_Lane("oneflow", None, worker, 0.0) for _ in range(6))
+        fleet._lanes += (Lane("oneflow", None, worker, 0.0) for _ in range(6))
         for lane in fleet._lanes:
             fleet._pin(lane)
     assert sorted(pinned) == [2, 2, 5, 5, 7, 7]
