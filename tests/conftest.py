@@ -16,8 +16,8 @@ import pytest
 
 from harness.project.paths import ROOT
 from harness.workers import integrity
-from harness.workers.interpreters import interpreter_of
 from harness.workers.pool import Fleet
+from harness.workers.pythons.interpreters import interpreter_of
 from tests.copies import CODE
 from tests.frameworks import SHARED
 

@@ -12,7 +12,7 @@ from filelock import FileLock
 
 from harness.project.paths import ROOT
 from harness.project.requested import by_default
-from harness.workers.interpreters import interpreter_of, on_request
+from harness.workers.pythons.interpreters import interpreter_of, on_request
 from impls.catalogue import backend_names, framework_of
 
 #: Names the folder that all processes of a test run share; see conftest.py.

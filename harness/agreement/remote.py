@@ -19,9 +19,9 @@ from harness.judging.cases import REGIMES, Trial, trials
 from harness.judging.platforms import Flushing
 from harness.project.collector import leave_alone, paused
 from harness.project.records import AgreeRecord
-from harness.workers.interpreters import Interpreter
 from harness.workers.isolated import Failed, Isolated, Link
 from harness.workers.pool import Fleet
+from harness.workers.pythons.interpreters import Interpreter
 from impls.catalogue import load_op
 
 

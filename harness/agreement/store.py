@@ -21,8 +21,8 @@ from harness.project.documents import Unreadable, dumps
 from harness.project.lock import remove_stale
 from harness.project.paths import PREFIX, PROJECT, ROOT, SOURCE
 from harness.project.records import AgreeRecord, FindingRecord
-from harness.workers.interpreters import interpreter_of
 from harness.workers.lifetime import with_this_process
+from harness.workers.pythons.interpreters import interpreter_of
 
 FOLDER = ROOT / "results" / "findings"
 

@@ -30,9 +30,9 @@ from harness.timing.steps import why_not_timed
 from harness.timing.trial import PHASES
 from harness.workers.client import Line
 from harness.workers.fitness import judge_outcome, why_unfit
-from harness.workers.interpreters import Interpreter
 from harness.workers.messages import Outcome, Task
 from harness.workers.process import Died
+from harness.workers.pythons.interpreters import Interpreter
 from impls.catalogue import framework_of
 from impls.contract import Problem
 

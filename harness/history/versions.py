@@ -14,7 +14,7 @@ from harness.history.environments import WrongCall, parsed
 from harness.history.measure import Figures, MeasurementTarget, measure, worst_of
 from harness.judging.cases import trials
 from harness.project.paths import ROOT
-from harness.workers.interpreters import Interpreter
+from harness.workers.pythons.interpreters import Interpreter
 from impls.contract import Op
 
 #: The error of one version over that of the other that counts as a change: that of

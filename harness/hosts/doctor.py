@@ -17,13 +17,13 @@ from harness.project.git import NoCommit, NotTrusted
 from harness.project.paths import ROOT
 from harness.project.requested import cost_of
 from harness.workers.client import probe
-from harness.workers.interpreters import (
+from harness.workers.process import import_error
+from harness.workers.pythons.interpreters import (
     Interpreter,
     broken,
     interpreters_of,
     on_request,
 )
-from harness.workers.process import import_error
 from impls.catalogue import backend_names, framework_of
 
 

@@ -17,7 +17,7 @@ from harness.project.documents import machine_name
 from harness.project.git import NoCommit
 from harness.project.paths import PROJECT, ROOT, SOURCE
 from harness.workers.client import probe
-from harness.workers.interpreters import installed, interpreters_of
+from harness.workers.pythons.interpreters import installed, interpreters_of
 from impls.catalogue import backend_names, framework_of
 
 #: The driver's own note of itself: without it no framework is asked for a GPU.

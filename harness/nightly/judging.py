@@ -22,8 +22,8 @@ from harness.project.records import (
     AgreeRecord,
     Problem,
 )
-from harness.workers.interpreters import Installed, installed
 from harness.workers.isolated import Isolated
+from harness.workers.pythons.interpreters import Installed, installed
 from impls.catalogue import framework_of
 
 DTYPES = ("float32", "float64")  # those of `gradwatch agree`

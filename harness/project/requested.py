@@ -2,7 +2,7 @@
 
 The file of such a backend says so, in a line of its docstring: "On request: ", and the
 cost. Whole frameworks are on request, too, until their environment is made
-(`harness.workers.interpreters.on_request`).
+(`harness.workers.pythons.interpreters.on_request`).
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ from harness.project.requested import by_default
 from harness.selftest.examine import read
 from harness.selftest.scoring import Score
 from harness.selftest.second import PLANTED
-from harness.workers.interpreters import interpreter_of, on_request
 from harness.workers.messages import Task
 from harness.workers.pool import sweep
+from harness.workers.pythons.interpreters import interpreter_of, on_request
 from impls import catalogue
 from impls.contract import Case, Op
 

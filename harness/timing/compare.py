@@ -29,9 +29,9 @@ from harness.timing.samples import Comparison, judged, paired
 from harness.timing.timers import Run
 from harness.workers.client import Line
 from harness.workers.fitness import judge_outcome, why_unfit
-from harness.workers.interpreters import Interpreter, interpreter_of
 from harness.workers.messages import Outcome, Task
 from harness.workers.process import Died
+from harness.workers.pythons.interpreters import Interpreter, interpreter_of
 from impls.catalogue import framework_of
 
 PAIRS = 16  # process pairs by default: they reduce a spread of 5.5 % to 1.5 %

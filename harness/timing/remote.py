@@ -11,9 +11,9 @@ from typing import Any
 from harness.judging.cases import Trial
 from harness.timing.timers import SHORTEST, Reading, Run
 from harness.workers.client import Line
-from harness.workers.interpreters import interpreter_of
 from harness.workers.messages import Task
 from harness.workers.process import Died
+from harness.workers.pythons.interpreters import interpreter_of
 
 
 @dataclass(frozen=True)

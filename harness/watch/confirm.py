@@ -32,8 +32,8 @@ from harness.project.records import (
 from harness.timing.compare import PAIRS, SAMPLED, Plan, Side, compare_sides
 from harness.watch.alerts import PHASES, Alert
 from harness.watch.naming import backend_of
-from harness.workers.interpreters import Interpreter, interpreter_of
 from harness.workers.process import Died
+from harness.workers.pythons.interpreters import Interpreter, interpreter_of
 from impls.catalogue import UnknownName, framework_of, load_op
 
 #: The fields of harness.history.measure.Figures for metrics that are not timed.

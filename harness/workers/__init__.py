@@ -1,10 +1,10 @@
 """Workers: runs each framework in a process of its own, and talks to it.
 
-- interpreters: which Python runs which framework
-- asking: what a Python has, without importing it
+- pythons: which Python runs which framework, and what it has
 - process: `Worker`: starts, asks and ends one process
 - client: `Line`: a worker that gets one request at a time
 - pool: `Fleet` and `sweep`: many tasks on several workers
+- lane: `Lane`: one of them, with the tasks that are under way to it
 - messages: `Task` and `Outcome`, and how they are encoded
 - arrays: arrays as bytes
 - evaluate: forward and backward of one problem (runs in the worker)

@@ -15,8 +15,8 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from harness.project.paths import ROOT
-from harness.workers.interpreters import Interpreter
 from harness.workers.process import STARTING, Died, Event, Worker, import_error
+from harness.workers.pythons.interpreters import Interpreter
 
 PATIENCE = 120.0  # seconds for one answer: preparing the largest size takes a few
 LOOK = 1.0  # seconds between two calls of `waiting`

@@ -20,11 +20,11 @@ from types import TracebackType
 from typing import Any
 
 from harness.project.compiling import compiles
-from harness.workers import interpreters
-from harness.workers.interpreters import Interpreter
 from harness.workers.lane import LOOK, Lane
 from harness.workers.messages import Outcome, Task
 from harness.workers.process import Died, Event, Worker, import_error
+from harness.workers.pythons import interpreters
+from harness.workers.pythons.interpreters import Interpreter
 from impls.catalogue import backend_names, framework_of, known
 
 __all__ = ["Fleet", "Outcome", "Task", "sweep"]

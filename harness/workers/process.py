@@ -33,7 +33,7 @@ from harness.project.paths import ROOT
 from harness.workers import lifetime
 from harness.workers.allocator import HUGE_PAGES_ENVIRONMENT, MALLOC_ENVIRONMENT
 from harness.workers.arrays import decoded, encoded, legible
-from harness.workers.interpreters import Interpreter
+from harness.workers.pythons.interpreters import Interpreter
 
 STARTING = 120.0  # seconds for importing a framework from a cold disk, under load
 DYING = 5.0  # seconds from a kill to the end of the process

@@ -12,7 +12,7 @@ from harness.agreement.repro import repro
 from harness.judging.cases import REGIMES, trial
 from harness.judging.reference import reference
 from harness.project.records import AgreeRecord
-from harness.workers.interpreters import interpreter_of
+from harness.workers.pythons.interpreters import interpreter_of
 from impls.catalogue import load_op
 from tests.frameworks import usable
 from tests.pages import plant

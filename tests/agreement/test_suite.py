@@ -9,7 +9,7 @@ from harness.agreement.suite import agree
 from harness.judging import known
 from harness.judging.cases import Trial, trials
 from harness.project.requested import by_default
-from harness.workers.interpreters import interpreter_of
+from harness.workers.pythons.interpreters import interpreter_of
 from impls.catalogue import load_op
 from impls.contract import Problem
 

@@ -12,8 +12,8 @@ import pytest
 from harness.hosts import doctor
 from harness.hosts.doctor import Finding, examine
 from harness.project.paths import ROOT
-from harness.workers.interpreters import Interpreter, interpreter_of, variable
 from harness.workers.process import Died, Worker
+from harness.workers.pythons.interpreters import Interpreter, interpreter_of, variable
 from impls.catalogue import backend_names, framework_of
 from scripts import tour
 from tests.pythons import HEALTHY, environment_like, fake_python

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from harness.project.paths import ROOT
-from harness.workers.interpreters import interpreter_of
+from harness.workers.pythons.interpreters import interpreter_of
 from impls import graph
 from impls.backends._functional import COMPOSED, Functional, Names
 from impls.contract import Case, Op, Problem, Unsupported

@@ -24,8 +24,8 @@ from harness.timing.remote import Remote, RemoteTimer, lines
 from harness.timing.samples import Comparison
 from harness.timing.trial import time_trial
 from harness.workers.client import Line
-from harness.workers.interpreters import interpreter_of
 from harness.workers.process import Died
+from harness.workers.pythons.interpreters import interpreter_of
 from impls.catalogue import load_op
 from tests.command_line import gradwatch
 from tests.pages import plant

@@ -29,7 +29,7 @@ from harness.watch.confirm import (
 )
 from harness.watch.notify import NotSent, notify
 from harness.watch.survey import candidates, survey
-from harness.workers.interpreters import Interpreter
+from harness.workers.pythons.interpreters import Interpreter
 from tests.copies import copy_code
 from tests.histories import (
     ENVIRONMENT,

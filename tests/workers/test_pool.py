@@ -21,11 +21,11 @@ import pytest
 from harness.endpoint import DeviceLost
 from harness.workers import pool
 from harness.workers.client import Line
-from harness.workers.interpreters import broken, interpreter_of, variable
 from harness.workers.lane import Lane
 from harness.workers.messages import Task
 from harness.workers.pool import STARTS, Fleet, sweep
 from harness.workers.process import SLICE, slice_of
+from harness.workers.pythons.interpreters import broken, interpreter_of, variable
 from impls.catalogue import UnknownName, load_op
 from impls.contract import Op, Problem
 from tests.square import DX, page, task

@@ -22,7 +22,7 @@ from typing import Any
 from harness.judging import known
 from harness.project.closure import Imports, Read, closure, imported
 from harness.project.paths import PREFIX, PROJECT, SOURCE
-from harness.workers.interpreters import Installed, installed
+from harness.workers.pythons.interpreters import Installed, installed
 from impls import catalogue
 from impls.catalogue import framework_of
 

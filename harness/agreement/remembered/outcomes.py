@@ -23,7 +23,7 @@ from harness.agreement.sampling import explained
 from harness.agreement.suite import Agreement, Settled
 from harness.judging import known
 from harness.project.records import AgreeRecord
-from harness.workers.interpreters import Installed, Interpreter, installed
+from harness.workers.pythons.interpreters import Installed, Interpreter, installed
 
 if TYPE_CHECKING:
     from harness.agreement.remote import Asked

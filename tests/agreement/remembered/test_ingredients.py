@@ -17,7 +17,7 @@ from harness.agreement.remembered import ingredients
 from harness.agreement.remembered.ingredients import ROOTS, NotRemembered, files, keys
 from harness.judging import known
 from harness.project.paths import PROJECT, ROOT, SOURCE
-from harness.workers.interpreters import Installed, installed
+from harness.workers.pythons.interpreters import Installed, installed
 from impls.catalogue import framework_of
 
 BACKENDS = ["numpy_manual", "torch_custom"]

@@ -22,8 +22,8 @@ from harness.judging import known
 from harness.judging.known import Known
 from harness.project.documents import packed
 from harness.project.records import AgreeRecord
-from harness.workers.interpreters import Installed, interpreter_of
 from harness.workers.isolated import Failed
+from harness.workers.pythons.interpreters import Installed, interpreter_of
 from tests.command_line import gradwatch
 from tests.dashboard.browser.invented import agree_record
 

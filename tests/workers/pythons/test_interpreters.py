@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.project.paths import ROOT
-from harness.workers import asking
-from harness.workers.interpreters import (
+from harness.workers.pythons import asking
+from harness.workers.pythons.interpreters import (
     Installed,
     broken,
     installed,

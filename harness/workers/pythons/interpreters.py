@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from harness.project.paths import PROJECT, ROOT
-from harness.workers.asking import Facts, ask
+from harness.workers.pythons.asking import Facts, ask
 
 #: First major version of NumPy that a framework's binary cannot be imported with.
 NUMPY_TOO_NEW = {"oneflow": 2}

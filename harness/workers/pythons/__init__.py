@@ -1,0 +1,5 @@
+"""The Pythons that run the frameworks.
+
+- interpreters: which of them runs which framework, and what to do if none does
+- asking: what one of them has, without importing it
+"""
