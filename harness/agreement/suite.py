@@ -1,7 +1,6 @@
 """The agreement suite: every op on every backend, judged against the reference.
 
-In addition to the verdicts it computes a matrix of pairs, which needs no reference: the
-difference of two gradients divided by the sum of their radii. It shows outliers.
+In addition to the verdicts it computes a matrix of pairs, see `pairs`.
 """
 
 from __future__ import annotations
@@ -16,15 +15,14 @@ from operator import attrgetter
 from typing import Any
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from harness.agreement.findings import flags
+from harness.agreement.pairs import NONE, Distances, distances, keep_worst, of_trial
 from harness.judging import known, platforms
 from harness.judging.cases import Trial
 from harness.judging.judgement import Judgement
 from harness.judging.precisions import compute_on
-from harness.judging.reference import Reference, reference
+from harness.judging.reference import reference
 from harness.project.records import AgreeRecord, AgreeSummary, Number, finite
 from harness.workers.fitness import judge_outcome
 from harness.workers.messages import Outcome, Task
@@ -102,7 +100,7 @@ class Agreement:
         self.unrepeatable += settled.unrepeatable
         matrix = self.pairs.setdefault(settled.op, {})
         for a, row in settled.pairs.items():
-            _keep_worst(matrix.setdefault(a, {}), row.items())
+            keep_worst(matrix.setdefault(a, {}), row.items())
 
     def summary(self) -> AgreeSummary:
         """Counts by verdict, and everything that is not as expected."""
@@ -256,12 +254,12 @@ def _settled(
             record_of(trial, outcome, **_verdict(j, shared))
             for j in judge_outcome(outcome, right)
         ]
+    every = list[Distances]()
     for tensor in next(iter(right.truths.values())):
         wanted = not right.set_valued and (pairs or _accused(tensor, judged))
-        ratios = _pairs(right, tensor, tensors) if wanted else {}
-        for (a, b), ratio in ratios.items():
-            _keep_worst(settled.pairs.setdefault(a, {}), [(b, ratio)])
-        _name_outliers(tensor, judged, ratios, right.limit)
+        every.append(distances(right, tensor, tensors) if wanted else NONE)
+        _name_outliers(tensor, judged, every[-1], right.limit)
+    settled.pairs |= of_trial(every)
     for backend, records in judged.items():
         run = (backend, trial.name, trial.order, device)
         reaching = [entry for entry in entries if entry.reaches(*run)]
@@ -325,95 +323,22 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-# Pairs --------------------------------------------------------------------------
-
-Pairs = dict[tuple[str, str], float]
-
-
-def _pairs(
-    right: Reference, tensor: str, tensors: Mapping[str, Mapping[str, Any]]
-) -> Pairs:
-    """The largest |a - b| divided by the sum of the radii, for each pair of backends.
-
-    Only elements with a finite reference and radius count. A missing number or another
-    shape has an infinite distance.
-    """
-    truth = right.truths["first"][tensor]
-    names = [n for n, t in tensors.items() if _comparable(t.get(tensor), truth.value)]
-    if len(names) < 2:
-        return {}
-    rows, distinct = _rows([tensors[n][tensor] for n in names])
-    stack = np.stack([array.astype(right.wide) for array in distinct])
-    sound = np.isfinite(truth.value) & np.isfinite(truth.radius)
-    first, second = _corner(len(distinct))  # each with itself, too: nan is far from nan
-    flat, radius = stack[:, sound], truth.radius[sound]
-    apart = np.zeros((len(distinct), len(distinct)))
-    apart[first, second] = apart[second, first] = _apart(
-        flat[first], flat[second], radius
-    )
-    ratios = apart[np.ix_(rows, rows)].tolist()
-    return {
-        (a, b): ratios[i][j]
-        for i, a in enumerate(names)
-        for j, b in enumerate(names[i + 1 :], i + 1)
-    }
-
-
-def _rows(arrays: Sequence[NDArray[Any]]) -> tuple[list[int], list[NDArray[Any]]]:
-    """The place of each among those that differ in some bit, and these."""
-    places: dict[tuple[np.dtype[Any], bytes], int] = {}
-    rows, distinct = list[int](), list[NDArray[Any]]()
-    for array in arrays:
-        bits = (array.dtype, array.tobytes())
-        if bits not in places:
-            places[bits] = len(distinct)
-            distinct.append(array)
-        rows.append(places[bits])
-    return rows, distinct
-
-
-@cache
-def _corner(size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    first, second = np.triu_indices(size)
-    return first, second
-
-
-def _comparable(array: Any, like: NDArray[Any]) -> bool:
-    return array is not None and array.shape == like.shape
-
-
-def _apart(a: NDArray[Any], b: NDArray[Any], radius: NDArray[Any]) -> NDArray[Any]:
-    """The largest ratio in each row."""
-    with np.errstate(all="ignore"):
-        gap = np.abs(a - b)
-        ratios = np.where(gap == 0, 0.0, gap / (2 * radius))
-        worst = np.nan_to_num(ratios, nan=np.inf).max(1, initial=0.0)
-        found: NDArray[np.float64] = worst.astype(np.float64)
-    return found
-
-
-def _keep_worst(worst: dict[str, Number], ratios: Iterable[tuple[str, Number]]) -> None:
-    for name, ratio in ratios:  # a million in a run
-        if name not in worst or (ratio or 0.0) > (worst[name] or 0.0):
-            worst[name] = max(0.0, ratio or 0.0)
-
-
 def _name_outliers(
-    tensor: str, judged: Mapping[str, list[AgreeRecord]], ratios: Pairs, limit: float
+    tensor: str,
+    judged: Mapping[str, list[AgreeRecord]],
+    found: Distances,
+    limit: float,
 ) -> None:
     """Add to the messages which backend is the outlier, if all others agree."""
     wrong = _accused(tensor, judged)
     accused = {r.backend for r in wrong}
     rest = [b for b in judged if b not in accused]
-    united = all(
-        ratio <= limit for (a, b), ratio in ratios.items() if {a, b} <= set(rest)
-    )
-    for record in wrong:
-        if len(rest) > len(accused) and united:
-            record.message += (
-                f"; outlier: {record.backend} against {len(rest)} others, "
-                "which agree with each other"
-            )
+    united = len(rest) > len(accused) > 0 and found.largest(rest) <= limit
+    for record in wrong if united else ():
+        record.message += (
+            f"; outlier: {record.backend} against {len(rest)} others, "
+            "which agree with each other"
+        )
 
 
 def _accused(tensor: str, judged: Mapping[str, list[AgreeRecord]]) -> list[AgreeRecord]:

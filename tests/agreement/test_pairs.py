@@ -5,15 +5,21 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from harness.agreement.suite import _pairs
+from harness.agreement.pairs import NONE, Distances, distances, of_trial
 
 VALUE = np.array([1.0, 2.0, np.inf, 4.0])
 RADIUS = np.array([0.5, 0.25, 1.0, np.inf])  # the first two elements count
 
 
-def right(value=VALUE, radius=RADIUS):
-    truth = SimpleNamespace(value=value, radius=radius)
-    return SimpleNamespace(truths={"first": {"dx": truth}}, wide="longdouble")
+def right(wide="longdouble"):
+    truth = SimpleNamespace(value=VALUE, radius=RADIUS)
+    return SimpleNamespace(truths={"first": {"dx": truth}}, wide=wide)
+
+
+def found_in(tensors, *wide):
+    """The ratios by pair."""
+    pairs = of_trial([distances(right(*wide), "dx", tensors)])
+    return {(a, b): ratio for a, row in pairs.items() for b, ratio in row.items()}
 
 
 def apart(a, b):
@@ -38,10 +44,12 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_every_pair_is_as_far_apart_as_the_two_alone(dtype):
+@pytest.mark.parametrize(
+    ("dtype", "wide"), [("float32", "float64"), ("float64", "longdouble")]
+)
+def test_every_pair_is_as_far_apart_as_the_two_alone(dtype, wide):
     tensors = {n: {"dx": np.array(row, dtype)} for n, row in ROWS.items()}
-    found = _pairs(right(), "dx", tensors)
+    found = found_in(tensors, wide)
     names = [*ROWS]
     assert found == {
         (a, b): apart(tensors[a]["dx"], tensors[b]["dx"])
@@ -55,7 +63,7 @@ def test_every_pair_is_as_far_apart_as_the_two_alone(dtype):
 
 def test_equal_numbers_in_another_dtype_are_not_apart():
     tensors = {d: {"dx": np.array([1.0, 2, 3, 4], d)} for d in ("float32", "float64")}
-    assert _pairs(right(), "dx", tensors) == {("float32", "float64"): 0.0}
+    assert found_in(tensors) == {("float32", "float64"): 0.0}
 
 
 def test_who_has_no_tensor_or_another_shape_is_in_no_pair():
@@ -65,4 +73,22 @@ def test_who_has_no_tensor_or_another_shape_is_in_no_pair():
         "c": {"dx": np.ones((2, 2))},
         "d": {"dx": np.ones(4)},
     }
-    assert set(_pairs(right(), "dx", tensors)) == {("a", "d")}
+    assert set(found_in(tensors)) == {("a", "d")}
+
+
+def test_of_a_trial_the_largest_ratios_of_its_tensors_count():
+    near = Distances(("a", "b", "c"), np.array([[0, 1, 2.0], [1, 0, 3], [2, 3, 0]]))
+    far = Distances(("a", "b", "c"), np.array([[0, 5, 1.0], [5, 0, 0], [1, 0, 0]]))
+    lacking = Distances(("a", "c"), np.array([[0, np.inf], [np.inf, 0]]))
+    assert of_trial([near, far, NONE, lacking]) == {
+        "a": {"b": 5.0, "c": np.inf},
+        "b": {"c": 3.0},
+    }
+    assert of_trial([NONE]) == {}
+
+
+def test_the_largest_of_some_backends_is_that_of_two_of_them():
+    far = Distances(("a", "b", "c"), np.array([[0, 5, 1.0], [5, 0, 0], [1, 0, 0]]))
+    assert far.largest(["a", "b", "c"]) == 5
+    assert far.largest(["a", "c", "unknown"]) == 1
+    assert far.largest(["b"]) == far.largest([]) == 0
