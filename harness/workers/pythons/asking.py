@@ -21,6 +21,8 @@ _PATIENCE = 30  # seconds for an interpreter to start: a cold disk is slow
 #: `pathlib` and `importlib.metadata` take three times as long to import as this runs.
 _QUESTION = """
 import importlib.util, json, os, sys
+# First of all: what is installed from now on is later than this.
+folders = {p: os.stat(p).st_mtime_ns for p in sys.path if os.path.isdir(p)}
 def recorded():
     for place in dict.fromkeys(sys.path):
         for one in os.listdir(place) if os.path.isdir(place) else ():
@@ -62,7 +64,7 @@ for name, release, folder in found:
 libc = "CS_GNU_LIBC_VERSION"
 libc = os.confstr(libc) if libc in getattr(os, "confstr_names", ()) else ""
 facts |= {"libc": libc, "installed": sorted(installed), "unlisted": sorted(unlisted)}
-facts["folders"] = {p: os.stat(p).st_mtime_ns for p in sys.path if os.path.isdir(p)}
+facts["folders"] = folders
 """
 
 
