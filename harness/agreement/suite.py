@@ -333,12 +333,12 @@ def _name_outliers(
     wrong = _accused(tensor, judged)
     accused = {r.backend for r in wrong}
     rest = [b for b in judged if b not in accused]
-    united = len(rest) > len(accused) > 0 and found.largest(rest) <= limit
-    for record in wrong if united else ():
-        record.message += (
-            f"; outlier: {record.backend} against {len(rest)} others, "
-            "which agree with each other"
-        )
+    if len(rest) > len(accused) > 0 and found.largest(rest) <= limit:
+        for record in wrong:
+            record.message += (
+                f"; outlier: {record.backend} against {len(rest)} others, "
+                "which agree with each other"
+            )
 
 
 def _accused(tensor: str, judged: Mapping[str, list[AgreeRecord]]) -> list[AgreeRecord]:

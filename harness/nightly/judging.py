@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from collections.abc import Sequence
+from functools import partial
 
 from harness.agreement.output import Judged
 from harness.agreement.remembered.outcomes import Remembered
@@ -23,7 +23,7 @@ from harness.project.records import (
     Problem,
 )
 from harness.workers.isolated import Isolated
-from harness.workers.pythons.interpreters import Installed, installed
+from harness.workers.pythons.interpreters import Inventory
 from impls.catalogue import framework_of
 
 DTYPES = ("float32", "float64")  # those of `gradwatch agree`
@@ -34,7 +34,7 @@ GONE_THROUGH = ("numpy", "torch", "autograd", "jax")
 
 def agreement(night: Night) -> Result:
     """Judge every op on every backend in all regimes; the journal keeps each op."""
-    have = lru_cache(_installed)  # asked once a night, not for each op
+    have = Inventory()  # of a night, not of each op
     with Isolated(judge) as child:
         read = partial(documents.read_whole, kind=AGREE)
         pieces = [
@@ -70,15 +70,11 @@ def _absent(agreed: Agreement) -> list[str]:
     return [f"{', '.join(names)}: {why}" for why, names in backends.items()]
 
 
-def _installed(frameworks: tuple[str, ...]) -> Mapping[str, Installed]:
-    return installed(list(frameworks))
-
-
 def _judged(
     night: Night,
     op: str,
     child: Isolated,
-    have: Callable[[tuple[str, ...]], Mapping[str, Installed]],
+    have: Inventory,
 ) -> Judged:
     asked = Asked(
         ops=[op],
@@ -88,7 +84,7 @@ def _judged(
         jobs=night.jobs,
         sampled=True,
     )
-    remembered = Remembered(asked, night.cache, have=lambda names: have(tuple(names)))
+    remembered = Remembered(asked, night.cache, have=have)
     agreed = judged(asked, child, remembered=remembered)
     return documents.document(agreed.records, agreed.summary())
 

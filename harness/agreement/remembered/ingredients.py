@@ -59,7 +59,7 @@ def keys(
     seed: int,
     *,
     read: Read = Path.read_bytes,
-    have: Callable[[list[str]], Mapping[str, Installed]] = installed,
+    have: Callable[[Sequence[str]], Mapping[str, Installed]] = installed,
     imports: Imports = imported,
 ) -> tuple[dict[str, str], frozenset[str]]:
     """A hash of all ingredients of each op, and the backends that are not installed.

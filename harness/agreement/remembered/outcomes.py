@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from harness.agreement.sampling import explained
 from harness.agreement.suite import Agreement, Settled
 from harness.judging import known
 from harness.project.records import AgreeRecord
-from harness.workers.pythons.interpreters import Installed, Interpreter, installed
+from harness.workers.pythons.interpreters import Interpreter, Inventory
 
 if TYPE_CHECKING:
     from harness.agreement.remote import Asked
@@ -51,7 +51,7 @@ class Remembered:
         *,
         fresh: bool = False,
         in_brief: bool = False,
-        have: Callable[[list[str]], Mapping[str, Installed]] = installed,
+        have: Inventory | None = None,
     ) -> None:
         self.dates: dict[str, str] = {}
         self.why_not = ""
@@ -65,8 +65,7 @@ class Remembered:
         self._judged: dict[tuple[str, str], Settled] = {}
         self._entries = known.load()
         self._sometimes = [entry for entry in self._entries if entry.sometimes]
-        self._cache, self._have = cache, have
-        self._present: Mapping[str, Installed] = {}
+        self._cache, self._have = cache, have or Inventory()
         if cache is None:
             return
         self._imports = Imports(cache)
@@ -81,23 +80,15 @@ class Remembered:
         if {*asked.devices} != {"cpu"}:
             raise NotRemembered("only outcomes on the CPU are remembered")
         what = asked.ops, asked.backends, asked.seed
-        known_by, absent = keys(*what, have=self._ask, imports=self._imports)
+        known_by, absent = keys(*what, have=self._have, imports=self._imports)
         part = "-sampled" if asked.sampled and explained(asked.backends) else ""
         part += "-first" if part and asked.first_case else ""
         return {op: f"{key}{part}" for op, key in known_by.items()}, absent
 
-    def _ask(self, frameworks: list[str]) -> Mapping[str, Installed]:
-        """What is installed; asked again only if something may have been since."""
-        dated = any(one.is_dated for one in self._present.values())
-        if dated or not self._present:
-            self._present = self._have(frameworks)
-        return self._present
-
     @property
     def interpreters(self) -> list[Interpreter]:
         """Those of the frameworks, as far as they have been asked."""
-        every = (one.interpreter for one in self._present.values())
-        return [one for one in every if one]
+        return self._have.interpreters
 
     def is_new(self, op: str) -> bool:
         """Whether nothing is remembered of an op as it is now."""

@@ -15,7 +15,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -268,6 +268,30 @@ def installed(frameworks: Sequence[str]) -> dict[str, Installed]:
         else Installed("", (), f"{one.why_missing}; {one.mend}", one)
         for one, facts in _all_examined(frameworks, contents=True)
     }
+
+
+class Inventory:
+    """What is installed, found out once; again if something may have been since."""
+
+    def __init__(
+        self, ask: Callable[[Sequence[str]], Mapping[str, Installed]] = installed
+    ) -> None:
+        self._ask = ask
+        self._found: dict[str, Installed] = {}
+
+    def __call__(self, frameworks: Sequence[str]) -> Mapping[str, Installed]:
+        """What is installed for each framework; see `installed`."""
+        if any(one.is_dated for one in self._found.values()):
+            self._found = {}
+        if new := [name for name in frameworks if name not in self._found]:
+            self._found.update(self._ask(new))
+        return {name: self._found[name] for name in frameworks}
+
+    @property
+    def interpreters(self) -> list[Interpreter]:
+        """Those that have been found."""
+        every = (one.interpreter for one in self._found.values())
+        return [one for one in every if one]
 
 
 def _contents(facts: Facts, one: Interpreter) -> Installed:

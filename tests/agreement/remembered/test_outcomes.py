@@ -23,7 +23,7 @@ from harness.judging.known import Known
 from harness.project.documents import packed
 from harness.project.records import AgreeRecord
 from harness.workers.isolated import Failed
-from harness.workers.pythons.interpreters import Installed, interpreter_of
+from harness.workers.pythons.interpreters import Installed, Inventory, interpreter_of
 from tests.command_line import gradwatch
 from tests.dashboard.browser.invented import agree_record
 
@@ -297,8 +297,8 @@ def test_what_is_installed_while_it_is_judged_is_noticed(
     site, asks = tmp_path / "site", list[list[str]]()
     site.mkdir()
 
-    def have(names: list[str]) -> dict[str, Installed]:
-        asks.append(names)
+    def have(names: Sequence[str]) -> dict[str, Installed]:
+        asks.append([*names])
         there = str(sorted(one.name for one in site.iterdir()))
         folders = {str(site): site.stat().st_mtime_ns}
         return dict.fromkeys(names, Installed(there, folders=folders))
@@ -312,7 +312,7 @@ def test_what_is_installed_while_it_is_judged_is_noticed(
     def again(during: Callable[[], None] = lambda: None) -> list[str]:
         judge = Judge()
         judge.during = during
-        memory = Remembered(asked, Cache(tmp_path), have=have)
+        memory = Remembered(asked, Cache(tmp_path), have=Inventory(have))
         judged(asked, judge, remembered=memory)  # type: ignore[arg-type]  # a stand-in
         return judge.asked
 

@@ -12,6 +12,7 @@ from harness.project.paths import ROOT
 from harness.workers.pythons import asking
 from harness.workers.pythons.interpreters import (
     Installed,
+    Inventory,
     broken,
     installed,
     interpreter_of,
@@ -223,6 +224,25 @@ def test_what_is_installed_later_dates_an_answer(tmp_path, monkeypatch, later):
         old.rmdir()
     assert found.is_dated
     assert not installed(["numpy"])["numpy"].is_dated
+
+
+def test_an_inventory_asks_for_what_it_has_not_and_again_for_what_is_dated(tmp_path):
+    asks, site = [], tmp_path / "site"
+    site.mkdir()
+
+    def ask(names):
+        asks.append([*names])
+        folders = {str(site): site.stat().st_mtime_ns}
+        return {name: Installed(name, folders=folders) for name in names}
+
+    inventory = Inventory(ask)
+    assert inventory(["numpy"])["numpy"].facts == "numpy"
+    assert set(inventory(["numpy", "torch"])) == {"numpy", "torch"}
+    assert asks == [["numpy"], ["torch"]]
+    (site / "new-1.dist-info").mkdir()
+    inventory(["torch"])
+    assert asks[2:] == [["torch"]]
+    assert inventory.interpreters == []
 
 
 def test_a_folder_that_is_gone_dates_an_answer(tmp_path):
