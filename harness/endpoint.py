@@ -19,6 +19,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,36 @@ _LONGEST_LOG = 256 << 20  # bytes: an op that prints endlessly must not fill the
 
 class DeviceLost(Exception):
     """The GPU answers every further call of this process with the same error."""
+
+
+class Channel:
+    """This side of the pipe to the process that asks."""
+
+    def __init__(self, number: int) -> None:
+        os.set_inheritable(number, False)  # what a page starts need not know of it
+        self._connection = Connection(number)
+
+    def __iter__(self) -> Iterator[bytes]:
+        with contextlib.suppress(EOFError):  # there is nobody who asks
+            while True:
+                yield self._connection.recv_bytes()
+
+    def send(self, content: bytes) -> None:
+        """Answer; this waits until the other side reads."""
+        self._connection.send_bytes(content)
+
+
+def work(number: int) -> None:
+    """Be a worker: serve the pipe with that descriptor, and end without delay.
+
+    The interpreter's own end is not waited for: OneFlow's takes a third of a second.
+    """
+    try:
+        serve(Channel(number))
+    except BaseException:  # noqa: BLE001  # the traceback's last line says why it ended
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
 
 
 def serve(channel: Any) -> None:

@@ -6,8 +6,10 @@ an executor with one thread; what is lost with it is judged by another one.
 
 from __future__ import annotations
 
+import contextlib
+import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -17,7 +19,6 @@ import msgspec
 from harness.agreement.suite import Required
 from harness.hosts.identity import Offer, difference, identity
 from harness.project.paths import ROOT
-from harness.workers.process import nothing_left
 
 #: No question is asked where nobody can answer, and none is waited for (ssh_config(5)).
 OPTIONS = "-o BatchMode=yes -o ConnectTimeout=15 -o ServerAliveInterval=15"
@@ -55,6 +56,24 @@ for content in channel:
 """
 
 
+@contextlib.contextmanager
+def _nothing_left() -> Iterator[None]:
+    """End a process that execnet 2 started but could not write its source to, or read.
+
+    execnet forgets such a process; only a frame of the traceback still refers to it.
+    """
+    try:
+        yield
+    except (OSError, execnet.HostNotFound) as error:
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            process = getattr(frame.f_locals.get("io"), "popen", None)
+            if process is not None:
+                process.kill()
+                with contextlib.suppress(OSError):  # what was not sent is lost
+                    process.communicate()
+        raise
+
+
 class _Gateway:
     """One host: the connection to it, and the thread that waits for its answers."""
 
@@ -63,7 +82,7 @@ class _Gateway:
     ) -> None:
         self.name = name
         try:
-            with nothing_left():
+            with _nothing_left():
                 gateway = group.makegateway(specification)
             self._channel = gateway.remote_exec(job)
             content = self._channel.receive()

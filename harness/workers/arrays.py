@@ -46,7 +46,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def encoded(message: Any) -> bytes:
-    """A message of builtin types as bytes; execnet's own encoding is ten times slower.
+    """A message of builtin types as bytes.
 
     Raises:
         TypeError: It holds a value of another type.

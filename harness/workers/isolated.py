@@ -25,12 +25,11 @@ import msgspec
 from msgspec import Struct
 
 from harness.project import documents
-from harness.project.imports import START, place
-from harness.project.paths import PREFIX, PROJECT, ROOT
+from harness.project.paths import PREFIX, PROJECT
 from harness.workers.arrays import legible
 from harness.workers.evaluate import in_short
-from harness.workers.lifetime import die_with_parent, first_line
-from harness.workers.process import ended, sigint_blocked
+from harness.workers.lifetime import die_with_parent
+from harness.workers.process import calling, ended, sigint_blocked
 
 #: Ends of a child with no op to blame, after which each op gets a child of its own.
 STARTS = 2
@@ -292,15 +291,13 @@ class Isolated:
         return self._connection
 
     def _begin(self, theirs: Connection) -> _Child:
-        code = f"{first_line()}place = {place(ROOT)!r}\n{START}\n"
-        code += f"from {__name__} import serve\n"
-        named = (theirs.fileno(), self._job.__module__, self._job.__name__)
+        number, module, name = theirs.fileno(), self._job.__module__, self._job.__name__
         return subprocess.Popen(
-            [sys.executable, "-c", f"{code}serve{named!r}"],
+            [sys.executable, "-c", calling(__name__, "serve", number, module, name)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,  # it is for the command's results
             env=_ONE_THREAD | os.environ,
-            pass_fds=[theirs.fileno()],
+            pass_fds=[number],
         )
 
     def _copy(self, theirs: Connection) -> _Child:

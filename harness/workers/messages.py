@@ -14,7 +14,7 @@ from impls.contract import Array, Problem, Result
 if TYPE_CHECKING:
     from harness.judging.cases import Trial
 
-LARGEST = 2_000_000_000  # bytes: execnet's lengths are signed integers of 32 bits
+LARGEST = 2_000_000_000  # bytes: both sides hold a message several times
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""Starts, asks and ends one worker: a framework's process, connected by execnet.
+"""Starts, asks and ends one worker: a framework's process at the end of a pipe.
 
-The channel's receiver thread puts all answers into a queue of events, so that one
-thread can handle several workers. A worker is ended by killing it: it keeps no data,
-and a hanging one would not react to anything else.
+A thread for each worker puts its answers into a queue of events, so that one thread can
+handle several workers. A worker is ended by killing it: it keeps no data, and a hanging
+one would not react to anything else.
 """
 
 from __future__ import annotations
@@ -12,46 +12,36 @@ import ctypes
 import os
 import platform
 import re
-import shlex
 import shutil
 import signal
 import struct
+import subprocess
 import tempfile
+import threading
 import time
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-import execnet
 import psutil
 
 from harness.project.imports import START, place
 from harness.project.paths import ROOT
-from harness.workers import lifetime
 from harness.workers.allocator import HUGE_PAGES_ENVIRONMENT, MALLOC_ENVIRONMENT
 from harness.workers.arrays import decoded, encoded, legible
+from harness.workers.lifetime import first_line
 from harness.workers.pythons.interpreters import Interpreter
 
 STARTING = 120.0  # seconds for importing a framework from a cold disk, under load
 DYING = 5.0  # seconds from a kill to the end of the process
 _JOINING = 1.0  # seconds for the thread that listens to a worker to see its end
+_ENDING = 1.0  # seconds for a worker to end by itself, once it has closed its pipe
 _SAYING = 0.2  # seconds for a hung worker to say where it is
 
 _ENDPOINT = f"{__package__.rpartition('.')[0]}.endpoint"
-
-_BOOTSTRAP = f"""
-{lifetime.CODE}
-channel.send(os.getpid())
-place, path, parent = channel.receive()
-die_with_parent(parent)
-os.unlink(path)
-{START}
-from {_ENDPOINT} import serve
-serve(channel)
-"""
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _TAIL = 16384  # bytes of standard error: more than a traceback of every thread takes
@@ -59,6 +49,7 @@ _FRAME = re.compile(  # faulthandler's
     r"most recent call first\):\n"
     r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<name>.+)'
 )
+_RAISED = re.compile(r"^Traceback .+\n(?: .*\n)+(\S.*)", re.MULTILINE)
 
 
 class Died(Exception):
@@ -98,54 +89,67 @@ class Worker:
         programs: str = "",
         handlers: Sequence[str] = (),
     ) -> None:
-        self._log, self._path = tempfile.mkstemp(prefix="gradwatch-")
-        self._group = execnet.Group()
-        self._process: psutil.Process | None = None
+        self._interpreter, self._heard = interpreter, False
+        self._log, path = tempfile.mkstemp(prefix="gradwatch-")
+        os.unlink(path)  # nothing is left of it, whatever ends this process
+        self._compiled = f"{path}-compiled"  # of its own: none grows that of the user
+        self._process: psutil.Popen | None = None
+        self._connection, theirs = Pipe()
+        self._listener = threading.Thread(
+            target=self._listen, args=[events], daemon=True
+        )
+        variables = {
+            **_variables(threads, huge_pages, programs),
+            "TORCHINDUCTOR_CACHE_DIR": self._compiled,
+        }
         try:
-            kept = _kept(programs) if programs else {}
-            spec = _spec(interpreter, threads, huge_pages, self._path, kept)
-            self._start(spec, measured)
-            asked = {"framework": interpreter.framework, "handlers": list(handlers)}
-            self.send("probe", asked)
-        except (
-            OSError,
-            EOFError,
-            AssertionError,
-            psutil.Error,
-            execnet.RemoteError,
-        ) as error:
+            with theirs, sigint_blocked():
+                self._begin(theirs, variables, measured)
+        except OSError as error:
             self.close()
-            why = f"{interpreter.shown} runs, but not as a worker ({error!r})"
-            raise Died(why) from error
+            raise Died(self._no_worker(repr(error))) from error
         except BaseException:
             self.close()
             raise
-        self._channel.setcallback(
-            lambda reply: events.put(Event(self, _answer(reply), time.monotonic())),
-            endmarker=None,
+        self._listener.start()
+        asked = {"framework": interpreter.framework, "handlers": list(handlers)}
+        self.send("probe", asked)
+
+    def _begin(
+        self, theirs: Connection, variables: Mapping[str, str], measured: Path
+    ) -> None:
+        number = theirs.fileno()
+        code = calling(_ENDPOINT, "work", number, measured=measured)
+        self._process = psutil.Popen(
+            [str(self._interpreter.python), "-c", code],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._log,
+            env=os.environ | variables,
+            pass_fds=[number],
         )
 
-    def _start(self, spec: str, measured: Path) -> None:
-        with sigint_blocked(), nothing_left():
-            gateway = self._group.makegateway(spec)
-        self._channel = gateway.remote_exec(_BOOTSTRAP)
-        self._process = psutil.Process(self._channel.receive(timeout=STARTING))
-        self._channel.send((place(measured), self._path, os.getpid()))
+    def _listen(self, events: SimpleQueue[Event]) -> None:
+        """Put all that it answers among the events, and then its end."""
+        with contextlib.suppress(Exception):  # a page, too, can write into the pipe
+            while True:
+                content = self._connection.recv_bytes()
+                self._heard = True
+                events.put(Event(self, dict(decoded(content)), time.monotonic()))
+        events.put(Event(self, None, time.monotonic()))
+
+    def _no_worker(self, why: str) -> str:
+        return f"{self._interpreter.shown} runs, but not as a worker ({why})"
 
     def send(self, request: str, payload: Mapping[str, Any]) -> None:
         """Send a request; if the worker is dead, an event says so, not an error."""
         with contextlib.suppress(OSError):
-            self._channel.send(encoded({"request": request, **payload}))
+            self._connection.send_bytes(encoded({"request": request, **payload}))
 
     @property
     def alive(self) -> bool:
         """Whether the process is there and can answer."""
-        if self._process is None:
-            return False
-        try:
-            return bool(self._process.status() != psutil.STATUS_ZOMBIE)
-        except psutil.NoSuchProcess:
-            return False
+        return self._process is not None and self._process.poll() is None
 
     def stay_on(self, core: int) -> None:
         """Keep its threads on a core, in short slices, and those they start later."""
@@ -178,17 +182,22 @@ class Worker:
 
     def end(self) -> str:
         """How it ended: a signal, an exit status or an error."""
-        with contextlib.suppress(EOFError, OSError):
-            try:
-                self._channel.waitclose(timeout=0)
-            except execnet.RemoteError as error:  # `serve` itself has failed
-                return str(error).strip().splitlines()[-1]
-        self.kill()
-        try:
-            code = self._process and self._process.wait(DYING)
-        except psutil.TimeoutExpired:
+        code = self._code()
+        if code is None:
             return "did not end when it was killed"
-        return "ended" if code is None else ended(int(code))
+        raised = _RAISED.findall(self.tail())
+        if code == 1 and raised:  # `endpoint.work` has failed
+            return str(raised[-1])
+        heard = self._heard or code < 0
+        return ended(code) if heard else self._no_worker(ended(code))
+
+    def _code(self) -> int | None:
+        """Its exit code, negative for a signal; None if it cannot be ended."""
+        for patience in (_ENDING, DYING):
+            with contextlib.suppress(psutil.TimeoutExpired):
+                return int(self._process.wait(patience)) if self._process else None
+            self.kill()
+        return None
 
     def where(self) -> str:
         """The last known position in its code, such as "in forward (dot.py:20)"."""
@@ -209,27 +218,20 @@ class Worker:
         if self._process is not None:
             with contextlib.suppress(psutil.Error):
                 self._process.wait(DYING)
-        self._group.terminate(timeout=_JOINING)
+        if self._listener.is_alive():
+            self._listener.join(_JOINING)
+        if not self._listener.is_alive():  # else what the worker started holds the pipe
+            self._connection.close()
         if self._log >= 0:  # who gave up waiting has closed it before
             os.close(self._log)
             self._log = -1
-        Path(self._path).unlink(missing_ok=True)
-        shutil.rmtree(_compiled(self._path), ignore_errors=True)
+        shutil.rmtree(self._compiled, ignore_errors=True)
 
 
-def _compiled(log: str) -> str:
-    """The folder of what a worker with this log compiles; inductor makes it.
-
-    Of its own, so that each worker compiles and none grows the one of the user.
-    """
-    return f"{log}-compiled"
-
-
-def _answer(content: bytes | None) -> Mapping[str, Any] | None:
-    """The decoded answer; None at the end, as after one that is no answer."""
-    with contextlib.suppress(Exception):
-        return None if content is None else dict(decoded(content))
-    return None
+def calling(module: str, name: str, *arguments: Any, measured: Path = ROOT) -> str:
+    """Code for Python in a new process, which ends with this one: a call of ours."""
+    called = f"from {module} import {name}\n{name}{arguments!r}"
+    return f"{first_line()}place = {place(measured)!r}\n{START}\n{called}"
 
 
 def ended(code: int) -> str:
@@ -248,6 +250,17 @@ def import_error(facts: Mapping[str, Any]) -> str:
     return str(errors[0]) if errors and all(errors) else ""
 
 
+def _variables(threads: int, huge_pages: bool, programs: str) -> dict[str, str]:
+    """What a worker's environment has besides ours."""
+    return {
+        **MALLOC_ENVIRONMENT,
+        **(HUGE_PAGES_ENVIRONMENT if huge_pages else {}),
+        **dict.fromkeys(_THREADS, str(threads)),
+        "GLOG_minloglevel": "2",  # OneFlow: errors only
+        **(_kept(programs) if programs else {}),
+    }
+
+
 def _kept(programs: str) -> dict[str, str]:
     """JAX's settings to keep in a folder all that it compiles, however small or quick.
 
@@ -261,33 +274,6 @@ def _kept(programs: str) -> dict[str, str]:
     }
 
 
-def _spec(
-    interpreter: Interpreter,
-    threads: int,
-    huge_pages: bool,
-    log: str,
-    kept: Mapping[str, str],
-) -> str:
-    """The specification of the process for execnet.
-
-    glibc reads its variables when a process starts, but execnet sets variables later.
-    So env(1) sets them and then replaces itself by the interpreter. sh(1) before it
-    lets all that the process says, from the first moment on, go to a log.
-    """
-    variables = {
-        **MALLOC_ENVIRONMENT,
-        **(HUGE_PAGES_ENVIRONMENT if huge_pages else {}),
-        **dict.fromkeys(_THREADS, str(threads)),
-        "GLOG_minloglevel": "2",  # OneFlow: errors only
-        "TORCHINDUCTOR_CACHE_DIR": _compiled(log),
-        **kept,
-    }
-    settings = [f"{name}={value}" for name, value in variables.items()]
-    to_log = ["sh", "-c", 'exec "$@" 2>>"$0"', log]
-    command = shlex.join([*to_log, "env", *settings, str(interpreter.python)])
-    return f"popen//execmodel=main_thread_only//python={command}"
-
-
 @contextlib.contextmanager
 def sigint_blocked() -> Iterator[None]:
     """Within this, new processes ignore Ctrl-C: their parent decides what it means.
@@ -299,24 +285,6 @@ def sigint_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextlib.contextmanager
-def nothing_left() -> Iterator[None]:
-    """End a process that execnet 2 started but could not write its source to, or read.
-
-    execnet forgets such a process; only a frame of the traceback still refers to it.
-    """
-    try:
-        yield
-    except (OSError, execnet.HostNotFound) as error:
-        for frame, _ in traceback.walk_tb(error.__traceback__):
-            process = getattr(frame.f_locals.get("io"), "popen", None)
-            if process is not None:
-                process.kill()
-                with contextlib.suppress(OSError):  # what was not sent is lost
-                    process.communicate()
-        raise
 
 
 # Slices of a core's time ---------------------------------------------------------

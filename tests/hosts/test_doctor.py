@@ -4,6 +4,7 @@ import gc
 import importlib.metadata
 import subprocess
 import sys
+import tempfile
 from queue import SimpleQueue
 
 import psutil
@@ -165,17 +166,23 @@ def test_a_python_that_is_none_as_soon_as_it_has_to_work(alone, tmp_path, monkey
     assert "runs, but not as a worker" in alone("torch")["torch"].why
 
 
-def test_a_python_that_does_not_listen_is_ended(tmp_path, monkeypatch):
-    """Nothing can be written to it; warnings of what it leaves are errors."""
+def test_a_python_that_cannot_be_started_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "python").touch()  # nobody may execute it
+    gone = Interpreter("torch", tmp_path / "python", "a text")
+    with pytest.raises(Died, match="not as a worker"):
+        Worker(gone, SimpleQueue())
+    assert [file.name for file in tmp_path.iterdir()] == ["python"]
 
-    def broken(*_):
-        raise BrokenPipeError
 
-    monkeypatch.setattr("execnet.gateway_bootstrap.sendexec", broken)
+def test_a_python_that_never_listens_ends_with_its_worker(tmp_path):
+    """Warnings of what it leaves are errors."""
     deaf = fake_python(tmp_path / "python", "exec sleep 60")
     before = psutil.Process().children()
-    with pytest.raises(Died, match="not as a worker"):
-        Worker(Interpreter("torch", deaf, "a deaf one"), SimpleQueue())
+    worker = Worker(Interpreter("torch", deaf, "a deaf one"), SimpleQueue())
+    assert worker.alive
+    worker.close()
+    del worker
     gc.collect()
     assert psutil.Process().children() == before
 

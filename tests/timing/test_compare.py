@@ -279,9 +279,9 @@ def test_a_size_that_no_op_has_is_not_compared():
 
 
 def _is_worker(process):
-    """Whether execnet started it: the command is past its imports then."""
+    """Whether it serves an endpoint: the command is past its imports then."""
     try:
-        return "stdin.readline" in " ".join(process.cmdline())
+        return "endpoint import work" in " ".join(process.cmdline())
     except psutil.NoSuchProcess:
         return False
 
