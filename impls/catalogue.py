@@ -117,11 +117,12 @@ def known(kind: str, name: str, names: Iterable[str]) -> str:
     Raises:
         UnknownName: It is not; the message names the nearest one.
     """
-    names = sorted(names)
+    names = tuple(names)
     if name in names:
         return name
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"one of: {', '.join(names)}"
+    near = difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.5)
+    every = ", ".join(sorted(names))
+    hint = f"did you mean {near[0]!r}?" if near else f"one of: {every}"
     raise UnknownName(f"no {kind} is called {name!r}; {hint}")
 
 

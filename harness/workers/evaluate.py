@@ -165,8 +165,9 @@ def _order(request: Request) -> dict[str, Any]:
 
 def load_op(name: str) -> Op:
     """The op of a page; the page is read again after its file has changed."""
-    page = Path(name)
-    return _load_op(name, page.stat().st_mtime_ns if page.is_file() else 0)
+    page = Path(name) if name.endswith(".py") else None
+    changed = page.stat().st_mtime_ns if page and page.is_file() else 0
+    return _load_op(name, changed)
 
 
 @functools.cache

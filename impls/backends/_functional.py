@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from impls.contract import Array, Problem, Result, Unsupported, as_tuple
+from impls.contract import Array, Problem, Result, Unsupported, as_tuple, dtype_name
 
 ALL = ("float64", "float32", "float16", "bfloat16")
 
@@ -249,7 +249,7 @@ class FunctionalStep:
             raise Unsupported(f"{self.door.framework}: {words}") from None
         named = zip(problem.derivatives, self.computed, strict=True)
         read = {n: None if t is None else self.door.array(t) for n, t in named}
-        dtypes = {n: str(a.dtype) for n, a in read.items() if a is not None}
+        dtypes = {n: dtype_name(a.dtype) for n, a in read.items() if a is not None}
         arrays = {n: None if a is None else _legible(a) for n, a in read.items()}
         return Result({}, arrays, {}, dtypes)
 
@@ -269,10 +269,10 @@ class FunctionalStep:
             outputs={n: arrays[n] for n in self.problem.op.outputs},
             gradients={n: arrays.get(n) for n in gradients},
             state={n: arrays[n] for n in self.problem.op.state},
-            dtypes={n: str(array.dtype) for n, array in read.items()},
+            dtypes={n: dtype_name(array.dtype) for n, array in read.items()},
         )
 
 
 def _legible(array: Array) -> Array:
     """NumPy has no bfloat16 of its own; float32 holds it exactly."""
-    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+    return array.astype(np.float32) if dtype_name(array.dtype) == "bfloat16" else array

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from impls.contract import Array, Problem, Result, Unsupported
+from impls.contract import Array, Problem, Result, Unsupported, dtype_name
 
 
 class NumpyStep:
@@ -36,7 +36,7 @@ class NumpyStep:
     def derivatives(self, arrays: Iterable[Array | None]) -> Result:
         """The tensors of a second order, in the order of `Problem.derivatives`."""
         named = dict(zip(self.problem.derivatives, arrays, strict=True))
-        dtypes = {n: str(a.dtype) for n, a in named.items() if a is not None}
+        dtypes = {n: dtype_name(a.dtype) for n, a in named.items() if a is not None}
         return Result({}, named, {}, dtypes)
 
     def wait(self) -> None:
@@ -56,7 +56,9 @@ class NumpyStep:
             outputs=outputs,
             gradients=gradients,
             state=self.state(),
-            dtypes={n: str(a.dtype) for n, a in everything.items() if a is not None},
+            dtypes={
+                n: dtype_name(a.dtype) for n, a in everything.items() if a is not None
+            },
         )
 
 
