@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import importlib
+import mmap
 import os
 import platform
 import resource
@@ -29,6 +30,9 @@ from harness.workers import integrity
 from harness.workers.allocator import pin_malloc
 from harness.workers.arrays import decoded, encoded, legible
 from harness.workers.evaluate import Missing, evaluate, in_short, load_backend
+from harness.workers.lifetime import die_with_parent
+from harness.workers.messages import ENDED
+from impls import catalogue
 from impls.catalogue import backend_names, framework_of, known
 from impls.contract import Unsupported
 
@@ -58,17 +62,61 @@ class Channel:
         self._connection.send_bytes(content)
 
 
-def work(number: int) -> None:
+def work(number: int, copied: str = "") -> None:
     """Be a worker: serve the pipe with that descriptor, and end without delay.
 
     The interpreter's own end is not waited for: OneFlow's takes a third of a second.
+    `copied` is a framework whose libraries are loaded once for all crashes.
     """
+    channel = Channel(number)
     try:
-        serve(Channel(number))
+        if copied:
+            _serve_in_copies(channel, copied)
+        serve(channel)
     except BaseException:  # noqa: BLE001  # the traceback's last line says why it ended
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
+
+
+def _serve_in_copies(channel: Channel, framework: str) -> None:
+    """Return in a copy of this process; after one that a request ended, in the next.
+
+    Requests that it had not read wait for the next one. Each copy imports the framework
+    itself, whose threads no copy would have. This process says how a copy has ended, or
+    ends likewise if that was at its start or at the end of the pipe.
+    """
+    introduction = next(iter(channel), None)
+    if introduction is None:
+        return
+    _settle()
+    _load_libraries(framework)
+    serving, this = mmap.mmap(-1, 1), os.getpid()  # a byte that all copies share
+    while copy := os.fork():
+        code = os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
+        if code == 0 or not serving[0]:
+            _end_like(code)
+        channel.send(encoded({"kind": ENDED, "code": code}))
+    die_with_parent(this)
+    reply = answer(decoded(introduction))
+    if not serving[0]:
+        channel.send(encoded(reply))
+        serving[0] = 1
+
+
+def _load_libraries(framework: str) -> None:
+    """What a process can load of a framework and still be copied, if anything."""
+    backends = f"{catalogue.__name__.rpartition('.')[0]}.backends"
+    with contextlib.suppress(ImportError, OSError):  # shows at the import itself
+        importlib.import_module(f"{backends}._{framework}_libraries").load()
+
+
+def _end_like(code: int) -> None:
+    """End as another process did, by its exit code, which is negative for a signal."""
+    faulthandler.disable()  # that process has said where it was
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    os._exit(code)
 
 
 def serve(channel: Any) -> None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cache
-from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
@@ -158,7 +157,7 @@ def agree(
     agreement = Agreement()
     paired = (
         (trial, task)
-        for trial, task in _fatal_last(_tasks(trials, backends, devices, of_op))
+        for trial, task in _tasks(trials, backends, devices)
         if (trial.name, task.device) not in settled and chosen(trial, task.backend)
     )
     by_task = {task.id: (trial, task) for trial, task in paired}
@@ -196,32 +195,12 @@ def gone(
 
 
 def _tasks(
-    trials: Iterable[Trial],
-    backends: Sequence[str],
-    devices: Sequence[str],
-    of_op: Callable[[str], Sequence[known.Known]],
+    trials: Iterable[Trial], backends: Sequence[str], devices: Sequence[str]
 ) -> Iterator[tuple[Trial, Task]]:
     for trial in trials:
-        listed = of_op(trial.problem.op.name)
-        ends = [entry for entry in listed if entry.verdict in known.FATAL]
         for device in devices:
             for backend in backends:
-                task = Task.of(trial, backend, device)
-                run = (backend, trial.name, trial.order, device)
-                fatal = any(entry.reaches(*run) for entry in ends)
-                yield trial, replace(task, fatal=True) if fatal else task
-
-
-def _fatal_last(
-    paired: Iterable[tuple[Trial, Task]],
-) -> Iterator[tuple[Trial, Task]]:
-    """Of each op those last that end a worker: after the last op none has to follow.
-
-    Last of all ops, workers would only be waited for; and their trials, which wait for
-    the last backend, hold few numbers.
-    """
-    for _, some in groupby(paired, key=lambda pair: pair[0].op):
-        yield from sorted(some, key=lambda pair: pair[1].fatal)
+                yield trial, Task.of(trial, backend, device)
 
 
 def _settled(

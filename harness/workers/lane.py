@@ -17,9 +17,10 @@ from harness.workers.pythons.interpreters import Interpreter
 #: and little that another worker could have taken.
 AHEAD = 0.05
 MOST = 32
-#: Bytes under way beside the first task: what a pipe holds (64 KiB, pipe(7)), less
-#: what a task needs besides its arrays. Writing more blocks while the worker is busy.
-ROOM = 48 << 10
+#: The part of a pipe's buffer that arrays under way may take: Linux counts the memory
+#: of a message, up to 2.2 times its size and a KiB (socket(7), SO_SNDBUF). Writing more
+#: blocks while the worker is busy.
+PART = 1 / 3
 #: Answers that say how long the others take: what compiles takes 0.5 s for the first.
 FEW = 8
 #: Seconds between two checks whether another worker is needed.
@@ -49,6 +50,11 @@ class Lane:
     _sent: deque[float] = field(default_factory=deque)  # when each of them was
 
     @property
+    def _room(self) -> float:
+        """Bytes of arrays that may be under way beside the first task."""
+        return PART * self.worker.buffer
+
+    @property
     def version(self) -> str:
         """The framework's version, as the worker reports it."""
         return str(self.facts.get("version", ""))
@@ -70,7 +76,7 @@ class Lane:
         most = min(MOST, 1 + int(AHEAD / self.pace)) if self.pace else 1
         if len(self.flying) >= most:
             return False
-        return sum(one.nbytes for one in (*self.flying, task)) <= ROOM
+        return sum(one.nbytes for one in (*self.flying, task)) <= self._room
 
     def send(self, task: Task, payload: Mapping[str, Any], timeout: float) -> None:
         """Send a task; one that does not fit into the pipe may block, not for ever."""
@@ -78,7 +84,7 @@ class Lane:
         self.since = self.since if self.flying else now
         self.flying.append(task)
         self._sent.append(now)
-        if task.nbytes <= ROOM:
+        if task.nbytes <= self._room:
             self.worker.send(task.request, payload)
             return
         watch = threading.Timer(timeout, self.expire, [self.worker.kill])
@@ -109,6 +115,12 @@ class Lane:
             self.since = max(at, self._sent[0]) if self._sent else at
         self.pace = (self.pace + seconds) / 2 if self.pace else seconds
         self.answers, self.worked = self.answers + 1, self.worked + seconds
+        return self.flying.popleft()
+
+    def lost(self) -> Task:
+        """Record that the oldest task gets no answer, and return it."""
+        self._sent.popleft()
+        self.since = time.monotonic()
         return self.flying.popleft()
 
     def expire(self, end: Callable[[], None]) -> None:

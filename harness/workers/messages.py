@@ -14,6 +14,7 @@ from impls.contract import Array, Problem, Result
 if TYPE_CHECKING:
     from harness.judging.cases import Trial
 
+ENDED = "ended"  # the kind of an answer that tells how a copy of the worker has ended
 LARGEST = 2_000_000_000  # bytes: both sides hold a message several times
 
 
@@ -23,8 +24,7 @@ class Task:
 
     All inputs arrive in `layout` and all cotangents in `cotangent_layout`, names of
     `harness.workers.arrays.LAYOUTS`. `request` is the name of a handler of
-    `harness.endpoint`, which also gets `options`. `fatal` tasks are known to end their
-    worker: another is started in time. `id` is for the caller only.
+    `harness.endpoint`, which also gets `options`. `id` is for the caller only.
     """
 
     id: str
@@ -35,7 +35,6 @@ class Task:
     cotangent_layout: str = "contiguous"
     request: str = "evaluate"
     options: Mapping[str, Any] = field(default_factory=dict)
-    fatal: bool = False
 
     @classmethod
     def of(cls, trial: Trial, backend: str, device: str = "cpu") -> Task:

@@ -21,7 +21,7 @@ from typing import Any
 
 from harness.project.compiling import compiles
 from harness.workers.lane import LOOK, Lane
-from harness.workers.messages import Outcome, Task
+from harness.workers.messages import ENDED, Outcome, Task
 from harness.workers.process import Died, Event, Worker, import_error
 from harness.workers.pythons import interpreters
 from harness.workers.pythons.interpreters import Interpreter
@@ -43,8 +43,11 @@ IMPORTED, OTHER, ANSWERED = {"numpy": 0.1, "autograd": 0.2, "torch": 2.0}, 1.0, 
 #: one core, in short slices, they switch instead: OneFlow takes a third to a half of
 #: the CPU time, and leaves a core.
 POLLING = frozenset({"oneflow"})
-#: Crashes that nobody expected, after which the next worker of a framework is started
-#: before it is needed: importing one takes more than a second.
+#: Frameworks that crash again and again: 28 tasks of ours end OneFlow. Its libraries,
+#: which take more than half of its start, are loaded once; see `endpoint.work`.
+COPIED = frozenset({"oneflow"})
+#: Crashes after which the next worker of another framework is started before it is
+#: needed: importing one takes more than a second.
 FRAGILE = 2
 #: How often a framework's workers may fail to start in a row.
 STARTS = 3
@@ -61,7 +64,8 @@ def sweep(
 class Fleet:
     """Workers that are kept from one run to the next; close it, or use it in `with`.
 
-    `programs` is a folder in which JAX keeps what it compiles; see `Worker`.
+    `programs` is a folder in which JAX keeps what it compiles, and `copied` are the
+    frameworks whose workers survive a crash; see `Worker`.
     `facts` holds what the first worker of each framework reported: versions, devices.
     `waiting` is called every second in which no worker answers; each has a deadline.
     """
@@ -72,20 +76,19 @@ class Fleet:
         jobs: int = 1,
         threads: int = 1,
         programs: str = "",
+        copied: Collection[str] = COPIED,
         waiting: Callable[[], None] = lambda: None,
     ) -> None:
         if jobs < 1:
             raise ValueError(f"at least one job, not {jobs}")
         self.jobs, self.threads, self.waiting = jobs, threads, waiting
-        self._programs = programs
+        self._programs, self._copied = programs, copied
         self.facts: dict[str, Mapping[str, Any]] = {}
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._interpreters: dict[str, Interpreter] = {}
         self._lanes: list[Lane] = []
         self._failed_starts: dict[str, int] = {}
         self._crashes: Counter[str] = Counter()
-        self._ends: Counter[str] = Counter()  # tasks that are known to end a worker
-        self._fatal: Counter[str] = Counter()  # of those that wait
         self._longest: Collection[str] | None = None
         self._waiting: dict[str, deque[Task]] = {}
 
@@ -119,9 +122,6 @@ class Fleet:
         if self._waiting:
             raise RuntimeError("the fleet is busy with another run: finish that first")
         self._waiting, self._longest = _by_framework(tasks), None
-        every = (task for tasks in self._waiting.values() for task in tasks)
-        self._ends = Counter(task.framework for task in every if task.fatal)
-        self._fatal = self._ends.copy()
         try:
             yield from self._without_interpreter()
             while any(self._waiting.values()) or any(x.flying for x in self._lanes):
@@ -169,9 +169,8 @@ class Fleet:
         interpreter = self._interpreters[framework]
         waiting = self._waiting.get(framework, deque())
         while interpreter.why_missing and waiting:
-            message, task = interpreter.explained, waiting.popleft()
-            self._fatal[framework] -= task.fatal
-            yield Outcome(task, "missing", message=message)
+            message = interpreter.explained
+            yield Outcome(waiting.popleft(), "missing", message=message)
 
     # --- workers ------------------------------------------------------------------
 
@@ -191,22 +190,11 @@ class Fleet:
                 yield from self._start(framework, reserve=True)
 
     def _lacks_reserve(self, framework: str) -> bool:
-        """Whether a worker of it is going to end before its work, and none follows it.
-
-        OneFlow ends 28 times in a run over all ops, each time as expected.
-        """
-        if not self._ends[framework] and self._crashes[framework] < FRAGILE:
+        """Whether a worker of it may end before its work, and none follows it."""
+        if self._crashes[framework] < FRAGILE or not self._waiting[framework]:
             return False
         staff = [lane for lane in self._lanes if lane.framework == framework]
-        if any(x.reserve for x in staff) or not any(x.ready for x in staff):
-            return False
-        waiting = self._waiting[framework]
-        if waiting and self._crashes[framework] >= FRAGILE:
-            return True
-        flying = [[task.fatal for task in lane.flying] for lane in staff]
-        if not waiting:  # nothing follows the last of a worker
-            return any(any(fatal[:-1]) for fatal in flying)
-        return self._fatal[framework] + sum(map(sum, flying)) > waiting[-1].fatal
+        return any(x.ready for x in staff) and not any(x.reserve for x in staff)
 
     def _understaffed(self) -> str:
         """The framework that most needs another worker and can have one, or "".
@@ -276,6 +264,7 @@ class Fleet:
                 self._events,
                 threads=self.threads,
                 programs=self._programs,
+                copied=framework in self._copied,
             )
         except Died as reason:
             yield from self._failed_to_start(framework, str(reason))
@@ -305,6 +294,11 @@ class Fleet:
         self._lanes.remove(lane)
         lane.worker.close()
 
+    def _retire(self, lane: Lane) -> None:
+        """End a worker, whose tasks go to another one."""
+        self._waiting.get(lane.framework, deque()).extendleft(reversed(lane.flying))
+        self._drop(lane)
+
     def _failed_to_start(self, framework: str, reason: str) -> Iterator[Outcome]:
         """Try again a few times; after that the framework counts as missing."""
         self._failed_starts[framework] = self._failed_starts.get(framework, 0) + 1
@@ -328,7 +322,6 @@ class Fleet:
         while waiting and lane.has_room_for(waiting[turn]):
             task = waiting[turn]
             del waiting[turn]
-            self._fatal[lane.framework] -= task.fatal
             try:
                 payload = task.payload()
             except (TypeError, ValueError, LookupError) as error:
@@ -373,6 +366,8 @@ class Fleet:
     def _heard(self, lane: Lane, event: Event, timeout: float) -> Iterator[Outcome]:
         if event.reply is None:
             yield from self._ended(lane, timeout)
+        elif event.reply["kind"] == ENDED:
+            yield from self._replaced(lane, event, timeout)
         elif not lane.ready:
             lane.facts = event.reply
             yield from self._introduced(lane)
@@ -395,26 +390,40 @@ class Fleet:
             self._drop(lane)
             yield from self._give_up_if_missing(lane.framework)
 
+    def _replaced(self, lane: Lane, event: Event, timeout: float) -> Iterator[Outcome]:
+        """Handle the end of a worker's copy, which another one follows."""
+        if lane.overdue:  # it is killed, and about to end as a whole
+            return
+        if not lane.flying or event.at < lane.since:  # none of its tasks did that
+            self._retire(lane)
+            return
+        end = lane.worker.said(event.reply["code"]) if event.reply else ""
+        crash = self._crash(lane, end, timeout)
+        lane.worker.forget()
+        yield crash
+
     def _ended(self, lane: Lane, timeout: float) -> Iterator[Outcome]:
         """Handle the end of a worker: only its current task ends with it."""
-        end, where = lane.worker.end(), lane.worker.where()
-        trace = lane.worker.tail()
-        blamed = lane.flying.popleft() if lane.flying else None
-        self._waiting.get(lane.framework, deque()).extendleft(reversed(lane.flying))
-        self._fatal[lane.framework] += sum(task.fatal for task in lane.flying)
-        self._drop(lane)
+        end = lane.worker.end()
         if not lane.ready:
+            self._drop(lane)
             yield from self._failed_to_start(lane.framework, f"{end} while starting")
-        elif blamed is not None:
-            self._crashes[lane.framework] += not blamed.fatal
-            late = f"no answer in {timeout:g} s" if lane.overdue else ""
-            yield Outcome(
-                blamed,
-                "timeout" if late else "crash",
-                message=f"{late or end} {where}".strip(),
-                trace=trace,
-                version=lane.version,
-            )
+            return
+        crash = [self._crash(lane, end, timeout)] if lane.flying else []
+        self._crashes[lane.framework] += len(crash)
+        self._retire(lane)
+        yield from crash
+
+    def _crash(self, lane: Lane, end: str, timeout: float) -> Outcome:
+        """The outcome of a worker's current task, which has ended it."""
+        late = f"no answer in {timeout:g} s" if lane.overdue else ""
+        return Outcome(
+            lane.lost(),
+            "timeout" if late else "crash",
+            message=f"{late or end} {lane.worker.where()}".strip(),
+            trace=lane.worker.tail(),
+            version=lane.version,
+        )
 
 
 def _by_framework(tasks: Iterable[Task]) -> dict[str, deque[Task]]:

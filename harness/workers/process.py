@@ -14,6 +14,7 @@ import platform
 import re
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import tempfile
@@ -21,7 +22,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -44,6 +45,7 @@ _SAYING = 0.2  # seconds for a hung worker to say where it is
 _ENDPOINT = f"{__package__.rpartition('.')[0]}.endpoint"
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_BUFFER = 1 << 20  # bytes wanted for what waits in a pipe; the system may give less
 _TAIL = 16384  # bytes of standard error: more than a traceback of every thread takes
 _FRAME = re.compile(  # faulthandler's
     r"most recent call first\):\n"
@@ -72,7 +74,9 @@ class Worker:
     it. `measured` is the checkout whose `impls` it runs; all other code is this
     checkout's. With `huge_pages` its heap uses huge pages, if the system has them.
     `programs` is a folder in which JAX finds what another worker has compiled.
-    `handlers` are requests that it will get beside `evaluate`.
+    `handlers` are requests that it will get beside `evaluate`. `copied`: a request that
+    ends it ends a copy alone, and another follows; an event has its exit code. `buffer`
+    is what the pipe to it holds, in bytes.
 
     Raises:
         Died: It did not start.
@@ -88,13 +92,15 @@ class Worker:
         huge_pages: bool = False,
         programs: str = "",
         handlers: Sequence[str] = (),
+        copied: bool = False,
     ) -> None:
+        self._copied = copied
         self._interpreter, self._heard = interpreter, False
         self._log, path = tempfile.mkstemp(prefix="gradwatch-")
         os.unlink(path)  # nothing is left of it, whatever ends this process
         self._compiled = f"{path}-compiled"  # of its own: none grows that of the user
         self._process: psutil.Popen | None = None
-        self._connection, theirs = Pipe()
+        self._connection, theirs, self.buffer = _pipe()
         self._listener = threading.Thread(
             target=self._listen, args=[events], daemon=True
         )
@@ -119,7 +125,8 @@ class Worker:
         self, theirs: Connection, variables: Mapping[str, str], measured: Path
     ) -> None:
         number = theirs.fileno()
-        code = calling(_ENDPOINT, "work", number, measured=measured)
+        framework = self._interpreter.framework if self._copied else ""
+        code = calling(_ENDPOINT, "work", number, framework, measured=measured)
         self._process = psutil.Popen(
             [str(self._interpreter.python), "-c", code],
             stdin=subprocess.DEVNULL,
@@ -154,10 +161,16 @@ class Worker:
     def stay_on(self, core: int) -> None:
         """Keep its threads on a core, in short slices, and those they start later."""
         with contextlib.suppress(psutil.Error):  # the process has ended
-            for thread in self._process.threads() if self._process else ():
+            for thread in (t for one in self._processes() for t in one.threads()):
                 with contextlib.suppress(OSError):  # this thread has
                     os.sched_setaffinity(thread.id, {core})
                 shorten(thread.id)
+
+    def _processes(self) -> list[psutil.Process]:
+        """The process and, where one is copied, its copy: last the one that serves."""
+        if self._process is None:
+            return []
+        return [self._process, *(self._process.children() if self._copied else ())]
 
     def kill(self) -> None:
         """Kill it and all that it started."""
@@ -173,9 +186,9 @@ class Worker:
         """Kill it, after it has written where it is (a traceback) to standard error."""
         before = os.fstat(self._log).st_size
         deadline = time.monotonic() + _SAYING
-        if self._process is not None:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                self._process.send_signal(signal.SIGUSR1)  # see endpoint._settle
+        with contextlib.suppress(psutil.Error):
+            for serving in self._processes()[-1:]:
+                serving.send_signal(signal.SIGUSR1)  # see endpoint._settle
         while time.monotonic() < deadline and os.fstat(self._log).st_size == before:
             time.sleep(0.005)
         self.kill()
@@ -183,8 +196,10 @@ class Worker:
     def end(self) -> str:
         """How it ended: a signal, an exit status or an error."""
         code = self._code()
-        if code is None:
-            return "did not end when it was killed"
+        return "did not end when it was killed" if code is None else self.said(code)
+
+    def said(self, code: int) -> str:
+        """What it, or its copy, says of its end with an exit code."""
         raised = _RAISED.findall(self.tail())
         if code == 1 and raised:  # `endpoint.work` has failed
             return str(raised[-1])
@@ -212,6 +227,11 @@ class Worker:
         start = max(0, os.fstat(self._log).st_size - _TAIL)
         return legible(os.pread(self._log, _TAIL, start).decode(errors="replace"))
 
+    def forget(self) -> None:
+        """Empty its standard error: what its next copy says stands alone."""
+        os.ftruncate(self._log, 0)
+        os.lseek(self._log, 0, os.SEEK_SET)  # it writes at the same position
+
     def close(self) -> None:
         """End it and remove its log."""
         self.kill()
@@ -226,6 +246,15 @@ class Worker:
             os.close(self._log)
             self._log = -1
         shutil.rmtree(self._compiled, ignore_errors=True)
+
+
+def _pipe() -> tuple[Connection, Connection, int]:
+    """Both ends of a pipe, and the bytes that wait in it while nobody reads."""
+    ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
+    held = ours.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+    return Connection(ours.detach()), Connection(theirs.detach()), held
 
 
 def calling(module: str, name: str, *arguments: Any, measured: Path = ROOT) -> str:

@@ -9,7 +9,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,9 +19,10 @@ import psutil
 import pytest
 
 from harness.endpoint import DeviceLost
-from harness.workers import pool
+from harness.workers import pool, process
+from harness.workers.arrays import encoded
 from harness.workers.client import Line
-from harness.workers.lane import Lane
+from harness.workers.lane import MOST, Lane
 from harness.workers.messages import Task
 from harness.workers.pool import STARTS, Fleet, sweep
 from harness.workers.process import SLICE, slice_of
@@ -35,9 +36,10 @@ ROOT = Path(__file__).parents[2]
 PATIENCE = 2.0  # seconds: a hundred times a case of these, for a busy machine
 
 
-@pytest.fixture(scope="module")
-def fleet():
-    with Fleet() as fleet:
+@pytest.fixture(scope="module", params=[(), ("numpy",)], ids=["", "copied"])
+def fleet(request):
+    """Of workers that end with a crash, and of those of which a copy ends."""
+    with Fleet(copied=request.param) as fleet:
         yield fleet
 
 
@@ -135,6 +137,8 @@ def test_a_second_worker_that_compiles_starts_at_the_other_end(
 
     class Written:
         """A worker that is sent tasks."""
+
+        buffer = 1 << 20
 
         def __init__(self, *_, **__):
             self.kill = self.close = int
@@ -325,16 +329,6 @@ def test_a_worker_killed_from_outside_costs_the_case_it_was_at(tmp_path):
     assert (kinds.count("crash"), kinds.count("result")) == (1, 4)
 
 
-def test_a_worker_killed_while_idle_costs_nothing(tmp_path):
-    at = tmp_path / "pid"
-    tasks = [task(page(tmp_path, forward=leave_pid(at)))]
-    with Fleet() as fleet:
-        list(fleet.run(tasks))
-        os.kill(*pids(at), signal.SIGKILL)
-        psutil.Process(*pids(at)).wait(timeout=10)
-        assert [outcome.kind for outcome in fleet.run(tasks * 3)] == ["result"] * 3
-
-
 def test_workers_live_from_one_run_to_the_next(tmp_path):
     at = tmp_path / "pid"
     tasks = [task(page(tmp_path, forward=leave_pid(at)))]
@@ -404,7 +398,7 @@ def test_a_worker_that_reads_nothing_does_not_block_the_sweep(tmp_path):
 
 def test_a_task_is_not_late_that_was_sent_after_an_old_answer(tmp_path):
     """What a slow consumer takes up long after it came; then it sends more."""
-    worker = SimpleNamespace(send=lambda request, payload: None)
+    worker = SimpleNamespace(send=lambda request, payload: None, buffer=1 << 20)
     lane, one = Lane("numpy", None, worker, 0.0, facts={"": ""}), task(page(tmp_path))
     for _ in range(3):
         lane.send(one, {}, 3.0)
@@ -415,6 +409,31 @@ def test_a_task_is_not_late_that_was_sent_after_an_old_answer(tmp_path):
     assert lane.deadline(3.0) == now + 4
     lane.answered(0.01, now + 2)
     assert lane.deadline(3.0) == math.inf
+
+
+@pytest.mark.parametrize("size", [1, 60, 250, 600, 2500, 8000, 1 << 20])
+def test_what_may_be_under_way_fits_into_the_pipe_to_a_worker_that_is_busy(
+    tmp_path, size
+):
+    """Else the pool would wait for a worker that hangs, and end neither."""
+    ours, theirs, held = process._pipe()
+    one = task(page(tmp_path))
+    problem = replace(one.problem, inputs={"x": np.ones(size)})
+    one = replace(one, problem=replace(problem, cotangents=[np.ones(size)]))
+    os.set_blocking(ours.fileno(), False)  # what would wait raises
+    sent = []
+
+    def send(request, payload):
+        if sent or one.nbytes < held:
+            ours.send_bytes(encoded({"request": request, **payload}))
+        sent.append(payload)
+
+    worker = SimpleNamespace(send=send, buffer=held, kill=int)
+    lane = Lane("numpy", None, worker, 0.0, facts={"": ""}, pace=1e-6)
+    with ours, theirs:
+        while lane.has_room_for(one):
+            lane.send(one, one.payload(), 60.0)
+    assert 0 < len(sent) <= MOST
 
 
 def test_a_slow_consumer_does_not_make_tasks_late(tmp_path, fleet):
@@ -497,12 +516,13 @@ def test_a_worker_that_polls_stays_on_one_core():
         allowed = {
             lane.framework: [
                 os.sched_getaffinity(thread.id)
-                for thread in psutil.Process(lane.worker._process.pid).threads()
+                for process in lane.worker._processes()
+                for thread in process.threads()
             ]
             for lane in fleet._lanes
         }
         (polls,) = (x for x in fleet._lanes if x.framework == "oneflow")
-        threads = psutil.Process(polls.worker._process.pid).threads()
+        threads = [t for one in polls.worker._processes() for t in one.threads()]
         slices = {slice_of(one.id) for one in threads}
         assert slices == ({SLICE} if TAKES else {slice_of(os.getpid())})
     assert len(allowed["oneflow"]) > 1
@@ -535,51 +555,59 @@ def test_after_two_crashes_the_next_worker_waits_for_its_turn(tmp_path):
 
 
 def in_turn(tmp_path, marks):
-    """Tasks that leave their worker's pid: "." works, "F" ends it and "f" does not.
-
-    Both letters are of tasks that are known to end it.
-    """
+    """Tasks that leave their process's pid: "." works; "F" aborts and "K" is killed."""
     at = tmp_path / "pid"
-    leave = f"{leave_pid(at)}; time.sleep(0.05)"
+    leave = leave_pid(at)
     kinds = {
         "F": {"forward": leave, "backward": "os.abort()"},
+        "K": {"forward": leave, "backward": "os.kill(os.getpid(), signal.SIGKILL)"},
         ".": {"forward": leave},
     }
     pages = {
         n: page(folder(tmp_path, f"page {n}"), **does) for n, does in kinds.items()
     }
-    pages["f"] = pages["."]
-    return at, [task(pages[mark], fatal=mark in "Ff") for mark in marks]
+    return at, [task(pages[mark]) for mark in marks]
 
 
 @pytest.mark.parametrize(
-    ("marks", "reserves"),
-    [
-        ("..F", 0),
-        ("..FF", 1),
-        ("F...", 1),
-        ("..F.F", 1),
-        ("F.F.", 2),
-        ("FF", 1),
-        ("...f", 0),
-        ("....", 0),
-    ],
+    ("marks", "copies"), [("..F", 1), ("F...", 2), ("F.FK.", 4), ("KKFF", 4), ("..", 1)]
 )
-def test_a_worker_that_is_known_to_end_with_work_left_has_a_reserve(
-    tmp_path, marks, reserves
-):
-    """None after the last task, and none that is not needed; crashes are as many."""
+def test_of_a_worker_that_is_copied_a_crash_ends_the_copy(tmp_path, marks, copies):
+    """Each leaves the next task to the next copy, of the same worker."""
     at, tasks = in_turn(tmp_path, marks)
-    seen = set()
-    with Fleet() as fleet:
-        kinds = Counter()
-        for outcome in fleet.run(tasks):
-            kinds[outcome.kind] += 1
-            seen |= {x.worker for x in fleet._lanes if x.reserve}
+    with Fleet(copied=("numpy",)) as fleet:
+        outcomes = list(fleet.run(tasks))
+        (only,) = fleet._lanes
+        assert only.worker._process.pid not in pids(at)
         assert not fleet._crashes.total()
-    assert len(seen) == reserves
-    assert len(pids(at)) == 1 + reserves
-    assert kinds == Counter("crash" if mark == "F" else "result" for mark in marks)
+    ends = {"F": "killed by SIGABRT in backward", "K": "killed by SIGKILL", ".": ""}
+    found = [outcome.message.partition(" (")[0] for outcome in outcomes]
+    assert found == [ends[mark] for mark in marks]  # SIGKILL says not where: it is new
+    assert len(pids(at)) == copies
+
+
+@pytest.mark.parametrize("copied", [(), ("numpy",)], ids=["", "copied"])
+def test_a_worker_killed_while_idle_costs_nothing(tmp_path, copied):
+    at = tmp_path / "pid"
+    tasks = [task(page(tmp_path, forward=leave_pid(at)))]
+    with Fleet(copied=copied) as fleet:
+        list(fleet.run(tasks))
+        os.kill(*pids(at), signal.SIGKILL)
+        while fleet._events.empty():
+            time.sleep(0.01)
+        assert [outcome.kind for outcome in fleet.run(tasks * 3)] == ["result"] * 3
+
+
+def test_oneflows_libraries_are_loaded_once_and_its_threads_start_in_a_copy():
+    found = interpreter_of("oneflow")
+    if found.why_missing:
+        pytest.skip(f"{found.why_missing}; {found.mend}")
+    with Fleet() as fleet:
+        list(fleet.run([task("square", "oneflow_formula")]))
+        (lane,) = fleet._lanes
+        first, copy = lane.worker._processes()
+        assert any("_oneflow_internal" in one.path for one in first.memory_maps())
+        assert (first.num_threads(), copy.num_threads() > 1) == (1, True)
 
 
 def test_one_worker_of_each_framework_stays_for_the_next_run():
@@ -610,14 +638,16 @@ def with_torch_that(does, tmp_path, monkeypatch):
         ("open('libtorch_cpu.so')", "libtorch_cpu.so"),
     ],
 )
+@pytest.mark.parametrize("copied", [(), ("torch",)], ids=["", "copied"])
 def test_a_framework_that_cannot_be_imported_is_missing(
-    tmp_path, monkeypatch, does, why
+    tmp_path, monkeypatch, does, why, copied
 ):
     """For all of its tasks, while those of others go on."""
     with_torch_that(does, tmp_path, monkeypatch)
     path = page(tmp_path)
     tasks = [task(path, backend) for backend in ("torch_custom", "numpy_manual")] * 3
-    outcomes = list(sweep(tasks, jobs=2))
+    with Fleet(jobs=2, copied=copied) as fleet:
+        outcomes = list(fleet.run(tasks))
     missing = [o for o in outcomes if o.kind == "missing"]
     assert [o.kind for o in outcomes].count("result") == 3
     assert {o.task.backend for o in missing} == {"torch_custom"}
@@ -679,13 +709,14 @@ def test_every_framework_here_answers_in_one_sweep():
 SCRIPT = """
 import sys, time
 sys.path.insert(0, {root!r})
-from harness.workers.pool import sweep
+from harness.workers.pool import Fleet
 from tests.square import task
 
 def run():
-    for outcome in sweep([task({clean!r}), *[task({hung!r})] * 3], jobs=2):
-        print("going", flush=True)
-        {then}
+    with Fleet(jobs=2, copied={copied!r}) as fleet:
+        for outcome in fleet.run([task({clean!r}), *[task({hung!r})] * 3]):
+            print("going", flush=True)
+            {then}
 
 try:
     run()
@@ -697,13 +728,14 @@ HUNG = ["while True: pass", "ctypes.PyDLL(None).sleep(1000)"]
 
 
 @contextlib.contextmanager
-def sweeping(tmp_path, hung, then="pass"):
+def sweeping(tmp_path, hung, then="pass", copied=()):
     """A process that sweeps, and comes to a case that hangs."""
     texts = {
         "root": str(ROOT),
         "clean": page(folder(tmp_path, "clean")),
         "hung": page(folder(tmp_path, "hung"), forward=hung),
         "then": then,
+        "copied": copied,
     }
     child = subprocess.Popen(
         [sys.executable, "-c", SCRIPT.format(**texts)],
@@ -724,11 +756,11 @@ def sweeping(tmp_path, hung, then="pass"):
 def of_session(session):
     """All live processes that a process and its children have started."""
     found = []
-    for process in psutil.process_iter():
+    for one in psutil.process_iter():
         with contextlib.suppress(OSError, psutil.Error):
-            alive = process.status() != psutil.STATUS_ZOMBIE
-            if alive and os.getsid(process.pid) == session:
-                found.append(process)
+            alive = one.status() != psutil.STATUS_ZOMBIE
+            if alive and os.getsid(one.pid) == session:
+                found.append(one)
     return found
 
 
@@ -739,12 +771,13 @@ def interrupted(child, kill):
     return errors
 
 
+@pytest.mark.parametrize("copied", [(), ("numpy",)], ids=["", "copied"])
 @pytest.mark.parametrize("hung", HUNG)
 @pytest.mark.parametrize("then", ["pass", "time.sleep(60)"], ids=["waits", "is busy"])
 @pytest.mark.parametrize("kill", [os.killpg, os.kill], ids=["terminal", "kill"])
-def test_ctrl_c_leaves_neither_process_nor_file(tmp_path, hung, then, kill):
+def test_ctrl_c_leaves_neither_process_nor_file(tmp_path, hung, then, kill, copied):
     """A terminal sends SIGINT to the whole group, kill(1) to the one process."""
-    with sweeping(tmp_path, hung, then) as child:
+    with sweeping(tmp_path, hung, then, copied) as child:
         assert child.stdout.readline() == "going\n"
         assert len(of_session(child.pid)) > 1
         assert interrupted(child, kill) == ""
@@ -764,9 +797,10 @@ def test_ctrl_c_at_any_moment_of_the_start_leaves_no_process(tmp_path, delay):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="others end when they are idle")
+@pytest.mark.parametrize("copied", [(), ("numpy",)], ids=["", "copied"])
 @pytest.mark.parametrize("hung", HUNG)
-def test_workers_end_with_a_parent_that_is_killed(tmp_path, hung):
-    with sweeping(tmp_path, hung) as child:
+def test_workers_end_with_a_parent_that_is_killed(tmp_path, hung, copied):
+    with sweeping(tmp_path, hung, copied=copied) as child:
         assert child.stdout.readline() == "going\n"
         workers = of_session(child.pid)
         child.kill()
