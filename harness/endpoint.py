@@ -31,7 +31,7 @@ from harness.workers.allocator import pin_malloc
 from harness.workers.arrays import decoded, encoded, legible
 from harness.workers.evaluate import Missing, evaluate, in_short, load_backend
 from harness.workers.lifetime import die_with_parent
-from harness.workers.messages import ENDED
+from harness.workers.messages import ENDED, TAIL
 from impls import catalogue
 from impls.catalogue import backend_names, framework_of, known
 from impls.contract import Unsupported
@@ -96,12 +96,20 @@ def _serve_in_copies(channel: Channel, framework: str) -> None:
         code = os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
         if code == 0 or not serving[0]:
             _end_like(code)
-        channel.send(encoded({"kind": ENDED, "code": code}))
+        channel.send(encoded({"kind": ENDED, "code": code, "log": _said()}))
     die_with_parent(this)
     reply = answer(decoded(introduction))
     if not serving[0]:
         channel.send(encoded(reply))
         serving[0] = 1
+
+
+def _said() -> bytes:
+    """The end of standard error, a file of this worker's own, which is emptied."""
+    said = os.pread(2, TAIL, max(0, os.fstat(2).st_size - TAIL))
+    os.ftruncate(2, 0)
+    os.lseek(2, 0, os.SEEK_SET)
+    return said
 
 
 def _load_libraries(framework: str) -> None:

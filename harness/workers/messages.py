@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from harness.judging.cases import Trial
 
 ENDED = "ended"  # the kind of an answer that tells how a copy of the worker has ended
+TAIL = 16384  # bytes of standard error: more than a traceback of every thread takes
 LARGEST = 2_000_000_000  # bytes: both sides hold a message several times
 
 

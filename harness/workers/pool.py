@@ -22,7 +22,15 @@ from typing import Any
 from harness.project.compiling import compiles
 from harness.workers.lane import LOOK, Lane
 from harness.workers.messages import ENDED, Outcome, Task
-from harness.workers.process import Died, Event, Worker, import_error
+from harness.workers.process import (
+    Died,
+    Event,
+    Worker,
+    ended,
+    import_error,
+    text,
+    where,
+)
 from harness.workers.pythons import interpreters
 from harness.workers.pythons.interpreters import Interpreter
 from impls.catalogue import backend_names, framework_of, known
@@ -367,7 +375,7 @@ class Fleet:
         if event.reply is None:
             yield from self._ended(lane, timeout)
         elif event.reply["kind"] == ENDED:
-            yield from self._replaced(lane, event, timeout)
+            yield from self._replaced(lane, event.reply, event.at, timeout)
         elif not lane.ready:
             lane.facts = event.reply
             yield from self._introduced(lane)
@@ -390,17 +398,17 @@ class Fleet:
             self._drop(lane)
             yield from self._give_up_if_missing(lane.framework)
 
-    def _replaced(self, lane: Lane, event: Event, timeout: float) -> Iterator[Outcome]:
+    def _replaced(
+        self, lane: Lane, reply: Mapping[str, Any], at: float, timeout: float
+    ) -> Iterator[Outcome]:
         """Handle the end of a worker's copy, which another one follows."""
         if lane.overdue:  # it is killed, and about to end as a whole
             return
-        if not lane.flying or event.at < lane.since:  # none of its tasks did that
+        if not lane.flying or at < lane.since:  # none of its tasks did that
             self._retire(lane)
             return
-        end = lane.worker.said(event.reply["code"]) if event.reply else ""
-        crash = self._crash(lane, end, timeout)
-        lane.worker.forget()
-        yield crash
+        code, log = reply["code"], text(reply["log"])
+        yield self._crash(lane, ended(code, log), log, timeout)
 
     def _ended(self, lane: Lane, timeout: float) -> Iterator[Outcome]:
         """Handle the end of a worker: only its current task ends with it."""
@@ -409,19 +417,20 @@ class Fleet:
             self._drop(lane)
             yield from self._failed_to_start(lane.framework, f"{end} while starting")
             return
-        crash = [self._crash(lane, end, timeout)] if lane.flying else []
+        log = lane.worker.tail()
+        crash = [self._crash(lane, end, log, timeout)] if lane.flying else []
         self._crashes[lane.framework] += len(crash)
         self._retire(lane)
         yield from crash
 
-    def _crash(self, lane: Lane, end: str, timeout: float) -> Outcome:
+    def _crash(self, lane: Lane, end: str, log: str, timeout: float) -> Outcome:
         """The outcome of a worker's current task, which has ended it."""
         late = f"no answer in {timeout:g} s" if lane.overdue else ""
         return Outcome(
             lane.lost(),
             "timeout" if late else "crash",
-            message=f"{late or end} {lane.worker.where()}".strip(),
-            trace=lane.worker.tail(),
+            message=f"{late or end} {where(log)}".strip(),
+            trace=log,
             version=lane.version,
         )
 

@@ -34,6 +34,7 @@ from harness.project.paths import ROOT
 from harness.workers.allocator import HUGE_PAGES_ENVIRONMENT, MALLOC_ENVIRONMENT
 from harness.workers.arrays import decoded, encoded, legible
 from harness.workers.lifetime import first_line
+from harness.workers.messages import TAIL
 from harness.workers.pythons.interpreters import Interpreter
 
 STARTING = 120.0  # seconds for importing a framework from a cold disk, under load
@@ -46,7 +47,6 @@ _ENDPOINT = f"{__package__.rpartition('.')[0]}.endpoint"
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _BUFFER = 1 << 20  # bytes wanted for what waits in a pipe; the system may give less
-_TAIL = 16384  # bytes of standard error: more than a traceback of every thread takes
 _FRAME = re.compile(  # faulthandler's
     r"most recent call first\):\n"
     r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<name>.+)'
@@ -196,15 +196,10 @@ class Worker:
     def end(self) -> str:
         """How it ended: a signal, an exit status or an error."""
         code = self._code()
-        return "did not end when it was killed" if code is None else self.said(code)
-
-    def said(self, code: int) -> str:
-        """What it, or its copy, says of its end with an exit code."""
-        raised = _RAISED.findall(self.tail())
-        if code == 1 and raised:  # `endpoint.work` has failed
-            return str(raised[-1])
-        heard = self._heard or code < 0
-        return ended(code) if heard else self._no_worker(ended(code))
+        if code is None:
+            return "did not end when it was killed"
+        how = ended(code, self.tail())
+        return how if self._heard or code < 0 else self._no_worker(how)
 
     def _code(self) -> int | None:
         """Its exit code, negative for a signal; None if it cannot be ended."""
@@ -216,21 +211,12 @@ class Worker:
 
     def where(self) -> str:
         """The last known position in its code, such as "in forward (dot.py:20)"."""
-        frames = list(_FRAME.finditer(self.tail()))
-        if not frames:
-            return ""
-        last = frames[-1]  # the main thread comes last
-        return f"in {last['name']} ({Path(last['file']).name}:{last['line']})"
+        return where(self.tail())
 
     def tail(self) -> str:
         """The end of its standard error."""
-        start = max(0, os.fstat(self._log).st_size - _TAIL)
-        return legible(os.pread(self._log, _TAIL, start).decode(errors="replace"))
-
-    def forget(self) -> None:
-        """Empty its standard error: what its next copy says stands alone."""
-        os.ftruncate(self._log, 0)
-        os.lseek(self._log, 0, os.SEEK_SET)  # it writes at the same position
+        start = max(0, os.fstat(self._log).st_size - TAIL)
+        return text(os.pread(self._log, TAIL, start))
 
     def close(self) -> None:
         """End it and remove its log."""
@@ -263,12 +249,32 @@ def calling(module: str, name: str, *arguments: Any, measured: Path = ROOT) -> s
     return f"{first_line()}place = {place(measured)!r}\n{START}\n{called}"
 
 
-def ended(code: int) -> str:
-    """What an exit code of a process says: its status, or the signal that killed it."""
+def text(log: bytes) -> str:
+    """What was written to a log, without what a terminal or XML cannot show."""
+    return legible(log.decode(errors="replace"))
+
+
+def ended(code: int, log: str = "") -> str:
+    """What an exit code of a process says: its status, or the signal that killed it.
+
+    Status 1 is that of an exception; the last one in the log is `endpoint.work`'s.
+    """
+    raised = _RAISED.findall(log)
+    if code == 1 and raised:
+        return str(raised[-1])
     if code >= 0:
         return f"exited with status {code}"
     known = {number.value: number.name for number in signal.Signals}
     return f"killed by {known.get(-code, f'signal {-code}')}"
+
+
+def where(log: str) -> str:
+    """The last known position in a log, such as "in forward (dot.py:20)"."""
+    frames = list(_FRAME.finditer(log))
+    if not frames:
+        return ""
+    last = frames[-1]  # the main thread comes last
+    return f"in {last['name']} ({Path(last['file']).name}:{last['line']})"
 
 
 def import_error(facts: Mapping[str, Any]) -> str:

@@ -586,6 +586,31 @@ def test_of_a_worker_that_is_copied_a_crash_ends_the_copy(tmp_path, marks, copie
     assert len(pids(at)) == copies
 
 
+def test_a_crash_has_its_own_trace_though_the_next_copy_has_crashed_as_well(tmp_path):
+    """Before anybody took up the first."""
+    _, tasks = in_turn(tmp_path, "F.K")
+    with Fleet(copied=("numpy",)) as fleet:
+        list(fleet.run(tasks[1:2] * 10))  # now it gets several at once
+        outcomes = []
+        for outcome in fleet.run([*tasks[1:2] * 3, *tasks]):
+            outcomes.append(outcome)
+            time.sleep(0.5)
+    aborted, killed = (one for one in outcomes if one.kind == "crash")
+    assert aborted.trace.count("Fatal Python error: Aborted") == 1
+    assert (killed.trace, killed.message) == ("", "killed by SIGKILL")
+
+
+def test_a_copy_that_ends_without_a_task_takes_its_worker_with_it():
+    """Nobody knows why, or how often the next ones would."""
+    said = {"code": 1, "log": b""}
+    with Fleet(copied=("numpy",)) as fleet:
+        list(fleet.run(some_of("numpy_manual")))
+        (lane,) = fleet._lanes
+        assert not [*fleet._replaced(lane, said, time.monotonic(), PATIENCE)]
+        assert not fleet._lanes
+        assert not lane.worker.alive
+
+
 @pytest.mark.parametrize("copied", [(), ("numpy",)], ids=["", "copied"])
 def test_a_worker_killed_while_idle_costs_nothing(tmp_path, copied):
     at = tmp_path / "pid"
