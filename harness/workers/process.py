@@ -41,7 +41,7 @@ STARTING = 120.0  # seconds for importing a framework from a cold disk, under lo
 DYING = 5.0  # seconds from a kill to the end of the process
 _JOINING = 1.0  # seconds for the thread that listens to a worker to see its end
 _ENDING = 1.0  # seconds for a worker to end by itself, once it has closed its pipe
-_SAYING = 0.2  # seconds for a hung worker to say where it is
+_SAYING = 0.5  # seconds for a hung worker to say where it is
 
 _ENDPOINT = f"{__package__.rpartition('.')[0]}.endpoint"
 
@@ -185,10 +185,10 @@ class Worker:
     def interrupt(self) -> None:
         """Kill it, after it has written where it is (a traceback) to standard error."""
         before = os.fstat(self._log).st_size
-        deadline = time.monotonic() + _SAYING
         with contextlib.suppress(psutil.Error):
             for serving in self._processes()[-1:]:
                 serving.send_signal(signal.SIGUSR1)  # see endpoint._settle
+        deadline = time.monotonic() + _SAYING
         while time.monotonic() < deadline and os.fstat(self._log).st_size == before:
             time.sleep(0.005)
         self.kill()
