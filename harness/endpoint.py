@@ -57,6 +57,10 @@ class Channel:
             while True:
                 yield self._connection.recv_bytes()
 
+    def wait(self) -> None:
+        """Until something can be read, or nothing will any more."""
+        self._connection.poll(None)
+
     def send(self, content: bytes) -> None:
         """Answer; this waits until the other side reads."""
         self._connection.send_bytes(content)
@@ -97,6 +101,7 @@ def _serve_in_copies(channel: Channel, framework: str) -> None:
         if code == 0 or not serving[0]:
             _end_like(code)
         channel.send(encoded({"kind": ENDED, "code": code, "log": _said()}))
+        channel.wait()
     die_with_parent(this)
     reply = answer(decoded(introduction))
     if not serving[0]:

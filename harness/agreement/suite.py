@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from functools import cache
+from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
@@ -157,7 +158,7 @@ def agree(
     agreement = Agreement()
     paired = (
         (trial, task)
-        for trial, task in _tasks(trials, backends, devices)
+        for trial, task in _tasks(trials, backends, devices, of_op)
         if (trial.name, task.device) not in settled and chosen(trial, task.backend)
     )
     by_task = {task.id: (trial, task) for trial, task in paired}
@@ -195,12 +196,33 @@ def gone(
 
 
 def _tasks(
-    trials: Iterable[Trial], backends: Sequence[str], devices: Sequence[str]
+    trials: Iterable[Trial],
+    backends: Sequence[str],
+    devices: Sequence[str],
+    of_op: Callable[[str], Sequence[known.Known]],
 ) -> Iterator[tuple[Trial, Task]]:
-    for trial in trials:
-        for device in devices:
-            for backend in backends:
-                yield trial, Task.of(trial, backend, device)
+    """Of each op those last that end a worker: after the last op none has to follow.
+
+    Last of all ops, workers would only be waited for; and their trials, which wait for
+    the last backend, hold few numbers.
+    """
+    for _, some in groupby(trials, key=lambda trial: trial.op):
+        paired = [
+            (trial, Task.of(trial, backend, device))
+            for trial in some
+            for device in devices
+            for backend in backends
+        ]
+        yield from sorted(paired, key=lambda pair: _ends(pair[0], pair[1], of_op))
+
+
+def _ends(
+    trial: Trial, task: Task, of_op: Callable[[str], Sequence[known.Known]]
+) -> bool:
+    """Whether a task is known to end its worker."""
+    run = (task.backend, trial.name, trial.order, task.device)
+    listed = of_op(trial.problem.op.name)
+    return any(e.verdict in known.FATAL and e.reaches(*run) for e in listed)
 
 
 def _settled(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from harness.agreement.suite import agree
+from harness.judging import known
 from harness.judging.cases import Trial, trials
 from harness.project.requested import by_default
 from harness.workers.pythons.interpreters import interpreter_of
@@ -137,6 +138,34 @@ def test_every_backend_gets_the_same_bytes_and_is_judged_once(fleet):
         (backend, tensor, "agree")
         for backend in ("numpy_graph", "numpy_manual")
         for tensor in ("dx", "y")
+    ]
+
+
+class Noted:
+    """A fleet that notes the tasks it is given, and runs none."""
+
+    def run(self, tasks, timeout):
+        self.tasks = list(tasks)
+        return iter(())
+
+
+def test_of_each_op_the_cases_that_end_a_worker_come_last():
+    """Not those of another backend or op; and no case is lost."""
+    ops, backends = ("square", "add"), ("numpy_manual", "numpy_graph")
+    chosen = [t for op in ops for t in trials(load_op(op), regimes=["normal"])]
+    case, every = chosen[0].name, ("all", "crash", "aborts")
+    aborts = known.Known("square", "numpy_manual", case, *every)
+    wrong = known.Known("square", "numpy_graph", case, "all", "error", "raises")
+    plain, sorted_ = Noted(), Noted()
+    agree(chosen, backends, entries=(), fleet=plain)
+    agree(chosen, backends, entries=(aborts, wrong), fleet=sorted_)
+    asked = [t.id for t in plain.tasks]
+    square = sum(t.problem.op.name == "square" for t in plain.tasks)
+    assert 1 < square < len(asked)
+    assert [t.id for t in sorted_.tasks] == [
+        *asked[1:square],
+        asked[0],
+        *asked[square:],
     ]
 
 

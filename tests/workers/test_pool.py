@@ -586,6 +586,19 @@ def test_of_a_worker_that_is_copied_a_crash_ends_the_copy(tmp_path, marks, copie
     assert len(pids(at)) == copies
 
 
+def test_after_the_last_task_no_copy_is_made(tmp_path):
+    """It would import a framework for nothing."""
+    at, tasks = in_turn(tmp_path, ".F")
+    with Fleet(copied=("numpy",)) as fleet:
+        list(fleet.run(tasks))
+        (lane,) = fleet._lanes
+        time.sleep(0.2)
+        assert lane.worker._processes() == [lane.worker._process]
+        assert [outcome.kind for outcome in fleet.run(tasks[:1])] == ["result"]
+        assert lane.worker.alive
+    assert len(pids(at)) == 2
+
+
 def test_a_crash_has_its_own_trace_though_the_next_copy_has_crashed_as_well(tmp_path):
     """Before anybody took up the first."""
     _, tasks = in_turn(tmp_path, "F.K")
@@ -601,7 +614,7 @@ def test_a_crash_has_its_own_trace_though_the_next_copy_has_crashed_as_well(tmp_
 
 
 def test_a_copy_that_ends_without_a_task_takes_its_worker_with_it():
-    """Nobody knows why, or how often the next ones would."""
+    """Nobody knows why."""
     said = {"code": 1, "log": b""}
     with Fleet(copied=("numpy",)) as fleet:
         list(fleet.run(some_of("numpy_manual")))
