@@ -586,6 +586,17 @@ def test_of_a_worker_that_is_copied_a_crash_ends_the_copy(tmp_path, marks, copie
     assert len(pids(at)) == copies
 
 
+def test_where_there_is_a_gpu_no_worker_is_copied(tmp_path, monkeypatch):
+    """OneFlow refuses CUDA in a copied process."""
+    at = tmp_path / "pid"
+    monkeypatch.setattr(pool, "GPUS", (str(tmp_path / "nvidia[0-9]*"),))
+    (tmp_path / "nvidia0").touch()
+    with Fleet(copied=("numpy",)) as fleet:
+        list(fleet.run([task(page(tmp_path, forward=leave_pid(at)))]))
+        (lane,) = fleet._lanes
+        assert pids(at) == {lane.worker._process.pid}
+
+
 def test_after_the_last_task_no_copy_is_made(tmp_path):
     """It would import a framework for nothing."""
     at, tasks = in_turn(tmp_path, ".F")
