@@ -31,7 +31,7 @@ from harness.workers.allocator import pin_malloc
 from harness.workers.arrays import decoded, encoded, legible
 from harness.workers.evaluate import Missing, evaluate, in_short, load_backend
 from harness.workers.lifetime import die_with_parent
-from harness.workers.messages import ENDED, TAIL
+from harness.workers.messages import ENDED, tail
 from impls import catalogue
 from impls.catalogue import backend_names, framework_of, known
 from impls.contract import Unsupported
@@ -111,7 +111,7 @@ def _serve_in_copies(channel: Channel, framework: str) -> None:
 
 def _said() -> bytes:
     """The end of standard error, a file of this worker's own, which is emptied."""
-    said = os.pread(2, TAIL, max(0, os.fstat(2).st_size - TAIL))
+    said = tail(2)
     os.ftruncate(2, 0)
     os.lseek(2, 0, os.SEEK_SET)
     return said

@@ -187,7 +187,7 @@ class Op:
                 version of it, lacks it.
         """
         since, lacking = self._since.get((dialect, framework), ("0", ""))
-        if version and since != "0" and _release(version) < _release(since):
+        if version and _release(version) < _release(since):
             raise Unsupported(f"{lacking} before {since}")
         for_all = None if own else self._said.get((dialect, ""))
         found = self._said.get((dialect, framework), for_all)
@@ -199,9 +199,10 @@ class Op:
         return found
 
 
-def _release(version: str) -> list[int]:
+@cache
+def _release(version: str) -> tuple[int, ...]:
     """The numbers of a version: 2.13.0 of "2.13.0+cpu"."""
-    return [int(number) for number in re.findall(r"\d+", version.partition("+")[0])]
+    return tuple(map(int, re.findall(r"\d+", version.partition("+")[0])))
 
 
 def _check_inputs(op: str, inputs: Sequence[str], named: Iterable[str]) -> None:

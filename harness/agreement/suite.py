@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from functools import cache
-from itertools import groupby
+from itertools import groupby, product
 from operator import attrgetter
 from typing import Any
 
@@ -207,22 +207,18 @@ def _tasks(
     the last backend, hold few numbers.
     """
     for _, some in groupby(trials, key=lambda trial: trial.op):
-        paired = [
-            (trial, Task.of(trial, backend, device))
-            for trial in some
-            for device in devices
-            for backend in backends
-        ]
-        yield from sorted(paired, key=lambda pair: _ends(pair[0], pair[1], of_op))
-
-
-def _ends(
-    trial: Trial, task: Task, of_op: Callable[[str], Sequence[known.Known]]
-) -> bool:
-    """Whether a task is known to end its worker."""
-    run = (task.backend, trial.name, trial.order, task.device)
-    listed = of_op(trial.problem.op.name)
-    return any(e.verdict in known.FATAL and e.reaches(*run) for e in listed)
+        last = list[tuple[Trial, Task]]()
+        for trial in some:
+            listed = of_op(trial.problem.op.name)
+            ends = [entry for entry in listed if entry.verdict in known.FATAL]
+            for device, backend in product(devices, backends):
+                pair = trial, Task.of(trial, backend, device)
+                run = (backend, trial.name, trial.order, device)
+                if any(entry.reaches(*run) for entry in ends):
+                    last.append(pair)
+                else:
+                    yield pair
+        yield from last
 
 
 def _settled(

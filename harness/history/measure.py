@@ -32,7 +32,7 @@ from harness.workers.client import Line
 from harness.workers.fitness import judge_outcome, why_unfit
 from harness.workers.messages import Outcome, Task
 from harness.workers.process import Died
-from harness.workers.pythons.interpreters import Interpreter
+from harness.workers.pythons.interpreters import Interpreter, has_cuda
 from impls.catalogue import framework_of
 from impls.contract import Problem
 
@@ -192,11 +192,6 @@ def sampled(one: Trial, backends: Sequence[str]) -> list[str]:
     """Those that are measured in a trial: all at a size, JAX only in a first case."""
     every = one.case not in one.problem.op.cases
     return [name for name in backends if every or in_sample(one, name)]
-
-
-def has_cuda() -> bool:
-    """Whether this machine has a CUDA driver, found without starting it."""
-    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
 
 
 def worst_of(several: Sequence[Figures]) -> Figures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from harness.judging.cases import Trial
 
 ENDED = "ended"  # the kind of an answer that tells how a copy of the worker has ended
-TAIL = 16384  # bytes of standard error: more than a traceback of every thread takes
+_TAIL = 16384  # bytes of a log: more than a traceback of every thread takes
 LARGEST = 2_000_000_000  # bytes: both sides hold a message several times
 
 
@@ -175,3 +176,8 @@ def _result(reply: Mapping[str, Any]) -> Result:
         state={name: unpack(packed) for name, packed in reply["state"].items()},
         dtypes=dict(reply["dtypes"]),
     )
+
+
+def tail(log: int) -> bytes:
+    """The end of what a worker has written to standard error, a file of its own."""
+    return os.pread(log, _TAIL, max(0, os.fstat(log).st_size - _TAIL))

@@ -15,7 +15,6 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from glob import glob
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any
@@ -55,10 +54,9 @@ POLLING = frozenset({"oneflow"})
 #: Frameworks that crash again and again: 28 tasks of ours end OneFlow. Its libraries,
 #: which take more than half of its start, are loaded once; see `endpoint.work`. In a
 #: copied process it computes in the calling thread (its core/vm/virtual_machine.cpp)
-#: with the same kernels; all bits are the same, and a crash names the page's line.
+#: with the same kernels; all bits are the same, and a crash names the page's line. It
+#: refuses CUDA there: where there is a GPU nothing is copied.
 COPIED = frozenset({"oneflow"})
-#: Where Linux shows a GPU, WSL at last: in a copied process OneFlow refuses CUDA.
-GPUS = ("/dev/nvidia[0-9]*", "/dev/dxg")
 #: Crashes after which the next worker of another framework is started before it is
 #: needed: importing one takes more than a second.
 FRAGILE = 2
@@ -277,7 +275,7 @@ class Fleet:
                 self._events,
                 threads=self.threads,
                 programs=self._programs,
-                copied=framework in self._copied and not any(map(glob, GPUS)),
+                copied=framework in self._copied and not interpreters.has_cuda(),
             )
         except Died as reason:
             yield from self._failed_to_start(framework, str(reason))

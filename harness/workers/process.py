@@ -34,7 +34,7 @@ from harness.project.paths import ROOT
 from harness.workers.allocator import HUGE_PAGES_ENVIRONMENT, MALLOC_ENVIRONMENT
 from harness.workers.arrays import decoded, encoded, legible
 from harness.workers.lifetime import first_line
-from harness.workers.messages import TAIL
+from harness.workers.messages import tail
 from harness.workers.pythons.interpreters import Interpreter
 
 STARTING = 120.0  # seconds for importing a framework from a cold disk, under load
@@ -215,8 +215,7 @@ class Worker:
 
     def tail(self) -> str:
         """The end of its standard error."""
-        start = max(0, os.fstat(self._log).st_size - TAIL)
-        return text(os.pread(self._log, TAIL, start))
+        return text(tail(self._log))
 
     def close(self) -> None:
         """End it and remove its log."""

@@ -16,9 +16,9 @@ from harness.agreement.sampling import passed_over
 from harness.commands import _guarded, fuzz
 from harness.commands import time as time_command
 from harness.console import options
-from harness.history.measure import has_cuda
 from harness.project.paths import SOURCE
 from harness.workers.isolated import Isolated
+from harness.workers.pythons.interpreters import has_cuda
 from impls.catalogue import backend_names
 from tests.command_line import gradwatch
 from tests.pages import plant

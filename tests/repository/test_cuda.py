@@ -15,7 +15,7 @@ import pytest
 from harness.commands.agree import command as agree
 from harness.commands.doctor import command as doctor
 from harness.commands.time import command as timing
-from harness.history.measure import has_cuda
+from harness.workers.pythons.interpreters import has_cuda
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "cuda.py"
 NAMES = [

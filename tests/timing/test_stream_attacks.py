@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from harness.agreement.suite import agree
-from harness.history.measure import has_cuda
 from harness.judging.cases import REGIMES, trial
 from harness.project.paths import ROOT
 from harness.timing import handlers, steps
@@ -21,6 +20,7 @@ from harness.timing.steps import _busy
 from harness.timing.trial import time_trial
 from harness.workers import integrity
 from harness.workers.messages import Outcome
+from harness.workers.pythons.interpreters import has_cuda
 from impls.catalogue import load_backend, load_op
 
 FOLDER = Path(__file__).parent / "attacks" / "streams"

@@ -298,3 +298,8 @@ def _contents(facts: Facts, one: Interpreter) -> Installed:
     said = {"python": facts.python, "libc": facts.libc, "installed": facts.installed}
     hashed = json.dumps(said, sort_keys=True)
     return Installed(hashed, tuple(facts.unlisted), "", one, facts.folders)
+
+
+def has_cuda() -> bool:
+    """Whether this machine has a CUDA driver, found without starting it."""
+    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
