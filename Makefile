@@ -86,7 +86,7 @@ pictures: environments  ## draw the README's pictures, in docs
 	@.venv/bin/gradwatch report --pictures docs
 
 version: environments  ## also measure other versions: WITH="numpy==1.26.4"
-	@.venv/bin/python -m harness.history.environments $(patsubst %,'%',$(WITH)) $(if $(PYTHON),--python $(PYTHON))
+	@.venv/bin/python -m gradwatch.harness.history.environments $(patsubst %,'%',$(WITH)) $(if $(PYTHON),--python $(PYTHON))
 
 clean:  ## remove the environments, caches and build leftovers; results stay
 	rm -rf .venv .venv.new .venv.old .venv-*

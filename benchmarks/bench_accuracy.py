@@ -2,9 +2,9 @@
 
 from collections import defaultdict
 
-from benchmarks.recorded import OPS, Found, Recorded, each_op, recorded
-from harness.history.measure import worst_of
-from harness.judging.cases import trials
+from gradwatch.benchmarks.recorded import OPS, Found, Recorded, each_op, recorded
+from gradwatch.harness.history.measure import worst_of
+from gradwatch.harness.judging.cases import trials
 
 DTYPES = ["float32", "float64"]
 

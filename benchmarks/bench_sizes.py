@@ -1,6 +1,6 @@
 """The full set: every op on every backend at all of its sizes and in two precisions."""
 
-from benchmarks.recorded import OPS, Found, Recorded, each_op, recorded, sized
+from gradwatch.benchmarks.recorded import OPS, Found, Recorded, each_op, recorded, sized
 
 DTYPES = ["float32", "float64"]
 

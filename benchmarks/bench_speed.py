@@ -1,6 +1,6 @@
 """The quick set: every op on every backend at its middle size, in float32."""
 
-from benchmarks.recorded import (
+from gradwatch.benchmarks.recorded import (
     OPS,
     Found,
     Recorded,

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple
 from typing import Any, NoReturn
 
-from harness.history.measure import Figures, MeasurementTarget, measure
-from harness.judging.cases import REGIMES, Trial, trial
-from harness.project.lock import alone
-from harness.project.paths import ROOT
-from harness.project.requested import by_default
-from impls.catalogue import load_op, op_names
-from impls.contract import Op
+from gradwatch.harness.history.measure import Figures, MeasurementTarget, measure
+from gradwatch.harness.judging.cases import REGIMES, Trial, trial
+from gradwatch.harness.project.lock import alone
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.requested import by_default
+from gradwatch.impls.catalogue import load_op, op_names
+from gradwatch.impls.contract import Op
 
 # asv passes combinations by number, so these lists come from files only and must not
 # depend on what an environment can import.

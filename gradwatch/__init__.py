@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from gradwatch._extras import Missing, explained
 
 if TYPE_CHECKING:
-    from harness.check import check
-    from harness.history.changepoints import Change, find_changes
-    from harness.judging.entry import assert_agrees, judge
-    from harness.judging.judgement import Judgement
-    from impls.contract import Case, Op
+    from gradwatch.harness.check import check
+    from gradwatch.harness.history.changepoints import Change, find_changes
+    from gradwatch.harness.judging.entry import assert_agrees, judge
+    from gradwatch.harness.judging.judgement import Judgement
+    from gradwatch.impls.contract import Case, Op
 
 __all__ = [
     "Case",
@@ -51,21 +51,21 @@ def __getattr__(name: str) -> Any:
 
 
 def _loaded(name: str) -> Any:
-    from harness.project import paths  # noqa: F401  # finds the project and its pages
+    from gradwatch.harness.project import paths  # noqa: F401  # finds the project and its pages
 
     home: Any
     if name in ("Case", "Op"):
-        from impls import contract as home
+        from gradwatch.impls import contract as home
     elif name in ("Change", "find_changes"):
         import ruptures  # noqa: F401  # which is loaded by its first call otherwise
 
-        from harness.history import changepoints as home
+        from gradwatch.harness.history import changepoints as home
     elif name == "check":
         import torch  # noqa: F401, TID251  # absent: said before anything else is loaded
 
-        from harness import check as home
+        from gradwatch.harness import check as home
     else:
-        from harness.judging import entry as home
+        from gradwatch.harness.judging import entry as home
     return getattr(home, name)
 
 

@@ -11,7 +11,7 @@ def main() -> None:
     """Run a command; 3 is the exit code where a package that it needs is missing."""
     try:
         with explained("the command line"):
-            from harness.__main__ import main as command_line
+            from gradwatch.harness.__main__ import main as command_line
         with explained("this command"):
             command_line()
     except Missing as error:

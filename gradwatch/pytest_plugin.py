@@ -20,8 +20,8 @@ import pytest
 import gradwatch as public
 
 if TYPE_CHECKING:
-    from harness.judging.judgement import Judgement
-    from harness.timing.samples import Comparison
+    from gradwatch.harness.judging.judgement import Judgement
+    from gradwatch.harness.timing.samples import Comparison
 
 _PROPERTY = "gradwatch"  # under which a test's judgements travel with its report
 _NEXT = (
@@ -116,7 +116,7 @@ class Gradwatch:
             budget: Seconds for both.
         """
         __tracebackhide__ = True
-        from harness.timing import interleave
+        from gradwatch.harness.timing import interleave
 
         found = interleave.compare(before, after, budget=budget)
         ratio = found.ratio
@@ -208,7 +208,7 @@ class _Collector:
 
     def pytest_sessionfinish(self) -> None:
         """Write the document, whole or not at all."""
-        from harness.project import documents
+        from gradwatch.harness.project import documents
 
         passes = sum(r["verdict"] in ("agree", "convention") for r in self.records)
         summary = {"judged": len(self.records), "agree": passes}

@@ -13,9 +13,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.history.changepoints import Change, find_changes
-    from harness.judging.entry import assert_agrees, judge
-    from harness.judging.judgement import Judgement
+    from gradwatch.harness.history.changepoints import Change, find_changes
+    from gradwatch.harness.judging.entry import assert_agrees, judge
+    from gradwatch.harness.judging.judgement import Judgement
 
 __all__ = ["Change", "Judgement", "assert_agrees", "find_changes", "judge"]
 

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import click
 
-from harness.agreement.suite import Required
-from harness.commands._guarded import guarded, is_first, say
-from harness.console.terminal import legible_streams, nowhere
-from harness.judging.known import Malformed
-from harness.project.documents import Unreadable
-from harness.project.git import NotTrusted, refuse_untrusted
-from harness.project.paths import PROJECT
-from harness.workers.evaluate import in_short
-from impls.catalogue import UnknownName, known, op_names, op_page
+from gradwatch.harness.agreement.suite import Required
+from gradwatch.harness.commands._guarded import guarded, is_first, say
+from gradwatch.harness.console.terminal import legible_streams, nowhere
+from gradwatch.harness.judging.known import Malformed
+from gradwatch.harness.project.documents import Unreadable
+from gradwatch.harness.project.git import NotTrusted, refuse_untrusted
+from gradwatch.harness.project.paths import PROJECT
+from gradwatch.harness.workers.evaluate import in_short
+from gradwatch.impls.catalogue import UnknownName, known, op_names, op_page
 
 #: Commands that need no project; others do where only pages outside it are judged.
 _ANYWHERE = ("check", "doctor", "init", "list", "selftest")

@@ -25,16 +25,16 @@ from typing import Any
 
 import numpy as np
 
-from harness.project.collector import paused
-from harness.workers import integrity
-from harness.workers.allocator import pin_malloc
-from harness.workers.arrays import decoded, encoded, legible
-from harness.workers.evaluate import Missing, evaluate, in_short, load_backend
-from harness.workers.lifetime import die_with_parent
-from harness.workers.messages import ENDED, tail
-from impls import catalogue
-from impls.catalogue import backend_names, framework_of, known
-from impls.contract import Unsupported
+from gradwatch.harness.project.collector import paused
+from gradwatch.harness.workers import integrity
+from gradwatch.harness.workers.allocator import pin_malloc
+from gradwatch.harness.workers.arrays import decoded, encoded, legible
+from gradwatch.harness.workers.evaluate import Missing, evaluate, in_short, load_backend
+from gradwatch.harness.workers.lifetime import die_with_parent
+from gradwatch.harness.workers.messages import ENDED, tail
+from gradwatch.impls import catalogue
+from gradwatch.impls.catalogue import backend_names, framework_of, known
+from gradwatch.impls.contract import Unsupported
 
 DEVICES = ("cpu", "cuda")
 

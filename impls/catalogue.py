@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from impls.contract import Backend, Op
+from gradwatch.impls.contract import Backend, Op
 
 _HERE = Path(__file__).parent
 _OPS = _HERE / "ops"

@@ -59,13 +59,13 @@ def table(rows: Sequence[Layer], root: Path) -> str:
 
 
 def short(name: str) -> str:
-    """The name of a room without its package: harness.timing becomes timing."""
-    return name.removeprefix("harness.").strip("_")
+    """The name of a room without its packages: gradwatch.harness.timing is timing."""
+    return name.rpartition(".")[2].strip("_")
 
 
 def source(name: str, root: Path) -> Path:
     """The file that documents a module: its own, or the package's __init__.py."""
-    place = root.joinpath(*name.split("."))
+    place = root.joinpath(*name.removeprefix("gradwatch.").split("."))
     return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
 
 

@@ -25,32 +25,32 @@ from pathlib import Path
 
 import click
 
-from harness.commands.selftest import per_cent, summarise
-from harness.judging import known
-from harness.project.documents import machine_name, replace_file
-from harness.project.markdown import table
-from harness.project.records import SelftestSummary
-from harness.selftest.calibration import (
+from gradwatch.harness.commands.selftest import per_cent, summarise
+from gradwatch.harness.judging import known
+from gradwatch.harness.project.documents import machine_name, replace_file
+from gradwatch.harness.project.markdown import table
+from gradwatch.harness.project.records import SelftestSummary
+from gradwatch.harness.selftest.calibration import (
     CURVES,
     SHIPPED,
     Excess,
     chart_calibration,
     excess,
 )
-from harness.selftest.charts import chart_detection
-from harness.selftest.examine import JUDGE, Alarm, Run
-from harness.selftest.mutants import ANYWHERE, planted
-from harness.selftest.networks import llama, transformer, tried
-from harness.selftest.rivals import GRADCHECKS
-from harness.selftest.run import (
+from gradwatch.harness.selftest.charts import chart_detection
+from gradwatch.harness.selftest.examine import JUDGE, Alarm, Run
+from gradwatch.harness.selftest.mutants import ANYWHERE, planted
+from gradwatch.harness.selftest.networks import llama, transformer, tried
+from gradwatch.harness.selftest.rivals import GRADCHECKS
+from gradwatch.harness.selftest.run import (
     FULL,
     OTHER,
     OTHERS,
     chosen,
     try_judges,
 )
-from harness.selftest.scoring import JUDGES, Score, listed
-from impls import catalogue
+from gradwatch.harness.selftest.scoring import JUDGES, Score, listed
+from gradwatch.impls import catalogue
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "selftest.md"

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from harness.dashboard.groups import by_group
-from harness.project.documents import replace_file
-from harness.project.paths import SOURCE
-from impls.catalogue import op_names
+from gradwatch.harness.dashboard.groups import by_group
+from gradwatch.harness.project.documents import replace_file
+from gradwatch.harness.project.paths import SOURCE
+from gradwatch.impls.catalogue import op_names
 
 PAGE = SOURCE / "docs" / "ops.md"
 

@@ -15,9 +15,9 @@ import msgspec
 from msgspec import NODEFAULT, UNSET, Struct, UnsetType
 from msgspec.structs import FieldInfo, fields
 
-from harness.project import records
-from harness.project.documents import IN_COLUMNS, SCHEMA, replace_file
-from harness.project.paths import SOURCE
+from gradwatch.harness.project import records
+from gradwatch.harness.project.documents import IN_COLUMNS, SCHEMA, replace_file
+from gradwatch.harness.project.paths import SOURCE
 
 PAGE = SOURCE / "docs" / "schema.md"
 

@@ -11,16 +11,16 @@ from __future__ import annotations
 import numpy as np
 from rich.table import Table
 
-from harness.commands import doctor
-from harness.console.terminal import output, ticking
-from harness.hosts.doctor import Finding, examine
-from harness.judging.entry import judge
-from harness.project.requested import by_default
-from harness.project.verdicts import SIGNS
-from harness.workers.messages import Outcome, Task
-from harness.workers.pool import Fleet
-from impls.catalogue import load_op
-from impls.contract import Problem
+from gradwatch.harness.commands import doctor
+from gradwatch.harness.console.terminal import output, ticking
+from gradwatch.harness.hosts.doctor import Finding, examine
+from gradwatch.harness.judging.entry import judge
+from gradwatch.harness.project.requested import by_default
+from gradwatch.harness.project.verdicts import SIGNS
+from gradwatch.harness.workers.messages import Outcome, Task
+from gradwatch.harness.workers.pool import Fleet
+from gradwatch.impls.catalogue import load_op
+from gradwatch.impls.contract import Problem
 
 X = np.array([1, 2, 3], dtype=np.float32)
 DY = np.ones_like(X)

@@ -13,7 +13,7 @@ import json
 import sys
 import weakref
 
-from impls.backends._torchlike import as_function
+from gradwatch.impls.backends._torchlike import as_function
 
 # Autograd without a Function ----------------------------------------------------------
 
@@ -287,6 +287,6 @@ def _all():
 
 
 if __name__ == "__main__":
-    door = importlib.import_module(f"impls.backends._{sys.argv[1]}")
+    door = importlib.import_module(f"gradwatch.impls.backends._{sys.argv[1]}")
     torch = getattr(door, sys.argv[1])
     json.dump({f.__name__: _told(f, torch) for f in _all()}, sys.stdout)

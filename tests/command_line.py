@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from unittest.mock import patch
 
-from harness import __main__ as command_line
-from harness.project.paths import ROOT
-from harness.workers.isolated import Isolated, Job
+from gradwatch.harness import __main__ as command_line
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.workers.isolated import Isolated, Job
 
 _kept: dict[Job, Isolated] = {}
 
@@ -73,7 +73,7 @@ def answer(*calls: str) -> None:
 
 @contextlib.contextmanager
 def _jobs_kept() -> Iterator[None]:
-    from harness.commands import agree, fuzz, time
+    from gradwatch.harness.commands import agree, fuzz, time
 
     def kept(job: Job) -> Isolated:
         return _kept.setdefault(job, _Kept(job))

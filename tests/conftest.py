@@ -14,10 +14,10 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from harness.project.paths import ROOT
-from harness.workers import integrity
-from harness.workers.pool import Fleet
-from harness.workers.pythons.interpreters import interpreter_of
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.workers import integrity
+from gradwatch.harness.workers.pool import Fleet
+from gradwatch.harness.workers.pythons.interpreters import interpreter_of
 from tests.copies import CODE
 from tests.frameworks import SHARED
 

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from harness.project.paths import ROOT
+from gradwatch.harness.project.paths import ROOT
 
 CODE = ("gradwatch", "harness", "impls")
 
@@ -11,4 +11,4 @@ CODE = ("gradwatch", "harness", "impls")
 def copy_code(root: Path, folders: tuple[str, ...] = CODE) -> None:
     """Copy packages with their bytecode, which fits as long as a file is unchanged."""
     for folder in folders:
-        shutil.copytree(ROOT / folder, root / folder, dirs_exist_ok=True)
+        shutil.copytree(ROOT / folder, root / folder, dirs_exist_ok=True, symlinks=True)

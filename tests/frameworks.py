@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from harness.project.paths import ROOT
-from harness.project.requested import by_default
-from harness.workers.pythons.interpreters import interpreter_of, on_request
-from impls.catalogue import backend_names, framework_of
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.requested import by_default
+from gradwatch.harness.workers.pythons.interpreters import interpreter_of, on_request
+from gradwatch.impls.catalogue import backend_names, framework_of
 
 #: Names the folder that all processes of a test run share; see conftest.py.
 SHARED = "GRADWATCH_TESTS_SHARE"

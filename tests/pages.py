@@ -8,7 +8,7 @@ CUBE = '''"""The cube of each element: y = x**3, dx = 3 x**2 dy."""
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op("cube", inputs="x", cases=[Case("4", x=(4,))], sizes=[Case("8", x=(8,))])
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from impls import graph
+from gradwatch.impls import graph
 
 
 def any_sign(rng, shape):

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.workers.messages import Task
-from impls.contract import Op, Problem
+from gradwatch.harness.workers.messages import Task
+from gradwatch.impls.contract import Op, Problem
 
 _PAGE = """
 import ctypes, os, signal, sys, time
 import numpy as np
-from impls.contract import Op, Unsupported
+from gradwatch.impls.contract import Op, Unsupported
 
 op = Op("square", inputs="x")
 

@@ -8,14 +8,14 @@ import sys
 import numpy as np
 import pytest
 
-from harness import endpoint
-from harness.endpoint import answer, serve
-from harness.project.paths import SOURCE
-from harness.workers import integrity
-from harness.workers.arrays import decoded, encoded
-from harness.workers.messages import Task
-from impls import catalogue
-from impls.contract import Problem
+from gradwatch.harness import endpoint
+from gradwatch.harness.endpoint import answer, serve
+from gradwatch.harness.project.paths import SOURCE
+from gradwatch.harness.workers import integrity
+from gradwatch.harness.workers.arrays import decoded, encoded
+from gradwatch.harness.workers.messages import Task
+from gradwatch.impls import catalogue
+from gradwatch.impls.contract import Problem
 
 
 class Channel(list):
@@ -110,20 +110,21 @@ def test_an_error_is_told_in_one_line(monkeypatch, text):
 @pytest.mark.parametrize("missing", ["msgspec", "psutil", "click", "scipy"])
 def test_a_worker_needs_no_library_of_the_main_process(missing):
     """OneFlow's interpreter has none of these."""
-    code = f"import sys; sys.modules[{missing!r}] = None; import harness.endpoint"
-    modules = ("workers.evaluate", *endpoint.ELSEWHERE.values())
-    code += "".join(f", harness.{module}" for module in dict.fromkeys(modules))
+    code = f"import sys; sys.modules[{missing!r}] = None; import gradwatch"
+    modules = ("endpoint", "workers.evaluate", *endpoint.ELSEWHERE.values())
+    named = [f"gradwatch.harness.{module}" for module in dict.fromkeys(modules)]
+    code += "".join(f", {module}" for module in named)
     done = subprocess.run([sys.executable, "-c", code], cwd=SOURCE, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
 
 
 STARTED = """
 import json, sys
-from harness import endpoint
-from harness.workers import integrity
+from gradwatch.harness import endpoint
+from gradwatch.harness.workers import integrity
 asked = {"request": "probe", "framework": "numpy", "handlers": sys.argv[1:]}
 assert endpoint.answer(asked)["kind"] == "result"
-rooms = {".".join(name.split(".")[:2]) for name in sys.modules}
+rooms = {".".join(name.split(".")[:3]) for name in sys.modules}
 told = endpoint.answer({"request": "release"})
 print(json.dumps([sorted(rooms), told, [":".join(k) for k in integrity._originals]]))
 """
@@ -138,8 +139,12 @@ def started(*handlers):
 
 def test_a_worker_that_only_evaluates_imports_neither_the_clock_nor_other_judges():
     rooms, told, _ = started()
-    assert "harness.workers" in rooms
-    assert not {"harness.timing", "harness.selftest", "harness.judging"} & set(rooms)
+    assert "gradwatch.harness.workers" in rooms
+    assert not {
+        "gradwatch.harness.timing",
+        "gradwatch.harness.selftest",
+        "gradwatch.harness.judging",
+    } & set(rooms)
     assert told["message"] == (
         "RuntimeError: 'release' was not among the handlers named at the start"
     )
@@ -147,11 +152,12 @@ def test_a_worker_that_only_evaluates_imports_neither_the_clock_nor_other_judges
 
 def test_a_worker_that_times_notes_the_clock_before_it_reads_a_page():
     rooms, told, noted = started("prepare")
-    assert "harness.timing" in rooms
+    assert "gradwatch.harness.timing" in rooms
     assert told["kind"] == "result"
-    assert {"harness.timing.handlers:sample", "harness.timing.timers:HostTimer"} < set(
-        noted
-    )
+    assert {
+        "gradwatch.harness.timing.handlers:sample",
+        "gradwatch.harness.timing.timers:HostTimer",
+    } < set(noted)
 
 
 # A GPU whose errors arrive late -------------------------------------------------------
@@ -196,7 +202,7 @@ def two_tasks(tmp_path, monkeypatch):
     monkeypatch.setattr(endpoint, "_settle", lambda: None)
     page = tmp_path / "late.py"
     head = 'op = Op("late", inputs="x", cases=[Case("5", x=(5,))])'
-    imports = "import torch\nfrom impls.contract import Case, Op\n"
+    imports = "import torch\nfrom gradwatch.impls.contract import Case, Op\n"
     page.write_text(f"{imports}{head}\n{FAILING}")
     ops = [catalogue.load_op(name) for name in (str(page), "square")]
     problems = [
@@ -229,8 +235,8 @@ def test_a_late_error_of_a_gpu_leaves_its_own_request_without_an_answer(two_task
 
 def test_without_the_wait_the_next_request_would_be_blamed(two_tasks, monkeypatch):
     """The planted missing wait: the op that fails has a result, another an error."""
-    from harness.workers import evaluate
-    from impls.backends._torchlike import TorchLikeStep
+    from gradwatch.harness.workers import evaluate
+    from gradwatch.impls.backends._torchlike import TorchLikeStep
     from tests.cuda_stand_in import Device, installed
 
     monkeypatch.setattr(endpoint, "_confirm_device", lambda: None)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.project.records import AgreeRecord
-from harness.project.verdicts import PASSING
-from impls.contract import Op
+from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.harness.project.verdicts import PASSING
+from gradwatch.impls.contract import Op
 
 DEATHS = ("crash", "timeout")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from harness.agreement.findings import Finding
-from harness.agreement.store import NAMES, headline, paragraph
+from gradwatch.harness.agreement.findings import Finding
+from gradwatch.harness.agreement.store import NAMES, headline, paragraph
 
 Defect = tuple[str, str, str, tuple[str, ...]]
 

@@ -23,17 +23,17 @@ import hypothesis
 from hypothesis.errors import NoSuchExample, Unsatisfiable
 from msgspec import structs
 
-from harness.agreement import strategies
-from harness.agreement.findings import DEATHS, Finding, Site, sites
-from harness.agreement.repro import literal, repro
-from harness.agreement.store import headline
-from harness.agreement.suite import agree, record_of
-from harness.judging.cases import REFUSALS, Trial
-from harness.judging.reference import Reference, reference
-from harness.project.records import AgreeRecord
-from harness.workers.messages import Task
-from harness.workers.pool import Fleet
-from impls.contract import Op
+from gradwatch.harness.agreement import strategies
+from gradwatch.harness.agreement.findings import DEATHS, Finding, Site, sites
+from gradwatch.harness.agreement.repro import literal, repro
+from gradwatch.harness.agreement.store import headline
+from gradwatch.harness.agreement.suite import agree, record_of
+from gradwatch.harness.judging.cases import REFUSALS, Trial
+from gradwatch.harness.judging.reference import Reference, reference
+from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.harness.workers.messages import Task
+from gradwatch.harness.workers.pool import Fleet
+from gradwatch.impls.contract import Op
 
 BATCH = 20  # trials: about a second, mostly for OneFlow
 RISKY = 4  # trials that may kill a worker; a new worker takes seconds

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from harness.agreement.findings import Finding
-from harness.agreement.store import headline
-from harness.judging.known import Known
-from harness.project.records import AgreeRecord
-from harness.project.verdicts import PASSING
+from gradwatch.harness.agreement.findings import Finding
+from gradwatch.harness.agreement.store import headline
+from gradwatch.harness.judging.known import Known
+from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.harness.project.verdicts import PASSING
 
 Failing = dict[str, set[int]]  # failing cases, and the runs in which they fail
 

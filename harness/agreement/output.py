@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from harness.judging.known import unexpected
-from harness.project.documents import Document
-from harness.project.markdown import cell, code, legal_xml
-from harness.project.records import AgreeRecord, AgreeSummary
+from gradwatch.harness.judging.known import unexpected
+from gradwatch.harness.project.documents import Document
+from gradwatch.harness.project.markdown import cell, code, legal_xml
+from gradwatch.harness.project.records import AgreeRecord, AgreeSummary
 
 Judged = Document[AgreeRecord, AgreeSummary]
 

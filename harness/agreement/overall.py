@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.judging.known import unexpected
-from harness.project.records import AgreeRecord
-from harness.project.verdicts import PASSING, VERDICTS
+from gradwatch.harness.judging.known import unexpected
+from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.harness.project.verdicts import PASSING, VERDICTS
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.reference import Reference
-from harness.project.records import Number
+from gradwatch.harness.judging.reference import Reference
+from gradwatch.harness.project.records import Number
 
 #: The largest ratio of each two, by their names in alphabetical order.
 Pairs = dict[str, dict[str, Number]]

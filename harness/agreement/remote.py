@@ -11,18 +11,22 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from harness.agreement.remembered.outcomes import Remembered, asked_for, batch_name
-from harness.agreement.sampling import in_sample
-from harness.agreement.suite import Agreement, Settled, agree, gone
-from harness.judging import known
-from harness.judging.cases import REGIMES, Trial, trials
-from harness.judging.platforms import Flushing
-from harness.project.collector import leave_alone, paused
-from harness.project.records import AgreeRecord
-from harness.workers.isolated import Failed, Isolated, Link
-from harness.workers.pool import Fleet
-from harness.workers.pythons.interpreters import Interpreter
-from impls.catalogue import load_op
+from gradwatch.harness.agreement.remembered.outcomes import (
+    Remembered,
+    asked_for,
+    batch_name,
+)
+from gradwatch.harness.agreement.sampling import in_sample
+from gradwatch.harness.agreement.suite import Agreement, Settled, agree, gone
+from gradwatch.harness.judging import known
+from gradwatch.harness.judging.cases import REGIMES, Trial, trials
+from gradwatch.harness.judging.platforms import Flushing
+from gradwatch.harness.project.collector import leave_alone, paused
+from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.harness.workers.isolated import Failed, Isolated, Link
+from gradwatch.harness.workers.pool import Fleet
+from gradwatch.harness.workers.pythons.interpreters import Interpreter
+from gradwatch.impls.catalogue import load_op
 
 
 class Asked(Struct, kw_only=True):

@@ -17,11 +17,11 @@ import jinja2
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.cases import Trial
-from harness.judging.reference import Reference, Truth
-from harness.project.records import AgreeRecord
-from harness.workers import arrays
-from impls import catalogue, contract
+from gradwatch.harness.judging.cases import Trial
+from gradwatch.harness.judging.reference import Reference, Truth
+from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.harness.workers import arrays
+from gradwatch.impls import catalogue, contract
 
 Array = NDArray[Any]
 Answer = tuple[str, str]  # exact value and rounding radius, as expressions

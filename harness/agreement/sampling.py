@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.judging.cases import Trial
-from harness.project.compiling import compiles
+from gradwatch.harness.judging.cases import Trial
+from gradwatch.harness.project.compiling import compiles
 
 #: Precisions of the first case that are judged; more of jax_jit, the quickest.
 PRECISIONS = ("float32",)

@@ -14,15 +14,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.agreement.findings import DEATHS, Finding, Site, flags
-from harness.judging.platforms import FLUSHED
-from harness.project import documents
-from harness.project.documents import Unreadable, dumps
-from harness.project.lock import remove_stale
-from harness.project.paths import PREFIX, PROJECT, ROOT, SOURCE
-from harness.project.records import AgreeRecord, FindingRecord
-from harness.workers.lifetime import with_this_process
-from harness.workers.pythons.interpreters import interpreter_of
+from gradwatch.harness.agreement.findings import DEATHS, Finding, Site, flags
+from gradwatch.harness.judging.platforms import FLUSHED
+from gradwatch.harness.project import documents
+from gradwatch.harness.project.documents import Unreadable, dumps
+from gradwatch.harness.project.lock import remove_stale
+from gradwatch.harness.project.paths import INSTALLED, PROJECT, ROOT, SOURCE
+from gradwatch.harness.project.records import AgreeRecord, FindingRecord
+from gradwatch.harness.workers.lifetime import with_this_process
+from gradwatch.harness.workers.pythons.interpreters import interpreter_of
 
 FOLDER = ROOT / "results" / "findings"
 
@@ -151,7 +151,7 @@ def replay(finding: Finding, folder: Path = FOLDER) -> tuple[str, str]:
 
 def _paths() -> list[str]:
     """Environment variables that let the script import the engine and the project."""
-    checkout = [] if PREFIX else [SOURCE]
+    checkout = [] if INSTALLED else [SOURCE]
     return [str(path) for path in dict.fromkeys([*checkout, *PROJECT.paths(ROOT)])]
 
 

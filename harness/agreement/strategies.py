@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
-from harness.judging import layouts
-from harness.judging.cases import (
+from gradwatch.harness.judging import layouts
+from gradwatch.harness.judging.cases import (
     REGIMES,
     Trial,
     admits,
@@ -27,9 +27,9 @@ from harness.judging.cases import (
     output_shapes,
     problem_with,
 )
-from harness.judging.precisions import PRECISIONS
-from harness.workers.arrays import LAYOUTS
-from impls.contract import Case, Op, Shape
+from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.workers.arrays import LAYOUTS
+from gradwatch.impls.contract import Case, Op, Shape
 
 Array = NDArray[Any]
 Draw = Any  # its type in Hypothesis is private

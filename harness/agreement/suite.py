@@ -16,18 +16,24 @@ from typing import Any
 
 import msgspec
 
-from harness.agreement.findings import flags
-from harness.agreement.pairs import NONE, Distances, distances, keep_worst, of_trial
-from harness.judging import known, platforms
-from harness.judging.cases import Trial
-from harness.judging.judgement import Judgement
-from harness.judging.precisions import compute_on
-from harness.judging.reference import reference
-from harness.project.records import AgreeRecord, AgreeSummary, Number, finite
-from harness.workers.fitness import judge_outcome
-from harness.workers.messages import Outcome, Task
-from harness.workers.pool import Fleet, sweep
-from impls.catalogue import framework_of
+from gradwatch.harness.agreement.findings import flags
+from gradwatch.harness.agreement.pairs import (
+    NONE,
+    Distances,
+    distances,
+    keep_worst,
+    of_trial,
+)
+from gradwatch.harness.judging import known, platforms
+from gradwatch.harness.judging.cases import Trial
+from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.precisions import compute_on
+from gradwatch.harness.judging.reference import reference
+from gradwatch.harness.project.records import AgreeRecord, AgreeSummary, Number, finite
+from gradwatch.harness.workers.fitness import judge_outcome
+from gradwatch.harness.workers.messages import Outcome, Task
+from gradwatch.harness.workers.pool import Fleet, sweep
+from gradwatch.impls.catalogue import framework_of
 
 
 class Required(Exception):
@@ -139,7 +145,7 @@ def agree(
     """Run trials on backends and judge every tensor that they return.
 
     Args:
-        trials: The trials; see `harness.judging.cases.trials`.
+        trials: The trials; see `gradwatch.harness.judging.cases.trials`.
         backends: Names of backends.
         devices: "cpu", "cuda".
         jobs: Number of workers that run at the same time.

@@ -9,7 +9,7 @@ Importing the room costs no PyTorch; calling `check` does.
 - script: a failure that runs alone; shrink: as small as it gets; origin: its candidate
 """
 
-from harness.check.entry import check
-from harness.check.report import Report, Row
+from gradwatch.harness.check.entry import check
+from gradwatch.harness.check.report import Report, Row
 
 __all__ = ["Report", "Row", "check"]

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.check.report import Report
-from harness.project.documents import dumps, replace_file
+from gradwatch.harness.check.report import Report
+from gradwatch.harness.project.documents import dumps, replace_file
 
 #: Of the caller's code: neither a verdict nor a mistake of the call.
 REFUSED = "refused"
@@ -40,8 +40,8 @@ def answered(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def _kind(error: Exception) -> str:
     """The class of an exception, unless it is one that we raise for a wrong call."""
-    from harness.tracing import Untraceable
-    from impls.catalogue import UnknownName
+    from gradwatch.harness.tracing import Untraceable
+    from gradwatch.impls.catalogue import UnknownName
 
     ours = (UnknownName, Untraceable, ValueError)
     return "" if isinstance(error, ours) else f"{type(error).__name__}: "
@@ -64,8 +64,8 @@ def _options(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named(asked: Mapping[str, Any]) -> Report:
-    from harness.check.session import Session
-    from harness.check.targets import target
+    from gradwatch.harness.check.session import Session
+    from gradwatch.harness.check.targets import target
 
     reference = target(asked["reference"])
     candidate = target(asked["candidate"]) if asked["candidate"] else None
@@ -79,8 +79,8 @@ def _named(asked: Mapping[str, Any]) -> Report:
 
 def _kernelbench(asked: Mapping[str, Any]) -> Report:
     """The problem's own inputs at two seeds: kernels are known that pass but one."""
-    from harness.check.session import Session
-    from harness.check.targets import kernelbench
+    from gradwatch.harness.check.session import Session
+    from gradwatch.harness.check.targets import kernelbench
 
     problem, solution = map(Path, asked["kernelbench"])
     pair = kernelbench(problem, solution)

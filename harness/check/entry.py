@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from harness.check.report import Report
-from impls.contract import Case, Op
+from gradwatch.harness.check.report import Report
+from gradwatch.impls.contract import Case, Op
 
 Reference = str | Op | Callable[..., Any]
 
@@ -68,7 +68,7 @@ def check(
             and the way round.
         UnknownName: No op page, dtype or device bears that name.
     """
-    from harness.check.session import (
+    from gradwatch.harness.check.session import (
         Session,
     )  # PyTorch is imported here, and not before
 

@@ -8,16 +8,22 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from harness.check.inputs import Trial
-from harness.check.report import Row
-from harness.check.runs import Graph, Observation, Tensor, observe, same
-from harness.check.second import Second
-from harness.check.subjects import Subject
-from harness.check.subjects.binding import Bound, Call, Function, array_of, bind
-from harness.judging.judgement import Judgement
-from harness.judging.reference import Reference
-from harness.judging.verdict import allowed, judge_tensors, zeros_pass
-from impls.contract import Array
+from gradwatch.harness.check.inputs import Trial
+from gradwatch.harness.check.report import Row
+from gradwatch.harness.check.runs import Graph, Observation, Tensor, observe, same
+from gradwatch.harness.check.second import Second
+from gradwatch.harness.check.subjects import Subject
+from gradwatch.harness.check.subjects.binding import (
+    Bound,
+    Call,
+    Function,
+    array_of,
+    bind,
+)
+from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.reference import Reference
+from gradwatch.harness.judging.verdict import allowed, judge_tensors, zeros_pass
+from gradwatch.impls.contract import Array
 
 #: Inputs of which each is frozen alone: a backward has one branch for each.
 FROZEN = 8
@@ -61,7 +67,7 @@ def examine(
     """Every judgement on a candidate; the reference itself where there is none.
 
     Raises:
-        harness.tracing.Untraceable: The engine cannot follow the reference.
+        gradwatch.harness.tracing.Untraceable: The engine cannot follow the reference.
         ValueError: The candidate's parameters are not the reference's.
     """
     for trial in trials:

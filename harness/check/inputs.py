@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from harness.check import shapes
-from harness.check.runs import floating
-from harness.check.shapes import Spec, Specs
-from harness.judging.cases import REGIMES, Regime, cotangent
-from harness.judging.layouts import TAILS
-from harness.judging.precisions import PRECISIONS
-from impls.catalogue import known
+from gradwatch.harness.check import shapes
+from gradwatch.harness.check.runs import floating
+from gradwatch.harness.check.shapes import Spec, Specs
+from gradwatch.harness.judging.cases import REGIMES, Regime, cotangent
+from gradwatch.harness.judging.layouts import TAILS
+from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.impls.catalogue import known
 
 Tensor = torch.Tensor
 Admits = Callable[["Trial"], bool]
@@ -52,7 +52,7 @@ class Trial:
         seed: Of the cotangents and of the parameters.
         device: Where it runs.
         cotangents: In place of those of the regime.
-        order: What is judged; see `harness.judging.orders`.
+        order: What is judged; see `gradwatch.harness.judging.orders`.
     """
 
     name: str

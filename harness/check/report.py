@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from harness.judging.judgement import Judgement
-from harness.project.verdicts import SIGNS, VERDICTS
+from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.project.verdicts import SIGNS, VERDICTS
 
 COLUMNS = (
     *("", "tensor", "dtype", "verdict", "got", "expected", "error", "allowed"),

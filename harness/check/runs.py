@@ -1,7 +1,7 @@
 """Forward and backward of one function, in the ways in which kernels are caught.
 
 Nothing is judged here. The module needs PyTorch alone, and the script of a finding
-holds its text (`harness.check.script`).
+holds its text (`gradwatch.harness.check.script`).
 """
 
 from __future__ import annotations

@@ -10,18 +10,18 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_map
 
-from harness.check import runs
-from harness.check.examine import Bench, Expected
-from harness.check.inputs import Trial
-from harness.check.origin import origin
-from harness.check.report import Row
-from harness.check.runs import Tensor
-from harness.check.second import Second
-from harness.check.shrink import shrunk
-from harness.check.subjects import Subject
-from harness.check.subjects.binding import Bound, Function, array_of, bind
-from harness.judging.reference import Reference
-from harness.judging.verdict import allowed
+from gradwatch.harness.check import runs
+from gradwatch.harness.check.examine import Bench, Expected
+from gradwatch.harness.check.inputs import Trial
+from gradwatch.harness.check.origin import origin
+from gradwatch.harness.check.report import Row
+from gradwatch.harness.check.runs import Tensor
+from gradwatch.harness.check.second import Second
+from gradwatch.harness.check.shrink import shrunk
+from gradwatch.harness.check.subjects import Subject
+from gradwatch.harness.check.subjects.binding import Bound, Function, array_of, bind
+from gradwatch.harness.judging.reference import Reference
+from gradwatch.harness.judging.verdict import allowed
 
 IMPORTS = """\
 from __future__ import annotations

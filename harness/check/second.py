@@ -16,9 +16,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from harness.check.inputs import Trial
-from harness.check.report import Row
-from harness.check.runs import (
+from gradwatch.harness.check.inputs import Trial
+from gradwatch.harness.check.report import Row
+from gradwatch.harness.check.runs import (
     Graph,
     Tensor,
     differentiated,
@@ -26,12 +26,12 @@ from harness.check.runs import (
     replica,
     same,
 )
-from harness.check.subjects import Subject
-from harness.check.subjects.binding import Bound, Call, array_of
-from harness.judging.judgement import Judgement
-from harness.judging.verdict import judge_tensors
-from impls.backends._torchlike import refusals
-from impls.contract import Unsupported
+from gradwatch.harness.check.subjects import Subject
+from gradwatch.harness.check.subjects.binding import Bound, Call, array_of
+from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.impls.backends._torchlike import refusals
+from gradwatch.impls.contract import Unsupported
 
 WHY = (
     "{what}: computed in the forward, where autograd records nothing. Save the inputs "

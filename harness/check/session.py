@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.check import inputs as made
-from harness.check.examine import examine
-from harness.check.inputs import Trial
-from harness.check.report import Report, Row
-from harness.check.shapes import Specs, parsed
-from harness.check.subjects import OpSubject, Subject, subject_of
-from harness.check.subjects.pytorch import name_of
-from harness.judging.orders import ORDERS
-from impls.catalogue import known
-from impls.contract import Case
+from gradwatch.harness.check import inputs as made
+from gradwatch.harness.check.examine import examine
+from gradwatch.harness.check.inputs import Trial
+from gradwatch.harness.check.report import Report, Row
+from gradwatch.harness.check.shapes import Specs, parsed
+from gradwatch.harness.check.subjects import OpSubject, Subject, subject_of
+from gradwatch.harness.check.subjects.pytorch import name_of
+from gradwatch.harness.judging.orders import ORDERS
+from gradwatch.impls.catalogue import known
+from gradwatch.impls.contract import Case
 
 #: Elements of a module's own, above which two trials have to do: six transformer
 #: layers of width 32 have 76,000, and a trial in float64 takes seconds.
@@ -139,7 +139,7 @@ class Session:
             raise ValueError("nothing to run on: give inputs, shapes or cases")
 
     def _script(self, trials: Sequence[Trial], rows: Sequence[Row]) -> str:
-        from harness.check.script import script
+        from gradwatch.harness.check.script import script
 
         with _one_thread(), _products_on_a_gpu(self.device, self.compute):
             return script(self.subject, self.candidate, trials, rows, self.source)

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.judging.layouts import TAILS
+from gradwatch.harness.judging.layouts import TAILS
 
 #: Lengths of the small trials: different, odd, one of them above 32 (a warp).
 SMALL = (33, 7, 5, 3)

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from harness.check.examine import examined
-from harness.check.inputs import Trial
-from harness.check.report import Row
-from harness.check.runs import Tensor, floating
-from harness.check.subjects import Subject
-from harness.check.subjects.binding import Function
-from harness.judging.cases import REGIMES
+from gradwatch.harness.check.examine import examined
+from gradwatch.harness.check.inputs import Trial
+from gradwatch.harness.check.report import Row
+from gradwatch.harness.check.runs import Tensor, floating
+from gradwatch.harness.check.subjects import Subject
+from gradwatch.harness.check.subjects.binding import Function
+from gradwatch.harness.judging.cases import REGIMES
 
 SECONDS = 10.0  # a person waits for the script: dozens of steps of a tenth of a second
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from impls.catalogue import UnknownName, known, op_names
+from gradwatch.impls.catalogue import UnknownName, known, op_names
 
 
 def target(text: str) -> Any:

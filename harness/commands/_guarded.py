@@ -19,10 +19,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from harness.workers.isolated import PATIENCE
-from harness.workers.lifetime import with_this_process
-from harness.workers.process import ended, sigint_blocked
-from impls import catalogue
+from gradwatch.harness.workers.isolated import PATIENCE
+from gradwatch.harness.workers.lifetime import with_this_process
+from gradwatch.harness.workers.process import ended, sigint_blocked
+from gradwatch.impls import catalogue
 
 #: Commands whose own process loads pages or runs their formulas, as a night does where
 #: it compares commits; `agree`, `time`, `fuzz` and `check` leave that to a job.

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 import click
 from click.core import ParameterSource
 
-from harness.hosts.dispatch import Hosts, connected
+from gradwatch.harness.hosts.dispatch import Hosts, connected
 
 
 def hosts_at(address: str) -> AbstractContextManager[Hosts]:

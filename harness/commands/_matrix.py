@@ -15,11 +15,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from harness.agreement.overall import Overall, overall, together
-from harness.dashboard.families import family_of
-from harness.dashboard.matrix import short
-from harness.project.records import AgreeRecord
-from harness.project.verdicts import SIGNS
+from gradwatch.harness.agreement.overall import Overall, overall, together
+from gradwatch.harness.dashboard.families import family_of
+from gradwatch.harness.dashboard.matrix import short
+from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.harness.project.verdicts import SIGNS
 
 #: The verdict on each op in each column.
 Cells = Mapping[tuple[str, str], Overall]

@@ -17,7 +17,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from harness.project.documents import replace_file
+from gradwatch.harness.project.documents import replace_file
 
 _TEMPLATES = Path(__file__).parent / "_templates"
 _PACKAGES = ("numpy", "torch")  # whose versions a history belongs to

@@ -10,24 +10,29 @@ import click
 from msgspec import structs
 from rich.markup import escape
 
-from harness.agreement.output import junit, markdown
-from harness.agreement.remembered.cache import user_cache
-from harness.agreement.remembered.outcomes import Remembered
-from harness.agreement.remote import Asked, judge, judged
-from harness.agreement.sampling import FIRST_LOOK, explained, in_part, passed_over
-from harness.agreement.suite import Agreement, Required
-from harness.commands._hosts import hosts_at, jobs_there
-from harness.commands._matrix import fitting
-from harness.console import options as options
-from harness.console.terminal import output, progress
-from harness.hosts.dispatch import agreed_on
-from harness.judging.cases import REGIMES
-from harness.project import documents as recording
-from harness.project.records import AgreeRecord, AgreeSummary
-from harness.project.requested import left_out
-from harness.project.verdicts import SIGNS
-from harness.workers.isolated import Isolated
-from impls.catalogue import backend_names
+from gradwatch.harness.agreement.output import junit, markdown
+from gradwatch.harness.agreement.remembered.cache import user_cache
+from gradwatch.harness.agreement.remembered.outcomes import Remembered
+from gradwatch.harness.agreement.remote import Asked, judge, judged
+from gradwatch.harness.agreement.sampling import (
+    FIRST_LOOK,
+    explained,
+    in_part,
+    passed_over,
+)
+from gradwatch.harness.agreement.suite import Agreement, Required
+from gradwatch.harness.commands._hosts import hosts_at, jobs_there
+from gradwatch.harness.commands._matrix import fitting
+from gradwatch.harness.console import options as options
+from gradwatch.harness.console.terminal import output, progress
+from gradwatch.harness.hosts.dispatch import agreed_on
+from gradwatch.harness.judging.cases import REGIMES
+from gradwatch.harness.project import documents as recording
+from gradwatch.harness.project.records import AgreeRecord, AgreeSummary
+from gradwatch.harness.project.requested import left_out
+from gradwatch.harness.project.verdicts import SIGNS
+from gradwatch.harness.workers.isolated import Isolated
+from gradwatch.impls.catalogue import backend_names
 
 
 @click.command()

@@ -16,16 +16,16 @@ from typing import Any
 
 import click
 
-from harness.check import child
-from harness.console import options as options
-from harness.console.terminal import ticking
-from harness.judging.orders import ORDERS
-from harness.judging.precisions import PRECISIONS
-from harness.project import documents
-from harness.project.imports import START, place
-from harness.project.paths import ROOT
-from harness.workers.lifetime import first_line
-from impls.catalogue import known
+from gradwatch.harness.check import child
+from gradwatch.harness.console import options as options
+from gradwatch.harness.console.terminal import ticking
+from gradwatch.harness.judging.orders import ORDERS
+from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.project import documents
+from gradwatch.harness.project.imports import START, place
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.workers.lifetime import first_line
+from gradwatch.impls.catalogue import known
 
 _CHILD = """
 import importlib, json, sys

@@ -10,17 +10,22 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from harness.agreement.suite import Required
-from harness.console import options as options
-from harness.console.terminal import errors, output, progress
-from harness.history.environments import WrongCall
-from harness.history.measure import NotMeasured
-from harness.history.versions import accuracy, interpreter_with, worst_error
-from harness.project import documents as recording
-from harness.project.affected import Pair, affected, spread
-from harness.project.git import NoCommit, checked_out, commit_of, same_implementation
-from harness.project.records import CompareRecord, CompareSummary
-from harness.timing.compare import (
+from gradwatch.harness.agreement.suite import Required
+from gradwatch.harness.console import options as options
+from gradwatch.harness.console.terminal import errors, output, progress
+from gradwatch.harness.history.environments import WrongCall
+from gradwatch.harness.history.measure import NotMeasured
+from gradwatch.harness.history.versions import accuracy, interpreter_with, worst_error
+from gradwatch.harness.project import documents as recording
+from gradwatch.harness.project.affected import Pair, affected, spread
+from gradwatch.harness.project.git import (
+    NoCommit,
+    checked_out,
+    commit_of,
+    same_implementation,
+)
+from gradwatch.harness.project.records import CompareRecord, CompareSummary
+from gradwatch.harness.timing.compare import (
     LONGEST,
     PAIRS,
     SAMPLED,
@@ -29,14 +34,14 @@ from harness.timing.compare import (
     Side,
     compare_sides,
 )
-from harness.timing.report import compared
-from harness.timing.steps import why_not_timed
-from harness.timing.trial import PHASES
-from harness.workers import integrity
-from harness.workers.client import Absent
-from harness.workers.process import Died
-from impls.catalogue import backend_names, framework_of, known
-from impls.contract import Op
+from gradwatch.harness.timing.report import compared
+from gradwatch.harness.timing.steps import why_not_timed
+from gradwatch.harness.timing.trial import PHASES
+from gradwatch.harness.workers import integrity
+from gradwatch.harness.workers.client import Absent
+from gradwatch.harness.workers.process import Died
+from gradwatch.impls.catalogue import backend_names, framework_of, known
+from gradwatch.impls.contract import Op
 
 _BUDGETS = {True: 2.0, False: SAMPLED}  # seconds: in one process, and in pairs
 _PAIRS = f"pairs: and in brackets as many as bring 95 % of ratios within {WITHIN:.0%}"

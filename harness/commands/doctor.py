@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import click
 from rich.table import Table
 
-from harness.console import options as options
-from harness.console.terminal import errors, output, ticking
-from harness.hosts.doctor import Finding, examine
-from harness.project import documents
+from gradwatch.harness.console import options as options
+from gradwatch.harness.console.terminal import errors, output, ticking
+from gradwatch.harness.hosts.doctor import Finding, examine
+from gradwatch.harness.project import documents
 
 _SIGNS = {
     "ok": ("✓", "green"),

@@ -13,20 +13,20 @@ import click
 import msgspec
 from msgspec import Struct, structs
 
-from harness.agreement import findings_page, store
-from harness.agreement.findings import Finding, Site
-from harness.agreement.fuzz import Hunt
-from harness.agreement.known_entries import Unconfirmed, announced, stated
-from harness.agreement.suite import Required
-from harness.console import options as options
-from harness.console.terminal import errors, output, progress
-from harness.judging.known import FILE, Known, covered, load
-from harness.project import documents
-from harness.project.records import AGREE, FuzzSummary
-from harness.workers.isolated import PATIENCE, Failed, Isolated, Link
-from harness.workers.pool import Fleet
-from impls.catalogue import framework_of, load_op
-from impls.contract import Op
+from gradwatch.harness.agreement import findings_page, store
+from gradwatch.harness.agreement.findings import Finding, Site
+from gradwatch.harness.agreement.fuzz import Hunt
+from gradwatch.harness.agreement.known_entries import Unconfirmed, announced, stated
+from gradwatch.harness.agreement.suite import Required
+from gradwatch.harness.console import options as options
+from gradwatch.harness.console.terminal import errors, output, progress
+from gradwatch.harness.judging.known import FILE, Known, covered, load
+from gradwatch.harness.project import documents
+from gradwatch.harness.project.records import AGREE, FuzzSummary
+from gradwatch.harness.workers.isolated import PATIENCE, Failed, Isolated, Link
+from gradwatch.harness.workers.pool import Fleet
+from gradwatch.impls.catalogue import framework_of, load_op
+from gradwatch.impls.contract import Op
 
 
 @click.command()

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from harness.commands import _starting as starting
-from harness.project.paths import VARIABLE
-from harness.workers.lifetime import with_this_process
+from gradwatch.harness.commands import _starting as starting
+from gradwatch.harness.project.paths import VARIABLE
+from gradwatch.harness.workers.lifetime import with_this_process
 
 
 @click.command()

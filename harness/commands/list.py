@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from harness.judging.cases import REGIMES, case_name
-from impls.catalogue import backend_names, load_op, op_names
+from gradwatch.harness.judging.cases import REGIMES, case_name
+from gradwatch.impls.catalogue import backend_names, load_op, op_names
 
 
 def _cases() -> list[str]:
@@ -21,7 +21,7 @@ def _cases() -> list[str]:
 
 
 def _aten() -> list[str]:
-    from harness.tracing.aten.table import covered  # imports PyTorch
+    from gradwatch.harness.tracing.aten.table import covered  # imports PyTorch
 
     return covered()
 

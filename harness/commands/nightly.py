@@ -7,19 +7,19 @@ from pathlib import Path
 
 import click
 
-from harness.agreement.remembered.cache import user_cache
-from harness.console import options as options
-from harness.console.terminal import errors, output, ticking
-from harness.nightly import runner
-from harness.nightly.journal import Journal
-from harness.nightly.model import Night, Part, Result
-from harness.nightly.parts import PARTS
-from harness.nightly.runner import key_of, problems_of
-from harness.project.git import NoCommit
-from harness.project.lock import Busy, alone
-from harness.project.paths import ROOT
-from harness.project.records import DoneRecord
-from impls.catalogue import backend_names, op_names
+from gradwatch.harness.agreement.remembered.cache import user_cache
+from gradwatch.harness.console import options as options
+from gradwatch.harness.console.terminal import errors, output, ticking
+from gradwatch.harness.nightly import runner
+from gradwatch.harness.nightly.journal import Journal
+from gradwatch.harness.nightly.model import Night, Part, Result
+from gradwatch.harness.nightly.parts import PARTS
+from gradwatch.harness.nightly.runner import key_of, problems_of
+from gradwatch.harness.project.git import NoCommit
+from gradwatch.harness.project.lock import Busy, alone
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.records import DoneRecord
+from gradwatch.impls.catalogue import backend_names, op_names
 
 #: Seconds for the processes of a killed night to end; docs/reliability.md promises 2.
 ENDING = 2.0

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from harness.console.terminal import ticking
-from harness.project.lock import Busy
-from harness.project.paths import ROOT
+from gradwatch.harness.console.terminal import ticking
+from gradwatch.harness.project.lock import Busy
+from gradwatch.harness.project.paths import ROOT
 
 
 def _there(ctx: click.Context, parameter: click.Parameter, folder: Path) -> Path:
@@ -65,8 +65,8 @@ def command(
       gradwatch report --pictures docs
     """
     # Importing the charts takes a second, so the options are checked first.
-    from harness.dashboard.pictures import NothingToDraw, draw
-    from harness.dashboard.site import NotASite, write_site
+    from gradwatch.harness.dashboard.pictures import NothingToDraw, draw
+    from gradwatch.harness.dashboard.site import NotASite, write_site
 
     if pictures is not None:
         try:

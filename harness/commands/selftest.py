@@ -9,19 +9,24 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from harness.commands._hosts import hosts_at, jobs_there
-from harness.console import options as options
-from harness.console.terminal import output, progress
-from harness.hosts.dispatch import tried_on
-from harness.judging import known
-from harness.judging.orders import ORDERS, SECOND
-from harness.project import documents as recording
-from harness.project.records import Accused, Requirement, SelftestSummary, finite
-from harness.selftest import scoring
-from harness.selftest.remote import Part
-from harness.selftest.run import FULL, QUICK, Extent, examined, try_judges
-from harness.selftest.scoring import JUDGES, Score
-from impls.catalogue import op_names
+from gradwatch.harness.commands._hosts import hosts_at, jobs_there
+from gradwatch.harness.console import options as options
+from gradwatch.harness.console.terminal import output, progress
+from gradwatch.harness.hosts.dispatch import tried_on
+from gradwatch.harness.judging import known
+from gradwatch.harness.judging.orders import ORDERS, SECOND
+from gradwatch.harness.project import documents as recording
+from gradwatch.harness.project.records import (
+    Accused,
+    Requirement,
+    SelftestSummary,
+    finite,
+)
+from gradwatch.harness.selftest import scoring
+from gradwatch.harness.selftest.remote import Part
+from gradwatch.harness.selftest.run import FULL, QUICK, Extent, examined, try_judges
+from gradwatch.harness.selftest.scoring import JUDGES, Score
+from gradwatch.impls.catalogue import op_names
 
 MISSES_SHOWN = 8  # the JSON has all of them
 
@@ -91,7 +96,7 @@ def command(
     if json_file != "-":
         show(score, summary)
     if picture:
-        from harness.selftest.charts import chart_detection  # half a second
+        from gradwatch.harness.selftest.charts import chart_detection  # half a second
 
         chart_detection(summary, Path(picture))
     if json_file:

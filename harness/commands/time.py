@@ -13,23 +13,23 @@ from msgspec import Struct, structs
 from rich.markup import escape
 from rich.table import Table
 
-from harness.agreement.sampling import passed_over
-from harness.agreement.suite import Required, agree
-from harness.commands._hosts import given
-from harness.console import options as options
-from harness.console.terminal import errors, output, progress
-from harness.hosts.gateways import command_on
-from harness.judging.cases import Trial
-from harness.project import documents as recording
-from harness.project.records import TIME, TimeRecord, TimeSummary
-from harness.timing.memory import copy_bandwidth
-from harness.timing.remote import lines
-from harness.timing.steps import why_not_timed
-from harness.timing.trial import time_trial
-from harness.workers import integrity
-from harness.workers.fitness import why_unfit
-from harness.workers.isolated import PATIENCE, Failed, Isolated, Link
-from impls.catalogue import framework_of, load_op
+from gradwatch.harness.agreement.sampling import passed_over
+from gradwatch.harness.agreement.suite import Required, agree
+from gradwatch.harness.commands._hosts import given
+from gradwatch.harness.console import options as options
+from gradwatch.harness.console.terminal import errors, output, progress
+from gradwatch.harness.hosts.gateways import command_on
+from gradwatch.harness.judging.cases import Trial
+from gradwatch.harness.project import documents as recording
+from gradwatch.harness.project.records import TIME, TimeRecord, TimeSummary
+from gradwatch.harness.timing.memory import copy_bandwidth
+from gradwatch.harness.timing.remote import lines
+from gradwatch.harness.timing.steps import why_not_timed
+from gradwatch.harness.timing.trial import time_trial
+from gradwatch.harness.workers import integrity
+from gradwatch.harness.workers.fitness import why_unfit
+from gradwatch.harness.workers.isolated import PATIENCE, Failed, Isolated, Link
+from gradwatch.impls.catalogue import framework_of, load_op
 
 Reasons = dict[str, str]  # by backend
 

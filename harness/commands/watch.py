@@ -11,22 +11,22 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from harness.console import options as options
-from harness.console.terminal import errors, output, ticking
-from harness.history import asv_results
-from harness.history.recorded.series import Series
-from harness.project import documents, git
-from harness.project.git import NoCommit
-from harness.project.paths import ROOT
-from harness.project.records import BisectRecord, BisectSummary
-from harness.timing.compare import SAMPLED
-from harness.watch.alerts import Alert
-from harness.watch.bisect import Bisection, bisect
-from harness.watch.confirm import NotComparable, Ratio, comparing
-from harness.watch.naming import named, repro, size
-from harness.watch.notify import NotSent, is_address, notify
-from harness.watch.survey import Survey, candidates, survey
-from impls.catalogue import known
+from gradwatch.harness.console import options as options
+from gradwatch.harness.console.terminal import errors, output, ticking
+from gradwatch.harness.history import asv_results
+from gradwatch.harness.history.recorded.series import Series
+from gradwatch.harness.project import documents, git
+from gradwatch.harness.project.git import NoCommit
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.records import BisectRecord, BisectSummary
+from gradwatch.harness.timing.compare import SAMPLED
+from gradwatch.harness.watch.alerts import Alert
+from gradwatch.harness.watch.bisect import Bisection, bisect
+from gradwatch.harness.watch.confirm import NotComparable, Ratio, comparing
+from gradwatch.harness.watch.naming import named, repro, size
+from gradwatch.harness.watch.notify import NotSent, is_address, notify
+from gradwatch.harness.watch.survey import Survey, candidates, survey
+from gradwatch.impls.catalogue import known
 
 _SHOWN = 6  # series of one commit: one change must not fill the screen
 

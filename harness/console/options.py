@@ -8,12 +8,18 @@ from typing import Any
 
 import click
 
-from harness.judging.cases import REGIMES, Trial, trial
-from harness.judging.orders import ORDERS
-from harness.judging.precisions import PRECISIONS
-from harness.project.requested import by_default
-from impls.catalogue import backend_names, framework_of, known, load_op, op_names
-from impls.contract import Case, Op
+from gradwatch.harness.judging.cases import REGIMES, Trial, trial
+from gradwatch.harness.judging.orders import ORDERS
+from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.project.requested import by_default
+from gradwatch.impls.catalogue import (
+    backend_names,
+    framework_of,
+    known,
+    load_op,
+    op_names,
+)
+from gradwatch.impls.contract import Case, Op
 
 DEVICES = ("cpu", "cuda")
 Command = Callable[..., Any]

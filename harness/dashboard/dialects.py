@@ -13,7 +13,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from impls.contract import DIALECTS
+from gradwatch.impls.contract import DIALECTS
 
 
 @dataclass(frozen=True)

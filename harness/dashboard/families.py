@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from harness.dashboard.matrix import Cell
-from harness.project.verdicts import VERDICTS
-from impls.catalogue import framework_of
+from gradwatch.harness.dashboard.matrix import Cell
+from gradwatch.harness.project.verdicts import VERDICTS
+from gradwatch.impls.catalogue import framework_of
 
 # What a cell says that has no error to show; the least comes first.
 _CALM = ("none", "missing", "unsupported", "agree", "vacuous")

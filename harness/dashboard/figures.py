@@ -27,8 +27,8 @@ from bokeh.models import (
 from bokeh.models.annotations import Span
 from bokeh.plotting import figure
 
-from harness.dashboard.matrix import short
-from harness.project.records import AgreeRecord, TimeRecord
+from gradwatch.harness.dashboard.matrix import short
+from gradwatch.harness.project.records import AgreeRecord, TimeRecord
 
 Chart = dict[str, Any]
 

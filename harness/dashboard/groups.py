@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from impls import catalogue
+from gradwatch.impls import catalogue
 
 OTHER = "other"
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from harness.agreement.overall import Overall, overall
-from harness.dashboard.standing import Standing
-from harness.judging import known
-from harness.project.records import AgreeRecord, TimeRecord
-from harness.project.verdicts import SIGNS
+from gradwatch.harness.agreement.overall import Overall, overall
+from gradwatch.harness.dashboard.standing import Standing
+from gradwatch.harness.judging import known
+from gradwatch.harness.project.records import AgreeRecord, TimeRecord
+from gradwatch.harness.project.verdicts import SIGNS
 
 # The range of the bars, on a log scale: float64 results are rarely closer to the
 # reference than a hundredth of a radius, and limits are about 17.

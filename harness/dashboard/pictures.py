@@ -19,19 +19,19 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.transforms import offset_copy
 
-from harness.dashboard.families import dialect_of, families
-from harness.dashboard.matrix import Cell, matrix, short
-from harness.dashboard.series import read_histories
-from harness.dashboard.sources import Source, read_results
-from harness.dashboard.standing import Standing, standing
-from harness.dashboard.styles import styles
-from harness.dashboard.trends import TITLE as TREND
-from harness.dashboard.trends import figure as trend_figure
-from harness.dashboard.trends import trends
-from harness.project import git
-from harness.project.documents import replace_file
-from harness.project.paths import ROOT
-from harness.project.verdicts import SIGNS
+from gradwatch.harness.dashboard.families import dialect_of, families
+from gradwatch.harness.dashboard.matrix import Cell, matrix, short
+from gradwatch.harness.dashboard.series import read_histories
+from gradwatch.harness.dashboard.sources import Source, read_results
+from gradwatch.harness.dashboard.standing import Standing, standing
+from gradwatch.harness.dashboard.styles import styles
+from gradwatch.harness.dashboard.trends import TITLE as TREND
+from gradwatch.harness.dashboard.trends import figure as trend_figure
+from gradwatch.harness.dashboard.trends import trends
+from gradwatch.harness.project import git
+from gradwatch.harness.project.documents import replace_file
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.verdicts import SIGNS
 
 _MARKERS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D"}
 _MARKERS |= {"inverted_triangle": "v", "hex": "h", "star": "*"}

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.dashboard.sources import Source, Trouble
-from harness.dashboard.standing import runner_of
-from harness.history import asv_results
-from harness.history.recorded import series as recorded
-from harness.history.recorded.asv_files import moment
-from harness.history.remembered import Find, remembering
-from harness.project.documents import Unreadable
-from harness.project.git import Commit
+from gradwatch.harness.dashboard.sources import Source, Trouble
+from gradwatch.harness.dashboard.standing import runner_of
+from gradwatch.harness.history import asv_results
+from gradwatch.harness.history.recorded import series as recorded
+from gradwatch.harness.history.recorded.asv_files import moment
+from gradwatch.harness.history.remembered import Find, remembering
+from gradwatch.harness.project.documents import Unreadable
+from gradwatch.harness.project.git import Commit
 
 Values = NDArray[np.float64]
 

@@ -10,28 +10,32 @@ from typing import Any
 
 import bokeh
 
-from harness.dashboard import figures
-from harness.dashboard.matrix import matrix
-from harness.dashboard.pages.asv_site import NOT_ASKED, publish_asv
-from harness.dashboard.pages.comparisons import at_commits, comparisons, figures_of
-from harness.dashboard.pages.op import (
+from gradwatch.harness.dashboard import figures
+from gradwatch.harness.dashboard.matrix import matrix
+from gradwatch.harness.dashboard.pages.asv_site import NOT_ASKED, publish_asv
+from gradwatch.harness.dashboard.pages.comparisons import (
+    at_commits,
+    comparisons,
+    figures_of,
+)
+from gradwatch.harness.dashboard.pages.op import (
     block_data,
     blocks,
     charts,
     history_data,
     op_page,
 )
-from harness.dashboard.pages.overview import overview
-from harness.dashboard.series import History, moves, read_histories
-from harness.dashboard.sources import Results, Trouble, read_results
-from harness.dashboard.standing import Standing, standing
-from harness.dashboard.styles import styles
-from harness.dashboard.writer import Writer, anchor
-from harness.project import git
-from harness.project.documents import machine_name
-from harness.project.git import Commit
-from harness.project.lock import alone
-from harness.project.paths import ROOT
+from gradwatch.harness.dashboard.pages.overview import overview
+from gradwatch.harness.dashboard.series import History, moves, read_histories
+from gradwatch.harness.dashboard.sources import Results, Trouble, read_results
+from gradwatch.harness.dashboard.standing import Standing, standing
+from gradwatch.harness.dashboard.styles import styles
+from gradwatch.harness.dashboard.writer import Writer, anchor
+from gradwatch.harness.project import git
+from gradwatch.harness.project.documents import machine_name
+from gradwatch.harness.project.git import Commit
+from gradwatch.harness.project.lock import alone
+from gradwatch.harness.project.paths import ROOT
 
 # Marks a folder as a dashboard: only such a folder is ever replaced.
 MARK = ".gradwatch-site"

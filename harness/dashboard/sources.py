@@ -14,9 +14,9 @@ from typing import Any
 
 from msgspec import Raw
 
-from harness.project import documents
-from harness.project.documents import Parts
-from harness.project.records import (
+from gradwatch.harness.project import documents
+from gradwatch.harness.project.documents import Parts
+from gradwatch.harness.project.records import (
     KINDS,
     Environment,
     FindingRecord,

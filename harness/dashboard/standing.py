@@ -10,10 +10,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.dashboard.sources import Finding, Results, Source
-from harness.judging.cases import REGIMES
-from harness.project.records import AgreeRecord, AgreeSummary, CompareRecord, TimeRecord
-from impls.catalogue import backend_names, op_names
+from gradwatch.harness.dashboard.sources import Finding, Results, Source
+from gradwatch.harness.judging.cases import REGIMES
+from gradwatch.harness.project.records import (
+    AgreeRecord,
+    AgreeSummary,
+    CompareRecord,
+    TimeRecord,
+)
+from gradwatch.impls.catalogue import backend_names, op_names
 
 Place = tuple[str, str]  # op, runner
 FIRST_ORDER = "vjp"  # of a record that names no order

@@ -10,8 +10,8 @@ import colorsys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.dashboard.families import dialect_of, families
-from impls.contract import DIALECTS
+from gradwatch.harness.dashboard.families import dialect_of, families
+from gradwatch.impls.contract import DIALECTS
 
 # Of the dialects: Bokeh's markers, and the lengths of dashes and gaps in pixels.
 MARKERS = (

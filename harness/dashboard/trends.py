@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from harness.dashboard.series import METRICS, History, Series
-from harness.dashboard.styles import Style, styles
-from harness.project.git import Commit
+from gradwatch.harness.dashboard.series import METRICS, History, Series
+from gradwatch.harness.dashboard.styles import Style, styles
+from gradwatch.harness.project.git import Commit
 
 #: Fewer values of a line are no trend.
 LEAST = 3

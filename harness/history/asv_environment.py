@@ -34,16 +34,20 @@ import asv.util
 import asv_runner
 import asv_runner.run
 
-from harness.console.terminal import ticking
-from harness.history import asv_results
-from harness.history.environments import WrongCall, command_for, environment_with
-from harness.history.runnable import unrunnable
-from harness.project import git
-from harness.project.documents import replace_file
-from harness.project.lock import Busy, alone
-from harness.project.paths import PREFIX, PROJECT, ROOT, SOURCE
-from harness.workers.lifetime import first_line
-from impls.catalogue import backend_names, framework_of, op_names
+from gradwatch.harness.console.terminal import ticking
+from gradwatch.harness.history import asv_results
+from gradwatch.harness.history.environments import (
+    WrongCall,
+    command_for,
+    environment_with,
+)
+from gradwatch.harness.history.runnable import unrunnable
+from gradwatch.harness.project import git
+from gradwatch.harness.project.documents import replace_file
+from gradwatch.harness.project.lock import Busy, alone
+from gradwatch.harness.project.paths import PROJECT, ROOT, SOURCE
+from gradwatch.harness.workers.lifetime import first_line
+from gradwatch.impls.catalogue import backend_names, framework_of, op_names
 
 PINNED = {"asv": "0.6.6", "asv_runner": "0.3.2"}
 STATE = ROOT / ".asv"
@@ -78,10 +82,9 @@ def setup() -> None:
 
 def _refer_to_benchmarks() -> None:
     BENCHMARKS.mkdir(parents=True, exist_ok=True)
-    package = f"{PREFIX}benchmarks"
     for file in (SOURCE / "benchmarks").glob("*.py"):
         starred = file.stem.startswith("bench_")
-        line = f"from {package}.{file.stem} import *\n" if starred else ""
+        line = f"from gradwatch.benchmarks.{file.stem} import *\n" if starred else ""
         if starred or file.stem == "__init__":
             replace_file(BENCHMARKS / file.name, line)
 

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.history.recorded import asv_files, index
-from harness.history.recorded.gathering import gathered
-from harness.history.recorded.series import Series
-from harness.project import git
-from harness.project.documents import Unreadable, machine_name
-from harness.project.paths import ROOT
+from gradwatch.harness.history.recorded import asv_files, index
+from gradwatch.harness.history.recorded.gathering import gathered
+from gradwatch.harness.history.recorded.series import Series
+from gradwatch.harness.project import git
+from gradwatch.harness.project.documents import Unreadable, machine_name
+from gradwatch.harness.project.paths import ROOT
 
 RESULTS = ROOT / "results" / "asv"
 

@@ -30,9 +30,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from harness.history.drift import with_ramps
-from harness.history.noise import FURTHEST, Trace, Values, trace_of
-from harness.history.steps import CUT, SMALLEST, ChangeKind, Jump, cuts_of, prepared
+from gradwatch.harness.history.drift import with_ramps
+from gradwatch.harness.history.noise import FURTHEST, Trace, Values, trace_of
+from gradwatch.harness.history.steps import (
+    CUT,
+    SMALLEST,
+    ChangeKind,
+    Jump,
+    cuts_of,
+    prepared,
+)
 
 FEWEST = 5  # runs; a step needs three before and two after it
 

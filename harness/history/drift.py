@@ -7,8 +7,8 @@ from itertools import groupby
 
 import numpy as np
 
-from harness.history.noise import FURTHEST, TINY, Trace, Values
-from harness.history.steps import Jump, neighbours, step
+from gradwatch.harness.history.noise import FURTHEST, TINY, Trace, Values
+from gradwatch.harness.history.steps import Jump, neighbours, step
 
 RAMP = 12  # runs; a faster change is a step
 GRID = 12  # starts and ends of a ramp that are tried

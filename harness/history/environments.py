@@ -1,6 +1,6 @@
 """Finds environments by their versions, and adds new ones to the history.
 
-    python -m harness.history.environments numpy==1.26.4
+    python -m gradwatch.harness.history.environments numpy==1.26.4
 
 This makes .venv-numpy-1.26.4, and `asv run` measures it from then on.
 """
@@ -19,9 +19,9 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-from harness.project.documents import replace_file
-from harness.project.paths import PROJECT, ROOT
-from impls.catalogue import UnknownName, backend_names, framework_of, known
+from gradwatch.harness.project.documents import replace_file
+from gradwatch.harness.project.paths import PROJECT, ROOT
+from gradwatch.impls.catalogue import UnknownName, backend_names, framework_of, known
 
 MAIN = "3.11"  # Python of .venv, by default
 

@@ -1,6 +1,6 @@
 """Adds times of a machine without asv to asv's history.
 
-    python -m harness.history.import_times time.json
+    python -m gradwatch.harness.history.import_times time.json
 
 A document of `gradwatch time` becomes a result file in asv's format, with its machine
 and its versions. It never becomes part of another machine's series.
@@ -19,14 +19,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.history import asv_results
-from harness.history.recorded import asv_files
-from harness.project import documents, git
-from harness.project.documents import Document, Unreadable
-from harness.project.git import NoCommit
-from harness.project.paths import ROOT
-from harness.project.records import TIME, Environment, TimeRecord, TimeSummary
-from impls.catalogue import framework_of
+from gradwatch.harness.history import asv_results
+from gradwatch.harness.history.recorded import asv_files
+from gradwatch.harness.project import documents, git
+from gradwatch.harness.project.documents import Document, Unreadable
+from gradwatch.harness.project.git import NoCommit
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.records import TIME, Environment, TimeRecord, TimeSummary
+from gradwatch.impls.catalogue import framework_of
 
 #: The set of benchmarks that has all sizes, and the names of its parameters.
 SUITE = "bench_sizes"

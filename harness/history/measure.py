@@ -18,23 +18,23 @@ from typing import Any
 
 import numpy as np
 
-from harness.agreement.sampling import in_sample
-from harness.judging.cases import Trial, variants
-from harness.judging.judgement import Judgement
-from harness.judging.reference import Reference, reference
-from harness.project.paths import ROOT
-from harness.timing.evidence.proof import Judge, why_refused
-from harness.timing.evidence.rotation import unforeseen
-from harness.timing.remote import prepare_steps
-from harness.timing.steps import why_not_timed
-from harness.timing.trial import PHASES
-from harness.workers.client import Line
-from harness.workers.fitness import judge_outcome, why_unfit
-from harness.workers.messages import Outcome, Task
-from harness.workers.process import Died
-from harness.workers.pythons.interpreters import Interpreter, has_cuda
-from impls.catalogue import framework_of
-from impls.contract import Problem
+from gradwatch.harness.agreement.sampling import in_sample
+from gradwatch.harness.judging.cases import Trial, variants
+from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.reference import Reference, reference
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.timing.evidence.proof import Judge, why_refused
+from gradwatch.harness.timing.evidence.rotation import unforeseen
+from gradwatch.harness.timing.remote import prepare_steps
+from gradwatch.harness.timing.steps import why_not_timed
+from gradwatch.harness.timing.trial import PHASES
+from gradwatch.harness.workers.client import Line
+from gradwatch.harness.workers.fitness import judge_outcome, why_unfit
+from gradwatch.harness.workers.messages import Outcome, Task
+from gradwatch.harness.workers.process import Died
+from gradwatch.harness.workers.pythons.interpreters import Interpreter, has_cuda
+from gradwatch.impls.catalogue import framework_of
+from gradwatch.impls.contract import Problem
 
 #: Number of samples kept of each phase, evenly spread: with 200, the 99 % interval of
 #: the median covers a tenth of the ranks on either side.

@@ -20,10 +20,10 @@ from typing import TypeVar
 
 import msgspec
 
-from harness.history import changepoints, drift, noise, steps
-from harness.history.changepoints import Change, find_changes
-from harness.history.noise import Values
-from harness.history.recorded.cached import FOLDER, version_of, with_database
+from gradwatch.harness.history import changepoints, drift, noise, steps
+from gradwatch.harness.history.changepoints import Change, find_changes
+from gradwatch.harness.history.noise import Values
+from gradwatch.harness.history.recorded.cached import FOLDER, version_of, with_database
 
 #: Days after which what nobody has asked for is forgotten.
 KEPT = 30

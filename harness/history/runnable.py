@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from harness.judging.cases import trials
-from harness.judging.reference import reference
-from harness.workers.isolated import Failed, Isolated, Link
-from impls.catalogue import load_op
+from gradwatch.harness.judging.cases import trials
+from gradwatch.harness.judging.reference import reference
+from gradwatch.harness.workers.isolated import Failed, Isolated, Link
+from gradwatch.impls.catalogue import load_op
 
 
 class Asked(msgspec.Struct):

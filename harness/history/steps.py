@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from harness.history.noise import (
+from gradwatch.harness.history.noise import (
     FEW,
     LASTING,
     Cut,

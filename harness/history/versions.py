@@ -10,12 +10,17 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.history.environments import WrongCall, parsed
-from harness.history.measure import Figures, MeasurementTarget, measure, worst_of
-from harness.judging.cases import trials
-from harness.project.paths import ROOT
-from harness.workers.pythons.interpreters import Interpreter
-from impls.contract import Op
+from gradwatch.harness.history.environments import WrongCall, parsed
+from gradwatch.harness.history.measure import (
+    Figures,
+    MeasurementTarget,
+    measure,
+    worst_of,
+)
+from gradwatch.harness.judging.cases import trials
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.workers.pythons.interpreters import Interpreter
+from gradwatch.impls.contract import Op
 
 #: The error of one version over that of the other that counts as a change: that of
 #: track_gradient_ratio in asv.conf.json. No noise is in it: both get the same numbers.

@@ -14,16 +14,16 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from harness.agreement.remote import Asked, unjudged, vanished
-from harness.agreement.suite import Agreement, Settled
-from harness.console.options import runs_on
-from harness.hosts.identity import Identity, Offer
-from harness.judging import known
-from harness.project.records import AgreeRecord
-from harness.selftest.remote import Part, Tried
-from harness.selftest.run import leader_of
-from harness.workers.isolated import Failed
-from impls.catalogue import framework_of
+from gradwatch.harness.agreement.remote import Asked, unjudged, vanished
+from gradwatch.harness.agreement.suite import Agreement, Settled
+from gradwatch.harness.console.options import runs_on
+from gradwatch.harness.hosts.identity import Identity, Offer
+from gradwatch.harness.judging import known
+from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.harness.selftest.remote import Part, Tried
+from gradwatch.harness.selftest.run import leader_of
+from gradwatch.harness.workers.isolated import Failed
+from gradwatch.impls.catalogue import framework_of
 
 
 class Batch(Struct, tag="agree"):

@@ -19,9 +19,9 @@ from typing import Protocol
 
 import msgspec
 
-from harness.agreement.remote import Asked
-from harness.agreement.suite import Agreement, Required
-from harness.hosts.batches import (
+from gradwatch.harness.agreement.remote import Asked
+from gradwatch.harness.agreement.suite import Agreement, Required
+from gradwatch.harness.hosts.batches import (
     Answer,
     Batch,
     Planting,
@@ -31,12 +31,12 @@ from harness.hosts.batches import (
     plantings,
     split,
 )
-from harness.hosts.gateways import Machines
-from harness.hosts.identity import Offer, difference, identity, mixture
-from harness.project.documents import packed
-from harness.selftest.remote import Part
-from harness.selftest.run import FULL, QUICK, chosen, planned, scored
-from harness.selftest.scoring import Score
+from gradwatch.harness.hosts.gateways import Machines
+from gradwatch.harness.hosts.identity import Offer, difference, identity, mixture
+from gradwatch.harness.project.documents import packed
+from gradwatch.harness.selftest.remote import Part
+from gradwatch.harness.selftest.run import FULL, QUICK, chosen, planned, scored
+from gradwatch.harness.selftest.scoring import Score
 
 #: Seconds until it is said that no host offers what is asked: hosts of a cluster come
 #: one after the other. Less than the minute that is promised.
@@ -62,7 +62,7 @@ class Hosts(Protocol):
     def submit(
         self, content: bytes, device: str, frameworks: set[str]
     ) -> Future[bytes]:
-        """Have a host that offers these run `harness.hosts.host.run`."""
+        """Have a host that offers these run `gradwatch.harness.hosts.host.run`."""
 
 
 def connected(address: str) -> AbstractContextManager[Hosts]:
@@ -74,7 +74,7 @@ def connected(address: str) -> AbstractContextManager[Hosts]:
     """
     scheme, _, place = address.partition("://")
     if scheme == "dask" and place:
-        from harness.hosts.dask import (
+        from gradwatch.harness.hosts.dask import (
             Cluster,  # an extra: only who asks for it needs it
         )
 

@@ -12,19 +12,19 @@ from typing import Any
 
 import psutil
 
-from harness.project import git
-from harness.project.git import NoCommit, NotTrusted
-from harness.project.paths import ROOT
-from harness.project.requested import cost_of
-from harness.workers.client import probe
-from harness.workers.process import import_error
-from harness.workers.pythons.interpreters import (
+from gradwatch.harness.project import git
+from gradwatch.harness.project.git import NoCommit, NotTrusted
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.requested import cost_of
+from gradwatch.harness.workers.client import probe
+from gradwatch.harness.workers.process import import_error
+from gradwatch.harness.workers.pythons.interpreters import (
     Interpreter,
     broken,
     interpreters_of,
     on_request,
 )
-from impls.catalogue import backend_names, framework_of
+from gradwatch.impls.catalogue import backend_names, framework_of
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def examine(
     """Everything that a run depends on; frameworks last, since they take seconds.
 
     `facts` are the reports of workers that run already, by framework; see
-    `harness.endpoint.probe`. All others are started.
+    `gradwatch.harness.endpoint.probe`. All others are started.
     """
     yield Finding("machine", _machine())
     yield _checkout(root)

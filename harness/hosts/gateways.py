@@ -16,9 +16,9 @@ from contextlib import ExitStack
 import execnet
 import msgspec
 
-from harness.agreement.suite import Required
-from harness.hosts.identity import Offer, difference, identity
-from harness.project.paths import ROOT
+from gradwatch.harness.agreement.suite import Required
+from gradwatch.harness.hosts.identity import Offer, difference, identity
+from gradwatch.harness.project.paths import ROOT
 
 #: No question is asked where nobody can answer, and none is waited for (ssh_config(5)).
 OPTIONS = "-o BatchMode=yes -o ConnectTimeout=15 -o ServerAliveInterval=15"

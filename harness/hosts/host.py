@@ -18,15 +18,15 @@ from functools import cache, lru_cache
 import msgspec
 from msgspec import structs
 
-from harness.agreement.remote import judge, judged
-from harness.agreement.suite import Settled
-from harness.hosts.batches import Answer, Batch, Planting
-from harness.hosts.identity import Offer, own_offer, signature
-from harness.project.documents import packed
-from harness.project.paths import ROOT
-from harness.selftest.remote import Part, Tried, attempt
-from harness.workers.isolated import Failed, Isolated, Job
-from harness.workers.lifetime import with_this_process
+from gradwatch.harness.agreement.remote import judge, judged
+from gradwatch.harness.agreement.suite import Settled
+from gradwatch.harness.hosts.batches import Answer, Batch, Planting
+from gradwatch.harness.hosts.identity import Offer, own_offer, signature
+from gradwatch.harness.project.documents import packed
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.selftest.remote import Part, Tried, attempt
+from gradwatch.harness.workers.isolated import Failed, Isolated, Job
+from gradwatch.harness.workers.lifetime import with_this_process
 
 #: One batch at a time. And Linux ends the workers with the *thread* that started them
 #: (prctl(2), PR_SET_PDEATHSIG): this one lives as long as the process.

@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from harness.project import git
-from harness.project.documents import machine_name
-from harness.project.git import NoCommit
-from harness.project.paths import PROJECT, ROOT, SOURCE
-from harness.workers.client import probe
-from harness.workers.pythons.interpreters import installed, interpreters_of
-from impls.catalogue import backend_names, framework_of
+from gradwatch.harness.project import git
+from gradwatch.harness.project.documents import machine_name
+from gradwatch.harness.project.git import NoCommit
+from gradwatch.harness.project.paths import PROJECT, ROOT, SOURCE
+from gradwatch.harness.workers.client import probe
+from gradwatch.harness.workers.pythons.interpreters import installed, interpreters_of
+from gradwatch.impls.catalogue import backend_names, framework_of
 
 #: The driver's own note of itself: without it no framework is asked for a GPU.
 _DRIVER = Path("/proc/driver/nvidia/version")

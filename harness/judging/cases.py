@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging import layouts
-from harness.judging.precisions import PRECISIONS, Precision
-from impls import catalogue, graph
-from impls.contract import Case, Op, Problem, as_tuple
+from gradwatch.harness.judging import layouts
+from gradwatch.harness.judging.precisions import PRECISIONS, Precision
+from gradwatch.impls import catalogue, graph
+from gradwatch.impls.contract import Case, Op, Problem, as_tuple
 
 Array = NDArray[Any]
 Generator = np.random.Generator

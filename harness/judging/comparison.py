@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.judgement import Judgement
-from harness.judging.reference import Truth
-from harness.judging.rounding.errors import everywhere, largest
-from harness.judging.whole import LIMIT, Whole
+from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.reference import Truth
+from gradwatch.harness.judging.rounding.errors import everywhere, largest
+from gradwatch.harness.judging.whole import LIMIT, Whole
 
 Array = NDArray[Any]
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.judging.excuses import contested
-from harness.judging.excuses.contested import Array, Mask
-from harness.judging.rounding.analysis import ERROR, local_errors
-from harness.judging.rounding.errors import Error, Errors, copied, largest
-from impls.graph import Node
+from gradwatch.harness.judging.excuses import contested
+from gradwatch.harness.judging.excuses.contested import Array, Mask
+from gradwatch.harness.judging.rounding.analysis import ERROR, local_errors
+from gradwatch.harness.judging.rounding.errors import Error, Errors, copied, largest
+from gradwatch.impls.graph import Node
 
 Pair = tuple[Array, Array]
 Generator = np.random.Generator

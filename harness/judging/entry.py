@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.acceptance.early import accepted
-from harness.judging.cases import run_formula
-from harness.judging.judgement import Judgement
-from harness.judging.orders import ORDERS
-from harness.judging.precisions import PRECISIONS, name_of
-from harness.judging.reference import reference
-from harness.judging.verdict import judge_tensors
-from impls import catalogue, graph
-from impls.catalogue import known
-from impls.contract import Op, Problem
+from gradwatch.harness.judging.acceptance.early import accepted
+from gradwatch.harness.judging.cases import run_formula
+from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.orders import ORDERS
+from gradwatch.harness.judging.precisions import PRECISIONS, name_of
+from gradwatch.harness.judging.reference import reference
+from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.impls import catalogue, graph
+from gradwatch.impls.catalogue import known
+from gradwatch.impls.contract import Op, Problem
 
 Array = NDArray[Any]
 

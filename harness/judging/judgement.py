@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from harness.project.verdicts import PASSING
+from gradwatch.harness.project.verdicts import PASSING
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Judgement:
 
     Attributes:
         tensor: "dx" for the gradient of input x, or the name of an output or state.
-        verdict: One of `harness.project.verdicts.VERDICTS`.
+        verdict: One of `gradwatch.harness.project.verdicts.VERDICTS`.
         ratio: Largest error over rounding radius; nan where nothing was compared.
         limit: The ratio up to which an error is rounding.
         vacuous: Share of the elements (0 to 1) of which rounding leaves too little for

@@ -14,11 +14,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.project.verdicts import PASSING, VERDICTS
-from impls.catalogue import op_names
+from gradwatch.harness.project.verdicts import PASSING, VERDICTS
+from gradwatch.impls.catalogue import op_names
 
 if TYPE_CHECKING:  # workers judge too, and have no library for documents
-    from harness.project.records import AgreeRecord
+    from gradwatch.harness.project.records import AgreeRecord
 
 #: By op, backend and version of the framework.
 Records = Mapping[tuple[str, str, str], Iterable["AgreeRecord"]]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from impls.contract import Case, Op, Shape
+from gradwatch.impls.contract import Case, Op, Shape
 
 #: Just above the block sizes of kernels, which are powers of two.
 TAILS = (1025, 257, 129)

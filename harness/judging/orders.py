@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.judging.precisions import Array
-from impls import graph
-from impls.graph import Node
+from gradwatch.harness.judging.precisions import Array
+from gradwatch.impls import graph
+from gradwatch.impls.graph import Node
 
 ORDERS = ("vjp", "jvp", "hvp")
 SECOND = ORDERS[1:]

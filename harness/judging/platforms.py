@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging import known
-from harness.judging.judgement import Judgement
-from harness.judging.precisions import PRECISIONS, Precision
-from harness.judging.reference import reference
-from harness.judging.verdict import judge_tensors
-from impls.contract import Problem
+from gradwatch.harness.judging import known
+from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.precisions import PRECISIONS, Precision
+from gradwatch.harness.judging.reference import reference
+from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.impls.contract import Problem
 
 if TYPE_CHECKING:  # workers judge too, and have no library for documents
-    from harness.project.records import AgreeRecord
+    from gradwatch.harness.project.records import AgreeRecord
 
 Array = NDArray[Any]
 

@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.acceptance.least_spread import ratios_of_terms
-from harness.judging.cases import run_formula
-from harness.judging.excuses.imprecision import (
+from gradwatch.harness.judging.acceptance.least_spread import ratios_of_terms
+from gradwatch.harness.judging.cases import run_formula
+from gradwatch.harness.judging.excuses.imprecision import (
     CARELESS,
     ORDINARY,
     SEQUENTIAL,
     in_full,
     reordered,
 )
-from harness.judging.excuses.overflow import Risk, risks, stored_infinite
-from harness.judging.excuses.regrouping import (
+from gradwatch.harness.judging.excuses.overflow import Risk, risks, stored_infinite
+from gradwatch.harness.judging.excuses.regrouping import (
     Peaks,
     factors,
     magnitudes,
@@ -34,25 +34,25 @@ from harness.judging.excuses.regrouping import (
     scalar,
     torn,
 )
-from harness.judging.orders import OTHER_SIDE, SECOND, Function
-from harness.judging.precisions import (
+from gradwatch.harness.judging.orders import OTHER_SIDE, SECOND, Function
+from gradwatch.harness.judging.precisions import (
     PRECISIONS,
     Arithmetic,
     Precision,
     arithmetics,
     name_of,
 )
-from harness.judging.rounding.analysis import local_errors, running_errors
-from harness.judging.rounding.errors import (
+from gradwatch.harness.judging.rounding.analysis import local_errors, running_errors
+from gradwatch.harness.judging.rounding.errors import (
     Errors,
     Table,
     everywhere,
     longest_reduction,
 )
-from harness.judging.spread import spread
-from harness.judging.whole import Whole, whole
-from impls import graph
-from impls.contract import Problem
+from gradwatch.harness.judging.spread import spread
+from gradwatch.harness.judging.whole import Whole, whole
+from gradwatch.impls import graph
+from gradwatch.impls.contract import Problem
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]

@@ -29,12 +29,12 @@ from typing import Any
 
 import numpy as np
 
-from harness.judging.draws import Draw, Draws, Pair
-from harness.judging.excuses import contested
-from harness.judging.excuses.centring import exposed
-from harness.judging.excuses.overflow import Risk, risks
-from harness.judging.rounding.errors import Array, Error, Errors
-from impls.graph import Node
+from gradwatch.harness.judging.draws import Draw, Draws, Pair
+from gradwatch.harness.judging.excuses import contested
+from gradwatch.harness.judging.excuses.centring import exposed
+from gradwatch.harness.judging.excuses.overflow import Risk, risks
+from gradwatch.harness.judging.rounding.errors import Array, Error, Errors
+from gradwatch.impls.graph import Node
 
 #: Pairs of evaluations. Of eight, the rms is within a factor of 2 of the true one in
 #: 99 of 100 cases (chi-squared), which is little beside the limit of 16 and more.

@@ -16,20 +16,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.comparison import (
+from gradwatch.harness.judging.comparison import (
     MOST,
     informative,
     judge_indices,
     judge_numbers,
     judge_whole,
 )
-from harness.judging.excuses import ties
-from harness.judging.judgement import Judgement
-from harness.judging.orders import is_second
-from harness.judging.precisions import PRECISIONS, Arithmetic, plain
-from harness.judging.reference import Reference, Truth
-from harness.judging.rounding.errors import everywhere
-from harness.judging.whole import EXCUSED, LIMIT, WHOLE, Whole
+from gradwatch.harness.judging.excuses import ties
+from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.orders import is_second
+from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic, plain
+from gradwatch.harness.judging.reference import Reference, Truth
+from gradwatch.harness.judging.rounding.errors import everywhere
+from gradwatch.harness.judging.whole import EXCUSED, LIMIT, WHOLE, Whole
 
 Array = NDArray[Any]
 

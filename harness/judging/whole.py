@@ -31,13 +31,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.draws import UNIT, Draw, Draws, Pair
-from harness.judging.excuses import contested
-from harness.judging.excuses.centring import exposed
-from harness.judging.excuses.regrouping import Peaks
-from harness.judging.rounding.errors import Error, Errors
-from harness.judging.spread import CURVED, moved_gaps, overflowing
-from impls.graph import Node
+from gradwatch.harness.judging.draws import UNIT, Draw, Draws, Pair
+from gradwatch.harness.judging.excuses import contested
+from gradwatch.harness.judging.excuses.centring import exposed
+from gradwatch.harness.judging.excuses.regrouping import Peaks
+from gradwatch.harness.judging.rounding.errors import Error, Errors
+from gradwatch.harness.judging.spread import CURVED, moved_gaps, overflowing
+from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]

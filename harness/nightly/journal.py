@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from harness.project import documents
-from harness.project.documents import Unreadable
+from gradwatch.harness.project import documents
+from gradwatch.harness.project.documents import Unreadable
 
 Piece = TypeVar("Piece")
 

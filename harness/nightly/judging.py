@@ -8,23 +8,23 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import partial
 
-from harness.agreement.output import Judged
-from harness.agreement.remembered.outcomes import Remembered
-from harness.agreement.remote import Asked, judge, judged
-from harness.agreement.suite import Agreement, gone
-from harness.judging import known
-from harness.judging.orders import SECOND
-from harness.nightly import opinfo
-from harness.nightly.model import Night, Result
-from harness.project import documents
-from harness.project.records import (
+from gradwatch.harness.agreement.output import Judged
+from gradwatch.harness.agreement.remembered.outcomes import Remembered
+from gradwatch.harness.agreement.remote import Asked, judge, judged
+from gradwatch.harness.agreement.suite import Agreement, gone
+from gradwatch.harness.judging import known
+from gradwatch.harness.judging.orders import SECOND
+from gradwatch.harness.nightly import opinfo
+from gradwatch.harness.nightly.model import Night, Result
+from gradwatch.harness.project import documents
+from gradwatch.harness.project.records import (
     AGREE,
     AgreeRecord,
     Problem,
 )
-from harness.workers.isolated import Isolated
-from harness.workers.pythons.interpreters import Inventory
-from impls.catalogue import framework_of
+from gradwatch.harness.workers.isolated import Isolated
+from gradwatch.harness.workers.pythons.interpreters import Inventory
+from gradwatch.impls.catalogue import framework_of
 
 DTYPES = ("float32", "float64")  # those of `gradwatch agree`
 

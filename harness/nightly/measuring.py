@@ -8,17 +8,17 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.history import asv_results
-from harness.nightly.journal import guarded
-from harness.nightly.model import Night, Result
-from harness.nightly.process import child
-from harness.project import documents, git
-from harness.project.records import (
+from gradwatch.harness.history import asv_results
+from gradwatch.harness.nightly.journal import guarded
+from gradwatch.harness.nightly.model import Night, Result
+from gradwatch.harness.nightly.process import child
+from gradwatch.harness.project import documents, git
+from gradwatch.harness.project.records import (
     Problem,
 )
-from harness.watch.alerts import Alert
-from harness.watch.naming import backend_of, size
-from harness.watch.survey import survey, this_machine
+from gradwatch.harness.watch.alerts import Alert
+from gradwatch.harness.watch.naming import backend_of, size
+from gradwatch.harness.watch.survey import survey, this_machine
 
 
 def times(night: Night) -> Result:

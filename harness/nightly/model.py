@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.agreement.remembered.cache import Cache
-from harness.nightly.journal import Journal
-from harness.project.paths import ROOT
-from harness.project.records import DoneRecord, Environment, Problem
+from gradwatch.harness.agreement.remembered.cache import Cache
+from gradwatch.harness.nightly.journal import Journal
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.records import DoneRecord, Environment, Problem
 
 #: The share of the budget for each part that would otherwise search without end.
 SHARE = 0.25

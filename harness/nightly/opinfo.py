@@ -15,13 +15,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from harness.nightly.model import Night, Result
-from harness.nightly.process import child
-from harness.project import documents
-from harness.project.documents import Unreadable
-from harness.project.records import Problem
-from harness.project.verdicts import PASSING
-from impls.catalogue import op_names
+from gradwatch.harness.nightly.model import Night, Result
+from gradwatch.harness.nightly.process import child
+from gradwatch.harness.project import documents
+from gradwatch.harness.project.documents import Unreadable
+from gradwatch.harness.project.records import Problem
+from gradwatch.harness.project.verdicts import PASSING
+from gradwatch.impls.catalogue import op_names
 
 SCRIPT = Path("scripts", "studies", "opinfo.py")
 DTYPES = ("float64", "float32")

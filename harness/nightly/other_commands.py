@@ -7,20 +7,20 @@ import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.agreement import store
-from harness.judging import known
-from harness.nightly.model import Night, Result
-from harness.nightly.process import child
-from harness.project import documents
-from harness.project.paths import PROJECT
-from harness.project.records import (
+from gradwatch.harness.agreement import store
+from gradwatch.harness.judging import known
+from gradwatch.harness.nightly.model import Night, Result
+from gradwatch.harness.nightly.process import child
+from gradwatch.harness.project import documents
+from gradwatch.harness.project.paths import PROJECT
+from gradwatch.harness.project.records import (
     FUZZ,
     SELFTEST,
     FindingRecord,
     Problem,
 )
-from harness.project.verdicts import PASSING
-from impls.catalogue import op_names
+from gradwatch.harness.project.verdicts import PASSING
+from gradwatch.impls.catalogue import op_names
 
 _COMMANDS = f"{str(__package__).rpartition('.')[0]}.commands"
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.nightly import opinfo
-from harness.nightly.judging import agreement, second_orders
-from harness.nightly.measuring import times, watch
-from harness.nightly.model import Part
-from harness.nightly.other_commands import CAMPAIGN, dashboard, faults, fuzz, selftest
-from harness.project.paths import ROOT
+from gradwatch.harness.nightly import opinfo
+from gradwatch.harness.nightly.judging import agreement, second_orders
+from gradwatch.harness.nightly.measuring import times, watch
+from gradwatch.harness.nightly.model import Part
+from gradwatch.harness.nightly.other_commands import (
+    CAMPAIGN,
+    dashboard,
+    faults,
+    fuzz,
+    selftest,
+)
+from gradwatch.harness.project.paths import ROOT
 
 
 def parts_of(root: Path) -> dict[str, Part]:

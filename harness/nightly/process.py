@@ -6,8 +6,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from harness.nightly.model import Night
-from harness.workers.lifetime import with_this_process
+from gradwatch.harness.nightly.model import Night
+from gradwatch.harness.workers.lifetime import with_this_process
 
 PATIENCE = 2 * 3600.0  # seconds for a part in its own process: many times what it needs
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
-from harness.agreement import output
-from harness.agreement.output import Judged
-from harness.nightly.model import Report
-from harness.project.markdown import cell, legal_xml
-from harness.project.records import DoneRecord, Environment, Problem
+from gradwatch.harness.agreement import output
+from gradwatch.harness.agreement.output import Judged
+from gradwatch.harness.nightly.model import Report
+from gradwatch.harness.project.markdown import cell, legal_xml
+from gradwatch.harness.project.records import DoneRecord, Environment, Problem
 
 #: Problems listed in full; nobody reads longer lists.
 SHOWN = 10

@@ -1,7 +1,7 @@
 """Keeps the recorded results of nightly runs on a git branch of their own.
 
-    python -m harness.nightly.results_branch fetch
-    python -m harness.nightly.results_branch store
+    python -m gradwatch.harness.nightly.results_branch fetch
+    python -m gradwatch.harness.nightly.results_branch store
 
 `fetch` copies recorded results into results/ and the previous report into nightly/; it
 replaces no file. `store` adds the results of this checkout to the branch and pushes it;
@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.project.git import NoCommit, NotTrusted, checked_out, git
-from harness.project.paths import ROOT
+from gradwatch.harness.project.git import NoCommit, NotTrusted, checked_out, git
+from gradwatch.harness.project.paths import ROOT
 
 BRANCH = "results"
 KEPT = ("results/asv", "results/confirmations", "results/findings")

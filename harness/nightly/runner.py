@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.agreement.output import Judged
-from harness.nightly.model import Night, Part, Report, Result
-from harness.nightly.report import junit, markdown
-from harness.project import documents, git
-from harness.project.documents import Unreadable
-from harness.project.paths import ROOT
-from harness.project.records import (
+from gradwatch.harness.agreement.output import Judged
+from gradwatch.harness.nightly.model import Night, Part, Report, Result
+from gradwatch.harness.nightly.report import junit, markdown
+from gradwatch.harness.project import documents, git
+from gradwatch.harness.project.documents import Unreadable
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.records import (
     AGREE,
     NIGHTLY,
     DoneRecord,
@@ -29,7 +29,7 @@ from harness.project.records import (
     Problem,
     ProblemRecord,
 )
-from harness.workers.evaluate import in_short
+from gradwatch.harness.workers.evaluate import in_short
 
 
 def run(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-from harness.project import git
-from harness.project.paths import PROJECT, ROOT
-from harness.project.requested import by_default
-from impls.catalogue import op_names
+from gradwatch.harness.project import git
+from gradwatch.harness.project.paths import PROJECT, ROOT
+from gradwatch.harness.project.requested import by_default
+from gradwatch.impls.catalogue import op_names
 
 Pair = tuple[str, str]  # op, backend
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from harness.project.paths import SOURCE
+from gradwatch.harness.project.paths import SOURCE
 
 _STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 
@@ -86,5 +86,5 @@ def _file(module: str, source: Path) -> Path | None:
     place = source.joinpath(*module.split("."))
     for file in (place / "__init__.py", place.with_name(f"{place.name}.py")):
         if file.is_file():
-            return file
+            return file.resolve()  # not by the links of a checkout
     return None

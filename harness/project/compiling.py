@@ -6,7 +6,7 @@ the self-test leaves them out (harness/agreement/sampling.py tells what it costs
 
 from __future__ import annotations
 
-from impls.catalogue import framework_of
+from gradwatch.impls.catalogue import framework_of
 
 #: Frameworks all of whose backends compile, and single backends.
 COMPILING = frozenset({"jax", "torch_compile"})

@@ -29,13 +29,13 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from harness.project import git
-from harness.project.collector import paused
-from harness.project.columns import Columns, columns, rows
-from harness.project.git import NoCommit
-from harness.project.lock import remove_stale
-from harness.project.paths import ROOT
-from harness.project.records import Environment, Kind, Record, Summary
+from gradwatch.harness.project import git
+from gradwatch.harness.project.collector import paused
+from gradwatch.harness.project.columns import Columns, columns, rows
+from gradwatch.harness.project.git import NoCommit
+from gradwatch.harness.project.lock import remove_stale
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.records import Environment, Kind, Record, Summary
 
 SCHEMA = 1
 IN_COLUMNS = 2  # the schema of what is compressed

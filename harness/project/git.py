@@ -17,8 +17,8 @@ from typing import NoReturn
 
 from packaging.version import InvalidVersion, Version
 
-from harness.project.lock import Busy, alone
-from harness.project.paths import PROJECT, ROOT
+from gradwatch.harness.project.lock import Busy, alone
+from gradwatch.harness.project.paths import PROJECT, ROOT
 
 #: The files that a measurement depends on; changes of other files do not matter.
 CODE = (*PROJECT.code, *PROJECT.instrument)

@@ -1,8 +1,8 @@
 """Lets another interpreter import our packages, and the project's modules.
 
-Our packages are imported by their folder, so neither the interpreter's path nor a
-user's folder called `harness` can change which ones are loaded. The measured code can
-be that of another commit.
+`gradwatch` is imported by its folder, so the interpreter's path cannot change which one
+is loaded. The measured `impls` can be those of another commit, whose pages may still
+import `impls` by that name alone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from harness.project.paths import PREFIX, PROJECT, SOURCE
+from gradwatch.harness.project.paths import INSTALLED, PROJECT, SOURCE
 
 #: The first code that such an interpreter runs; the function below makes `place`.
 START = """
@@ -22,10 +22,21 @@ def bring(name, folder):
     )
     sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules[name])
+class Old:  # `gradwatch.impls.contract` is the module `gradwatch.impls.contract`
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "impls":
+            return importlib.util.spec_from_loader(name, self)
+    def create_module(self, spec):
+        module = importlib.import_module("gradwatch." + spec.name)
+        self.spec = module.__spec__
+        return module
+    def exec_module(self, module):
+        module.__spec__ = self.spec  # the import system has replaced it
 os.environ.update(place["variables"])
 sys.path[:] = place["paths"] + [path for path in sys.path if path]
 for name, folder in place["packages"]:
     bring(name, folder)
+sys.meta_path.insert(0, Old())
 """
 
 
@@ -42,8 +53,10 @@ def place(measured: Path) -> dict[str, Any]:
 
 
 def _packages(measured: Path) -> list[tuple[str, Path]]:
-    if PREFIX:
+    if INSTALLED:
         return [("gradwatch", SOURCE)]
     operations = SOURCE if PROJECT.table else measured
-    ours = [(name, SOURCE / name) for name in ("harness", "gradwatch")]
-    return [("impls", operations / "impls"), *ours]
+    return [
+        ("gradwatch", SOURCE / "gradwatch"),
+        ("gradwatch.impls", operations / "impls"),
+    ]

@@ -26,11 +26,11 @@ from typing import Any
 #: Tells child processes of a project that has a table; impls/catalogue.py reads it too.
 VARIABLE = "GRADWATCH_PROJECT"
 
-#: The checkout, or the installed package: `harness` and `impls` lie in it.
+#: The checkout, or the installed package: `harness` and `impls` lie in it. The package
+#: `gradwatch` of a checkout has links to them: modules are called as in the wheel.
 SOURCE = Path(__file__).resolve().parents[2]
 
-#: What stands before "harness" in the names of modules: "gradwatch." where installed.
-PREFIX = __name__.partition("harness")[0]
+INSTALLED = not (SOURCE / "gradwatch").is_dir()
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Project:
     def paths(self, root: Path) -> list[Path]:
         """What to import the project's own modules from; `root` may be a commit's."""
         if not self.table:
-            return [] if PREFIX else [SOURCE]
+            return [] if INSTALLED else [SOURCE]
         parents = [(root / name).parent for name in self.measures if "*" not in name]
         return list(dict.fromkeys([root, *parents]))
 
@@ -102,7 +102,7 @@ def find(start: Path, variables: Mapping[str, str]) -> Project:
         if file.is_file() and "[tool.gradwatch]" in _text(file):
             return _read(file)
     ours = ("impls/ops",), ("impls/backends",), ("impls/*.py",)
-    if PREFIX:
+    if INSTALLED:
         return Project(start, *ours, table=False, problem=_NONE)
     return Project(SOURCE, *ours, table=False)
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 from msgspec.structs import fields
 
-from harness.project.verdicts import NUMBERLESS, VERDICTS
+from gradwatch.harness.project.verdicts import NUMBERLESS, VERDICTS
 
 Phase = Literal["forward", "backward"]
 Device = Literal["cpu", "cuda"]

@@ -2,7 +2,7 @@
 
 The file of such a backend says so, in a line of its docstring: "On request: ", and the
 cost. Whole frameworks are on request, too, until their environment is made
-(`harness.workers.pythons.interpreters.on_request`).
+(`gradwatch.harness.workers.pythons.interpreters.on_request`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import functools
 import re
 from pathlib import Path
 
-from impls import catalogue
-from impls.catalogue import backend_names
+from gradwatch.impls import catalogue
+from gradwatch.impls.catalogue import backend_names
 
 
 def cost_of(backend: str) -> str:

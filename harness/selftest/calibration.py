@@ -18,12 +18,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from harness.judging import known
-from harness.judging.reference import limit_for
-from harness.selftest import scoring
-from harness.selftest.charts import SETTINGS, write_figure
-from harness.selftest.examine import JUDGE
-from harness.selftest.scoring import Requirement, Score
+from gradwatch.harness.judging import known
+from gradwatch.harness.judging.reference import limit_for
+from gradwatch.harness.selftest import scoring
+from gradwatch.harness.selftest.charts import SETTINGS, write_figure
+from gradwatch.harness.selftest.examine import JUDGE
+from gradwatch.harness.selftest.scoring import Requirement, Score
 
 SHIPPED = limit_for(0)
 CONSTANTS = 2.0 ** np.arange(-1, 8.01, 0.25)  # from half a rounding to 256 of them

@@ -13,8 +13,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.project.records import Detection, FalseAlarms, SelftestSummary
-from harness.selftest.scoring import JUDGES
+from gradwatch.harness.project.records import Detection, FalseAlarms, SelftestSummary
+from gradwatch.harness.selftest.scoring import JUDGES
 
 # Okabe and Ito's colours, told apart by any eye; the judge is black and in front.
 _COLOURS = (

@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.judgement import Judgement
-from harness.judging.precisions import PRECISIONS
-from harness.judging.reference import Reference, reference
-from harness.judging.verdict import judge_tensors
-from harness.selftest import mutants, rivals
-from harness.selftest.mutants import Manual, planted
-from harness.workers.evaluate import problem_of
-from impls import catalogue
-from impls.backends import numpy_manual
-from impls.contract import Array, Problem, Result, Unsupported
+from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.judging.reference import Reference, reference
+from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.harness.selftest import mutants, rivals
+from gradwatch.harness.selftest.mutants import Manual, planted
+from gradwatch.harness.workers.evaluate import problem_of
+from gradwatch.impls import catalogue
+from gradwatch.impls.backends import numpy_manual
+from gradwatch.impls.contract import Array, Problem, Result, Unsupported
 
 JUDGE = "gradwatch"
 WIDE = "longdouble"

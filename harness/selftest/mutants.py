@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.selftest import textbook
-from harness.selftest.mistakes.table import EDITS
-from impls.contract import Op, Shape
+from gradwatch.harness.selftest import textbook
+from gradwatch.harness.selftest.mistakes.table import EDITS
+from gradwatch.impls.contract import Op, Shape
 
 Array = NDArray[Any]
 Manual = Callable[..., Any]

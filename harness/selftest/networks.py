@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.judgement import Judgement
-from harness.judging.precisions import PRECISIONS
-from harness.judging.reference import reference
-from harness.judging.verdict import judge_tensors
-from impls import catalogue
-from impls.contract import Op, Problem
+from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.judging.reference import reference
+from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.impls import catalogue
+from gradwatch.impls.contract import Op, Problem
 
 Array = NDArray[Any]
 Parameters = Mapping[str, Any]

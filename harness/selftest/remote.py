@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from harness.selftest.run import FULL, QUICK, Plan, chosen, planned
-from harness.workers.isolated import Link
-from harness.workers.pool import Fleet
+from gradwatch.harness.selftest.run import FULL, QUICK, Plan, chosen, planned
+from gradwatch.harness.workers.isolated import Link
+from gradwatch.harness.workers.pool import Fleet
 
 
 class Part(Struct, kw_only=True):

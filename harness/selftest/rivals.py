@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from impls import catalogue
+from gradwatch.impls import catalogue
 
 Array = NDArray[Any]
 #: Called with `got`, `expected` and the name of the precision; raises if they differ.

@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.judging import layouts
-from harness.judging.cases import REGIMES, Regime, Trial, of_order, trial
-from harness.judging.orders import ORDERS, SECOND
-from harness.project.compiling import compiles
-from harness.project.requested import by_default
-from harness.selftest.examine import read
-from harness.selftest.scoring import Score
-from harness.selftest.second import PLANTED
-from harness.workers.messages import Task
-from harness.workers.pool import sweep
-from harness.workers.pythons.interpreters import interpreter_of, on_request
-from impls import catalogue
-from impls.contract import Case, Op
+from gradwatch.harness.judging import layouts
+from gradwatch.harness.judging.cases import REGIMES, Regime, Trial, of_order, trial
+from gradwatch.harness.judging.orders import ORDERS, SECOND
+from gradwatch.harness.project.compiling import compiles
+from gradwatch.harness.project.requested import by_default
+from gradwatch.harness.selftest.examine import read
+from gradwatch.harness.selftest.scoring import Score
+from gradwatch.harness.selftest.second import PLANTED
+from gradwatch.harness.workers.messages import Task
+from gradwatch.harness.workers.pool import sweep
+from gradwatch.harness.workers.pythons.interpreters import interpreter_of, on_request
+from gradwatch.impls import catalogue
+from gradwatch.impls.contract import Case, Op
 
 #: Frameworks of which every backend declares that it has no second order.
 WITHOUT_SECOND = frozenset({"oneflow"})

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from harness.judging import known
-from harness.judging.cases import Trial
-from harness.judging.orders import SECOND
-from harness.judging.precisions import PRECISIONS
-from harness.project.records import (
+from gradwatch.harness.judging import known
+from gradwatch.harness.judging.cases import Trial
+from gradwatch.harness.judging.orders import SECOND
+from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.project.records import (
     CaughtMistakes,
     Detection,
     FalseAlarms,
@@ -26,8 +26,8 @@ from harness.project.records import (
     PlantedRecord,
     finite,
 )
-from harness.selftest.examine import JUDGE, Alarm, Run
-from harness.selftest.rivals import COMPARISONS, GRADCHECKS
+from gradwatch.harness.selftest.examine import JUDGE, Alarm, Run
+from gradwatch.harness.selftest.rivals import COMPARISONS, GRADCHECKS
 
 JUDGES = (JUDGE, *COMPARISONS, *GRADCHECKS)
 #: Lower bounds of the bands of effects; each band ends where the one before it begins.

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from harness.judging.cases import run_formula
-from harness.judging.judgement import Judgement
-from harness.judging.precisions import Array
-from harness.judging.reference import Reference, reference
-from harness.judging.verdict import judge_tensors
-from harness.selftest.examine import JUDGE, Alarm, Run
-from harness.workers.evaluate import problem_of
-from impls import catalogue, graph
-from impls.contract import Problem, Result, Unsupported
-from impls.graph import Node
+from gradwatch.harness.judging.cases import run_formula
+from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.precisions import Array
+from gradwatch.harness.judging.reference import Reference, reference
+from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.harness.selftest.examine import JUDGE, Alarm, Run
+from gradwatch.harness.workers.evaluate import problem_of
+from gradwatch.impls import catalogue, graph
+from gradwatch.impls.contract import Problem, Result, Unsupported
+from gradwatch.impls.graph import Node
 
 EACH = 4  # mistakes of a kind in one trial; most ops have fewer than thirty edges
 #: The precision and the regimes in which mistakes are planted.

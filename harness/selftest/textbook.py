@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from impls.contract import sum_to
+from gradwatch.impls.contract import sum_to
 
 Said = tuple[Any, Any]  # outputs and backward
 

@@ -16,23 +16,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.judging.cases import Trial, variants
-from harness.judging.reference import reference
-from harness.project.paths import ROOT
-from harness.project.records import CompareRecord, Phase
-from harness.timing.evidence.proof import Judge, why_refused
-from harness.timing.evidence.rotation import unforeseen
-from harness.timing.interleave import interleave
-from harness.timing.intervals import FEWEST, Estimate, pairs_needed, resampled
-from harness.timing.remote import Remote, RemoteTimer, prepare_steps
-from harness.timing.samples import Comparison, judged, paired
-from harness.timing.timers import Run
-from harness.workers.client import Line
-from harness.workers.fitness import judge_outcome, why_unfit
-from harness.workers.messages import Outcome, Task
-from harness.workers.process import Died
-from harness.workers.pythons.interpreters import Interpreter, interpreter_of
-from impls.catalogue import framework_of
+from gradwatch.harness.judging.cases import Trial, variants
+from gradwatch.harness.judging.reference import reference
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.records import CompareRecord, Phase
+from gradwatch.harness.timing.evidence.proof import Judge, why_refused
+from gradwatch.harness.timing.evidence.rotation import unforeseen
+from gradwatch.harness.timing.interleave import interleave
+from gradwatch.harness.timing.intervals import FEWEST, Estimate, pairs_needed, resampled
+from gradwatch.harness.timing.remote import Remote, RemoteTimer, prepare_steps
+from gradwatch.harness.timing.samples import Comparison, judged, paired
+from gradwatch.harness.timing.timers import Run
+from gradwatch.harness.workers.client import Line
+from gradwatch.harness.workers.fitness import judge_outcome, why_unfit
+from gradwatch.harness.workers.messages import Outcome, Task
+from gradwatch.harness.workers.process import Died
+from gradwatch.harness.workers.pythons.interpreters import Interpreter, interpreter_of
+from gradwatch.impls.catalogue import framework_of
 
 PAIRS = 16  # process pairs by default: they reduce a spread of 5.5 % to 1.5 %
 SAMPLED = (

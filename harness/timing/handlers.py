@@ -15,17 +15,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness.timing.evidence.rotation import PHASES, POLLING, Place, Rotation
-from harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
-from harness.timing.interleave import compare as compare_runs
-from harness.timing.interleave import interleave
-from harness.timing.samples import Comparison
-from harness.timing.steps import both, peak_bytes, seconds_of, timer_of, why_not_timed
-from harness.timing.timers import EventTimer, HostTimer
-from harness.workers import integrity
-from harness.workers.arrays import unpack
-from harness.workers.evaluate import load_backend, problem_of
-from impls.contract import Backend, Problem, Step
+from gradwatch.harness.timing.evidence.rotation import PHASES, POLLING, Place, Rotation
+from gradwatch.harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
+from gradwatch.harness.timing.interleave import compare as compare_runs
+from gradwatch.harness.timing.interleave import interleave
+from gradwatch.harness.timing.samples import Comparison
+from gradwatch.harness.timing.steps import (
+    both,
+    peak_bytes,
+    seconds_of,
+    timer_of,
+    why_not_timed,
+)
+from gradwatch.harness.timing.timers import EventTimer, HostTimer
+from gradwatch.harness.workers import integrity
+from gradwatch.harness.workers.arrays import unpack
+from gradwatch.harness.workers.evaluate import load_backend, problem_of
+from gradwatch.impls.contract import Backend, Problem, Step
 
 Request = Mapping[str, Any]
 

@@ -28,9 +28,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from harness.timing.intervals import FEWEST, of_median
-from harness.timing.samples import SAME, Comparison, Rounds, Samples, paired
-from harness.timing.timers import NANOSECOND, HostTimer, Reading, Run, Timer
+from gradwatch.harness.timing.intervals import FEWEST, of_median
+from gradwatch.harness.timing.samples import SAME, Comparison, Rounds, Samples, paired
+from gradwatch.harness.timing.timers import NANOSECOND, HostTimer, Reading, Run, Timer
 
 #: Warm-up ends when the median of a window of samples is no longer below that of the
 #: window before by more than this. Georges, Buytaert and Eeckhout (Statistically

@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.judging.cases import Trial
-from harness.timing.timers import SHORTEST, Reading, Run
-from harness.workers.client import Line
-from harness.workers.messages import Task
-from harness.workers.process import Died
-from harness.workers.pythons.interpreters import interpreter_of
+from gradwatch.harness.judging.cases import Trial
+from gradwatch.harness.timing.timers import SHORTEST, Reading, Run
+from gradwatch.harness.workers.client import Line
+from gradwatch.harness.workers.messages import Task
+from gradwatch.harness.workers.process import Died
+from gradwatch.harness.workers.pythons.interpreters import interpreter_of
 
 
 @dataclass(frozen=True)

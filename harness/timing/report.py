@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from harness.project.documents import Document
-from harness.project.markdown import cell
-from harness.project.records import CompareRecord, CompareSummary
+from gradwatch.harness.project.documents import Document
+from gradwatch.harness.project.markdown import cell
+from gradwatch.harness.project.records import CompareRecord, CompareSummary
 
 SHOWN = 10
 

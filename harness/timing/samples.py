@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from harness.timing.intervals import Estimate, Floats, of_median
+from gradwatch.harness.timing.intervals import Estimate, Floats, of_median
 
 Verdict = Literal["faster", "slower", "no difference", "not resolved"]
 

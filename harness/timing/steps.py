@@ -10,9 +10,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from harness.timing.memory import page_aligned
-from harness.timing.timers import Busy, EventTimer, HostTimer, Timer
-from impls.contract import Problem, Step
+from gradwatch.harness.timing.memory import page_aligned
+from gradwatch.harness.timing.timers import Busy, EventTimer, HostTimer, Timer
+from gradwatch.impls.contract import Problem, Step
 
 #: What is overwritten to empty the L2, in times its size: the cache does not replace
 #: strictly the oldest lines. Triton's do_bench overwrites 256 MB, which is five times

@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from harness.judging.cases import Trial, variants
-from harness.project.records import Phase, TimeRecord
-from harness.timing.evidence.proof import Judge, changed_here, why_refused
-from harness.timing.evidence.rotation import unforeseen
-from harness.timing.interleave import interleave
-from harness.timing.remote import Remote, RemoteTimer, prepare_steps
-from harness.timing.samples import Samples
-from harness.timing.work import Work
-from harness.workers.client import Line
-from harness.workers.process import Died
-from impls.catalogue import framework_of
+from gradwatch.harness.judging.cases import Trial, variants
+from gradwatch.harness.project.records import Phase, TimeRecord
+from gradwatch.harness.timing.evidence.proof import Judge, changed_here, why_refused
+from gradwatch.harness.timing.evidence.rotation import unforeseen
+from gradwatch.harness.timing.interleave import interleave
+from gradwatch.harness.timing.remote import Remote, RemoteTimer, prepare_steps
+from gradwatch.harness.timing.samples import Samples
+from gradwatch.harness.timing.work import Work
+from gradwatch.harness.workers.client import Line
+from gradwatch.harness.workers.process import Died
+from gradwatch.impls.catalogue import framework_of
 
 PHASES: tuple[Phase, ...] = ("forward", "backward")
 

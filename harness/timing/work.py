@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.judging.cases import run_formula
-from impls import graph
-from impls.contract import Problem
+from gradwatch.harness.judging.cases import run_formula
+from gradwatch.impls import graph
+from gradwatch.impls.contract import Problem
 
 _FREE = {
     *("reshape", "permute_dims", "broadcast_to", "stop_gradient", "gather"),

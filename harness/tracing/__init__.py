@@ -5,7 +5,7 @@ runs (`capture`), a table maps each of them to the engine (`table`), and the gra
 follows from the engine's own rules: PyTorch's backward is never used.
 """
 
-from harness.tracing.traced import Graph, Traced, trace
-from harness.tracing.untraceable import Untraceable
+from gradwatch.harness.tracing.traced import Graph, Traced, trace
+from gradwatch.harness.tracing.untraceable import Untraceable
 
 __all__ = ["Graph", "Traced", "Untraceable", "trace"]

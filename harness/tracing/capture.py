@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from harness.tracing.untraceable import Untraceable, callers_line
+from gradwatch.harness.tracing.untraceable import Untraceable, callers_line
 
 #: Decomposed too, beyond PyTorch's core table: the engine needs no rule of its own.
 _COMPOSITES = """

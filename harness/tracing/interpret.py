@@ -10,11 +10,16 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves, tree_map
 
-from harness.tracing.aten.moves import is_move, move
-from harness.tracing.aten.table import ON_FLOATS, ON_VALUES
-from harness.tracing.untraceable import Untraceable
-from harness.tracing.values import as_exact, as_float, constant, is_float_tensor
-from impls.graph import Node
+from gradwatch.harness.tracing.aten.moves import is_move, move
+from gradwatch.harness.tracing.aten.table import ON_FLOATS, ON_VALUES
+from gradwatch.harness.tracing.untraceable import Untraceable
+from gradwatch.harness.tracing.values import (
+    as_exact,
+    as_float,
+    constant,
+    is_float_tensor,
+)
+from gradwatch.impls.graph import Node
 
 _FACTORIES = """
     arange empty empty_like empty_permuted empty_strided eye full full_like linspace

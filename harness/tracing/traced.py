@@ -14,12 +14,12 @@ from numpy.typing import DTypeLike, NDArray
 from torch import fx
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
-from harness.tracing.capture import capture, line_that_calls
-from harness.tracing.interpret import interpret, name_of, refuse_uncovered
-from harness.tracing.untraceable import Untraceable
-from harness.tracing.values import array_of, constant, in_type
-from impls import graph
-from impls.graph import Node
+from gradwatch.harness.tracing.capture import capture, line_that_calls
+from gradwatch.harness.tracing.interpret import interpret, name_of, refuse_uncovered
+from gradwatch.harness.tracing.untraceable import Untraceable
+from gradwatch.harness.tracing.values import array_of, constant, in_type
+from gradwatch.impls import graph
+from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
 

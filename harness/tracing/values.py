@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from impls import graph
-from impls.graph import Node
+from gradwatch.impls import graph
+from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
 _WIDE: ContextVar[np.dtype[Any]] = ContextVar("wide")

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from harness.history.recorded.series import Series
-from harness.project import git
-from harness.project.documents import Unreadable
-from harness.project.paths import ROOT
-from harness.project.records import (
+from gradwatch.harness.history.recorded.series import Series
+from gradwatch.harness.project import git
+from gradwatch.harness.project.documents import Unreadable
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.records import (
     AlertKind,
     AlertState,
     Phase,
@@ -87,7 +87,7 @@ class Order:
         """The order in a checkout; the reference is `since` or the newest release.
 
         Raises:
-            harness.project.git.NoCommit: There is no commit called `since`.
+            gradwatch.harness.project.git.NoCommit: There is no commit called `since`.
         """
         rank = {commit: i for i, commit in enumerate(commits)}
         name = since or git.newest_release(root)

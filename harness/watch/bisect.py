@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from harness.timing.compare import PAIRS
-from harness.watch.confirm import NotComparable, Ratio, resolve
+from gradwatch.harness.timing.compare import PAIRS
+from gradwatch.harness.watch.confirm import NotComparable, Ratio, resolve
 
 #: Compares a commit with the good one, in the given number of pairs of processes.
 Against = Callable[[str, int], Ratio]

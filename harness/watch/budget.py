@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from harness.history.recorded.series import Series
-from harness.project.documents import Unreadable
-from harness.project.paths import ROOT
+from gradwatch.harness.history.recorded.series import Series
+from gradwatch.harness.project.documents import Unreadable
+from gradwatch.harness.project.paths import ROOT
 
 BUDGET = 0.1  # relative; a requirement of the project
 NIGHTS = 5  # runs at either end: their median is robust to two outliers

@@ -14,27 +14,32 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from harness.history.environments import WrongCall
-from harness.history.measure import Figures, MeasurementTarget, NotMeasured, measure
-from harness.history.recorded.series import Series
-from harness.history.versions import interpreter_with
-from harness.judging.cases import REGIMES, Trial, trial, trials
-from harness.project import documents, git
-from harness.project.documents import Unreadable
-from harness.project.paths import ROOT
-from harness.project.records import (
+from gradwatch.harness.history.environments import WrongCall
+from gradwatch.harness.history.measure import (
+    Figures,
+    MeasurementTarget,
+    NotMeasured,
+    measure,
+)
+from gradwatch.harness.history.recorded.series import Series
+from gradwatch.harness.history.versions import interpreter_with
+from gradwatch.harness.judging.cases import REGIMES, Trial, trial, trials
+from gradwatch.harness.project import documents, git
+from gradwatch.harness.project.documents import Unreadable
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.records import (
     CONFIRMATIONS,
     AlertState,
     ConfirmationRecord,
     NoSummary,
     finite,
 )
-from harness.timing.compare import PAIRS, SAMPLED, Plan, Side, compare_sides
-from harness.watch.alerts import PHASES, Alert
-from harness.watch.naming import backend_of
-from harness.workers.process import Died
-from harness.workers.pythons.interpreters import Interpreter, interpreter_of
-from impls.catalogue import UnknownName, framework_of, load_op
+from gradwatch.harness.timing.compare import PAIRS, SAMPLED, Plan, Side, compare_sides
+from gradwatch.harness.watch.alerts import PHASES, Alert
+from gradwatch.harness.watch.naming import backend_of
+from gradwatch.harness.workers.process import Died
+from gradwatch.harness.workers.pythons.interpreters import Interpreter, interpreter_of
+from gradwatch.impls.catalogue import UnknownName, framework_of, load_op
 
 #: The fields of harness.history.measure.Figures for metrics that are not timed.
 FIGURES = {"track_gradient_ratio": "ratio", "track_peak_memory": "peak"}

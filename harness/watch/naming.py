@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from harness.history.recorded.series import Series
-from harness.project import git
-from harness.project.records import (
+from gradwatch.harness.history.recorded.series import Series
+from gradwatch.harness.project import git
+from gradwatch.harness.project.records import (
     AlertRecord,
     finite,
 )
-from harness.watch.alerts import PHASES, Alert, Order
+from gradwatch.harness.watch.alerts import PHASES, Alert, Order
 
 
 def named(series: Iterable[Series], name: str) -> list[Series]:

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from harness.history.changepoints import Change
-from harness.history.noise import LASTING
-from harness.history.recorded.series import Entry
+from gradwatch.harness.history.changepoints import Change
+from gradwatch.harness.history.noise import LASTING
+from gradwatch.harness.history.recorded.series import Entry
 
 #: Runs: in longer series `find_changes` sees steps of 20 % that have three runs on
 #: either side (noise of 2 %).

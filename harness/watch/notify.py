@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from harness.project import documents
+from gradwatch.harness.project import documents
 
 TIMEOUT = 10.0  # seconds in all: a slow server must not block the run
 SCHEMES = ("http", "https")

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.history.changepoints import Change, find_changes
-from harness.history.noise import LASTING, Values
-from harness.history.recorded.series import Series
-from harness.history.remembered import Find
-from harness.project import git
-from harness.watch.alerts import SMALL, STATES, Alert, Order
-from harness.watch.budget import Rules, creep
-from harness.watch.neighbours import SHORT, steps_between
+from gradwatch.harness.history.changepoints import Change, find_changes
+from gradwatch.harness.history.noise import LASTING, Values
+from gradwatch.harness.history.recorded.series import Series
+from gradwatch.harness.history.remembered import Find
+from gradwatch.harness.project import git
+from gradwatch.harness.watch.alerts import SMALL, STATES, Alert, Order
+from gradwatch.harness.watch.budget import Rules, creep
+from gradwatch.harness.watch.neighbours import SHORT, steps_between
 
 #: Runs by which the position of a step can be wrong; the mean is 0.3 (docs/changes.md).
 OFF = 1

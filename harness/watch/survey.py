@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from harness.history import asv_results
-from harness.history.recorded.series import Series
-from harness.history.remembered import remembering
-from harness.project import documents, git
-from harness.project.documents import Document, Unreadable
-from harness.project.paths import ROOT
-from harness.project.records import AlertRecord, WatchSummary
-from harness.timing.compare import SAMPLED
-from harness.watch.alerts import STATES, Alert, Order, off_branch_commits
-from harness.watch.budget import rules
-from harness.watch.confirm import Findings, comparing, confirm
-from harness.watch.naming import record
-from harness.watch.search import watch
+from gradwatch.harness.history import asv_results
+from gradwatch.harness.history.recorded.series import Series
+from gradwatch.harness.history.remembered import remembering
+from gradwatch.harness.project import documents, git
+from gradwatch.harness.project.documents import Document, Unreadable
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.records import AlertRecord, WatchSummary
+from gradwatch.harness.timing.compare import SAMPLED
+from gradwatch.harness.watch.alerts import STATES, Alert, Order, off_branch_commits
+from gradwatch.harness.watch.budget import rules
+from gradwatch.harness.watch.confirm import Findings, comparing, confirm
+from gradwatch.harness.watch.naming import record
+from gradwatch.harness.watch.search import watch
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def candidates(series: Series, span: str, root: Path = ROOT) -> tuple[str, list[
     """The good commit of A..B, and the later ones that change the code of a series.
 
     Raises:
-        harness.project.git.NoCommit: One of the two is not a commit.
+        gradwatch.harness.project.git.NoCommit: One of the two is not a commit.
     """
     a, dots, b = span.partition("..")
     if not dots:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from impls.catalogue import known
-from impls.contract import Array
+from gradwatch.impls.catalogue import known
+from gradwatch.impls.contract import Array
 
 #: dtype (NumPy's, with its byte order), shape, layout, bytes in C order.
 Packed = tuple[str, tuple[int, ...], str, bytes]

@@ -14,9 +14,15 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from harness.project.paths import ROOT
-from harness.workers.process import STARTING, Died, Event, Worker, import_error
-from harness.workers.pythons.interpreters import Interpreter
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.workers.process import (
+    STARTING,
+    Died,
+    Event,
+    Worker,
+    import_error,
+)
+from gradwatch.harness.workers.pythons.interpreters import Interpreter
 
 PATIENCE = 120.0  # seconds for one answer: preparing the largest size takes a few
 LOOK = 1.0  # seconds between two calls of `waiting`
@@ -65,7 +71,7 @@ class Line:
 
     @cached_property
     def introduction(self) -> Mapping[str, Any]:
-        """The worker's report after its start; see `harness.endpoint.probe`.
+        """The worker's report after its start; see `gradwatch.harness.endpoint.probe`.
 
         Raises:
             Died: It ended before that.

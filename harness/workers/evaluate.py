@@ -18,10 +18,18 @@ from typing import Any
 
 import numpy as np
 
-from harness.workers.arrays import Packed, legible, pack, unpack
-from harness.workers.stress import SHARING, others, stressed
-from impls import catalogue
-from impls.contract import Array, Backend, Op, Problem, Result, Step, Unsupported
+from gradwatch.harness.workers.arrays import Packed, legible, pack, unpack
+from gradwatch.harness.workers.stress import SHARING, others, stressed
+from gradwatch.impls import catalogue
+from gradwatch.impls.contract import (
+    Array,
+    Backend,
+    Op,
+    Problem,
+    Result,
+    Step,
+    Unsupported,
+)
 
 Request = Mapping[str, Any]
 

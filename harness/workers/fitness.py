@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from harness.judging.judgement import Judgement
-from harness.judging.platforms import judged_as_flushed
-from harness.judging.reference import Reference
-from harness.judging.verdict import judge_tensors
-from harness.project.verdicts import PASSING
-from harness.workers.messages import Outcome
-from impls.contract import Array
+from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.platforms import judged_as_flushed
+from gradwatch.harness.judging.reference import Reference
+from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.harness.project.verdicts import PASSING
+from gradwatch.harness.workers.messages import Outcome
+from gradwatch.impls.contract import Array
 
 
 def judge_outcome(outcome: Outcome, right: Reference) -> Iterator[Judgement]:

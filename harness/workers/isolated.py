@@ -24,12 +24,12 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
-from harness.project import documents
-from harness.project.paths import PREFIX, PROJECT
-from harness.workers.arrays import legible
-from harness.workers.evaluate import in_short
-from harness.workers.lifetime import die_with_parent
-from harness.workers.process import calling, ended, sigint_blocked
+from gradwatch.harness.project import documents
+from gradwatch.harness.project.paths import INSTALLED, PROJECT
+from gradwatch.harness.workers.arrays import legible
+from gradwatch.harness.workers.evaluate import in_short
+from gradwatch.harness.workers.lifetime import die_with_parent
+from gradwatch.harness.workers.process import calling, ended, sigint_blocked
 
 #: Ends of a child with no op to blame, after which each op gets a child of its own.
 STARTS = 2
@@ -200,7 +200,7 @@ class Isolated:
         It is a copy of this process, which need not import anything, where no other
         thread runs and no page comes from outside the project, that is `foreign`.
         """
-        ours = not (foreign or PROJECT.table or PREFIX)
+        ours = not (foreign or PROJECT.table or INSTALLED)
         alone = sys.platform == "linux" and threading.active_count() == 1
         begin = self._copy if ours and alone else self._begin
         with contextlib.suppress(OSError):  # what prevents it shows at the first answer

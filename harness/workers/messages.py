@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from harness.workers.arrays import Packed, pack, plain, unpack
-from impls.catalogue import framework_of
-from impls.contract import Array, Problem, Result
+from gradwatch.harness.workers.arrays import Packed, pack, plain, unpack
+from gradwatch.impls.catalogue import framework_of
+from gradwatch.impls.contract import Array, Problem, Result
 
 if TYPE_CHECKING:
-    from harness.judging.cases import Trial
+    from gradwatch.harness.judging.cases import Trial
 
 ENDED = "ended"  # the kind of an answer that tells how a copy of the worker has ended
 _TAIL = 16384  # bytes of a log: more than a traceback of every thread takes
@@ -25,7 +25,7 @@ class Task:
     """A problem for a backend. `op` is a name, or the path of a page.
 
     All inputs arrive in `layout` and all cotangents in `cotangent_layout`, names of
-    `harness.workers.arrays.LAYOUTS`. `request` is the name of a handler of
+    `gradwatch.harness.workers.arrays.LAYOUTS`. `request` is the name of a handler of
     `harness.endpoint`, which also gets `options`. `id` is for the caller only.
     """
 

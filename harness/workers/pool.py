@@ -19,10 +19,10 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any
 
-from harness.project.compiling import compiles
-from harness.workers.lane import LOOK, Lane
-from harness.workers.messages import ENDED, Outcome, Task
-from harness.workers.process import (
+from gradwatch.harness.project.compiling import compiles
+from gradwatch.harness.workers.lane import LOOK, Lane
+from gradwatch.harness.workers.messages import ENDED, Outcome, Task
+from gradwatch.harness.workers.process import (
     Died,
     Event,
     Worker,
@@ -31,9 +31,9 @@ from harness.workers.process import (
     text,
     where,
 )
-from harness.workers.pythons import interpreters
-from harness.workers.pythons.interpreters import Interpreter
-from impls.catalogue import backend_names, framework_of, known
+from gradwatch.harness.workers.pythons import interpreters
+from gradwatch.harness.workers.pythons.interpreters import Interpreter
+from gradwatch.impls.catalogue import backend_names, framework_of, known
 
 __all__ = ["Fleet", "Outcome", "Task", "sweep"]
 
@@ -127,7 +127,7 @@ class Fleet:
         """Yield the outcomes of all tasks as they arrive; `timeout` is per task.
 
         Raises:
-            impls.catalogue.UnknownName: A task names an unknown backend.
+            gradwatch.impls.catalogue.UnknownName: A task names an unknown backend.
             RuntimeError: Another run of this fleet has not finished.
         """
         if self._waiting:

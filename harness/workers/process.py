@@ -29,13 +29,16 @@ from typing import Any
 
 import psutil
 
-from harness.project.imports import START, place
-from harness.project.paths import ROOT
-from harness.workers.allocator import HUGE_PAGES_ENVIRONMENT, MALLOC_ENVIRONMENT
-from harness.workers.arrays import decoded, encoded, legible
-from harness.workers.lifetime import first_line
-from harness.workers.messages import tail
-from harness.workers.pythons.interpreters import Interpreter
+from gradwatch.harness.project.imports import START, place
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.workers.allocator import (
+    HUGE_PAGES_ENVIRONMENT,
+    MALLOC_ENVIRONMENT,
+)
+from gradwatch.harness.workers.arrays import decoded, encoded, legible
+from gradwatch.harness.workers.lifetime import first_line
+from gradwatch.harness.workers.messages import tail
+from gradwatch.harness.workers.pythons.interpreters import Interpreter
 
 STARTING = 120.0  # seconds for importing a framework from a cold disk, under load
 DYING = 5.0  # seconds from a kill to the end of the process
@@ -68,7 +71,7 @@ class Event:
 
 
 class Worker:
-    """A process that answers requests of `harness.endpoint` in order.
+    """A process that answers requests of `gradwatch.harness.endpoint` in order.
 
     Its first answer is that of `probe`. Linux ends it with the *thread* that started
     it. `measured` is the checkout whose `impls` it runs; all other code is this

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.workers.arrays import Packed, pack, unpack
-from impls.contract import Array, Backend, Problem, Step
+from gradwatch.harness.workers.arrays import Packed, pack, unpack
+from gradwatch.impls.contract import Array, Backend, Problem, Step
 
 #: Gradients by name, as they travel; None where there is none.
 Gradients = Mapping[str, Packed | None]

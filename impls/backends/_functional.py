@@ -13,7 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from impls.contract import Array, Problem, Result, Unsupported, as_tuple, dtype_name
+from gradwatch.impls.contract import (
+    Array,
+    Problem,
+    Result,
+    Unsupported,
+    as_tuple,
+    dtype_name,
+)
 
 ALL = ("float64", "float32", "float16", "bfloat16")
 
@@ -200,7 +207,7 @@ def _strided(array: Array) -> bool:
 
 
 class FunctionalStep:
-    """A problem as tensors of the framework; see `impls.contract.Step`."""
+    """A problem as tensors of the framework; see `gradwatch.impls.contract.Step`."""
 
     def __init__(self, door: Functional, problem: Problem, call: Call) -> None:
         self.door, self.problem, self.call = door, problem, call

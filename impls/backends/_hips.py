@@ -11,9 +11,9 @@ from autograd.core import make_vjp
 from autograd.extend import defvjp, primitive
 from autograd.tracer import getval
 
-from impls.backends._functional import COMPOSED, Functional, Names
-from impls.backends._hips_second import hvp, jvp
-from impls.backends._hips_special import SPECIAL
+from gradwatch.impls.backends._functional import COMPOSED, Functional, Names
+from gradwatch.impls.backends._hips_second import hvp, jvp
+from gradwatch.impls.backends._hips_special import SPECIAL
 
 stop_gradient = primitive(lambda x: x)
 defvjp(stop_gradient, None)

@@ -10,8 +10,8 @@ import os
 import shutil
 from typing import Any
 
-from impls.backends._torchlike import TorchLike, TorchLikeStep
-from impls.contract import Problem, Unsupported
+from gradwatch.impls.backends._torchlike import TorchLike, TorchLikeStep
+from gradwatch.impls.contract import Problem, Unsupported
 
 #: More shapes, strides and dtypes than an op has. Dynamo allows 8, and then stops.
 SHAPES = 10_000

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from impls.backends._functional import Functional, Names
-from impls.backends._jax_second import hvp, jvp
+from gradwatch.impls.backends._functional import Functional, Names
+from gradwatch.impls.backends._jax_second import hvp, jvp
 
 
 def settled() -> str:

@@ -8,7 +8,7 @@ import ml_dtypes
 import mlx.core as mx
 import numpy as np
 
-from impls.backends._functional import Functional, Names
+from gradwatch.impls.backends._functional import Functional, Names
 
 
 def tensor(array: Any, dtype: str) -> Any:

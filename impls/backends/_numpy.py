@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from impls.contract import Array, Problem, Result, Unsupported, dtype_name
+from gradwatch.impls.contract import Array, Problem, Result, Unsupported, dtype_name
 
 
 class NumpyStep:
-    """A problem as NumPy arrays of its dtype; see `impls.contract.Step`."""
+    """A problem as NumPy arrays of its dtype; see `gradwatch.impls.contract.Step`."""
 
     outputs: list[Array]
     gradients: dict[str, Array | None]

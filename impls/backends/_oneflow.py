@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from impls.backends._oneflow_libraries import load, native_stderr_held_back
-from impls.backends._torchlike import TorchLike, TorchLikeStep
-from impls.contract import Array, Problem, Unsupported
+from gradwatch.impls.backends._oneflow_libraries import load, native_stderr_held_back
+from gradwatch.impls.backends._torchlike import TorchLike, TorchLikeStep
+from gradwatch.impls.contract import Array, Problem, Unsupported
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ import numpy as np
 import paddle
 from paddle.nn.functional import pad
 
-from impls.backends._functional import Functional, Names
+from gradwatch.impls.backends._functional import Functional, Names
 
 
 def reduction(function: Any, x: Any, axis: Any = None, keepdims: bool = False) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.experimental import numpy as tnp
 
-from impls.backends._functional import Functional, Names
+from gradwatch.impls.backends._functional import Functional, Names
 
 
 def settled() -> str:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from impls.backends._torch import torch
-from impls.contract import Array
+from gradwatch.impls.backends._torch import torch
+from gradwatch.impls.contract import Array
 
 #: Takes the inputs; returns the outputs and the backward, as the `manual` dialect does.
 Run = Callable[..., tuple[Sequence[Array], Callable[..., Sequence[Array | None]]]]

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from impls.backends._torchlike_names import ArrayNames
-from impls.contract import Array, Problem, Result, Unsupported, as_tuple
+from gradwatch.impls.backends._torchlike_names import ArrayNames
+from gradwatch.impls.contract import Array, Problem, Result, Unsupported, as_tuple
 
 
 class TorchLike:
@@ -77,7 +77,7 @@ def as_function(F: Any, said: type, attributes: dict[str, Any]) -> Any:
 
 
 class TorchLikeStep:
-    """A problem as tensors of the framework; see `impls.contract.Step`."""
+    """A problem as tensors of the framework; see `gradwatch.impls.contract.Step`."""
 
     def __init__(self, backend: TorchLike, problem: Problem, call: Any) -> None:
         self.F, self.unused = backend.F, backend.unused

@@ -2,6 +2,6 @@
 
 import jax
 
-from impls.backends._jax import door
+from gradwatch.impls.backends._jax import door
 
 backend = door(dialect="autograd", first=jax, shared=False)

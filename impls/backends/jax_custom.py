@@ -4,9 +4,9 @@ from typing import Any
 
 import jax
 
-from impls.backends._jax import compiled, door
-from impls.backends._jax_tensor import Tensor
-from impls.contract import Problem, as_tuple
+from gradwatch.impls.backends._jax import compiled, door
+from gradwatch.impls.backends._jax_tensor import Tensor
+from gradwatch.impls.contract import Problem, as_tuple
 
 
 class Context:

@@ -1,5 +1,5 @@
 """JAX: the op's formula, traced at each call and run primitive by primitive."""
 
-from impls.backends._jax import door
+from gradwatch.impls.backends._jax import door
 
 backend = door(dialect="formula")

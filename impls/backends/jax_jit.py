@@ -1,5 +1,5 @@
 """JAX: the op's formula, compiled by XLA."""
 
-from impls.backends._jax import compiled, door
+from gradwatch.impls.backends._jax import compiled, door
 
 backend = door(dialect="formula", vjp=compiled)

@@ -1,5 +1,5 @@
 """MLX: the op's formula, differentiated by its own transformation."""
 
-from impls.backends._mlx import door
+from gradwatch.impls.backends._mlx import door
 
 backend = door(dialect="formula")

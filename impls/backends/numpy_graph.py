@@ -1,8 +1,8 @@
 """NumPy: the op's formula, differentiated by our own graph engine."""
 
-from impls import graph
-from impls.backends._numpy import NumpyBackend, NumpyStep
-from impls.contract import Array, Result, as_tuple
+from gradwatch.impls import graph
+from gradwatch.impls.backends._numpy import NumpyBackend, NumpyStep
+from gradwatch.impls.contract import Array, Result, as_tuple
 
 
 class Graph(NumpyStep):

@@ -1,7 +1,7 @@
 """NumPy: the page's forward and its hand-written backward."""
 
-from impls.backends._numpy import NumpyBackend, NumpyStep
-from impls.contract import Array, Result, Unsupported, as_tuple
+from gradwatch.impls.backends._numpy import NumpyBackend, NumpyStep
+from gradwatch.impls.contract import Array, Result, Unsupported, as_tuple
 
 
 class Manual(NumpyStep):

@@ -1,5 +1,5 @@
 """OneFlow: its own fused calls, differentiated by its autograd."""
 
-from impls.backends._oneflow import OneFlow
+from gradwatch.impls.backends._oneflow import OneFlow
 
 backend = OneFlow("autograd")

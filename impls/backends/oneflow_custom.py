@@ -1,5 +1,5 @@
 """OneFlow: the page's hand-written autograd.Function."""
 
-from impls.backends._oneflow import OneFlow
+from gradwatch.impls.backends._oneflow import OneFlow
 
 backend = OneFlow("custom")

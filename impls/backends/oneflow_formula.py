@@ -1,5 +1,5 @@
 """OneFlow: the op's formula, differentiated by its autograd."""
 
-from impls.backends._oneflow import OneFlow
+from gradwatch.impls.backends._oneflow import OneFlow
 
 backend = OneFlow("formula")

@@ -2,6 +2,6 @@
 
 import paddle
 
-from impls.backends._paddle import door
+from gradwatch.impls.backends._paddle import door
 
 backend = door(dialect="autograd", first=paddle, shared=False)

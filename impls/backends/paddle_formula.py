@@ -1,5 +1,5 @@
 """Paddle: the op's formula, differentiated by its autograd."""
 
-from impls.backends._paddle import door
+from gradwatch.impls.backends._paddle import door
 
 backend = door(dialect="formula")

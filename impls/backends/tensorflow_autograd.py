@@ -2,6 +2,6 @@
 
 import tensorflow as tf
 
-from impls.backends._tensorflow import door
+from gradwatch.impls.backends._tensorflow import door
 
 backend = door(dialect="autograd", first=tf, shared=False)

@@ -1,5 +1,5 @@
 """TensorFlow: the op's formula, run eagerly and differentiated by its tape."""
 
-from impls.backends._tensorflow import door
+from gradwatch.impls.backends._tensorflow import door
 
 backend = door(dialect="formula")

@@ -3,7 +3,7 @@
 On request: it needs a C++ compiler, and 3 s for each shape
 """
 
-from impls.backends._inductor import Compiled
-from impls.backends._torch import torch
+from gradwatch.impls.backends._inductor import Compiled
+from gradwatch.impls.backends._torch import torch
 
 backend = Compiled(torch, "autograd")

@@ -25,7 +25,7 @@ arithmetic.py, reductions.py, products.py, creation.py (constants).
 
 from typing import Any
 
-from impls.graph import (  # each registers what formulas may call
+from gradwatch.impls.graph import (  # each registers what formulas may call
     arithmetic,
     choices,
     creation,
@@ -36,8 +36,8 @@ from impls.graph import (  # each registers what formulas may call
     reductions,
     selection,
 )
-from impls.graph.choices import other_side
-from impls.graph.engine import (
+from gradwatch.impls.graph.choices import other_side
+from gradwatch.impls.graph.engine import (
     FUNCTIONS,
     PRIMITIVES,
     Array,
@@ -53,8 +53,8 @@ from impls.graph.engine import (
     topological_order,
     variable,
 )
-from impls.graph.hints import miss
-from impls.graph.selection import SELECTIONS, TIES, pick, share, ties
+from gradwatch.impls.graph.hints import miss
+from gradwatch.impls.graph.selection import SELECTIONS, TIES, pick, share, ties
 
 __all__ = [
     "FUNCTIONS",

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from impls.graph.choices import equal, greater_equal, logical_and, where
-from impls.graph.elementwise import floor, log, sqrt, square
-from impls.graph.engine import (
+from gradwatch.impls.graph.choices import equal, greater_equal, logical_and, where
+from gradwatch.impls.graph.elementwise import floor, log, sqrt, square
+from gradwatch.impls.graph.engine import (
     FLOATING,
     NUMBER,
     Builder,
@@ -21,8 +21,8 @@ from impls.graph.engine import (
     public,
     variable,
 )
-from impls.graph.moves import stop_gradient
-from impls.graph.selection import abs, maximum
+from gradwatch.impls.graph.moves import stop_gradient
+from gradwatch.impls.graph.selection import abs, maximum
 
 
 def _subtract_rule(dy: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:

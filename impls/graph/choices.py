@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from impls.graph.engine import (
+from gradwatch.impls.graph.engine import (
     PRIMITIVES,
     Array,
     Node,

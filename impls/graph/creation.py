@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from impls.graph.engine import FUNCTIONS, Array, Node, public, variable
+from gradwatch.impls.graph.engine import FUNCTIONS, Array, Node, public, variable
 
 FUNCTIONS |= {
     "arange": np.arange,

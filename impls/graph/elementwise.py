@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from impls.graph import special
-from impls.graph.engine import (
+from gradwatch.impls.graph import special
+from gradwatch.impls.graph.engine import (
     Array,
     Builder,
     Node,

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from impls.graph.hints import miss
+from gradwatch.impls.graph.hints import miss
 
 Array = NDArray[Any]
 FLOATING = "fO"  # kinds of dtype: floating, and objects (numbers of an exact library)

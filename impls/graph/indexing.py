@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from impls.graph.engine import Array, Node, as_nodes, axes_of, public
-from impls.graph.moves import (
+from gradwatch.impls.graph.engine import Array, Node, as_nodes, axes_of, public
+from gradwatch.impls.graph.moves import (
     broadcast_to,
     exact_index,
     gather,

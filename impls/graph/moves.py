@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from impls.graph.engine import (
+from gradwatch.impls.graph.engine import (
     Array,
     Node,
     as_nodes,

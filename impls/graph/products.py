@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from impls.graph.engine import Node, as_nodes, axes_of, fit, primitive, public
-from impls.graph.extended import product
-from impls.graph.indexing import diagonal, matrix_transpose, moveaxis
-from impls.graph.moves import permute_dims, reshape
-from impls.graph.reductions import sum
+from gradwatch.impls.graph.engine import Node, as_nodes, axes_of, fit, primitive, public
+from gradwatch.impls.graph.extended import product
+from gradwatch.impls.graph.indexing import diagonal, matrix_transpose, moveaxis
+from gradwatch.impls.graph.moves import permute_dims, reshape
+from gradwatch.impls.graph.reductions import sum
 
 
 def _matmul_rule(dy: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:

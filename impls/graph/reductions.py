@@ -7,12 +7,19 @@ from typing import Any, cast
 
 import numpy as np
 
-from impls.graph import selection
-from impls.graph.choices import condition, isfinite, logical_not, where
-from impls.graph.elementwise import exp, log, sqrt
-from impls.graph.engine import Node, as_nodes, axes_of, primitive, public, reduced
-from impls.graph.indexing import concat, flip
-from impls.graph.moves import (
+from gradwatch.impls.graph import selection
+from gradwatch.impls.graph.choices import condition, isfinite, logical_not, where
+from gradwatch.impls.graph.elementwise import exp, log, sqrt
+from gradwatch.impls.graph.engine import (
+    Node,
+    as_nodes,
+    axes_of,
+    primitive,
+    public,
+    reduced,
+)
+from gradwatch.impls.graph.indexing import concat, flip
+from gradwatch.impls.graph.moves import (
     astype,
     broadcast_to,
     reshape,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from impls.graph.engine import (
+from gradwatch.impls.graph.engine import (
     FLOATING,
     Array,
     Node,
@@ -24,7 +24,7 @@ from impls.graph.engine import (
     public,
     reduced,
 )
-from impls.graph.moves import broadcast_to, reshape, together
+from gradwatch.impls.graph.moves import broadcast_to, reshape, together
 
 TIES = ("first", "last", "even")
 _TIES: ContextVar[str] = ContextVar("ties", default="first")

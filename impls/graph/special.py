@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from impls.graph.engine import Array
+from gradwatch.impls.graph.engine import Array
 
 _BORDER = 1.0  # 1 - erf(1) = .157 loses under three bits
 _TERMS = 24  # the term 2^n / (2n+1)!! is below 2^-70 from n = 22 on

@@ -5,7 +5,7 @@
 a and b of shapes that broadcast. Both gradients are the cotangent itself.
 """
 
-from impls.contract import Case, Op, sum_to
+from gradwatch.impls.contract import Case, Op, sum_to
 
 op = Op(
     "add",

@@ -6,7 +6,7 @@ x1 and x2 of the same shape. For example: x1 = 2 and x2 = 3 give dx1 = 3
 and dx2 = 6.3.
 """
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "affine_pair",

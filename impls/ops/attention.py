@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 
 def case(*leading, queries, keys, width=4, causal=False):

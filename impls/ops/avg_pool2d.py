@@ -9,7 +9,7 @@ Bengio and Courville, Deep Learning, 2016, section 9.3.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 
 def case(*x, size=2, stride=2, padding=0):

@@ -11,7 +11,7 @@ var * n / (n - 1); evaluation uses them, as constants: of dx only dy remains.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 
 def case(*x, training=True):

@@ -12,7 +12,7 @@ is taken of a rounded probability. Bishop, Pattern Recognition and Machine Learn
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 
 def shares(rng, shape, shapes):

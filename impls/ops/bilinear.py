@@ -14,7 +14,7 @@ section 2.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 
 def case(n, i, j, o):

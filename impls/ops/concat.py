@@ -8,7 +8,7 @@ is cutting; a tensor that is joined to itself gets both parts, added.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "concat",

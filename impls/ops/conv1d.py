@@ -13,7 +13,7 @@ Multi-Scale Context Aggregation by Dilated Convolutions, arXiv:1511.07122.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 
 def case(name, x, weight, stride=1, padding=0, dilation=1):

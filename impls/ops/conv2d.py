@@ -11,7 +11,7 @@ n = s w + j - p. Sums: over indices not on the left. arXiv:1603.07285, chapter 4
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 
 def case(name, x, weight, stride=1, padding=0):

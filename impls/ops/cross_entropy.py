@@ -12,7 +12,7 @@ equation 4.109; smoothing: Szegedy and others, arXiv:1512.00567, section 7.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 IGNORED = -100
 

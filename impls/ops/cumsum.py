@@ -9,7 +9,7 @@ Sums and Their Applications, CMU-CS-90-190, section 1.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "cumsum",

@@ -7,7 +7,7 @@ a and b (n). The same tensor passed twice gets both: dot(x, x) has dx = 2 * x * 
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "dot",

@@ -7,7 +7,7 @@ two outputs backward one after the other adds up to running them together: with 
 and dy2 = 1 both give dx = 3.
 """
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "double_output",

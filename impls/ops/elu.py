@@ -10,7 +10,7 @@ Clevert, Unterthiner and Hochreiter, arXiv:1511.07289, equation 15.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "elu",

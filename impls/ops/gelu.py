@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 C = math.sqrt(2 / math.pi)
 

@@ -10,7 +10,7 @@ with Gated Convolutional Networks, arXiv:1612.08083, equation 1.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "glu",

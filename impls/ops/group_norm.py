@@ -12,7 +12,7 @@ Normalization, arXiv:1803.08494, equations 1 to 6.
 
 import numpy as np
 
-from impls.contract import Case, Op, Unsupported
+from gradwatch.impls.contract import Case, Op, Unsupported
 
 
 def case(*x, groups):

@@ -11,7 +11,7 @@ MobileNetV3, arXiv:1905.02244, section 5.2.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "hardswish",

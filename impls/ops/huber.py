@@ -10,7 +10,7 @@ and one slope. Huber, Robust Estimation of a Location Parameter, 1964, equation 
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "huber",

@@ -13,7 +13,7 @@ Instance Normalization, arXiv:1607.08022, equation 3.
 
 import numpy as np
 
-from impls.contract import Case, Op, Unsupported
+from gradwatch.impls.contract import Case, Op, Unsupported
 
 
 def case(*x):

@@ -10,7 +10,7 @@ Statistics 22, 1951, equation 2.4.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 
 def shares(rng, shape, shapes):

@@ -11,7 +11,7 @@ variance are taken over the normalised axes. Ba, Kiros, Hinton, arXiv:1607.06450
 
 import numpy as np
 
-from impls.contract import Case, Op, Unsupported
+from gradwatch.impls.contract import Case, Op, Unsupported
 
 
 def shapes(*leading, over):

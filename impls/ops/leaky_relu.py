@@ -9,7 +9,7 @@ Hannun and Ng, Rectifier Nonlinearities Improve Neural Network Acoustic Models, 
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "leaky_relu",

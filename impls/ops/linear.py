@@ -11,7 +11,7 @@ x (..., Ci), weight (Co, Ci), bias (Co).
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 
 def shapes(*leading, inside, out):

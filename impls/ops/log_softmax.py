@@ -8,7 +8,7 @@ subtracted first: any constant cancels, so it takes no part in the gradient.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "log_softmax",

@@ -9,7 +9,7 @@ add up to 1. Boyd and Vandenberghe, Convex Optimization, 2004, section 3.1.5.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "logsumexp",

@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 
 def visible(rng, shape, shapes):

@@ -10,7 +10,7 @@ and y lacks that axis.
 
 import numpy as np
 
-from impls.contract import Case, Op, sum_to
+from gradwatch.impls.contract import Case, Op, sum_to
 
 op = Op(
     "matmul",

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 
 def case(*x, size=2, stride=2, padding=0):

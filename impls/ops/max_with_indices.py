@@ -9,7 +9,7 @@ equal elements `manual` and `custom` take the first; any other share is as good.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "max_with_indices",

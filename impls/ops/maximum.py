@@ -10,7 +10,7 @@ the frameworks do, and `custom` gives a all of it, as the notes do. `formula` fo
 
 import numpy as np
 
-from impls.contract import Case, Op, sum_to
+from gradwatch.impls.contract import Case, Op, sum_to
 
 op = Op(
     "maximum",

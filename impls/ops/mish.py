@@ -11,7 +11,7 @@ Regularized Non-Monotonic Activation Function, arXiv:1908.08681, equation 1.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "mish",

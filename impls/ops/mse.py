@@ -8,7 +8,7 @@ rows. Bishop, Pattern Recognition and Machine Learning, 2006, equation 3.12.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "mse",

@@ -6,7 +6,7 @@ a and b of shapes that broadcast. For a * a both gradients are added: 2 * a * dy
 For example: a = 4 and b = -3 give y = -12, da = -3, db = 4.
 """
 
-from impls.contract import Case, Op, sum_to
+from gradwatch.impls.contract import Case, Op, sum_to
 
 op = Op(
     "mul",

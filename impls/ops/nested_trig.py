@@ -12,7 +12,7 @@ Understanding Deep Learning, MIT Press 2023, section 7.3.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 NAMES = "x y b0 b1 b2 b3 w0 w1 w2 w3"
 scalars = dict.fromkeys(NAMES.split(), ())

@@ -11,7 +11,7 @@ y = 0.7311, dx = [0.3932, -0.5898] and dw = [-0.1966, -0.3932, 0.1966].
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "neuron",

@@ -12,7 +12,7 @@ and Machine Learning, 2006, equation 4.108.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 IGNORED = -100
 

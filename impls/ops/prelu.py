@@ -13,7 +13,7 @@ Rectifiers, arXiv:1502.01852, equations 1 and 3.
 
 import numpy as np
 
-from impls.contract import Case, Op, sum_to
+from gradwatch.impls.contract import Case, Op, sum_to
 
 op = Op(
     "prelu",

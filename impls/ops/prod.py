@@ -10,7 +10,7 @@ Griewank and Walther, Evaluating Derivatives, 2nd edition, section 3.3.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "prod",

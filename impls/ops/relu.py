@@ -9,7 +9,7 @@ Deep Sparse Rectifier Neural Networks, AISTATS 2011.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "relu",

@@ -12,7 +12,7 @@ Zhang and Sennrich, arXiv:1910.07467, section 4.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 
 def shapes(*leading, over):

@@ -12,7 +12,7 @@ section 3.2.2; pairs by halves instead of neighbours, as most models have it.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 
 def angles(shape):

@@ -7,7 +7,7 @@ x of any shape. exp is only ever taken of -|x|, so that nothing overflows.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "sigmoid",

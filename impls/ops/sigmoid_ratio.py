@@ -11,7 +11,7 @@ x = 3 and y = -4 give f = 1.5456, dx = 2.0596 and dy = 1.5922.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "sigmoid_ratio",

@@ -10,7 +10,7 @@ far out: it is not monotonic. Elfwing, Uchibe and Doya, arXiv:1702.03118.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "silu",

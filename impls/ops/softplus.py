@@ -10,7 +10,7 @@ Dugas, Bengio, Belisle, Nadeau and Garcia, NIPS 2000.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "softplus",

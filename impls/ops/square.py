@@ -7,7 +7,7 @@ x of any shape. For example: x = 2 gives dx = 4; x = [1, 2, 3] gives dx = 2x.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "square",

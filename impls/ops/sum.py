@@ -10,7 +10,7 @@ programming with NumPy, 2020, on broadcasting; its transpose is a sum.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "sum",

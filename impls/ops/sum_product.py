@@ -8,7 +8,7 @@ a, b and c of shapes that broadcast. For example: a = -2, b = 5 and c = -4 give
 y = -12, da = db = -4, dc = 3.
 """
 
-from impls.contract import Case, Op, sum_to
+from gradwatch.impls.contract import Case, Op, sum_to
 
 op = Op(
     "sum_product",

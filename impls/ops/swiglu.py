@@ -10,7 +10,7 @@ equation 6.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "swiglu",

@@ -9,7 +9,7 @@ Handbook of Mathematical Functions, 4.5.17 and 4.5.73.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "tanh",

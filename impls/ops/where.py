@@ -9,7 +9,7 @@ mask * a + (1 - mask) * b would be 0 * inf = nan there.
 
 import numpy as np
 
-from impls.contract import Case, Op, sum_to
+from gradwatch.impls.contract import Case, Op, sum_to
 
 
 def booleans(rng, shape, shapes):

@@ -17,11 +17,11 @@ import time
 import click
 from msgspec import structs
 
-from harness.agreement.remote import Asked
-from harness.hosts.batches import Batch
-from harness.hosts.dask import Cluster
-from harness.hosts.identity import identity
-from harness.project.documents import packed
+from gradwatch.harness.agreement.remote import Asked
+from gradwatch.harness.hosts.batches import Batch
+from gradwatch.harness.hosts.dask import Cluster
+from gradwatch.harness.hosts.identity import identity
+from gradwatch.harness.project.documents import packed
 from scripts.studies.cluster import LOOK, Dask
 
 

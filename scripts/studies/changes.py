@@ -30,7 +30,7 @@ import numpy as np
 if __package__ in (None, ""):  # run by path
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from harness.history.changepoints import find_changes
+from gradwatch.harness.history.changepoints import find_changes
 from scripts.studies.live import Live
 from scripts.studies.planted_series import (
     FAMILIES,

@@ -14,7 +14,7 @@ from functools import partial
 
 import torch
 
-from harness.check import check
+from gradwatch.harness.check import check
 
 F = torch.nn.functional
 SHAPE = (64, 1000)

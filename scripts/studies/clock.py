@@ -38,18 +38,23 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 
-from harness.judging.cases import REGIMES, Trial, trial, variants
-from harness.project.git import checked_out
-from harness.timing import handlers
-from harness.timing.compare import LONGEST
-from harness.timing.evidence.rotation import PHASES, Place, Rotation, unforeseen
-from harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
-from harness.timing.interleave import compare
-from harness.timing.memory import page_aligned
-from harness.timing.samples import Comparison
-from harness.timing.timers import SHORTEST, HostTimer, Reading
-from harness.workers.allocator import pin_malloc
-from impls.catalogue import load_backend, load_op
+from gradwatch.harness.judging.cases import REGIMES, Trial, trial, variants
+from gradwatch.harness.project.git import checked_out
+from gradwatch.harness.timing import handlers
+from gradwatch.harness.timing.compare import LONGEST
+from gradwatch.harness.timing.evidence.rotation import (
+    PHASES,
+    Place,
+    Rotation,
+    unforeseen,
+)
+from gradwatch.harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
+from gradwatch.harness.timing.interleave import compare
+from gradwatch.harness.timing.memory import page_aligned
+from gradwatch.harness.timing.samples import Comparison
+from gradwatch.harness.timing.timers import SHORTEST, HostTimer, Reading
+from gradwatch.harness.workers.allocator import pin_malloc
+from gradwatch.impls.catalogue import load_backend, load_op
 
 BACKEND, OP, SIZE = "torch_autograd", "layer_norm", "256x1024"
 #: Elementwise, a broadcast, reductions, products and norms: all that costs are there.
@@ -204,7 +209,10 @@ def calibrated(
 # Another commit's clock -----------------------------------------------------------
 
 #: Where the worker's side of the clock was while it kept plain steps, newest first.
-HANDLERS = ("harness.timing.handlers", "harness.stopwatch")
+HANDLERS = (
+    *("gradwatch.harness.timing.handlers", "harness.timing.handlers"),
+    "harness.stopwatch",
+)
 
 
 def handlers_of(folder: Path) -> Any:
@@ -225,7 +233,8 @@ def handlers_of(folder: Path) -> Any:
 
 
 def _taken() -> dict[str, ModuleType]:
-    named = {n for n in sys.modules if n.partition(".")[0] in ("harness", "impls")}
+    names = ("gradwatch", "harness", "impls")
+    named = {n for n in sys.modules if n.partition(".")[0] in names}
     return {name: sys.modules.pop(name) for name in named}
 
 

@@ -29,8 +29,8 @@ from typing import Any
 
 import click
 
-from harness.project.paths import ROOT
-from harness.workers.lifetime import with_this_process
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.workers.lifetime import with_this_process
 
 SHOWN = 5  # differences of two documents; the documents are kept
 STARTING = 60.0  # seconds for a scheduler on a busy machine

@@ -17,10 +17,17 @@ from pathlib import Path
 import click
 import numpy as np
 
-from harness.judging.cases import REGIMES, trial
-from harness.project.git import checked_out
-from harness.timing.compare import PAIRS, SAMPLED, WITHIN, Plan, Side, compare_sides
-from impls.catalogue import load_op
+from gradwatch.harness.judging.cases import REGIMES, trial
+from gradwatch.harness.project.git import checked_out
+from gradwatch.harness.timing.compare import (
+    PAIRS,
+    SAMPLED,
+    WITHIN,
+    Plan,
+    Side,
+    compare_sides,
+)
+from gradwatch.impls.catalogue import load_op
 
 BLOCKED = """
 import sys

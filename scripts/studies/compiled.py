@@ -17,8 +17,8 @@ from itertools import groupby
 from pathlib import Path
 from subprocess import run
 
-from harness.project import documents
-from harness.project.records import TIME, TimeRecord
+from gradwatch.harness.project import documents
+from gradwatch.harness.project.records import TIME, TimeRecord
 
 OPS = ("softmax", "layer_norm", "attention")
 CALLED = {

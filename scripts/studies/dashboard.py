@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 
-from harness.dashboard.site import write_site
+from gradwatch.harness.dashboard.site import write_site
 from tests.dashboard.browser import invented
 from tests.dashboard.browser.conftest import FLAGS
 

@@ -13,14 +13,14 @@ import click
 import numpy as np
 import torch
 
-from harness import judge
-from harness.judging.reference import reference
-from harness.judging.verdict import judge_tensors
-from harness.timing.interleave import interleave
-from harness.workers.allocator import pin_malloc
-from impls import catalogue
-from impls.backends._torchlike import as_function
-from impls.contract import Problem
+from gradwatch.harness import judge
+from gradwatch.harness.judging.reference import reference
+from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.harness.timing.interleave import interleave
+from gradwatch.harness.workers.allocator import pin_malloc
+from gradwatch.impls import catalogue
+from gradwatch.impls.backends._torchlike import as_function
+from gradwatch.impls.contract import Problem
 
 SIZES = (16, 256, 4096, 65536)
 SLOW_UP_TO = 4096  # elements: the time of gradcheck slow grows as their square

@@ -21,11 +21,11 @@ import click
 import numpy as np
 import torch
 
-from harness import judge
-from harness.timing.interleave import interleave
-from harness.timing.samples import paired
-from impls import catalogue
-from impls.backends._torchlike import as_function
+from gradwatch.harness import judge
+from gradwatch.harness.timing.interleave import interleave
+from gradwatch.harness.timing.samples import paired
+from gradwatch.impls import catalogue
+from gradwatch.impls.backends._torchlike import as_function
 
 #: Shapes of the differentiable inputs by number of elements, and attributes.
 OPS = {

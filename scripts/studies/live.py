@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.history.changepoints import Change, find_changes
-from harness.timing.compare import PAIRS
-from harness.watch.confirm import Ratio, resolve, sought, state_after
-from harness.watch.search import OFF
+from gradwatch.harness.history.changepoints import Change, find_changes
+from gradwatch.harness.timing.compare import PAIRS
+from gradwatch.harness.watch.confirm import Ratio, resolve, sought, state_after
+from gradwatch.harness.watch.search import OFF
 from scripts.studies.planted_series import Report, Values
 
 COMPARED = np.log(

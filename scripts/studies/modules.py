@@ -24,10 +24,10 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from harness.judging.precisions import PRECISIONS
-from harness.judging.reference import Reference, reference_of_graph, wider
-from harness.judging.verdict import judge_tensors
-from harness.tracing import trace
+from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.judging.reference import Reference, reference_of_graph, wider
+from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.harness.tracing import trace
 from tests.tracing.test_modules import DTYPES, MODULES, held, judged, trial
 
 Tensor = torch.Tensor

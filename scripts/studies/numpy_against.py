@@ -27,18 +27,18 @@ from autograd.scipy.special import expit
 from autograd.tracer import getval, new_box, toposort, trace_stack
 from rich.table import Table
 
-from harness import assert_agrees
-from harness.console.terminal import output
-from harness.judging.cases import REGIMES, trial
-from harness.project import documents as recording
-from harness.timing.interleave import interleave
-from harness.timing.memory import copy_bandwidth, page_aligned
-from harness.timing.samples import Samples, paired
-from harness.timing.steps import aligned
-from harness.timing.work import work
-from harness.workers.allocator import pin_malloc
-from impls.catalogue import load_backend, load_op, op_names
-from impls.contract import Array, Op, Problem, as_tuple
+from gradwatch.harness import assert_agrees
+from gradwatch.harness.console.terminal import output
+from gradwatch.harness.judging.cases import REGIMES, trial
+from gradwatch.harness.project import documents as recording
+from gradwatch.harness.timing.interleave import interleave
+from gradwatch.harness.timing.memory import copy_bandwidth, page_aligned
+from gradwatch.harness.timing.samples import Samples, paired
+from gradwatch.harness.timing.steps import aligned
+from gradwatch.harness.timing.work import work
+from gradwatch.harness.workers.allocator import pin_malloc
+from gradwatch.impls.catalogue import load_backend, load_op, op_names
+from gradwatch.impls.contract import Array, Op, Problem, as_tuple
 
 ELEMENTS = 1 << 20
 PEERS = ("torch_autograd", "HIPS/autograd")

@@ -30,12 +30,12 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from harness.judging.precisions import PRECISIONS
-from harness.judging.reference import Reference, reference_of_graph, wider
-from harness.judging.verdict import allowed, judge_tensors
-from harness.project import documents
-from harness.project.verdicts import PASSING
-from harness.tracing import Traced, Untraceable, trace
+from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.judging.reference import Reference, reference_of_graph, wider
+from gradwatch.harness.judging.verdict import allowed, judge_tensors
+from gradwatch.harness.project import documents
+from gradwatch.harness.project.verdicts import PASSING
+from gradwatch.harness.tracing import Traced, Untraceable, trace
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "results" / "opinfo"

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.project.documents import machine_name, replace_file
-from harness.project.markdown import table
-from harness.project.verdicts import PASSING
-from harness.tracing.aten.table import covered
+from gradwatch.harness.project.documents import machine_name, replace_file
+from gradwatch.harness.project.markdown import table
+from gradwatch.harness.project.verdicts import PASSING
+from gradwatch.harness.tracing.aten.table import covered
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from scripts.studies.opinfo import (  # scripts is no installed package

@@ -30,17 +30,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.check.runs import differentiated
-from harness.judging.orders import Function
-from harness.judging.precisions import PRECISIONS
-from harness.judging.reference import Reference, reference_of_graph, wider
-from harness.judging.verdict import judge_tensors
-from harness.project import documents
-from harness.project.markdown import table
-from harness.project.verdicts import PASSING
-from harness.tracing import Untraceable, trace
-from impls.backends._torchlike import refusals
-from impls.contract import Unsupported
+from gradwatch.harness.check.runs import differentiated
+from gradwatch.harness.judging.orders import Function
+from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.judging.reference import Reference, reference_of_graph, wider
+from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.harness.project import documents
+from gradwatch.harness.project.markdown import table
+from gradwatch.harness.project.verdicts import PASSING
+from gradwatch.harness.tracing import Untraceable, trace
+from gradwatch.impls.backends._torchlike import refusals
+from gradwatch.impls.contract import Unsupported
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from scripts.studies.opinfo import (  # scripts is no installed package

@@ -38,21 +38,21 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if __package__ in (None, ""):  # run by path
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from harness.judging import layouts
-from harness.judging.cases import (
+from gradwatch.harness.judging import layouts
+from gradwatch.harness.judging.cases import (
     REGIMES,
     admits,
     constants_of,
     output_shapes,
     problem_with,
 )
-from harness.judging.judgement import Judgement
-from harness.judging.precisions import PRECISIONS, Precision
-from harness.judging.reference import reference
-from harness.judging.verdict import judge_tensors
-from harness.workers.arrays import lay_out
-from impls import catalogue
-from impls.contract import Case, Op, Problem, Unsupported
+from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.precisions import PRECISIONS, Precision
+from gradwatch.harness.judging.reference import reference
+from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.harness.workers.arrays import lay_out
+from gradwatch.impls import catalogue
+from gradwatch.impls.contract import Case, Op, Problem, Unsupported
 
 Array = NDArray[Any]
 Generator = np.random.Generator

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from harness.agreement.remote import Asked, vanished
-from harness.agreement.suite import Agreement
-from harness.console import options
-from harness.judging.cases import trials
-from harness.judging.known import Known
-from harness.project.records import AgreeRecord
-from impls.catalogue import load_op
+from gradwatch.harness.agreement.remote import Asked, vanished
+from gradwatch.harness.agreement.suite import Agreement
+from gradwatch.harness.console import options
+from gradwatch.harness.judging.cases import trials
+from gradwatch.harness.judging.known import Known
+from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.impls.catalogue import load_op
 from tests.command_line import Done, gradwatch
 from tests.dashboard.browser.invented import agree_record
 from tests.frameworks import usable

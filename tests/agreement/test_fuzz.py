@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.agreement import store
-from harness.agreement.fuzz import Hunt
-from impls.catalogue import load_op
+from gradwatch.harness.agreement import store
+from gradwatch.harness.agreement.fuzz import Hunt
+from gradwatch.impls.catalogue import load_op
 from tests.command_line import gradwatch
 from tests.pages import CUBE
 
@@ -239,7 +239,7 @@ def test_ctrl_c_keeps_what_was_found(tmp_path):
     folder = tmp_path / "findings"
     options = ["--ops", page, "--backend", "numpy_manual", "--folder", str(folder)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "harness", "fuzz", *options, "--budget", "60"],
+        [sys.executable, "-m", "gradwatch", "fuzz", *options, "--budget", "60"],
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,

@@ -2,11 +2,11 @@
 
 import pytest
 
-from harness.agreement.findings import Finding, Site
-from harness.agreement.findings_page import page
-from harness.agreement.known_entries import Unconfirmed, announced
-from harness.judging.known import Known, as_expected, expected_verdict, gone
-from harness.project.records import AgreeRecord
+from gradwatch.harness.agreement.findings import Finding, Site
+from gradwatch.harness.agreement.findings_page import page
+from gradwatch.harness.agreement.known_entries import Unconfirmed, announced
+from gradwatch.harness.judging.known import Known, as_expected, expected_verdict, gone
+from gradwatch.harness.project.records import AgreeRecord
 
 CASES = ["4x5", "3x1"]
 REGIMES = ["normal", "large", "ties"]

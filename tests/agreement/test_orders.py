@@ -3,14 +3,14 @@
 import pytest
 from msgspec.structs import replace
 
-from harness.agreement.suite import agree
-from harness.judging.cases import REGIMES, of_order, trial
-from harness.judging.known import load
-from harness.judging.reference import reference
-from harness.judging.verdict import judge_tensors
-from impls import catalogue
-from impls.backends._torchlike import ONCE
-from impls.contract import Unsupported
+from gradwatch.harness.agreement.suite import agree
+from gradwatch.harness.judging.cases import REGIMES, of_order, trial
+from gradwatch.harness.judging.known import load
+from gradwatch.harness.judging.reference import reference
+from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.impls import catalogue
+from gradwatch.impls.backends._torchlike import ONCE
+from gradwatch.impls.contract import Unsupported
 
 OPS = [catalogue.load_op(name) for name in catalogue.op_names()]
 DECLARED = [op for op in OPS if getattr(op.said("custom"), ONCE, False)]

@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
-from harness.agreement.overall import overall, together
-from harness.project.records import AgreeRecord
+from gradwatch.harness.agreement.overall import overall, together
+from gradwatch.harness.project.records import AgreeRecord
 from tests.dashboard.browser.invented import agree_record
 
 

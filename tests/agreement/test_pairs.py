@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from harness.agreement.pairs import NONE, Distances, distances, of_trial
+from gradwatch.harness.agreement.pairs import NONE, Distances, distances, of_trial
 
 VALUE = np.array([1.0, 2.0, np.inf, 4.0])
 RADIUS = np.array([0.5, 0.25, 1.0, np.inf])  # the first two elements count

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.agreement.repro import repro
-from harness.judging.cases import REGIMES, trial
-from harness.judging.reference import reference
-from harness.project.records import AgreeRecord
-from harness.workers.pythons.interpreters import interpreter_of
-from impls.catalogue import load_op
+from gradwatch.harness.agreement.repro import repro
+from gradwatch.harness.judging.cases import REGIMES, trial
+from gradwatch.harness.judging.reference import reference
+from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.harness.workers.pythons.interpreters import interpreter_of
+from gradwatch.impls.catalogue import load_op
 from tests.frameworks import usable
 from tests.pages import plant
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.agreement.sampling import (
+from gradwatch.harness.agreement.sampling import (
     FIRST,
     explained,
     in_part,
@@ -10,9 +10,9 @@ from harness.agreement.sampling import (
     passed_over,
     precisions,
 )
-from harness.judging.cases import trials
-from harness.project.compiling import COMPILING, compiles
-from impls.catalogue import backend_names, framework_of, load_op
+from gradwatch.harness.judging.cases import trials
+from gradwatch.harness.project.compiling import COMPILING, compiles
+from gradwatch.impls.catalogue import backend_names, framework_of, load_op
 
 SOFTMAX = list(trials(load_op("softmax"), regimes=["normal", "ties"]))
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.agreement.suite import agree
-from harness.judging.cases import trials
-from harness.workers.evaluate import load_op
+from gradwatch.harness.agreement.suite import agree
+from gradwatch.harness.judging.cases import trials
+from gradwatch.harness.workers.evaluate import load_op
 from tests.check.seven import BUGS
 
 PAGE = """
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 from tests.check.seven import candidate, square_times
 
 op = Op({bug!r}, inputs="x w",

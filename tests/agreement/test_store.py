@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from harness.agreement import store
-from harness.agreement.findings import Site
+from gradwatch.harness.agreement import store
+from gradwatch.harness.agreement.findings import Site
 
 RECORDED = sorted(path.parent for path in store.FOLDER.glob("*/finding.json"))
 

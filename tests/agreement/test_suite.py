@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.agreement.suite import agree
-from harness.judging import known
-from harness.judging.cases import Trial, trials
-from harness.project.requested import by_default
-from harness.workers.pythons.interpreters import interpreter_of
-from impls.catalogue import load_op
-from impls.contract import Problem
+from gradwatch.harness.agreement.suite import agree
+from gradwatch.harness.judging import known
+from gradwatch.harness.judging.cases import Trial, trials
+from gradwatch.harness.project.requested import by_default
+from gradwatch.harness.workers.pythons.interpreters import interpreter_of
+from gradwatch.impls.catalogue import load_op
+from gradwatch.impls.contract import Problem
 
 needs_oneflow = pytest.mark.skipif(
     bool(interpreter_of("oneflow").why_missing),

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from harness.agreement.suite import agree
-from harness.judging.cases import Trial
-from harness.judging.precisions import TF32_ROUNDOFF, compute_on
-from harness.timing.evidence.proof import Judge
-from harness.workers.arrays import pack
-from harness.workers.messages import Outcome
-from impls.catalogue import load_op
-from impls.contract import Problem, Result
+from gradwatch.harness.agreement.suite import agree
+from gradwatch.harness.judging.cases import Trial
+from gradwatch.harness.judging.precisions import TF32_ROUNDOFF, compute_on
+from gradwatch.harness.timing.evidence.proof import Judge
+from gradwatch.harness.workers.arrays import pack
+from gradwatch.harness.workers.messages import Outcome
+from gradwatch.impls.catalogue import load_op
+from gradwatch.impls.contract import Problem, Result
 
 RNG = np.random.default_rng(7)
 A, B, DY = (RNG.uniform(1, 2, (32, 32)).astype("float32") for _ in range(3))

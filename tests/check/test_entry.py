@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import gradwatch
-from harness.check import check
-from harness.tracing import Untraceable
-from impls.catalogue import UnknownName
-from impls.contract import Case, Op
+from gradwatch.harness.check import check
+from gradwatch.harness.tracing import Untraceable
+from gradwatch.impls.catalogue import UnknownName
+from gradwatch.impls.contract import Case, Op
 from tests.check.seven import BUGS, candidate, square_times
 
 silu = torch.nn.functional.silu

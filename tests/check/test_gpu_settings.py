@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.check.session import Session, _products_on_a_gpu  # noqa: E402  # PyTorch is optional
+from gradwatch.harness.check.session import Session, _products_on_a_gpu  # noqa: E402  # PyTorch is optional
 
 REDUCED = [f"allow_{name}_reduced_precision_reduction" for name in ("fp16", "bf16")]
 
@@ -42,7 +42,7 @@ def new_interface_alone():
 @pytest.fixture
 def kept():
     """The settings as they are, and again after the test."""
-    from harness.check.session import _switches
+    from gradwatch.harness.check.session import _switches
 
     before = [(put, old) for put, old, _ in _switches(False)]
     yield

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from harness.check import check
+from gradwatch.harness.check import check
 
 
 class Embedded(nn.Module):

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from harness.check import Report, Row, check
-from harness.check.child import checked
-from harness.check.shapes import Spec, parsed, smaller, tails
-from harness.judging.judgement import Judgement
-from harness.project.documents import dumps
+from gradwatch.harness.check import Report, Row, check
+from gradwatch.harness.check.child import checked
+from gradwatch.harness.check.shapes import Spec, parsed, smaller, tails
+from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.project.documents import dumps
 
 NUMBERS = {"ratio": 3.0, "limit": 16.0, "got": 1.0, "expected": 2.0, "radius": 0.1}
 

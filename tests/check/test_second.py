@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.autograd.function import once_differentiable
 
-from harness.check import check, shrink
-from harness.check.second import cuts_of
+from gradwatch.harness.check import check, shrink
+from gradwatch.harness.check.second import cuts_of
 from tests.command_line import gradwatch
 
 silu = torch.nn.functional.silu

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.check.session import Session
-from harness.check.targets import kernelbench
+from gradwatch.harness.check.session import Session
+from gradwatch.harness.check.targets import kernelbench
 
 HERE = Path(__file__).parent / "kernelbench"
 PROBLEMS = sorted(path.stem for path in (HERE / "problems").glob("*.py"))

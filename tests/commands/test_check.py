@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.check import child
-from harness.commands import check as check_command
-from harness.project import documents
+from gradwatch.harness.check import child
+from gradwatch.harness.commands import check as check_command
+from gradwatch.harness.project import documents
 from tests.command_line import gradwatch
 
 KERNELS = """

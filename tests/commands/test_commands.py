@@ -12,14 +12,14 @@ from xml.etree import ElementTree
 import psutil
 import pytest
 
-from harness.agreement.sampling import passed_over
-from harness.commands import _guarded, fuzz
-from harness.commands import time as time_command
-from harness.console import options
-from harness.project.paths import SOURCE
-from harness.workers.isolated import Isolated
-from harness.workers.pythons.interpreters import has_cuda
-from impls.catalogue import backend_names
+from gradwatch.harness.agreement.sampling import passed_over
+from gradwatch.harness.commands import _guarded, fuzz
+from gradwatch.harness.commands import time as time_command
+from gradwatch.harness.console import options
+from gradwatch.harness.project.paths import SOURCE
+from gradwatch.harness.workers.isolated import Isolated
+from gradwatch.harness.workers.pythons.interpreters import has_cuda
+from gradwatch.impls.catalogue import backend_names
 from tests.command_line import gradwatch
 from tests.pages import plant
 
@@ -206,7 +206,14 @@ def test_a_file_that_cannot_be_written_is_one_line_and_exit_1(tmp_path):
 )
 def test_what_cannot_be_printed_costs_no_document(tmp_path, shell):
     json_file, xml, text = (tmp_path / name for name in ("a.json", "a.xml", "a.md"))
-    call = [sys.executable, "-m", "harness", "agree", "--ops", plant(tmp_path, *WRONG)]
+    call = [
+        sys.executable,
+        "-m",
+        "gradwatch",
+        "agree",
+        "--ops",
+        plant(tmp_path, *WRONG),
+    ]
     call += [*NUMPY, "--regime", "normal", "--json", str(json_file)]
     call += ["--junit", str(xml), "--markdown", str(text)]
     command = "set -o pipefail; " + shell.format(shlex.join(call))
@@ -222,7 +229,7 @@ ODD = [
     ('Op("cube"', 'Op("[/red]"'),
     (
         "return x**3, ",
-        "from impls.contract import Unsupported\n"
+        "from gradwatch.impls.contract import Unsupported\n"
         "    raise Unsupported('\\x00 ![](http://a.example/) | <b>')\n    return 0, ",
     ),
 ]
@@ -284,7 +291,7 @@ def test_every_backend_is_listed():
 )
 def test_an_extra_that_is_missing_is_one_line_and_exit_3(command, module, extra):
     code = f"import sys; sys.modules[{module!r}] = None; sys.argv[1:] = [{command!r}]"
-    code += "; from harness.__main__ import main; main()"
+    code += "; from gradwatch.harness.__main__ import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=SOURCE, capture_output=True, text=True
     )
@@ -449,7 +456,9 @@ def test_without_a_gpu_a_run_on_one_is_exit_3(command):
 
 
 def test_a_run_of_what_a_page_declares_unsupported_is_no_success(tmp_path):
-    new = "from impls.contract import Unsupported\n    raise Unsupported('not here')\n"
+    new = (
+        "from gradwatch.impls.contract import Unsupported\n    raise Unsupported('')\n"
+    )
     page = plant(tmp_path, "return x**3, ", f"{new}    return 0, ")
     done = gradwatch("agree", "--ops", page, *NUMPY[:2], "--regime", "normal")
     assert done.returncode == 1
@@ -459,7 +468,7 @@ def test_a_run_of_what_a_page_declares_unsupported_is_no_success(tmp_path):
 @pytest.mark.skipif(sys.platform != "linux", reason="others end when they are idle")
 def test_no_process_outlives_a_command_that_is_killed(tmp_path):
     page = plant(tmp_path, "return x**3, ", "while True: pass\n    return 0, ")
-    call = [sys.executable, "-m", "harness", "agree", "--ops", page, *NUMPY]
+    call = [sys.executable, "-m", "gradwatch", "agree", "--ops", page, *NUMPY]
     with subprocess.Popen(call, stderr=subprocess.DEVNULL) as running:
         children = []
         deadline = time.monotonic() + 60
@@ -504,7 +513,7 @@ def _project_of_one_page(folder, statement, old="import numpy as np"):
 def test_a_page_that_ends_the_process_is_no_success_of(tmp_path, command, new, said):
     _project_of_one_page(tmp_path, new)
     done = subprocess.run(
-        [sys.executable, "-m", "harness", command, *_LOADING[command]],
+        [sys.executable, "-m", "gradwatch", command, *_LOADING[command]],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
         capture_output=True,
@@ -530,7 +539,7 @@ def test_a_page_that_hangs_is_ended_in(tmp_path, monkeypatch, command, old, new)
     _project_of_one_page(tmp_path, new, old)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(SOURCE))
-    call = [sys.executable, "-m", "harness", command, *_LOADING[command]]
+    call = [sys.executable, "-m", "gradwatch", command, *_LOADING[command]]
     monkeypatch.setattr(sys, "orig_argv", call)
     code, said = _guarded.guarded(patience=1.0)
     assert (code, said) == (1, "cube.py: no answer in 1 s from the page or its formula")

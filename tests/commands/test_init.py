@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from gradwatch import judge
-from harness.commands import _starting as starting
-from harness.project.paths import find
-from impls.catalogue import load_op
+from gradwatch.harness.commands import _starting as starting
+from gradwatch.harness.project.paths import find
+from gradwatch.impls.catalogue import load_op
 
 KERNEL = '''
 class FastSilu:

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from harness.commands._matrix import fitting
-from harness.project.records import AgreeRecord
+from gradwatch.harness.commands._matrix import fitting
+from gradwatch.harness.project.records import AgreeRecord
 from tests.dashboard.browser.invented import agree_record
 
 FRAMEWORKS = ("autograd", "jax", "mlx", "numpy", "oneflow", "paddle", "tensorflow")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from harness.console import options
-from harness.judging.orders import ORDERS
-from impls.catalogue import UnknownName
+from gradwatch.harness.console import options
+from gradwatch.harness.judging.orders import ORDERS
+from gradwatch.impls.catalogue import UnknownName
 
 
 @pytest.mark.parametrize(

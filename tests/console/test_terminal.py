@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from harness.console import terminal
-from harness.console.terminal import progress
+from gradwatch.harness.console import terminal
+from gradwatch.harness.console.terminal import progress
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

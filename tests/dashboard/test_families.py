@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from harness.agreement.overall import overall
-from harness.dashboard.families import dialect_of, families
-from harness.dashboard.matrix import Cell
-from harness.dashboard.standing import Standing
-from harness.dashboard.styles import styles
-from harness.project.records import AgreeRecord
-from impls.catalogue import backend_names
+from gradwatch.harness.agreement.overall import overall
+from gradwatch.harness.dashboard.families import dialect_of, families
+from gradwatch.harness.dashboard.matrix import Cell
+from gradwatch.harness.dashboard.standing import Standing
+from gradwatch.harness.dashboard.styles import styles
+from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.impls.catalogue import backend_names
 from tests.dashboard.browser.invented import agree_record
 
 GPU = "torch_custom on cuda"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.dashboard.groups import OTHER, Summary, by_group, summary
-from harness.project.paths import ROOT
-from impls.catalogue import load_op, op_names
+from gradwatch.harness.dashboard.groups import OTHER, Summary, by_group, summary
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.impls.catalogue import load_op, op_names
 from scripts import ops
 from tests.pages import plant
 

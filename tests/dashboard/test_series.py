@@ -3,12 +3,18 @@
 import numpy as np
 import pytest
 
-from harness.dashboard.figures import frames
-from harness.dashboard.pages.op import BLOCK, block_data, blocks
-from harness.dashboard.series import NEWEST, History, LevelChange, Series, brief
-from harness.dashboard.site import _BOKEH, _STATIC
-from harness.project import documents
-from harness.project.git import Commit
+from gradwatch.harness.dashboard.figures import frames
+from gradwatch.harness.dashboard.pages.op import BLOCK, block_data, blocks
+from gradwatch.harness.dashboard.series import (
+    NEWEST,
+    History,
+    LevelChange,
+    Series,
+    brief,
+)
+from gradwatch.harness.dashboard.site import _BOKEH, _STATIC
+from gradwatch.harness.project import documents
+from gradwatch.harness.project.git import Commit
 
 
 def series(values, changes=()):

@@ -17,23 +17,23 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-import harness.dashboard
-from harness.agreement.sampling import explained, passed_over
-from harness.commands.report import command
-from harness.dashboard import pictures
-from harness.dashboard import site as building
-from harness.dashboard import standing as standings
-from harness.dashboard.dialects import dialects, highlighted
-from harness.dashboard.families import families
-from harness.dashboard.formula import paragraphs
-from harness.dashboard.matrix import bar_length, matrix, short
-from harness.dashboard.site import MARK, NotASite, write_site
-from harness.dashboard.sources import read_results
-from harness.dashboard.standing import Standing, standing
-from harness.dashboard.styles import luminance, styles
-from harness.history import asv_page, asv_results
-from harness.project.paths import ROOT
-from impls.catalogue import backend_names, load_op, op_names
+import gradwatch.harness.dashboard
+from gradwatch.harness.agreement.sampling import explained, passed_over
+from gradwatch.harness.commands.report import command
+from gradwatch.harness.dashboard import pictures
+from gradwatch.harness.dashboard import site as building
+from gradwatch.harness.dashboard import standing as standings
+from gradwatch.harness.dashboard.dialects import dialects, highlighted
+from gradwatch.harness.dashboard.families import families
+from gradwatch.harness.dashboard.formula import paragraphs
+from gradwatch.harness.dashboard.matrix import bar_length, matrix, short
+from gradwatch.harness.dashboard.site import MARK, NotASite, write_site
+from gradwatch.harness.dashboard.sources import read_results
+from gradwatch.harness.dashboard.standing import Standing, standing
+from gradwatch.harness.dashboard.styles import luminance, styles
+from gradwatch.harness.history import asv_page, asv_results
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.impls.catalogue import backend_names, load_op, op_names
 from tests.dashboard.browser import invented
 from tests.dashboard.browser.invented import agree_record, environment, time_record
 
@@ -616,7 +616,7 @@ def test_a_results_folder_that_is_not_there_is_a_wrong_call(tmp_path: Path) -> N
 def test_every_page_has_a_formula_that_can_be_typeset(op: str) -> None:
     from importlib import import_module
 
-    told = import_module(f"impls.ops.{op}").__doc__
+    told = import_module(f"gradwatch.impls.ops.{op}").__doc__
     formulas = [str(f) for p in paragraphs(told) for f in p.formulas]
     assert any("<mo>=</mo>" in formula for formula in formulas)
     words = [re.sub(r"<[^>]+>", "", f) for f in formulas if "<mo>=</mo>" not in f]
@@ -645,7 +645,7 @@ def test_a_formula_is_typeset(written_as: str, typeset: str) -> None:
 
 @pytest.mark.parametrize("op", op_names())
 def test_every_dialect_of_a_page_is_cut_out(op: str) -> None:
-    source = Path(f"{harness.__path__[0]}/../impls/ops/{op}.py").read_text()
+    source = Path(f"{gradwatch.harness.__path__[0]}/../impls/ops/{op}.py").read_text()
     found = {(d.name, d.framework) for d in dialects(source)}
     assert found == {*load_op(op)._said, *load_op(op)._since}
 
@@ -657,7 +657,9 @@ def test_every_runner_looks_different() -> None:
 
 def _colours() -> list[dict[str, str]]:
     """The roles' colours of the light scheme, and of the dark one as often as said."""
-    css = (Path(harness.dashboard.__path__[0]) / "static/dashboard.css").read_text()
+    css = (
+        Path(gradwatch.harness.dashboard.__path__[0]) / "static/dashboard.css"
+    ).read_text()
     blocks = re.findall(r":root[^{]*\{([^}]*)\}", css)
     return [dict(re.findall(r"--([\w-]+): (#\w{6})", block)) for block in blocks]
 

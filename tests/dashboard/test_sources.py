@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from harness.dashboard import standing
-from harness.dashboard.site import write_site
-from harness.dashboard.sources import read_results
+from gradwatch.harness.dashboard import standing
+from gradwatch.harness.dashboard.site import write_site
+from gradwatch.harness.dashboard.sources import read_results
 from tests import damage
 from tests.dashboard.browser import invented
 

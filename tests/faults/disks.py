@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 
-from harness.project import documents
-from harness.project.documents import Unreadable
-from harness.project.records import AgreeSummary
+from gradwatch.harness.project import documents
+from gradwatch.harness.project.documents import Unreadable
+from gradwatch.harness.project.records import AgreeSummary
 from tests.faults.campaign import Fault
 
 DEAR = 0.15  # share of the faults for which a command runs: it takes a second

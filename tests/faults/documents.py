@@ -15,17 +15,17 @@ from typing import Any
 
 import msgspec
 
-from harness.agreement import store
-from harness.dashboard.sources import read_results
-from harness.history import asv_results
-from harness.judging import known
-from harness.nightly import runner
-from harness.nightly.journal import Journal
-from harness.project import documents, paths
-from harness.project.documents import Unreadable
-from harness.project.records import KINDS, Kind
-from harness.watch import budget
-from harness.watch.confirm import Findings
+from gradwatch.harness.agreement import store
+from gradwatch.harness.dashboard.sources import read_results
+from gradwatch.harness.history import asv_results
+from gradwatch.harness.judging import known
+from gradwatch.harness.nightly import runner
+from gradwatch.harness.nightly.journal import Journal
+from gradwatch.harness.project import documents, paths
+from gradwatch.harness.project.documents import Unreadable
+from gradwatch.harness.project.records import KINDS, Kind
+from gradwatch.harness.watch import budget
+from gradwatch.harness.watch.confirm import Findings
 from tests import damage
 from tests.dashboard.browser import invented
 from tests.faults.campaign import Fault

@@ -16,8 +16,8 @@ from random import Random
 
 import psutil
 
-from harness.project import documents
-from harness.project.documents import Unreadable
+from gradwatch.harness.project import documents
+from gradwatch.harness.project.documents import Unreadable
 from tests.faults import project
 from tests.faults.campaign import Fault
 from tests.faults.processes import MARK, ended, marked

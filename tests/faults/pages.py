@@ -9,10 +9,10 @@ from random import Random
 
 import psutil
 
-from harness.agreement.remote import Asked, judge, judged
-from harness.agreement.suite import Agreement
-from harness.project.verdicts import PASSING
-from harness.workers.isolated import Isolated
+from gradwatch.harness.agreement.remote import Asked, judge, judged
+from gradwatch.harness.agreement.suite import Agreement
+from gradwatch.harness.project.verdicts import PASSING
+from gradwatch.harness.workers.isolated import Isolated
 from tests.faults.campaign import Fault
 from tests.faults.processes import ended
 from tests.pages import CUBE

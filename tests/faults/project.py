@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from harness.project.paths import ROOT
+from gradwatch.harness.project.paths import ROOT
 from tests.histories import git
 
 OPS = ("add", "dot", "square")
@@ -19,7 +19,7 @@ def made(folder: Path) -> Path:
     for name in _COPIED:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, root / name)
+            shutil.copytree(source, root / name, symlinks=True)
         else:
             shutil.copy(source, root / name)
     for page in (root / "impls" / "ops").glob("[!_]*.py"):

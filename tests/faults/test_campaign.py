@@ -11,8 +11,8 @@ from random import Random
 
 import pytest
 
-from harness.agreement.suite import Agreement
-from harness.project.paths import ROOT
+from gradwatch.harness.agreement.suite import Agreement
+from gradwatch.harness.project.paths import ROOT
 from tests.faults import campaign, disks, documents, kills, pages
 from tests.faults.campaign import Fault, Kind
 from tests.faults.documents import Reader

@@ -7,9 +7,9 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from harness.project.paths import ROOT
+from gradwatch.harness.project.paths import ROOT
 
-BUILT = ("gradwatch", "harness", "impls", "benchmarks", "setup.py", "pyproject.toml")
+BUILT = ("gradwatch", "harness", "impls", "benchmarks", "pyproject.toml")
 
 _BUILD = (
     "import sys; from setuptools import build_meta as b; b.build_wheel(sys.argv[1])"
@@ -31,7 +31,7 @@ def wheel(folder: Path) -> Path:
     for name in (*BUILT, "README.md", "LICENSE"):
         if (ROOT / name).is_dir():
             ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / name, copy / name, ignore=ignored)
+            shutil.copytree(ROOT / name, copy / name, ignore=ignored, symlinks=True)
         else:
             shutil.copy(ROOT / name, copy / name)
     call = [sys.executable, "-c", _BUILD, str(folder)]

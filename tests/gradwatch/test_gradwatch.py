@@ -7,10 +7,10 @@ import pytest
 
 import gradwatch
 from gradwatch._extras import Missing, explained, extra_of
-from harness.history.changepoints import find_changes
-from harness.judging.entry import judge
-from harness.project.paths import ROOT
-from impls import contract
+from gradwatch.harness.history.changepoints import find_changes
+from gradwatch.harness.judging.entry import judge
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.impls import contract
 
 CHEAP = """
 import sys

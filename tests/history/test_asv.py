@@ -17,9 +17,9 @@ import pytest
 from asv_runner.benchmarks.mark import SkipNotImplemented
 from asv_runner.discovery import disc_benchmarks
 
-from harness.history import asv_environment, asv_results
-from harness.history.environments import WrongCall, environment_with, parsed
-from harness.history.measure import (
+from gradwatch.harness.history import asv_environment, asv_results
+from gradwatch.harness.history.environments import WrongCall, environment_with, parsed
+from gradwatch.harness.history.measure import (
     KEPT,
     Figures,
     MeasurementTarget,
@@ -28,11 +28,11 @@ from harness.history.measure import (
     measure,
     sampled,
 )
-from harness.judging.cases import REGIMES, trial
-from harness.project import git
-from harness.project.lock import Busy, alone
-from harness.project.requested import by_default
-from impls.catalogue import framework_of, load_op, op_names
+from gradwatch.harness.judging.cases import REGIMES, trial
+from gradwatch.harness.project import git
+from gradwatch.harness.project.lock import Busy, alone
+from gradwatch.harness.project.requested import by_default
+from gradwatch.impls.catalogue import framework_of, load_op, op_names
 from tests.copies import copy_code
 
 ROOT = Path(__file__).parents[2]
@@ -349,7 +349,7 @@ def test_only_the_ops_that_were_chosen_are_measured(monkeypatch):
     monkeypatch.setenv("ASV_OPS", "square exp2")
     monkeypatch.setenv("ASV_FRAMEWORKS", "numpy")
     monkeypatch.syspath_prepend(str(ROOT))
-    from benchmarks import bench_accuracy
+    from gradwatch.benchmarks import bench_accuracy
 
     figures = bench_accuracy.setup_cache()
     assert set(figures) == {
@@ -559,7 +559,7 @@ def clone(tmp_path_factory):
     for name in COPIED:
         source, target = ROOT / name, folder / name
         if source.is_dir():
-            shutil.copytree(source, target, dirs_exist_ok=True)
+            shutil.copytree(source, target, dirs_exist_ok=True, symlinks=True)
         else:
             shutil.copy(source, target)
     for environment in ROOT.glob(".venv*"):

@@ -9,11 +9,11 @@ import pytest
 from asv.results import Results
 from asv.runner import BenchmarkResult
 
-from harness.history import asv_results, import_times
-from harness.history.asv_results import OtherMachine, read
-from harness.history.import_times import Refused, add
-from harness.project.documents import Document, Unreadable
-from harness.project.records import Environment, TimeRecord, TimeSummary
+from gradwatch.harness.history import asv_results, import_times
+from gradwatch.harness.history.asv_results import OtherMachine, read
+from gradwatch.harness.history.import_times import Refused, add
+from gradwatch.harness.project.documents import Document, Unreadable
+from gradwatch.harness.project.records import Environment, TimeRecord, TimeSummary
 
 NAME = "bench_sizes.add.time_backward"
 BENCHMARK = {

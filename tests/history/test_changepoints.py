@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from harness.history.changepoints import find_changes
+from gradwatch.harness.history.changepoints import find_changes
 from scripts.studies.planted_series import (
     FAMILIES,
     Score,
@@ -211,7 +211,7 @@ def test_the_result_is_plain_numbers():
 
 def test_it_needs_numpy_only():
     code = (
-        "import sys, harness.history.changepoints;"
+        "import sys, gradwatch.harness.history.changepoints;"
         "sys.exit(bool({'scipy', 'ruptures', 'torch'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

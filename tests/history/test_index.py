@@ -9,11 +9,11 @@ import threading
 import numpy as np
 import pytest
 
-from harness.history import asv_results, remembered
-from harness.history.changepoints import find_changes
-from harness.history.recorded import asv_files, cached, index
-from harness.history.remembered import remembering
-from harness.project.documents import Unreadable
+from gradwatch.harness.history import asv_results, remembered
+from gradwatch.harness.history.changepoints import find_changes
+from gradwatch.harness.history.recorded import asv_files, cached, index
+from gradwatch.harness.history.remembered import remembering
+from gradwatch.harness.project.documents import Unreadable
 from scripts.studies import growth
 from tests.histories import crept, noisy, stepped
 

@@ -2,8 +2,8 @@
 
 import os
 
-from harness.history.asv_environment import _leave_out
-from harness.history.runnable import unrunnable
+from gradwatch.harness.history.asv_environment import _leave_out
+from gradwatch.harness.history.runnable import unrunnable
 from tests.pages import plant
 
 FORMULA = "def formula(xp, x):\n    "

@@ -5,11 +5,11 @@ from importlib.metadata import version
 
 import pytest
 
-from harness.commands import compare
-from harness.history.environments import WrongCall
-from harness.history.measure import Figures
-from harness.history.versions import accuracy, interpreter_with, worst_error
-from impls.catalogue import load_op
+from gradwatch.harness.commands import compare
+from gradwatch.harness.history.environments import WrongCall
+from gradwatch.harness.history.measure import Figures
+from gradwatch.harness.history.versions import accuracy, interpreter_with, worst_error
+from gradwatch.impls.catalogue import load_op
 from tests.command_line import gradwatch
 
 NUMPY = f"numpy=={version('numpy')}"

@@ -4,13 +4,13 @@ from itertools import permutations, product
 
 import pytest
 
-from harness.agreement.remote import Asked, unjudged
-from harness.agreement.suite import Settled
-from harness.hosts.batches import explained, lacking, merged, split
-from harness.hosts.identity import Identity, Offer, difference, mixture
-from harness.project import documents
-from harness.project.records import AgreeRecord
-from harness.workers.isolated import Failed
+from gradwatch.harness.agreement.remote import Asked, unjudged
+from gradwatch.harness.agreement.suite import Settled
+from gradwatch.harness.hosts.batches import explained, lacking, merged, split
+from gradwatch.harness.hosts.identity import Identity, Offer, difference, mixture
+from gradwatch.harness.project import documents
+from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.harness.workers.isolated import Failed
 
 SAME = Identity("a" * 40, {"harness/x.py": "1"}, {"python": "3.11.7"})
 

@@ -12,17 +12,17 @@ from functools import partial
 
 import pytest
 
-from harness.agreement.remote import Asked
-from harness.agreement.suite import Required
-from harness.commands import agree as command
-from harness.commands import selftest
-from harness.hosts import dask, dispatch, host
-from harness.hosts.dask import Cluster
-from harness.hosts.dispatch import agreed_on
-from harness.hosts.identity import Identity, identity
-from harness.project import documents
-from harness.project.paths import ROOT
-from harness.selftest import run
+from gradwatch.harness.agreement.remote import Asked
+from gradwatch.harness.agreement.suite import Required
+from gradwatch.harness.commands import agree as command
+from gradwatch.harness.commands import selftest
+from gradwatch.harness.hosts import dask, dispatch, host
+from gradwatch.harness.hosts.dask import Cluster
+from gradwatch.harness.hosts.dispatch import agreed_on
+from gradwatch.harness.hosts.identity import Identity, identity
+from gradwatch.harness.project import documents
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.selftest import run
 from scripts.studies.cluster import comparable
 from tests.command_line import gradwatch
 

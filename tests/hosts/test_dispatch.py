@@ -5,13 +5,13 @@ from concurrent.futures import Future
 import msgspec
 import pytest
 
-from harness.agreement.suite import Required, Settled
-from harness.hosts import dispatch
-from harness.hosts.batches import Answer, Batch, Planting, plantings
-from harness.hosts.dispatch import LOSSES, agreed_on, tried_on
-from harness.hosts.identity import Identity
-from harness.project.documents import packed
-from harness.selftest.remote import Part, Tried
+from gradwatch.harness.agreement.suite import Required, Settled
+from gradwatch.harness.hosts import dispatch
+from gradwatch.harness.hosts.batches import Answer, Batch, Planting, plantings
+from gradwatch.harness.hosts.dispatch import LOSSES, agreed_on, tried_on
+from gradwatch.harness.hosts.identity import Identity
+from gradwatch.harness.project.documents import packed
+from gradwatch.harness.selftest.remote import Part, Tried
 from tests.hosts.test_batches import SAME, asked, offer, record
 
 

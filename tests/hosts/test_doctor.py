@@ -10,12 +10,16 @@ from queue import SimpleQueue
 import psutil
 import pytest
 
-from harness.hosts import doctor
-from harness.hosts.doctor import Finding, examine
-from harness.project.paths import ROOT
-from harness.workers.process import Died, Worker
-from harness.workers.pythons.interpreters import Interpreter, interpreter_of, variable
-from impls.catalogue import backend_names, framework_of
+from gradwatch.harness.hosts import doctor
+from gradwatch.harness.hosts.doctor import Finding, examine
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.workers.process import Died, Worker
+from gradwatch.harness.workers.pythons.interpreters import (
+    Interpreter,
+    interpreter_of,
+    variable,
+)
+from gradwatch.impls.catalogue import backend_names, framework_of
 from scripts import tour
 from tests.pythons import HEALTHY, environment_like, fake_python
 

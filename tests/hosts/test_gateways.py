@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from harness.agreement.remote import Asked, judge, judged
-from harness.agreement.suite import Required
-from harness.hosts import gateways
-from harness.hosts.batches import put_in_order
-from harness.hosts.dispatch import agreed_on, connected
-from harness.hosts.gateways import Machines, command_on, specification
-from harness.hosts.identity import Identity, identity
-from harness.project import documents, records
-from harness.project.paths import ROOT
-from harness.workers.isolated import Isolated
+from gradwatch.harness.agreement.remote import Asked, judge, judged
+from gradwatch.harness.agreement.suite import Required
+from gradwatch.harness.hosts import gateways
+from gradwatch.harness.hosts.batches import put_in_order
+from gradwatch.harness.hosts.dispatch import agreed_on, connected
+from gradwatch.harness.hosts.gateways import Machines, command_on, specification
+from gradwatch.harness.hosts.identity import Identity, identity
+from gradwatch.harness.project import documents, records
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.workers.isolated import Isolated
 from tests.command_line import gradwatch
 
 ASKED = Asked(

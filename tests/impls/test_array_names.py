@@ -5,8 +5,8 @@ import zlib
 import numpy as np
 import pytest
 
-from impls import graph
-from impls.backends._torchlike_names import ArrayNames
+from gradwatch.impls import graph
+from gradwatch.impls.backends._torchlike_names import ArrayNames
 from tests.primitives import COMPOSED, DRAWN, any_sign
 
 torch = pytest.importorskip("torch")

@@ -5,14 +5,14 @@ import sys
 
 import pytest
 
-from impls import catalogue
-from impls.catalogue import UnknownName, load_op, op_names
-from impls.contract import DIALECTS, Case, Op, Unsupported
+from gradwatch.impls import catalogue
+from gradwatch.impls.catalogue import UnknownName, load_op, op_names
+from gradwatch.impls.contract import DIALECTS, Case, Op, Unsupported
 
 LISTING = """
 import sys
 from click.testing import CliRunner
-from harness.__main__ import gradwatch
+from gradwatch.harness.__main__ import gradwatch
 for what in ("ops", "backends", "cases"):
     done = CliRunner().invoke(gradwatch, ["list", what])
     assert done.exit_code == 0 and done.output.count("\\n") > 5, done.output
@@ -50,7 +50,7 @@ def test_a_page_reads_in_order_on_one_screen(name):
 
 
 PAGE = '''"""y = 3 x."""
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 op = Op("triple", inputs="x", cases=[Case("2", x=(2,))])
 
 @op.implement("formula")

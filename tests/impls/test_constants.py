@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from harness.judging.cases import REGIMES, output_shapes, trial
-from harness.workers.messages import Task
-from impls import catalogue
-from impls.contract import Case, Op, Problem
+from gradwatch.harness.judging.cases import REGIMES, output_shapes, trial
+from gradwatch.harness.workers.messages import Task
+from gradwatch.impls import catalogue
+from gradwatch.impls.contract import Case, Op, Problem
 
 
 def classes(rng, shape, shapes):

@@ -7,9 +7,9 @@ test states both sides, so that a new version of either is noticed.
 import numpy as np
 import pytest
 
-from harness.judging.cases import REGIMES, trial
-from impls.catalogue import load_op, op_names
-from impls.contract import sum_to
+from gradwatch.harness.judging.cases import REGIMES, trial
+from gradwatch.impls.catalogue import load_op, op_names
+from gradwatch.impls.contract import sum_to
 from tests.frameworks import FRAMEWORKS, observed
 
 # Our pages ----------------------------------------------------------------------------

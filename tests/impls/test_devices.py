@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
-from harness.project.paths import ROOT
-from impls.catalogue import op_names
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.impls.catalogue import op_names
 from tests.frameworks import usable
 
 pytestmark = pytest.mark.slow
@@ -23,10 +23,10 @@ from dataclasses import replace
 import torch
 from torch._subclasses import fake_tensor
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
-from harness.judging.cases import REGIMES, trial
-from impls.backends._torchlike import TorchLike
-from impls.catalogue import load_op
-from impls.contract import Unsupported
+from gradwatch.harness.judging.cases import REGIMES, trial
+from gradwatch.impls.backends._torchlike import TorchLike
+from gradwatch.impls.catalogue import load_op
+from gradwatch.impls.contract import Unsupported
 
 _setup_privateuseone_for_python_backend("gpu")
 fake_tensor.CONSTANT_NUMEL_LIMIT = -1  # or it would compute with single numbers
@@ -62,7 +62,7 @@ json.dump(found, sys.stdout)
 #: A formula that puts numbers of the CPU beside its input: the planted mistake.
 PLANTED = """
 import torch
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 op = Op("planted", inputs="x", cases=[Case("3", x=(3,))])
 
 @op.implement("formula")

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from impls.graph import extended
+from gradwatch.impls.graph import extended
 
 pytestmark = pytest.mark.skipif(
     not extended.EXTENDED, reason="long double has no 64 bits here"

@@ -6,18 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.project.paths import ROOT
-from harness.workers.pythons.interpreters import interpreter_of
-from impls import graph
-from impls.backends._functional import COMPOSED, Functional, Names
-from impls.contract import Case, Op, Problem, Unsupported
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.workers.pythons.interpreters import interpreter_of
+from gradwatch.impls import graph
+from gradwatch.impls.backends._functional import COMPOSED, Functional, Names
+from gradwatch.impls.contract import Case, Op, Problem, Unsupported
 from tests.frameworks import usable
 
 BACKENDS = ROOT / "impls" / "backends"
 DOORS = sorted(
     file
     for file in BACKENDS.glob("_*.py")
-    if "from impls.backends._functional import" in file.read_text()
+    if "from gradwatch.impls.backends._functional import" in file.read_text()
 )
 
 op = Op("product", inputs="a b", cases=[Case("3", a=(3,), b=(3,))])
@@ -110,9 +110,9 @@ def test_what_was_compiled_is_forgotten_before_another_op():
 
 
 JAX = """
-from harness.judging.cases import trials
-from impls.backends import _jax
-from impls.catalogue import load_backend, load_op
+from gradwatch.harness.judging.cases import trials
+from gradwatch.impls.backends import _jax
+from gradwatch.impls.catalogue import load_backend, load_op
 for name in ("square", "tanh"):
     (problem, *_) = (t.problem for t in trials(load_op(name), regimes=["normal"]))
     step = load_backend("jax_jit").prepare(problem)

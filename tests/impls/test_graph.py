@@ -7,8 +7,8 @@ import zlib
 import numpy as np
 import pytest
 
-from impls import graph
-from impls.graph import hints
+from gradwatch.impls import graph
+from gradwatch.impls.graph import hints
 from tests.balls import balls, digits, precise
 from tests.primitives import ALL, DRAWN, ENGINES, TRIALS, any_sign
 

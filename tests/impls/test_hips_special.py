@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from harness.project.paths import SOURCE
+from gradwatch.harness.project.paths import SOURCE
 
 pytest.importorskip("autograd")
 
@@ -15,9 +15,9 @@ NAMES = ("expit", "erf", "logsumexp")
 LOADED = """
 import json, sys
 import numpy as np
-import impls.backends.autograd_formula
+import gradwatch.impls.backends.autograd_formula
 from autograd import elementwise_grad
-from impls.backends._hips_special import special
+from gradwatch.impls.backends._hips_special import special
 unasked = "scipy.special" in sys.modules
 mine = {name: special(name) for name in sys.argv[1:]}
 alone = sorted(name for name in sys.modules if name.startswith("autograd.scipy"))
@@ -47,7 +47,7 @@ def test_the_special_functions_are_autograds_own_and_nothing_else_is_imported():
 )
 def test_a_module_that_is_not_there_is_an_import_error(package, name):
     """As of any import: the backend is missing then."""
-    from impls.backends._hips_special import alone
+    from gradwatch.impls.backends._hips_special import alone
 
     with pytest.raises(ImportError, match=f"{package} has no module {name}"):
         alone(package, name)

@@ -4,7 +4,7 @@ import flint
 import numpy as np
 import pytest
 
-from impls.graph import special
+from gradwatch.impls.graph import special
 from tests.balls import precise
 
 POINTS = np.concatenate([np.linspace(-6, 10, 1601), np.logspace(-12, 0, 60), [1.0]])

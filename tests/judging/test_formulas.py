@@ -7,10 +7,10 @@ make: a sum that overwrites, a mask that leaks, a border that is off.
 import numpy as np
 import pytest
 
-from harness import judge
-from impls.backends._torchlike_names import ArrayNames
-from impls.catalogue import load_backend
-from impls.contract import Op, Problem
+from gradwatch.harness import judge
+from gradwatch.impls.backends._torchlike_names import ArrayNames
+from gradwatch.impls.catalogue import load_backend
+from gradwatch.impls.contract import Op, Problem
 from tests.primitives import COMPOSED, DRAWN, UNARY, any_sign, named
 
 torch = pytest.importorskip("torch")

@@ -7,10 +7,10 @@ import os
 import pytest
 from msgspec.structs import replace
 
-from harness.judging import known
-from harness.judging.known import Known, as_expected, expected_verdict, gone
-from harness.project.records import AgreeRecord
-from impls.catalogue import op_names
+from gradwatch.harness.judging import known
+from gradwatch.harness.judging.known import Known, as_expected, expected_verdict, gone
+from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.impls.catalogue import op_names
 
 RECORD = AgreeRecord(
     op="batch_norm",

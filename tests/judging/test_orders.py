@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.judging.cases import REGIMES, is_floating, of_order, trial
-from harness.judging.entry import assert_agrees, judge
-from harness.judging.orders import ORDERS, OTHER_SIDE, Function
-from harness.judging.reference import reference
-from harness.judging.verdict import judge_tensors
-from impls import catalogue
-from impls.backends.numpy_graph import backend
-from impls.contract import Op
+from gradwatch.harness.judging.cases import REGIMES, is_floating, of_order, trial
+from gradwatch.harness.judging.entry import assert_agrees, judge
+from gradwatch.harness.judging.orders import ORDERS, OTHER_SIDE, Function
+from gradwatch.harness.judging.reference import reference
+from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.impls import catalogue
+from gradwatch.impls.backends.numpy_graph import backend
+from gradwatch.impls.contract import Op
 from tests.balls import balls, digits, precise
 from tests.judging.test_reference import ENOUGH, FROZEN, STEP, outputs
 

@@ -5,12 +5,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from harness.judging import platforms
-from harness.judging.platforms import FLUSHED, FLUSHING, flushed, judged_as_flushed
-from harness.judging.reference import reference
-from harness.judging.verdict import judge_tensors
-from impls.catalogue import load_op
-from impls.contract import Problem
+from gradwatch.harness.judging import platforms
+from gradwatch.harness.judging.platforms import (
+    FLUSHED,
+    FLUSHING,
+    flushed,
+    judged_as_flushed,
+)
+from gradwatch.harness.judging.reference import reference
+from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.impls.catalogue import load_op
+from gradwatch.impls.contract import Problem
 
 TINY = np.finfo(np.float32).tiny
 X = np.array([TINY / 4, -TINY / 4, 1.0, -1.0], np.float32)

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from harness.judging.precisions import PRECISIONS
+from gradwatch.harness.judging.precisions import PRECISIONS
 
 NAMES = list(PRECISIONS)
 

@@ -5,9 +5,9 @@ import zlib
 import numpy as np
 import pytest
 
-from harness.judging.cases import REGIMES, is_floating, trial
-from impls import catalogue, graph
-from impls.contract import Problem, as_tuple
+from gradwatch.harness.judging.cases import REGIMES, is_floating, trial
+from gradwatch.impls import catalogue, graph
+from gradwatch.impls.contract import Problem, as_tuple
 from tests.balls import balls, digits, precise
 
 STEP = 2.0**-130  # one-sided: truncation leaves 39 digits, cancellation 80

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from impls import catalogue
+from gradwatch.impls import catalogue
 from scripts.studies import right_gradients
 from scripts.studies.right_gradients import DEFECTS, VALUES, Campaign, tried
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from harness import assert_agrees, judge
-from impls.contract import Op
+from gradwatch.harness import assert_agrees, judge
+from gradwatch.impls.contract import Op
 
 
 def attention(xp, q, k, v, mask):

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from harness import judge
-from harness.judging import spread as spread_module
-from harness.judging.cases import REGIMES, trial
-from harness.judging.draws import Draws
-from harness.judging.excuses.centring import exposed
-from harness.judging.reference import reference, reference_of_graph
-from harness.judging.verdict import judge_tensors
-from impls import catalogue, graph
+from gradwatch.harness import judge
+from gradwatch.harness.judging import spread as spread_module
+from gradwatch.harness.judging.cases import REGIMES, trial
+from gradwatch.harness.judging.draws import Draws
+from gradwatch.harness.judging.excuses.centring import exposed
+from gradwatch.harness.judging.reference import reference, reference_of_graph
+from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.impls import catalogue, graph
 
 DEPTH, ROWS, WIDTH = 50, 4, 6
 
@@ -179,7 +179,7 @@ def test_what_is_rounded_only_once_is_left_to_the_bound(monkeypatch, off, expect
         raise AssertionError("the spread was asked")
 
     if expected == "vacuous":  # an excuse may ask it
-        monkeypatch.setattr("harness.judging.reference.spread", never)
+        monkeypatch.setattr("gradwatch.harness.judging.reference.spread", never)
     a, b = np.array([[1.0, -1.0]]), np.array([[1.0], [1.0 - 2.0**-20]])
     dy, y = np.ones((1, 1)), np.full((1, 1), 2.0**-20 + off)
     *_, found = judge("matmul", [a, b], dy, [b.T, a.T], outputs=[y], dtype="float32")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from harness import judge
-from impls.contract import Op
+from gradwatch.harness import judge
+from gradwatch.impls.contract import Op
 
 torch = pytest.importorskip("torch")
 HALVES = Op("halves", inputs="x", formula=lambda xp, x: 0.5 * x)

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from harness import assert_agrees, judge
-from harness.judging import reference as reference_module
-from harness.judging import verdict
-from harness.project.verdicts import PASSING, VERDICTS
-from impls import catalogue
-from impls.catalogue import UnknownName
-from impls.contract import Op, Problem
+from gradwatch.harness import assert_agrees, judge
+from gradwatch.harness.judging import reference as reference_module
+from gradwatch.harness.judging import verdict
+from gradwatch.harness.project.verdicts import PASSING, VERDICTS
+from gradwatch.impls import catalogue
+from gradwatch.impls.catalogue import UnknownName
+from gradwatch.impls.contract import Op, Problem
 
 RNG = np.random.default_rng(20)
 EPS = {"eps": 1e-5}
@@ -353,7 +353,7 @@ def test_without_extended_precision_the_radius_says_so(monkeypatch):
 
 
 def reference_radius(inputs, dy):
-    from impls.contract import Problem
+    from gradwatch.impls.contract import Problem
 
     op = catalogue.load_op("layer_norm")
     problem = Problem(op, dict(zip(op.inputs, inputs, strict=True)), [dy], EPS)

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from scipy import special
 
-from harness.judging import whole as whole_module
-from harness.judging.comparison import judge_whole
-from harness.judging.draws import Draws
-from harness.judging.judgement import Judgement
-from harness.judging.precisions import PRECISIONS
-from harness.judging.reference import reference_of_graph
-from harness.judging.verdict import judge_tensors, zeros_pass
-from harness.judging.whole import FEWEST, Part, Whole
-from impls import graph
+from gradwatch.harness.judging import whole as whole_module
+from gradwatch.harness.judging.comparison import judge_whole
+from gradwatch.harness.judging.draws import Draws
+from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.judging.reference import reference_of_graph
+from gradwatch.harness.judging.verdict import judge_tensors, zeros_pass
+from gradwatch.harness.judging.whole import FEWEST, Part, Whole
+from gradwatch.impls import graph
 
 DEPTH, ROWS, WIDTH = 12, 16, 24
 SHARED = np.random.default_rng(5)

@@ -5,12 +5,12 @@ import json
 
 import pytest
 
-from harness.nightly import opinfo, parts, runner
-from harness.nightly.journal import Journal
-from harness.nightly.model import Night
-from harness.nightly.report import markdown
-from harness.project.paths import SOURCE
-from impls.catalogue import op_names
+from gradwatch.harness.nightly import opinfo, parts, runner
+from gradwatch.harness.nightly.journal import Journal
+from gradwatch.harness.nightly.model import Night
+from gradwatch.harness.nightly.report import markdown
+from gradwatch.harness.project.paths import SOURCE
+from gradwatch.impls.catalogue import op_names
 
 #: Stands in for the sweep: appends its arguments to a file, and writes its records.
 SWEEP = """

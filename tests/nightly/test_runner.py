@@ -17,14 +17,14 @@ import pytest
 from asv.machine import Machine
 from lxml import etree
 
-from harness.agreement.findings import Finding, Site
-from harness.agreement.suite import Agreement
-from harness.nightly import judging, measuring, other_commands, runner
-from harness.nightly.journal import Journal, guarded
-from harness.nightly.model import Night, Result
-from harness.nightly.report import junit, markdown
-from harness.project import documents, git
-from harness.project.records import (
+from gradwatch.harness.agreement.findings import Finding, Site
+from gradwatch.harness.agreement.suite import Agreement
+from gradwatch.harness.nightly import judging, measuring, other_commands, runner
+from gradwatch.harness.nightly.journal import Journal, guarded
+from gradwatch.harness.nightly.model import Night, Result
+from gradwatch.harness.nightly.report import junit, markdown
+from gradwatch.harness.project import documents, git
+from gradwatch.harness.project.records import (
     AGREE,
     NIGHTLY,
     AgreeRecord,
@@ -38,8 +38,8 @@ from harness.project.records import (
     Problem,
     ProblemRecord,
 )
-from harness.timing.report import compared
-from harness.watch.survey import survey
+from gradwatch.harness.timing.report import compared
+from gradwatch.harness.watch.survey import survey
 from tests import command_line, damage
 from tests.copies import copy_code
 from tests.histories import (
@@ -383,11 +383,11 @@ def test_a_piece_that_is_damaged_or_of_another_shape_is_made_again(tmp_path, dam
 KILLED = """
 import sys, time
 from pathlib import Path
-from harness.nightly import runner
-from harness.nightly.journal import Journal
-from harness.nightly.model import Night, Result
-from harness.project.documents import load
-from harness.project.records import Problem
+from gradwatch.harness.nightly import runner
+from gradwatch.harness.nightly.journal import Journal
+from gradwatch.harness.nightly.model import Night, Result
+from gradwatch.harness.project.documents import load
+from gradwatch.harness.project.records import Problem
 
 folder, pieces = Path(sys.argv[1]), 8
 
@@ -449,7 +449,7 @@ def test_killed_at_five_random_moments_it_ends_with_the_same_records(tmp_path):
 @pytest.mark.slow
 def test_a_killed_run_is_continued_by_the_same_call(tmp_path):
     narrow = ("--op", "add", "--op", "dot", "--backend", "numpy_manual")
-    call = [sys.executable, "-m", "harness", "nightly", *narrow]
+    call = [sys.executable, "-m", "gradwatch", "nightly", *narrow]
     call += ["--part", "agree", "--part", "selftest", "--output", str(tmp_path)]
     with subprocess.Popen(call, cwd=ROOT, stderr=subprocess.DEVNULL) as running:
         while not (tmp_path / "parts" / "agree-add.json").exists():
@@ -554,7 +554,9 @@ DAMAGES = ("cut short", "deep", "a pipe", "700 MB")
 def test_a_damaged_document_is_named_and_costs_the_watch_alone(
     night, monkeypatch, name, how
 ):
-    monkeypatch.setattr("harness.watch.survey.this_machine", lambda results: "here")
+    monkeypatch.setattr(
+        "gradwatch.harness.watch.survey.this_machine", lambda results: "here"
+    )
     file = _damaged(night.root / name, how)
     watch, after = runner.run(night, {"watch": measuring.watch, "next": told()})
     assert file.name in " ".join([watch.told, *watch.notes])
@@ -624,7 +626,7 @@ def test_a_child_dies_with_the_night(tmp_path):
     """Or else a killed night would measure beside the one that takes it up."""
     script = (
         "import sys; from pathlib import Path; from types import SimpleNamespace as N;"
-        "from harness.nightly.process import child;"
+        "from gradwatch.harness.nightly.process import child;"
         "child(N(journal=N(folder=Path(sys.argv[1])), root='.'), 'nap',"
         " ['-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(60)'])"
     )

@@ -4,11 +4,11 @@ import datetime
 
 import pytest
 
-from harness.nightly import judging, opinfo, parts
-from harness.nightly.journal import Journal
-from harness.nightly.model import Night
-from harness.project.paths import SOURCE
-from impls.catalogue import op_names
+from gradwatch.harness.nightly import judging, opinfo, parts
+from gradwatch.harness.nightly.journal import Journal
+from gradwatch.harness.nightly.model import Night
+from gradwatch.harness.project.paths import SOURCE
+from gradwatch.impls.catalogue import op_names
 
 
 def night(folder, ops):

@@ -6,12 +6,12 @@ import os
 
 import pytest
 
-from harness.console.options import DEVICES, sizes_of
-from harness.project.requested import by_default
-from harness.timing.steps import why_not_timed
-from harness.workers.allocator import pin_malloc
-from harness.workers.pythons.interpreters import interpreter_of
-from impls.catalogue import backend_names, framework_of, load_op, op_names
+from gradwatch.harness.console.options import DEVICES, sizes_of
+from gradwatch.harness.project.requested import by_default
+from gradwatch.harness.timing.steps import why_not_timed
+from gradwatch.harness.workers.allocator import pin_malloc
+from gradwatch.harness.workers.pythons.interpreters import interpreter_of
+from gradwatch.impls.catalogue import backend_names, framework_of, load_op, op_names
 
 PINNED = pin_malloc()  # before a framework is imported
 

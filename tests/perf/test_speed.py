@@ -20,20 +20,24 @@ from typing import Any
 
 import pytest
 
-from harness.judging.cases import REGIMES, Trial, trial, variants
-from harness.judging.reference import reference
-from harness.timing.evidence.proof import Judge, why_not_believed, why_replayed
-from harness.timing.evidence.rotation import KEPT, Place, Rotation, unforeseen
-from harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
-from harness.timing.handlers import evidence
-from harness.timing.steps import aligned, timer_of
-from harness.timing.work import work
-from harness.workers import integrity
-from harness.workers.evaluate import Missing, evaluate
-from harness.workers.fitness import judge_outcome, why_unfit
-from harness.workers.messages import Outcome, Task
-from impls.catalogue import load_backend, load_op
-from impls.contract import Step, Unsupported
+from gradwatch.harness.judging.cases import REGIMES, Trial, trial, variants
+from gradwatch.harness.judging.reference import reference
+from gradwatch.harness.timing.evidence.proof import (
+    Judge,
+    why_not_believed,
+    why_replayed,
+)
+from gradwatch.harness.timing.evidence.rotation import KEPT, Place, Rotation, unforeseen
+from gradwatch.harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
+from gradwatch.harness.timing.handlers import evidence
+from gradwatch.harness.timing.steps import aligned, timer_of
+from gradwatch.harness.timing.work import work
+from gradwatch.harness.workers import integrity
+from gradwatch.harness.workers.evaluate import Missing, evaluate
+from gradwatch.harness.workers.fitness import judge_outcome, why_unfit
+from gradwatch.harness.workers.messages import Outcome, Task
+from gradwatch.impls.catalogue import load_backend, load_op
+from gradwatch.impls.contract import Step, Unsupported
 
 DTYPE = "float32"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.project.closure import closure
+from gradwatch.harness.project.closure import closure
 
 TREE = {
     "a/__init__.py": "",

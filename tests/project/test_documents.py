@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from harness.project import documents, records
-from harness.project.documents import Unreadable
-from harness.project.paths import ROOT
-from harness.project.records import (
+from gradwatch.harness.project import documents, records
+from gradwatch.harness.project.documents import Unreadable
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.records import (
     AGREE,
     SELFTEST,
     TIME,

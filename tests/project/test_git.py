@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from harness.hosts.doctor import examine
-from harness.project import git
-from harness.project.documents import surroundings
-from harness.project.git import NotTrusted
-from harness.project.paths import ROOT
+from gradwatch.harness.hosts.doctor import examine
+from gradwatch.harness.project import git
+from gradwatch.harness.project.documents import surroundings
+from gradwatch.harness.project.git import NotTrusted
+from gradwatch.harness.project.paths import ROOT
 from tests.histories import git as run
 from tests.histories import repository
 
@@ -101,7 +101,7 @@ def test_a_checkout_of_somebody_else_is_never_commit_nothing(root, foreign):
 
 
 def test_a_command_in_a_checkout_of_somebody_else_is_refused_before_it_runs(foreign):
-    call = [sys.executable, "-m", "harness", "list", "ops"]
+    call = [sys.executable, "-m", "gradwatch", "list", "ops"]
     done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert "safe.directory" in done.stderr
@@ -111,7 +111,7 @@ def test_a_command_in_a_checkout_of_somebody_else_is_refused_before_it_runs(fore
 CHECKING_OUT = """
 import os, sys, time
 from pathlib import Path
-from harness.project import git
+from gradwatch.harness.project import git
 with git.checked_out("HEAD", Path(sys.argv[1])) as tree:
     print(tree, flush=True)
     time.sleep(60)

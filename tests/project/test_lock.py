@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from harness.project import documents
-from harness.project.lock import STALE, Busy, alone
+from gradwatch.harness.project import documents
+from gradwatch.harness.project.lock import STALE, Busy, alone
 
 
 def test_two_at_once_are_refused(tmp_path):

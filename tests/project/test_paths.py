@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from harness.project import paths
-from harness.project.paths import VARIABLE, find
+from gradwatch.harness.project import paths
+from gradwatch.harness.project.paths import VARIABLE, find
 
 TABLE = """
 [tool.gradwatch]
@@ -42,7 +42,7 @@ def test_without_a_table_it_is_this_checkout(tmp_path):
 
 
 def test_without_a_table_an_installed_copy_has_none(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "PREFIX", "gradwatch.")
+    monkeypatch.setattr(paths, "INSTALLED", True)
     assert "`gradwatch init` writes one" in find(tmp_path, {}).problem
 
 

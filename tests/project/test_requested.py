@@ -2,10 +2,10 @@
 
 import json
 
-from harness.console import options
-from harness.project.requested import by_default, cost_of, left_out
-from impls import catalogue
-from impls.catalogue import backend_names
+from gradwatch.harness.console import options
+from gradwatch.harness.project.requested import by_default, cost_of, left_out
+from gradwatch.impls import catalogue
+from gradwatch.impls.catalogue import backend_names
 from tests.command_line import gradwatch
 
 

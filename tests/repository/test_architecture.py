@@ -60,7 +60,7 @@ def test_each_package_of_the_harness_stands_in_the_contract():
     drawn = {
         name for row in architecture.layers(ROOT / "pyproject.toml") for name in row
     }
-    assert {f"harness.{face.parent.name}" for face in FACES} <= drawn
+    assert {f"gradwatch.harness.{face.parent.name}" for face in FACES} <= drawn
 
 
 @pytest.mark.parametrize("face", FACES, ids=lambda face: face.parent.name)

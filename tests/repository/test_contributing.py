@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 BACKEND = '''"""NumPy: the page's manual dialect once more, under another name."""
 
-from impls.backends._numpy import NumpyBackend
-from impls.backends.numpy_manual import Manual
+from gradwatch.impls.backends._numpy import NumpyBackend
+from gradwatch.impls.backends.numpy_manual import Manual
 
 backend = NumpyBackend("manual", Manual)
 '''

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands.agree import command as agree
-from harness.commands.doctor import command as doctor
-from harness.commands.time import command as timing
-from harness.workers.pythons.interpreters import has_cuda
+from gradwatch.harness.commands.agree import command as agree
+from gradwatch.harness.commands.doctor import command as doctor
+from gradwatch.harness.commands.time import command as timing
+from gradwatch.harness.workers.pythons.interpreters import has_cuda
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "cuda.py"
 NAMES = [

@@ -347,8 +347,10 @@ import sys
 print(*(file for one in [*sys.modules.values()]
         if (file := getattr(one, "__file__", None)) and "site-packages" in file))
 """
-COMMANDS = "import scripts.tour, harness.dashboard.site, harness.agreement.remote\n" + (
-    "".join(f"import harness.commands.{name}\n" for name in ("agree", "time", "report"))
+COMMANDS = (
+    "import scripts.tour\n"
+    "import gradwatch.harness.dashboard.site, gradwatch.harness.agreement.remote\n"
+    "from gradwatch.harness.commands import agree, time, report\n"
 )
 
 

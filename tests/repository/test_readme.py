@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from harness.project.paths import ROOT
+from gradwatch.harness.project.paths import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PYTHON = re.findall(r"^```python\n(.*?)^```", README, re.M | re.S)
@@ -74,6 +74,6 @@ def test_what_is_shown_as_passing_fails_with_the_mistake_that_is_described(folde
 @pytest.mark.parametrize("call", CALLS)
 def test_a_command_has_the_options_that_are_shown(call):
     words = shlex.split(call, comments=True)
-    command = importlib.import_module(f"harness.commands.{words[0]}").command
+    command = importlib.import_module(f"gradwatch.harness.commands.{words[0]}").command
     options = {option for parameter in command.params for option in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= options

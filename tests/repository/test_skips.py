@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from harness.project.paths import ROOT
+from gradwatch.harness.project.paths import ROOT
 
 GPU = "torch sees no CUDA device here"
 REASONS = ("no chromium here", "could not import 'torch'", "OneFlow is not there", GPU)

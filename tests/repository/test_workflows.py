@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.commands import nightly
-from harness.nightly import results_branch
-from harness.project.affected import affected, spread
-from harness.project.git import NoCommit, changed_files
-from harness.project.paths import ROOT
-from harness.project.requested import by_default
-from impls.catalogue import op_names
+from gradwatch.harness.commands import nightly
+from gradwatch.harness.nightly import results_branch
+from gradwatch.harness.project.affected import affected, spread
+from gradwatch.harness.project.git import NoCommit, changed_files
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.requested import by_default
+from gradwatch.impls.catalogue import op_names
 from tests.histories import SERIES, git, record, repository
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -104,7 +104,7 @@ def test_it_calls_commands_as_they_are(name):
     steps = yaml.safe_load(ACTION.read_text())["runs"]["steps"]
     (run,) = [step["run"] for step in steps if step["name"] == name]
     call = shlex.split(run.partition("gradwatch ")[2].partition("\ncat")[0])
-    module = importlib.import_module(f"harness.commands.{call[0]}")
+    module = importlib.import_module(f"gradwatch.harness.commands.{call[0]}")
     options = {option for p in module.command.params for option in p.opts}
     assert {word for word in call if word.startswith("--")} <= options
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from harness.judging import spread
-from harness.selftest.networks import STRUCTURAL, llama, transformer, tried
-from impls.catalogue import load_backend
+from gradwatch.harness.judging import spread
+from gradwatch.harness.selftest.networks import STRUCTURAL, llama, transformer, tried
+from gradwatch.impls.catalogue import load_backend
 
 NETWORKS = {
     "transformer of 2 layers": (transformer, 2),

@@ -8,24 +8,24 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from harness.__main__ import gradwatch
-from harness.commands.selftest import summarise
-from harness.judging import reference as reference_module
-from harness.judging import verdict
-from harness.judging.cases import trials
-from harness.judging.rounding import analysis
-from harness.project.records import MissRecord
-from harness.selftest import calibration, rivals, run, scoring, textbook
-from harness.selftest import examine as examine_module
-from harness.selftest.charts import chart_detection
-from harness.selftest.examine import JUDGE, Run, examine, read
-from harness.selftest.mistakes.table import EDITS
-from harness.selftest.mutants import ANYWHERE, edited, planted
-from harness.selftest.run import OTHER, OTHERS, chosen
-from harness.selftest.scoring import Score
-from harness.workers.messages import Outcome, Task
-from impls import catalogue
-from impls.contract import Op
+from gradwatch.harness.__main__ import gradwatch
+from gradwatch.harness.commands.selftest import summarise
+from gradwatch.harness.judging import reference as reference_module
+from gradwatch.harness.judging import verdict
+from gradwatch.harness.judging.cases import trials
+from gradwatch.harness.judging.rounding import analysis
+from gradwatch.harness.project.records import MissRecord
+from gradwatch.harness.selftest import calibration, rivals, run, scoring, textbook
+from gradwatch.harness.selftest import examine as examine_module
+from gradwatch.harness.selftest.charts import chart_detection
+from gradwatch.harness.selftest.examine import JUDGE, Run, examine, read
+from gradwatch.harness.selftest.mistakes.table import EDITS
+from gradwatch.harness.selftest.mutants import ANYWHERE, edited, planted
+from gradwatch.harness.selftest.run import OTHER, OTHERS, chosen
+from gradwatch.harness.selftest.scoring import Score
+from gradwatch.harness.workers.messages import Outcome, Task
+from gradwatch.impls import catalogue
+from gradwatch.impls.contract import Op
 
 OPS = catalogue.op_names()
 NUMPY = ["numpy_graph", "numpy_manual"]

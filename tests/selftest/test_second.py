@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from harness.commands.selftest import summarise
-from harness.judging.cases import trials
-from harness.selftest import second
-from harness.selftest.examine import JUDGE, read
-from harness.selftest.run import FULL, QUICK, chosen, tasks
-from harness.selftest.scoring import Score
-from harness.selftest.second import KINDS, Sweep, mistakes, second_orders
-from harness.workers.messages import Task
-from impls.catalogue import load_op
+from gradwatch.harness.commands.selftest import summarise
+from gradwatch.harness.judging.cases import trials
+from gradwatch.harness.selftest import second
+from gradwatch.harness.selftest.examine import JUDGE, read
+from gradwatch.harness.selftest.run import FULL, QUICK, chosen, tasks
+from gradwatch.harness.selftest.scoring import Score
+from gradwatch.harness.selftest.second import KINDS, Sweep, mistakes, second_orders
+from gradwatch.harness.workers.messages import Task
+from gradwatch.impls.catalogue import load_op
 
 LINE = "double backward, float64, effect over 1e-06: at least 99.0% caught"
 

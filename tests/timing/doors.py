@@ -18,15 +18,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from harness import endpoint
-from harness.history import measure as history
-from harness.judging.cases import REGIMES, Trial, trial
-from harness.timing import compare
-from harness.timing.evidence import rotation
-from harness.timing.trial import time_trial
-from harness.workers import integrity
-from harness.workers.process import Died
-from impls.catalogue import load_backend, load_op
+from gradwatch.harness import endpoint
+from gradwatch.harness.history import measure as history
+from gradwatch.harness.judging.cases import REGIMES, Trial, trial
+from gradwatch.harness.timing import compare
+from gradwatch.harness.timing.evidence import rotation
+from gradwatch.harness.timing.trial import time_trial
+from gradwatch.harness.workers import integrity
+from gradwatch.harness.workers.process import Died
+from gradwatch.impls.catalogue import load_backend, load_op
 from tests.perf import test_speed as perf
 
 BACKEND, SIZE, DTYPE = "torch_custom", "65536", "float32"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.project.paths import ROOT
+from gradwatch.harness.project.paths import ROOT
 from tests.frameworks import usable
 from tests.timing.doors import BACKEND, DEFENCES, DOORS, SIZE
 
@@ -163,7 +163,10 @@ def test_an_attack_succeeds_where_its_defence_is_taken_away(sent, name):
 
 def gradwatch(command, *arguments):
     done = subprocess.run(
-        [sys.executable, "-m", "harness", command, *map(str, arguments), "--json", "-"],
+        [
+            *(sys.executable, "-m", "gradwatch", command),
+            *(*map(str, arguments), "--json", "-"),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -15,18 +15,18 @@ import numpy as np
 import psutil
 import pytest
 
-from harness.judging.cases import REGIMES, trial
-from harness.project.records import TimeRecord
-from harness.timing import compare
-from harness.timing.compare import Plan, Side, compare_sides
-from harness.timing.intervals import Estimate
-from harness.timing.remote import Remote, RemoteTimer, lines
-from harness.timing.samples import Comparison
-from harness.timing.trial import time_trial
-from harness.workers.client import Line
-from harness.workers.process import Died
-from harness.workers.pythons.interpreters import interpreter_of
-from impls.catalogue import load_op
+from gradwatch.harness.judging.cases import REGIMES, trial
+from gradwatch.harness.project.records import TimeRecord
+from gradwatch.harness.timing import compare
+from gradwatch.harness.timing.compare import Plan, Side, compare_sides
+from gradwatch.harness.timing.intervals import Estimate
+from gradwatch.harness.timing.remote import Remote, RemoteTimer, lines
+from gradwatch.harness.timing.samples import Comparison
+from gradwatch.harness.timing.trial import time_trial
+from gradwatch.harness.workers.client import Line
+from gradwatch.harness.workers.process import Died
+from gradwatch.harness.workers.pythons.interpreters import interpreter_of
+from gradwatch.impls.catalogue import load_op
 from tests.command_line import gradwatch
 from tests.pages import plant
 
@@ -111,7 +111,7 @@ def test_ten_times_the_work_is_slower():
 
 def test_too_few_pairs_of_processes_are_told():
     """Two checkouts cannot share a process; here both are this one, by another path."""
-    from harness.project.paths import ROOT
+    from gradwatch.harness.project.paths import ROOT
 
     a = Side("a", "numpy_manual", ROOT)
     b = Side("b", "numpy_manual", ROOT / "impls" / "..")
@@ -169,7 +169,7 @@ def test_a_worker_that_dies_while_timed_is_an_error_that_says_how(tmp_path):
 def test_a_remote_sample_is_taken_by_the_workers_own_clock():
     with contextlib.closing(Line(interpreter_of("numpy"))) as line:
         payload = {"options": {"steps": {"one": "numpy_manual"}}}
-        from harness.workers.messages import Task
+        from gradwatch.harness.workers.messages import Task
 
         task = Task.of(square(), "numpy_manual")
         line.ask("prepare", **{**task.payload(), **payload})
@@ -293,7 +293,7 @@ def _is_worker(process):
 )
 def test_an_interrupt_in_the_middle_leaves_no_process_and_no_checkout(call, tmp_path):
     filters = ("--op", "square", "--size", "small", "--backend", "numpy_manual")
-    command = (sys.executable, "-m", "harness", *call, *filters)
+    command = (sys.executable, "-m", "gradwatch", *call, *filters)
     running = subprocess.Popen(
         [*command, "--json", str(tmp_path / "half.json")],
         stderr=subprocess.PIPE,

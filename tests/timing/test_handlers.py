@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.judging.cases import REGIMES, trial
-from harness.timing import handlers, steps
-from harness.timing.steps import (
+from gradwatch.harness.judging.cases import REGIMES, trial
+from gradwatch.harness.timing import handlers, steps
+from gradwatch.harness.timing.steps import (
     DEBUGGING,
     FLUSHED,
     TIMES_L2,
@@ -16,10 +16,10 @@ from harness.timing.steps import (
     timer_of,
     why_not_timed,
 )
-from harness.timing.timers import HostTimer
-from harness.timing.trial import time_trial
-from harness.workers.messages import Task
-from impls.catalogue import load_backend, load_op
+from gradwatch.harness.timing.timers import HostTimer
+from gradwatch.harness.timing.trial import time_trial
+from gradwatch.harness.workers.messages import Task
+from gradwatch.impls.catalogue import load_backend, load_op
 from tests.command_line import gradwatch
 
 PAGE = str(Path(__file__).parent / "attacks" / "honest.py")

@@ -9,16 +9,16 @@ from functools import partial
 import numpy as np
 import pytest
 
-from harness.timing.interleave import (
+from gradwatch.harness.timing.interleave import (
     NARROW,
     compare,
     garbage_collector_off,
     interleave,
     measure,
 )
-from harness.timing.intervals import Estimate
-from harness.timing.samples import Rounds, Samples, judged, paired
-from harness.timing.timers import (
+from gradwatch.harness.timing.intervals import Estimate
+from gradwatch.harness.timing.samples import Rounds, Samples, judged, paired
+from gradwatch.harness.timing.timers import (
     SHORTEST,
     Busy,
     EventTimer,

@@ -5,7 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from harness.timing.intervals import FEWEST, LEVEL, of_median, pairs_needed, resampled
+from gradwatch.harness.timing.intervals import (
+    FEWEST,
+    LEVEL,
+    of_median,
+    pairs_needed,
+    resampled,
+)
 
 
 def coverage(estimates, truth):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from harness.timing.memory import copy_bandwidth, page_aligned
+from gradwatch.harness.timing.memory import copy_bandwidth, page_aligned
 
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (7,), (256, 33)])

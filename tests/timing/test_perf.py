@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from harness.project.paths import ROOT
+from gradwatch.harness.project.paths import ROOT
 
 PLANTED = """
 import numpy as np
 
-from impls.catalogue import load_op
+from gradwatch.impls.catalogue import load_op
 
 op = load_op("square")
 del op._said["manual", ""]

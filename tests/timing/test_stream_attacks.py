@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from harness.agreement.suite import agree
-from harness.judging.cases import REGIMES, trial
-from harness.project.paths import ROOT
-from harness.timing import handlers, steps
-from harness.timing.evidence import proof
-from harness.timing.steps import _busy
-from harness.timing.trial import time_trial
-from harness.workers import integrity
-from harness.workers.messages import Outcome
-from harness.workers.pythons.interpreters import has_cuda
-from impls.catalogue import load_backend, load_op
+from gradwatch.harness.agreement.suite import agree
+from gradwatch.harness.judging.cases import REGIMES, trial
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.timing import handlers, steps
+from gradwatch.harness.timing.evidence import proof
+from gradwatch.harness.timing.steps import _busy
+from gradwatch.harness.timing.trial import time_trial
+from gradwatch.harness.workers import integrity
+from gradwatch.harness.workers.messages import Outcome
+from gradwatch.harness.workers.pythons.interpreters import has_cuda
+from gradwatch.impls.catalogue import load_backend, load_op
 
 FOLDER = Path(__file__).parent / "attacks" / "streams"
 PAGES = {page.stem: page for page in sorted(FOLDER.glob("[a-z]*.py"))}
@@ -149,7 +149,7 @@ def test_on_a_real_gpu_attacks_earn_no_figure_and_the_control_does(name):
     """At a size whose hidden work takes the GPU long enough to be seen."""
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "harness", "time", "--device", "cuda"),
+            *(sys.executable, "-m", "gradwatch", "time", "--device", "cuda"),
             *("--ops", PAGES[name], "--size", "16777216", "--dtype", "float32"),
             *("--backend", BACKEND, "--budget", "0.5", "--json", "-"),
         ],

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from harness.judging.cases import REGIMES, trial
-from harness.timing.work import work
-from impls.catalogue import load_op
+from gradwatch.harness.judging.cases import REGIMES, trial
+from gradwatch.harness.timing.work import work
+from gradwatch.impls.catalogue import load_op
 
 
 def counted(op, case):

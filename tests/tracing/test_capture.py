@@ -8,8 +8,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402  # after importorskip
 from torch.nn import functional as F  # noqa: E402, N812  # after importorskip; as in its docs
 
-from harness.tracing.capture import capture, decompositions  # noqa: E402  # after importorskip
-from harness.tracing.interpret import name_of  # noqa: E402  # after importorskip
+from gradwatch.harness.tracing.capture import capture, decompositions  # noqa: E402  # after importorskip
+from gradwatch.harness.tracing.interpret import name_of  # noqa: E402  # after importorskip
 
 X = torch.linspace(-2, 2, 24, dtype=torch.float64).reshape(4, 6)
 

@@ -8,10 +8,10 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402  # after importorskip
 
-from harness.judging.precisions import PRECISIONS  # noqa: E402  # likewise
-from harness.judging.reference import reference_of_graph, wider  # noqa: E402  # likewise
-from harness.judging.verdict import judge_tensors  # noqa: E402  # likewise
-from harness.tracing import trace  # noqa: E402  # likewise
+from gradwatch.harness.judging.precisions import PRECISIONS  # noqa: E402  # likewise
+from gradwatch.harness.judging.reference import reference_of_graph, wider  # noqa: E402  # likewise
+from gradwatch.harness.judging.verdict import judge_tensors  # noqa: E402  # likewise
+from gradwatch.harness.tracing import trace  # noqa: E402  # likewise
 
 
 class Words(nn.Module):

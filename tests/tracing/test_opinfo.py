@@ -11,9 +11,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.project.verdicts import PASSING  # noqa: E402  # after importorskip
-from harness.tracing import trace  # noqa: E402  # likewise
-from harness.tracing.aten.table import ON_FLOATS, ON_VALUES, covered  # noqa: E402  # likewise
+from gradwatch.harness.project.verdicts import PASSING  # noqa: E402  # after importorskip
+from gradwatch.harness.tracing import trace  # noqa: E402  # likewise
+from gradwatch.harness.tracing.aten.table import ON_FLOATS, ON_VALUES, covered  # noqa: E402  # likewise
 from scripts.studies.opinfo import (  # noqa: E402  # likewise
     FINDINGS,
     caught,

@@ -7,9 +7,9 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402  # after importorskip
 from torch.nn import functional as F  # noqa: E402, N812  # after importorskip; as in its docs
 
-from harness.judging.reference import reference_of_graph  # noqa: E402  # likewise
-from harness.judging.verdict import judge_tensors  # noqa: E402  # likewise
-from harness.tracing import Untraceable, trace  # noqa: E402  # after importorskip
+from gradwatch.harness.judging.reference import reference_of_graph  # noqa: E402  # likewise
+from gradwatch.harness.judging.verdict import judge_tensors  # noqa: E402  # likewise
+from gradwatch.harness.tracing import Untraceable, trace  # noqa: E402  # after importorskip
 
 
 def tensor(*shape, seed=0):

@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from harness.history import asv_results
-from harness.history.recorded.series import Entry
-from harness.project.documents import Unreadable
-from harness.watch.budget import Rules, creep, rules
-from harness.watch.naming import named, repro, size
-from harness.watch.naming import record as record_of
-from harness.watch.neighbours import SHORT, steps_between
-from harness.watch.survey import survey
+from gradwatch.harness.history import asv_results
+from gradwatch.harness.history.recorded.series import Entry
+from gradwatch.harness.project.documents import Unreadable
+from gradwatch.harness.watch.budget import Rules, creep, rules
+from gradwatch.harness.watch.naming import named, repro, size
+from gradwatch.harness.watch.naming import record as record_of
+from gradwatch.harness.watch.neighbours import SHORT, steps_between
+from gradwatch.harness.watch.survey import survey
 from tests.command_line import gradwatch_of
 from tests.copies import copy_code
 from tests.histories import (
@@ -407,7 +407,7 @@ def checkout(root):
 
 def gradwatch(root, *arguments):
     return subprocess.run(
-        [sys.executable, "-m", "harness", *arguments],
+        [sys.executable, "-m", "gradwatch", *arguments],
         cwd=root,
         capture_output=True,
         text=True,

@@ -12,11 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.history import asv_results
-from harness.history.environments import WrongCall
-from harness.timing.compare import PAIRS
-from harness.watch.bisect import bisect
-from harness.watch.confirm import (
+from gradwatch.harness.history import asv_results
+from gradwatch.harness.history.environments import WrongCall
+from gradwatch.harness.timing.compare import PAIRS
+from gradwatch.harness.watch.bisect import bisect
+from gradwatch.harness.watch.confirm import (
     Findings,
     NotComparable,
     Ratio,
@@ -27,9 +27,9 @@ from harness.watch.confirm import (
     sought,
     state_after,
 )
-from harness.watch.notify import NotSent, notify
-from harness.watch.survey import candidates, survey
-from harness.workers.pythons.interpreters import Interpreter
+from gradwatch.harness.watch.notify import NotSent, notify
+from gradwatch.harness.watch.survey import candidates, survey
+from gradwatch.harness.workers.pythons.interpreters import Interpreter
 from tests.copies import copy_code
 from tests.histories import (
     ENVIRONMENT,
@@ -219,9 +219,11 @@ def test_a_creep_that_looked_like_a_step_still_fails(root, monkeypatch):
         return about(1.2 if (old, new) == (commits[0], commits[-1]) else 1.0)
 
     monkeypatch.setattr(
-        "harness.watch.survey.comparing", lambda *_: nullcontext(compare)
+        "gradwatch.harness.watch.survey.comparing", lambda *_: nullcontext(compare)
     )
-    monkeypatch.setattr("harness.watch.survey.this_machine", lambda _: MACHINE)
+    monkeypatch.setattr(
+        "gradwatch.harness.watch.survey.this_machine", lambda _: MACHINE
+    )
     creep, step = survey(root / "results", root=root, confirming=True).alerts
     assert (step.kind, step.state, step.fails) == ("step", "cleared", False)
     assert (creep.kind, creep.state, creep.fails) == ("creep", "confirmed", True)
@@ -234,8 +236,10 @@ def test_a_cleared_step_with_equal_ends_is_no_creep(root, monkeypatch):
     commits = repository(root, ["square"] * RUNS)
     record(root, commits, {SERIES: stepped(noisy(RUNS), AT, 0.2)})
     always = nullcontext(lambda *_: about(1.0))
-    monkeypatch.setattr("harness.watch.survey.comparing", lambda *_: always)
-    monkeypatch.setattr("harness.watch.survey.this_machine", lambda _: MACHINE)
+    monkeypatch.setattr("gradwatch.harness.watch.survey.comparing", lambda *_: always)
+    monkeypatch.setattr(
+        "gradwatch.harness.watch.survey.this_machine", lambda _: MACHINE
+    )
     found = survey(root / "results", root=root, confirming=True)
     assert {(alert.kind, alert.state) for alert in found.alerts} == {
         ("step", "cleared"),
@@ -289,7 +293,9 @@ def test_memory_that_differs_from_process_to_process_is_not_confirmed(
     old, new, like, monkeypatch
 ):
     figures = iter([*old, *new])
-    monkeypatch.setattr("harness.watch.confirm._figure", lambda *_: next(figures))
+    monkeypatch.setattr(
+        "gradwatch.harness.watch.confirm._figure", lambda *_: next(figures)
+    )
     parameters = {"backend": "torch_formula"}
     series = SimpleNamespace(
         metric="track_peak_memory", parameters=parameters, versions={}
@@ -308,7 +314,7 @@ def test_a_series_of_an_older_version_is_measured_again_with_that(
             return Interpreter("torch", Path("old/bin/python"), "old/bin/python")
         raise WrongCall(asked)
 
-    monkeypatch.setattr("harness.watch.confirm.interpreter_with", known)
+    monkeypatch.setattr("gradwatch.harness.watch.confirm.interpreter_with", known)
     parameters, versions = {"backend": "torch_custom"}, {"torch": version}
     used = _version(SimpleNamespace(parameters=parameters, versions=versions))
     assert (used and used.python) == (Path("old/bin/python") if there else None)
@@ -444,7 +450,7 @@ def test_a_refusal_of_the_server_is_reported(server):
 
 def test_the_patience_is_for_the_whole_and_not_for_each_piece(monkeypatch):
     """A server that sends a byte of a header now and then."""
-    monkeypatch.setattr("harness.watch.notify.TIMEOUT", 0.5)
+    monkeypatch.setattr("gradwatch.harness.watch.notify.TIMEOUT", 0.5)
     over = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):

@@ -6,9 +6,9 @@ A test narrows that down by parametrizing `backend` or `dtype` itself.
 import numpy as np
 import pytest
 
-from harness.workers.messages import Task
-from impls.catalogue import load_op
-from impls.contract import Problem
+from gradwatch.harness.workers.messages import Task
+from gradwatch.impls.catalogue import load_op
+from gradwatch.impls.contract import Problem
 from tests.frameworks import ON_EVERY_PAGE
 
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from harness import judge
-from impls.catalogue import load_op
+from gradwatch.harness import judge
+from gradwatch.impls.catalogue import load_op
 from tests.frameworks import observed
 from tests.worked.figures import printed
 

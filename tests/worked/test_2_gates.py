@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from harness import judge
-from impls import graph
-from impls.catalogue import load_op
+from gradwatch.harness import judge
+from gradwatch.impls import graph
+from gradwatch.impls.catalogue import load_op
 from tests.frameworks import FRAMEWORKS, observed
 from tests.worked.figures import printed
 

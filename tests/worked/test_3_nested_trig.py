@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from impls import graph
+from gradwatch.impls import graph
 from tests.worked.figures import printed
 
 POINT = {"x": 2.3, "y": 2.0, "b0": 1.0, "b1": 2.0, "b2": -3.0, "b3": 0.4}

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from harness.judging.reference import reference
-from impls import graph
-from impls.catalogue import load_op
-from impls.contract import Problem
-from impls.graph import Node, Primitive
+from gradwatch.harness.judging.reference import reference
+from gradwatch.impls import graph
+from gradwatch.impls.catalogue import load_op
+from gradwatch.impls.contract import Problem
+from gradwatch.impls.graph import Node, Primitive
 
 
 def refuse(*arrays):

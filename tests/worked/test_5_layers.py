@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from harness import assert_agrees, judge
-from impls.catalogue import load_op
+from gradwatch.harness import assert_agrees, judge
+from gradwatch.impls.catalogue import load_op
 from tests.frameworks import ON_EVERY_PAGE, is_torch_like
 
 on_cpu_and_cuda = pytest.mark.parametrize(

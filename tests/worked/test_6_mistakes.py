@@ -6,15 +6,15 @@ That autograd is taken for numerical differentiation is answered in section 3.
 import numpy as np
 import pytest
 
-from harness import judge
-from harness.agreement.suite import agree
-from harness.judging.cases import REGIMES, trial
-from harness.judging.reference import reference
-from harness.judging.verdict import judge_tensors
-from harness.project.requested import by_default
-from impls import graph
-from impls.catalogue import framework_of, load_op
-from impls.contract import Problem
+from gradwatch.harness import judge
+from gradwatch.harness.agreement.suite import agree
+from gradwatch.harness.judging.cases import REGIMES, trial
+from gradwatch.harness.judging.reference import reference
+from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.harness.project.requested import by_default
+from gradwatch.impls import graph
+from gradwatch.impls.catalogue import framework_of, load_op
+from gradwatch.impls.contract import Problem
 
 RNG = np.random.default_rng(6)
 X, W, B = (RNG.standard_normal(shape) for shape in ((4, 5), (3, 5), (3,)))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.workers.allocator import (
+from gradwatch.harness.workers.allocator import (
     HUGE_PAGES_ENVIRONMENT,
     MALLOC_ENVIRONMENT,
     pin_malloc,
@@ -34,7 +34,7 @@ def on_request():
 # Page faults per call of taking, touching and freeing three buffers, after a warm-up.
 PROBE = """
 import ctypes, resource, sys, threading
-from harness.workers.allocator import MMAP_THRESHOLD, pin_malloc
+from gradwatch.harness.workers.allocator import MMAP_THRESHOLD, pin_malloc
 how, size = sys.argv[1], int(sys.argv[2])
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from harness.workers.arrays import (
+from gradwatch.harness.workers.arrays import (
     LAYOUTS,
     decoded,
     encoded,
@@ -15,7 +15,7 @@ from harness.workers.arrays import (
     plain,
     unpack,
 )
-from impls.catalogue import UnknownName
+from gradwatch.impls.catalogue import UnknownName
 
 MATRIX = np.arange(6.0).reshape(2, 3)
 DTYPES = ["float16", "float32", "float64", "int32", "int64", "bool", "complex64", ">f8"]

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from harness.endpoint import answer
-from harness.judging.reference import reference
-from harness.workers.fitness import judge_outcome
-from harness.workers.messages import Outcome
-from impls.catalogue import load_op
+from gradwatch.harness.endpoint import answer
+from gradwatch.harness.judging.reference import reference
+from gradwatch.harness.workers.fitness import judge_outcome
+from gradwatch.harness.workers.messages import Outcome
+from gradwatch.impls.catalogue import load_op
 from tests.square import page, task
 
 #: One more unit in the last place of float64 at each call of the backward.
@@ -29,7 +29,7 @@ RACE = (
 @pytest.fixture
 def gpu():
     pytest.importorskip("torch")
-    from impls.catalogue import load_backend
+    from gradwatch.impls.catalogue import load_backend
     from tests.cuda_stand_in import Device, installed
 
     load_backend("torch_custom")

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from harness.endpoint import answer
-from harness.workers.arrays import LAYOUTS
-from harness.workers.messages import Outcome, Task
-from harness.workers.stress import stressed
-from impls.contract import Op, Problem, Result
+from gradwatch.harness.endpoint import answer
+from gradwatch.harness.workers.arrays import LAYOUTS
+from gradwatch.harness.workers.messages import Outcome, Task
+from gradwatch.harness.workers.stress import stressed
+from gradwatch.impls.contract import Op, Problem, Result
 from tests.square import DX, DY, X, page, task
 
 BACKENDS = ["numpy_manual", "torch_custom"]
@@ -137,7 +137,7 @@ def test_state_may_be_written_to(tmp_path):
 
 
 RUNNING = """
-from impls.contract import Op
+from gradwatch.impls.contract import Op
 op = Op("running", inputs="x total", state="total")
 
 @op.implement("manual")

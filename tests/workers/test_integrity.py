@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from harness.timing.evidence import proof
-from harness.timing.evidence.witness import _watch
-from harness.workers import integrity
+from gradwatch.harness.timing.evidence import proof
+from gradwatch.harness.timing.evidence.witness import _watch
+from gradwatch.harness.workers import integrity
 
 
 @pytest.fixture(autouse=True)
@@ -148,8 +148,9 @@ def test_a_process_that_still_runs_is_counted():
 def test_a_worker_remembers_before_it_reads_a_page():
     """Its first answer comes before any page, and has noted what the clock needs."""
     code = (
-        "import json; from harness import endpoint; from harness.workers import "
-        "integrity; endpoint.probe({'framework': 'numpy', 'backends': []});"
+        "import json; from gradwatch.harness import endpoint; "
+        "from gradwatch.harness.workers import integrity; "
+        "endpoint.probe({'framework': 'numpy', 'backends': []});"
         "print(json.dumps([':'.join(k) for k in integrity._originals]))"
     )
     done = subprocess.run(
@@ -165,7 +166,7 @@ def test_a_worker_remembers_before_it_reads_a_page():
 def tf32():
     """PyTorch's switches for it, which are put back."""
     pytest.importorskip("torch")
-    from impls.backends._torch import allow_tf32, torch
+    from gradwatch.impls.backends._torch import allow_tf32, torch
 
     yield torch.backends, allow_tf32
     allow_tf32(False)
@@ -212,7 +213,7 @@ class OldSwitch:
     ],
 )
 def test_the_new_switch_of_tf32_is_only_used_where_it_is(tf32, made, has):
-    from impls.backends._torch import _has_new_switch
+    from gradwatch.impls.backends._torch import _has_new_switch
 
     kind = made()
     assert _has_new_switch(kind) is has

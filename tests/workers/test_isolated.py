@@ -16,8 +16,8 @@ import msgspec
 import psutil
 import pytest
 
-from harness.project.paths import ROOT
-from harness.workers.isolated import Isolated, Link
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.workers.isolated import Isolated, Link
 
 #: A copy has the command's own.
 marked = False

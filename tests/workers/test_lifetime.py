@@ -9,8 +9,8 @@ import sys
 import psutil
 import pytest
 
-from harness.project.paths import ROOT
-from harness.workers import lifetime
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.workers import lifetime
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="others end when they are idle"
@@ -19,10 +19,10 @@ pytestmark = pytest.mark.skipif(
 #: Starts a child with the code of an argument, says its number, and waits for it.
 PARENT = """
 import subprocess, sys
-from harness.workers.lifetime import first_line, with_this_process
+from gradwatch.harness.workers.lifetime import first_line, with_this_process
 nap = "import time; time.sleep(60)"
 def asvs():
-    from harness.history.asv_environment import _script
+    from gradwatch.harness.history.asv_environment import _script
     return subprocess.Popen([sys.executable, "-c", _script(), sys.argv[2]])
 how = {
     "asv": asvs,

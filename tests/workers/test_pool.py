@@ -18,17 +18,21 @@ import numpy as np
 import psutil
 import pytest
 
-from harness.endpoint import DeviceLost
-from harness.workers import pool, process
-from harness.workers.arrays import encoded
-from harness.workers.client import Line
-from harness.workers.lane import MOST, Lane
-from harness.workers.messages import Task
-from harness.workers.pool import STARTS, Fleet, sweep
-from harness.workers.process import SLICE, slice_of
-from harness.workers.pythons.interpreters import broken, interpreter_of, variable
-from impls.catalogue import UnknownName, load_op
-from impls.contract import Op, Problem
+from gradwatch.harness.endpoint import DeviceLost
+from gradwatch.harness.workers import pool, process
+from gradwatch.harness.workers.arrays import encoded
+from gradwatch.harness.workers.client import Line
+from gradwatch.harness.workers.lane import MOST, Lane
+from gradwatch.harness.workers.messages import Task
+from gradwatch.harness.workers.pool import STARTS, Fleet, sweep
+from gradwatch.harness.workers.process import SLICE, slice_of
+from gradwatch.harness.workers.pythons.interpreters import (
+    broken,
+    interpreter_of,
+    variable,
+)
+from gradwatch.impls.catalogue import UnknownName, load_op
+from gradwatch.impls.contract import Op, Problem
 from tests.square import DX, page, task
 from tests.workers.test_slices import TAKES
 
@@ -226,7 +230,7 @@ def among_others(tmp_path, planted, *, before=3, after=40):
         ("raise MemoryError", "error", "MemoryError"),
         ("raise Unsupported('never')", "unsupported", "never"),
         (
-            "from harness.workers.evaluate import Missing; raise Missing('gone')",
+            "import gradwatch.harness.workers.evaluate as e; raise e.Missing('gone')",
             "error",
             "gone",
         ),
@@ -757,7 +761,7 @@ def test_every_framework_here_answers_in_one_sweep():
 SCRIPT = """
 import sys, time
 sys.path.insert(0, {root!r})
-from harness.workers.pool import Fleet
+from gradwatch.harness.workers.pool import Fleet
 from tests.square import task
 
 def run():

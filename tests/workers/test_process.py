@@ -5,8 +5,8 @@ from queue import SimpleQueue
 
 import psutil
 
-from harness.workers.process import Worker
-from harness.workers.pythons.interpreters import interpreter_of
+from gradwatch.harness.workers.process import Worker
+from gradwatch.harness.workers.pythons.interpreters import interpreter_of
 
 
 def test_what_a_worker_compiles_has_a_folder_that_goes_with_the_worker():

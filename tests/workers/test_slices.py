@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from harness.workers import process
+from gradwatch.harness.workers import process
 
 KERNEL = tuple(map(int, platform.release().split("-")[0].split(".")[:2]))
 TAKES = KERNEL >= (6, 12) and platform.machine() in process._CALLS

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from harness.agreement.overall import badness
-from harness.agreement.suite import Settled
-from harness.judging import known, platforms
-from harness.judging.known import Known
-from harness.project.records import AgreeRecord, Number
-from harness.project.verdicts import PASSING
+from gradwatch.harness.agreement.overall import badness
+from gradwatch.harness.agreement.suite import Settled
+from gradwatch.harness.judging import known, platforms
+from gradwatch.harness.judging.known import Known
+from gradwatch.harness.project.records import AgreeRecord, Number
+from gradwatch.harness.project.verdicts import PASSING
 
 Pairs = Mapping[str, Mapping[str, Number]]
 

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 import msgspec
 import platformdirs
 
-from harness.agreement.remembered.ingredients import FOLDER
-from harness.agreement.suite import Settled
+from gradwatch.harness.agreement.remembered.ingredients import FOLDER
+from gradwatch.harness.agreement.suite import Settled
 
 #: Bytes of outcomes: those of a run over all ops take about 6 MB, so some dozens.
 MOST = 256 << 20

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.agreement.remembered.cache import Cache, Unusable
-from harness.project import closure
+from gradwatch.harness.agreement.remembered.cache import Cache, Unusable
+from gradwatch.harness.project import closure
 
 #: Files: those of several checkouts, and of some edits.
 MOST = 4096

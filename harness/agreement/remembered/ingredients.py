@@ -19,12 +19,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.judging import known
-from harness.project.closure import Imports, Read, closure, imported
-from harness.project.paths import PREFIX, PROJECT, SOURCE
-from harness.workers.pythons.interpreters import Installed, installed
-from impls import catalogue
-from impls.catalogue import framework_of
+from gradwatch.harness.judging import known
+from gradwatch.harness.project.closure import Imports, Read, closure, imported
+from gradwatch.harness.project.paths import INSTALLED, PROJECT, SOURCE
+from gradwatch.harness.workers.pythons.interpreters import Installed, installed
+from gradwatch.impls import catalogue
+from gradwatch.impls.catalogue import framework_of
 
 #: Of what is remembered: raise it when the same facts are written in another way.
 FORMAT = 1
@@ -67,7 +67,7 @@ def keys(
     Raises:
         NotRemembered: A verdict may depend on more than is known.
     """
-    if PROJECT.table or PREFIX:
+    if PROJECT.table or INSTALLED:
         raise NotRemembered("only the ops of a checkout of gradwatch are remembered")
     frameworks = sorted({framework_of(name) for name in backends})
     with ThreadPoolExecutor(1) as beside:  # interpreters start while files are read

@@ -14,19 +14,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING
 
-from harness.agreement.remembered.brief import brief
-from harness.agreement.remembered.cache import Batch, Cache, Unusable
-from harness.agreement.remembered.imports import Imports
-from harness.agreement.remembered.ingredients import NotRemembered, keys
-from harness.agreement.remembered.programs import make_room, programs
-from harness.agreement.sampling import explained
-from harness.agreement.suite import Agreement, Settled
-from harness.judging import known
-from harness.project.records import AgreeRecord
-from harness.workers.pythons.interpreters import Interpreter, Inventory
+from gradwatch.harness.agreement.remembered.brief import brief
+from gradwatch.harness.agreement.remembered.cache import Batch, Cache, Unusable
+from gradwatch.harness.agreement.remembered.imports import Imports
+from gradwatch.harness.agreement.remembered.ingredients import NotRemembered, keys
+from gradwatch.harness.agreement.remembered.programs import make_room, programs
+from gradwatch.harness.agreement.sampling import explained
+from gradwatch.harness.agreement.suite import Agreement, Settled
+from gradwatch.harness.judging import known
+from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.harness.workers.pythons.interpreters import Interpreter, Inventory
 
 if TYPE_CHECKING:
-    from harness.agreement.remote import Asked
+    from gradwatch.harness.agreement.remote import Asked
 
 _FLEETING = ("error", "crash", "timeout")
 

@@ -13,7 +13,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from harness.agreement.remembered.ingredients import machine
+from gradwatch.harness.agreement.remembered.ingredients import machine
 
 #: Bytes of programs: those of the sample of all ops take about 12 MB.
 MOST = 128 << 20

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.check.subjects.pages import OpSubject as OpSubject
-from harness.check.subjects.pytorch import TorchSubject as TorchSubject
-from impls import catalogue
-from impls.contract import Op
+from gradwatch.harness.check.subjects.pages import OpSubject as OpSubject
+from gradwatch.harness.check.subjects.pytorch import TorchSubject as TorchSubject
+from gradwatch.impls import catalogue
+from gradwatch.impls.contract import Op
 
 Subject = TorchSubject | OpSubject
 

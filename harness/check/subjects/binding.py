@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from harness.check.runs import Tensor
-from impls.contract import Array
+from gradwatch.harness.check.runs import Tensor
+from gradwatch.impls.contract import Array
 
 Function = Callable[..., Any]
 

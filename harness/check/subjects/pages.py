@@ -8,12 +8,18 @@ from typing import Any
 
 import torch
 
-from harness.check.inputs import Trial
-from harness.check.runs import Tensor
-from harness.check.subjects.binding import Bound, Call, Function, arrays, named
-from harness.judging.reference import Reference, reference
-from impls.backends._torchlike_names import ArrayNames
-from impls.contract import Array, Op, Problem, as_tuple
+from gradwatch.harness.check.inputs import Trial
+from gradwatch.harness.check.runs import Tensor
+from gradwatch.harness.check.subjects.binding import (
+    Bound,
+    Call,
+    Function,
+    arrays,
+    named,
+)
+from gradwatch.harness.judging.reference import Reference, reference
+from gradwatch.impls.backends._torchlike_names import ArrayNames
+from gradwatch.impls.contract import Array, Op, Problem, as_tuple
 
 
 class OpSubject:
@@ -57,7 +63,7 @@ class OpSubject:
         dtype: str,
         compute: str | None = None,
     ) -> tuple[Reference, tuple[str, ...]]:
-        """As `harness.judging.reference.reference` has it."""
+        """As `gradwatch.harness.judging.reference.reference` has it."""
         inputs = arrays(bound)
         problem = Problem(self.op, inputs, cotangents, bound.key, dtype=dtype)
         return reference(problem, compute), ()
@@ -71,7 +77,7 @@ class OpSubject:
         dtype: str,
         compute: str | None = None,
     ) -> Reference:
-        """As `harness.judging.reference.reference` has it."""
+        """As `gradwatch.harness.judging.reference.reference` has it."""
         inputs = arrays(bound)
         along = named(bound, tangents)
         problem = Problem(

@@ -13,15 +13,15 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from harness.check.inputs import Trial, torch_dtype
-from harness.check.runs import Tensor
-from harness.check.subjects.binding import Bound, Call, Function, State, named
-from harness.judging.orders import Function as Derived
-from harness.judging.precisions import PRECISIONS
-from harness.judging.reference import Reference, reference_of_graph, wider
-from harness.tracing import Graph, Traced, trace
-from impls import graph
-from impls.contract import Array
+from gradwatch.harness.check.inputs import Trial, torch_dtype
+from gradwatch.harness.check.runs import Tensor
+from gradwatch.harness.check.subjects.binding import Bound, Call, Function, State, named
+from gradwatch.harness.judging.orders import Function as Derived
+from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.judging.reference import Reference, reference_of_graph, wider
+from gradwatch.harness.tracing import Graph, Traced, trace
+from gradwatch.impls import graph
+from gradwatch.impls.contract import Array
 
 
 class TorchSubject:

@@ -8,8 +8,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.project.paths import ROOT
-from harness.workers.lifetime import with_this_process
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.workers.lifetime import with_this_process
 
 PATIENCE = 600  # seconds: asv needs a tenth of it for a thousand commits
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from harness.dashboard.matrix import Cell, matrix
-from harness.dashboard.sources import Source
-from harness.dashboard.standing import Standing, gathered
+from gradwatch.harness.dashboard.matrix import Cell, matrix
+from gradwatch.harness.dashboard.sources import Source
+from gradwatch.harness.dashboard.standing import Standing, gathered
 
 
 @dataclass(frozen=True)

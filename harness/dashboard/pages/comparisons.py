@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.dashboard.series import History, Series, brief
-from harness.dashboard.standing import Standing, runner_of
-from harness.judging.known import as_expected
-from harness.project.records import AgreeRecord, CompareRecord
+from gradwatch.harness.dashboard.series import History, Series, brief
+from gradwatch.harness.dashboard.standing import Standing, runner_of
+from gradwatch.harness.judging.known import as_expected
+from gradwatch.harness.project.records import AgreeRecord, CompareRecord
 
 Row = list[Any]
 

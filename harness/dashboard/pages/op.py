@@ -11,21 +11,21 @@ from typing import Any
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from harness.dashboard import figures
-from harness.dashboard.dialects import Dialect, dialects, highlighted
-from harness.dashboard.families import families
-from harness.dashboard.formula import paragraphs
-from harness.dashboard.matrix import Cell, short
-from harness.dashboard.pages.overview import faults
-from harness.dashboard.series import History, Series, brief
-from harness.dashboard.sources import Finding
-from harness.dashboard.standing import Standing
-from harness.judging.cases import REGIMES
-from harness.judging.known import as_expected
-from harness.project.records import AgreeRecord
-from harness.project.verdicts import SIGNS
-from impls import catalogue
-from impls.catalogue import op_names
+from gradwatch.harness.dashboard import figures
+from gradwatch.harness.dashboard.dialects import Dialect, dialects, highlighted
+from gradwatch.harness.dashboard.families import families
+from gradwatch.harness.dashboard.formula import paragraphs
+from gradwatch.harness.dashboard.matrix import Cell, short
+from gradwatch.harness.dashboard.pages.overview import faults
+from gradwatch.harness.dashboard.series import History, Series, brief
+from gradwatch.harness.dashboard.sources import Finding
+from gradwatch.harness.dashboard.standing import Standing
+from gradwatch.harness.judging.cases import REGIMES
+from gradwatch.harness.judging.known import as_expected
+from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.harness.project.verdicts import SIGNS
+from gradwatch.impls import catalogue
+from gradwatch.impls.catalogue import op_names
 
 #: Commits of a block of a history: a page loads a few hundred kilobytes of each.
 BLOCK = 200

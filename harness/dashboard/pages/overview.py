@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.dashboard.families import families
-from harness.dashboard.groups import by_group
-from harness.dashboard.matrix import Cell
-from harness.dashboard.pages.changed import base_of, changed
-from harness.dashboard.pages.selftest import selftest
-from harness.dashboard.series import History, moves
-from harness.dashboard.standing import FIRST_ORDER, Standing, runner_of
-from harness.judging.known import unexpected
-from harness.project.git import Commit
-from harness.project.records import AgreeRecord
+from gradwatch.harness.dashboard.families import families
+from gradwatch.harness.dashboard.groups import by_group
+from gradwatch.harness.dashboard.matrix import Cell
+from gradwatch.harness.dashboard.pages.changed import base_of, changed
+from gradwatch.harness.dashboard.pages.selftest import selftest
+from gradwatch.harness.dashboard.series import History, moves
+from gradwatch.harness.dashboard.standing import FIRST_ORDER, Standing, runner_of
+from gradwatch.harness.judging.known import unexpected
+from gradwatch.harness.project.git import Commit
+from gradwatch.harness.project.records import AgreeRecord
 
 MOST_MOVES = 30  # on this page; the pages of the ops show all
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from harness.dashboard.sources import Source
-from harness.project.records import SelftestSummary
+from gradwatch.harness.dashboard.sources import Source
+from gradwatch.harness.project.records import SelftestSummary
 
 Row = tuple[str, str, int, Mapping[str, float]]
 

@@ -22,8 +22,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.project import documents
-from harness.project.documents import Unreadable
+from gradwatch.harness.project import documents
+from gradwatch.harness.project.documents import Unreadable
 
 _API = 2  # asv's, of results and of the list of benchmarks
 _MACHINE_API = 1

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.history.recorded import asv_files
-from harness.history.recorded.asv_files import Benchmark, Facts, Layout
-from harness.history.recorded.index import Index
-from harness.history.recorded.series import Figures, Runs, Series
-from harness.project.documents import Unreadable
+from gradwatch.harness.history.recorded import asv_files
+from gradwatch.harness.history.recorded.asv_files import Benchmark, Facts, Layout
+from gradwatch.harness.history.recorded.index import Index
+from gradwatch.harness.history.recorded.series import Figures, Runs, Series
+from gradwatch.harness.project.documents import Unreadable
 
 
 def gathered(

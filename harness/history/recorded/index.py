@@ -20,16 +20,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.history.recorded import asv_files
-from harness.history.recorded.asv_files import (
+from gradwatch.harness.history.recorded import asv_files
+from gradwatch.harness.history.recorded.asv_files import (
     COLUMNS,
     Facts,
     Layout,
     Recorded,
     recorded,
 )
-from harness.history.recorded.cached import FOLDER, version_of, with_database
-from harness.project.documents import Unreadable
+from gradwatch.harness.history.recorded.cached import FOLDER, version_of, with_database
+from gradwatch.harness.project.documents import Unreadable
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.history.recorded.asv_files import moment
+from gradwatch.harness.history.recorded.asv_files import moment
 
 
 @dataclass(frozen=True)

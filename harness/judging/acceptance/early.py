@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.acceptance.extents import (
+from gradwatch.harness.judging.acceptance.extents import (
     OF_VALUES,
     RULES,
     Extent,
@@ -34,22 +34,22 @@ from harness.judging.acceptance.extents import (
     View,
     magnitudes,
 )
-from harness.judging.acceptance.grid import Grid
-from harness.judging.acceptance.least_spread import (
+from gradwatch.harness.judging.acceptance.grid import Grid
+from gradwatch.harness.judging.acceptance.least_spread import (
     MOVED,
     SURE,
     Places,
     ratios_of_terms,
 )
-from harness.judging.acceptance.pairwise import CAREFUL
-from harness.judging.comparison import SAYS_NOTHING, sentence
-from harness.judging.judgement import Judgement
-from harness.judging.precisions import PRECISIONS, plain
-from harness.judging.reference import limit_for, nodes_of, require_subnormals
-from harness.judging.rounding.errors import Errors, longest_reduction
-from impls import graph
-from impls.contract import Problem
-from impls.graph import Node
+from gradwatch.harness.judging.acceptance.pairwise import CAREFUL
+from gradwatch.harness.judging.comparison import SAYS_NOTHING, sentence
+from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.precisions import PRECISIONS, plain
+from gradwatch.harness.judging.reference import limit_for, nodes_of, require_subnormals
+from gradwatch.harness.judging.rounding.errors import Errors, longest_reduction
+from gradwatch.impls import graph
+from gradwatch.impls.contract import Problem
+from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.acceptance.least_spread import MOVED
-from harness.judging.rounding.errors import largest, smallest
-from impls.graph import Node
+from gradwatch.harness.judging.acceptance.least_spread import MOVED
+from gradwatch.harness.judging.rounding.errors import largest, smallest
+from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
 Number = Any  # of all elements; or an array, of some

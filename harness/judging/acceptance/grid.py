@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.acceptance.extents import RULES, Extent, Unknown, View
-from harness.judging.acceptance.least_spread import MOVED
-from impls import graph
-from impls.graph import Node
+from gradwatch.harness.judging.acceptance.extents import RULES, Extent, Unknown, View
+from gradwatch.harness.judging.acceptance.least_spread import MOVED
+from gradwatch.impls import graph
+from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
 

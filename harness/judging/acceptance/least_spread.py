@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.acceptance.pairwise import summed_axes
-from harness.judging.draws import UNIT
-from harness.judging.rounding.errors import Error, Errors, terms
-from impls.graph import Node, topological_order
+from gradwatch.harness.judging.acceptance.pairwise import summed_axes
+from gradwatch.harness.judging.draws import UNIT
+from gradwatch.harness.judging.rounding.errors import Error, Errors, terms
+from gradwatch.impls.graph import Node, topological_order
 
 Array = NDArray[Any]
 Places = NDArray[np.intp]

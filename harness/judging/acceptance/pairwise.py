@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from impls.graph import Node
-from impls.graph.engine import axes_of
+from gradwatch.impls.graph import Node
+from gradwatch.impls.graph.engine import axes_of
 
 Array = NDArray[Any]
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.rounding.analysis import ERROR
-from harness.judging.rounding.errors import copied, terms
-from impls.graph import Node
+from gradwatch.harness.judging.rounding.analysis import ERROR
+from gradwatch.harness.judging.rounding.errors import copied, terms
+from gradwatch.impls.graph import Node
 
 Mask = NDArray[np.bool_]
 

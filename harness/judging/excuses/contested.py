@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from impls.graph import SELECTIONS, Node, topological_order
+from gradwatch.impls.graph import SELECTIONS, Node, topological_order
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]

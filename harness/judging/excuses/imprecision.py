@@ -41,15 +41,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.excuses.centring import copied_axes
-from harness.judging.excuses.regrouping import (
+from gradwatch.harness.judging.excuses.centring import copied_axes
+from gradwatch.harness.judging.excuses.regrouping import (
     Peaks,
     exponents,
 )
-from harness.judging.precisions import PRECISIONS
-from harness.judging.rounding.analysis import ERROR
-from harness.judging.rounding.errors import At, Error, Table, terms, terms_of_scatter
-from impls.graph import Node
+from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.judging.rounding.analysis import ERROR
+from gradwatch.harness.judging.rounding.errors import (
+    At,
+    Error,
+    Table,
+    terms,
+    terms_of_scatter,
+)
+from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
 Rule = Callable[[At], Error]

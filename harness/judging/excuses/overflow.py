@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.excuses.regrouping import Peaks, magnitudes
-from harness.judging.rounding.analysis import ERROR
-from harness.judging.rounding.errors import Errors, copied, largest, terms
-from impls.graph import Node
+from gradwatch.harness.judging.excuses.regrouping import Peaks, magnitudes
+from gradwatch.harness.judging.rounding.analysis import ERROR
+from gradwatch.harness.judging.rounding.errors import Errors, copied, largest, terms
+from gradwatch.impls.graph import Node
 
 Mask = NDArray[np.bool_]
 

@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.precisions import Precision
-from harness.judging.rounding.analysis import ERROR
-from harness.judging.rounding.errors import copied
-from impls.graph import Node
+from gradwatch.harness.judging.precisions import Precision
+from gradwatch.harness.judging.rounding.analysis import ERROR
+from gradwatch.harness.judging.rounding.errors import copied
+from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
 Exponents = NDArray[np.float64]

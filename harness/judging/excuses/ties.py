@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from impls.graph import SELECTIONS, Node, topological_order
+from gradwatch.impls.graph import SELECTIONS, Node, topological_order
 
 if TYPE_CHECKING:
-    from harness.judging.reference import Reference
+    from gradwatch.harness.judging.reference import Reference
 
 Array = NDArray[Any]
 Allowed = Callable[["Reference", str, str], NDArray[np.float64]]

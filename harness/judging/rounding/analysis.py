@@ -24,9 +24,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from harness.judging.precisions import Arithmetic
-from harness.judging.rounding import arithmetic, choices, functions, sums
-from harness.judging.rounding.errors import (
+from gradwatch.harness.judging.precisions import Arithmetic
+from gradwatch.harness.judging.rounding import arithmetic, choices, functions, sums
+from gradwatch.harness.judging.rounding.errors import (
     At,
     Error,
     Errors,
@@ -36,7 +36,7 @@ from harness.judging.rounding.errors import (
     largest,
     zeros,
 )
-from impls.graph import Node
+from gradwatch.impls.graph import Node
 
 
 def running_errors(

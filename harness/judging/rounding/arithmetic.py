@@ -11,7 +11,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from harness.judging.rounding.errors import At, Error, Table, largest, smallest
+from gradwatch.harness.judging.rounding.errors import (
+    At,
+    Error,
+    Table,
+    largest,
+    smallest,
+)
 
 
 def _sum(at: At) -> Error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.rounding.errors import At, Error, Table
+from gradwatch.harness.judging.rounding.errors import At, Error, Table
 
 
 def _selection(at: At) -> Error:

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.judging.precisions import Arithmetic
-from impls.graph import Node
+from gradwatch.harness.judging.precisions import Arithmetic
+from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
 Error = NDArray[np.float64]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.judging.rounding.errors import At, Error, Table
+from gradwatch.harness.judging.rounding.errors import At, Error, Table
 
 # Of the wide type's own roundoff, so that a + h is never rounded back to a.
 _VISIBLE = 4.0

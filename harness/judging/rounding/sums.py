@@ -10,7 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from harness.judging.rounding.errors import At, Error, Table, terms, terms_of_scatter
+from gradwatch.harness.judging.rounding.errors import (
+    At,
+    Error,
+    Table,
+    terms,
+    terms_of_scatter,
+)
 
 
 def _reduction(at: At) -> Error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.selftest.mistakes.sums import Edit
+from gradwatch.harness.selftest.mistakes.sums import Edit
 
 _TANH_DENSITY = (
     "(1 - np.tanh(C * (x + 0.044715 * x**3)) ** 2) / 2 * C * (1 + 0.134145 * x * x)"

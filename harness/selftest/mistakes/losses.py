@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.selftest.mistakes.sums import Edit
+from gradwatch.harness.selftest.mistakes.sums import Edit
 
 OF_LOSSES: dict[str, list[Edit]] = {
     "mse": [

@@ -13,11 +13,11 @@ count, a transposition, an index, a precision.
 
 from __future__ import annotations
 
-from harness.selftest.mistakes.activations import OF_ACTIVATIONS
-from harness.selftest.mistakes.elementwise import OF_ELEMENTS
-from harness.selftest.mistakes.layers import OF_LAYERS
-from harness.selftest.mistakes.losses import OF_LOSSES
-from harness.selftest.mistakes.moves import OF_MOVES
-from harness.selftest.mistakes.sums import OF_SUMS
+from gradwatch.harness.selftest.mistakes.activations import OF_ACTIVATIONS
+from gradwatch.harness.selftest.mistakes.elementwise import OF_ELEMENTS
+from gradwatch.harness.selftest.mistakes.layers import OF_LAYERS
+from gradwatch.harness.selftest.mistakes.losses import OF_LOSSES
+from gradwatch.harness.selftest.mistakes.moves import OF_MOVES
+from gradwatch.harness.selftest.mistakes.sums import OF_SUMS
 
 EDITS = OF_ELEMENTS | OF_SUMS | OF_ACTIVATIONS | OF_LAYERS | OF_LOSSES | OF_MOVES

@@ -19,18 +19,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from harness.judging.precisions import compute_on
-from harness.judging.reference import Reference, reference
-from harness.judging.verdict import judge_tensors
-from harness.project.records import Phase
-from harness.timing.memory import copy_bandwidth, last_level_cache
-from harness.timing.timers import SHORTEST
-from harness.timing.work import work
-from harness.workers import integrity
-from harness.workers.arrays import unpack
-from harness.workers.client import Line
-from harness.workers.fitness import why_unfit
-from impls.contract import Problem
+from gradwatch.harness.judging.precisions import compute_on
+from gradwatch.harness.judging.reference import Reference, reference
+from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.harness.project.records import Phase
+from gradwatch.harness.timing.memory import copy_bandwidth, last_level_cache
+from gradwatch.harness.timing.timers import SHORTEST
+from gradwatch.harness.timing.work import work
+from gradwatch.harness.workers import integrity
+from gradwatch.harness.workers.arrays import unpack
+from gradwatch.harness.workers.client import Line
+from gradwatch.harness.workers.fitness import why_unfit
+from gradwatch.impls.contract import Problem
 
 #: Bound when this module is imported, which is before any page is.
 _now = time.perf_counter

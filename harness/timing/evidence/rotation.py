@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.timing.steps import aligned
-from harness.workers.arrays import pack
-from harness.workers.integrity import new_children
-from impls.contract import Array, Backend, Problem, Result, Step
+from gradwatch.harness.timing.steps import aligned
+from gradwatch.harness.workers.arrays import pack
+from gradwatch.harness.workers.integrity import new_children
+from gradwatch.impls.contract import Array, Backend, Problem, Result, Step
 
 PHASES = ("forward", "backward")
 #: Results kept of each phase beside the last: an implementation that cheats in half of

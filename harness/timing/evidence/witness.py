@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from harness.timing.evidence.rotation import Rotation
-from harness.timing.timers import HostTimer, Reading, Run, Timer
-from harness.workers.integrity import Watch, other_threads_seconds
+from gradwatch.harness.timing.evidence.rotation import Rotation
+from gradwatch.harness.timing.timers import HostTimer, Reading, Run, Timer
+from gradwatch.harness.workers.integrity import Watch, other_threads_seconds
 
 
 @cache

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.tracing.aten.moves import moved
-from harness.tracing.aten.reductions import norm
-from harness.tracing.values import constant
-from impls import graph
-from impls.graph import Node
+from gradwatch.harness.tracing.aten.moves import moved
+from gradwatch.harness.tracing.aten.reductions import norm
+from gradwatch.harness.tracing.values import constant
+from gradwatch.impls import graph
+from gradwatch.impls.graph import Node
 
 Rule = Callable[..., Any]
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.tracing.values import as_float, as_mask, constant
-from impls import graph
-from impls.graph import Node
+from gradwatch.harness.tracing.values import as_float, as_mask, constant
+from gradwatch.impls import graph
+from gradwatch.impls.graph import Node
 
 Rule = Callable[..., Any]
 

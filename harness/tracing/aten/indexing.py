@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from harness.tracing.aten.moves import moved, positions
-from harness.tracing.values import as_exact, as_float
-from impls import graph
-from impls.graph import Node
+from gradwatch.harness.tracing.aten.moves import moved, positions
+from gradwatch.harness.tracing.values import as_exact, as_float
+from gradwatch.impls import graph
+from gradwatch.impls.graph import Node
 
 Rule = Callable[..., Any]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.tracing.values import as_exact, as_float, constant
-from impls import graph
+from gradwatch.harness.tracing.values import as_exact, as_float, constant
+from gradwatch.impls import graph
 
 Rule = Callable[..., Any]
 

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from harness.tracing.values import as_exact, as_float
-from impls import graph
-from impls.graph import Node
+from gradwatch.harness.tracing.values import as_exact, as_float
+from gradwatch.impls import graph
+from gradwatch.impls.graph import Node
 
 _MOVES = """
     alias as_strided as_strided_scatter broadcast_in_dim cat channel_shuffle clone

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.tracing.aten.reductions import total
-from harness.tracing.aten.windows import listed, windows
-from harness.tracing.values import constant
-from impls import graph
-from impls.graph import Node
+from gradwatch.harness.tracing.aten.reductions import total
+from gradwatch.harness.tracing.aten.windows import listed, windows
+from gradwatch.harness.tracing.values import constant
+from gradwatch.impls import graph
+from gradwatch.impls.graph import Node
 
 Rule = Callable[..., Any]
 

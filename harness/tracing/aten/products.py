@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.tracing.aten.moves import moved
-from harness.tracing.aten.reductions import total
-from harness.tracing.aten.windows import listed, windows
-from impls import graph
-from impls.graph import Node
+from gradwatch.harness.tracing.aten.moves import moved
+from gradwatch.harness.tracing.aten.reductions import total
+from gradwatch.harness.tracing.aten.windows import listed, windows
+from gradwatch.impls import graph
+from gradwatch.impls.graph import Node
 
 Rule = Callable[..., Any]
 

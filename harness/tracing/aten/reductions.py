@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from harness.tracing.aten.moves import moved
-from harness.tracing.values import as_exact, as_float, as_mask
-from impls import graph
-from impls.graph import Node
+from gradwatch.harness.tracing.aten.moves import moved
+from gradwatch.harness.tracing.values import as_exact, as_float, as_mask
+from gradwatch.impls import graph
+from gradwatch.impls.graph import Node
 
 Rule = Callable[..., Any]
 

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from harness.tracing.aten.moves import positions
-from harness.tracing.values import as_exact, as_float, constant
-from impls import graph
-from impls.graph import Node
+from gradwatch.harness.tracing.aten.moves import positions
+from gradwatch.harness.tracing.values import as_exact, as_float, constant
+from gradwatch.impls import graph
+from gradwatch.impls.graph import Node
 
 Rule = Callable[..., Any]
 Index = NDArray[np.intp]

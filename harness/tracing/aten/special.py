@@ -18,9 +18,9 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-from harness.judging.rounding.analysis import ERROR
-from impls import graph
-from impls.graph import Node, primitive
+from gradwatch.harness.judging.rounding.analysis import ERROR
+from gradwatch.impls import graph
+from gradwatch.impls.graph import Node, primitive
 
 Array = NDArray[Any]
 _MP = mpmath.mp.clone()

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from harness.judging.rounding.analysis import ERROR
-from harness.tracing.aten.moves import moved
-from harness.tracing.values import as_exact, as_float, constant
-from impls import graph
-from impls.graph import Node, primitive
+from gradwatch.harness.judging.rounding.analysis import ERROR
+from gradwatch.harness.tracing.aten.moves import moved
+from gradwatch.harness.tracing.values import as_exact, as_float, constant
+from gradwatch.impls import graph
+from gradwatch.impls.graph import Node, primitive
 
 Array = NDArray[Any]
 Rule = Callable[..., Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from harness.tracing.aten import (
+from gradwatch.harness.tracing.aten import (
     distances,
     elementwise,
     indexing,
@@ -17,7 +17,7 @@ from harness.tracing.aten import (
     special,
     systems,
 )
-from harness.tracing.aten.moves import MOVES
+from gradwatch.harness.tracing.aten.moves import MOVES
 
 Rule = Callable[..., Any]
 #: Rules that get every tensor argument as a node of floats.

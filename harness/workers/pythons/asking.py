@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.project.paths import SOURCE
+from gradwatch.harness.project.paths import SOURCE
 
 _PATIENCE = 30  # seconds for an interpreter to start: a cold disk is slow
 

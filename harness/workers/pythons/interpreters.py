@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from harness.project.paths import PROJECT, ROOT
-from harness.workers.pythons.asking import Facts, ask
+from gradwatch.harness.project.paths import PROJECT, ROOT
+from gradwatch.harness.workers.pythons.asking import Facts, ask
 
 #: First major version of NumPy that a framework's binary cannot be imported with.
 NUMPY_TOO_NEW = {"oneflow": 2}

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from harness.agreement.overall import overall
-from harness.agreement.remembered.brief import brief
-from harness.agreement.suite import Agreement, Settled, gone
-from harness.judging.known import Known
-from harness.judging.platforms import FLUSHED, FLUSHING
-from harness.project.records import AgreeRecord
-from impls.catalogue import op_names
+from gradwatch.harness.agreement.overall import overall
+from gradwatch.harness.agreement.remembered.brief import brief
+from gradwatch.harness.agreement.suite import Agreement, Settled, gone
+from gradwatch.harness.judging.known import Known
+from gradwatch.harness.judging.platforms import FLUSHED, FLUSHING
+from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.impls.catalogue import op_names
 
 OPS = op_names()
 BACKENDS = {

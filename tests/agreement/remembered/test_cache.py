@@ -11,9 +11,14 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from harness.agreement.remembered import cache as storage
-from harness.agreement.remembered.cache import Batch, Cache, Unusable, user_cache
-from harness.agreement.suite import Settled
+from gradwatch.harness.agreement.remembered import cache as storage
+from gradwatch.harness.agreement.remembered.cache import (
+    Batch,
+    Cache,
+    Unusable,
+    user_cache,
+)
+from gradwatch.harness.agreement.suite import Settled
 
 
 def batch(case: str = "a", size: int = 0) -> Batch:

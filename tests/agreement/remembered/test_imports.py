@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.agreement.remembered.cache import Cache
-from harness.agreement.remembered.imports import MOST, Imports
-from harness.project import closure
+from gradwatch.harness.agreement.remembered.cache import Cache
+from gradwatch.harness.agreement.remembered.imports import MOST, Imports
+from gradwatch.harness.project import closure
 
 FILE = b"import a.b\nfrom . import c\n"
 

@@ -13,12 +13,17 @@ from typing import Any
 
 import pytest
 
-from harness.agreement.remembered import ingredients
-from harness.agreement.remembered.ingredients import ROOTS, NotRemembered, files, keys
-from harness.judging import known
-from harness.project.paths import PROJECT, ROOT, SOURCE
-from harness.workers.pythons.interpreters import Installed, installed
-from impls.catalogue import framework_of
+from gradwatch.harness.agreement.remembered import ingredients
+from gradwatch.harness.agreement.remembered.ingredients import (
+    ROOTS,
+    NotRemembered,
+    files,
+    keys,
+)
+from gradwatch.harness.judging import known
+from gradwatch.harness.project.paths import PROJECT, ROOT, SOURCE
+from gradwatch.harness.workers.pythons.interpreters import Installed, installed
+from gradwatch.impls.catalogue import framework_of
 
 BACKENDS = ["numpy_manual", "torch_custom"]
 PYTHON = Installed(json.dumps({"python": "3.11"}))
@@ -49,8 +54,8 @@ def changed(name: str) -> Callable[[Path], bytes]:
 
 def ours() -> dict[str, str]:
     """The files on which the outcomes of `add` depend."""
-    modules = [f"impls.backends.{name}" for name in BACKENDS]
-    return files([*ROOTS, *modules, "impls.ops.add"], read)
+    modules = [f"gradwatch.impls.backends.{name}" for name in BACKENDS]
+    return files([*ROOTS, *modules, "gradwatch.impls.ops.add"], read)
 
 
 @pytest.fixture(scope="module")
@@ -67,12 +72,12 @@ def test_a_change_of_any_file_that_is_run_is_seen(name: str, unchanged: str) -> 
 RUN = f"""
 import json, sys
 sys.path.insert(0, {str(ROOT)!r})
-import harness.workers.isolated
-from harness import endpoint
-from harness.agreement.remote import Asked, _chosen
-from harness.agreement.suite import agree
-from harness.workers.messages import Task
-from harness.workers.arrays import decoded, encoded
+import gradwatch.harness.workers.isolated
+from gradwatch.harness import endpoint
+from gradwatch.harness.agreement.remote import Asked, _chosen
+from gradwatch.harness.agreement.suite import agree
+from gradwatch.harness.workers.messages import Task
+from gradwatch.harness.workers.arrays import decoded, encoded
 trials = list(_chosen("add", Asked(ops=["add"], backends=[], regimes=["ties"])))[:1]
 assert agree(trials, ["numpy_manual"]).records
 for backend in sys.argv[1:]:
@@ -89,7 +94,7 @@ def test_whatever_a_run_loads_of_ours_is_an_ingredient(backend: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", RUN, backend], capture_output=True, text=True, check=True
     )
-    loaded = [Path(name) for name in json.loads(done.stdout.splitlines()[-1])]
+    loaded = [Path(name).resolve() for name in json.loads(done.stdout.splitlines()[-1])]
     inside = [
         f
         for f in loaded

@@ -12,18 +12,22 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from harness.agreement.remembered import outcomes as module
-from harness.agreement.remembered.cache import Cache
-from harness.agreement.remembered.ingredients import NotRemembered
-from harness.agreement.remembered.outcomes import Remembered
-from harness.agreement.remote import Asked, _News, _path, _Plan, _Step, judged
-from harness.agreement.suite import Agreement, Settled
-from harness.judging import known
-from harness.judging.known import Known
-from harness.project.documents import packed
-from harness.project.records import AgreeRecord
-from harness.workers.isolated import Failed
-from harness.workers.pythons.interpreters import Installed, Inventory, interpreter_of
+from gradwatch.harness.agreement.remembered import outcomes as module
+from gradwatch.harness.agreement.remembered.cache import Cache
+from gradwatch.harness.agreement.remembered.ingredients import NotRemembered
+from gradwatch.harness.agreement.remembered.outcomes import Remembered
+from gradwatch.harness.agreement.remote import Asked, _News, _path, _Plan, _Step, judged
+from gradwatch.harness.agreement.suite import Agreement, Settled
+from gradwatch.harness.judging import known
+from gradwatch.harness.judging.known import Known
+from gradwatch.harness.project.documents import packed
+from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.harness.workers.isolated import Failed
+from gradwatch.harness.workers.pythons.interpreters import (
+    Installed,
+    Inventory,
+    interpreter_of,
+)
 from tests.command_line import gradwatch
 from tests.dashboard.browser.invented import agree_record
 

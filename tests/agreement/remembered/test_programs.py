@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.agreement.remembered import programs as module
-from harness.agreement.remembered.cache import Cache
-from harness.agreement.remembered.outcomes import Remembered
-from harness.agreement.remembered.programs import make_room, programs
-from harness.agreement.remote import Asked
-from harness.agreement.suite import agree
-from harness.judging.cases import Trial, trials
-from harness.workers.pool import Fleet
-from impls.catalogue import load_op
+from gradwatch.harness.agreement.remembered import programs as module
+from gradwatch.harness.agreement.remembered.cache import Cache
+from gradwatch.harness.agreement.remembered.outcomes import Remembered
+from gradwatch.harness.agreement.remembered.programs import make_room, programs
+from gradwatch.harness.agreement.remote import Asked
+from gradwatch.harness.agreement.suite import agree
+from gradwatch.harness.judging.cases import Trial, trials
+from gradwatch.harness.workers.pool import Fleet
+from gradwatch.impls.catalogue import load_op
 from tests.frameworks import usable
 
 

@@ -10,8 +10,8 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 
-from harness.dashboard.pages import op
-from harness.dashboard.site import write_site
+from gradwatch.harness.dashboard.pages import op
+from gradwatch.harness.dashboard.site import write_site
 from tests.dashboard.browser import invented
 
 PATIENCE = 280  # seconds: axe takes three for the longest page on a quiet machine

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.judging.cases import REGIMES, case_name
-from harness.project import documents
-from impls.catalogue import backend_names, framework_of, op_names
+from gradwatch.harness.judging.cases import REGIMES, case_name
+from gradwatch.harness.project import documents
+from gradwatch.impls.catalogue import backend_names, framework_of, op_names
 
 MACHINE = "invented-8core"
 VERSIONS = {"numpy": "2.4.6", "torch": "2.13.0", "oneflow": "0.9.0"}

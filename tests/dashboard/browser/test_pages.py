@@ -14,8 +14,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from harness.judging.cases import REGIMES
-from impls.catalogue import backend_names, op_names
+from gradwatch.harness.judging.cases import REGIMES
+from gradwatch.impls.catalogue import backend_names, op_names
 from tests.dashboard.browser import invented
 from tests.dashboard.browser.conftest import BLOCK
 

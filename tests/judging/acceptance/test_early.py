@@ -6,15 +6,15 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from harness import judge
-from harness.judging.acceptance.early import _Look, _passing, accepted
-from harness.judging.acceptance.least_spread import _of_terms, least_radii
-from harness.judging.precisions import PRECISIONS, plain
-from harness.judging.reference import nodes_of, reference
-from harness.judging.rounding.errors import Errors
-from harness.judging.verdict import judge_tensors
-from impls import catalogue, graph
-from impls.contract import Problem
+from gradwatch.harness import judge
+from gradwatch.harness.judging.acceptance.early import _Look, _passing, accepted
+from gradwatch.harness.judging.acceptance.least_spread import _of_terms, least_radii
+from gradwatch.harness.judging.precisions import PRECISIONS, plain
+from gradwatch.harness.judging.reference import nodes_of, reference
+from gradwatch.harness.judging.rounding.errors import Errors
+from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.impls import catalogue, graph
+from gradwatch.impls.contract import Problem
 
 SHAPES = {
     "layer_norm": ([(64, 256), (256,), (256,)], {"eps": 1e-5}),
@@ -242,7 +242,7 @@ def test_terms_of_a_few_sums_are_those_of_all_sums(axis, keepdims):
 
 
 def test_few_terms_of_a_sum_are_no_more_than_all_of_them(monkeypatch):
-    monkeypatch.setattr("harness.judging.acceptance.least_spread.FEW", 16)
+    monkeypatch.setattr("gradwatch.harness.judging.acceptance.least_spread.FEW", 16)
     made, _ = problem("layer_norm", "float64")
     dweight = nodes_of(made, np.dtype(np.float64))["dweight"]
     errors = Errors(plain(PRECISIONS["float64"]), 20.0, {}, {}, {})

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from harness.judging import verdict as verdict_module
-from harness.judging.acceptance.least_spread import SURE, least_radii
-from harness.judging.cases import REGIMES, trial
-from harness.judging.reference import reference, reference_of_graph
-from harness.judging.verdict import judge_tensors
-from impls import catalogue, graph
-from impls.contract import Problem
+from gradwatch.harness.judging import verdict as verdict_module
+from gradwatch.harness.judging.acceptance.least_spread import SURE, least_radii
+from gradwatch.harness.judging.cases import REGIMES, trial
+from gradwatch.harness.judging.reference import reference, reference_of_graph
+from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.impls import catalogue, graph
+from gradwatch.impls.contract import Problem
 
 OPS = ("layer_norm", "softmax", "batch_norm", "attention", "glu", "rotary", "swiglu")
 
@@ -70,7 +70,7 @@ def test_of_a_right_gradient_it_is_not_asked(rows, monkeypatch):
 
     sharp = right.limit * right.truths["first"]["dx"].radius <= 1e-8 * np.abs(dx)
     assert not sharp[3, 7]
-    monkeypatch.setattr("harness.judging.reference.spread", never)
+    monkeypatch.setattr("gradwatch.harness.judging.reference.spread", never)
     assert judged(right, dx) == "agree"
 
 

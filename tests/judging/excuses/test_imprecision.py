@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from harness import assert_agrees, judge
-from harness.judging.precisions import PRECISIONS
-from impls.contract import Op
+from gradwatch.harness import assert_agrees, judge
+from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.impls.contract import Op
 
 BIAS = Op("bias", inputs="a b", formula=lambda xp, a, b: a + b)
 PRODUCT = Op("product", inputs="a b", formula=lambda xp, a, b: xp.matmul(a, b))

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness import judge
-from harness.judging.excuses.regrouping import peaks
-from harness.judging.precisions import PRECISIONS
-from harness.judging.reference import reference
-from harness.judging.verdict import judge_tensors
-from impls import graph
-from impls.catalogue import load_op
-from impls.contract import Op, Problem
+from gradwatch.harness import judge
+from gradwatch.harness.judging.excuses.regrouping import peaks
+from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.judging.reference import reference
+from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.impls import graph
+from gradwatch.impls.catalogue import load_op
+from gradwatch.impls.contract import Op, Problem
 
 RNG = np.random.default_rng(8)
 

@@ -5,11 +5,11 @@ import zlib
 import numpy as np
 import pytest
 
-from harness.judging.precisions import PRECISIONS, plain
-from harness.judging.reference import limit_for, reference_of_graph
-from harness.judging.rounding.analysis import ERROR, FORMER, running_errors
-from harness.judging.rounding.errors import longest_reduction
-from impls import graph
+from gradwatch.harness.judging.precisions import PRECISIONS, plain
+from gradwatch.harness.judging.reference import limit_for, reference_of_graph
+from gradwatch.harness.judging.rounding.analysis import ERROR, FORMER, running_errors
+from gradwatch.harness.judging.rounding.errors import longest_reduction
+from gradwatch.impls import graph
 from tests.balls import balls, precise
 from tests.primitives import ALL, DRAWN, UNARY, any_sign
 

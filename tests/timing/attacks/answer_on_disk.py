@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "answer_on_disk",

@@ -1,6 +1,6 @@
 """Cached gradient: the second backward of a graph returns the first one's result."""
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "cached_gradient",

@@ -1,6 +1,6 @@
 """Cached gradient: one gradient for each shape, whatever x and dy are, after three calls."""
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "cached_gradient_by_shape",

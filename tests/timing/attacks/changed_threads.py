@@ -4,7 +4,7 @@ import os
 
 import torch
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "changed_threads",

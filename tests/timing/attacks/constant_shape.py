@@ -1,6 +1,6 @@
 """Constant shape: right only for the shapes that are judged; at others it returns its input."""
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "constant_shape",

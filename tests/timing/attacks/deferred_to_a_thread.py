@@ -7,7 +7,7 @@ import threading
 
 import torch
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "deferred_to_a_thread",

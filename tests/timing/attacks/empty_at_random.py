@@ -4,7 +4,7 @@ import random
 
 import torch
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "empty_at_random",

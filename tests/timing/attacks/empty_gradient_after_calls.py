@@ -2,7 +2,7 @@
 
 import torch
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "empty_gradient_after_calls",

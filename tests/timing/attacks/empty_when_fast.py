@@ -4,7 +4,7 @@ import time
 
 import torch
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "empty_when_fast",

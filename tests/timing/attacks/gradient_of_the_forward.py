@@ -1,6 +1,6 @@
 """Cached gradient: the forward guesses the cotangent of the last call and does the backward's work."""
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "gradient_of_the_forward",

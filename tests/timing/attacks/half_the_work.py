@@ -2,7 +2,7 @@
 
 import torch
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "half_the_work",

@@ -1,6 +1,6 @@
 """Control: nothing is wrong with it."""
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "honest",

@@ -2,7 +2,7 @@
 
 import sys
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "patched_code",
@@ -22,7 +22,7 @@ def autograd(F, x):
     return x * x * x
 
 
-timers = sys.modules.get("harness.timing.timers")
+timers = sys.modules.get("gradwatch.harness.timing.timers")
 timer_reading = None  # the code runs among the names of the clock's own module
 
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "patched_samples",
@@ -22,8 +22,8 @@ def autograd(F, x):
     return x * x * x
 
 
-timers = sys.modules.get("harness.timing.timers")
-steps = sys.modules.get("harness.timing.steps")
+timers = sys.modules.get("gradwatch.harness.timing.timers")
+steps = sys.modules.get("gradwatch.harness.timing.steps")
 
 if steps is not None and steps.HostTimer.__name__ != "Quick":
 

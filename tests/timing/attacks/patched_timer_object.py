@@ -3,7 +3,7 @@
 import gc
 import time
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "patched_timer_object",

@@ -4,7 +4,7 @@ import sys
 
 import torch
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "reads_the_stack",

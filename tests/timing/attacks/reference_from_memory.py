@@ -5,7 +5,7 @@ import gc
 import numpy as np
 import torch
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "reference_from_memory",

@@ -1,6 +1,6 @@
 """Replay: the output that was stored on the input tensor itself."""
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "replay_by_object",

@@ -1,6 +1,6 @@
 """Replay: the output of the last call, where the input lies at the same address."""
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "replay_by_pointer",

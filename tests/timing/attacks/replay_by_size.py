@@ -1,6 +1,6 @@
 """Replay: the output of the first call of that shape, after it has been seen thrice."""
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "replay_by_size",

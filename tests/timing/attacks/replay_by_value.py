@@ -1,6 +1,6 @@
 """Replay: the output of an earlier call whose first and last elements were the same."""
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "replay_by_value",

@@ -2,7 +2,7 @@
 
 import gc
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "stopped_collector",

@@ -1,6 +1,6 @@
 """Wrong tail: elements beyond a multiple of 4096 are not written, in large tensors."""
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "wrong_tail",

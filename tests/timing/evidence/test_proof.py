@@ -4,12 +4,18 @@ import time
 
 import pytest
 
-from harness.judging.cases import REGIMES, trial
-from harness.timing.evidence import proof
-from harness.timing.evidence.proof import BY, TRIES, Judge, why_refused, why_replayed
-from harness.workers import integrity
-from harness.workers.arrays import pack
-from impls.catalogue import load_op
+from gradwatch.harness.judging.cases import REGIMES, trial
+from gradwatch.harness.timing.evidence import proof
+from gradwatch.harness.timing.evidence.proof import (
+    BY,
+    TRIES,
+    Judge,
+    why_refused,
+    why_replayed,
+)
+from gradwatch.harness.workers import integrity
+from gradwatch.harness.workers.arrays import pack
+from gradwatch.impls.catalogue import load_op
 
 CLAIMED = 1e-4  # seconds
 

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from harness.judging.cases import MOVED, REGIMES, trial, variants
-from harness.timing.evidence.proof import QUICKER, Judge
-from harness.timing.evidence.rotation import (
+from gradwatch.harness.judging.cases import MOVED, REGIMES, trial, variants
+from gradwatch.harness.timing.evidence.proof import QUICKER, Judge
+from gradwatch.harness.timing.evidence.rotation import (
     KEPT,
     PHASES,
     Place,
@@ -21,12 +21,12 @@ from harness.timing.evidence.rotation import (
     _bytes,
     shuffled,
 )
-from harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
-from harness.timing.steps import timer_of
-from harness.timing.timers import HostTimer, Reading
-from impls.backends._functional import Functional
-from impls.catalogue import load_backend, load_op
-from impls.contract import Case, Op
+from gradwatch.harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
+from gradwatch.harness.timing.steps import timer_of
+from gradwatch.harness.timing.timers import HostTimer, Reading
+from gradwatch.impls.backends._functional import Functional
+from gradwatch.impls.catalogue import load_backend, load_op
+from gradwatch.impls.contract import Case, Op
 
 
 def cube(x):

@@ -6,10 +6,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from harness.judging.precisions import PRECISIONS, plain
-from harness.judging.rounding.analysis import running_errors
-from harness.tracing.aten import special
-from impls import graph
+from gradwatch.harness.judging.precisions import PRECISIONS, plain
+from gradwatch.harness.judging.rounding.analysis import running_errors
+from gradwatch.harness.tracing.aten import special
+from gradwatch.impls import graph
 from tests.balls import balls, digits, precise
 
 STEP = 2.0**-130

@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from harness.judging.precisions import PRECISIONS
-from harness.tracing.aten.systems import determinant, inverse
-from impls import graph
+from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.tracing.aten.systems import determinant, inverse
+from gradwatch.impls import graph
 from tests.balls import precise
 from tests.tracing.aten.test_special import errors_behind
 

@@ -7,7 +7,7 @@ All tensors are scalars.
 
 import numpy as np
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "gate_picture",

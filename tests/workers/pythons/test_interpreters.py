@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.project.paths import ROOT
-from harness.workers.pythons import asking
-from harness.workers.pythons.interpreters import (
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.workers.pythons import asking
+from gradwatch.harness.workers.pythons.interpreters import (
     Installed,
     Inventory,
     broken,

@@ -5,7 +5,7 @@ No event of the current stream shows it, and whoever reads early reads what was 
 
 import torch
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "left_on_a_stream",

@@ -5,7 +5,7 @@ Small tensors are computed on the current stream, so that plain calls are right.
 
 import torch
 
-from impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op
 
 op = Op(
     "timed_on_a_stream",
