@@ -559,7 +559,8 @@ def clone(tmp_path_factory):
     for name in COPIED:
         source, target = ROOT / name, folder / name
         if source.is_dir():
-            shutil.copytree(source, target, dirs_exist_ok=True, symlinks=True)
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(source, target, symlinks=True)
         else:
             shutil.copy(source, target)
     for environment in ROOT.glob(".venv*"):
