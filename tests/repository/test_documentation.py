@@ -1,0 +1,74 @@
+"""Every link of a page leads somewhere, the pages stay short, what is shown runs."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TOP = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")]
+COUNTED = [*sorted((ROOT / "docs").glob("*.md")), *TOP]
+PAGES = [*COUNTED, ROOT / "results" / "README.md"]
+#: Words of all pages together, and of three of them: what a newcomer can read.
+MOST = 60_000
+MOST_OF = {"README.md": 700, "CHANGELOG.md": 800, "CONTRIBUTING.md": 1500}
+
+
+def without_blocks(text):
+    return re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+
+
+def anchors(text):
+    """The names that GitHub gives the headings of a page."""
+    for heading in re.findall(r"^#+ (.+)$", without_blocks(text), re.M):
+        plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
+        yield re.sub(r"[^\w -]", "", plain).replace(" ", "-")
+
+
+def dangling(page, text):
+    """Links of a page that lead to no file, or to no heading."""
+    prose = re.sub(r"`[^`\n]*`", "", without_blocks(text))
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose):
+        name, _, heading = target.partition("#")
+        place = page.parent / name if name else page
+        if "://" in name:
+            continue
+        if not place.exists():
+            yield target
+        elif heading:
+            known = text if place == page else place.read_text(encoding="utf-8")
+            yield from [] if heading in anchors(known) else [target]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page):
+    assert list(dangling(page, page.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    "link", ["[a](nowhere.md)", "[a](judging.md#nowhere)", "[a](#b)"]
+)
+def test_a_planted_dangling_link_is_seen(link):
+    assert len(list(dangling(ROOT / "docs" / "check.md", link))) == 1
+
+
+def test_the_index_names_every_page():
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert pages <= set(re.findall(r"\]\(([^)/]+\.md)\)", index))
+
+
+def test_the_pages_stay_short():
+    words = {page: len(page.read_text(encoding="utf-8").split()) for page in COUNTED}
+    assert sum(words.values()) <= MOST
+    assert all(words[ROOT / name] <= most for name, most in MOST_OF.items())
+
+
+def test_what_the_page_about_arrays_shows_runs():
+    text = (ROOT / "docs" / "judge-arrays.md").read_text(encoding="utf-8")
+    snippets = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    assert snippets
+    for snippet in snippets:
+        subprocess.run([sys.executable, "-c", snippet], cwd=ROOT, check=True)
