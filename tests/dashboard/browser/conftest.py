@@ -27,6 +27,8 @@ FLAGS = (
     "disable-component-update",
     "disable-sync",
     "hide-scrollbars",
+    # As Chromium 150, in which `scrollIntoView` moves the place where Tab starts.
+    "disable-blink-features=ScrollIntoViewNoInitialFocusNavigationStartingPoint",
     "host-resolver-rules=MAP * ~NOTFOUND",
 )
 
