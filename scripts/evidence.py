@@ -198,15 +198,17 @@ def detection(summary: SelftestSummary) -> str:
 
 
 def planted_by_op(score: Score) -> str:
-    """How many errors are planted in each op, and what of them is caught."""
-    rows = []
+    """The five ops of whose planted errors the smallest share is caught."""
+    shares = {}
     for name in catalogue.op_names():
-        counted = [run for trial, run in score.counted if trial.op == name]
-        caught = sum(JUDGE in run.accused_by for run in counted)
+        if counted := [run for trial, run in score.counted if trial.op == name]:
+            caught = sum(JUDGE in run.accused_by for run in counted)
+            shares[name] = (caught / len(counted), len(counted))
+    rows = []
+    for name, (share, runs) in sorted(shares.items(), key=lambda item: item[1])[:5]:
         errors = {error.mistake for error in planted(catalogue.load_op(name))}
-        share = per_cent(caught / len(counted) if counted else None)
         own = len(errors - ANYWHERE.keys())
-        rows.append([name, len(errors), own, len(counted) or "", share])
+        rows.append([name, len(errors), own, runs, per_cent(share)])
     head = ["op", "planted errors", "of these its own", "runs that count", "caught, %"]
     return table(head, rows)
 
