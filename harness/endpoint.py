@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import importlib
-import mmap
 import os
 import platform
 import resource
@@ -25,14 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.project.collector import paused
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.allocator import pin_malloc
 from gradwatch.harness.workers.arrays import decoded, encoded, legible
 from gradwatch.harness.workers.evaluate import Missing, evaluate, in_short, load_backend
-from gradwatch.harness.workers.lifetime import die_with_parent
-from gradwatch.harness.workers.messages import ENDED, tail
-from gradwatch.impls import catalogue
 from gradwatch.impls.catalogue import backend_names, framework_of, known
 from gradwatch.impls.contract import Unsupported
 
@@ -57,79 +52,22 @@ class Channel:
             while True:
                 yield self._connection.recv_bytes()
 
-    def wait(self) -> None:
-        """Until something can be read, or nothing will any more."""
-        self._connection.poll(None)
-
     def send(self, content: bytes) -> None:
         """Answer; this waits until the other side reads."""
         self._connection.send_bytes(content)
 
 
-def work(number: int, copied: str = "") -> None:
-    """Be a worker: serve the pipe with that descriptor, and end without delay.
+def work(number: int) -> None:
+    """Worker entry point: serve descriptor `number`, then end without delay.
 
     The interpreter's own end is not waited for: OneFlow's takes a third of a second.
-    `copied` is a framework whose libraries are loaded once for all crashes.
     """
-    channel = Channel(number)
     try:
-        if copied:
-            _serve_in_copies(channel, copied)
-        serve(channel)
+        serve(Channel(number))
     except BaseException:  # noqa: BLE001  # the traceback's last line says why it ended
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
-
-
-def _serve_in_copies(channel: Channel, framework: str) -> None:
-    """Return in a copy of this process; after one that a request ended, in the next.
-
-    Requests that it had not read wait for the next one. Each copy imports the framework
-    itself, whose threads no copy would have. This process says how a copy has ended, or
-    ends likewise if that was at its start or at the end of the pipe.
-    """
-    introduction = next(iter(channel), None)
-    if introduction is None:
-        return
-    _settle()
-    _load_libraries(framework)
-    serving, this = mmap.mmap(-1, 1), os.getpid()  # a byte that all copies share
-    while copy := os.fork():
-        code = os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
-        if code == 0 or not serving[0]:
-            _end_like(code)
-        channel.send(encoded({"kind": ENDED, "code": code, "log": _said()}))
-        channel.wait()
-    die_with_parent(this)
-    reply = answer(decoded(introduction))
-    if not serving[0]:
-        channel.send(encoded(reply))
-        serving[0] = 1
-
-
-def _said() -> bytes:
-    """The end of standard error, a file of this worker's own, which is emptied."""
-    said = tail(2)
-    os.ftruncate(2, 0)
-    os.lseek(2, 0, os.SEEK_SET)
-    return said
-
-
-def _load_libraries(framework: str) -> None:
-    """What a process can load of a framework and still be copied, if anything."""
-    backends = f"{catalogue.__name__.rpartition('.')[0]}.backends"
-    with contextlib.suppress(ImportError, OSError):  # shows at the import itself
-        importlib.import_module(f"{backends}._{framework}_libraries").load()
-
-
-def _end_like(code: int) -> None:
-    """End as another process did, by its exit code, which is negative for a signal."""
-    faulthandler.disable()  # that process has said where it was
-    if code < 0:
-        os.kill(os.getpid(), -code)
-    os._exit(code)
 
 
 def serve(channel: Any) -> None:
@@ -213,15 +151,14 @@ def probe(request: Mapping[str, Any]) -> dict[str, Any]:
     cannot be imported, or "") and `devices` (for each why it cannot be used, or "").
     """
     framework = request["framework"]
-    with paused():  # a framework's own objects stay
-        for name in request.get("handlers", ()):
-            _handler(name)
-        backends = {
-            name: _examine(name)
-            for name in backend_names()
-            if framework_of(name) == framework
-        }
-        _sweep_once(framework)
+    for name in request.get("handlers", ()):
+        _handler(name)
+    backends = {
+        name: _examine(name)
+        for name in backend_names()
+        if framework_of(name) == framework
+    }
+    _sweep_once(framework)
     versions = [b["version"] for b in backends.values() if b["version"]]
     integrity.remember(framework)  # before any page is read
     return {

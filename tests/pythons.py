@@ -17,7 +17,7 @@ def fake_python(path: Path, does: str | Mapping[str, Any]) -> Path:
     """
     if not isinstance(does, str):
         asked = (
-            f"case \"$2\" in *find_spec*) echo '{json.dumps(does)}';; *) exit 7;; esac"
+            f"case \"$1\" in *question.py) echo '{json.dumps(does)}';; *) exit 7;; esac"
         )
         does = asked
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,6 @@ from gradwatch.harness.project.collector import leave_alone, paused
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.workers.isolated import Failed, Isolated, Link
 from gradwatch.harness.workers.pool import Fleet
-from gradwatch.harness.workers.pythons.interpreters import Interpreter
 from gradwatch.impls.catalogue import load_op
 
 
@@ -34,7 +33,6 @@ class Asked(Struct, kw_only=True):
 
     first_case: of each op only the first case in each batch, which is a first look.
     programs: a folder in which JAX keeps what it compiles; "" if nowhere.
-    interpreters: those that have been asked; the workers' fleet asks the others.
     """
 
     ops: Sequence[str]
@@ -51,7 +49,6 @@ class Asked(Struct, kw_only=True):
     first_case: bool = False
     settled: Sequence[tuple[str, str]] = ()
     programs: str = ""
-    interpreters: Sequence[Interpreter] = ()
 
 
 class _Plan(Struct, tag=True):
@@ -115,7 +112,6 @@ def judged(
             ops=left,
             settled=settled,
             programs=memory.programs,
-            interpreters=memory.interpreters,
         )
 
     new = [op for op in asked.ops if memory.is_new(op)]
@@ -164,10 +160,6 @@ def judge(content: bytes, link: Link) -> None:
     """The job: judge what is asked, and hand over each trial."""
     asked = msgspec.msgpack.decode(content, type=Asked, dec_hook=_path)
     fleet = link.kept(Fleet, jobs=asked.jobs, programs=asked.programs)
-    fleet.know(asked.interpreters)
-    if not any(op.endswith(".py") for op in asked.ops):  # which may spoil this process
-        # They import while the trials are made.
-        fleet.warm(asked.backends, compiling_first=asked.first_case)
     chosen = list[Trial]()
     for op in asked.ops:
         with link.at(op, patience=asked.timeout):

@@ -16,43 +16,27 @@ from gradwatch.harness.workers.pythons.interpreters import Interpreter
 #: Work under way to a worker, in seconds and in tasks: many round trips of about 1 ms,
 #: and little that another worker could have taken.
 AHEAD = 0.05
-MOST = 32
-#: The part of a pipe's buffer that arrays under way may take: Linux counts the memory
-#: of a message, up to 2.2 times its size and a KiB (socket(7), SO_SNDBUF). Writing more
-#: blocks while the worker is busy.
-PART = 1 / 3
-#: Answers that say how long the others take: what compiles takes 0.5 s for the first.
-FEW = 8
+MOST = 16
+#: Bytes of arrays under way beside the first task. More would fill the buffer of a
+#: socket, 208 KiB on Linux, and block while the worker is busy.
+ROOM = 48 << 10
 #: Seconds between two checks whether another worker is needed.
 LOOK = 1.0
 
 
 @dataclass
 class Lane:
-    """A worker with the tasks that were sent to it, oldest first.
-
-    A reserve gets none until the worker that it replaces has crashed.
-    """
+    """A worker with the tasks that were sent to it, oldest first."""
 
     framework: str
     interpreter: Interpreter
     worker: Worker
     since: float  # when it was last heard of, or given work after having none
-    reserve: bool = False
-    from_the_end: bool = False  # it takes the last of the tasks that wait
-    core: int | None = None  # on which it stays, if it polls
     facts: Mapping[str, Any] = field(default_factory=dict)
     overdue: bool = False
     pace: float = 0.0  # seconds for a task, recently
-    answers: int = 0
-    worked: float = 0.0  # seconds for all tasks that it has answered
     flying: deque[Task] = field(default_factory=deque)
     _sent: deque[float] = field(default_factory=deque)  # when each of them was
-
-    @property
-    def _room(self) -> float:
-        """Bytes of arrays that may be under way beside the first task."""
-        return PART * self.worker.buffer
 
     @property
     def version(self) -> str:
@@ -76,15 +60,15 @@ class Lane:
         most = min(MOST, 1 + int(AHEAD / self.pace)) if self.pace else 1
         if len(self.flying) >= most:
             return False
-        return sum(one.nbytes for one in (*self.flying, task)) <= self._room
+        return sum(one.nbytes for one in (*self.flying, task)) <= ROOM
 
     def send(self, task: Task, payload: Mapping[str, Any], timeout: float) -> None:
-        """Send a task; one that does not fit into the pipe may block, not for ever."""
+        """Send a task; a worker that does not read a large one is ended in time."""
         now = time.monotonic()
         self.since = self.since if self.flying else now
         self.flying.append(task)
         self._sent.append(now)
-        if task.nbytes <= self._room:
+        if task.nbytes <= ROOM:
             self.worker.send(task.request, payload)
             return
         watch = threading.Timer(timeout, self.expire, [self.worker.kill])
@@ -95,26 +79,20 @@ class Lane:
             watch.cancel()
 
     def work(self) -> float:
-        """Seconds for a task, or the current one's time if longer.
-
-        The mean or, where what came first took longer, the recent pace.
-        """
-        at_it = self.ready and self.flying
-        waited = time.monotonic() - self.since if at_it else 0.0
-        mean = self.worked / self.answers if self.answers >= FEW else 0.0
-        return max(min(mean, self.pace), waited if waited >= LOOK else 0.0)
+        """Seconds for a task: the recent pace, or the current task's if it is slow."""
+        waited = time.monotonic() - self.since if self.ready and self.flying else 0.0
+        return max(self.pace, waited if waited >= LOOK else 0.0)
 
     def answered(self, seconds: float, at: float) -> Task:
         """Record an answer to the oldest task, and return this task.
 
-        The next one's time begins now, or when it was sent: whoever takes the answers
-        may come back to an old one long after it, and has only then sent more.
+        The next task's time begins now, or when it was sent: an answer may be read long
+        after it came, and more tasks have been sent only then.
         """
         self._sent.popleft()
         if not self.overdue:
             self.since = max(at, self._sent[0]) if self._sent else at
         self.pace = (self.pace + seconds) / 2 if self.pace else seconds
-        self.answers, self.worked = self.answers + 1, self.worked + seconds
         return self.flying.popleft()
 
     def lost(self) -> Task:

@@ -15,7 +15,6 @@ from gradwatch.impls.contract import Array, Problem, Result
 if TYPE_CHECKING:
     from gradwatch.harness.judging.cases import Trial
 
-ENDED = "ended"  # the kind of an answer that tells how a copy of the worker has ended
 _TAIL = 16384  # bytes of a log: more than a traceback of every thread takes
 LARGEST = 2_000_000_000  # bytes: both sides hold a message several times
 

@@ -8,21 +8,17 @@ one would not react to anything else.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import platform
 import re
 import shutil
 import signal
-import socket
-import struct
 import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -49,7 +45,6 @@ _SAYING = 0.5  # seconds for a hung worker to say where it is
 _ENDPOINT = f"{__package__.rpartition('.')[0]}.endpoint"
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-_BUFFER = 1 << 20  # bytes wanted for what waits in a pipe; the system may give less
 _FRAME = re.compile(  # faulthandler's
     r"most recent call first\):\n"
     r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<name>.+)'
@@ -77,9 +72,7 @@ class Worker:
     it. `measured` is the checkout whose `impls` it runs; all other code is this
     checkout's. With `huge_pages` its heap uses huge pages, if the system has them.
     `programs` is a folder in which JAX finds what another worker has compiled.
-    `handlers` are requests that it will get beside `evaluate`. `copied`: a request that
-    ends it ends a copy alone, and another follows; an event has its exit code. `buffer`
-    is what the pipe to it holds, in bytes.
+    `handlers` are requests that it will get beside `evaluate`.
 
     Raises:
         Died: It did not start.
@@ -95,15 +88,13 @@ class Worker:
         huge_pages: bool = False,
         programs: str = "",
         handlers: Sequence[str] = (),
-        copied: bool = False,
     ) -> None:
-        self._copied = copied
         self._interpreter, self._heard = interpreter, False
         self._log, path = tempfile.mkstemp(prefix="gradwatch-")
         os.unlink(path)  # nothing is left of it, whatever ends this process
         self._compiled = f"{path}-compiled"  # of its own: none grows that of the user
         self._process: psutil.Popen | None = None
-        self._connection, theirs, self.buffer = _pipe()
+        self._connection, theirs = Pipe()
         self._listener = threading.Thread(
             target=self._listen, args=[events], daemon=True
         )
@@ -128,8 +119,7 @@ class Worker:
         self, theirs: Connection, variables: Mapping[str, str], measured: Path
     ) -> None:
         number = theirs.fileno()
-        framework = self._interpreter.framework if self._copied else ""
-        code = calling(_ENDPOINT, "work", number, framework, measured=measured)
+        code = calling(_ENDPOINT, "work", number, measured=measured)
         self._process = psutil.Popen(
             [str(self._interpreter.python), "-c", code],
             stdin=subprocess.DEVNULL,
@@ -161,20 +151,6 @@ class Worker:
         """Whether the process is there and can answer."""
         return self._process is not None and self._process.poll() is None
 
-    def stay_on(self, core: int) -> None:
-        """Keep its threads on a core, in short slices, and those they start later."""
-        with contextlib.suppress(psutil.Error):  # the process has ended
-            for thread in (t for one in self._processes() for t in one.threads()):
-                with contextlib.suppress(OSError):  # this thread has
-                    os.sched_setaffinity(thread.id, {core})
-                shorten(thread.id)
-
-    def _processes(self) -> list[psutil.Process]:
-        """The process and, where one is copied, its copy: last the one that serves."""
-        if self._process is None:
-            return []
-        return [self._process, *(self._process.children() if self._copied else ())]
-
     def kill(self) -> None:
         """Kill it and all that it started."""
         if self._process is None:
@@ -188,9 +164,9 @@ class Worker:
     def interrupt(self) -> None:
         """Kill it, after it has written where it is (a traceback) to standard error."""
         before = os.fstat(self._log).st_size
-        with contextlib.suppress(psutil.Error):
-            for serving in self._processes()[-1:]:
-                serving.send_signal(signal.SIGUSR1)  # see endpoint._settle
+        if self._process is not None:
+            with contextlib.suppress(psutil.Error):
+                self._process.send_signal(signal.SIGUSR1)  # see endpoint._settle
         deadline = time.monotonic() + _SAYING
         while time.monotonic() < deadline and os.fstat(self._log).st_size == before:
             time.sleep(0.005)
@@ -234,15 +210,6 @@ class Worker:
             os.close(self._log)
             self._log = -1
         shutil.rmtree(self._compiled, ignore_errors=True)
-
-
-def _pipe() -> tuple[Connection, Connection, int]:
-    """Both ends of a pipe, and the bytes that wait in it while nobody reads."""
-    ours, theirs = socket.socketpair()
-    for end in (ours, theirs):
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
-    held = ours.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-    return Connection(ours.detach()), Connection(theirs.detach()), held
 
 
 def calling(module: str, name: str, *arguments: Any, measured: Path = ROOT) -> str:
@@ -322,45 +289,3 @@ def sigint_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-# Slices of a core's time ---------------------------------------------------------
-#
-# Linux gives each thread about 3 ms. Threads that hand work to one another and poll
-# meanwhile use all of it up, in each round trip. From Linux 6.12 on a thread may ask
-# for less (sched_setattr(2): `sched_runtime` of SCHED_OTHER, 0.1 to 100 ms); older
-# kernels take the number and ignore it. Threads started later inherit it.
-
-#: Seconds. Of 0.1 and 0.3 ms neither is better; 3 ms takes thrice the time.
-SLICE = 3e-4
-
-#: The numbers of sched_setattr and sched_getattr, which glibc before 2.41 has not.
-_CALLS = {"x86_64": (314, 315), "aarch64": (274, 275)}
-_ATTRIBUTES = struct.Struct("IIQiIQQQ")  # size, policy, flags, nice, priority, runtime
-
-
-def shorten(thread: int, seconds: float = SLICE) -> bool:
-    """Let a thread run for shorter times; return whether the kernel took the number.
-
-    Its policy and priority stay; a thread of another policy is left alone.
-    """
-    numbers = _CALLS.get(platform.machine())
-    with contextlib.suppress(OSError):  # it has ended, or is not ours
-        if numbers and os.sched_getscheduler(thread) == os.SCHED_OTHER:
-            nice = os.getpriority(os.PRIO_PROCESS, thread)
-            asked = _ATTRIBUTES.pack(
-                _ATTRIBUTES.size, os.SCHED_OTHER, 0, nice, 0, round(seconds * 1e9), 0, 0
-            )
-            failed: int = ctypes.CDLL(None).syscall(numbers[0], thread, asked, 0)
-            return not failed
-    return False
-
-
-def slice_of(thread: int) -> float:
-    """Seconds that a thread runs at a time; 0 where the kernel does not say."""
-    numbers = _CALLS.get(platform.machine())
-    if numbers is None:
-        return 0.0
-    buffer = ctypes.create_string_buffer(_ATTRIBUTES.size)
-    failed = ctypes.CDLL(None).syscall(numbers[1], thread, buffer, _ATTRIBUTES.size, 0)
-    return 0.0 if failed else float(_ATTRIBUTES.unpack(buffer.raw)[5]) / 1e9

@@ -2,21 +2,67 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import importlib.util
 import itertools
 import os
-from collections.abc import Callable, Mapping
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from gradwatch.impls.backends._oneflow_libraries import load, native_stderr_held_back
 from gradwatch.impls.backends._torchlike import TorchLike, TorchLikeStep
 from gradwatch.impls.contract import Array, Problem, Unsupported
 
 T = TypeVar("T")
 
+# In the order of their dependencies; the binary links to them even for CPU use.
+CUDA_LIBRARIES = (
+    "cublas/lib/libcublasLt.so.11",
+    "cublas/lib/libcublas.so.11",
+    *(
+        f"cudnn/lib/libcudnn{part}.so.8"
+        for part in ("", "_ops_infer", "_ops_train", "_cnn_infer", "_cnn_train")
+    ),
+)
+
+
+def preload_cuda_libraries() -> None:
+    """Load the libraries of the wheels, so that OneFlow needs no LD_LIBRARY_PATH.
+
+    Raises:
+        OSError: A wheel is installed, but one of its libraries cannot be loaded.
+    """
+    spec = importlib.util.find_spec("nvidia")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for library in CUDA_LIBRARIES:
+            ctypes.CDLL(str(Path(folder, library)), mode=ctypes.RTLD_GLOBAL)
+
+
+@contextlib.contextmanager
+def native_stderr_held_back() -> Iterator[None]:
+    """Hide what C++ prints during the import, unless the import fails."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            held.seek(0)
+            os.write(kept, held.read())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
 with native_stderr_held_back():
-    load()
+    preload_cuda_libraries()
     import oneflow
 
 oneflow.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))

@@ -9,8 +9,8 @@ import sys
 import textwrap
 import threading
 import time
-from collections import deque
 from dataclasses import replace
+from multiprocessing import Pipe
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,169 +19,50 @@ import psutil
 import pytest
 
 from gradwatch.harness.endpoint import DeviceLost
-from gradwatch.harness.workers import pool, process
+from gradwatch.harness.workers import pool
 from gradwatch.harness.workers.arrays import encoded
 from gradwatch.harness.workers.client import Line
-from gradwatch.harness.workers.lane import MOST, Lane
+from gradwatch.harness.workers.lane import MOST, ROOM, Lane
 from gradwatch.harness.workers.messages import Task
 from gradwatch.harness.workers.pool import STARTS, Fleet, sweep
-from gradwatch.harness.workers.process import SLICE, slice_of
 from gradwatch.harness.workers.pythons.interpreters import (
-    broken,
     interpreter_of,
     variable,
 )
 from gradwatch.impls.catalogue import UnknownName, load_op
 from gradwatch.impls.contract import Op, Problem
 from tests.square import DX, page, task
-from tests.workers.test_slices import TAKES
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 2.0  # seconds: a hundred times a case of these, for a busy machine
 
 
-@pytest.fixture(scope="module", params=[(), ("numpy",)], ids=["", "copied"])
-def fleet(request):
-    """Of workers that end with a crash, and of those of which a copy ends."""
-    with Fleet(copied=request.param) as fleet:
+@pytest.fixture(scope="module")
+def fleet():
+    with Fleet() as fleet:
         yield fleet
 
 
-def test_what_compiles_is_started_first_whose_few_tasks_take_longest():
-    fleet, one = Fleet(jobs=2), task(Path("page.py"))
-    tasks = {name: replace(one, backend=f"{name}_custom") for name in ("torch", "jax")}
-    fleet._waiting = {
-        "torch": deque([tasks["torch"]] * 50),
-        "jax": deque([tasks["jax"]]),
-    }
-    assert fleet._understaffed() == "jax"
-    del fleet._waiting["jax"]
-    assert fleet._understaffed() == "torch"
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_compiles_is_started_first_and_what_crashes_again_and_again_last(jobs):
+    one, started = task(Path("page.py")), []
+    names = ("numpy_graph", "oneflow_custom", "torch_custom", "jax_custom")
+    tasks = [replace(one, backend=name) for name in names]
+    fleet = Fleet(jobs=jobs)
+    fleet._waiting = pool._by_framework(tasks * 3)
+    while framework := fleet._understaffed():
+        started.append(framework)
+        del fleet._waiting[framework]
+    assert started == ["jax", "numpy", "torch", "oneflow"]
 
 
-def test_of_few_tasks_those_come_first_whose_framework_takes_long_to_import():
-    """Else the last of them is imported while nothing else is left to do."""
-    fleet, one = Fleet(jobs=2), task(Path("page.py"))
-    few = {"numpy": 342, "torch": 342, "autograd": 171, "oneflow": 513, "jax": 100}
-    fleet._waiting = {
-        name: deque([replace(one, backend=f"{name}_formula")] * tasks)
-        for name, tasks in few.items()
-    }
-    order = []
-    while fleet._waiting:
-        order.append(fleet._understaffed())
-        del fleet._waiting[order[-1]]
-    assert order == ["torch", "oneflow", "jax", "numpy", "autograd"]
-
-
-@pytest.mark.parametrize(
-    ("backends", "options", "first"),
-    [
-        (["numpy_graph", "jax_jit", "torch_custom"], {}, ["torch", "numpy"]),
-        (
-            ["numpy_graph", "jax_jit", "torch_custom"],
-            {"compiling_first": True},
-            ["jax", "torch"],
-        ),
-        (["oneflow_custom", "autograd_formula", "none_such"], {}, ["autograd"]),
-    ],
-    ids=["the slowest to import", "or what compiles", "of those that are there"],
-)
-def test_workers_start_before_their_tasks_are_known(
-    monkeypatch, backends, options, first
-):
-    started = []
-
-    def interpreters_of(names):
-        missing = {"oneflow": "not here", "none": "not here"}
-        return {n: SimpleNamespace(why_missing=missing.get(n, "")) for n in names}
-
-    monkeypatch.setattr(pool.interpreters, "interpreters_of", interpreters_of)
-    monkeypatch.setattr(Fleet, "_start", lambda fleet, name: started.append(name) or ())
-    with Fleet(jobs=2) as fleet:
-        fleet.warm(backends, **options)
-        assert started == first
-        fleet._lanes = [SimpleNamespace(worker=SimpleNamespace(kill=int, close=int))]
-        fleet.warm(backends, **options)  # those of an earlier run are kept
-        assert started == first
-
-
-def test_pythons_that_another_process_asked_are_not_asked_again(monkeypatch):
-    asked, found = [], interpreter_of("numpy")
-    monkeypatch.setattr(
-        pool.interpreters, "interpreters_of", lambda names: asked.extend(names) or {}
-    )
-    with Fleet() as fleet:
-        fleet.know([found])
-        fleet._find(["numpy", "torch"])
-        assert asked == ["torch"]
-        fleet._interpreters["numpy"] = broken(found, "it ended")
-        fleet.know([found])  # what this process has learnt of it counts
-        assert fleet._interpreters["numpy"].why_missing
-
-
-def test_a_worker_that_was_started_early_and_cannot_import_is_no_error(tmp_path):
-    """Nothing waits for it."""
+def test_a_framework_that_fails_to_start_is_no_error_for_the_others(tmp_path):
     with Fleet(jobs=2) as fleet:
         broken = replace(interpreter_of("numpy"), framework="torch")
         fleet._interpreters["torch"] = broken
         fleet._failed_starts["torch"] = STARTS - 1
         list(fleet._failed_to_start("torch", "it ended"))
         assert {one.kind for one in fleet.run([task(page(tmp_path))])} == {"result"}
-
-
-@pytest.mark.parametrize(
-    ("framework", "ends"), [("jax", ["0", "9"]), ("torch", ["0", "1"])]
-)
-def test_a_second_worker_that_compiles_starts_at_the_other_end(
-    tmp_path, monkeypatch, framework, ends
-):
-    """Tasks of an op follow one another; both would compile the same for them."""
-    sent = []
-
-    class Written:
-        """A worker that is sent tasks."""
-
-        buffer = 1 << 20
-
-        def __init__(self, *_, **__):
-            self.kill = self.close = int
-
-        def send(self, request, payload):
-            sent.append(payload["attributes"]["number"])
-
-    monkeypatch.setattr(pool, "Worker", Written)
-    one = replace(task(page(tmp_path)), backend=f"{framework}_custom")
-    with Fleet(jobs=2) as fleet:
-        fleet._interpreters[framework] = None
-        problems = [
-            replace(one.problem, attributes={"number": f"{i}"}) for i in range(10)
-        ]
-        fleet._waiting = {framework: deque(replace(one, problem=p) for p in problems)}
-        for _ in range(2):
-            assert not [*fleet._start(framework)]
-        for lane in fleet._lanes:
-            lane.facts = {"backends": {}}
-            assert not [*fleet._feed(lane, 60.0)]
-    assert sent == ends
-
-
-@pytest.mark.parametrize(
-    ("ops", "each", "others", "first"),
-    [(1, 100, 1536, "torch"), (20, 90, 27800, "torch"), (60, 1, 1440, "jax")],
-    ids=["one op", "twenty ops", "a first look at sixty"],
-)
-def test_what_compiles_a_sample_waits_where_others_take_longer(
-    ops, each, others, first
-):
-    """Trials are judged meanwhile, each when its last backend has answered."""
-    fleet, one = Fleet(jobs=2), task(Path("page.py"))
-    jax = [replace(one, op=f"{i}", backend="jax_jit") for i in range(ops)]
-    fleet._waiting = {
-        "jax": deque(jax * each),
-        "torch": deque([replace(one, backend="torch_custom")] * others),
-    }
-    assert fleet._understaffed() == first
 
 
 #: A GPU whose context is lost: each further call of its framework says so.
@@ -402,7 +283,7 @@ def test_a_worker_that_reads_nothing_does_not_block_the_sweep(tmp_path):
 
 def test_a_task_is_not_late_that_was_sent_after_an_old_answer(tmp_path):
     """What a slow consumer takes up long after it came; then it sends more."""
-    worker = SimpleNamespace(send=lambda request, payload: None, buffer=1 << 20)
+    worker = SimpleNamespace(send=lambda request, payload: None)
     lane, one = Lane("numpy", None, worker, 0.0, facts={"": ""}), task(page(tmp_path))
     for _ in range(3):
         lane.send(one, {}, 3.0)
@@ -420,7 +301,7 @@ def test_what_may_be_under_way_fits_into_the_pipe_to_a_worker_that_is_busy(
     tmp_path, size
 ):
     """Else the pool would wait for a worker that hangs, and end neither."""
-    ours, theirs, held = process._pipe()
+    ours, theirs = Pipe()
     one = task(page(tmp_path))
     problem = replace(one.problem, inputs={"x": np.ones(size)})
     one = replace(one, problem=replace(problem, cotangents=[np.ones(size)]))
@@ -428,11 +309,11 @@ def test_what_may_be_under_way_fits_into_the_pipe_to_a_worker_that_is_busy(
     sent = []
 
     def send(request, payload):
-        if sent or one.nbytes < held:
+        if sent or one.nbytes < ROOM:
             ours.send_bytes(encoded({"request": request, **payload}))
         sent.append(payload)
 
-    worker = SimpleNamespace(send=send, buffer=held, kill=int)
+    worker = SimpleNamespace(send=send, kill=int)
     lane = Lane("numpy", None, worker, 0.0, facts={"": ""}, pace=1e-6)
     with ours, theirs:
         while lane.has_room_for(one):
@@ -512,154 +393,15 @@ def some_of(*backends):
     return [Task("square", "square", b, problem) for b in backends for _ in range(30)]
 
 
-def test_a_worker_that_polls_stays_on_one_core():
-    """All threads of OneFlow's, and none of the others."""
-    tasks = some_of("numpy_manual", "oneflow_custom")
-    with Fleet(jobs=2) as fleet:
-        assert {outcome.kind for outcome in fleet.run(tasks)} == {"result"}
-        allowed = {
-            lane.framework: [
-                os.sched_getaffinity(thread.id)
-                for process in lane.worker._processes()
-                for thread in process.threads()
-            ]
-            for lane in fleet._lanes
-        }
-        (polls,) = (x for x in fleet._lanes if x.framework == "oneflow")
-        threads = [t for one in polls.worker._processes() for t in one.threads()]
-        slices = {slice_of(one.id) for one in threads}
-        assert slices == ({SLICE} if TAKES else {slice_of(os.getpid())})
-    assert len(allowed["oneflow"]) > 1
-    assert {len(cores) for cores in allowed["oneflow"]} == {1}
-    assert allowed["numpy"] == [os.sched_getaffinity(0)] * len(allowed["numpy"])
-
-
-def test_workers_that_poll_are_spread_over_the_cores(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {2, 5, 7})
-    pinned: list[int] = []
-    worker = SimpleNamespace(stay_on=pinned.append, close=int, kill=int)
-    with Fleet() as fleet:
-        fleet._lanes += (Lane("oneflow", None, worker, 0.0) for _ in range(6))
-        for lane in fleet._lanes:
-            fleet._pin(lane)
-    assert sorted(pinned) == [2, 2, 5, 5, 7, 7]
-    assert {*pinned[:3]} == {2, 5, 7}
-
-
-def test_after_two_crashes_the_next_worker_waits_for_its_turn(tmp_path):
-    """The third crash costs no start: a reserve has started meanwhile."""
-    planted, reserves = {"backward": "os.abort()"}, set()
-    crashes = [task(page(folder(tmp_path, "bad"), **planted))] * 3
-    slow = task(page(folder(tmp_path, "slow"), forward="time.sleep(0.1)"))
-    with Fleet() as fleet:
-        for _ in fleet.run([*crashes[:2], *[slow] * 20, crashes[2], slow]):
-            reserves |= {x.worker for x in fleet._lanes if x.reserve}
-        assert {outcome.kind for outcome in fleet.run([slow])} == {"result"}
-        assert {lane.worker for lane in fleet._lanes} & reserves
-
-
-def in_turn(tmp_path, marks):
-    """Tasks that leave their process's pid: "." works; "F" aborts and "K" is killed."""
-    at = tmp_path / "pid"
-    leave = leave_pid(at)
-    kinds = {
-        "F": {"forward": leave, "backward": "os.abort()"},
-        "K": {"forward": leave, "backward": "os.kill(os.getpid(), signal.SIGKILL)"},
-        ".": {"forward": leave},
-    }
-    pages = {
-        n: page(folder(tmp_path, f"page {n}"), **does) for n, does in kinds.items()
-    }
-    return at, [task(pages[mark]) for mark in marks]
-
-
-@pytest.mark.parametrize(
-    ("marks", "copies"), [("..F", 1), ("F...", 2), ("F.FK.", 4), ("KKFF", 4), ("..", 1)]
-)
-def test_of_a_worker_that_is_copied_a_crash_ends_the_copy(tmp_path, marks, copies):
-    """Each leaves the next task to the next copy, of the same worker."""
-    at, tasks = in_turn(tmp_path, marks)
-    with Fleet(copied=("numpy",)) as fleet:
-        outcomes = list(fleet.run(tasks))
-        (only,) = fleet._lanes
-        assert only.worker._process.pid not in pids(at)
-        assert not fleet._crashes.total()
-    ends = {"F": "killed by SIGABRT in backward", "K": "killed by SIGKILL", ".": ""}
-    found = [outcome.message.partition(" (")[0] for outcome in outcomes]
-    assert found == [ends[mark] for mark in marks]  # SIGKILL says not where: it is new
-    assert len(pids(at)) == copies
-
-
-def test_where_there_is_a_gpu_no_worker_is_copied(tmp_path, monkeypatch):
-    """OneFlow refuses CUDA in a copied process."""
-    at = tmp_path / "pid"
-    monkeypatch.setattr(pool.interpreters, "has_cuda", lambda: True)
-    with Fleet(copied=("numpy",)) as fleet:
-        list(fleet.run([task(page(tmp_path, forward=leave_pid(at)))]))
-        (lane,) = fleet._lanes
-        assert pids(at) == {lane.worker._process.pid}
-
-
-def test_after_the_last_task_no_copy_is_made(tmp_path):
-    """It would import a framework for nothing."""
-    at, tasks = in_turn(tmp_path, ".F")
-    with Fleet(copied=("numpy",)) as fleet:
-        list(fleet.run(tasks))
-        (lane,) = fleet._lanes
-        time.sleep(0.2)
-        assert lane.worker._processes() == [lane.worker._process]
-        assert [outcome.kind for outcome in fleet.run(tasks[:1])] == ["result"]
-        assert lane.worker.alive
-    assert len(pids(at)) == 2
-
-
-def test_a_crash_has_its_own_trace_though_the_next_copy_has_crashed_as_well(tmp_path):
-    """Before anybody took up the first."""
-    _, tasks = in_turn(tmp_path, "F.K")
-    with Fleet(copied=("numpy",)) as fleet:
-        list(fleet.run(tasks[1:2] * 10))  # now it gets several at once
-        outcomes = []
-        for outcome in fleet.run([*tasks[1:2] * 3, *tasks]):
-            outcomes.append(outcome)
-            time.sleep(0.5)
-    aborted, killed = (one for one in outcomes if one.kind == "crash")
-    assert aborted.trace.count("Fatal Python error: Aborted") == 1
-    assert (killed.trace, killed.message) == ("", "killed by SIGKILL")
-
-
-def test_a_copy_that_ends_without_a_task_takes_its_worker_with_it():
-    """Nobody knows why."""
-    said = {"code": 1, "log": b""}
-    with Fleet(copied=("numpy",)) as fleet:
-        list(fleet.run(some_of("numpy_manual")))
-        (lane,) = fleet._lanes
-        assert not [*fleet._replaced(lane, said, time.monotonic(), PATIENCE)]
-        assert not fleet._lanes
-        assert not lane.worker.alive
-
-
-@pytest.mark.parametrize("copied", [(), ("numpy",)], ids=["", "copied"])
-def test_a_worker_killed_while_idle_costs_nothing(tmp_path, copied):
+def test_a_worker_killed_while_idle_costs_nothing(tmp_path):
     at = tmp_path / "pid"
     tasks = [task(page(tmp_path, forward=leave_pid(at)))]
-    with Fleet(copied=copied) as fleet:
+    with Fleet() as fleet:
         list(fleet.run(tasks))
         os.kill(*pids(at), signal.SIGKILL)
         while fleet._events.empty():
             time.sleep(0.01)
         assert [outcome.kind for outcome in fleet.run(tasks * 3)] == ["result"] * 3
-
-
-def test_oneflows_libraries_are_loaded_once_and_its_threads_start_in_a_copy():
-    found = interpreter_of("oneflow")
-    if found.why_missing:
-        pytest.skip(f"{found.why_missing}; {found.mend}")
-    with Fleet() as fleet:
-        list(fleet.run([task("square", "oneflow_formula")]))
-        (lane,) = fleet._lanes
-        first, copy = lane.worker._processes()
-        assert any("_oneflow_internal" in one.path for one in first.memory_maps())
-        assert (first.num_threads(), copy.num_threads() > 1) == (1, True)
 
 
 def test_one_worker_of_each_framework_stays_for_the_next_run():
@@ -690,15 +432,14 @@ def with_torch_that(does, tmp_path, monkeypatch):
         ("open('libtorch_cpu.so')", "libtorch_cpu.so"),
     ],
 )
-@pytest.mark.parametrize("copied", [(), ("torch",)], ids=["", "copied"])
 def test_a_framework_that_cannot_be_imported_is_missing(
-    tmp_path, monkeypatch, does, why, copied
+    tmp_path, monkeypatch, does, why
 ):
     """For all of its tasks, while those of others go on."""
     with_torch_that(does, tmp_path, monkeypatch)
     path = page(tmp_path)
     tasks = [task(path, backend) for backend in ("torch_custom", "numpy_manual")] * 3
-    with Fleet(jobs=2, copied=copied) as fleet:
+    with Fleet(jobs=2) as fleet:
         outcomes = list(fleet.run(tasks))
     missing = [o for o in outcomes if o.kind == "missing"]
     assert [o.kind for o in outcomes].count("result") == 3
@@ -765,7 +506,7 @@ from gradwatch.harness.workers.pool import Fleet
 from tests.square import task
 
 def run():
-    with Fleet(jobs=2, copied={copied!r}) as fleet:
+    with Fleet(jobs=2) as fleet:
         for outcome in fleet.run([task({clean!r}), *[task({hung!r})] * 3]):
             print("going", flush=True)
             {then}
@@ -780,14 +521,13 @@ HUNG = ["while True: pass", "ctypes.PyDLL(None).sleep(1000)"]
 
 
 @contextlib.contextmanager
-def sweeping(tmp_path, hung, then="pass", copied=()):
+def sweeping(tmp_path, hung, then="pass"):
     """A process that sweeps, and comes to a case that hangs."""
     texts = {
         "root": str(ROOT),
         "clean": page(folder(tmp_path, "clean")),
         "hung": page(folder(tmp_path, "hung"), forward=hung),
         "then": then,
-        "copied": copied,
     }
     child = subprocess.Popen(
         [sys.executable, "-c", SCRIPT.format(**texts)],
@@ -823,13 +563,12 @@ def interrupted(child, kill):
     return errors
 
 
-@pytest.mark.parametrize("copied", [(), ("numpy",)], ids=["", "copied"])
 @pytest.mark.parametrize("hung", HUNG)
 @pytest.mark.parametrize("then", ["pass", "time.sleep(60)"], ids=["waits", "is busy"])
 @pytest.mark.parametrize("kill", [os.killpg, os.kill], ids=["terminal", "kill"])
-def test_ctrl_c_leaves_neither_process_nor_file(tmp_path, hung, then, kill, copied):
+def test_ctrl_c_leaves_neither_process_nor_file(tmp_path, hung, then, kill):
     """A terminal sends SIGINT to the whole group, kill(1) to the one process."""
-    with sweeping(tmp_path, hung, then, copied) as child:
+    with sweeping(tmp_path, hung, then) as child:
         assert child.stdout.readline() == "going\n"
         assert len(of_session(child.pid)) > 1
         assert interrupted(child, kill) == ""
@@ -849,10 +588,9 @@ def test_ctrl_c_at_any_moment_of_the_start_leaves_no_process(tmp_path, delay):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="others end when they are idle")
-@pytest.mark.parametrize("copied", [(), ("numpy",)], ids=["", "copied"])
 @pytest.mark.parametrize("hung", HUNG)
-def test_workers_end_with_a_parent_that_is_killed(tmp_path, hung, copied):
-    with sweeping(tmp_path, hung, copied=copied) as child:
+def test_workers_end_with_a_parent_that_is_killed(tmp_path, hung):
+    with sweeping(tmp_path, hung) as child:
         assert child.stdout.readline() == "going\n"
         workers = of_session(child.pid)
         child.kill()

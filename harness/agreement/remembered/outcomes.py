@@ -23,7 +23,7 @@ from gradwatch.harness.agreement.sampling import explained
 from gradwatch.harness.agreement.suite import Agreement, Settled
 from gradwatch.harness.judging import known
 from gradwatch.harness.project.records import AgreeRecord
-from gradwatch.harness.workers.pythons.interpreters import Interpreter, Inventory
+from gradwatch.harness.workers.pythons.interpreters import Inventory
 
 if TYPE_CHECKING:
     from gradwatch.harness.agreement.remote import Asked
@@ -84,11 +84,6 @@ class Remembered:
         part = "-sampled" if asked.sampled and explained(asked.backends) else ""
         part += "-first" if part and asked.first_case else ""
         return {op: f"{key}{part}" for op, key in known_by.items()}, absent
-
-    @property
-    def interpreters(self) -> list[Interpreter]:
-        """Those of the frameworks, as far as they have been asked."""
-        return self._have.interpreters
 
     def is_new(self, op: str) -> bool:
         """Whether nothing is remembered of an op as it is now."""

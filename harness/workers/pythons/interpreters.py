@@ -241,14 +241,12 @@ class Installed:
     """What a framework would run on: an interpreter, or the reason why there is none.
 
     facts: versions and hashes, as JSON. unlisted: distributions that can change unseen.
-    interpreter: where it would run, which no other process has to find out again.
     folders: see `asking.Facts`.
     """
 
     facts: str = ""
     unlisted: tuple[str, ...] = ()
     why_missing: str = ""
-    interpreter: Interpreter | None = None
     folders: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -265,7 +263,7 @@ def installed(frameworks: Sequence[str]) -> dict[str, Installed]:
     return {
         one.framework: _contents(facts, one)
         if facts and not one.why_missing
-        else Installed("", (), f"{one.why_missing}; {one.mend}", one)
+        else Installed("", (), f"{one.why_missing}; {one.mend}")
         for one, facts in _all_examined(frameworks, contents=True)
     }
 
@@ -287,17 +285,11 @@ class Inventory:
             self._found.update(self._ask(new))
         return {name: self._found[name] for name in frameworks}
 
-    @property
-    def interpreters(self) -> list[Interpreter]:
-        """Those that have been found."""
-        every = (one.interpreter for one in self._found.values())
-        return [one for one in every if one]
-
 
 def _contents(facts: Facts, one: Interpreter) -> Installed:
     said = {"python": facts.python, "libc": facts.libc, "installed": facts.installed}
     hashed = json.dumps(said, sort_keys=True)
-    return Installed(hashed, tuple(facts.unlisted), "", one, facts.folders)
+    return Installed(hashed, tuple(facts.unlisted), "", facts.folders)
 
 
 def has_cuda() -> bool:

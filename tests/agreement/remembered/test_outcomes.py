@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec import structs
 
@@ -16,17 +15,15 @@ from gradwatch.harness.agreement.remembered import outcomes as module
 from gradwatch.harness.agreement.remembered.cache import Cache
 from gradwatch.harness.agreement.remembered.ingredients import NotRemembered
 from gradwatch.harness.agreement.remembered.outcomes import Remembered
-from gradwatch.harness.agreement.remote import Asked, _News, _path, _Plan, _Step, judged
+from gradwatch.harness.agreement.remote import Asked, _News, _Plan, _Step, judged
 from gradwatch.harness.agreement.suite import Agreement, Settled
 from gradwatch.harness.judging import known
 from gradwatch.harness.judging.known import Known
-from gradwatch.harness.project.documents import packed
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.workers.isolated import Failed
 from gradwatch.harness.workers.pythons.interpreters import (
     Installed,
     Inventory,
-    interpreter_of,
 )
 from tests.command_line import gradwatch
 from tests.dashboard.browser.invented import agree_record
@@ -328,22 +325,6 @@ def test_what_is_installed_while_it_is_judged_is_noticed(
     assert again() == ["add", "mul"], "neither what was there before nor what is now"
     assert again() == []
     assert len(asks) == 4
-
-
-def test_the_child_is_told_which_pythons_there_are(
-    tmp_path: Path, asked: Asked, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would ask them again, while no worker has started."""
-    requests = list[bytes]()
-
-    class Told(Judge):
-        def run(self, ops: Any, request: Any, kind: object) -> Any:
-            requests.append(packed(request(ops)))
-            return super().run(ops, request, kind)
-
-    run(Told(), asked, tmp_path)
-    told = msgspec.msgpack.decode(requests[0], type=Asked, dec_hook=_path)
-    assert told.interpreters == [interpreter_of("torch")]
 
 
 def test_an_op_that_failed_is_not_remembered(

@@ -20,6 +20,8 @@ def distribution(folder: Path, name: str, record: str | None) -> Path:
     """What an installer leaves of a package, with or without a list of files."""
     place = folder / name
     place.mkdir()
+    metadata = "METADATA" if name.endswith("dist-info") else "PKG-INFO"
+    (place / metadata).write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
     if record is not None:
         (place / "RECORD").write_text(record)
     return place

@@ -159,7 +159,7 @@ def test_a_file_that_is_no_program(checkout, place):
 
 def test_a_python_is_asked_once_for_all_that_it_runs(checkout, place, monkeypatch):
     asked = checkout / "asked"
-    fake_python(place, f"echo \"$3 $4\" >> {asked}; echo '{json.dumps(HEALTHY)}'")
+    fake_python(place, f"echo \"$2 $3\" >> {asked}; echo '{json.dumps(HEALTHY)}'")
     monkeypatch.setenv(variable("torch"), str(place))
     found = interpreters_of(["oneflow", "torch"], checkout)
     assert [*found] == ["oneflow", "torch"]
@@ -217,7 +217,6 @@ def test_what_is_installed_later_dates_an_answer(tmp_path, monkeypatch, later):
     monkeypatch.setenv("PYTHONPATH", str(site))
     found = installed(["numpy"])["numpy"]
     assert not found.is_dated
-    assert found.interpreter == interpreter_of("numpy")
     if later == "installed":
         (site / "new-1.dist-info").mkdir()
     else:
@@ -242,7 +241,6 @@ def test_an_inventory_asks_for_what_it_has_not_and_again_for_what_is_dated(tmp_p
     (site / "new-1.dist-info").mkdir()
     inventory(["torch"])
     assert asks[2:] == [["torch"]]
-    assert inventory.interpreters == []
 
 
 def test_a_folder_that_is_gone_dates_an_answer(tmp_path):
