@@ -129,10 +129,10 @@ def reasons(sweeps: dict[str, list[Record]]) -> str:
         for kind in {n["kind"] for n in r["not"]}:
             found[kind].add(r["name"])
     rows = [
-        [REASONS[kind], len(names), ", ".join(sorted(names))]
+        [REASONS[kind], len(names), some(names)]
         for kind, names in sorted(found.items(), key=lambda item: -len(item[1]))
     ]
-    return table(["because", "entries", "which"], rows)
+    return table(["because", "entries", "such as"], rows)
 
 
 def ratios(sweeps: dict[str, list[Record]]) -> str:
@@ -182,30 +182,38 @@ def planted(sweeps: dict[str, list[Record]]) -> str:
 
 
 def findings(sweeps: dict[str, list[Record]]) -> str:
-    """Each finding with its cause, what gradcheck says, and whether it holds here."""
-    parts = [
-        "Each script needs PyTorch and NumPy alone, and exits 1 where the defect is"
-        " there. gradcheck was run on the entry's own samples in float64."
-    ]
-    wrong = _disagreeing(sweeps)
+    """Each finding with its script, what gradcheck says, and whether it holds here."""
+    wrong, rows = _disagreeing(sweeps), []
     for script in sorted(FINDINGS.glob("*.py")):
-        title, _, text = ast.get_docstring(ast.parse(script.read_text())).partition(
-            "\n"
-        )
+        title = (ast.get_docstring(ast.parse(script.read_text())) or "").splitlines()[0]
         names = [n for n, of in listed_findings().items() if of == script.stem]
         names = [n for n in names if n in wrong]
-        seen = "; ".join(f"{n} ({', '.join(wrong[n][0])})" for n in names)
         checks = sorted({wrong[n][1].partition(":")[0] for n in names})
-        parts.append(
-            f"### {title}\n\n{text.strip()}\n\n"
-            f"- entries: {seen or 'none in this run'}\n"
-            f"- gradcheck: {', '.join(checks) or 'not run'}\n"
-            f"- [`{script.relative_to(ROOT)}`](../{script.relative_to(ROOT)}):"
-            f" {_holds(script)}"
+        rows.append(
+            [
+                f"[{script.stem}](../{script.relative_to(ROOT)})",
+                (title.partition(": ")[2] or title).rstrip("."),
+                some(names) or "none in this run",
+                ", ".join(checks) or "not run",
+                _holds(script),
+            ]
         )
     rest = sorted(set(wrong) - {*listed_findings()})
-    parts.append(f"Not explained: {', '.join(rest)}." if rest else "All are explained.")
-    return "\n\n".join(parts)
+    return "\n\n".join(
+        (
+            "The text of each script has the cause. It needs PyTorch and NumPy alone,"
+            " and exits 1 where the defect is there. gradcheck was run on the entry's"
+            " own samples in float64.",
+            table(["script", "defect", "entries", "gradcheck", "here"], rows),
+            f"Not explained: {', '.join(rest)}." if rest else "All are explained.",
+        )
+    )
+
+
+def some(names: Iterable[str]) -> str:
+    """The first three names, and how many others there are."""
+    first, rest = sorted(names)[:3], sorted(names)[3:]
+    return ", ".join(first) + (f" and {len(rest)} others" if rest else "")
 
 
 def _disagreeing(sweeps: dict[str, list[Record]]) -> dict[str, tuple[list[str], str]]:
