@@ -39,9 +39,14 @@ itself alone, and is named. This page is generated from `harness/project/records
 """
 
 
+_FIELDS = """Below each name stand its fields with their types, and the default that a reader takes
+for a missing field. A field with a question mark is only there where it is known.
+"""
+
+
 def page() -> str:
     """The whole page, in Markdown."""
-    parts = [_OPENING, *_section("environment", records.Environment)]
+    parts = [_OPENING, _FIELDS, *_section("environment", records.Environment)]
     shown: set[type] = {records.Environment}
     for kind in records.KINDS:
         parts.append(f"## {kind.name}\n")
@@ -58,13 +63,13 @@ def page() -> str:
 def _section(title: str, struct: type[Struct]) -> Iterator[str]:
     yield f"### {title}\n\n{inspect.cleandoc(struct.__doc__ or '')}\n"
     if fields(struct):
-        yield "| field | type | default |\n|---|---|---|"
-        yield "\n".join(_row(one) for one in fields(struct)) + "\n"
+        yield "\n".join(("```text", *map(_line, fields(struct)), "```")) + "\n"
 
 
-def _row(one: FieldInfo) -> str:
-    default = "" if one.required or one.default is UNSET else f"`{_default(one)}`"
-    return f"| `{one.encode_name}` | {_name(one.type)} | {default} |"
+def _line(one: FieldInfo) -> str:
+    optional = "?" if one.default is UNSET else ""
+    default = "" if one.required or optional else f" = {_default(one)}"
+    return f"{one.encode_name}{optional}: {_name(one.type)}{default}"
 
 
 def _default(one: FieldInfo) -> str:
@@ -85,7 +90,7 @@ def _name(kind: Any) -> str:
         return f"object of {parts[1]}"
     if parts:
         return " or ".join(dict.fromkeys(parts))
-    words = {str: "text", float: "number", int: "integer", bool: "true or false"}
+    words = {str: "text", float: "number", int: "integer", bool: "boolean"}
     return words.get(kind, "null" if kind is type(None) else _plain(kind))
 
 
