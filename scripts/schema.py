@@ -39,8 +39,9 @@ itself alone, and is named. This page is generated from `harness/project/records
 """
 
 
-_FIELDS = """Below each name stand its fields with their types, and the default that a reader takes
-for a missing field. A field with a question mark is only there where it is known.
+_FIELDS = """Below each name stand its fields with their types, and the default that a
+reader takes for a missing field. A field with a question mark is only there where it is
+known.
 """
 
 
