@@ -16,7 +16,7 @@ from msgspec import NODEFAULT, UNSET, Struct, UnsetType
 from msgspec.structs import FieldInfo, fields
 
 from gradwatch.harness.project import records
-from gradwatch.harness.project.documents import IN_COLUMNS, SCHEMA, replace_file
+from gradwatch.harness.project.documents import SCHEMA, replace_file
 from gradwatch.harness.project.paths import SOURCE
 
 PAGE = SOURCE / "docs" / "schema.md"
@@ -27,15 +27,12 @@ _OPENING = f"""# The documents
 
     {{"schema": {SCHEMA}, "environment": {{...}}, "summary": {{...}}, "records": [...]}}
 
-A file whose name ends in `.gz` is compressed and has the same in columns, schema
-{IN_COLUMNS}: `"columns"` in place of `"records"`, by field. A column of numbers is a
-list; another has `"values"`, each different value once, and `"at"`, for each record the
-place of its own in `"values"`.
+A file whose name ends in `.gz` is the same, compressed.
 
 It is strict JSON: a number that is not finite is null. Readers pass over fields that
-they do not know, and take the default of one that is not there; what is damaged costs
-itself alone, and is named. This page is generated from `harness/project/records.py` by
-`python scripts/schema.py`.
+they do not know, and take the default of one that is not there. A damaged file, or one
+of another schema, is refused with a line that says where, and left as it is. This
+page is generated from `harness/project/records.py` by `python scripts/schema.py`.
 """
 
 

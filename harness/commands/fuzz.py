@@ -234,7 +234,7 @@ def _write(folder: Path, page: Path | None, known: Sequence[str]) -> int:
     if page:
         documents.replace_file(page, findings_page.page(findings))
     if known:
-        runs = [documents.read_whole(name, AGREE).records for name in known]
+        runs = [documents.read(name, AGREE).records for name in known]
         judged = {r.backend for run in runs for r in run}
         kept = [entry for entry in load() if _stays(entry, judged)]
         others = [[r for r in run if not covered(r, kept)] for run in runs]

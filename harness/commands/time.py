@@ -154,7 +154,7 @@ def _received(content: bytes, json_file: str | None) -> None:
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         file.write(content)
         file.flush()
-        there = recording.read_whole(file.name, TIME)
+        there = recording.read(file.name, TIME)
     if json_file:
         recording.write(there, json_file)
     if json_file != "-":

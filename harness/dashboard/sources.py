@@ -6,28 +6,26 @@ ours becomes a `Trouble`, which the site shows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from msgspec import Raw
-
 from gradwatch.harness.project import documents
-from gradwatch.harness.project.documents import Parts
+from gradwatch.harness.project.documents import Document, Unreadable
 from gradwatch.harness.project.records import (
     KINDS,
     Environment,
     FindingRecord,
     Kind,
-    NoSummary,
 )
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """A file, or part of a file, that is not shown, and the reason."""
+    """A file that is not shown, and the reason."""
 
     file: str
     why: str
@@ -35,7 +33,7 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Source:
-    """One document: its environment, its summary, and its valid records."""
+    """One document: its environment, its summary, and its records."""
 
     file: str
     kind: str
@@ -111,17 +109,14 @@ def _documents(folder: Path, names: str) -> list[Path]:
 def _attempt(results: Results, name: str, read: Callable[[], None]) -> None:
     try:
         read()
-    except documents.Unreadable as error:
+    except Unreadable as error:
         results.troubles.append(Trouble(name, error.why))
     except OSError as error:
         results.troubles.append(Trouble(name, error.strerror or "cannot be read"))
 
 
 def _read_source(results: Results, file: Path, name: str) -> None:
-    parts = Parts.of(file)
-    kind = _kind(parts.fields, file.name.partition(".")[0])
-    content = parts.document(kind)
-    results.troubles += (Trouble(name, why) for why in content.troubles)
+    kind, content = _document(file)
     source = Source(
         name, kind.name, content.environment, content.summary, tuple(content.records)
     )
@@ -131,21 +126,26 @@ def _read_source(results: Results, file: Path, name: str) -> None:
         results.troubles.append(Trouble(name, why))
 
 
-def _kind(fields: frozenset[str], stem: str) -> Kind[Any, Any]:
-    """The kind of whose fields a record has most; else by the file's name.
+def _document(file: Path) -> tuple[Kind[Any, Any], Document[Any, Any]]:
+    """Return a document, and its kind: by the file's name, else the first that fits.
 
-    Half of them must be there: what lacks one or two is a damaged one of that kind.
+    Raises:
+        Unreadable: It is damaged, or of no kind that is shown.
     """
-    had = {
-        kind: len(kind.marks & fields)
-        for kind in KINDS
-        if len(kind.marks & fields) > len(kind.marks) / 2
-    }
-    if had:
-        return max(had, key=lambda kind: had[kind])
-    name = stem.partition("-")[0]
-    other: Kind[Any, Any] = Kind(name, Raw, NoSummary)
-    return next((kind for kind in KINDS if kind.name == name), other)
+    content, name = documents.bytes_of(file), re.split("[-.]", file.name)[0]
+    refused = list[Unreadable]()
+    for kind in [kind for kind in KINDS if kind.name == name] or KINDS:
+        try:
+            found = documents.parsed(content, kind, file)
+        except Unreadable as error:
+            refused.append(error)
+        else:
+            if kind.name == name or found.records:
+                return kind, found
+    # Records of another kind lack a field; a damaged one has it.
+    damaged = [error for error in refused if "missing required" not in error.why]
+    unknown = Unreadable("neither its name nor a record says what it is", file)
+    raise [*damaged, *refused, unknown][0]
 
 
 def _read_finding(results: Results, folder: Path) -> None:

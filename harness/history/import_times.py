@@ -212,7 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     for source in given.documents:
         try:
-            file = add(documents.read_whole(source, TIME), commit=given.commit)
+            file = add(documents.read(source, TIME), commit=given.commit)
         except (Refused, Unreadable, asv_results.OtherMachine) as error:
             parser.exit(1, f"{source}: {error}\n")
         sys.stderr.write(f"{source}: recorded in {file.name}\n")

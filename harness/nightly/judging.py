@@ -36,7 +36,7 @@ def agreement(night: Night) -> Result:
     """Judge every op on every backend in all regimes; the journal keeps each op."""
     have = Inventory()  # of a night, not of each op
     with Isolated(judge) as child:
-        read = partial(documents.read_whole, kind=AGREE)
+        read = partial(documents.read, kind=AGREE)
         pieces = [
             night.journal.once(
                 f"agree-{op}", partial(_judged, night, op, child, have), read

@@ -88,7 +88,7 @@ def report(
 
 
 def problems_of(file: Path) -> tuple[list[Problem], list[str]]:
-    """The problems in a previous night's document, and a line for each damaged part.
+    """The problems in a previous night's document, and a line if it is damaged.
 
     Both are empty if there is no such file. What cannot be compared counts as new.
     """
@@ -98,7 +98,7 @@ def problems_of(file: Path) -> tuple[list[Problem], list[str]]:
         previous = documents.read(file, NIGHTLY)
     except Unreadable as error:
         return [], [f"{error}: nothing to compare with, all counts as new"]
-    return list(previous.records), [f"{file}: {why}" for why in previous.troubles]
+    return list(previous.records), []
 
 
 def write(report: Report, night: Night) -> None:

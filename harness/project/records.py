@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
-from msgspec.structs import fields
 
 from gradwatch.harness.project.verdicts import NUMBERLESS, VERDICTS
 
@@ -538,14 +537,6 @@ class Kind(Generic[Record, Summary]):
     name: str
     record: type[Record]
     summary: type[Summary]
-
-    @property
-    def marks(self) -> frozenset[str]:
-        """Fields by which its records are told from those of other kinds."""
-        if not isinstance(self.record, type):
-            return frozenset()  # a union, told by the file's name
-        required = {one.name for one in fields(self.record) if one.required}
-        return frozenset(required - {"op", "case", "device", "dtype"})
 
 
 AGREE = Kind("agree", AgreeRecord, AgreeSummary)

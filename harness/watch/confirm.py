@@ -319,21 +319,24 @@ class Findings:
         self.file = file
         self.troubles: list[str] = []
         self.known: dict[str, ConfirmationRecord] = {}
+        self._damaged = False
         if file.exists():
             self._read()
 
     def _read(self) -> None:
         try:
-            record = documents.read(self.file, CONFIRMATIONS)
+            records = documents.read(self.file, CONFIRMATIONS).records
         except Unreadable as error:
-            self.troubles.append(str(error))
-            return
-        self.troubles += (f"{self.file}: {why}" for why in record.troubles)
-        self.known = {one.key: one for one in record.records}
+            self.troubles.append(f"{error}; it is left as it is, nothing is added")
+            self._damaged = True
+        else:
+            self.known = {one.key: one for one in records}
 
     def keep(self, record: ConfirmationRecord) -> None:
         """Add a comparison; if it cannot be written, `trouble` says so."""
         self.known[record.key] = record
+        if self._damaged:
+            return
         content = documents.document(self.known.values(), NoSummary())
         try:
             documents.write(content, self.file)

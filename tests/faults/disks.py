@@ -21,7 +21,7 @@ from random import Random
 
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.documents import Unreadable
-from gradwatch.harness.project.records import AgreeSummary
+from gradwatch.harness.project.records import AGREE, AgreeSummary
 from tests.faults.campaign import Fault
 
 DEAR = 0.15  # share of the faults for which a command runs: it takes a second
@@ -168,7 +168,7 @@ def _whole(file: Path, text: str) -> bool:
     """Whether a document of `agree` is complete."""
     if file.suffix == ".json":
         try:
-            return bool(documents.Parts.of(file).records)
+            return bool(documents.read(file, AGREE).records)
         except Unreadable:
             return False
     return text.startswith("All as expected") and text.endswith("\n\n")

@@ -121,11 +121,9 @@ def _document(kind: Kind[Any, Any]) -> Reader:
     """Of a document that a command writes; nothing lies beside it."""
 
     def make(folder: Path) -> Path:
-        row = dict.fromkeys(kind.marks, "a") | {"op": "a", "case": "a"}
         summary = msgspec.to_builtins(kind.summary())
-        invented.write_document(
-            file(folder), [row, row], invented.environment(1), **summary
-        )
+        about = invented.environment(1)
+        invented.write_document(file(folder), damage.rows(kind), about, **summary)
         return file(folder)
 
     def file(folder: Path) -> Path:

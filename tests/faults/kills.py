@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import psutil
 
@@ -208,12 +209,12 @@ def _torn(command: Command, root: Path, *, complete: bool) -> str:
     """
     for name in command.documents:
         try:
-            found = documents.Parts.of(root / name)
+            found = documents.load(root / name, dict[str, Any])
         except Unreadable as error:
             if complete or "no such file" not in str(error):
                 return str(error)
         else:
-            silent = not found.records and bytes(found.summary) in (b"{}", b"null")
+            silent = not (found.get("records") or found.get("summary"))
             if complete and silent:
                 return f"{name} says nothing"
     return ""

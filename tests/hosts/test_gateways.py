@@ -103,7 +103,7 @@ def test_times_are_those_of_the_machine_that_is_named(tmp_path):
     done = gradwatch(*TIME, *QUICK, "--first-look", *place, "--json", file)
     assert done.returncode == 0, done.stderr
     assert f"timed on {documents.machine_name()}" in done.stdout
-    there = documents.read_whole(file, records.TIME)
+    there = documents.read(file, records.TIME)
     assert {row.phase for row in there.records} == {"forward", "backward"}
     assert {(r.op, r.backend, r.dtype) for r in there.records} == {
         ("square", "numpy_manual", "float32")

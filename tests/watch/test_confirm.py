@@ -209,6 +209,20 @@ def test_a_comparison_that_cannot_be_written_still_counts(suspect, root, tmp_pat
     assert (tmp_path / "kept").read_text() == "a file"
 
 
+def test_a_damaged_file_of_comparisons_is_said_and_left_alone(suspect, root, tmp_path):
+    """One odd record of many: those beside it must not be written over."""
+    file = tmp_path / "cpu.json"
+    findings = Findings(file)
+    confirmed(suspect, about(1.2), root, keep=findings.keep)
+    before = file.read_text().replace('"ratio":1.2', '"ratio":"x"')
+    file.write_text(before)
+    findings = Findings(file)
+    assert confirmed(suspect, about(1.2), root, keep=findings.keep).fails
+    (trouble,) = findings.troubles
+    assert "cpu.json: Expected `float | null`" in trouble
+    assert file.read_text() == before
+
+
 def test_a_creep_that_looked_like_a_step_still_fails(root, monkeypatch):
     """Its neighbours are alike, which clears the step, but both ends are not."""
     values = stepped(noisy(RUNS), AT, 0.2)
