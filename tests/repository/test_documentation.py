@@ -96,3 +96,14 @@ def test_a_command_has_the_options_that_are_shown(call):
     command = importlib.import_module(f"gradwatch.harness.commands.{words[0]}").command
     options = {option for parameter in command.params for option in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= options
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_script_that_a_page_names_exists(page):
+    text = " ".join(page.read_text(encoding="utf-8").split())
+    named = re.findall(r"\b((?:scripts|tests)/[\w/]+\.py)\b", text)
+    named += [
+        f"{module.replace('.', '/')}.py"
+        for module in re.findall(r"python -m (scripts\.[\w.]*\w)", text)
+    ]
+    assert [name for name in named if not (ROOT / name).exists()] == []
