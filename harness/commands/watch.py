@@ -14,7 +14,7 @@ from rich.markup import escape
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import errors, output, ticking
 from gradwatch.harness.history import asv_results
-from gradwatch.harness.history.recorded.series import Series
+from gradwatch.harness.history.series import Series
 from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.git import NoCommit
 from gradwatch.harness.project.paths import ROOT

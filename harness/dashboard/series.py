@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from gradwatch.harness.dashboard.sources import Source, Trouble
 from gradwatch.harness.dashboard.standing import runner_of
 from gradwatch.harness.history import asv_results
-from gradwatch.harness.history.recorded import series as recorded
-from gradwatch.harness.history.recorded.asv_files import moment
-from gradwatch.harness.history.remembered import Find, remembering
+from gradwatch.harness.history import series as recorded
+from gradwatch.harness.history.changepoints import find_changes
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.git import Commit
 
@@ -165,8 +164,7 @@ def read_histories(
     by_machine: dict[str, list[recorded.Series]] = defaultdict(list)
     for series in series_read:
         by_machine[series.machine].append(series)
-    with remembering(folder) as find:
-        by_name = {m: _history(s, known, watched, find) for m, s in by_machine.items()}
+    by_name = {m: _history(s, known, watched) for m, s in by_machine.items()}
     return by_name, troubles
 
 
@@ -183,30 +181,14 @@ def _history(
     several: Sequence[recorded.Series],
     known: Mapping[str, Commit],
     watched: Source | None,
-    find: Find,
 ) -> History:
-    distinct = {id(s.runs): s.runs for s in several}
-    dates = {
-        commit: moment(date).isoformat()
-        for runs in distinct.values()
-        for commit, date in zip(runs.commits, runs.dates, strict=True)
-    }
+    dates = {e.commit: e.date.isoformat() for one in several for e in one.entries}
     rank = {name: i for i, name in enumerate(known)}
     names = sorted(dates, key=lambda name: (rank.get(name, -1), dates[name]))
     place = {name: i for i, name in enumerate(names)}
     commits = tuple(known.get(name, Commit(name, dates[name])) for name in names)
-    aligning = _Aligning(
-        place,
-        {
-            key: np.array([place[c] for c in runs.commits])
-            for key, runs in distinct.items()
-        },
-        _lines(several),
-        _by_series(watched),
-        find,
-    )
-    aligned = (aligning.aligned(s) for s in several)
-    return History(commits, tuple(s for s in aligned if s is not None))
+    aligning = _Aligning(place, _lines(several), _by_series(watched))
+    return History(commits, tuple(map(aligning.aligned, several)))
 
 
 def _by_series(watched: Source | None) -> dict[tuple[str, str, str], list[Any]] | None:
@@ -243,28 +225,20 @@ class _Aligning:
     """Puts series on one list of commits.
 
     place: the index of each commit.
-    places: that of each run, by the runs' id.
     lines: the line of each series, by its id.
     alerts: what the watch says, by series; None if nobody has watched.
-    find: finds changes.
     """
 
     place: Mapping[str, int]
-    places: Mapping[int, NDArray[np.int64]]
     lines: Mapping[int, str]
     alerts: Mapping[tuple[str, str, str], Sequence[Any]] | None
-    find: Find
 
-    def aligned(self, series: recorded.Series) -> Series | None:
-        """A series that has a value or a failure; one that is all n/a is left out."""
-        figures = series.figures
-        if not len(figures.places):
-            return None
-        at = self.places[id(series.runs)][figures.places]
-        values, low, high = (
-            self._column(at, column)
-            for column in (figures.values, figures.low, figures.high)
-        )
+    def aligned(self, series: recorded.Series) -> Series:
+        """The series on the list of commits."""
+        values, low, high = np.full((3, len(self.place)), np.nan)
+        at = [self.place[entry.commit] for entry in series.entries]
+        given = [(entry.value, entry.low, entry.high) for entry in series.entries]
+        values[at], low[at], high[at] = np.array(given, np.float64).T  # None is NaN
         parts = (series.parameters.get(name, "") for name in ("size", "dtype"))
         suite = series.suite.removeprefix("bench_")
         metric = METRICS.get(series.metric, series.metric.replace("_", " "))
@@ -279,16 +253,9 @@ class _Aligning:
             values,
             low,
             high,
-            _suspected(values, self.find)
-            if self.alerts is None
-            else self._reported(series),
-            series.failed,
+            _suspected(values) if self.alerts is None else self._reported(series),
+            len(series.entries) - len(series.measured),
         )
-
-    def _column(self, at: NDArray[np.int64], figures: Values) -> Values:
-        column = np.full(len(self.place), np.nan)
-        column[at] = np.where(np.isfinite(figures), figures, np.nan)
-        return column
 
     def _reported(self, series: recorded.Series) -> tuple[LevelChange, ...]:
         """What the watch says of a series; what it cleared is no change."""
@@ -308,7 +275,7 @@ class _Aligning:
         )
 
 
-def _suspected(values: Values, find: Find) -> tuple[LevelChange, ...]:
+def _suspected(values: Values) -> tuple[LevelChange, ...]:
     """What nobody has watched: a change that is found is no more than suspected."""
     present = np.flatnonzero(~np.isnan(values))
     return tuple(
@@ -321,5 +288,5 @@ def _suspected(values: Values, find: Find) -> tuple[LevelChange, ...]:
             c.worse,
             "suspected",
         )
-        for c in find(values[present])
+        for c in find_changes(values[present])
     )

@@ -4,11 +4,10 @@
 - asv_environment: asv plug-in: uses the environments that `make` made
 - asv_page: asv plug-in: links asv's pages to the dashboard
 - asv_results: `read`: asv's result files as series of values; names of machines
-- recorded: its parts: files in columns, an index of them, `Series`
+- series: `Series`: the figures of one benchmark over commits
 - environments: adds an environment with other versions
 - import_times: adds times that were measured on a machine without asv
 - changepoints: `find_changes`: steps and slow drift in a series
-- remembered: the changes that were found in series that have not changed
 - noise: drops stray values of a series and estimates its noise
 - steps: cuts a series into levels
 - drift: recognises a ramp that fits better than steps

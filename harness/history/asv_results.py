@@ -7,16 +7,21 @@ message, because a silently missing point looks like a benchmark that was not ru
 
 from __future__ import annotations
 
+import datetime
 import itertools
+import json
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
-from gradwatch.harness.history.recorded import asv_files, index
-from gradwatch.harness.history.recorded.gathering import gathered
-from gradwatch.harness.history.recorded.series import Series
-from gradwatch.harness.project import git
+import msgspec
+
+from gradwatch.harness.history.series import Entry, Series
+from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.documents import Unreadable, machine_name
 from gradwatch.harness.project.paths import ROOT
 
@@ -25,7 +30,15 @@ RESULTS = ROOT / "results" / "asv"
 #: Two machines differ if one of these differs; memory and kernel may change.
 IDENTITY = ("arch", "cpu", "num_cpu")
 
+_API = 2  # asv's, of results and of the list of benchmarks
+_MACHINE_API = 1
+
+#: Combinations of parameters in one file; ours have 5,000. Lists of parameters of some
+#: kilobytes can have more combinations than fit into memory.
+CELLS = 1_000_000
+
 Json = Mapping[str, Any]
+_T = TypeVar("_T")
 
 
 class OtherMachine(Exception):
@@ -37,7 +50,7 @@ def read(
     order: Sequence[str] | None = None,
     troubles: list[Unreadable] | None = None,
 ) -> tuple[Series, ...]:
-    """All series in a results folder of asv.
+    """All series in a results folder of asv that have any figure.
 
     Args:
         folder: The results folder; empty or missing means no history yet.
@@ -50,19 +63,225 @@ def read(
         Unreadable: benchmarks.json is damaged; or, without `troubles`, a file is
             damaged, foreign, a duplicate, or of another machine.
     """
-    files = index.listed(folder)
+    files = [f for f in folder.glob("[!.]*/*.json") if f.name != "machine.json"]
     if not files:
         return ()
-    known = asv_files.benchmarks(folder)
+    known = _benchmarks(folder)
+    runs = dict[tuple[str, str, str], _Run]()
+    for file in sorted(files):
+        try:
+            run = _read_run(file)
+            if earlier := runs.get(run.key):
+                raise Unreadable(f"{file}: the same commit as in {earlier.file.name}")
+            runs[run.key] = run
+        except Unreadable as error:
+            if troubles is None:
+                raise
+            troubles.append(error)
     rank = {commit: i for i, commit in enumerate(order or git.commits())}
-    series, unreadable = index.consult(
-        folder, files, lambda indexed: gathered(indexed, known, rank)
+    return tuple(_series(runs.values(), known, rank))
+
+
+# Result files -------------------------------------------------------------------
+
+#: A benchmark, and the reprs of its parameters' values.
+_Point = tuple[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A result file: one commit in one environment of one machine."""
+
+    file: Path
+    machine: str
+    environment: str
+    commit: str
+    date: datetime.datetime
+    versions: Mapping[str, str]
+    entries: Mapping[_Point, Entry]
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """No two files have the same."""
+        return self.machine, self.environment, self.commit
+
+
+class _Content(msgspec.Struct):
+    """A result file of asv, as far as we need it."""
+
+    commit_hash: str
+    env_name: str
+    date: int
+    params: dict[str, Any]
+    requirements: dict[str, str]
+    result_columns: list[str]
+    results: dict[str, list[Any]]
+
+
+class _Row(msgspec.Struct):
+    """The columns of a benchmark that we read; a value for each combination.
+
+    In asv, NaN means n/a, null a failure, infinite no interval.
+    """
+
+    params: list[list[str]] | None = None
+    result: list[float | None] | None = None
+    stats_ci_99_a: list[float | None] | None = None
+    stats_ci_99_b: list[float | None] | None = None
+    stats_repeat: list[Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)] | None] | None = (
+        None
     )
-    if unreadable and troubles is None:
-        raise unreadable[0]
-    if troubles is not None:
-        troubles += unreadable
-    return series
+
+
+class _Benchmark(msgspec.Struct):
+    """What asv's list says of a benchmark, as far as we need it."""
+
+    param_names: list[str] = []
+    unit: str = "unit"
+
+
+def _read_run(file: Path) -> _Run:
+    content = _typed(file, load(file, _API), _Content)
+    if not file.name.startswith(f"{content.commit_hash[:8]}-"):
+        raise Unreadable(f"{file}: is of commit {content.commit_hash[:8]}")
+    stated = load(file.parent / "machine.json").get("machine")
+    machine = str(content.params.get("machine"))
+    if not file.parent.name == stated == machine:
+        raise Unreadable(
+            f"{file}: results of machine {machine!r} in the folder of {stated!r}"
+        )
+    try:
+        seconds = content.date / 1000
+        date = datetime.datetime.fromtimestamp(seconds, tz=datetime.timezone.utc)
+    except (OverflowError, ValueError, OSError):
+        raise Unreadable(f"{file}: {content.date} is no date") from None
+    return _Run(
+        file,
+        machine,
+        content.env_name,
+        content.commit_hash,
+        date,
+        content.requirements,
+        dict(_entries(file, content, date)),
+    )
+
+
+def _entries(
+    file: Path, content: _Content, date: datetime.datetime
+) -> Iterator[tuple[_Point, Entry]]:
+    """The figures of a file that are not n/a."""
+    cells = 0
+    for name, values in content.results.items():
+        if name.count(".") < 2:
+            raise Unreadable(f"{file}: {name} is no suite.op.metric")
+        # A row may end before the last columns.
+        named = dict(zip(content.result_columns, values, strict=False))
+        row = _typed(file, named, _Row)
+        params = row.params or []
+        count = math.prod(map(len, params))
+        cells += count
+        if cells > CELLS:
+            raise Unreadable(f"{file}: more than {CELLS:,} combinations of parameters")
+        columns = (row.result, row.stats_ci_99_a, row.stats_ci_99_b, row.stats_repeat)
+        full = [[None] * count if column is None else column for column in columns]
+        if any(len(column) != count for column in full):
+            raise Unreadable(f"{file}: {name} has not {count} figures")
+        figures = zip(itertools.product(*params), *full, strict=True)
+        for point, value, low, high, samples in figures:
+            if value is None or not math.isnan(value):
+                value, low, high = map(_finite, (value, low, high))
+                entry = Entry(
+                    content.commit_hash, date, value, low, high, int(samples or 0)
+                )
+                yield (name, point), entry
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _series(
+    runs: Iterable[_Run], known: Mapping[str, _Benchmark], rank: Mapping[str, int]
+) -> Iterator[Series]:
+    """The runs of each machine and environment as series."""
+    groups = defaultdict[tuple[str, str], list[_Run]](list)
+    for run in runs:
+        groups[run.machine, run.environment].append(run)
+    for (machine, environment), group in groups.items():
+        versions = group[0].versions
+        entries = defaultdict[_Point, list[Entry]](list)
+        for run in sorted(group, key=lambda r: (rank.get(r.commit, -1), r.date)):
+            for point, entry in run.entries.items():
+                entries[point].append(entry)
+        for (name, values), several in entries.items():
+            about = known.get(name, _Benchmark())
+            names = about.param_names
+            if len(names) != len(values):
+                names = [f"param{i}" for i in range(len(values))]
+            parameters = dict(zip(names, map(_unquoted, values), strict=True))
+            yield Series(
+                machine,
+                environment,
+                name,
+                parameters,
+                about.unit,
+                versions,
+                tuple(several),
+            )
+
+
+def _unquoted(value: str) -> str:
+    """The value of a parameter, which asv stores as its repr."""
+    return value[1:-1] if value[:1] == value[-1:] == "'" else value
+
+
+# Other files --------------------------------------------------------------------
+
+
+def load(file: Path, api: int = _MACHINE_API) -> dict[str, Any]:
+    """A file of asv, which writes the NaN that strict JSON has not.
+
+    Raises:
+        Unreadable: It is damaged, or of another version of asv.
+    """
+    raw = documents.bytes_of(file)
+    try:
+        content = json.loads(raw)
+        if b"\\ud" in raw.lower():
+            json.dumps(content, ensure_ascii=False).encode()  # or half a surrogate pair
+    except RecursionError:
+        raise Unreadable(f"{file}: nested too deeply") from None
+    except ValueError as error:
+        raise Unreadable(f"{file}: not readable as JSON ({error})") from None
+    if not isinstance(content, dict) or content.get("version") != api:
+        raise Unreadable(f"{file}: not a file of asv, or not of version {api}")
+    return content
+
+
+def listed(folder: Path) -> dict[str, Mapping[str, Any]]:
+    """asv's list as it stands: what each benchmark of a folder is, by name.
+
+    Raises:
+        Unreadable: There is no list, or it is damaged.
+    """
+    content = load(folder / "benchmarks.json", _API)
+    return {name: about for name, about in content.items() if name != "version"}
+
+
+def _benchmarks(folder: Path) -> dict[str, _Benchmark]:
+    return _typed(folder / "benchmarks.json", listed(folder), dict[str, _Benchmark])
+
+
+def _typed(file: Path, content: Any, kind: type[_T]) -> _T:
+    """The content as a value of that type.
+
+    Raises:
+        Unreadable: It is none.
+    """
+    try:
+        return msgspec.convert(content, kind)
+    except (msgspec.ValidationError, OverflowError, RecursionError) as error:
+        raise Unreadable(f"{file}: {error}") from None
 
 
 # Machines -----------------------------------------------------------------------
@@ -104,7 +323,7 @@ def _differences(folder: Path, traits: Json) -> list[str]:
     file = folder / traits["machine"] / "machine.json"
     if not file.exists():
         return []
-    recorded = asv_files.load(file)
+    recorded = load(file)
     return [
         f"{name} {recorded.get(name)!r}, here {traits.get(name)!r}"
         for name in IDENTITY

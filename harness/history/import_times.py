@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from gradwatch.harness.history import asv_results
-from gradwatch.harness.history.recorded import asv_files
 from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.documents import Document, Unreadable
 from gradwatch.harness.project.git import NoCommit
@@ -72,7 +71,7 @@ def add(
     versions = _versions(about, timed)
     python = ".".join(about.python.split(".")[:2])
     asv_results.check_machine(folder, traits)
-    known = asv_files.listed(folder)
+    known = asv_results.listed(folder)
     result = Results(
         {**traits, "python": python, **versions},
         versions,

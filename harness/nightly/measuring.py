@@ -45,10 +45,11 @@ def times(night: Night) -> Result:
         for series in asv_results.read(folder, git.commits(night.root), [])
         if series.machine == machine
     ]
-    states = Counter(entry.state for entry in entries if entry)
-    line = f"{states['measured']:,} figures of {commit[:10]}, {states['failed']} failed"
+    failed = [entry.value is None for entry in entries if entry]
+    measured = failed.count(False)
+    line = f"{measured:,} figures of {commit[:10]}, {sum(failed)} failed"
     problems = []
-    if code or not states["measured"]:
+    if code or not measured:
         told_why = tail or "nothing was measured"
         problems = [Problem("time", "", "", "asv run", told_why)]
     return Result(line, problems)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from gradwatch.harness.history.recorded.series import Series
+from gradwatch.harness.history.series import Series
 from gradwatch.harness.project import git
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.paths import ROOT
@@ -103,8 +103,7 @@ def off_branch_commits(series: Iterable[Series], order: Order) -> list[str]:
     Raises:
         Unreadable: The clone is shallow, so that changes could not be seen.
     """
-    runs = {id(one.runs): one.runs for one in series}
-    recorded = {commit for one in runs.values() for commit in one.commits}
+    recorded = {entry.commit for one in series for entry in one.entries}
     off_branch = sorted(recorded - set(order.rank))
     if off_branch and git.is_shallow(order.root):
         raise Unreadable(

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from gradwatch.harness.history.recorded.series import Series
+from gradwatch.harness.history.series import Series
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.paths import ROOT
 

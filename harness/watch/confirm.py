@@ -21,7 +21,7 @@ from gradwatch.harness.history.measure import (
     NotMeasured,
     measure,
 )
-from gradwatch.harness.history.recorded.series import Series
+from gradwatch.harness.history.series import Series
 from gradwatch.harness.history.versions import interpreter_with
 from gradwatch.harness.judging.cases import REGIMES, Trial, trial, trials
 from gradwatch.harness.project import documents, git

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from gradwatch.harness.history.recorded.series import Series
+from gradwatch.harness.history.series import Series
 from gradwatch.harness.project import git
 from gradwatch.harness.project.records import (
     AlertRecord,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from gradwatch.harness.history.changepoints import Change
 from gradwatch.harness.history.noise import LASTING
-from gradwatch.harness.history.recorded.series import Entry
+from gradwatch.harness.history.series import Entry
 
 #: Runs: in longer series `find_changes` sees steps of 20 % that have three runs on
 #: either side (noise of 2 %).

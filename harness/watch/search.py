@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.history.changepoints import Change, find_changes
 from gradwatch.harness.history.noise import LASTING, Values
-from gradwatch.harness.history.recorded.series import Series
-from gradwatch.harness.history.remembered import Find
+from gradwatch.harness.history.series import Entry, Series
 from gradwatch.harness.project import git
 from gradwatch.harness.watch.alerts import SMALL, STATES, Alert, Order
 from gradwatch.harness.watch.budget import Rules, creep
@@ -37,7 +36,6 @@ def watch(
     order: Order,
     rules: Rules,
     settle: Settle = iter,
-    find: Find = find_changes,
 ) -> list[Alert]:
     """All changes of level, the worst first.
 
@@ -45,7 +43,7 @@ def watch(
     creep, so a creep that looks like a step is still reported.
     """
     watched = _trails(series, order)
-    moved = (a for trail in watched for a in _moves(trail, order, rules, find))
+    moved = (a for trail in watched for a in _moves(trail, order, rules))
     settled = list(settle(_by_urgency(moved)))
     crept = [a for trail in watched for a in _creeping(trail, settled, order, rules)]
     return _by_urgency([*settled, *settle(_by_urgency(crept))])
@@ -62,44 +60,39 @@ def _urgency(alert: Alert) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class _Trail:
-    """The runs of a series on this branch that have a value.
+    """The entries of a series on this branch that have a value.
 
-    places: positions in the runs of the series.
     ranks: of their commits in the order.
     """
 
     series: Series
-    places: NDArray[np.int32]
+    entries: Sequence[Entry]
     ranks: NDArray[np.int32]
     values: Values
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.entries)
 
     def commit(self, at: int) -> str:
-        """The commit of a run; -1 is the newest."""
-        return self.series.runs.commits[int(self.places[at])]
+        """The commit of an entry; -1 is the newest."""
+        return self.entries[at].commit
 
 
 def _trails(series: Iterable[Series], order: Order) -> list[_Trail]:
     """The trails of the series that have any value on this branch."""
-    trails, ranks = [], dict[int, NDArray[np.int32]]()
+    trails = []
     for one in series:
-        key = id(one.runs)  # of which there are few
-        if key not in ranks:
-            ranked = [order.rank.get(commit, -1) for commit in one.runs.commits]
-            ranks[key] = np.array(ranked, np.int32)
-        placed = ranks[key][one.figures.places]
-        kept = (placed >= 0) & ~np.isnan(one.figures.values)
-        if kept.any():
-            places, values = one.figures.places[kept], one.figures.values[kept]
-            trails.append(_Trail(one, places, placed[kept], values))
+        kept = [entry for entry in one.measured if entry.commit in order.rank]
+        if kept:
+            ranks = np.array([order.rank[entry.commit] for entry in kept], np.int32)
+            values = np.array([entry.value for entry in kept], np.float64)
+            trails.append(_Trail(one, kept, ranks, values))
     return trails
 
 
-def _moves(trail: _Trail, order: Order, rules: Rules, find: Find) -> list[Alert]:
+def _moves(trail: _Trail, order: Order, rules: Rules) -> list[Alert]:
     """The steps and drift of a series."""
-    changes = find(trail.values)
+    changes = find_changes(trail.values)
     alerts = [_alert(trail, change, order) for change in changes]
     places = [change.index for change in changes]
     if len(trail) < SHORT:
@@ -128,9 +121,7 @@ def _by_rules(
 
 def _between(trail: _Trail, rules: Rules) -> Iterator[Change]:
     """The steps between neighbouring runs of a short series."""
-    commits = {trail.commit(at) for at in range(len(trail))}
-    runs = [entry for entry in trail.series.measured if entry.commit in commits]
-    return steps_between(runs, rules.budget(trail.series))
+    return steps_between(trail.entries, rules.budget(trail.series))
 
 
 def _between_neighbours(trail: _Trail, change: Change, order: Order) -> list[Alert]:

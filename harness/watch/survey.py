@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from gradwatch.harness.history import asv_results
-from gradwatch.harness.history.recorded.series import Series
-from gradwatch.harness.history.remembered import remembering
+from gradwatch.harness.history.series import Series
 from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.documents import Document, Unreadable
 from gradwatch.harness.project.paths import ROOT
@@ -74,24 +73,22 @@ def survey(
         raise unreadable[0]
     warnings = _off_branch_warning(off_branch_commits(series, order))
     warnings += map(str, unreadable)
-    with remembering(results / "asv") as find:
-        applied = rules(root / "asv.conf.json")
-        look = partial(watch, series, order, applied, find=find)
-        if not confirming:
-            return Survey(order, len(series), look(), warnings)
-        machine = this_machine(results)
-        findings = Findings(results / "confirmations" / f"{machine}.json")
-        with comparing(root, budget) as compare:
-            settle = partial(
-                confirm,
-                compare=compare,
-                machine=machine,
-                root=root,
-                known=findings.known,
-                keep=findings.keep,
-                enough=enough,
-            )
-            alerts = look(settle)
+    look = partial(watch, series, order, rules(root / "asv.conf.json"))
+    if not confirming:
+        return Survey(order, len(series), look(), warnings)
+    machine = this_machine(results)
+    findings = Findings(results / "confirmations" / f"{machine}.json")
+    with comparing(root, budget) as compare:
+        settle = partial(
+            confirm,
+            compare=compare,
+            machine=machine,
+            root=root,
+            known=findings.known,
+            keep=findings.keep,
+            enough=enough,
+        )
+        alerts = look(settle)
     warnings += findings.troubles
     return Survey(order, len(series), alerts, warnings)
 

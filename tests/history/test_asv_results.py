@@ -1,6 +1,7 @@
 """The recorded history: read strictly, never mixed, and added to from elsewhere."""
 
 import datetime
+import itertools
 import json
 import math
 import subprocess
@@ -14,6 +15,7 @@ from gradwatch.harness.history.asv_results import OtherMachine, read
 from gradwatch.harness.history.import_times import Refused, add
 from gradwatch.harness.project.documents import Document, Unreadable
 from gradwatch.harness.project.records import Environment, TimeRecord, TimeSummary
+from scripts.studies import growth
 
 NAME = "bench_sizes.add.time_backward"
 BENCHMARK = {
@@ -76,7 +78,7 @@ def test_no_results_are_no_series(tmp_path):
 
 
 def test_a_series_knows_what_it_is_of(folder):
-    record(folder, A, [2.0, math.nan])
+    record(folder, A, [2.0, 1.0])
     cpu, cuda = read(folder, [A])
     assert (cpu.machine, cpu.environment) == ("cpu-2core", "prebuilt-py3.11-numpy2.4.6")
     assert (cpu.suite, cpu.op, cpu.metric) == ("bench_sizes", "add", "time_backward")
@@ -91,13 +93,14 @@ def test_a_series_knows_what_it_is_of(folder):
 
 
 @pytest.mark.parametrize(
-    ("value", "state"), [(2.5, "measured"), (math.nan, "n/a"), (None, "failed")]
+    ("value", "entries"),
+    [(2.5, [2.5]), (math.nan, []), (None, [None]), (math.inf, [None])],
+    ids=["measured", "n/a", "failed", "infinite"],
 )
-def test_not_available_and_failed_are_told_apart(folder, value, state):
-    record(folder, A, [value, 1.0])
-    (entry,) = read(folder, [A])[0].entries
-    assert entry.state == state
-    assert entry.value == (value if state == "measured" else None)
+def test_not_available_and_failed_are_told_apart(folder, value, entries):
+    record(folder, A, [1.0, 1.0])
+    record(folder, B, [value, 1.0])
+    assert [entry.value for entry in read(folder, [A, B])[0].entries] == [1.0, *entries]
 
 
 def test_an_entry_has_its_median_interval_and_number_of_samples(folder):
@@ -118,12 +121,12 @@ def test_entries_stand_in_the_order_of_the_commits(folder):
     assert [entry.value for entry in series.entries] == [3.0, 1.0, 2.0]
 
 
-def test_what_was_not_available_is_an_entry_and_not_measured(folder):
+def test_an_entry_is_found_by_its_commit(folder):
     record(folder, A, [math.nan, 1.0])
     record(folder, B, [5.0, 1.0])
-    (series, _) = read(folder, [A, B])
-    assert len(series.entries) == 2
-    assert [entry.value for entry in series.measured] == [5.0]
+    series = next(s for s in read(folder, [A, B]) if s.parameters["device"] == "cpu")
+    assert series.at(A) is None
+    assert series.at(B).value == 5.0
 
 
 def test_two_machines_are_two_series(folder):
@@ -147,7 +150,10 @@ def test_two_machines_are_two_series(folder):
         (lambda text: text.replace(A, B), "is of commit bbbbbbbb"),
         (lambda text: text.replace('"cpu-2core"', '"h200"'), "of machine 'h200'"),
         (lambda text: text.replace("[1.5, 2.5]", "[1.5]"), "has not 2 figures"),
-        (lambda text: text.replace("[1.5, 2.5]", '[1.5, "2"]'), "result: "),
+        (
+            lambda text: text.replace("[1.5, 2.5]", '[1.5, "2"]'),
+            r"result\[1\]",
+        ),
     ],
     ids=[
         *("cut", "empty", "list", "newer", "lacking"),
@@ -173,6 +179,61 @@ def test_a_number_of_samples_that_is_none_is_told_of(folder, count):
     file.write_text(json.dumps(content))
     with pytest.raises(Unreadable, match="stats_repeat"):
         read(folder, [A])
+
+
+@pytest.mark.parametrize("lists", [(1100, 3), (1000, 7)])
+def test_more_combinations_than_fit_into_memory_are_refused(folder, lists):
+    file = record(folder, A, [1.0, 1.0])
+    content = json.loads(file.read_text())
+    (row,) = content["results"].values()
+    row[0] = None
+    row[1] = [[str(n) for n in range(lists[0])]] * lists[1]
+    file.write_text(json.dumps(content))
+    with pytest.raises(Unreadable, match="combinations") as told:
+        read(folder, [A])
+    assert file.name in str(told.value)
+
+
+def test_a_damaged_file_costs_only_itself(folder):
+    for commit in (A, B):
+        file = record(folder, commit, [1.0, 1.0])
+    file.write_bytes(file.read_bytes()[:100])
+    troubles = []
+    (one, _) = read(folder, [A, B], troubles)
+    assert [entry.commit for entry in one.entries] == [A]
+    assert [file.name in str(trouble) for trouble in troubles] == [True]
+
+
+@pytest.mark.parametrize("word", ["NaN", "-Infinity", "Infinity"])
+def test_a_text_that_looks_like_no_number_stays_one(folder, word):
+    file = record(folder, A, [1.0, 1.0])
+    file.write_text(file.read_text().replace("'float32'", f"'{word}'"))
+    assert {one.parameters["dtype"] for one in read(folder, [A])} == {word}
+
+
+def test_series_have_what_recorded_files_have(tmp_path):
+    """Compared with the JSON alone, in the shape of a commit that was recorded."""
+    growth.make(tmp_path, 3, every=20)
+    results = tmp_path / "results" / "asv"
+    commits = growth.git(tmp_path, "rev-list", "--reverse", "main").split()
+    expected = {}
+    for file in (results / growth.MACHINE).glob("*-*.json"):
+        content = json.loads(file.read_text())
+        at = content["result_columns"].index
+        for name, row in content["results"].items():
+            points = list(itertools.product(*row[at("params")]))
+            values = row[at("result")] or [None] * len(points)
+            for point, value in zip(points, values, strict=True):
+                if value is None or not math.isnan(value):
+                    key = content["env_name"], name, point, content["commit_hash"]
+                    expected[key] = value
+    seen = {}
+    for one in read(results, commits):
+        point = tuple(map(repr, one.parameters.values()))
+        for entry in one.entries:
+            seen[one.environment, one.benchmark, point, entry.commit] = entry.value
+    assert seen == expected
+    assert None in seen.values() or len(seen) > 100
 
 
 @pytest.mark.parametrize("name", ["benchmarks.json", "cpu-2core/machine.json"])
@@ -276,7 +337,7 @@ def test_a_time_made_elsewhere_is_a_series_of_its_machine_and_versions(
     root, commit = checkout
     record(folder, A, [1.0, 1.0])
     add(document(commit), folder, root=root)
-    (found,) = (s for s in read(folder, [commit]) if s.machine == "h200" and s.measured)
+    (found,) = (s for s in read(folder, [commit]) if s.machine == "h200")
     assert (found.machine, found.benchmark) == ("h200", NAME)
     assert found.versions == {"torch": "2.13.0"}
     assert found.environment == "time-py3.12-torch2.13.0"

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from gradwatch.harness.history import asv_results
-from gradwatch.harness.history.recorded.series import Entry
+from gradwatch.harness.history.series import Entry, Series
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.watch.budget import Rules, creep, rules
 from gradwatch.harness.watch.naming import named, repro, size
@@ -156,7 +156,7 @@ def test_neighbours_that_differ_little_or_run_the_same_code_are_not_suspected(
 def test_a_run_whose_interval_holds_the_value_before_is_not_suspected():
     date = datetime.datetime(2026, 1, 1)
     old, far, near = (
-        Entry(name, date, "measured", value, value - width, value + width)
+        Entry(name, date, value, value - width, value + width)
         for name, value, width in (("a", 1.0, 0.9), ("b", 1.3, 0.1), ("c", 1.3, 0.3))
     )
     assert len(list(steps_between([old, far], 0.1))) == 1, (
@@ -268,7 +268,7 @@ def test_unreadable_rules_are_named(root, content, told):
 
 
 def test_without_rules_the_budget_is_ten_per_cent():
-    series = asv_results.Series(MACHINE, ENVIRONMENT, SERIES, {}, "seconds")
+    series = Series(MACHINE, ENVIRONMENT, SERIES, {}, "seconds")
     assert Rules().budget(series) == 0.1
     assert Rules().tolerance(series) == 0.0
 

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gradwatch.harness.history import asv_results
 from gradwatch.harness.history.environments import WrongCall
+from gradwatch.harness.history.series import Series
 from gradwatch.harness.timing.compare import PAIRS
 from gradwatch.harness.watch.bisect import bisect
 from gradwatch.harness.watch.confirm import (
@@ -394,7 +394,7 @@ def test_a_slowdown_planted_in_a_real_page_is_found_by_measuring(tmp_path):
         commits.append(git(tmp_path, "rev-parse", "HEAD"))
     values = ("65536", "float32", "cpu", "numpy_manual")
     point = dict(zip(NAMES, values, strict=True))
-    series = asv_results.Series(MACHINE, ENVIRONMENT, SERIES, point, "seconds")
+    series = Series(MACHINE, ENVIRONMENT, SERIES, point, "seconds")
     good, left = candidates(series, f"{commits[0]}..{commits[-1]}", tmp_path)
     assert left == commits[1:]
     with comparing(tmp_path, budget=1.0) as compare:

@@ -15,6 +15,7 @@ import pytest
 
 from gradwatch.harness.agreement.remembered import ingredients
 from gradwatch.harness.agreement.remembered.ingredients import (
+    ROOTS,
     NotRemembered,
     files,
     keys,
@@ -22,12 +23,11 @@ from gradwatch.harness.agreement.remembered.ingredients import (
 from gradwatch.harness.judging import known
 from gradwatch.harness.project.paths import PROJECT, ROOT, SOURCE
 from gradwatch.harness.workers.pythons.interpreters import Installed, installed
-from gradwatch.impls.catalogue import framework_of, op_names
+from gradwatch.impls.catalogue import framework_of
 
 BACKENDS = ["numpy_manual", "torch_custom"]
 PYTHON = Installed(json.dumps({"python": "3.11"}))
 read = cache(Path.read_bytes)
-OF_ADD = "impls/ops/add.py"
 
 
 def have(frameworks: Sequence[str]) -> dict[str, Installed]:
@@ -52,10 +52,10 @@ def changed(name: str) -> Callable[[Path], bytes]:
     return lambda file: read(file) + (b"\n# new" if file == SOURCE / name else b"")
 
 
-def ours() -> list[str]:
+def ours() -> dict[str, str]:
     """The files on which the outcomes of `add` depend."""
-    pages = {f"impls/ops/{op}.py" for op in op_names()} - {OF_ADD}
-    return [name for name in files(read) if name not in pages]
+    modules = [f"gradwatch.impls.backends.{name}" for name in BACKENDS]
+    return files([*ROOTS, *modules, "gradwatch.impls.ops.add"], read)
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +64,7 @@ def unchanged() -> str:
     return key()
 
 
-#: One of each folder and kind: the same line reads all of a folder.
-SOME = {(Path(name).parent, Path(name).suffix): name for name in ours()}
-
-
-@pytest.mark.parametrize("name", [*SOME.values(), OF_ADD])
+@pytest.mark.parametrize("name", ours())
 def test_a_change_of_any_file_that_is_run_is_seen(name: str, unchanged: str) -> None:
     assert key(read=changed(name)) != unchanged
 
@@ -179,8 +175,9 @@ def test_a_change_of_a_page_is_seen_for_that_page_alone() -> None:
 
 
 def test_what_is_only_shown_is_no_ingredient() -> None:
-    silent = ("/dashboard/", "/commands/", "__pycache__", known.FILE.name)
-    assert not [name for name in ours() if any(part in name for part in silent)]
+    assert not [
+        name for name in ours() if "/dashboard/" in name or "/commands/" in name
+    ]
 
 
 def test_absent_backends_are_named() -> None:
@@ -201,8 +198,8 @@ def test_absent_backends_are_named() -> None:
             {"have": lambda _: {"numpy": PYTHON, "torch": Installed("", ("torch",))}},
             "torch: without",
         ),
-        ({"have": lambda _: json.loads("{")}, "not to be found out"),
-        ({"read": lambda file: Path("/gone").read_bytes()}, "not to be found out"),
+        ({"have": lambda _: json.loads("{")}, "does not say what it has"),
+        ({"read": lambda _: b"def"}, "not readable"),
     ],
 )
 def test_where_something_can_change_unseen_nothing_is_remembered(
