@@ -21,7 +21,6 @@ from gradwatch.harness.agreement.suite import Agreement, Settled, agree, gone
 from gradwatch.harness.judging import known
 from gradwatch.harness.judging.cases import REGIMES, Trial, trials
 from gradwatch.harness.judging.platforms import Flushing
-from gradwatch.harness.project.collector import leave_alone, paused
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.workers.isolated import Failed, Isolated, Link
 from gradwatch.harness.workers.pool import Fleet
@@ -95,17 +94,6 @@ def judged(
         agreement.add(one)
         settled.append((one.case, one.device))
 
-    def heed(messages: Iterator[_News | Failed]) -> None:
-        for message in messages:
-            if isinstance(message, Failed):
-                failed.setdefault(message.op, message)
-            elif isinstance(news := message.content, _Plan):
-                memory.plan(news.op, news.names)
-            else:
-                take(news.settled)
-                memory.learn(news.settled)
-                progress(news.done, news.total)
-
     def request(left: Sequence[str]) -> Asked:
         return structs.replace(
             asked,
@@ -114,19 +102,22 @@ def judged(
             programs=memory.programs,
         )
 
-    new = [op for op in asked.ops if memory.is_new(op)]
-    of_new = child.run(new, request, _News)  # judged while the rest is read
-    with paused():
-        for one in memory.recalled():
-            take(one)
-    leave_alone()
-    agreement.recalled, agreement.remembered = agreement.tensors, memory.dates
-    rest = [op for op in asked.ops if op not in new and not memory.whole(op)]
-    heed(of_new)
-    heed(child.run(rest, request, _News))
+    for one in memory.recalled():
+        take(one)
+    agreement.recalled, agreement.remembered = len(agreement.records), memory.dates
+    rest = [op for op in asked.ops if not memory.whole(op)]
+    for message in child.run(rest, request, _News):
+        if isinstance(message, Failed):
+            failed.setdefault(message.op, message)
+        elif isinstance(news := message.content, _Plan):
+            memory.plan(news.op, news.names)
+        else:
+            take(news.settled)
+            memory.learn(news.settled)
+            progress(news.done, news.total)
     if last:
         child.leave()  # it ends its workers while the rest is done
-    memory.keep(failed, agreement)
+    memory.keep(failed)
     agreement.records += map(unjudged, failed.values())
     agreement.gone = vanished(asked, agreement, entries)
     return agreement

@@ -41,11 +41,7 @@ class Required(Exception):
 
 
 class Settled(msgspec.Struct):
-    """One trial that was judged on all backends, on one device; see `Agreement`.
-
-    others: the number of records that are left out, by verdict; `remembered.brief` does
-    so with those of an op that decide nothing.
-    """
+    """One trial that was judged on all backends, on one device; see `Agreement`."""
 
     op: str
     case: str
@@ -54,7 +50,6 @@ class Settled(msgspec.Struct):
     pairs: dict[str, dict[str, Number]] = {}
     missing: dict[str, str] = {}
     unrepeatable: list[str] = []
-    others: dict[str, int] = {}
 
 
 @dataclass
@@ -64,7 +59,6 @@ class Agreement:
     `pairs[op][a][b]` is the largest ratio of |a - b| to the sum of both radii.
     `missing` gives the reason why a backend did not run. `unrepeatable` names the cases
     whose second run differed in some bit from the first (reported, not judged).
-    `others` counts the records that are left out, by verdict; a document has all.
     `recalled` counts the records that an earlier run judged; `remembered` says of each
     of their ops when the oldest of them was judged.
     """
@@ -74,7 +68,6 @@ class Agreement:
     missing: dict[str, str] = field(default_factory=dict)
     unrepeatable: list[str] = field(default_factory=list)
     gone: tuple[known.Known | platforms.Flushing, ...] = ()
-    others: Counter[str] = field(default_factory=Counter)
     recalled: int = 0
     remembered: dict[str, str] = field(default_factory=dict)
 
@@ -93,15 +86,9 @@ class Agreement:
         """Whether anything was: a lack that a page declares leaves nothing to judge."""
         return any(record.verdict != "unsupported" for record in self.records)
 
-    @property
-    def tensors(self) -> int:
-        """The number of records, with those that are left out."""
-        return len(self.records) + self.others.total()
-
     def add(self, settled: Settled) -> None:
         """Take a trial in."""
         self.records += settled.records
-        self.others.update(settled.others)
         self.missing |= settled.missing
         self.unrepeatable += settled.unrepeatable
         matrix = self.pairs.setdefault(settled.op, {})
@@ -110,7 +97,7 @@ class Agreement:
 
     def summary(self) -> AgreeSummary:
         """Counts by verdict, and everything that is not as expected."""
-        counts = Counter(record.verdict for record in self.records) + self.others
+        counts = Counter(record.verdict for record in self.records)
         judged = sum(counts[v] for v in ("agree", "convention", "vacuous", "disagree"))
         return AgreeSummary(
             judged=judged,

@@ -131,9 +131,7 @@ def command(
         with Isolated(judge) as child:
             child.start(foreign=bool(pages))
             with progress("judging") as advance:
-                remembered = Remembered(
-                    asked, user_cache(), fresh=fresh, in_brief=not documented
-                )
+                remembered = Remembered(asked, user_cache(), fresh=fresh)
                 agreed = judged(asked, child, advance, remembered, last=True)
         why_not = remembered.why_not
     else:
@@ -231,12 +229,14 @@ def _distance(record: AgreeRecord) -> float:
 def _counts(agreed: Agreement, seconds: float, summary: AgreeSummary) -> str:
     verdicts = ", ".join(f"{n} {v}" for v, n in sorted(summary.verdicts.items()))
     known = sum(r.listed for r in agreed.records)
-    line = f"{agreed.tensors} tensors in {seconds:.1f} s: {verdicts}"
+    line = f"{len(agreed.records)} tensors in {seconds:.1f} s: {verdicts}"
     line += f" ({summary.vacuous_share:.0%} of the judged are vacuous)"
     if known:
         line += f"; {known} are known defects"
     line += f"; {summary.unexpected} not as expected"
     if agreed.recalled:
-        line += f"; {agreed.recalled} of {agreed.tensors} remembered, judged since "
+        line += (
+            f"; {agreed.recalled} of {len(agreed.records)} remembered, judged since "
+        )
         line += f"{min(agreed.remembered.values())} (--fresh judges them again)"
     return line

@@ -1,6 +1,8 @@
 """Every link of a page leads somewhere, the pages stay short, what is shown runs."""
 
+import importlib
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,20 @@ PAGES = [*COUNTED, ROOT / "results" / "README.md"]
 #: Words of all pages together, and of three of them: what a newcomer can read.
 MOST = 60_000
 MOST_OF = {"README.md": 700, "CHANGELOG.md": 800, "CONTRIBUTING.md": 1500}
+
+
+SHOWN = re.compile(
+    r"^(?:\$ (?:\.venv/bin/)?|\.venv/bin/)gradwatch ([a-z]+ [^#\n]*)"  # in a block
+    r"|`(?:\w+=\S+ )?gradwatch ([a-z]+ [^`]*--[^`]*)`",  # in a sentence
+    re.M,
+)
+CALLS = sorted(
+    {
+        " ".join("".join(call).split())
+        for page in PAGES
+        for call in SHOWN.findall(page.read_text(encoding="utf-8"))
+    }
+)
 
 
 def without_blocks(text):
@@ -72,3 +88,22 @@ def test_what_the_page_about_arrays_shows_runs():
     assert snippets
     for snippet in snippets:
         subprocess.run([sys.executable, "-c", snippet], cwd=ROOT, check=True)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_command_has_the_options_that_are_shown(call):
+    words = shlex.split(call)
+    command = importlib.import_module(f"gradwatch.harness.commands.{words[0]}").command
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= options
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_script_that_a_page_names_exists(page):
+    text = " ".join(page.read_text(encoding="utf-8").split())
+    named = re.findall(r"\b((?:scripts|tests)/[\w/]+\.py)\b", text)
+    named += [
+        f"{module.replace('.', '/')}.py"
+        for module in re.findall(r"python -m (scripts\.[\w.]*\w)", text)
+    ]
+    assert [name for name in named if not (ROOT / name).exists()] == []

@@ -7,14 +7,12 @@ dropped. `GRADWATCH_CACHE` names another folder, or is "off".
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
 
 import msgspec
 import platformdirs
@@ -25,16 +23,17 @@ from gradwatch.harness.agreement.suite import Settled
 #: Bytes of outcomes: those of a run over all ops take about 6 MB, so some dozens.
 MOST = 256 << 20
 _PATIENCE = 10.0  # seconds for another run to end its writing, which takes one
-_DAY = 86400.0  # seconds between two notes that an outcome is still of use
-
-_IMPORTS = "imports"  # in place of the name of a batch
-
-T = TypeVar("T")
 
 _TABLE = """
-create table if not exists outcomes (
+create table if not exists verdicts (
     key text, batch text, used real, content blob, primary key (key, batch)
 )
+"""
+_MAKE_ROOM = """
+delete from verdicts where rowid in (select rowid from (
+    select rowid, sum(length(content)) over (order by used desc, rowid desc) as total
+    from verdicts
+) where total > ?)
 """
 
 
@@ -53,8 +52,7 @@ class Unusable(Exception):
     """The cache cannot be read or written now; the message says why."""
 
 
-_batch = msgspec.msgpack.Decoder(Batch)
-_imports = msgspec.msgpack.Decoder(dict[str, list[str]])
+_decoder = msgspec.msgpack.Decoder(Batch)
 
 
 class Cache:
@@ -68,37 +66,16 @@ class Cache:
         """The folder in which it lies."""
         return self._file.parent
 
-    def known(self) -> frozenset[str]:
-        """The keys under which there is something.
+    def batches(self, keys: Iterable[str]) -> dict[str, dict[str, Batch]]:
+        """The batches of each key, by name; damaged ones are dropped.
 
         Raises:
             Unusable: It cannot be read.
         """
         if not self._file.exists():
-            return frozenset()
+            return {key: {} for key in keys}
         with self._open() as connection:
-            rows = connection.execute("select distinct key from outcomes").fetchall()
-        return frozenset(key for (key,) in rows)
-
-    def batches(self, key: str) -> dict[str, Batch]:
-        """The batches of a key, by name; damaged ones are dropped.
-
-        Raises:
-            Unusable: It cannot be read.
-        """
-        if not self._file.exists():
-            return {}
-        with self._open() as connection:
-            asked = "select batch, used, content from outcomes where key = ?"
-            rows = connection.execute(asked, (key,)).fetchall()
-            batches = {name: _unpacked(content, _batch) for name, _, content in rows}
-            for name in [name for name, batch in batches.items() if batch is None]:
-                gone = "delete from outcomes where key = ? and batch = ?"
-                connection.execute(gone, (key, name))
-            if any(used < time.time() - _DAY for _, used, _ in rows):
-                again = "update outcomes set used = ? where key = ?"
-                connection.execute(again, (time.time(), key))
-        return {name: batch for name, batch in batches.items() if batch is not None}
+            return {key: dict(_read(connection, key)) for key in keys}
 
     def keep(self, batches: Mapping[str, Mapping[str, Batch]]) -> None:
         """Write batches by key and name, all or none; the least used ones make room.
@@ -106,49 +83,27 @@ class Cache:
         Raises:
             Unusable: It cannot be written.
         """
-        self._put(
-            (key, name, time.time(), _packed(batch))
-            for key, named in batches.items()
-            for name, batch in named.items()
-        )
-
-    def imports(self, key: str) -> dict[str, list[str]]:
-        """What was kept under a key of what files import; empty if it was damaged.
-
-        Raises:
-            Unusable: It cannot be read.
-        """
-        if not self._file.exists():
-            return {}
-        with self._open() as connection:
-            asked = "select content from outcomes where key = ? and batch = ?"
-            rows = connection.execute(asked, (key, _IMPORTS)).fetchall()
-        return next((_unpacked(content, _imports) for (content,) in rows), None) or {}
-
-    def keep_imports(self, key: str, imports: Mapping[str, Sequence[str]]) -> None:
-        """Keep what files import in place of what was kept under the key.
-
-        Raises:
-            Unusable: It cannot be written.
-        """
-        self._put([(key, _IMPORTS, time.time(), _packed(imports))])
-
-    def _put(self, rows: Iterable[tuple[str, str, float, bytes]]) -> None:
         try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self.place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise Unusable(f"{self._file.parent}: {error.strerror}") from None
+            raise Unusable(f"{self.place}: {error.strerror}") from None
         with self._open() as connection:
-            put = "insert or replace into outcomes values (?, ?, ?, ?)"
+            rows = (
+                (key, name, time.time(), zlib.compress(msgspec.msgpack.encode(one), 1))
+                for key, named in batches.items()
+                for name, one in named.items()
+            )
+            put = "insert or replace into verdicts values (?, ?, ?, ?)"
             connection.executemany(put, rows)
-            for row in _too_many(connection, self._most):
-                connection.execute("delete from outcomes where rowid = ?", row)
+            connection.execute(_MAKE_ROOM, [self._most])
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         """A transaction; a file that is no database is dropped."""
         try:
-            with self._connected() as connection:
+            connection = sqlite3.connect(self._file, timeout=_PATIENCE)
+            with contextlib.closing(connection), connection:
+                connection.execute(_TABLE)
                 yield connection
         except sqlite3.OperationalError as error:  # locked, read-only, full
             raise Unusable(f"{self._file.name}: {error}") from None
@@ -156,12 +111,16 @@ class Cache:
             self._file.unlink(missing_ok=True)
             raise Unusable(f"{self._file.name} was damaged ({error})") from None
 
-    @contextlib.contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
-        connection = sqlite3.connect(self._file, timeout=_PATIENCE)
-        with contextlib.closing(connection), connection:
-            connection.execute(_TABLE)
-            yield connection
+
+def _read(connection: sqlite3.Connection, key: str) -> Iterator[tuple[str, Batch]]:
+    """The batches of a key, which were used now."""
+    connection.execute("update verdicts set used = ? where key = ?", (time.time(), key))
+    asked = "select rowid, batch, content from verdicts where key = ?"
+    for row, name, content in connection.execute(asked, [key]).fetchall():
+        try:  # zlib has a checksum of its own
+            yield name, _decoder.decode(zlib.decompress(content))
+        except (zlib.error, msgspec.DecodeError):
+            connection.execute("delete from verdicts where rowid = ?", [row])
 
 
 def user_cache() -> Cache | None:
@@ -170,27 +129,3 @@ def user_cache() -> Cache | None:
     if named == "off":
         return None
     return Cache(Path(named) if named else platformdirs.user_cache_path("gradwatch"))
-
-
-def _too_many(connection: sqlite3.Connection, most: int) -> Iterable[tuple[int]]:
-    """The least recently used rows beyond the bound."""
-    asked = "select rowid, length(content) from outcomes order by used desc, rowid desc"
-    total, beyond = 0, []
-    for row, size in connection.execute(asked).fetchall():
-        total += size
-        if total > most:
-            beyond.append((row,))
-    return beyond
-
-
-def _packed(value: Any) -> bytes:
-    content = zlib.compress(msgspec.msgpack.encode(value), 1)
-    return hashlib.sha256(content).digest() + content
-
-
-def _unpacked(stored: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T | None:
-    """What was packed, or None where a bit has changed."""
-    digest, content = stored[:32], stored[32:]
-    if hashlib.sha256(content).digest() != digest:
-        return None
-    return decoder.decode(zlib.decompress(content))

@@ -1,40 +1,34 @@
 """All that a verdict depends on: where none of it differs, the verdict is the same.
 
-That is our code that runs for it (by its imports), what is installed for each
-framework, the machine, the environment variables that its libraries read, the seed, the
-backends that are compared, and the known outcomes of the op.
+That is the op's page, all other code of ours but that of `SILENT` rooms and of other
+pages, what is installed for each framework, the machine, the environment variables that
+its libraries read, the seed, the backends that are compared, and the known outcomes of
+the op.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from gradwatch.harness.judging import known
-from gradwatch.harness.project.closure import Imports, Read, closure, imported
 from gradwatch.harness.project.paths import INSTALLED, PROJECT, SOURCE
 from gradwatch.harness.workers.pythons.interpreters import Installed, installed
-from gradwatch.impls import catalogue
-from gradwatch.impls.catalogue import framework_of
+from gradwatch.impls.catalogue import framework_of, op_names
 
-#: Of what is remembered: raise it when the same facts are written in another way.
-FORMAT = 1
-
-_AGREEMENT = str(__package__).rpartition(".")[0]
-_OURS = _AGREEMENT.rpartition(".")[0]
-
-#: Modules that are imported by a name made at run time, beside pages and backends: the
-#: job of `gradwatch agree`, its process, and the workers'.
-ROOTS = (f"{_AGREEMENT}.remote", f"{_OURS}.workers.isolated", f"{_OURS}.endpoint")
+#: Rooms that have no say in a verdict: they show, compare, time or call the judge. A
+#: test holds the files of the others against those that a run has loaded.
+SILENT = (
+    *("check", "commands", "console", "dashboard", "history", "hosts", "nightly"),
+    *("selftest", "timing", "tracing", "watch"),
+)
 
 #: What the names of variables begin with that change numbers, beside the frameworks':
 #: threads, instruction sets and algorithms of their libraries, the loader, Python, us.
@@ -58,9 +52,8 @@ def keys(
     backends: Sequence[str],
     seed: int,
     *,
-    read: Read = Path.read_bytes,
+    read: Callable[[Path], bytes] = Path.read_bytes,
     have: Callable[[Sequence[str]], Mapping[str, Installed]] = installed,
-    imports: Imports = imported,
 ) -> tuple[dict[str, str], frozenset[str]]:
     """A hash of all ingredients of each op, and the backends that are not installed.
 
@@ -69,88 +62,50 @@ def keys(
     """
     if PROJECT.table or INSTALLED:
         raise NotRemembered("only the ops of a checkout of gradwatch are remembered")
-    frameworks = sorted({framework_of(name) for name in backends})
-    with ThreadPoolExecutor(1) as beside:  # interpreters start while files are read
-        asked = beside.submit(have, frameworks)
-        roots = [*ROOTS, *map(_module("backends"), backends)]
-        shared_files = files(roots, read, imports=imports)
-    try:
-        present = asked.result()
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
+    if elsewhere := [Path(op).name for op in ops if op.endswith(".py")]:
         raise NotRemembered(
-            f"an interpreter does not say what it has: {error}"
-        ) from None
+            f"{elsewhere[0]}: only the catalogue's pages are remembered"
+        )
+    frameworks = sorted({framework_of(name) for name in backends})
+    try:
+        present = have(frameworks)
+        hashes = files(read)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise NotRemembered(f"not to be found out: {error}") from None
     if unlisted := sorted({name for one in present.values() for name in one.unlisted}):
         raise NotRemembered(f"{', '.join(unlisted)}: without a list of files")
-    absent = {name for name in backends if present[framework_of(name)].why_missing}
-    common = {
-        "format": FORMAT,
-        "seed": seed,
-        "backends": sorted(backends),
-        "installed": {
-            name: [one.facts, one.why_missing] for name, one in present.items()
-        },
-        "machine": machine(),
-        "variables": variables(os.environ, frameworks),
-        "files": shared_files,
-    }
-    shared, inside = _hash(common), {SOURCE / name for name in shared_files}
-    of_page = partial(files, read=read, without=inside, imports=imports)
-    entries = [(one, dataclasses.asdict(one)) for one in known.load()]
-    of_ops = {op: _hash([shared, *_of_op(op, entries, of_page)]) for op in ops}
-    return of_ops, frozenset(absent)
-
-
-def _module(kind: str) -> Callable[[str], str]:
-    return lambda name: f"{catalogue.__package__}.{kind}.{name}"
-
-
-def _of_op(
-    op: str,
-    listed: Iterable[tuple[known.Known, Mapping[str, Any]]],
-    of_page: Callable[[Sequence[str]], dict[str, str]],
-) -> list[Any]:
-    """The ingredients of one op beside the shared ones: its page, what is known of it.
-
-    Raises:
-        NotRemembered: The page lies elsewhere, and may import anything.
-    """
-    if op.endswith(".py"):
-        raise NotRemembered(
-            f"{Path(op).name}: only the catalogue's pages are remembered"
-        )
-    entries = [facts for one, facts in listed if one.of(op)]
-    return [op, of_page([_module("ops")(op)]), entries]
-
-
-def files(
-    modules: Sequence[str],
-    read: Read = Path.read_bytes,
-    without: Container[Path] = (),
-    imports: Imports = imported,
-) -> dict[str, str]:
-    """The hash of each file that these modules run, and of the data beside them.
-
-    Known outcomes are left out: those of an op are an ingredient of that op. So are the
-    files in `without`.
-
-    Raises:
-        NotRemembered: A file cannot be read.
-    """
-    try:
-        code = closure(modules, SOURCE, read, without, imports)
-        data = {
-            file: read(file)
-            for folder in {file.parent for file in code}
-            for file in folder.iterdir()
-            if file.suffix != ".py" and file not in without and file != known.FILE
-            if file.is_file()
+    pages = {op: hashes.pop(f"impls/ops/{op}.py", "") for op in op_names()}
+    shared = _hash(
+        {
+            "seed": seed,
+            "backends": sorted(backends),
+            "installed": {
+                name: [one.facts, one.why_missing] for name, one in present.items()
+            },
+            "machine": machine(),
+            "variables": variables(os.environ, frameworks),
+            "files": hashes,
         }
-    except (OSError, SyntaxError, ValueError) as error:
-        raise NotRemembered(f"not readable: {error}") from None
+    )
+    entries = known.load()
+    absent = {name for name in backends if present[framework_of(name)].why_missing}
     return {
-        file.relative_to(SOURCE).as_posix(): hashlib.sha256(content).hexdigest()
-        for file, content in sorted({**code, **data}.items())
+        op: _hash([shared, op, pages[op], [asdict(e) for e in entries if e.of(op)]])
+        for op in ops
+    }, frozenset(absent)
+
+
+def files(read: Callable[[Path], bytes] = Path.read_bytes) -> dict[str, str]:
+    """The hash of each file of ours that may have a say in a verdict, by its name.
+
+    Known outcomes are left out: those of an op are an ingredient of that op.
+    """
+    return {
+        name: hashlib.sha256(read(SOURCE / name)).hexdigest()
+        for package in ("harness", "impls")
+        for file in sorted((SOURCE / package).rglob("*"))
+        if file.suffix != ".pyc" and file.name != known.FILE.name and file.is_file()
+        if (name := file.relative_to(SOURCE).as_posix()).split("/")[1] not in SILENT
     }
 
 

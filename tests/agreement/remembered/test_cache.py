@@ -35,9 +35,9 @@ def stored(place: Path) -> sqlite3.Connection:
 def test_batches_come_back_under_their_key(tmp_path: Path) -> None:
     Cache(tmp_path / "new").keep({"k": {"one": batch("a")}, "l": {"one": batch("c")}})
     again = Cache(tmp_path / "new")
-    assert again.batches("k") == {"one": batch("a")}
-    assert again.batches("l") == {"one": batch("c")}
-    assert again.batches("m") == {}
+    assert again.batches(["k"])["k"] == {"one": batch("a")}
+    assert again.batches(["l"])["l"] == {"one": batch("c")}
+    assert again.batches(["m"])["m"] == {}
 
 
 def test_a_damaged_batch_is_dropped_and_the_others_are_not(tmp_path: Path) -> None:
@@ -45,14 +45,14 @@ def test_a_damaged_batch_is_dropped_and_the_others_are_not(tmp_path: Path) -> No
     cache.keep({"k": {"one": batch("a"), "two": batch("c")}})
     with stored(tmp_path) as connection:
         ((content,),) = connection.execute(
-            "select content from outcomes where batch='one'"
+            "select content from verdicts where batch='one'"
         )
         flipped = content[:40] + bytes([content[40] ^ 1]) + content[41:]
         connection.execute(
-            "update outcomes set content=? where batch='one'", (flipped,)
+            "update verdicts set content=? where batch='one'", (flipped,)
         )
-    assert cache.batches("k") == {"two": batch("c")}
-    rows = stored(tmp_path).execute("select batch from outcomes").fetchall()
+    assert cache.batches(["k"])["k"] == {"two": batch("c")}
+    rows = stored(tmp_path).execute("select batch from verdicts").fetchall()
     assert rows == [("two",)]
 
 
@@ -60,9 +60,9 @@ def test_a_file_that_is_no_database_is_dropped(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     (tmp_path / "outcomes.sqlite").write_bytes(b"no database at all" * 99)
     with pytest.raises(Unusable, match="was damaged"):
-        cache.batches("k")
+        cache.batches(["k"])["k"]
     cache.keep({"k": {"one": batch()}})
-    assert cache.batches("k") == {"one": batch()}
+    assert cache.batches(["k"])["k"] == {"one": batch()}
 
 
 def test_the_least_recently_used_make_room(
@@ -74,9 +74,9 @@ def test_the_least_recently_used_make_room(
     for name in ("old", "new"):
         cache.keep({name: {"one": batch(size=2000)}})
         now += 2 * 86400
-    assert cache.batches("old"), "it is used again, and so the newest"
+    assert cache.batches(["old"])["old"], "it is used again, and so the newest"
     cache.keep({"third": {"one": batch(size=2000)}})
-    assert [bool(cache.batches(name)) for name in ("old", "new", "third")] == [
+    assert [bool(cache.batches([name])[name]) for name in ("old", "new", "third")] == [
         True,
         False,
         True,
@@ -89,13 +89,10 @@ def test_a_write_is_whole_or_not_at_all(
     cache = Cache(tmp_path)
     cache.keep({"k": {"one": batch("a")}})
 
-    def ended(*arguments: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(storage, "_too_many", ended)
-    with pytest.raises(KeyboardInterrupt):
+    monkeypatch.setattr(storage, "_MAKE_ROOM", "no such statement")
+    with pytest.raises(Unusable, match="syntax error"):
         cache.keep({"k": {"one": batch("c"), "two": batch("c")}})
-    assert cache.batches("k") == {"one": batch("a")}
+    assert cache.batches(["k"])["k"] == {"one": batch("a")}
 
 
 def test_two_runs_at_once_keep_all(tmp_path: Path) -> None:
@@ -104,7 +101,9 @@ def test_two_runs_at_once_keep_all(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(run, range(24)))
-    kept = [Cache(tmp_path).batches(f"k{number}") for number in range(24)]
+    kept = [
+        Cache(tmp_path).batches([f"k{number}"])[f"k{number}"] for number in range(24)
+    ]
     assert kept == [{"one": batch(str(number))} for number in range(24)]
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import structs
 
 from gradwatch.harness.agreement.remembered import outcomes as module
 from gradwatch.harness.agreement.remembered.cache import Cache
@@ -95,7 +94,7 @@ def present(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.setattr(
         module,
         "keys",
-        lambda ops, *_, have, imports: (by_op.copy(), frozenset(["numpy_manual"])),
+        lambda ops, *_, have: (by_op.copy(), frozenset(["numpy_manual"])),
     )
     monkeypatch.setattr(known, "load", lambda: (SOMETIMES, OF_ALL))
     return by_op
@@ -107,10 +106,9 @@ def run(
     place: Path,
     *,
     fresh: bool = False,
-    in_brief: bool = False,
 ) -> Agreement:
     """A run with the cache in a folder."""
-    memory = Remembered(asked, Cache(place), fresh=fresh, in_brief=in_brief)
+    memory = Remembered(asked, Cache(place), fresh=fresh)
     return judged(asked, judge, remembered=memory)  # type: ignore[arg-type]  # a stand-in
 
 
@@ -150,64 +148,6 @@ def test_after_a_change_of_a_page_that_page_is_judged(
     assert judge.asked == ["mul"]
     present["mul"], judge = "1", Judge()
     assert run(judge, asked, tmp_path).recalled == 4, "and it was changed back"
-
-
-def test_a_changed_page_is_asked_for_before_the_rest_is_read(
-    tmp_path: Path,
-    asked: Asked,
-    present: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run(Judge(), asked, tmp_path)
-    present["mul"] = "2"
-    done = []
-
-    class Eager(Judge):
-        def run(self, ops: Sequence[str], *rest: Any) -> Iterator[_News | Failed]:
-            done.append(f"ask for {', '.join(ops)}")
-            return super().run(ops, *rest)
-
-    reads = Cache.batches
-
-    def batches(cache: Cache, key: str) -> dict[str, Any]:
-        done.append(f"read {key}")
-        return reads(cache, key)
-
-    monkeypatch.setattr(Cache, "batches", batches)
-    run(Eager(), asked, tmp_path)
-    assert done == ["ask for mul", "read add 1", "ask for "]
-
-
-@pytest.mark.parametrize("special", [{}, {"verdict": "error"}])
-def test_in_brief_the_same_is_judged_and_counted(
-    tmp_path: Path, asked: Asked, present: dict[str, str], special: dict[str, Any]
-) -> None:
-    """What would be judged again in full is so in brief; a page's change is seen."""
-    first = Judge()
-    first.special = special
-    run(first, asked, tmp_path, in_brief=True)
-    for part in (False, True):
-        judge = Judge()
-        again = run(judge, asked, tmp_path, in_brief=True)
-        assert judge.asked == (asked.ops if special and not part else [])
-        assert again.tensors == 4
-        assert {*again.remembered} == {"add", "mul"}
-        assert sum(again.summary().verdicts.values()) == 4
-    present["add"] = "add 2"
-    judge = Judge()
-    assert run(judge, asked, tmp_path, in_brief=True).recalled == 2
-    assert judge.asked == ["add"]
-    assert run(Judge(), asked, tmp_path).recalled == 4, "all records are there, too"
-
-
-def test_a_choice_of_cases_and_a_first_look_take_no_brief(
-    tmp_path: Path, asked: Asked, present: dict[str, str]
-) -> None:
-    run(Judge(), asked, tmp_path, in_brief=True)
-    chosen = structs.replace(asked, cases=["add[ties-*]"])
-    assert run(Judge(), chosen, tmp_path, in_brief=True).tensors == 1
-    narrower = structs.replace(asked, regimes=["ties"])
-    assert run(Judge(), narrower, tmp_path, in_brief=True).tensors == 2
 
 
 def test_fresh_judges_all_and_remembers_that(
@@ -304,7 +244,7 @@ def test_what_is_installed_while_it_is_judged_is_noticed(
         folders = {str(site): site.stat().st_mtime_ns}
         return dict.fromkeys(names, Installed(there, folders=folders))
 
-    def keys(ops: Sequence[str], *_: object, have: Any, imports: object) -> Any:
+    def keys(ops: Sequence[str], *_: object, have: Any) -> Any:
         facts = have(["torch"])["torch"].facts
         return {op: f"{op} {facts}" for op in ops}, frozenset()
 
