@@ -1,6 +1,7 @@
 """Every link of a page leads somewhere, the pages stay short, what is shown runs."""
 
 import importlib
+import os
 import re
 import shlex
 import subprocess
@@ -88,6 +89,25 @@ def test_what_the_page_about_arrays_shows_runs():
     assert snippets
     for snippet in snippets:
         subprocess.run([sys.executable, "-c", snippet], cwd=ROOT, check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new", "said"), [("", "", "FAILS, 1 of 2"), (".mean(", ".sum(", "passes")]
+)
+def test_the_tutorial_goes_as_it_says(tmp_path, old, new, said):
+    text = (ROOT / "docs" / "first-check.md").read_text(encoding="utf-8")
+    (kernel,) = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    (tmp_path / "mykernels.py").write_text(kernel.replace(old, new))
+    (line,) = re.findall(r"^\$ gradwatch (.*--repro .*)", text, re.M)
+    done = subprocess.run(
+        [sys.executable, "-m", "gradwatch", *shlex.split(line)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+    )
+    assert f"softmax against torch.softmax: {said}" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("call", CALLS)
