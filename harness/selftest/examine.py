@@ -75,13 +75,14 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
     """Judge the wrong and the right backwards of one problem with every judge.
 
     Options: `backends` (whose right gradients to judge), `planted` (also judge the
-    planted errors), `gradcheck` (also run gradcheck, if the problem is small enough).
+    planted errors, those of `edits` among them), `gradcheck` (also run gradcheck, if
+    the problem is small enough).
     """
     options = request["options"]
     with np.errstate(all="ignore"):
         bench = _bench(problem_of(request), request["backend"], options)
         alarms = [*_alarms(bench, options)]
-        runs = [*_runs(bench)] if options["planted"] else []
+        runs = [*_runs(bench, options["edits"])] if options["planted"] else []
     return {
         "alarms": [tuple(vars(alarm).values()) for alarm in alarms],
         "runs": [tuple(vars(run).values()) for run in runs],
@@ -200,14 +201,14 @@ def _judged(right: Reference, result: Result, dtype: str) -> tuple[Judgement, ..
 # Planted errors -------------------------------------------------------------------
 
 
-def _runs(bench: _Bench) -> Iterator[Run]:
+def _runs(bench: _Bench, edits: Sequence[Sequence[str]]) -> Iterator[Run]:
     problem = bench.problem
     manual = mutants.right(problem.op)
     right = _result(problem, manual)
     wide = _tensors(_result(replace(problem, dtype=WIDE), manual))
     judged = _judged(bench.inside, right, problem.dtype)
     informative = [j.tensor for j in judged if j.vacuous < 0.5]
-    for error in planted(problem.op):
+    for error in planted(problem.op, edits):
         try:
             result = _result(problem, error.manual)
             wrong = _tensors(_result(replace(problem, dtype=WIDE), error.manual))

@@ -1,7 +1,7 @@
 """Known-wrong backwards: right ones with one mistake planted in each.
 
 A textbook backward (harness/selftest/textbook.py) is spoilt in one of two ways: an edit
-of its text, listed in harness/selftest/mistakes, or a change to what goes in or
+of its text, listed in mistakes.toml, or a change to what goes in or
 comes out of it, which every op can suffer (`ANYWHERE`). Either gives a function that is
 called like an op's `manual` dialect and computes in the precision of its arrays, as a
 real one would.
@@ -14,7 +14,7 @@ import functools
 import inspect
 import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.selftest import textbook
-from gradwatch.harness.selftest.mistakes.table import EDITS
+from gradwatch.harness.selftest.mistakes import Edit
 from gradwatch.impls.contract import Op, Shape
 
 Array = NDArray[Any]
@@ -44,13 +44,14 @@ class Planted:
         return f"{self.op}: {self.mistake}"
 
 
-def planted(op: Op) -> tuple[Planted, ...]:
-    """All wrong backwards of an op: its own edits, then those that every op can suffer.
+def planted(op: Op, edits: Iterable[Sequence[str]] = ()) -> tuple[Planted, ...]:
+    """Return the wrong backwards of an op: its own edits, then `ANYWHERE`.
 
     Raises:
         ValueError: an edit's fragment does not occur exactly once in the textbook's.
     """
-    return _planted(op.name, right(op))
+    own = tuple((mistake, before, after) for mistake, before, after in edits)
+    return _planted(op.name, right(op), own)
 
 
 def right(op: Op) -> Manual:
@@ -60,14 +61,9 @@ def right(op: Op) -> Manual:
 
 
 @functools.cache
-def _planted(op: str, manual: Manual) -> tuple[Planted, ...]:
-    own = (
-        Planted(op, mistake, edited(manual, before, after))
-        for mistake, before, after in EDITS.get(op, ())
-    )
-    common = (
-        Planted(op, mistake, change(manual)) for mistake, change in ANYWHERE.items()
-    )
+def _planted(op: str, manual: Manual, edits: tuple[Edit, ...]) -> tuple[Planted, ...]:
+    own = (Planted(op, name, edited(manual, *edit)) for name, *edit in edits)
+    common = (Planted(op, name, change(manual)) for name, change in ANYWHERE.items())
     return (*own, *common)
 
 

@@ -19,6 +19,7 @@ from gradwatch.harness.judging.orders import ORDERS, SECOND
 from gradwatch.harness.project.compiling import compiles
 from gradwatch.harness.project.requested import by_default
 from gradwatch.harness.selftest.examine import read
+from gradwatch.harness.selftest.mistakes import read_mistakes
 from gradwatch.harness.selftest.scoring import Score
 from gradwatch.harness.selftest.second import PLANTED
 from gradwatch.harness.workers.messages import Task
@@ -261,6 +262,8 @@ def tasks(
             options["seed"] = zlib.crc32(trial.name.encode())
         else:
             options["gradcheck"] = leads and trial.regime in extent.gradcheck
+            if options["planted"]:
+                options["edits"] = read_mistakes().get(problem.op.name, ())
         first = next(b for b in own if catalogue.framework_of(b) == framework)
         task = Task.of(trial, first)  # by name: the framework's autograd
         request = "second_orders" if second else "examine"

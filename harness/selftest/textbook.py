@@ -2,7 +2,7 @@
 
 Each is called like the `manual` dialect of its op's page, and says the same. The pages'
 own backwards are written to be fast and may change; these are written to be read, one
-step a line, so that a mistake is an edit of one line (harness/selftest/mistakes).
+step a line, so that a mistake is an edit of one line (mistakes.toml).
 They are judged themselves: `gradwatch selftest` fails if one of them is wrong.
 """
 
