@@ -8,6 +8,7 @@ This makes .venv-numpy-1.26.4, and `asv run` measures it from then on.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import importlib.metadata
 import json
 import platform
@@ -123,9 +124,8 @@ def _install(
     """Install with uv, found and configured as in `make environments`."""
     environments = _environments(root)
     try:
-        uv = environments.find_uv(root)
-        uv("venv", "--python", environments.find_python(python, uv) or python, folder)
-        uv("pip", "install", "--python", folder / "bin" / "python", *requirements)
+        uv = environments.Uv(root)
+        asyncio.run(uv.make(folder, python, *requirements))
     except environments.Unavailable as problem:
         shutil.rmtree(folder, ignore_errors=True)
         raise NotMade(str(problem)) from None

@@ -15,16 +15,14 @@ import pytest
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "environments.py"
 
-# Notes its arguments and its find-links, makes environments whose Python is a copy of
-# the given one, and has neither interpreters of its own nor a network.
+# Notes its arguments and its find-links; has the interpreters of its search path alone.
 FAKE_UV = """#!/bin/sh
 [ "$1" = --version ] && { echo "uv 99.0.0"; exit; }
 echo "$* [$UV_FIND_LINKS]" >> "$FAKE_LOG"
-case "$1 $2" in
-"python find") exit 1 ;;
-"python install") echo "error: no network" >&2; exit 2 ;;
-"venv "*) mkdir -p "$5/bin" "$5/lib/python3/site-packages"; cp "$4" "$5/bin/python" ;;
-"pip install") eval "$FAKE_INSTALL" ;;
+case "$1" in
+venv) python=$(command -v "python$4") || { echo "error: no network" >&2; exit 2; }
+    mkdir -p "$5/bin" "$5/lib/python3/site-packages"; cp "$python" "$5/bin/python" ;;
+pip) eval "$FAKE_INSTALL" ;;
 esac
 """
 
@@ -52,11 +50,6 @@ def fake_python(file, version):
     return executable(file, f'#!/bin/sh\necho "{version} {file}"\n')
 
 
-def shim(file):
-    """What pyenv puts on PATH for a version that is not selected."""
-    return executable(file, '#!/bin/sh\necho "command not found" >&2\nexit 127\n')
-
-
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     """A machine's `bin` with uv and what a shell script needs; no Python at all."""
@@ -72,7 +65,6 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "uv.log"))
     monkeypatch.setenv("FAKE_INSTALL", "")
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    environments.identity.cache_clear()
     return folder
 
 
@@ -99,8 +91,7 @@ def both_pythons(machine):
 
 
 def run(*arguments):
-    """One run of the script, as a process of its own would see the machine."""
-    environments.identity.cache_clear()
+    """One run of the script."""
     return environments.main(arguments)
 
 
@@ -114,53 +105,22 @@ def calls(*beginning):
 # --- finding interpreters --------------------------------------------------------
 
 
-def test_a_shim_that_answers_command_not_found_is_not_a_python(machine):
-    shim(machine / "python3.10")
-    assert list(environments.local_pythons("3.10")) == []
-
-
-def test_a_python_behind_a_shim_on_path_is_found(machine, tmp_path, monkeypatch):
-    shim(machine / "python3.10")
-    real = fake_python(tmp_path / "other" / "python3.10", "3.10")
-    monkeypatch.setenv("PATH", f"{machine}{os.pathsep}{real.parent}")
-    assert list(environments.local_pythons("3.10")) == [str(real)]
-
-
-def test_a_python_of_another_version_than_its_name_is_not_taken(machine):
-    fake_python(machine / "python3.10", "3.12")
-    assert list(environments.local_pythons("3.10")) == []
-
-
-def test_pyenv_versions_are_found_newest_first_though_not_selected(machine, tmp_path):
-    shim(machine / "python3.10")
-    for version in ("3.10.9", "3.10.13", "3.11.7"):
-        minor = version.rpartition(".")[0]
-        file = tmp_path / "pyenv" / "versions" / version / "bin" / f"python{minor}"
-        fake_python(file, minor)
-    found = [Path(file).parts[-3] for file in environments.local_pythons("3.10")]
-    assert found == ["3.10.13", "3.10.9"]
+def test_uv_looks_among_pyenv_s_versions_and_not_at_its_shims(machine, monkeypatch):
+    """A shim exists for every version, and fails for those that are not selected."""
+    pyenv = Path(os.environ["PYENV_ROOT"])
+    for version in ("3.10.13", "3.11.7"):
+        fake_python(pyenv / "versions" / version / "bin" / "python3", version)
+    monkeypatch.setenv("PATH", f"{pyenv / 'shims'}{os.pathsep}{machine}")
+    first, *others = environments.search_path().split(os.pathsep)
+    assert first == str(machine)
+    assert [Path(other).parts[-2] for other in others] == ["3.11.7", "3.10.13"]
 
 
 def test_pyenv_in_the_home_folder_needs_no_variable(machine, tmp_path, monkeypatch):
     monkeypatch.delenv("PYENV_ROOT")
     file = tmp_path / "home/.pyenv/versions/3.10.1/bin/python3.10"
     fake_python(file, "3.10")
-    assert list(environments.local_pythons("3.10")) == [str(file)]
-
-
-def test_an_active_virtual_environment_gives_way_to_what_it_was_made_from(machine):
-    executable(machine / "python3.10", '#!/bin/sh\necho "3.10 the base"\n')
-    assert list(environments.local_pythons("3.10")) == ["the base"]
-
-
-def test_a_python_of_uv_s_own_is_the_last_resort(machine, tmp_path):
-    own = fake_python(tmp_path / "uv's" / "python3.10", "3.10")
-    program = executable(machine / "uv", f'#!/bin/sh\necho "{own}"\n')
-    uv = environments.Uv(str(program), tmp_path)
-    assert environments.find_python("3.10", uv) == str(own)
-    local = fake_python(machine / "python3.10", "3.10")
-    environments.identity.cache_clear()
-    assert environments.find_python("3.10", uv) == str(local)
+    assert environments.search_path().split(os.pathsep)[1:] == [str(file.parent)]
 
 
 # --- uv and pip's settings -------------------------------------------------------
@@ -170,8 +130,11 @@ def test_a_python_of_uv_s_own_is_the_last_resort(machine, tmp_path):
     ("text", "recent"),
     [("uv 0.5.0", True), ("uv 1.0.0 (abc)", True), ("uv 0.4.30", False), ("", False)],
 )
-def test_an_old_or_broken_uv_is_passed_over(text, recent):
-    assert environments.is_recent(text) is recent
+def test_an_old_or_broken_uv_is_passed_over(machine, tmp_path, text, recent):
+    executable(machine / "uv", f"#!/bin/sh\necho '{text}'\n")
+    own = executable(tmp_path / ".uv" / "bin" / "uv", FAKE_UV)
+    found = environments.find_uv(tmp_path)
+    assert found == str(machine / "uv" if recent else own)
 
 
 def test_without_uv_and_pip_a_line_says_what_to_install(machine, monkeypatch, capfd):
@@ -185,9 +148,7 @@ def test_pip_find_links_is_passed_on(checkout, both_pythons, monkeypatch):
     monkeypatch.setenv("PIP_FIND_LINKS", "wheels more/wheels")
     assert run() == 0
     installs = calls("pip install")
-    made = [
-        name for name in environments.FRAMEWORKS if environments.is_due(name, checkout)
-    ]
+    made = [one for one in environments.FRAMEWORKS.values() if not one.asked_for]
     assert len(installs) == 2 + len(made)  # the main one, and the project itself
     assert {line.rpartition(" ")[2] for line in installs} == {"[wheels,more/wheels]"}
 
@@ -222,7 +183,7 @@ def test_with_more_indexes_uv_chooses_among_all_as_pip_does(tmp_path, monkeypatc
 def test_of_a_long_complaint_the_error_and_its_last_cause_are_quoted():
     text = "Resolved 3 packages\nerror: no build\n  cause: a\n  cause: disk full\n"
     assert environments.in_one_line(text) == ": error: no build: cause: disk full"
-    assert environments.in_one_line(None) == ""
+    assert environments.in_one_line("") == ""
 
 
 # --- making, and not making again ------------------------------------------------
@@ -255,7 +216,6 @@ CHANGES = {
     "no stamp": lambda root: (root / ".venv/gradwatch.json").unlink(),
     "damaged stamp": lambda root: (root / ".venv/gradwatch.json").write_text("{"),
     "no python": lambda root: (root / ".venv/bin/python").unlink(),
-    "broken python": lambda root: shim(root / ".venv/bin/python"),
     "no folder": lambda root: shutil.rmtree(root / ".venv"),
 }
 
@@ -318,72 +278,30 @@ def test_a_checkout_that_cannot_be_written_gives_one_line(checkout, capfd):
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """An environment with two modules, whose Python keeps nothing that it compiles."""
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    """An environment with a module, whose Python keeps nothing that it compiles."""
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     folder = tmp_path / ".venv"
     command = [sys.executable, "-m", "venv", "--without-pip", folder]
     subprocess.run(command, check=True)
     (packages,) = folder.glob("lib/python*/site-packages")
-    for name in ("used", "used_too", "unused"):
-        (packages / f"{name}.py").touch()
-    names = (("absent", "used"), ("used_too",))
-    return environments.Environment(folder, "3.11", tmp_path / "a.txt", True, names)
+    (packages / "module.py").touch()
+    return packages / "__pycache__"
 
 
-def compiled(environment):
-    files = environment.folder.glob("lib/python*/site-packages/__pycache__/*.pyc")
-    return {file.name.partition(".")[0] for file in files}
+def test_all_is_compiled_once_where_python_keeps_nothing(installed, tmp_path):
+    environments.Environment(tmp_path).compile()
+    assert [file.name.partition(".")[0] for file in installed.iterdir()] == ["module"]
+    shutil.rmtree(installed)
+    environments.Environment(tmp_path).compile()
+    assert not installed.exists(), "it would take as long each time"
 
 
-def test_what_is_imported_is_compiled_in_any_case(installed):
-    uv = environments.Uv("uv", installed.root)
-    environments.compile_imported(installed, installed.folder, uv)
-    assert compiled(installed) == {"used", "used_too"}
-
-
-LOADED = """
-import sys
-print(*(file for one in [*sys.modules.values()]
-        if (file := getattr(one, "__file__", None)) and "site-packages" in file))
-"""
-COMMANDS = (
-    "import scripts.tour\n"
-    "import gradwatch.harness.dashboard.site, gradwatch.harness.agreement.remote\n"
-    "from gradwatch.harness.commands import agree, time, report\n"
-)
-
-
-def loaded(code):
-    """The files of packages that code loads."""
-    done = subprocess.run(
-        [sys.executable, "-c", code + LOADED],
-        cwd=SCRIPT.parents[1],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return {name for name in done.stdout.split() if name.endswith(".py")}
-
-
-def test_what_a_first_look_imports_is_what_is_compiled():
-    _, names = environments.IMPORTED
-    assert loaded(COMMANDS) <= loaded(environments.importing(SCRIPT.parent, names)[-1])
-
-
-def test_the_rest_is_compiled_once_where_python_keeps_nothing(installed, monkeypatch):
-    environments.compile_rest(installed)
-    assert compiled(installed) == {"used", "used_too", "unused"}
-    for folder in installed.folder.glob("lib/python*/site-packages/__pycache__"):
-        shutil.rmtree(folder)
-    environments.compile_rest(installed)
-    assert compiled(installed) == set(), "it would take as long each time"
-
-
-def test_where_python_keeps_what_it_compiles_the_rest_is_left(installed, monkeypatch):
+def test_where_python_keeps_what_it_compiles_it_is_left(
+    installed, tmp_path, monkeypatch
+):
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    environments.compile_rest(installed)
-    assert compiled(installed) == set()
+    environments.Environment(tmp_path).compile()
+    assert not installed.exists()
 
 
 def test_a_first_look_leaves_the_rest_to_the_next_command(
@@ -410,28 +328,28 @@ def test_without_python_3_11_a_line_says_so_and_the_run_fails(checkout, capfd):
 def without_oneflow(checkout, machine, capfd):
     """A checkout on a machine without Python 3.10, after its first run."""
     fake_python(machine / "python3.11", "3.11")
-    shim(machine / "python3.10")
     assert run() == 0
     return capfd.readouterr().err.splitlines()
 
 
 def test_without_python_3_10_oneflow_is_skipped_with_one_line(without_oneflow):
-    *progress, line = without_oneflow
-    assert "Python 3.10: `uv python install` failed: error: no network" in progress
+    line = without_oneflow[-1]
     assert line.startswith("OneFlow is skipped: no Python 3.10 on this machine")
+    assert "(`uv venv` failed: error: no network)" in line
     assert "`uv python install 3.10`" in line
 
 
 def test_a_skipped_oneflow_is_not_fetched_again_but_told_again(without_oneflow, capfd):
-    fetches = len(calls("python install"))
+    tries = calls("venv")
     assert run() == 0
     assert capfd.readouterr().err.splitlines() == without_oneflow[-1:]
-    assert len(calls("python install")) == fetches == 1
+    assert calls("venv") == tries
 
 
 def test_oneflow_is_tried_again_on_request_and_then_required(without_oneflow):
+    tries = calls("venv")
     assert run("--require", "oneflow") == 1
-    assert len(calls("python install")) == 2
+    assert len(calls("venv")) == len(tries) + 1
 
 
 def test_oneflow_is_made_once_python_3_10_is_there(without_oneflow, checkout, machine):
@@ -591,4 +509,4 @@ def test_an_interrupt_leaves_nothing_half_made(
 
 def test_the_stamp_is_strict_json(made):
     stamp = json.loads((made / ".venv" / "gradwatch.json").read_text())
-    assert set(stamp) == {"requirements", "checkout", "project"}
+    assert set(stamp) == {"python", "requirements", "checkout", "project"}
