@@ -30,17 +30,10 @@ from gradwatch.harness.judging import known
 from gradwatch.harness.project.documents import machine_name, replace_file
 from gradwatch.harness.project.markdown import table
 from gradwatch.harness.project.records import SelftestSummary
-from gradwatch.harness.selftest.calibration import (
-    CURVES,
-    SHIPPED,
-    Excess,
-    chart_calibration,
-    excess,
-)
 from gradwatch.harness.selftest.charts import chart_detection
 from gradwatch.harness.selftest.examine import JUDGE, Alarm, Run
-from gradwatch.harness.selftest.mutants import ANYWHERE, planted
-from gradwatch.harness.selftest.networks import llama, transformer, tried
+from gradwatch.harness.selftest.mistakes import read_mistakes
+from gradwatch.harness.selftest.mutants import ANYWHERE
 from gradwatch.harness.selftest.rivals import GRADCHECKS
 from gradwatch.harness.selftest.run import (
     FULL,
@@ -51,6 +44,13 @@ from gradwatch.harness.selftest.run import (
 )
 from gradwatch.harness.selftest.scoring import JUDGES, Score, listed
 from gradwatch.impls import catalogue
+from scripts.studies.calibration import (
+    CURVES,
+    SHIPPED,
+    Excess,
+    chart_calibration,
+    excess,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "selftest.md"
@@ -71,7 +71,7 @@ def main(parts: tuple[str, ...], jobs: int, keep: Path | None) -> None:
         "detection": lambda: detected(jobs, keep),
         "calibration": lambda: {"calibration": calibrated(jobs, keep)},
         "regimes": lambda: {"regimes": regimes(jobs, keep)},
-        "networks": lambda: {"networks": networks()},
+        "networks": lambda: {"networks": printed("networks.py")},
         "cost": lambda: {"cost": printed("judgement.py")},
         "large": lambda: {"large": printed("judging_at_size.py")},
     }
@@ -206,9 +206,8 @@ def planted_by_op(score: Score) -> str:
             shares[name] = (caught / len(counted), len(counted))
     rows = []
     for name, (share, runs) in sorted(shares.items(), key=lambda item: item[1])[:5]:
-        errors = {error.mistake for error in planted(catalogue.load_op(name))}
-        own = len(errors - ANYWHERE.keys())
-        rows.append([name, len(errors), own, runs, per_cent(share)])
+        own = len(read_mistakes()[name])
+        rows.append([name, own + len(ANYWHERE), own, runs, per_cent(share)])
     head = ["op", "planted errors", "of these its own", "runs that count", "caught, %"]
     return table(head, rows)
 
@@ -254,28 +253,6 @@ def _by_judge(runs: Sequence[Run] | Sequence[Alarm]) -> list[str]:
     """The share of runs that each judge rejects."""
     rejecting = Counter(judge for run in runs for judge in run.accused_by)
     return [per_cent(rejecting[j] / len(runs) if runs else None) for j in JUDGED]
-
-
-def networks() -> str:
-    """Blocks of networks: right gradients, and which mistakes are caught."""
-    rows = []
-    for make, layers in ((transformer, 2), (transformer, 6), (llama, 2), (llama, 6)):
-        network = make(layers)
-        for dtype in ("float32", "float64"):
-            outcome = tried(network, dtype)
-            planted = len(network.mistakes)
-            rows.append(
-                [
-                    *(f"{network.op.name}, {layers} layers", dtype),
-                    f"{outcome.agreeing} of {outcome.tensors}",
-                    *(f"{outcome.ratio:.2f}", f"{outcome.vacuous:.2%}"),
-                    f"{planted - len(outcome.missed)} of {planted}",
-                    "; ".join(outcome.missed),
-                ]
-            )
-    head = ["network", "precision", "right tensors that agree"]
-    head += ["largest ratio / limit", "elements that say nothing", "caught", "missed"]
-    return table(head, rows)
 
 
 def printed(study: str) -> str:

@@ -1,30 +1,22 @@
-"""What a history that grows costs: synthetic ones in the shape of a recorded commit.
+"""Makes synthetic histories, which grow in the shape of a recorded commit.
 
-    python -m scripts.studies.growth FOLDER --commits 500
-    python -m scripts.studies.growth FOLDER --commits 500 --measure watch
-
-The first call makes a project in FOLDER: a repository with that many commits, each of
+`make(folder, commits)` makes a project: a repository with that many commits, each of
 which changes the page of one op, and asv's result files of all of them. The files of
 this checkout's recorded commit are the pattern: the same benchmarks, environments and
 columns, the same cells without a value. A time varies by 1 % from commit to commit;
 one series in twenty has a step of 20 %, and one file in fifty is missing. Everything
-follows from the numbers of the commits. `--measure` runs a command there, and prints
-its seconds and its largest resident memory. 10,000 commits are 2.1 GB of JSON.
+follows from the numbers of the commits.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import resource
 import subprocess
-import sys
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import click
 import numpy as np
 
 RECORDED = Path(__file__).parents[2] / "results" / "asv"
@@ -142,45 +134,3 @@ def git(folder: Path, *arguments: str, given: str = "") -> str:
         command, input=given, check=True, capture_output=True, text=True
     )
     return done.stdout.strip()
-
-
-class Cost(NamedTuple):
-    """What a command took: wall and processor time in seconds, and its largest MB."""
-
-    code: int
-    wall: float
-    processor: float
-    most: float
-
-
-def measure(folder: Path, arguments: Iterable[str]) -> Cost:
-    """Exit code, times and the largest resident set of a command of ours."""
-    begun = time.monotonic()
-    command = [str(Path(sys.executable).parent / "gradwatch"), *arguments]
-    done = subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, check=False)
-    wall = time.monotonic() - begun
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)  # ru_maxrss: kB on Linux
-    return Cost(
-        done.returncode, wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
-    )
-
-
-@click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--commits", default=500, show_default=True)
-@click.option("--measure", "measured", metavar="COMMAND", help="Run it in FOLDER.")
-def main(folder: Path, commits: int, measured: str | None) -> None:
-    """Make a synthetic history, or measure a command of ours in one."""
-    if measured is None:
-        make(folder, commits)
-        files = list((folder / "results").rglob("*.json"))
-        size = sum(file.stat().st_size for file in files)
-        click.echo(f"{commits} commits, {len(files)} files, {size / 1e6:.0f} MB")
-        return
-    cost = measure(folder, measured.split())
-    times = f"{cost.wall:.1f} s, {cost.processor:.1f} s of processors"
-    click.echo(f"{measured}: exit {cost.code}, {times}, {cost.most:.0f} MB")
-
-
-if __name__ == "__main__":
-    main()

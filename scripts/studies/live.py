@@ -1,9 +1,9 @@
 """What comparing both commits live makes of each change that is found: a simulation.
 
 The comparisons are recorded ones: compared.csv holds 40 of a commit with itself, made
-by scripts/studies/commits.py on cpu-2core (docs/timing.md): PyTorch's layer_norm
-backward, beside other work on one core, with the widest intervals seen. Each that is
-asked for draws one of them, about the truth, narrower by sqrt(2) for twice the pairs.
+by `gradwatch compare` on cpu-2core (docs/timing.md): PyTorch's layer_norm backward,
+beside other work on one core, with the widest intervals seen. Each that is asked for
+draws one of them, about the truth, narrower by sqrt(2) for twice the pairs.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 import pytest
 
 from gradwatch.harness.judging import spread
-from gradwatch.harness.selftest.networks import STRUCTURAL, llama, transformer, tried
 from gradwatch.impls.catalogue import load_backend
+from scripts.studies.networks import STRUCTURAL, llama, transformer, tried
 
 NETWORKS = {
     "transformer of 2 layers": (transformer, 2),

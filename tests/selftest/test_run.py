@@ -15,19 +15,21 @@ from gradwatch.harness.judging import verdict
 from gradwatch.harness.judging.cases import trials
 from gradwatch.harness.judging.rounding import analysis
 from gradwatch.harness.project.records import MissRecord
-from gradwatch.harness.selftest import calibration, rivals, run, scoring, textbook
 from gradwatch.harness.selftest import examine as examine_module
+from gradwatch.harness.selftest import rivals, run, scoring, textbook
 from gradwatch.harness.selftest.charts import chart_detection
 from gradwatch.harness.selftest.examine import JUDGE, Run, examine, read
-from gradwatch.harness.selftest.mistakes.table import EDITS
+from gradwatch.harness.selftest.mistakes import read_mistakes
 from gradwatch.harness.selftest.mutants import ANYWHERE, edited, planted
 from gradwatch.harness.selftest.run import OTHER, OTHERS, chosen
 from gradwatch.harness.selftest.scoring import Score
 from gradwatch.harness.workers.messages import Outcome, Task
 from gradwatch.impls import catalogue
 from gradwatch.impls.contract import Op
+from scripts.studies import calibration
 
 OPS = catalogue.op_names()
+EDITS = read_mistakes()
 NUMPY = ["numpy_graph", "numpy_manual"]
 OPTIONS = {"backends": NUMPY, "planted": True, "gradcheck": False}
 
@@ -38,7 +40,8 @@ def tried(ops, regimes, dtypes, cases=None, backend="numpy_manual", **options):
     for op in map(catalogue.load_op, ops):
         for trial in trials(op, regimes=regimes, dtypes=dtypes):
             if trial.case in list(op.cases)[:cases]:
-                task = replace(Task.of(trial, backend), options={**OPTIONS, **options})
+                asked = {**OPTIONS, "edits": EDITS[op.name], **options}
+                task = replace(Task.of(trial, backend), options=asked)
                 score.add(trial, *read(examine(task.payload())))
     return score
 
@@ -113,7 +116,8 @@ def elsewhere():
     for trial in chosen(replace(OTHER, cases=4), ["linear"], seed=0):
         if trial.regime != "sizes" and trial.case != "4x5-3":
             continue
-        task = replace(Task.of(trial, "numpy_manual"), options=OPTIONS)
+        asked = {**OPTIONS, "edits": EDITS["linear"]}
+        task = replace(Task.of(trial, "numpy_manual"), options=asked)
         score.add(trial, *read(examine(task.payload())))
     return score
 

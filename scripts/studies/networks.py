@@ -3,7 +3,10 @@
 In a deep graph signs cancel, so that a bound says nothing of most gradients; there the
 spread has to judge. A transformer's block (layer norm, attention, GELU) and one as in
 Llama (RMS norm, rotary positions, causal attention, SwiGLU) show whether it does: what
-is right has to pass, and 18 mistakes in each have to be caught.
+is right has to pass, and 18 mistakes in each have to be caught. Prints the table of
+docs/selftest.md:
+
+    python scripts/studies/networks.py
 
 A mistake changes the gradient and not the value: `swapped` gives the value of the right
 expression and the gradient of a wrong one. It stands in the first layer, where the
@@ -25,6 +28,7 @@ from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.harness.project.markdown import table
 from gradwatch.impls import catalogue
 from gradwatch.impls.contract import Op, Problem
 
@@ -235,6 +239,28 @@ def swapped(xp: Any, right: Any, wrong: Any) -> Any:
     return wrong + xp.stop_gradient(right - wrong)
 
 
+def main() -> None:
+    """Print the right gradients that agree and the mistakes that are caught."""
+    rows = []
+    for make, layers in ((transformer, 2), (transformer, 6), (llama, 2), (llama, 6)):
+        network = make(layers)
+        for dtype in ("float32", "float64"):
+            outcome = tried(network, dtype)
+            planted = len(network.mistakes)
+            rows.append(
+                [
+                    *(f"{network.op.name}, {layers} layers", dtype),
+                    f"{outcome.agreeing} of {outcome.tensors}",
+                    *(f"{outcome.ratio:.2f}", f"{outcome.vacuous:.2%}"),
+                    f"{planted - len(outcome.missed)} of {planted}",
+                    "; ".join(outcome.missed),
+                ]
+            )
+    head = ["network", "precision", "right tensors that agree"]
+    head += ["largest ratio / limit", "elements that say nothing", "caught", "missed"]
+    print(table(head, rows))
+
+
 # Blocks -------------------------------------------------------------------------------
 
 
@@ -393,3 +419,7 @@ def _turned_queries(xp: Any, q: Any, p: Parameters, mistake: str) -> Any:
 def _turned_keys(xp: Any, k: Any, p: Parameters, mistake: str) -> Any:
     right = _turned(xp, k, p["cos"], p["sin"])
     return swapped(xp, right, k) if mistake == "the keys are not turned back" else right
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""Mistakes that people make in backwards, by kind of op; `table` joins them."""
