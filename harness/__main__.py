@@ -6,21 +6,25 @@ backend or device is missing.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
+import msgspec
 
 from gradwatch.harness.agreement.suite import Required
-from gradwatch.harness.commands._guarded import guarded, is_first, say
 from gradwatch.harness.console.terminal import legible_streams, nowhere
 from gradwatch.harness.judging.known import Malformed
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.git import NotTrusted, refuse_untrusted
 from gradwatch.harness.project.paths import PROJECT
+from gradwatch.harness.workers.child import PATIENCE, Child, Failed, Link
 from gradwatch.harness.workers.evaluate import in_short
+from gradwatch.impls import catalogue
 from gradwatch.impls.catalogue import UnknownName, known, op_names, op_page
 
 #: Commands that need no project; others do where only pages outside it are judged.
@@ -33,6 +37,9 @@ _EXTRAS = {
     "dask": "cluster",
     "distributed": "cluster",
 }
+#: Commands whose own process loads pages or runs their formulas, as a night does where
+#: it compares commits; `agree`, `time`, `fuzz` and `check` leave that to a job.
+_LOADING = ("compare", "list", "nightly", "selftest", "watch")
 _COMMANDS = Path(__file__).parent / "commands"
 
 
@@ -86,17 +93,53 @@ def _set(text: str | None) -> str:
 gradwatch.help = _set(gradwatch.help)
 
 
+class Called(msgspec.Struct):
+    """A command line, and the seconds that a page or its formula may be silent."""
+
+    arguments: Sequence[str]
+    patience: float = PATIENCE
+
+
 def main() -> None:
     """Run the command line, in a process of its own where pages could end it."""
     legible_streams()
-    if is_first(sys.argv[1:]):
-        code, why = guarded()
-        if why:
-            _say(why)
-    else:
-        code = _exit_code()
-        say(code)
-    sys.exit(code)
+    if {*sys.argv[1:]} & {*_LOADING}:
+        sys.exit(apart(Called(sys.argv)))
+    sys.exit(_exit_code())
+
+
+def apart(called: Called) -> int:
+    """Run a command in a child that a page may end with any exit code; its own code.
+
+    A Ctrl-C interrupts the child, which says what it has and how it ends.
+    """
+    with Child(command, stdin=None, stdout=None, variables={}) as child:
+        child.ask(called)
+        try:
+            ended = child.answer(int)
+        except KeyboardInterrupt:
+            child.interrupt()
+            ended = child.answer(int)
+            if isinstance(ended, Failed):  # it was about to start
+                _say("interrupted")
+                return 130
+    if isinstance(ended, int):
+        return ended
+    late = f"{ended.op}: " if ended.verdict == "timeout" else ""
+    _say(f"{late}{ended.message}")
+    return 1
+
+
+def command(content: bytes, link: Link) -> None:
+    """The job: run a command line, and hand over its exit code."""
+    called = msgspec.msgpack.decode(content, type=Called)
+    sys.argv = [*called.arguments]
+    catalogue.guard = lambda page: link.running(page, patience=called.patience)
+    legible_streams()
+    code = _exit_code()
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
+    link.tell(code)
 
 
 def _exit_code() -> int:

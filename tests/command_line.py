@@ -20,9 +20,9 @@ from unittest.mock import patch
 
 from gradwatch.harness import __main__ as command_line
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.workers.isolated import Isolated, Job
+from gradwatch.harness.workers.child import Child, Job
 
-_kept: dict[Job, Isolated] = {}
+_kept: dict[Job, Child] = {}
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Done:
     stderr: str
 
 
-class _Kept(Isolated):
+class _Kept(Child):
     """A job that goes on when its command ends, unless that left it in the middle."""
 
     def __exit__(self, *raised: object) -> None:
@@ -75,16 +75,16 @@ def answer(*calls: str) -> None:
 def _jobs_kept() -> Iterator[None]:
     from gradwatch.harness.commands import agree, fuzz, time
 
-    def kept(job: Job) -> Isolated:
+    def kept(job: Job) -> Child:
         return _kept.setdefault(job, _Kept(job))
 
     with contextlib.ExitStack() as stack:
         for command in (agree, fuzz, time):
-            stack.enter_context(patch.object(command, "Isolated", kept))
+            stack.enter_context(patch.object(command, "Child", kept))
         yield
 
 
 def close() -> None:
     """End the jobs and their workers."""
     while _kept:
-        Isolated.__exit__(_kept.popitem()[1])
+        Child.__exit__(_kept.popitem()[1])

@@ -22,7 +22,7 @@ from gradwatch.harness.judging import known
 from gradwatch.harness.judging.cases import REGIMES, Trial, trials
 from gradwatch.harness.judging.platforms import Flushing
 from gradwatch.harness.project.records import AgreeRecord
-from gradwatch.harness.workers.isolated import Failed, Isolated, Link
+from gradwatch.harness.workers.child import Child, Failed, Link
 from gradwatch.harness.workers.pool import Fleet
 from gradwatch.impls.catalogue import load_op
 
@@ -73,17 +73,14 @@ class _News(Struct):
 
 def judged(
     asked: Asked,
-    child: Isolated,
+    child: Child,
     progress: Callable[[int, int], None] = lambda done, total: None,
     remembered: Remembered | None = None,
-    *,
-    last: bool = False,
 ) -> Agreement:
     """The verdicts that a process with the job `judge` gives, as `agree` would.
 
     An op whose page or formula cannot be run has one record, with what has happened.
-    What is remembered is taken as it is, and not judged again. After the `last` request
-    the child may end.
+    What is remembered is taken as it is, and not judged again.
     """
     entries = known.load()  # a damaged file ends a run before it begins
     agreement, settled = Agreement(), list[tuple[str, str]]()
@@ -115,8 +112,6 @@ def judged(
             take(news.settled)
             memory.learn(news.settled)
             progress(news.done, news.total)
-    if last:
-        child.leave()  # it ends its workers while the rest is done
     memory.keep(failed)
     agreement.records += map(unjudged, failed.values())
     agreement.gone = vanished(asked, agreement, entries)
@@ -166,7 +161,7 @@ def judge(content: bytes, link: Link) -> None:
                 for batch in batches:
                     names[batch].append(trial.name)
                 link.alive()
-            link.tell(_News(_Plan(op, names)), leaving=True)
+            link.tell(_News(_Plan(op, names)))
     done = [0, len(chosen)]
     agree(
         chosen,
@@ -176,7 +171,7 @@ def judge(content: bytes, link: Link) -> None:
         fleet=fleet,
         progress=lambda *counts: done.__setitem__(slice(2), counts),
         at=lambda trial: link.at(trial.op, trial.name, asked.timeout),
-        tell=lambda settled: link.tell(_News(_Step(settled, *done)), leaving=True),
+        tell=lambda settled: link.tell(_News(_Step(settled, *done))),
         settled={(case, device) for case, device in asked.settled},
         chosen=partial(_in_part, asked),
     )

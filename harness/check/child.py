@@ -1,32 +1,29 @@
-"""A check in a process of its own: the caller's code may exit, hang or die there.
-
-    python ... REQUEST ANSWER
-
-reads a request and writes an answer, both JSON, the answer last and at once: where
-there is none, nothing was judged.
-"""
+"""A check in a process of its own: the caller's code may exit, hang or die there."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from gradwatch.harness.check.report import Report
-from gradwatch.harness.project.documents import dumps, replace_file
+from gradwatch.harness.workers.child import Link
 
 #: Of the caller's code: neither a verdict nor a mistake of the call.
 REFUSED = "refused"
 
 
-def main(request: str, answer: str) -> None:
-    """Check what the request says; `answer` is the path that is written to."""
+def check(content: bytes, link: Link) -> None:
+    """The job: check what the request says."""
     sys.path.insert(0, os.getcwd())
-    asked = json.loads(Path(request).read_text(encoding="utf-8"))
-    replace_file(Path(answer), dumps(answered(asked)))
+    asked = msgspec.msgpack.decode(content)
+    with link.running("", patience=asked["timeout"]):
+        found = answered(asked)
+    link.tell(found)
 
 
 def answered(asked: Mapping[str, Any]) -> dict[str, Any]:

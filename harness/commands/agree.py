@@ -31,7 +31,7 @@ from gradwatch.harness.project import documents as recording
 from gradwatch.harness.project.records import AgreeRecord, AgreeSummary
 from gradwatch.harness.project.requested import left_out
 from gradwatch.harness.project.verdicts import SIGNS
-from gradwatch.harness.workers.isolated import Isolated
+from gradwatch.harness.workers.child import Child
 from gradwatch.impls.catalogue import backend_names
 
 
@@ -128,11 +128,9 @@ def command(
     started = time.monotonic()
     why_not, machines = "", list[str]()
     if address == "local":
-        with Isolated(judge) as child:
-            child.start(foreign=bool(pages))
-            with progress("judging") as advance:
-                remembered = Remembered(asked, user_cache(), fresh=fresh)
-                agreed = judged(asked, child, advance, remembered, last=True)
+        with Child(judge) as child, progress("judging") as advance:
+            remembered = Remembered(asked, user_cache(), fresh=fresh)
+            agreed = judged(asked, child, advance, remembered)
         why_not = remembered.why_not
     else:
         agreed, machines = _elsewhere(asked, address, pages, {*backends, *require})

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import ast
-import contextlib
-import json
-import os
-import signal
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,17 +16,8 @@ from gradwatch.harness.console.terminal import ticking
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.project import documents
-from gradwatch.harness.project.imports import START, place
-from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.workers.lifetime import first_line
+from gradwatch.harness.workers.child import Child, Failed
 from gradwatch.impls.catalogue import known
-
-_CHILD = """
-import importlib, json, sys
-place = json.loads(sys.argv[1])
-{start}
-importlib.import_module(sys.argv[2]).main(*sys.argv[3:])
-"""
 
 
 def _dtypes(
@@ -160,48 +145,25 @@ def command(
         "seed": seed,
         "order": order,
         "repro": bool(repro),
+        "timeout": timeout,
     }
     with ticking(lambda: "checking"):
-        found = _asked(request, timeout)
+        found = _asked(request)
     return _show(found, json_file, repro)
 
 
-def _asked(request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
     """The answer of a process of its own, or how it ended without one."""
-    with tempfile.TemporaryDirectory(prefix="gradwatch-") as folder:
-        asked, answer = Path(folder, "request"), Path(folder, "answer")
-        asked.write_text(json.dumps(request), encoding="utf-8")
-        code = first_line() + _CHILD.format(start=START)
-        arguments = [json.dumps(place(ROOT)), child.__name__, str(asked), str(answer)]
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, *arguments],
-            stdout=sys.stderr,  # what the caller's code prints is no result
-            start_new_session=True,  # what it starts ends with it
-        )
-        try:
-            process.wait(timeout)
-            ended = _ended(process.returncode)
-        except subprocess.TimeoutExpired:
-            ended = f"no answer within {timeout:g} s"
-        finally:
-            _end(process)
-        if answer.is_file():
-            answered: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
-            return answered
-    return {"ended": ended}
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """The process and all that it started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _ended(code: int) -> str:
-    if code < 0:
-        return f"the process died of {signal.Signals(-code).name}"
-    return f"the process ended with exit code {code}, by the code that was checked"
+    with Child(
+        child.check,
+        blamed="the code that was checked",
+        variables={},
+        stdout=sys.stderr,  # what the caller's code prints is no result
+        alone=True,  # what it starts ends with it
+    ) as process:
+        process.ask(request)
+        found = process.answer(dict[str, Any])
+    return {"ended": found.message} if isinstance(found, Failed) else found
 
 
 def _show(answered: Mapping[str, Any], json_file: str | None, repro: str | None) -> int:

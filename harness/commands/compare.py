@@ -39,7 +39,7 @@ from gradwatch.harness.timing.steps import why_not_timed
 from gradwatch.harness.timing.trial import PHASES
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.client import Absent
-from gradwatch.harness.workers.process import Died
+from gradwatch.harness.workers.worker import Died
 from gradwatch.impls.catalogue import backend_names, framework_of, known
 from gradwatch.impls.contract import Op
 

@@ -23,7 +23,7 @@ from gradwatch.harness.console.terminal import errors, output, progress
 from gradwatch.harness.judging.known import FILE, Known, covered, load
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.records import AGREE, FuzzSummary
-from gradwatch.harness.workers.isolated import PATIENCE, Failed, Isolated, Link
+from gradwatch.harness.workers.child import PATIENCE, Child, Failed, Link
 from gradwatch.harness.workers.pool import Fleet
 from gradwatch.impls.catalogue import framework_of, load_op
 from gradwatch.impls.contract import Op
@@ -105,7 +105,7 @@ def command(
         seed,
     )
     run, interrupted = Run(), False
-    with Isolated(hunt) as child, progress("looking") as advance:
+    with Child(hunt) as child, progress("looking") as advance:
         try:
             _hunt(asked, child, run, folder, advance)
         except KeyboardInterrupt:
@@ -167,7 +167,7 @@ class Run:
 
 def _hunt(
     asked: Asked,
-    child: Isolated,
+    child: Child,
     run: Run,
     folder: Path,
     progress: Callable[[int, int], None],

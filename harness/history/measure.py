@@ -31,8 +31,8 @@ from gradwatch.harness.timing.trial import PHASES
 from gradwatch.harness.workers.client import Line
 from gradwatch.harness.workers.fitness import judge_outcome, why_unfit
 from gradwatch.harness.workers.messages import Outcome, Task
-from gradwatch.harness.workers.process import Died
 from gradwatch.harness.workers.pythons.interpreters import Interpreter, has_cuda
+from gradwatch.harness.workers.worker import Died
 from gradwatch.impls.catalogue import framework_of
 from gradwatch.impls.contract import Problem
 

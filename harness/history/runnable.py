@@ -13,7 +13,7 @@ import msgspec
 
 from gradwatch.harness.judging.cases import trials
 from gradwatch.harness.judging.reference import reference
-from gradwatch.harness.workers.isolated import Failed, Isolated, Link
+from gradwatch.harness.workers.child import Child, Failed, Link
 from gradwatch.impls.catalogue import load_op
 
 
@@ -25,7 +25,7 @@ class Asked(msgspec.Struct):
 
 def unrunnable(ops: Sequence[str]) -> dict[str, str]:
     """The reason why a page cannot be loaded, or its formula not run, by op."""
-    with Isolated(probe) as child:
+    with Child(probe) as child:
         found = list(child.run(ops, Asked, str))
     return {
         one.op: f"{one.verdict}: {one.message}"

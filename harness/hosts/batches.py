@@ -22,7 +22,7 @@ from gradwatch.harness.judging import known
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.selftest.remote import Part, Tried
 from gradwatch.harness.selftest.run import leader_of
-from gradwatch.harness.workers.isolated import Failed
+from gradwatch.harness.workers.child import Failed
 from gradwatch.impls.catalogue import framework_of
 
 

@@ -22,7 +22,7 @@ from gradwatch.harness.project.records import (
     AgreeRecord,
     Problem,
 )
-from gradwatch.harness.workers.isolated import Isolated
+from gradwatch.harness.workers.child import Child
 from gradwatch.harness.workers.pythons.interpreters import Inventory
 from gradwatch.impls.catalogue import framework_of
 
@@ -35,7 +35,7 @@ GONE_THROUGH = ("numpy", "torch", "autograd", "jax")
 def agreement(night: Night) -> Result:
     """Judge every op on every backend in all regimes; the journal keeps each op."""
     have = Inventory()  # of a night, not of each op
-    with Isolated(judge) as child:
+    with Child(judge) as child:
         read = partial(documents.read, kind=AGREE)
         pieces = [
             night.journal.once(
@@ -73,7 +73,7 @@ def _absent(agreed: Agreement) -> list[str]:
 def _judged(
     night: Night,
     op: str,
-    child: Isolated,
+    child: Child,
     have: Inventory,
 ) -> Judged:
     asked = Asked(
@@ -103,7 +103,7 @@ def second_orders(night: Night) -> Result:
     )
     if not asked.ops:
         return Result("", skipped="none of these ops has its turn")
-    with Isolated(judge) as child:
+    with Child(judge) as child:
         agreed = judged(asked, child)
     summary = agreed.summary()
     line = f"{summary.judged:,} tensors of {', '.join(asked.ops)} judged,"

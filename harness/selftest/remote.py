@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from gradwatch.harness.selftest.run import FULL, QUICK, Plan, chosen, planned
-from gradwatch.harness.workers.isolated import Link
+from gradwatch.harness.workers.child import Link
 from gradwatch.harness.workers.pool import Fleet
 
 

@@ -30,8 +30,8 @@ from gradwatch.harness.timing.timers import Run
 from gradwatch.harness.workers.client import Line
 from gradwatch.harness.workers.fitness import judge_outcome, why_unfit
 from gradwatch.harness.workers.messages import Outcome, Task
-from gradwatch.harness.workers.process import Died
 from gradwatch.harness.workers.pythons.interpreters import Interpreter, interpreter_of
+from gradwatch.harness.workers.worker import Died
 from gradwatch.impls.catalogue import framework_of
 
 PAIRS = 16  # process pairs by default: they reduce a spread of 5.5 % to 1.5 %

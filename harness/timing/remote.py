@@ -12,8 +12,8 @@ from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.timing.timers import SHORTEST, Reading, Run
 from gradwatch.harness.workers.client import Line
 from gradwatch.harness.workers.messages import Task
-from gradwatch.harness.workers.process import Died
 from gradwatch.harness.workers.pythons.interpreters import interpreter_of
+from gradwatch.harness.workers.worker import Died
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from gradwatch.harness.timing.remote import Remote, RemoteTimer, prepare_steps
 from gradwatch.harness.timing.samples import Samples
 from gradwatch.harness.timing.work import Work
 from gradwatch.harness.workers.client import Line
-from gradwatch.harness.workers.process import Died
+from gradwatch.harness.workers.worker import Died
 from gradwatch.impls.catalogue import framework_of
 
 PHASES: tuple[Phase, ...] = ("forward", "backward")

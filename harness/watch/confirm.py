@@ -37,8 +37,8 @@ from gradwatch.harness.project.records import (
 from gradwatch.harness.timing.compare import PAIRS, SAMPLED, Plan, Side, compare_sides
 from gradwatch.harness.watch.alerts import PHASES, Alert
 from gradwatch.harness.watch.naming import backend_of
-from gradwatch.harness.workers.process import Died
 from gradwatch.harness.workers.pythons.interpreters import Interpreter, interpreter_of
+from gradwatch.harness.workers.worker import Died
 from gradwatch.impls.catalogue import UnknownName, framework_of, load_op
 
 #: The fields of harness.history.measure.Figures for metrics that are not timed.

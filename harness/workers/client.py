@@ -15,14 +15,14 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.workers.process import (
+from gradwatch.harness.workers.pythons.interpreters import Interpreter
+from gradwatch.harness.workers.worker import (
     STARTING,
     Died,
     Event,
     Worker,
     import_error,
 )
-from gradwatch.harness.workers.pythons.interpreters import Interpreter
 
 PATIENCE = 120.0  # seconds for one answer: preparing the largest size takes a few
 LOOK = 1.0  # seconds between two calls of `waiting`

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradwatch.harness.workers.messages import Task
-from gradwatch.harness.workers.process import STARTING, Worker
 from gradwatch.harness.workers.pythons.interpreters import Interpreter
+from gradwatch.harness.workers.worker import STARTING, Worker
 
 #: Work under way to a worker, in seconds and in tasks: many round trips of about 1 ms,
 #: and little that another worker could have taken.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +14,6 @@ from gradwatch.impls.contract import Array, Problem, Result
 if TYPE_CHECKING:
     from gradwatch.harness.judging.cases import Trial
 
-_TAIL = 16384  # bytes of a log: more than a traceback of every thread takes
 LARGEST = 2_000_000_000  # bytes: both sides hold a message several times
 
 
@@ -175,8 +173,3 @@ def _result(reply: Mapping[str, Any]) -> Result:
         state={name: unpack(packed) for name, packed in reply["state"].items()},
         dtypes=dict(reply["dtypes"]),
     )
-
-
-def tail(log: int) -> bytes:
-    """The end of what a worker has written to standard error, a file of its own."""
-    return os.pread(log, _TAIL, max(0, os.fstat(log).st_size - _TAIL))

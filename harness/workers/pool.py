@@ -20,9 +20,9 @@ from typing import Any
 from gradwatch.harness.project.compiling import compiles
 from gradwatch.harness.workers.lane import LOOK, Lane
 from gradwatch.harness.workers.messages import Outcome, Task
-from gradwatch.harness.workers.process import Died, Event, Worker, import_error
 from gradwatch.harness.workers.pythons import interpreters
 from gradwatch.harness.workers.pythons.interpreters import Interpreter
+from gradwatch.harness.workers.worker import Died, Event, Worker, import_error
 from gradwatch.impls.catalogue import backend_names, known
 
 __all__ = ["Fleet", "Outcome", "Task", "sweep"]

@@ -65,7 +65,7 @@ def here(folder, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, "kernels", raising=False)
 
-    def answered(request, timeout):
+    def answered(request):
         asked = json.loads(json.dumps(request))
         return json.loads(documents.dumps(child.answered(asked)))
 
@@ -133,15 +133,16 @@ def packages():
 @pytest.mark.parametrize(
     ("candidate", "said"),
     [
-        ("kernels:leaves", "nothing was judged: the process ended with exit code 0"),
-        ("kernels:dies", "nothing was judged: the process died of SIGABRT"),
-        ("exits:anything", "nothing was judged: the process ended with exit code 0"),
+        ("kernels:leaves", "ended the process: exited with status 0"),
+        ("kernels:dies", "ended the process: killed by SIGABRT"),
+        ("exits:anything", "ended the process: exited with status 0"),
     ],
 )
 def test_what_ends_the_process_is_one_line(folder, candidate, said):
     done = check(folder, "kernels:square", candidate, "--shape", "3x4")
     assert (done.returncode, done.stdout) == (1, "")
-    (line,) = [li for li in done.stderr.splitlines() if li.startswith("gradwatch: ")]
+    lines = [li for li in done.stderr.splitlines() if li.startswith("gradwatch: ")]
+    (line,) = [li for li in lines if "checking, " not in li]  # on a busy machine
     assert said in line
 
 
@@ -164,7 +165,7 @@ def test_what_hangs_is_ended(folder):
     arguments = ("kernels:square", "kernels:hangs", "--shape", "3x4")
     done = check(folder, *arguments, "--timeout", "20")
     assert done.returncode == 1
-    assert "nothing was judged: no answer within 20 s" in done.stderr
+    assert "nothing was judged: no answer in 20 s" in done.stderr
 
 
 def test_what_the_candidate_prints_is_no_result(folder):

@@ -12,12 +12,13 @@ from xml.etree import ElementTree
 import psutil
 import pytest
 
+from gradwatch.harness import __main__ as command_line
 from gradwatch.harness.agreement.sampling import passed_over
-from gradwatch.harness.commands import _guarded, fuzz
+from gradwatch.harness.commands import fuzz
 from gradwatch.harness.commands import time as time_command
 from gradwatch.harness.console import options
 from gradwatch.harness.project.paths import SOURCE
-from gradwatch.harness.workers.isolated import Isolated
+from gradwatch.harness.workers.child import Child
 from gradwatch.harness.workers.pythons.interpreters import has_cuda
 from gradwatch.impls.catalogue import backend_names
 from tests.command_line import gradwatch
@@ -535,14 +536,14 @@ _HANGS = "import time; time.sleep(1e6)\n    "
         ("compare", _FORMULA, f"{_FORMULA}{_HANGS}"),
     ],
 )
-def test_a_page_that_hangs_is_ended_in(tmp_path, monkeypatch, command, old, new):
+def test_a_page_that_hangs_is_ended_in(tmp_path, monkeypatch, capfd, command, old, new):
     _project_of_one_page(tmp_path, new, old)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(SOURCE))
-    call = [sys.executable, "-m", "gradwatch", command, *_LOADING[command]]
-    monkeypatch.setattr(sys, "orig_argv", call)
-    code, said = _guarded.guarded(patience=1.0)
-    assert (code, said) == (1, "cube.py: no answer in 1 s from the page or its formula")
+    call = ["gradwatch", command, *_LOADING[command]]
+    assert command_line.apart(command_line.Called(call, patience=1.0)) == 1
+    said = "gradwatch: cube.py: no answer in 1 s from the page or its formula\n"
+    assert capfd.readouterr().err == said
 
 
 # A formula that hangs ends after a minute; here after a second
@@ -553,7 +554,7 @@ def test_a_formula_that_hangs_is_ended_by_fuzz(tmp_path):
     end = time.monotonic() + 60
     asked = fuzz.Asked([page], NUMPY[1:2], 60.0, end, 0, patience=1.0)
     run = fuzz.Run()
-    with Isolated(fuzz.hunt) as child:
+    with Child(fuzz.hunt) as child:
         fuzz._hunt(asked, child, run, tmp_path / "findings", lambda *_: None)
     assert run.failed[page].startswith("timeout: no answer in 1 s")
 

@@ -12,7 +12,7 @@ import psutil
 from gradwatch.harness.agreement.remote import Asked, judge, judged
 from gradwatch.harness.agreement.suite import Agreement
 from gradwatch.harness.project.verdicts import PASSING
-from gradwatch.harness.workers.isolated import Isolated
+from gradwatch.harness.workers.child import Child
 from tests.faults.campaign import Fault
 from tests.faults.processes import ended
 from tests.pages import CUBE
@@ -92,7 +92,7 @@ def agreed(pages: Sequence[str]) -> Agreement:
         dtypes=("float64",),
         timeout=TIMEOUT,
     )
-    with Isolated(judge) as child:
+    with Child(judge) as child:
         return judged(asked, child)
 
 

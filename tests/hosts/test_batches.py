@@ -10,7 +10,7 @@ from gradwatch.harness.hosts.batches import explained, lacking, merged, split
 from gradwatch.harness.hosts.identity import Identity, Offer, difference, mixture
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.records import AgreeRecord
-from gradwatch.harness.workers.isolated import Failed
+from gradwatch.harness.workers.child import Failed
 
 SAME = Identity("a" * 40, {"harness/x.py": "1"}, {"python": "3.11.7"})
 

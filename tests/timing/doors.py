@@ -25,7 +25,7 @@ from gradwatch.harness.timing import compare
 from gradwatch.harness.timing.evidence import rotation
 from gradwatch.harness.timing.trial import time_trial
 from gradwatch.harness.workers import integrity
-from gradwatch.harness.workers.process import Died
+from gradwatch.harness.workers.worker import Died
 from gradwatch.impls.catalogue import load_backend, load_op
 from tests.perf import test_speed as perf
 

@@ -24,8 +24,8 @@ from gradwatch.harness.timing.remote import Remote, RemoteTimer, lines
 from gradwatch.harness.timing.samples import Comparison
 from gradwatch.harness.timing.trial import time_trial
 from gradwatch.harness.workers.client import Line
-from gradwatch.harness.workers.process import Died
 from gradwatch.harness.workers.pythons.interpreters import interpreter_of
+from gradwatch.harness.workers.worker import Died
 from gradwatch.impls.catalogue import load_op
 from tests.command_line import gradwatch
 from tests.pages import plant
@@ -150,7 +150,7 @@ def test_one_noisy_pair_of_processes_does_not_hide_a_change(
 def test_processes_of_a_pair_keep_their_heap_on_huge_pages():
     """Where pages come to lie differs from process to process and moves the time."""
     with contextlib.closing(Line(interpreter_of("numpy"), huge_pages=True)) as line:
-        told = line.facts and line._worker._process.environ()
+        told = line.facts and line._worker.process.environ()
     assert told["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
 
 

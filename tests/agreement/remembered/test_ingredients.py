@@ -76,7 +76,7 @@ def test_a_change_of_any_file_that_is_run_is_seen(name: str, unchanged: str) -> 
 RUN = f"""
 import json, sys
 sys.path.insert(0, {str(ROOT)!r})
-import gradwatch.harness.workers.isolated
+import gradwatch.harness.workers.child
 from gradwatch.harness import endpoint
 from gradwatch.harness.agreement.remote import Asked, _chosen
 from gradwatch.harness.agreement.suite import agree

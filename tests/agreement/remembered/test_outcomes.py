@@ -19,7 +19,7 @@ from gradwatch.harness.agreement.suite import Agreement, Settled
 from gradwatch.harness.judging import known
 from gradwatch.harness.judging.known import Known
 from gradwatch.harness.project.records import AgreeRecord
-from gradwatch.harness.workers.isolated import Failed
+from gradwatch.harness.workers.child import Failed
 from gradwatch.harness.workers.pythons.interpreters import (
     Installed,
     Inventory,

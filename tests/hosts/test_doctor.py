@@ -10,15 +10,15 @@ from queue import SimpleQueue
 import psutil
 import pytest
 
-from gradwatch.harness.commands import _examination as doctor
-from gradwatch.harness.commands._examination import Finding, examine
+from gradwatch.harness.hosts import doctor
+from gradwatch.harness.hosts.doctor import Finding, examine
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.workers.process import Died, Worker
 from gradwatch.harness.workers.pythons.interpreters import (
     Interpreter,
     interpreter_of,
     variable,
 )
+from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import backend_names, framework_of
 from scripts import tour
 from tests.pythons import HEALTHY, environment_like, fake_python

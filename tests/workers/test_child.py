@@ -1,4 +1,4 @@
-"""A job in a child that is a copy of the command, or a process of its own."""
+"""A job in a process of its own, which a page can end."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,20 +15,14 @@ import psutil
 import pytest
 
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.workers.isolated import Isolated, Link
-
-#: A copy has the command's own.
-marked = False
-
-needs_fork = pytest.mark.skipif(sys.platform != "linux", reason="copies are Linux's")
+from gradwatch.harness.workers.child import Child, Link
 
 
 class Said(msgspec.Struct):
-    """Of an op: the child that answered, and whether it is a copy."""
+    """Of an op: the child that answered."""
 
     op: str
     pid: int
-    copy: bool
 
 
 def job(content: bytes, link: Link) -> None:
@@ -43,26 +35,31 @@ def job(content: bytes, link: Link) -> None:
                 os.abort()
             if op == "exit":
                 sys.exit(3)
-            link.tell(Said(op, os.getpid(), marked))
+            if op == "fork" and not os.fork():
+                os.closerange(0, 3)  # which whoever runs this test waits for
+                time.sleep(90)
+                os._exit(0)
+            if op == "fork":
+                os._exit(0)
+            link.tell(Said(op, os.getpid()))
 
 
 def main(case: str) -> None:
-    """In a process without threads: what a case says, as JSON."""
-    global marked  # a copy has it, another process has not
-    marked = True
-    if case == "thread":
-        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
-    with Isolated(job) as child:
-        child.start(foreign=case == "foreign")
+    """What a case says, as JSON."""
+    with Child(job) as child:
         if case == "orphan":
+            child.ask([])
             say([one.pid for one in psutil.Process().children()])
             os.kill(os.getpid(), signal.SIGKILL)
-        ops = ["one", "exit", "abort", "two"] if case == "ends" else ["one"]
-        found = list(child.run(ops, list, Said))
-        if case == "leave":
-            child.leave()
-            found += child.run(["two"], list, Said)
+        found = list(child.run(CASES[case], list, Said))
     say([msgspec.to_builtins(one) for one in found])
+
+
+CASES = {
+    "one": ["one"],
+    "ends": ["one", "exit", "abort", "two"],
+    "forks": ["fork", "two"],
+}
 
 
 def say(found: object) -> None:
@@ -72,7 +69,7 @@ def say(found: object) -> None:
 
 def run(case: str) -> list[dict[str, object]]:
     """What a process says that has no threads but its own."""
-    code = f"from tests.workers.test_isolated import main; main({case!r})"
+    code = f"from tests.workers.test_child import main; main({case!r})"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         cwd=ROOT,
@@ -85,43 +82,33 @@ def run(case: str) -> list[dict[str, object]]:
     return said
 
 
-def copies(said: Sequence[dict[str, object]]) -> list[object]:
-    return [one["copy"] for one in said]
-
-
-@needs_fork
-def test_the_child_is_a_copy_and_says_nothing_in_the_commands_place() -> None:
+def test_the_child_says_nothing_in_the_commands_place() -> None:
     """Else the page's words would stand before the JSON."""
-    assert copies(run("")) == [True]
+    (one,) = run("one")
+    assert one["op"] == "one"
+    assert not psutil.pid_exists(int(str(one["pid"])))
 
 
-@pytest.mark.parametrize("case", ["thread", "foreign"])
-def test_beside_a_thread_or_for_a_strangers_page_it_is_no_copy(case: str) -> None:
-    assert copies(run(case)) == [False]
-
-
-@needs_fork
-def test_a_page_that_ends_the_copy_costs_its_op_alone() -> None:
-    """The child after it is a process of its own."""
+def test_a_page_that_ends_the_child_costs_its_op_alone() -> None:
     one, raised, ended, *again = run("ends")  # whoever asks knows what is answered
-    assert (one["op"], one["copy"]) == ("one", True)
+    assert one["op"] == "one"
     assert (raised["op"], raised["verdict"]) == ("exit", "error")
     assert (ended["op"], ended["verdict"]) == ("abort", "crash")
     assert "killed by SIGABRT" in str(ended["message"])
     assert [one["op"] for one in again] == ["one", "exit", "two"]
-    assert not any(one.get("copy") for one in again)
 
 
-def test_a_child_that_was_let_go_is_followed_by_another() -> None:
-    one, two = run("leave")
-    assert (one["op"], two["op"]) == ("one", "two")
-    assert one["pid"] != two["pid"]
-    assert not any(psutil.pid_exists(int(str(said["pid"]))) for said in (one, two))
+def test_a_process_that_a_page_has_forked_does_not_keep_the_pipe() -> None:
+    started = time.monotonic()
+    ended, two = run("forks")
+    assert (ended["op"], ended["verdict"]) == ("fork", "crash")
+    assert two["op"] == "two"
+    assert time.monotonic() - started < 80
 
 
-@needs_fork
-def test_the_copy_ends_with_the_command() -> None:
-    code = "from tests.workers.test_isolated import main; main('orphan')"
+@pytest.mark.skipif(sys.platform != "linux", reason="others end when they are idle")
+def test_the_child_ends_with_the_command() -> None:
+    code = "from tests.workers.test_child import main; main('orphan')"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, timeout=60
     )

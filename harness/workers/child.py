@@ -1,0 +1,286 @@
+"""A process of our own that runs pages and formulas: a job, and the pipe to it.
+
+An op page may exit, hang, crash or raise at any place. What loads pages and runs their
+formulas is therefore a job in a child process. It says where it is before it runs any
+code of a page, and hands over each result at once. Whatever ends it costs the op that
+it was at; a fresh child goes on with the ops that are left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import signal
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from gradwatch.harness.project import documents
+from gradwatch.harness.workers.arrays import legible
+from gradwatch.harness.workers.evaluate import in_short
+from gradwatch.harness.workers.process import Process
+
+#: Ends of a child with no op to blame, after which each op gets a child of its own.
+STARTS = 2
+ENDING = 5.0  # seconds for an idle child to end its workers
+#: Seconds of silence while code of a page runs. The slowest reference of ours takes one
+#: at the largest size; where the silence is a worker's, which has a deadline of its
+#: own, `Link.alive` is called.
+PATIENCE = 60.0
+#: Seconds between two looks whether a silent child is there: a process that a page has
+#: forked may keep the pipe open.
+LOOK = 1.0
+
+#: The workers beside it take the other cores; OpenBLAS's threads would wait in a loop.
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": os.environ.get("OPENBLAS_NUM_THREADS", "1")}
+
+T = TypeVar("T")
+Job = Callable[[bytes, "Link"], None]
+
+
+class At(Struct, tag=True):
+    """The op whose code runs next, or none; silence may last `patience` seconds."""
+
+    op: str = ""
+    case: str = ""
+    patience: float = 0.0
+
+
+class Failed(Struct, tag=True):
+    """An op that could not be judged: "error", "crash" or "timeout", and why."""
+
+    op: str
+    case: str
+    verdict: str
+    message: str
+
+
+class Result(Struct, tag=True):
+    """What a job hands over, packed."""
+
+    content: bytes
+
+
+class Done(Struct, tag=True):
+    """The request is answered."""
+
+
+_Message = At | Failed | Result | Done
+_received: msgspec.msgpack.Decoder[_Message] = msgspec.msgpack.Decoder(_Message)
+
+
+class Link:
+    """The child's side: where it is, what it has found, and what it keeps."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._places = [At()]
+        self._kept: dict[str, Any] = {}
+        self._stack = contextlib.ExitStack()
+
+    def kept(self, kind: Callable[..., Any], **options: Any) -> Any:
+        """A context manager that is entered once, and left when the child ends."""
+        key = repr((kind, options))
+        if key not in self._kept:
+            self._kept[key] = self._stack.enter_context(kind(**options))
+        return self._kept[key]
+
+    @contextlib.contextmanager
+    def running(
+        self, op: str, case: str = "", patience: float = PATIENCE
+    ) -> Iterator[None]:
+        """Code of a page runs in this block; it is ended after that much silence."""
+        self._places.append(At(op, case, patience))
+        self.alive()
+        try:
+            yield
+        finally:
+            self._places.pop()
+            self.alive()
+
+    @contextlib.contextmanager
+    def at(self, op: str, case: str = "", patience: float = PATIENCE) -> Iterator[None]:
+        """The same; whatever the page raises fails the op alone."""
+        with self.running(op, case, patience):
+            try:
+                yield
+            except BaseException as error:  # noqa: BLE001  # a page may raise SystemExit
+                self._send(Failed(op, case, "error", legible(in_short(error))))
+
+    def alive(self) -> None:
+        """Say that the code of the page goes on."""
+        self._send(self._places[-1])
+
+    def tell(self, result: Any) -> None:
+        """Hand a result over."""
+        self._send(Result(documents.packed(result)))
+
+    def _send(self, message: _Message) -> None:
+        try:
+            self._connection.send_bytes(msgspec.msgpack.encode(message))
+        except OSError:  # nobody listens any longer
+            os._exit(1)
+
+    def serve(self, job: Job) -> None:
+        """Answer requests until there are no more."""
+        over = EOFError, OSError, KeyboardInterrupt
+        with self._stack, contextlib.suppress(*over):
+            while True:
+                request = self._connection.recv_bytes()
+                try:
+                    job(request, self)
+                except Exception as error:  # noqa: BLE001  # a page can spoil anything
+                    self._send(Failed("", "", "crash", legible(in_short(error))))
+                    os._exit(1)
+                self._send(Done())
+
+
+def serve(number: int, module: str, name: str) -> None:
+    """Child entry point: serve requests from descriptor `number`."""
+    os.set_inheritable(number, False)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # see `Child.interrupt`
+    job: Job = getattr(importlib.import_module(module), name)
+    Link(Connection(number)).serve(job)
+
+
+class Child:
+    """The command's side of a job, a function of a module; use it in `with`.
+
+    `options` are those of `Process`: by default it has one thread, and says nothing.
+    `blamed` is what ends it, in messages.
+    """
+
+    def __init__(
+        self, job: Job, *, blamed: str = "the page or its formula", **options: Any
+    ) -> None:
+        self._job, self._options = job, {"variables": _ONE_THREAD, **options}
+        self._blamed = blamed
+        self._process: Process | None = None
+        self._busy = False
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._end()
+
+    def run(
+        self, ops: Sequence[str], request: Callable[[Sequence[str]], Any], kind: type[T]
+    ) -> Iterator[T | Failed]:
+        """What the job finds, and the ops that failed.
+
+        The child is asked at once, and works while nothing is taken from the iterator.
+
+        Args:
+            ops: What is asked for.
+            request: Makes the request for those that are left of them.
+            kind: The type of the results.
+        """
+        if ops:
+            self.ask(request(ops))
+        return self._found(list(ops), request, kind)
+
+    def _found(
+        self, left: list[str], request: Callable[[Sequence[str]], Any], kind: type[T]
+    ) -> Iterator[T | Failed]:
+        """Answers to what was asked; a fresh child is asked for whatever is left."""
+        unblamed = 0
+        while left:
+            failed = yield from self.answers(kind)
+            if failed is None:
+                return
+            unblamed += failed.op not in left
+            if failed.op in left:
+                left.remove(failed.op)
+                yield failed
+            elif unblamed == STARTS and len(left) == 1:
+                yield Failed(left[0], "", failed.verdict, failed.message)
+                return
+            elif unblamed == STARTS:  # one of them spoils the process for the others
+                for op in left:
+                    yield from self.run([op], request, kind)
+                    self._end()
+                return
+            if left:
+                self.ask(request(left))
+
+    def ask(self, request: Any) -> None:
+        """Send a request; errors surface when the answer is read."""
+        with contextlib.suppress(OSError):
+            self._ready().connection.send_bytes(documents.packed(request))
+
+    def answers(self, kind: type[T]) -> Generator[T | Failed, None, Failed | None]:
+        """What the child answers; returns what ended it, or None."""
+        at, results = At(), msgspec.msgpack.Decoder(kind)
+        try:
+            child = self._ready()
+            while True:
+                if not _heard(child, at.patience):
+                    self._end()
+                    why = f"no answer in {at.patience:g} s from {self._blamed}"
+                    return Failed(at.op, at.case, "timeout", why)
+                message = _received.decode(child.connection.recv_bytes())
+                if isinstance(message, At):
+                    at = message
+                elif isinstance(message, Result):
+                    yield results.decode(message.content)
+                elif isinstance(message, Done):
+                    self._busy = False
+                    return None
+                elif message.op:
+                    yield message
+                else:
+                    self._end()
+                    return message
+        except (EOFError, OSError, msgspec.MsgspecError):
+            why = f"{self._blamed} ended the process: {self._end(ENDING)}"
+            return Failed(at.op, at.case, "crash", why)
+
+    def answer(self, kind: type[T]) -> T | Failed:
+        """The one result of a request, or what came in its place."""
+        answers, found = self.answers(kind), list[T | Failed]()
+        while True:
+            try:
+                found.append(next(answers))
+            except StopIteration as end:
+                return end.value or found[-1]
+
+    def interrupt(self) -> None:
+        """Raise KeyboardInterrupt in the child, which goes on to answer."""
+        if self._process is not None:
+            self._process.process.terminate()
+
+    def _ready(self) -> Process:
+        """A child that waits for a request."""
+        if self._process is None:
+            module, name = self._job.__module__, self._job.__name__
+            call = __name__, serve.__name__, module, name
+            self._process = Process(*call, **self._options)
+        self._busy = True
+        return self._process
+
+    def _end(self, patience: float = 0.0) -> str:
+        """End the child, and with it its workers; how it ended if it had by then."""
+        if self._process is None:
+            return ""
+        child, self._process = self._process, None
+        child.connection.close()
+        how = child.end(patience or (0.5 if self._busy else ENDING))
+        child.close()
+        return how
+
+
+def _heard(child: Process, patience: float) -> bool:
+    """Whether a child says something in time, or has ended; 0 waits for ever."""
+    end = time.monotonic() + patience if patience else float("inf")
+    while not child.connection.poll(max(0.0, min(LOOK, end - time.monotonic()))):
+        if not child.alive and not child.connection.poll(0):
+            raise EOFError
+        if time.monotonic() > end:
+            return False
+    return True
