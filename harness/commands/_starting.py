@@ -1,4 +1,4 @@
-"""What `gradwatch init` writes, and what it makes of a function that it is given."""
+"""Files of `gradwatch init`, about an example or a function of the caller's own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import importlib
 import importlib.metadata
 import inspect
 import json
-import platform
 import re
 import sys
 import textwrap
@@ -19,7 +18,6 @@ from typing import Any
 
 from gradwatch.harness.project.documents import replace_file
 
-_TEMPLATES = Path(__file__).parent / "_templates"
 _PACKAGES = ("numpy", "torch")  # whose versions a history belongs to
 
 
@@ -29,7 +27,7 @@ class NotUsable(Exception):
 
 @dataclass(frozen=True)
 class Subject:
-    """What the first page is about.
+    """The operation of the first page.
 
     `import_line` and `call` are how a test calls it on tensors; `formula` is the body
     of the page's formula, and `measures` the project's file or folder that holds it.
@@ -46,43 +44,45 @@ class Subject:
 
 
 def example() -> Subject:
-    """A page to start from: SiLU, with a backward by hand."""
+    """Return a page to start from: SiLU, with a backward by hand."""
     return Subject(
         "silu",
         "SiLU of each element: y = x s(x), where s is the logistic function.",
         ("x",),
         "    return x * xp.sigmoid(x)",
-        _text("example.txt"),
+        _filled("example.txt"),
         "from torch.nn.functional import silu",
         "silu",
     )
 
 
 def subject(wanted: str, root: Path) -> Subject:
-    """The subject that `module:name` is: a function, or an autograd.Function.
+    """Return the subject that `module:name` is: a function, or an autograd.Function.
 
     Raises:
         NotUsable: It cannot be imported, or its inputs have no names.
     """
     module, _, attribute = wanted.partition(":")
-    thing = _found(module, attribute, root)
+    thing = _import(module, attribute, root)
     forward = getattr(thing, "forward", None) if inspect.isclass(thing) else None
     call = f"{attribute}.apply" if forward else attribute
     inputs = _inputs(forward or thing, skip=1 if forward else 0)
     if not inputs:
         raise NotUsable(f"{wanted} takes no tensor by position")
-    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", attribute).lower().replace(".", "_")
-    own = Template(_text("own.txt")).substitute(
-        module=module, attribute=attribute, call=call, arguments=", ".join(inputs)
+    own = {"module": module, "attribute": attribute, "call": call}
+    return Subject(
+        re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", attribute).lower(),
+        f"What {attribute} of {module} computes, and whether its gradient is right.",
+        inputs,
+        _formula(forward or thing, attribute),
+        _filled("own.txt", arguments=", ".join(inputs), **own),
+        f"from {module} import {attribute}",
+        call,
+        _place(sys.modules[module], root),
     )
-    import_line = f"from {module} import {attribute}"
-    formula = _formula(forward or thing, attribute)
-    title = f"What {attribute} of {module} computes, and whether its gradient is right."
-    measures = _place(sys.modules[module], root)
-    return Subject(name, title, inputs, formula, own, import_line, call, measures)
 
 
-def _found(module: str, attribute: str, root: Path) -> Any:
+def _import(module: str, attribute: str, root: Path) -> Any:
     if not module or not attribute.isidentifier():
         raise NotUsable(f"write it as module:name, not {module}:{attribute}")
     sys.path[:0] = [str(root), str(root / "src")]
@@ -98,7 +98,7 @@ def _found(module: str, attribute: str, root: Path) -> Any:
 
 
 def _inputs(function: Any, skip: int) -> tuple[str, ...]:
-    """Parameters without a default: those of a forward come after ctx."""
+    """Return the parameters without a default: those of a forward come after ctx."""
     try:
         parameters = list(inspect.signature(function).parameters.values())[skip:]
     except (ValueError, TypeError):
@@ -108,12 +108,10 @@ def _inputs(function: Any, skip: int) -> tuple[str, ...]:
 
 
 def _place(module: Any, root: Path) -> str:
-    """The file or the package of a module, as seen from the root; "" outside of it."""
-    file = Path(getattr(module, "__file__", None) or "/").resolve()
-    package = file.parent
-    while (package.parent / "__init__.py").exists():
-        package = package.parent
-    place = package if (package / "__init__.py").exists() else file
+    """Return the file or package of a module, seen from the root; "" outside of it."""
+    place = Path(getattr(module, "__file__", None) or "/").resolve()
+    while (place.parent / "__init__.py").exists():
+        place = place.parent
     return str(place.relative_to(root)) if place.is_relative_to(root) else ""
 
 
@@ -121,7 +119,7 @@ def _place(module: Any, root: Path) -> str:
 
 
 def _formula(function: Any, name: str) -> str:
-    """The function's own text in array-API names, else a place to write it."""
+    """Return the function's own text in array-API names, else a place to write it."""
     unknown = f'raise NotImplementedError("write here what {name} computes, with xp")'
     try:
         (node,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
@@ -135,7 +133,7 @@ def _formula(function: Any, name: str) -> str:
 
 
 def _is_aside(line: ast.stmt) -> bool:
-    """A docstring, and what a forward keeps on ctx."""
+    """Return whether a line is a docstring, or keeps something on ctx."""
     names = {n.id for n in ast.walk(line) if isinstance(n, ast.Name)}
     quoted = isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
     return quoted or "ctx" in names
@@ -152,45 +150,32 @@ class _Renamed(ast.NodeTransformer):
 
 
 def files(about: Subject, root: Path) -> Iterator[tuple[str, str]]:
-    """Names and contents of all files that a project starts with, as seen from it."""
+    """Yield names and contents of all files that a project starts with."""
+    arguments = ", ".join(about.inputs)
+    fields = {**vars(about), "inputs": " ".join(about.inputs), "arguments": arguments}
+    fields["implementation"] = about.implementation.rstrip()
+    for size, shape in {
+        "small": "(7,)",
+        "middle": "(3, 8)",
+        "large": "(64, 1000)",
+    }.items():
+        fields[size] = ", ".join(f"{name}={shape}" for name in about.inputs)
     tests = "tests/" if (root / "tests").is_dir() else ""
-    yield f"gradwatch_ops/{about.name}.py", _page(about)
-    yield f"{tests}test_gradient_of_{about.name}.py", _test(about)
-    yield ".github/workflows/gradients.yml", _text("workflow.txt")
-    yield "asv.conf.json", _asv(root)
-
-
-def _page(about: Subject) -> str:
-    shapes = {"small": "(7,)", "middle": "(3, 8)", "large": "(64, 1000)"}
-    given = {
-        size: ", ".join(f"{name}={shape}" for name in about.inputs)
-        for size, shape in shapes.items()
-    }
-    return Template(_text("page.txt")).substitute(
-        title=about.title,
-        name=about.name,
-        inputs=" ".join(about.inputs),
-        arguments=", ".join(about.inputs),
-        formula=about.formula,
-        implementation=about.implementation.rstrip(),
-        **given,
-    )
-
-
-def _test(about: Subject) -> str:
-    return Template(_text("test.txt")).substitute(
-        name=about.name, import_line=about.import_line, call=about.call
-    )
-
-
-def _asv(root: Path) -> str:
-    major, minor, _ = platform.python_version_tuple()
-    versions = {name: _version(name) for name in _PACKAGES}
-    pairs = [f'"{name}": ["{v}"]' for name, v in versions.items() if v]
-    return Template(_text("asv.txt")).substitute(
-        project=json.dumps(root.name),
-        python=json.dumps(f"{major}.{minor}"),
-        requirements=", ".join(pairs),
+    yield f"gradwatch_ops/{about.name}.py", _filled("page.txt", **fields)
+    yield f"{tests}test_gradient_of_{about.name}.py", _filled("test.txt", **fields)
+    yield ".github/workflows/gradients.yml", _filled("workflow.txt")
+    installed = {name: _version(name) for name in _PACKAGES}
+    pairs = [
+        f'"{name}": ["{version}"]' for name, version in installed.items() if version
+    ]
+    yield (
+        "asv.conf.json",
+        _filled(
+            "asv.txt",
+            project=json.dumps(root.name),
+            python=json.dumps("{}.{}".format(*sys.version_info)),
+            requirements=", ".join(pairs),
+        ),
     )
 
 
@@ -202,7 +187,7 @@ def _version(package: str) -> str:
 
 
 def write(about: Subject, root: Path) -> Iterator[tuple[str, str]]:
-    """Write what is not there yet: each name, and "written", "added to" or "kept"."""
+    """Write each file that is not there: its name; "written", "added to" or "kept"."""
     for name, content in files(about, root):
         if (root / name).exists():
             yield name, "kept"
@@ -210,15 +195,15 @@ def write(about: Subject, root: Path) -> Iterator[tuple[str, str]]:
             replace_file(root / name, content)
             yield name, "written"
     measures = json.dumps(about.measures) if about.measures else ""
-    table = Template(_text("table.txt")).substitute(measures=measures)
-    yield (
-        "pyproject.toml",
-        _appended(root / "pyproject.toml", table, "[tool.gradwatch]"),
-    )
-    yield ".gitignore", _appended(root / ".gitignore", _text("ignored.txt"), "/.asv/")
+    table = _filled("table.txt", measures=measures)
+    for name, text, sign in (
+        ("pyproject.toml", table, "[tool.gradwatch]"),
+        (".gitignore", _filled("ignored.txt"), "/.asv/"),
+    ):
+        yield name, _append(root / name, text, sign)
 
 
-def _appended(file: Path, text: str, sign: str) -> str:
+def _append(file: Path, text: str, sign: str) -> str:
     before = file.read_text(encoding="utf-8") if file.exists() else ""
     if sign in before.splitlines():
         return "kept"
@@ -227,5 +212,7 @@ def _appended(file: Path, text: str, sign: str) -> str:
     return "added to" if before else "written"
 
 
-def _text(name: str) -> str:
-    return (_TEMPLATES / name).read_text(encoding="utf-8")
+def _filled(template: str, /, **fields: Any) -> str:
+    """Return a template's text with the fields in it; other signs stay as they are."""
+    text = (Path(__file__).parent / "_templates" / template).read_text("utf-8")
+    return Template(text).safe_substitute(fields)
