@@ -1,7 +1,8 @@
 """Operators that only move elements: PyTorch's own, run on 1, 2, 3, and so on.
 
 What comes out of the operator *is* the index of the gather that stands for it in the
-engine, so that one pair of primitives, gather and scatter-add, serves all of them.
+engine, so that one pair of primitives, gather and scatter-add, serves all of them. The
+operators that add at indices follow, with the engine's scatter-add.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from gradwatch.harness.tracing.values import as_exact, as_float
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
+
+Rule = Callable[..., Any]
 
 _MOVES = """
     alias as_strided as_strided_scatter broadcast_in_dim cat channel_shuffle clone
@@ -103,3 +106,59 @@ def _gathered(sources: list[Node], out: Any) -> Any:
     if not isinstance(out, torch.Tensor) or not out.is_floating_point():
         return out
     return graph.gather(*sources, index=out.numpy().astype(np.intp) - 1)
+
+
+# Adding at indices --------------------------------------------------------------------
+
+
+def _added(x: Node, place: torch.Tensor, values: Node) -> Node:
+    """x, and values added at their flat positions."""
+    spread = graph.broadcast_to(values, tuple(place.shape))
+    return x + graph.scatter_add(spread, index=place.numpy(), shape=x.shape)
+
+
+def _scatter_add(x: Any, dim: int, index: Any, source: Any) -> Node:
+    x, source, index = as_float(x), as_float(source), as_exact(index)
+    if not x.ndim:
+        return x + graph.sum(source)
+    place = torch.gather(positions(x), dim, index) if index.numel() else index
+    corner = tuple(slice(0, n) for n in index.shape)
+    return _added(x, place, source[corner] if index.ndim else source)
+
+
+def _index_put(
+    x: Any, indices: Any, values: Any, accumulate: bool = False, *_: Any
+) -> Node:
+    x, values = as_float(x), as_float(values)
+    chosen = [as_exact(i) for i in indices]
+    place = torch.ops.aten.index(positions(x), chosen)
+    if accumulate:
+        return _added(x, place, values)
+    return moved(lambda a, v: torch.ops.aten.index_put(a, chosen, v), x, values)
+
+
+def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Node:
+    x, source, index = as_float(x), as_float(source), as_exact(index)
+    if accumulate:
+        place = torch.remainder(index, max(x.size, 1))
+        return _added(x, place, graph.reshape(source, tuple(place.shape)))
+    return moved(lambda a, v: torch.put(a, index, v), x, source)
+
+
+def _index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Node:
+    x, source = as_float(x), as_float(source)
+    place = (
+        torch.index_select(positions(x), dim, as_exact(index))
+        if x.ndim
+        else torch.zeros(source.shape, dtype=torch.long)
+    )
+    return _added(x, place, source if alpha == 1 else alpha * source)
+
+
+ON_VALUES: dict[str, Rule] = {
+    "scatter_add": _scatter_add,
+    "index_put": _index_put,
+    "_unsafe_index_put": _index_put,
+    "put": _put,
+    "index_add": _index_add,
+}

@@ -1,4 +1,4 @@
-"""What each ATen operator is in the engine: the whole map, gathered from its parts."""
+"""The map from ATen operators to rules in the engine, gathered from its parts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 from gradwatch.harness.tracing.aten import (
     distances,
     elementwise,
-    indexing,
-    losses,
+    moves,
     pooling,
     products,
     reductions,
@@ -17,7 +16,6 @@ from gradwatch.harness.tracing.aten import (
     special,
     systems,
 )
-from gradwatch.harness.tracing.aten.moves import MOVES
 
 Rule = Callable[..., Any]
 #: Rules that get every tensor argument as a node of floats.
@@ -34,13 +32,13 @@ ON_FLOATS: dict[str, Rule] = {
 ON_VALUES: dict[str, Rule] = {
     **elementwise.ON_VALUES,
     **reductions.ON_VALUES,
-    **indexing.ON_VALUES,
+    **moves.ON_VALUES,
     **segments.ON_VALUES,
-    **losses.ON_VALUES,
+    **products.ON_VALUES,
     **systems.ON_VALUES,
 }
 
 
 def covered() -> list[str]:
     """Names of the ATen operators that can be traced."""
-    return sorted({*ON_FLOATS, *ON_VALUES, *MOVES})
+    return sorted({*ON_FLOATS, *ON_VALUES, *moves.MOVES})
