@@ -8,10 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from gradwatch.harness.check.inputs import Trial
+from gradwatch.harness.check.causes import cause_of, with_cause
+from gradwatch.harness.check.inputs import Trial, torch_dtype
 from gradwatch.harness.check.report import Row
-from gradwatch.harness.check.runs import Graph, Observation, Tensor, observe, same
-from gradwatch.harness.check.second import Second
+from gradwatch.harness.check.runs import (
+    Graph,
+    Observation,
+    Tensor,
+    copies,
+    differentiated,
+    observe,
+    same,
+)
 from gradwatch.harness.check.subjects import Subject
 from gradwatch.harness.check.subjects.binding import (
     Bound,
@@ -23,7 +31,8 @@ from gradwatch.harness.check.subjects.binding import (
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.verdict import allowed, judge_tensors, zeros_pass
-from gradwatch.impls.contract import Array
+from gradwatch.impls.backends._torchlike import refusals
+from gradwatch.impls.contract import Array, Unsupported
 
 #: Inputs of which each is frozen alone: a backward has one branch for each.
 FROZEN = 8
@@ -86,9 +95,10 @@ def examined(
     expected = Expected.of(bound)
     cotangents = expected.cotangents(trial)
     call = bind(subject.own if candidate is None else candidate, bound)
-    if trial.order != "vjp":
-        return Second(subject, bound, call, trial, cotangents).rows(compute)
     bench = Bench(subject, bound, call, expected, trial, compute)
+    if trial.order != "vjp":
+        second = bench.judge_second(cotangents)
+        return [Row(trial.name, trial.dtype, judgement) for judgement in second]
     rows = bench.rows(cotangents, "", trial.thorough)
     if notes is not None and bench.unrepeatable:
         notes.append(f"{trial.name}: a second run gave other bits")
@@ -114,6 +124,64 @@ class Bench:
     unrepeatable: bool = False
     zero: frozenset[str] = frozenset()
     right: Reference | None = None
+
+    @property
+    def tangents(self) -> list[Tensor | None]:
+        """One for each tensor that needs a gradient; of a gradient none."""
+        pairs = zip(self.bound.tensors, self.bound.wanted, strict=True)
+        second = self.trial.order != "vjp"
+        return [
+            self.trial.tangent(tensor, i) if second and wanted else None
+            for i, (tensor, wanted) in enumerate(pairs)
+        ]
+
+    def truth(
+        self, cotangents: Sequence[Tensor | None]
+    ) -> tuple[Reference, tuple[str, ...]]:
+        """The reference, and names of gradients that no path leads to."""
+        dys, along = (
+            [None if t is None else array_of(t) for t in tensors]
+            for tensors in (cotangents, self.tangents)
+        )
+        return self.subject.truth(self.bound, dys, along, self.trial, self.compute)
+
+    def second_names(self, cotangents: Sequence[Tensor | None]) -> tuple[str, ...]:
+        """Names of the second derivatives, in the order of `runs.differentiated`."""
+        pairs = zip(self.subject.results(self.bound), cotangents, strict=False)
+        outputs = [name for name, dy in pairs if dy is not None]
+        if self.trial.order == "jvp":
+            return tuple(f"jvp.{name}" for name in outputs)
+        wanted = zip(self.bound.names, self.bound.wanted, strict=True)
+        inputs = [name for name, w in wanted if w]
+        return tuple(f"hvp.d{n}" for n in (*inputs, *(f"d{y}" for y in outputs)))
+
+    def judge_second(self, cotangents: Sequence[Tensor | None]) -> Iterator[Judgement]:
+        """Differentiate the candidate in the trial's order, and judge each tensor."""
+        tangents, bound, order = self.tangents, self.bound, self.trial.order
+        given = copies((*tangents, *cotangents))
+        try:
+            with refusals():
+                got = differentiated(
+                    *(order, self.call, bound.tensors, bound.wanted),
+                    *(cotangents, tangents),
+                )
+        except Unsupported as words:
+            yield Judgement("all", "unsupported", message=f"PyTorch: {words}")
+            return
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
+            yield Judgement("all", "error", message=f"raised {in_short(error)}")
+            return
+        if not all(map(same, given, (*tangents, *cotangents))):
+            message = "a cotangent or a tangent was overwritten"
+            yield Judgement("cotangents", "malformed", message=message)
+        named = dict(zip(self.second_names(cotangents), got, strict=True))
+        like = torch_dtype(self.trial.dtype)
+        right, _ = self.truth(cotangents)
+        judgements = self._judge(right, {n: (t, like) for n, t in named.items()})
+        wrong = order == "hvp" and not all(j.passes for j in judgements)
+        cause = cause_of(self.call, bound, cotangents) if wrong else ""
+        for judgement in judgements:
+            yield with_cause(judgement, named[judgement.tensor], cause)
 
     def rows(
         self, cotangents: Sequence[Tensor | None], label: str, thorough: bool
@@ -157,10 +225,7 @@ class Bench:
                 ("", Judgement("all", "error", message=f"raised {in_short(error)}"))
             ]
         self.unrepeatable = thorough and not seen.repeatable
-        arrays = [None if dy is None else array_of(dy) for dy in cotangents]
-        right, unreached = self.subject.truth(
-            self.bound, arrays, self.trial.dtype, self.compute
-        )
+        right, unreached = self.truth(cotangents)
         self.zero, self.right = frozenset(_zeros(right)), right
         judgements = [("", j) for j in self._faults(seen)]
         judgements += [("", j) for j in self._numbers(right, seen, unreached)]
@@ -252,7 +317,7 @@ class Bench:
 
     def _judge(
         self, right: Reference, tensors: Mapping[str, tuple[Tensor | None, torch.dtype]]
-    ) -> Iterable[Judgement]:
+    ) -> tuple[Judgement, ...]:
         dtype = self.trial.dtype
         arrays: dict[str, Array | None] = {}
         dtypes: dict[str, str] = {}

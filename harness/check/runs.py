@@ -54,26 +54,33 @@ class Graph:
         self.outputs = tuple(function(*self.leaves))
         self.first_outputs = [y.detach().clone() for y in self.outputs]
 
-    def backward(self, cotangents: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """The gradient of each tensor; None where there is none or none is wanted."""
+    @property
+    def sources(self) -> list[Tensor]:
+        """The leaves that need a gradient."""
+        pairs = zip(self.leaves, self.wanted, strict=True)
+        return [leaf for leaf, wanted in pairs if wanted]
+
+    def differentiable(
+        self, cotangents: Sequence[Tensor | None]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """The outputs that have a gradient and a cotangent, and these cotangents."""
         pairs = [
             (y, dy)
             for y, dy in zip(self.outputs, cotangents, strict=False)
             if dy is not None and y.requires_grad
         ]
-        at = [i for i, w in enumerate(self.wanted) if w]
-        gradients: list[Tensor | None] = [None] * len(self.leaves)
-        if pairs and at:
-            at_leaves = torch.autograd.grad(
-                [y for y, _ in pairs],
-                [self.leaves[i] for i in at],
-                [dy for _, dy in pairs],
-                retain_graph=True,
-                allow_unused=True,
+        return [y for y, _ in pairs], [dy for _, dy in pairs]
+
+    def backward(self, cotangents: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """The gradient of each tensor; None where there is none or none is wanted."""
+        outputs, dys = self.differentiable(cotangents)
+        found: Sequence[Tensor | None] = ()
+        if outputs and self.sources:
+            found = torch.autograd.grad(
+                outputs, self.sources, dys, retain_graph=True, allow_unused=True
             )
-            for i, gradient in zip(at, at_leaves, strict=True):
-                gradients[i] = gradient
-        return gradients
+        gradients = iter(found)
+        return [next(gradients, None) if wanted else None for wanted in self.wanted]
 
     def changed_leaves(self) -> list[int]:
         """Which tensors the function wrote to."""
@@ -214,17 +221,10 @@ def differentiated(
     if order == "jvp":
         return _forwards(function, tensors, cotangents, tangents)
     graph = Graph(function, tensors, wanted)
-    leaves = [t for t, w in zip(graph.leaves, wanted, strict=True) if w]
-    along = [None if dy is None else replica(dy) for dy in cotangents]
-    given = [dy.requires_grad_() for dy in along if dy is not None]
-    pairs = [
-        (y, dy)
-        for y, dy in zip(graph.outputs, along, strict=False)
-        if dy is not None and y.requires_grad
-    ]
-    outputs, dys = [y for y, _ in pairs], [dy for _, dy in pairs]
+    along = [None if dy is None else replica(dy).requires_grad_() for dy in cotangents]
+    outputs, dys = graph.differentiable(along)
     first: Sequence[Tensor | None] = torch.autograd.grad(
-        outputs, leaves, dys, create_graph=True, allow_unused=True
+        outputs, graph.sources, dys, create_graph=True, allow_unused=True
     )
     _let_refuse(first)
     vs = [v for v in tangents if v is not None]
@@ -233,7 +233,7 @@ def differentiated(
         for dx, v in zip(first, vs, strict=True)
         if dx is not None and dx.requires_grad
     ]
-    sources = [*leaves, *given]
+    sources = [*graph.sources, *(dy for dy in along if dy is not None)]
     if not second:
         return [None] * len(sources)
     pulled, at = [dx for dx, _ in second], [v for _, v in second]

@@ -16,7 +16,6 @@ from gradwatch.harness.check.inputs import Trial
 from gradwatch.harness.check.origin import origin
 from gradwatch.harness.check.report import Row
 from gradwatch.harness.check.runs import Tensor
-from gradwatch.harness.check.second import Second
 from gradwatch.harness.check.shrink import shrunk
 from gradwatch.harness.check.subjects import Subject
 from gradwatch.harness.check.subjects.binding import Bound, Function, array_of, bind
@@ -156,12 +155,8 @@ def script(
     call = bind(subject.own if candidate is None else candidate, bound)
     bench = Bench(subject, bound, call, expected, trial, None)
     cotangents = expected.cotangents(trial)
-    second = Second(subject, bound, call, trial, cotangents)
-    if trial.order == "vjp":
-        arrays = [None if dy is None else array_of(dy) for dy in cotangents]
-        right, _ = subject.truth(bound, arrays, trial.dtype)
-    else:
-        right = second.right()
+    right, _ = bench.truth(cotangents)
+    second = trial.order != "vjp"
     return TEMPLATE.format(
         headline=f"Reproduces: {row.where}, {row.dtype}.",
         story=row.judgement.message.replace("\\", "\\\\"),
@@ -175,10 +170,8 @@ def script(
         cotangents="".join(f"    {_tensor(dy)},\n" for dy in cotangents),
         answers="".join(_answer(right, way) for way in right.graphs),
         order=trial.order,
-        asked=list(second.names) if trial.order != "vjp" else [],
-        tangents="".join(
-            f"    {_tensor(v)},\n" for v in second.tangents if trial.order != "vjp"
-        ),
+        asked=list(bench.second_names(cotangents)) if second else [],
+        tangents="".join(f"    {_tensor(v)},\n" for v in bench.tangents if second),
         frozen=list(bench.frozen()) if trial.thorough else [],
         thorough=trial.thorough,
     )

@@ -60,33 +60,18 @@ class OpSubject:
         self,
         bound: Bound,
         cotangents: Sequence[Array | None],
-        dtype: str,
+        tangents: Sequence[Array | None],
+        trial: Trial,
         compute: str | None = None,
     ) -> tuple[Reference, tuple[str, ...]]:
         """As `gradwatch.harness.judging.reference.reference` has it."""
-        inputs = arrays(bound)
-        problem = Problem(self.op, inputs, cotangents, bound.key, dtype=dtype)
-        return reference(problem, compute), ()
-
-    def second(
-        self,
-        bound: Bound,
-        cotangents: Sequence[Array | None],
-        tangents: Sequence[Array | None],
-        order: str,
-        dtype: str,
-        compute: str | None = None,
-    ) -> Reference:
-        """As `gradwatch.harness.judging.reference.reference` has it."""
-        inputs = arrays(bound)
-        along = named(bound, tangents)
         problem = Problem(
-            *(self.op, inputs, cotangents, bound.key),
-            dtype=dtype,
-            order=order,
-            tangents=along,
+            *(self.op, arrays(bound), cotangents, bound.key),
+            dtype=trial.dtype,
+            order=trial.order,
+            tangents=named(bound, tangents),
         )
-        return reference(problem, compute)
+        return reference(problem, compute), ()
 
     def results(self, bound: Bound) -> tuple[str, ...]:
         """The outputs of the page."""

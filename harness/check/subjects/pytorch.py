@@ -114,54 +114,39 @@ class TorchSubject:
         self,
         bound: Bound,
         cotangents: Sequence[Array | None],
-        dtype: str,
+        tangents: Sequence[Array | None],
+        trial: Trial,
         compute: str | None = None,
     ) -> tuple[Reference, tuple[str, ...]]:
-        """The right outputs and gradients; names of those no path leads to."""
+        """The right tensors of the trial's order; gradients no path leads to."""
         traced = replace(self.programs[bound.key], tensors=bound.tensors, _made={})
+        wide = wider(PRECISIONS[trial.dtype])
         at = [n for n, w in zip(bound.names, bound.wanted, strict=True) if w]
-        unreached: list[str] = []
-
-        wide = wider(PRECISIONS[dtype])
-
-        def build() -> dict[str, graph.Node]:
-            made = traced.graph(wide)
-            pairs = zip(traced.results, cotangents, strict=False)
-            dy = {name: array for name, array in pairs if array is not None}
-            gradients = made.gradients(dy, at)
-            unreached[:] = [n for n, node in gradients.items() if node is None]
-            all_gradients = {
-                n: _or_zero(node, made, n) for n, node in gradients.items()
-            }
-            return {**all_gradients, **made.outputs}
-
-        return reference_of_graph(build, dtype, compute), tuple(unreached)
-
-    def second(
-        self,
-        bound: Bound,
-        cotangents: Sequence[Array | None],
-        tangents: Sequence[Array | None],
-        order: str,
-        dtype: str,
-        compute: str | None = None,
-    ) -> Reference:
-        """The right tensors of a second order, along tangents of what is wanted."""
-        traced = replace(self.programs[bound.key], tensors=bound.tensors, _made={})
-        wide = wider(PRECISIONS[dtype])
         pairs = zip(traced.results, cotangents, strict=False)
         dy = {name: array for name, array in pairs if array is not None}
         along = named(bound, tangents)
+        unreached: list[str] = []
 
-        def build() -> dict[str, graph.Node]:
+        def gradients() -> dict[str, graph.Node]:
+            made = traced.graph(wide)
+            found = made.gradients(dy, at)
+            unreached[:] = [n for n, node in found.items() if node is None]
+            nodes = {n: _or_zero(node, made, n) for n, node in found.items()}
+            return {**nodes, **made.outputs}
+
+        def second() -> dict[str, graph.Node]:
             made = traced.graph(wide)
             outputs = {name: made.outputs[name] for name in dy}
             inputs = {name: made.leaves[name] for name in along}
-            return Derived(outputs, inputs, dy, along).derivatives(order).nodes
+            return Derived(outputs, inputs, dy, along).derivatives(trial.order).nodes
 
-        return reference_of_graph(
-            build, dtype, compute, lambda: traced.graph(wide).outputs
-        )
+        if trial.order == "vjp":
+            right = reference_of_graph(gradients, trial.dtype, compute)
+        else:
+            right = reference_of_graph(
+                second, trial.dtype, compute, lambda: traced.graph(wide).outputs
+            )
+        return right, tuple(unreached)
 
     def results(self, bound: Bound) -> tuple[str, ...]:
         """Names of what it returns, then of the buffers that it may have changed."""

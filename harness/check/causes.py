@@ -1,0 +1,186 @@
+"""Why a double backward is wrong: what is kept, and where autograd's graph is left."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+from gradwatch.harness.check.runs import (
+    Graph,
+    Tensor,
+    nodes_behind,
+    replica,
+    same,
+)
+from gradwatch.harness.check.subjects.binding import Bound, Call
+from gradwatch.harness.judging.judgement import Judgement
+
+WHY = (
+    "{what}: computed in the forward, where autograd records nothing. Save the inputs "
+    "and outputs themselves, and compute the rest again in the backward"
+)
+UNRECORDED = (
+    "the double backward is a constant: the backward computes without autograd's graph "
+    "(torch.no_grad, .data, .detach() or NumPy)"
+)
+CUT = (
+    "the backward computes without autograd's graph, with {cuts}: all that follows "
+    "from it is a constant to the double backward"
+)
+
+
+def with_cause(judgement: Judgement, got: Tensor | None, cause: str) -> Judgement:
+    """The judgement with the cause, where a second derivative by an input is wrong."""
+    if judgement.passes or not judgement.tensor.startswith("hvp.d"):
+        return judgement
+    cause = cause or (UNRECORDED if got is None else "")
+    if not cause:
+        return judgement
+    return replace(judgement, message=f"{judgement.message}; {cause}")
+
+
+def cause_of(call: Call, bound: Bound, cotangents: Sequence[Tensor | None]) -> str:
+    """Why a second derivative is another one than the gradient's; "" if unknown."""
+    if constants := _constants(call, bound):
+        what = "the double backward treats " + ", ".join(constants)
+        return WHY.format(what=f"{what} as a constant")
+    cuts = cuts_of(call, bound, cotangents)
+    return CUT.format(cuts=", ".join(cuts[:3])) if cuts else ""
+
+
+def _constants(call: Call, bound: Bound) -> list[str]:
+    """What a candidate keeps for its backward and autograd does not follow."""
+    graph = Graph(call, bound.tensors, bound.wanted)
+    kept = [leaf for leaf in graph.leaves if not leaf.requires_grad]
+    own = torch.autograd.function.BackwardCFunction
+    functions = [n for n in nodes_behind(graph.outputs) if isinstance(n, own)]
+    return [what for node in functions for what in _kept(node, kept)]
+
+
+def _kept(ctx: Any, inputs: Sequence[Tensor]) -> Iterator[str]:
+    """Names of the floating tensors that a Function keeps outside of the graph."""
+
+    def outside(value: Any) -> bool:
+        return (
+            isinstance(value, Tensor)
+            and value.is_floating_point()
+            and not value.requires_grad
+            and not any(same(value, given) for given in inputs)
+        )
+
+    yield from (f"ctx.{name}" for name, value in vars(ctx).items() if outside(value))
+    saved = ctx.saved_tensors
+    names = _saved_names(ctx._forward_cls)
+    for i, tensor in enumerate(saved):
+        if outside(tensor):
+            named = f"{names[i]} (" if len(names) == len(saved) else ""
+            yield f"{named}ctx.saved_tensors[{i}]" + (")" if named else "")
+
+
+def _saved_names(function: Any) -> list[str]:
+    """What stands in its one call of save_for_backward, if its source can be read."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return []
+    calls = [
+        node.args
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "attr", "") == "save_for_backward"
+    ]
+    return [ast.unparse(argument) for argument in calls[0]] if len(calls) == 1 else []
+
+
+# Where a backward leaves autograd's graph: the call and its line.
+
+#: What makes a constant of a tensor, by how a person writes it.
+CUTS: Mapping[Any, str] = {
+    Tensor.detach: ".detach()",
+    Tensor.detach_: ".detach_()",
+    Tensor.data.__get__: ".data",  # type: ignore[attr-defined]  # a C descriptor
+    Tensor.numpy: ".numpy()",
+    Tensor.__array__: "a NumPy function",
+    Tensor.item: ".item()",
+    Tensor.tolist: ".tolist()",
+}
+
+
+class _Watch(TorchFunctionMode):
+    """Notes each call that takes a tensor of the graph and returns a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cuts: dict[str, None] = {}
+
+    def begin(self, _: Any) -> None:
+        """Before a node's backward; PyTorch's engine forgets it where that raises.
+
+        A mode around `torch.autograd.grad` would see that call alone.
+        """
+        self.__enter__()  # type: ignore[no-untyped-call]  # PyTorch has no types here
+
+    def end(self, *_: Any) -> None:
+        """After it."""
+        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # likewise
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        followed = any(_in_graph(value) for value in tree_leaves((args, kwargs)))
+        if followed and func in CUTS:
+            self.cuts[f"{CUTS[func]} in {_line()}"] = None
+        elif followed and not torch.is_grad_enabled() and _is_float(out):
+            self.cuts[f"torch.no_grad() around {_line()}"] = None
+        return out
+
+
+def cuts_of(call: Call, bound: Bound, cotangents: Sequence[Tensor | None]) -> list[str]:
+    """The cuts in a candidate's backwards: ".detach() in silu.py:9 (...)".
+
+    PyTorch's own backwards are not written in Python, so that none of them is seen.
+    """
+    graph = Graph(call, bound.tensors, bound.wanted)
+    along = [None if dy is None else replica(dy).requires_grad_() for dy in cotangents]
+    outputs, dys = graph.differentiable(along)
+    watch = _Watch()
+    for node in nodes_behind(outputs):
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            node.register_prehook(watch.begin)
+            node.register_hook(watch.end)
+    torch.autograd.grad(
+        outputs, graph.sources, dys, create_graph=True, allow_unused=True
+    )
+    return list(watch.cuts)
+
+
+def _in_graph(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+def _line() -> str:
+    """The innermost line outside PyTorch and this module, and what stands there."""
+    frame = sys._getframe(1)
+    while frame.f_back and (
+        frame.f_code.co_filename == __file__ or "/torch/" in frame.f_code.co_filename
+    ):
+        frame = frame.f_back
+    file, number = frame.f_code.co_filename, frame.f_lineno
+    text = linecache.getline(file, number).strip()
+    return f"{Path(file).name}:{number}" + (f" ({text})" if text else "")
