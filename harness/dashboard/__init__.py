@@ -5,7 +5,6 @@
 - standing: one machine: its newest verdict and time of everything
 - matrix: one cell for each op and backend
 - series: values over commits, and where they change
-- formula: the formulas of an op's page as MathML
 - dialects: the source of an op's page, highlighted
 - figures: charts, as data for the charting library in the browser
 - pictures: charts as SVG files, for the README

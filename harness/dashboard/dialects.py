@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -45,38 +44,10 @@ def dialects(source: str) -> tuple[Dialect, ...]:
     return tuple(sorted(named, key=lambda d: (DIALECTS.index(d.name), d.framework)))
 
 
-_LEXER, _FORMATTER = PythonLexer(stripnl=False), HtmlFormatter(nowrap=True)
-
-
-def highlighted(code: str) -> Markup:
-    """Python code as HTML, with a span for each token; CSS has the colours.
-
-    The scripts of findings share nine lines of ten: a statement is gone through once.
-    """
-    return Markup("\n").join(map(_highlighted, _statements(code.strip("\n"))))
-
-
 @cache
-def _highlighted(lines: str) -> Markup:
-    return Markup(highlight(f"{lines}\n", _LEXER, _FORMATTER).removesuffix("\n"))
-
-
-def _statements(code: str) -> Iterator[str]:
-    """The code, cut before each statement, where no token goes on from before."""
-    starts = {0}
-    with contextlib.suppress(SyntaxError, ValueError):
-        starts |= {_first_line(s) for s in ast.parse(code).body if not s.col_offset}
-    lines = code.split("\n")
-    cuts = [0] if "\r" in code else sorted(starts)  # Python counts lines otherwise
-    for start, end in zip(cuts, [*cuts[1:], len(lines)], strict=True):
-        yield "\n".join(lines[start:end])
-
-
-def _first_line(statement: ast.stmt) -> int:
-    """The index of its first line, which may be a decorator's."""
-    decorators = getattr(statement, "decorator_list", ())
-    first: int = min(one.lineno for one in (statement, *decorators))
-    return first - 1
+def highlighted(code: str) -> Markup:
+    """Python code as HTML, with a span for each token; CSS has the colours."""
+    return Markup(highlight(code, PythonLexer(), HtmlFormatter(nowrap=True)).rstrip())
 
 
 def _calls(statement: ast.stmt) -> Iterator[ast.Call]:

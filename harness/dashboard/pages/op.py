@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
@@ -14,7 +15,6 @@ from markupsafe import Markup
 from gradwatch.harness.dashboard import figures
 from gradwatch.harness.dashboard.dialects import Dialect, dialects, highlighted
 from gradwatch.harness.dashboard.families import families
-from gradwatch.harness.dashboard.formula import paragraphs
 from gradwatch.harness.dashboard.matrix import Cell, short
 from gradwatch.harness.dashboard.pages.overview import faults
 from gradwatch.harness.dashboard.series import History, Series, brief
@@ -87,10 +87,15 @@ def _source(op: str) -> dict[str, Any]:
     docstring = ast.get_docstring(ast.parse(source)) or ""
     return {
         "title": docstring.partition("\n")[0],
-        "paragraphs": paragraphs(docstring),
+        "paragraphs": _paragraphs(docstring),
         "dialects": _by_name(dialects(source)),
         "source": highlighted(source),
     }
+
+
+def _paragraphs(docstring: str) -> list[str]:
+    """The paragraphs after the first line; those of formulas are indented."""
+    return re.split(r"\n\s*\n", docstring.rstrip())[1:]
 
 
 def _by_name(several: Iterable[Dialect]) -> dict[str, list[Dialect]]:
