@@ -24,7 +24,7 @@ from gradwatch.harness.dashboard.matrix import Cell, matrix, short
 from gradwatch.harness.dashboard.series import read_histories
 from gradwatch.harness.dashboard.sources import Source, read_results
 from gradwatch.harness.dashboard.standing import Standing, standing
-from gradwatch.harness.dashboard.styles import styles
+from gradwatch.harness.dashboard.styles import MARKERS, styles
 from gradwatch.harness.dashboard.trends import TITLE as TREND
 from gradwatch.harness.dashboard.trends import figure as trend_figure
 from gradwatch.harness.dashboard.trends import trends
@@ -33,8 +33,7 @@ from gradwatch.harness.project.documents import replace_file
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.verdicts import SIGNS
 
-_MARKERS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D"}
-_MARKERS |= {"inverted_triangle": "v", "hex": "h", "star": "*"}
+_MARKERS = dict(zip(MARKERS, "os^Dvh*", strict=True))
 _GOOD, _BAD, _KNOWN, _NOTHING = "#d9efdf", "#f7cfcb", "#fbe6bd", "#eef1f4"
 _LOOSE = "#eaf0c4"  # between good and known
 _TITLE = "Worst error of a gradient, in rounding radii"

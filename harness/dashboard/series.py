@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from gradwatch.harness.project.git import Commit
 
 Values = NDArray[np.float64]
 
-#: Commits that pages show by default, and all of them where there are no more.
+#: Commits that charts show, and that can be compared; all are listed.
 NEWEST = 500
 
 # Readable names of metrics; in any other name the underscores become blanks.
@@ -84,38 +83,16 @@ class History:
         for series in self.series:
             self.by_op.setdefault(series.op, []).append(series)
 
-    @cached_property
-    def featured(self) -> tuple[int, ...]:
-        """The indices of the commits that have a place on the pages of commits.
-
-        The newest `NEWEST`, releases, and those at which a series changed its level,
-        each with the one before. A page of ten thousand would help nobody.
-        """
-        at = {c.index for series in self.series for c in series.changes}
-        changed = at | {max(index - 1, 0) for index in at}  # to compare it with
-        tagged = {i for i, commit in enumerate(self.commits) if commit.tag}
-        newest = range(max(len(self.commits) - NEWEST, 0), len(self.commits))
-        return tuple(sorted({*changed, *tagged, *newest}))
+    @property
+    def newest(self) -> range:
+        """The indices of the commits that charts show and that can be compared."""
+        return range(max(len(self.commits) - NEWEST, 0), len(self.commits))
 
     @property
     def release(self) -> int | None:
         """The index of the newest release before the newest commit."""
         tagged = [i for i, c in enumerate(self.commits[:-1]) if c.tag]
         return tagged[-1] if tagged else None
-
-
-def brief(values: Values, digits: int) -> list[float]:
-    """Values with so many digits; NaN for none, which becomes null.
-
-    More digits would be noise and double the size of a file. A division by a power of
-    ten is rounded correctly, so the results have no digits that were not asked for.
-    """
-    sound = np.isfinite(values) & (values != 0)
-    sizes = np.where(sound, np.abs(values), 1.0)
-    powers = np.minimum(digits - 1 - np.floor(np.log10(sizes)), 300)
-    up, down = 10.0 ** np.maximum(powers, 0), 10.0 ** np.maximum(-powers, 0)
-    rounded: list[float] = (np.round(values * up / down) / up * down).tolist()
-    return rounded
 
 
 @dataclass(frozen=True)

@@ -10,21 +10,15 @@ from typing import Any
 
 import bokeh
 
-from gradwatch.harness.dashboard import figures
+from gradwatch.harness.dashboard import charts
 from gradwatch.harness.dashboard.matrix import matrix
 from gradwatch.harness.dashboard.pages.asv_site import NOT_ASKED, publish_asv
 from gradwatch.harness.dashboard.pages.comparisons import (
-    at_commits,
     comparisons,
+    figures_at,
     figures_of,
 )
-from gradwatch.harness.dashboard.pages.op import (
-    block_data,
-    blocks,
-    charts,
-    history_data,
-    op_page,
-)
+from gradwatch.harness.dashboard.pages.op import drawn, op_page
 from gradwatch.harness.dashboard.pages.overview import overview
 from gradwatch.harness.dashboard.series import History, moves, read_histories
 from gradwatch.harness.dashboard.sources import Results, Trouble, read_results
@@ -150,7 +144,6 @@ def _write_machine(writer: Writer, here: Standing, known: Mapping[str, Commit]) 
     history: History = writer.shared["history"]
     looks = writer.shared["styles"]
     cells = matrix(here)
-    writer.data("frames.js", "frames", figures.frames(tuple(here.regimes)))
     context = overview(here, cells, history, known)
     writer.page("index.html", "overview.html.j2", sources=here.sources, **context)
     for op, row in cells.items():
@@ -160,41 +153,33 @@ def _write_machine(writer: Writer, here: Standing, known: Mapping[str, Commit]) 
 
 
 def _write_op(writer: Writer, page: dict[str, Any], here: Standing, looks: Any) -> None:
-    op, series = anchor(page["op"]), page["series"]
+    op, series, history = page["op"], page["series"], writer.shared["history"]
     looks = {**styles([s.runner for s in series]), **looks}
     lines = {s.line: looks[s.runner] for s in series}
-    drawn = charts(page, here.regimes, here.bandwidth())
-    if series:
-        commits = len(writer.shared["history"].commits)
-        writer.data(f"op/{op}.history.js", "history", history_data(series, commits))
-        for number, where in blocks(commits):
-            name = f"op/{op}.history/{number}.js"
-            writer.data(name, f"history-{number}", block_data(series, where))
-    writer.data(f"op/{op}.charts.js", "charts", drawn)
-    context = {"drawn": drawn, "line_styles": lines, "bandwidth": here.bandwidth()}
-    writer.page(f"op/{op}.html", "op.html.j2", **context, **page)
+    made = drawn(page, here, history, {**looks, **lines})
+    writer.data(f"op/{anchor(op)}.charts.js", "charts", made)
+    context = {"drawn": made, "line_styles": lines, "bandwidth": here.bandwidth()}
+    writer.page(f"op/{anchor(op)}.html", "op.html.j2", **context, **page)
 
 
 def _write_comparison(writer: Writer, here: Standing, history: History) -> None:
-    writer.data("compare.data.js", "compare", {**comparisons(here), **_at(history)})
-    for place, rows in at_commits(history, history.featured):
-        name = history.commits[place].hash[:12]
-        writer.data(f"commit/{name}.js", name, rows)
+    newest = [history.commits[place] for place in history.newest]
+    data = {
+        "backends": comparisons(here),
+        "commits": [[c.hash[:12], c.subject, c.tag] for c in newest],
+        "figures": figures_of(history),
+    }
+    writer.data("compare.charts.js", "charts", {"ratios": charts.ratios()})
+    writer.data("compare.data.js", "compare", data)
+    for commit, place in zip(newest, history.newest, strict=True):
+        name = commit.hash[:12]
+        writer.data(f"commit/{name}.js", name, figures_at(history, place))
     runners = sorted({runner for _, runner in here.timed})
     writer.page("compare.html", "compare.html.j2", runners=runners)
-
-
-def _at(history: History) -> dict[str, Any]:
-    featured = [history.commits[place] for place in history.featured]
-    commits = [[c.hash[:12], c.subject, c.tag] for c in featured]
-    return {"figures": figures_of(history), "commits": commits}
 
 
 def _write_commits(writer: Writer, history: History) -> None:
     by_commit: dict[str, list[Any]] = {}
     for move in moves(history, -1):
         by_commit.setdefault(move.commit.hash, []).append(move)
-    names = [[c.hash[:12], c.subject] for c in history.commits]
-    for number, where in blocks(len(names)):
-        writer.data(f"commits/{number}.js", f"commits-{number}", names[where])
     writer.page("commits.html", "commits.html.j2", by_commit=by_commit)

@@ -11,9 +11,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from gradwatch.harness.dashboard.charts import clock
 from gradwatch.harness.dashboard.dialects import highlighted
 from gradwatch.harness.dashboard.families import dialect_of, families
-from gradwatch.harness.dashboard.figures import clock
 from gradwatch.harness.dashboard.matrix import bar_length, short
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.verdicts import SIGNS

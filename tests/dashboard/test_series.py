@@ -1,78 +1,87 @@
-"""Series on pages: digits of values, blocks of commits, and which have a place."""
+"""The history on pages: the sizes of files, and which commits charts show."""
 
 import numpy as np
-import pytest
 
-from gradwatch.harness.dashboard.figures import frames
-from gradwatch.harness.dashboard.pages.op import BLOCK, block_data, blocks
+from gradwatch.harness.dashboard import charts
+from gradwatch.harness.dashboard.pages.comparisons import figures_at
 from gradwatch.harness.dashboard.series import (
     NEWEST,
     History,
     LevelChange,
     Series,
-    brief,
 )
-from gradwatch.harness.dashboard.site import _BOKEH, _STATIC
+from gradwatch.harness.dashboard.styles import BAD, styles
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.git import Commit
 
+BACKENDS = 20
 
-def series(values, changes=()):
+
+def series(values, changes=(), unit="seconds", line="a"):
     low, high = 0.985 * values, 1.0123 * values
     moved = tuple(LevelChange(at, "step", 0.2, 0.1, 0.3, True, "") for at in changes)
-    return Series("add", "a", "a", "m", "s", "v", values, low, high, moved, 0)
+    return Series("add", line, line, "m", unit, "v", values, low, high, moved, 0)
 
 
-def history(count, changes=(), tags=()):
-    commits = [
-        Commit(f"{i:040x}", "2026-01-01", "a change", f"v{i}" if i in tags else "")
-        for i in range(count)
+def commits(count):
+    subject = "A subject of a commit of some sixty letters, as they are written"
+    return tuple(Commit(f"{i:040x}", "2026-01-01", subject, "") for i in range(count))
+
+
+def sources(chart):
+    """The columns of each source of a chart, by its name."""
+    found = {}
+
+    def visit(node):
+        if isinstance(node, dict):
+            if node.get("name") == "ColumnDataSource" and "attributes" in node:
+                own = node["attributes"]
+                found[own["name"]] = dict(own["data"]["entries"])
+            node = list(node.values())
+        if isinstance(node, list):
+            for child in node:
+                visit(child)
+
+    visit(chart)
+    return found
+
+
+def test_a_chart_of_a_hundred_commits_has_less_than_half_a_megabyte():
+    """An op has some eight of them, in one file."""
+    draw = np.random.default_rng(1)
+    several = [
+        series(1e-5 * np.exp(draw.normal(size=100)), line=f"backend_{i}")
+        for i in range(BACKENDS)
     ]
-    return History(tuple(commits), (series(np.ones(count), changes),))
+    looks = styles([one.line for one in several])
+    chart = charts.history(several, commits(100), looks)
+    assert len(documents.compact(chart)) < 500_000
 
 
-@pytest.mark.parametrize("digits", [4, 5])
-def test_a_brief_value_is_what_python_prints_with_so_many_digits(digits):
-    draw = np.random.default_rng(1)
-    values = draw.normal(size=2000) * 10.0 ** draw.integers(-15, 15, 2000)
-    expected = [float(f"{value:.{digits}g}") for value in values.tolist()]
-    assert brief(values, digits) == expected
+def test_charts_show_the_newest_commits_and_ring_what_changed_among_them():
+    count = NEWEST + 7
+    one = series(np.linspace(1e-6, 2e-6, count), changes=[3, NEWEST])
+    columns = sources(charts.history([one], commits(count), styles(["a"])))
+    assert columns["points"]["x"] == list(range(7, count))
+    assert columns["rings"] == {"runner": ["a"], "colour": [BAD], "x": [NEWEST]} | {
+        "y": [columns["points"]["y"][NEWEST - 7]]
+    }
+    assert History(commits(count)).newest == range(7, count)
+    assert History(commits(3)).newest == range(3)
 
 
-def test_a_brief_value_of_nothing_is_null():
-    values = np.array([np.nan, 0.0, 1e-310, -1.0])
-    assert documents.compact(brief(values, 4)).startswith("[null,0.0,")
+def test_values_have_four_digits_in_a_chart_and_five_in_a_comparison():
+    one = series(np.array([1.23456789e-6, np.nan]))
+    columns = sources(charts.history([one], commits(2), styles(["a"])))["points"]
+    assert (columns["y"], columns["low"]) == ([1.235], [1.216])
+    assert columns["detail"] == ["1.23 µs"]
+    history = History(commits(2), (one,))
+    assert figures_at(history, 0) == [[1.2346e-6, 1.216e-6, 1.2498e-6]]
+    assert figures_at(history, 1) == [None]
 
 
-@pytest.mark.parametrize("commits", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 5 * BLOCK])
-def test_blocks_hold_each_commit_once(commits):
-    every = list(range(commits))
-    assert [i for _, where in blocks(commits) for i in every[where]] == every
-    assert [number for number, _ in blocks(commits)] == list(
-        range(-(-commits // BLOCK))
-    )
-
-
-def test_an_op_page_loads_less_than_two_megabytes():
-    """At most one and a half blocks, of as many series as an op of today has."""
-    draw = np.random.default_rng(1)
-    several = [series(1e-5 * np.exp(draw.normal(size=3 * BLOCK))) for _ in range(65)]
-    block = len(documents.compact(block_data(several, slice(0, BLOCK))))
-    names = (
-        2 * BLOCK * len('["0123456789ab","a subject of a commit of sixty letters"],')
-    )
-    shared = [_BOKEH, *_STATIC.iterdir()]
-    whole = sum(file.stat().st_size for file in shared)
-    whole += len(documents.compact(frames(("normal",)))) + names + 1.5 * block
-    assert whole < 2_000_000
-
-
-def test_all_commits_of_a_short_history_have_a_place():
-    assert history(NEWEST).featured == tuple(range(NEWEST))
-
-
-def test_of_a_long_history_the_newest_releases_and_changes_have_a_place():
-    featured = history(3 * NEWEST, changes=[7, 300], tags=[0, 20]).featured
-    old = [place for place in featured if place < 2 * NEWEST]
-    assert old == [0, 6, 7, 20, 299, 300]
-    assert featured[len(old) :] == tuple(range(2 * NEWEST, 3 * NEWEST))
+def test_a_value_of_zero_is_drawn_below_all_others():
+    one = series(np.array([0.0, 4.0, 2.0]), unit="radii")
+    columns = sources(charts.history([one], commits(3), styles(["a"])))["points"]
+    assert columns["y"] == [1.0, 4.0, 2.0]
+    assert columns["detail"][0] == "0 radii"

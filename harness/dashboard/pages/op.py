@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -12,12 +12,13 @@ from typing import Any
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from gradwatch.harness.dashboard import figures
+from gradwatch.harness.dashboard import charts
+from gradwatch.harness.dashboard.charts import Chart, Looks
 from gradwatch.harness.dashboard.dialects import Dialect, dialects, highlighted
 from gradwatch.harness.dashboard.families import families
 from gradwatch.harness.dashboard.matrix import Cell, short
 from gradwatch.harness.dashboard.pages.overview import faults
-from gradwatch.harness.dashboard.series import History, Series, brief
+from gradwatch.harness.dashboard.series import History, Series
 from gradwatch.harness.dashboard.sources import Finding
 from gradwatch.harness.dashboard.standing import Standing
 from gradwatch.harness.judging.cases import REGIMES
@@ -26,9 +27,6 @@ from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.project.verdicts import SIGNS
 from gradwatch.impls import catalogue
 from gradwatch.impls.catalogue import op_names
-
-#: Commits of a block of a history: a page loads a few hundred kilobytes of each.
-BLOCK = 200
 
 #: Charts of times: one for each pass and precision.
 PHASES = ("forward", "backward")
@@ -48,6 +46,7 @@ def op_page(
         **_verdicts(op, row, here),
         **_times(op, row, here),
         "series": series,
+        "views": _views(series),
         "steps": [(s, c) for s in series for c in s.changes],
         "findings": [_shown(f) for f in here.findings if f.op == op],
         **(_source(op) if exists else {"title": "", "source": ""}),
@@ -168,51 +167,34 @@ def _entry(record: AgreeRecord | None) -> tuple[str, str, str]:
     return record.verdict, SIGNS[record.verdict][0], short(record.distance)
 
 
-# Data of the charts -------------------------------------------------------------
+# Charts -------------------------------------------------------------------------
 
 
-def charts(
-    context: Mapping[str, Any], regimes: Sequence[str], bandwidth: float | None
-) -> dict[str, figures.Chart]:
-    """The charts, by the name of their place on the page."""
-    drawn: dict[str, figures.Chart | None] = {}
-    for table in context["tables"]:
-        dtype = table["dtype"]
-        chart = figures.agreement(context["judged"], dtype, regimes)
-        drawn[f"agreement-{dtype}"] = chart
-    for dtype in sorted({r.dtype for r in context["times"]}):
-        for phase in PHASES:
-            chart = figures.times(context["timed"], dtype, phase, bandwidth)
-            drawn[f"times-{dtype}-{phase}"] = chart
-    return {name: chart for name, chart in drawn.items() if chart is not None}
+def _views(several: Sequence[Series]) -> dict[str, list[Series]]:
+    """The series of each chart of the history; the first is of the backward pass."""
+    views: dict[str, list[Series]] = {}
+    for one in several:
+        views.setdefault(one.view, []).append(one)
+    names = sorted(views, key=lambda view: (not view.startswith("backward"), view))
+    return {name: views[name] for name in names}
 
 
-def history_data(series: Sequence[Series], commits: int) -> dict[str, Any]:
-    """What the history chart shows, without its figures, which are in blocks.
+def drawn(
+    page: Mapping[str, Any], here: Standing, history: History, looks: Looks
+) -> dict[str, Chart]:
+    """The charts of a page, by the name of their place on it.
 
-    The page's script shows one view of some commits at a time, and loads their blocks.
+    `looks` are the styles of the runners, and of the lines of the history.
     """
-    described = [
-        {
-            "line": s.line,
-            "view": s.view,
-            "unit": s.unit,
-            "steps": [[c.index, c.worse] for c in s.changes],
-        }
-        for s in series
-    ]
-    return {"block": BLOCK, "commits": commits, "series": described}
-
-
-def blocks(commits: int) -> Iterator[tuple[int, slice]]:
-    """The blocks of a history: their numbers, and the indices of their commits."""
-    for number in range(-(-commits // BLOCK)):
-        yield number, slice(number * BLOCK, (number + 1) * BLOCK)
-
-
-def block_data(series: Sequence[Series], where: slice) -> list[list[list[float]]]:
-    """Values, lower and upper ends of each series in a block."""
-    return [
-        [brief(column[where], 4) for column in (s.values, s.low, s.high)]
-        for s in series
-    ]
+    made: dict[str, Chart | None] = {}
+    for table in page["tables"]:
+        judged, dtype = page["judged"], table["dtype"]
+        chart = charts.agreement(judged, dtype, here.regimes, looks)
+        made[f"agreement-{dtype}"] = chart
+    for dtype in sorted({r.dtype for r in page["times"]}):
+        for phase in PHASES:
+            chart = charts.times(page["timed"], dtype, phase, here.bandwidth(), looks)
+            made[f"times-{dtype}-{phase}"] = chart
+    for number, several in enumerate(page["views"].values()):
+        made[f"history-{number}"] = charts.history(several, history.commits, looks)
+    return {name: chart for name, chart in made.items() if chart is not None}

@@ -2,7 +2,7 @@
 "use strict"
 
 {
-  const data = gradwatch.data.compare
+  const {backends, commits, figures} = gradwatch.data.compare
   const form = document.getElementById("choice")
   const body = document.querySelector("#ratios tbody")
   const summary = document.getElementById("summary")
@@ -10,62 +10,37 @@
   const FIRST = 100 // rows shown at first: more make the page slow
   const more = document.getElementById("more")
 
-  const key = (...parts) => parts.join("\u001f")
+  const three = (value) => (value == null ? "" : String(+value.toPrecision(3)))
 
-  // The ratio of two figures, with the widest interval that both intervals allow.
-  const ratioOf = (a, b) => ({
-    value: b[0] / a[0],
-    low: a[2] && b[1] ? b[1] / a[2] : null,
-    high: a[1] && b[2] ? b[2] / a[1] : null,
-  })
+  const formatted = (value, unit) => {
+    if (value == null || unit !== "seconds") return value == null ? "" : `${three(value)} ${unit ?? ""}`.trim()
+    const units = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]]
+    const [size, name] = units.find(([size]) => value >= 0.9995 * size) ?? units.at(-1)
+    return `${three(value / size)} ${name}`
+  }
 
-  const judged = ({value, low, high}) => {
+  // Computing -------------------------------------------------------------------------
+  const judged = (value, low, high) => {
     if (low == null || high == null) return value === 1 ? "equal" : "no interval"
     if (low > 1) return "B slower"
     if (high < 1) return "B faster"
     return "no clear difference"
   }
 
-  // What differs comes first: clear differences, then the others, the largest first.
-  const isClear = ({verdict}) => /faster|slower/.test(verdict)
-  const byDifference = (x, y) =>
-    isClear(y) - isClear(x) || Math.abs(Math.log(y.value)) - Math.abs(Math.log(x.value))
-
-  const inTurn = (a, b) => {
-    const found = new Map()
-    for (const [op, kase, dtype, phase, x, y, ratio, low, high, verdict] of data.ratios) {
-      const what = `${kase} ${dtype} ${phase}`
-      if (x === a && y === b) {
-        found.set(key(op, what), {value: ratio, low, high, verdict: `B ${verdict}, in turn`})
-      } else if (x === b && y === a) {
-        const turned = {faster: "slower", slower: "faster"}[verdict] ?? verdict
-        found.set(key(op, what), {value: 1 / ratio, low: 1 / high, high: 1 / low, verdict: `B ${turned}, in turn`})
-      }
+  // The ratio of two figures with the widest interval that both allow, or as measured in turn.
+  const ratios = (figures, before, after, turns = []) => figures.flatMap(([op, what, unit], i) => {
+    const [a, b] = [before?.[i], after?.[i]]
+    const row = {op, what, unit, a: a?.[0], b: b?.[0]}
+    if (turns[i]) {
+      const [value, low, high, verdict] = turns[i]
+      return [{...row, value, low, high, verdict}]
     }
-    for (const ratio of found.values()) ratio.verdict = ratio.verdict.replace(/^B (no|not) /, "$1 ")
-    return found
-  }
-
-  const ofBackends = async (a, b) => {
-    const times = new Map()
-    for (const [op, kase, dtype, phase, runner, ...figure] of data.times) {
-      if (runner === a || runner === b) times.set(key(op, `${kase} ${dtype} ${phase}`, runner), figure)
-    }
-    const paired = inTurn(a, b)
-    const rows = []
-    for (const [name, mine] of times) {
-      const [op, what, runner] = name.split("\u001f")
-      const other = times.get(key(op, what, b))
-      if (runner !== a || !other || paired.has(key(op, what))) continue
-      rows.push({op, what, unit: "seconds", a: mine[0], b: other[0], ...ratioOf(mine, other)})
-    }
-    for (const [name, ratio] of paired) {
-      const [op, what] = name.split("\u001f")
-      const figures = [a, b].map(runner => times.get(key(op, what, runner))?.[0] ?? null)
-      rows.push({op, what, unit: "seconds", a: figures[0], b: figures[1], ...ratio})
-    }
-    return rows
-  }
+    if (!row.a || !row.b) return []
+    const value = b[0] / a[0]
+    const low = a[2] && b[1] ? b[1] / a[2] : null
+    const high = a[1] && b[2] ? b[2] / a[1] : null
+    return [{...row, value, low, high, verdict: judged(value, low, high)}]
+  })
 
   const commit = (name) => gradwatch.data[name] ?? new Promise((resolve, reject) => {
     const script = document.createElement("script")
@@ -75,17 +50,28 @@
     document.head.append(script)
   })
 
-  const ofCommits = async (a, b) => {
-    const [before, after] = await Promise.all([commit(a), commit(b)])
-    return data.figures.flatMap(([op, line, view, unit], i) => {
-      const [x, y] = [before[i], after[i]]
-      if (!x || !y || !x[0] || !y[0]) return []
-      return [{op, what: `${line}, ${view}`, unit, a: x[0], b: y[0], ...ratioOf(x, y)}]
-    })
+  const compute = async () => {
+    const [a, b] = [form.a.value, form.b.value]
+    try {
+      if (form.mode.value === "commits") {
+        rows = ratios(figures, ...await Promise.all([commit(a), commit(b)]))
+      } else {
+        const turns = backends.turns.find(([x, y]) => x === a && y === b)?.[2]
+        rows = ratios(backends.figures, backends.sides[a], backends.sides[b], turns)
+      }
+      rows.sort(byDifference)
+      show()
+    } catch (error) {
+      summary.textContent = `Not compared: ${error.message}.`
+    }
   }
 
   // Showing -------------------------------------------------------------------------
-  const three = (value) => (value == null ? "" : String(+value.toPrecision(3)))
+  // Clear differences come first, then the others, the largest first.
+  const isClear = ({verdict}) => /faster|slower/.test(verdict)
+  const byDifference = (x, y) =>
+    isClear(y) - isClear(x) || Math.abs(Math.log(y.value)) - Math.abs(Math.log(x.value))
+  const kind = ({verdict}) => (/slower/.test(verdict) ? "worse" : /faster/.test(verdict) ? "better" : "")
 
   const rowOf = (row) => {
     const made = document.createElement("tr")
@@ -94,40 +80,42 @@
     link.textContent = row.op
     const interval = row.low == null ? "" : `${three(row.low)} to ${three(row.high)}`
     const cells = [link, row.what, `${three(row.value)}×`, interval, row.verdict,
-      gradwatch.formatted(row.a, row.unit), gradwatch.formatted(row.b, row.unit)]
-    const values = [null, null, row.value, row.low, null, row.a, row.b]
-    cells.forEach((content, i) => {
-      const cell = made.insertCell()
-      cell.append(content)
-      if (values[i] != null) cell.dataset.value = values[i]
-    })
+      formatted(row.a, row.unit), formatted(row.b, row.unit)]
+    for (const content of cells) made.insertCell().append(content)
     made.cells[4].className = kind(row)
     return made
   }
 
-  const kind = ({verdict}) => (/slower/.test(verdict) ? "worse" : /faster/.test(verdict) ? "better" : "")
   const colours = {worse: "#d4351c", better: "#2e8b57", "": "#7a8590"}
-
   const picture = (rows) => {
+    const source = gradwatch.source("ratios", "points")
+    if (!source) return // not drawn yet
     const sorted = [...rows].sort((a, b) => a.value - b.value)
-    const points = {
+    source.data = {
       x: sorted.map((_, i) => i + 1), y: sorted.map(r => r.value),
-      low: sorted.map(r => r.low), high: sorted.map(r => r.high), runner: sorted.map(r => r.op),
-      what: sorted.map(r => r.what), detail: sorted.map(r => `${three(r.value)}× ${r.verdict}`),
+      low: sorted.map(r => r.low ?? r.value), high: sorted.map(r => r.high ?? r.value),
+      runner: sorted.map(r => r.op), what: sorted.map(r => r.what),
+      detail: sorted.map(r => `${three(r.value)}× ${r.verdict}`), commit: sorted.map(() => ""),
+      colour: sorted.map(r => colours[kind(r)]),
+      marker: sorted.map(() => "circle"), size: sorted.map(() => 6),
     }
-    gradwatch.fill("ratios", {frame: "ratios", points, colours: sorted.map(r => colours[kind(r)])})
+    const ends = sorted.flatMap(r => [r.value, r.low ?? r.value, r.high ?? r.value]).filter(v => v > 0)
+    const [low, high] = ends.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [0.8, 1.25])
+    const [plot] = source.document.roots()
+    for (const [range, start, end] of [[plot.x_range, 0, sorted.length + 1], [plot.y_range, low / 1.1, high * 1.1]]) {
+      range.setv({start, end, reset_start: start, reset_end: end})
+    }
   }
 
   // Sorts all rows, not only those that are shown.
   const columns = ["op", "what", "value", "low", "verdict", "a", "b"]
-  const order = (rows, column, descending) => {
-    const key = columns[column]
+  const order = (rows) => {
+    const head = document.querySelector("#ratios th[aria-sort]")
+    if (!head) return
+    const key = columns[head.cellIndex]
     rows.sort((x, y) => (typeof x[key] === "string" ? x[key].localeCompare(y[key]) : x[key] - y[key]))
-    if (descending) rows.reverse()
+    if (head.getAttribute("aria-sort") === "descending") rows.reverse()
   }
-
-  const geometricMean = (rows) =>
-    Math.exp(rows.reduce((sum, r) => sum + Math.log(r.value), 0) / rows.length)
 
   let rows = []
   let all = false
@@ -136,40 +124,31 @@
     const words = form.filter.value.toLowerCase().split(/\s+/).filter(Boolean)
     const matches = (r) => words.every(w => `${r.op} ${r.what} ${r.verdict}`.toLowerCase().includes(w))
     const kept = rows.filter(r => matches(r) && (!form.clear.checked || isClear(r)))
-    const sorted = document.querySelector("#ratios th[aria-sort]")
-    if (sorted) order(kept, sorted.cellIndex, sorted.getAttribute("aria-sort") === "descending")
+    order(kept)
     body.replaceChildren(...kept.slice(0, all ? kept.length : FIRST).map(rowOf))
     more.hidden = all || kept.length <= FIRST
     more.textContent = `Show all ${kept.length} rows`
     picture(kept)
     const count = (word) => kept.filter(r => r.verdict.includes(word)).length
+    const mean = Math.exp(kept.reduce((sum, r) => sum + Math.log(r.value), 0) / kept.length)
     summary.textContent = kept.length
       ? `${kept.length} of ${rows.length} comparisons: B is slower in ${count("slower")}, faster in ${count("faster")}; ` +
-        `geometric mean ${three(geometricMean(kept))}×.`
+        `geometric mean ${three(mean)}×.`
       : rows.length ? "No comparison is left: change the filter." : "A and B have no figure in common."
   }
 
-  const compute = async () => {
-    const {a, b} = form
-    try {
-      const found = await (form.mode.value === "commits" ? ofCommits : ofBackends)(a.value, b.value)
-      rows = found.map(r => ({...r, verdict: r.verdict ?? judged(r)})).sort(byDifference)
-      show()
-    } catch (error) {
-      summary.textContent = `Not compared: ${error.message}.`
-    }
-  }
+  const runners = [...new Set([...Object.keys(backends.sides), ...backends.turns.map(([a]) => a)])].sort()
 
   const offer = (wanted = {}) => {
-    const backends = [...new Set(data.times.map(r => r[4]).concat(data.ratios.flatMap(r => [r[4], r[5]])))].sort()
-    const commits = [...data.commits].reverse()
-    const options = form.mode.value === "commits"
-      ? () => commits.map(([hash, subject, tag]) => new Option([hash.slice(0, 8), tag, subject].filter(Boolean).join(" ").slice(0, 60), hash))
-      : () => backends.map(name => new Option(name, name))
+    const ofCommits = form.mode.value === "commits"
+    const options = () => ofCommits
+      ? [...commits].reverse().map(([hash, subject, tag]) =>
+        new Option([hash.slice(0, 8), tag, subject].filter(Boolean).join(" ").slice(0, 60), hash))
+      : runners.map(name => new Option(name, name))
     form.a.replaceChildren(...options())
     form.b.replaceChildren(...options())
-    if (form.mode.value === "commits") form.a.selectedIndex = Math.min(1, commits.length - 1)
-    else form.b.selectedIndex = Math.min(1, backends.length - 1)
+    const other = ofCommits ? form.a : form.b // from the commit before to the newest
+    other.selectedIndex = Math.min(1, other.length - 1)
     for (const side of ["a", "b"]) {
       if ([...form[side].options].some(o => o.value === wanted[side])) form[side].value = wanted[side]
     }
@@ -202,7 +181,7 @@
   chart.addEventListener("drawn", show)
 
   const asked = new URLSearchParams(location.search)
-  if (asked.get("mode") === "commits" || (!data.times.length && !data.ratios.length && data.commits.length)) form.mode.value = "commits"
+  if (asked.get("mode") === "commits" || (!runners.length && commits.length)) form.mode.value = "commits"
   form.filter.value = asked.get("filter") ?? asked.get("op") ?? ""
   form.clear.checked = asked.get("clear") === "1"
   offer({a: asked.get("a"), b: asked.get("b")})

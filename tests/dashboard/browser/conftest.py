@@ -10,7 +10,6 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 
-from gradwatch.harness.dashboard.pages import op
 from gradwatch.harness.dashboard.site import write_site
 from tests.dashboard.browser import invented
 
@@ -32,14 +31,12 @@ FLAGS = (
     "host-resolver-rules=MAP * ~NOTFOUND",
 )
 
-BLOCK = 40  # commits: of 90, the newest two blocks have 50
-
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A site of 90 commits, with a wrong gradient, a finding and a truncated file.
 
-    It shows all ops, and the history of a few, in blocks of `BLOCK` commits.
+    It shows all ops, and the history of a few.
     """
     folder = tmp_path_factory.mktemp("year")
     results = folder / "results"
@@ -51,9 +48,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     invented.write_history(results, invented.COMMITS, ops=invented.FEW)
     invented.write_finding(results)
     (results / "latest" / "cut.json").write_text('{"schema": 1, "records": [')
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(op, "BLOCK", BLOCK)
-        return write_site(results, folder / "html").index.parent
+    return write_site(results, folder / "html").index.parent
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,6 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 from gradwatch.harness.judging.cases import REGIMES
 from gradwatch.impls.catalogue import backend_names, op_names
 from tests.dashboard.browser import invented
-from tests.dashboard.browser.conftest import BLOCK
 
 pytestmark = pytest.mark.browser
 
@@ -63,8 +62,8 @@ def until(browser: Chrome, holds: Any) -> Any:
 
 
 def points(browser: Chrome, chart: str) -> dict[str, list[Any]]:
-    """What a chart shows, by column."""
-    script = "return gradwatch.source(arguments[0], 'points').data"
+    """The columns of the points that a chart shows."""
+    script = "return gradwatch.points(arguments[0])"
     columns: dict[str, list[Any]] = browser.execute_script(script, chart)
     return columns
 
@@ -208,37 +207,54 @@ def test_the_legend_hides_a_backend_by_keyboard(chromium: Chrome, site: Path) ->
     assert "torch_custom" not in points(chromium, "agreement-float64")["runner"]
 
 
+RINGS = "return gradwatch.source(arguments[0], 'rings').get_column('x')"
+
+
 def test_the_history_rings_the_planted_step(chromium: Chrome, site: Path) -> None:
     op, backend = invented.PLANTED
     visit(chromium, site / "op" / f"{op}.html")
-    script = "return gradwatch.source('history', 'steps').data"
-    until(chromium, lambda: chromium.execute_script(script)["x"])
-    assert chromium.execute_script(script)["x"] == [invented.STEP]
+    assert chromium.execute_script(RINGS, "history-0") == [invented.STEP]
     commit = invented.commit(invented.STEP)[:8]
     rows = shown(chromium, "#history ~ .scroll tr")
     assert any(backend in row and commit in row for row in rows)
 
 
-def test_the_history_shows_the_newest_commits_and_loads_others_when_asked(
-    chromium: Chrome, site: Path
-) -> None:
+def choose_figure(browser: Chrome, name: str) -> str:
+    """Choose a figure of the history by its first words; returns its chart, drawn."""
+    select = Select(browser.find_element(By.ID, "view"))
+    (option,) = (o for o in select.options if o.text.startswith(name))
+    chart = str(option.get_attribute("value"))
+    select.select_by_value(chart)
+    place = browser.find_element(By.CSS_SELECTOR, "#history-chart .chart")
+    until(browser, lambda: place.get_attribute("data-drawn") == chart)
+    return chart
+
+
+def test_another_figure_of_the_history_is_chosen(chromium: Chrome, site: Path) -> None:
     visit(chromium, site / "op" / "softmax.html")
-    ranges = Select(until(chromium, lambda: chromium.find_element(By.ID, "range")))
-    until(chromium, lambda: points(chromium, "history")["x"])
+    backward = points(chromium, "history-0")
+    assert set(backward["x"]) == {*range(invented.COMMITS)}
+    chart = choose_figure(chromium, "forward pass")
+    forward = points(chromium, chart)
+    assert len(forward["y"]) == len(backward["y"])
+    assert forward["y"] != backward["y"]
+    assert chromium.execute_script(RINGS, chart) == []  # planted in the backward pass
 
-    def commits() -> tuple[int, int]:
-        drawn = points(chromium, "history")["x"]
-        return min(drawn), max(drawn)
 
-    assert commits() == (BLOCK, invented.COMMITS - 1)
-    assert not any("history/0.js" in address for address in requests(chromium))
-    ranges.select_by_visible_text(f"1 to {BLOCK}")
-    until(chromium, lambda: commits() == (0, BLOCK - 1))
-    rings = "return gradwatch.source('history', 'steps').data.x"
-    assert chromium.execute_script(rings) == []  # the planted step is a later one
-    ranges.select_by_value("all")
-    until(chromium, lambda: commits() == (0, invented.COMMITS - 1))
-    assert chromium.execute_script(rings) == [invented.STEP]
+def test_the_history_as_a_table_follows_its_chart(chromium: Chrome, site: Path) -> None:
+    visit(chromium, site / "op" / "softmax.html")
+    folded = chromium.find_element(By.CSS_SELECTOR, "#history-chart details")
+    chromium.execute_script("arguments[0].open = true", folded)
+    heads = shown(chromium, "#history-table th")
+    assert heads == ["commit", *backend_names()]
+    rows = shown(chromium, "#history-table tr")[1:]
+    assert [row[:12] for row in rows] == [
+        invented.commit(n)[:12] for n in reversed(range(invented.COMMITS))
+    ]
+    path = '.legend[data-for="history"] input[value="torch_custom"]'
+    chromium.find_element(By.CSS_SELECTOR, path).send_keys(Keys.SPACE)
+    heads.remove("torch_custom")
+    assert shown(chromium, "#history-table th") == heads
 
 
 def test_charts_below_the_screen_are_drawn_without_scrolling(
@@ -256,15 +272,10 @@ def test_an_exact_result_is_drawn_though_the_axis_is_logarithmic(
     chromium: Chrome, site: Path
 ) -> None:
     visit(chromium, site / "op" / "add.html")
-    select = Select(until(chromium, lambda: chromium.find_element(By.ID, "view")))
-    (accuracy,) = (o.text for o in select.options if o.text.startswith("worst ratio"))
-    select.select_by_visible_text(accuracy)
-    Select(chromium.find_element(By.ID, "range")).select_by_value("all")
-    every = invented.COMMITS * len(backend_names())
-    until(chromium, lambda: len(points(chromium, "history")["x"]) == every)
-    shown = points(chromium, "history")
-    assert len(shown["x"]) == invented.COMMITS * len(backend_names())
-    assert {text.split()[0] for text in shown["detail"]} == {"0"}
+    drawn = points(chromium, choose_figure(chromium, "worst ratio"))
+    assert len(drawn["x"]) == invented.COMMITS * len(backend_names())
+    assert {text.split()[0] for text in drawn["detail"]} == {"0"}
+    assert min(drawn["y"]) > 0
 
 
 def test_ratios_are_sorted_by_keyboard(chromium: Chrome, site: Path) -> None:

@@ -1,0 +1,361 @@
+"""Charts of the pages: Bokeh's figures as JSON, with the points of each.
+
+Bokeh takes a tenth of a second for a figure, so one of each kind is made and filled for
+each chart. The page's script (static/charts.js) embeds them, gives them the colours of
+the page, and hides backends: Bokeh's own legend cannot be reached with the keyboard.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from bokeh.core.types import ID
+from bokeh.embed import json_item
+from bokeh.models import (
+    BasicTickFormatter,
+    BooleanFilter,
+    CDSView,
+    ColumnDataSource,
+    DataRange1d,
+    FixedTicker,
+    HoverTool,
+    LogTicker,
+    LogTickFormatter,
+    NumeralTickFormatter,
+    OpenURL,
+    Range1d,
+    TapTool,
+)
+from bokeh.models.annotations import Span
+from bokeh.plotting import figure
+
+from gradwatch.harness.dashboard.matrix import short
+from gradwatch.harness.dashboard.series import NEWEST, Series
+from gradwatch.harness.dashboard.styles import BAD, GOOD, Style
+from gradwatch.harness.project.git import Commit
+from gradwatch.harness.project.records import AgreeRecord, TimeRecord
+
+Chart = dict[str, Any]
+Looks = Mapping[str, Style]
+
+# The agreement chart shows ratio over limit between these bounds; values outside are
+# drawn on the edge: exact results have ratio 0, a NaN has an infinite one.
+LEAST, MOST = 1e-4, 1e4
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a chart; `low` and `high` are the ends of its interval, if it has one.
+
+    `commit` is the first letters of a commit's hash; a click opens its place.
+    """
+
+    runner: str
+    x: float
+    y: float
+    what: str
+    detail: str
+    low: float | None = None
+    high: float | None = None
+    commit: str = ""
+
+
+class Frame:
+    """A Bokeh figure with a logarithmic y axis, to be filled with points and lines."""
+
+    def __init__(self, **options: Any) -> None:
+        """Options are those of `bokeh.plotting.figure`."""
+        self.plot: Any = figure(
+            sizing_mode="stretch_width",
+            toolbar_location="above",
+            tools="pan,box_zoom,wheel_zoom,reset",
+            active_scroll=None,
+            background_fill_alpha=0,
+            border_fill_alpha=0,
+            outline_line_alpha=0,
+            x_range=options.pop("x_range", DataRange1d()),
+            y_axis_type="log",
+            **options,
+        )
+        self.plot.toolbar.logo = None
+        self.plot.yaxis.ticker = LogTicker(desired_num_ticks=5)  # more would overlap
+        self.plot.yaxis.formatter = BasicTickFormatter(power_limit_high=6)
+        self._sources: dict[str, ColumnDataSource] = {}
+        self._draw("lines", "multi_line", xs="xs", ys="ys", line_dash="dash")
+        self._draw("points", "segment", x0="x", y0="low", x1="x", y1="high")
+        marker = {"field": "marker"}
+        dots = self._draw("points", "scatter", x="x", y="y", marker=marker, size="size")
+        ring = {"size": 16, "fill_alpha": 0, "line_width": 2.5}
+        self._draw("rings", "scatter", x="x", y="y", **ring)
+        told = [("", "@runner"), ("", "@what"), ("", "@detail")]
+        self.plot.add_tools(HoverTool(tooltips=told, renderers=[dots]))
+
+    def _draw(self, name: str, glyph: str, **options: Any) -> Any:
+        """Draw the columns of a source; the page's script filters the view."""
+        source = self._sources.setdefault(name, ColumnDataSource({}, name=name))
+        view = CDSView(filter=BooleanFilter())
+        draw = getattr(self.plot, glyph)
+        return draw(source=source, view=view, color={"field": "colour"}, **options)
+
+    def line_at_one(self, colour: str) -> None:
+        """Add a dashed line at y = 1."""
+        line = Span(location=1, dimension="width", line_dash="dashed")
+        line.update(line_color=colour)
+        self.plot.add_layout(line)
+
+    def filled(
+        self,
+        points: Sequence[Point],
+        looks: Looks,
+        *,
+        size: int = 6,
+        joined: bool = False,
+        limit: list[tuple[float, float]] | None = None,
+        rings: Sequence[tuple[Point, str]] = (),
+    ) -> Chart:
+        """The figure with these contents, as `Bokeh.embed.embed_item` takes it.
+
+        Args:
+            points, size: Size in pixels.
+            looks: The style of each runner.
+            joined: Whether lines join the points of each runner.
+            limit: Points of a dashed line.
+            rings: Points to be ringed, and the colour of each ring.
+        """
+        self._sources["points"].data = {
+            **{
+                name: [getattr(p, name) for p in points]
+                for name in ("runner", "x", "y", "what", "detail", "commit")
+            },
+            "low": [p.y if p.low is None else p.low for p in points],
+            "high": [p.y if p.high is None else p.high for p in points],
+            "colour": [looks[p.runner].colour for p in points],
+            "marker": [looks[p.runner].marker for p in points],
+            "size": [size] * len(points),
+        }
+        by_runner: dict[str, list[Point]] = {}
+        for point in points if joined else ():
+            by_runner.setdefault(point.runner, []).append(point)
+        lines = [
+            (name, looks[name].colour, looks[name].dash, [(p.x, p.y) for p in several])
+            for name, several in by_runner.items()
+        ]
+        lines += [("", BAD, "6", limit)] if limit else []
+        self._sources["lines"].data = {
+            **_columns("runner colour dash", [line[:3] for line in lines]),
+            "xs": [[x for x, _ in line[3]] for line in lines],
+            "ys": [[y for _, y in line[3]] for line in lines],
+        }
+        ringed = [(p.runner, p.x, p.y, colour) for p, colour in rings]
+        self._sources["rings"].data = _columns("runner x y colour", ringed)
+        return dict(json_item(self.plot, ID("chart")))
+
+
+def _columns(names: str, rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
+    """Rows as the columns of a source; all columns exist where there are no rows."""
+    columns: dict[str, list[Any]] = {name: [] for name in names.split()}
+    for row in rows:
+        for column, value in zip(columns.values(), row, strict=True):
+            column.append(value)
+    return columns
+
+
+@functools.cache
+def _frame(kind: str) -> Frame:
+    """The figure of a kind of chart: times, history or ratios."""
+    if kind == "times":
+        label = "bytes moved, at least"
+        frame = Frame(height=300, x_axis_type="log", x_axis_label=label)
+        frame.plot.xaxis.ticker = LogTicker(desired_num_ticks=5)
+        frame.plot.xaxis.formatter = NumeralTickFormatter(format="0 bd")
+        frame.plot.yaxis.axis_label = "µs"
+    elif kind == "history":
+        frame = Frame(height=380, x_axis_label="commit, oldest first")
+        page = OpenURL(url="../commits.html#c-@commit", same_tab=True)
+        frame.plot.add_tools(TapTool(callback=page))
+    else:
+        label = "comparisons, in order of their ratio"
+        frame = Frame(height=320, x_axis_label=label, y_axis_label="B ÷ A")
+        frame.plot.x_range = Range1d(start=0, end=10)
+        frame.plot.y_range = Range1d(start=0.8, end=1.25)
+        frame.line_at_one("#7a8590")
+    return frame
+
+
+@functools.cache
+def _agreement_frame(regimes: tuple[str, ...]) -> Frame:
+    """A column for each regime; the limit is at 1."""
+    across = Range1d(start=-0.5, end=max(len(regimes), 1) - 0.5)
+    frame = Frame(height=340, x_range=across, y_axis_label="error ÷ allowed error")
+    frame.line_at_one(BAD)
+    frame.plot.yaxis.formatter = LogTickFormatter()
+    frame.plot.xaxis.ticker = FixedTicker(ticks=list(range(len(regimes))))
+    frame.plot.xaxis.major_label_overrides = dict(enumerate(regimes))
+    frame.plot.xaxis.major_label_orientation = math.pi / 4
+    frame.plot.xgrid.visible = False
+    return frame
+
+
+# Contents -----------------------------------------------------------------------
+
+
+def agreement(
+    judged: Mapping[str, Sequence[AgreeRecord]],
+    dtype: str,
+    regimes: Sequence[str],
+    looks: Looks,
+) -> Chart | None:
+    """Each tensor's ratio over its limit, by regime; above 1 is wrong.
+
+    Args:
+        judged: Records of one op by runner.
+        dtype: Only records of this dtype; returns None if there are none.
+        regimes: All regimes that occur, in order.
+        looks: The style of each runner.
+    """
+    places = {regime: place for place, regime in enumerate(regimes)}
+    points = [
+        Point(
+            runner,
+            round(places[r.regime] + 0.8 * ((place + 0.5) / len(judged) - 0.5), 3),
+            _share(r.distance, r.limit),
+            f"{r.tensor} of {_within(r.case)}",
+            f"{r.verdict}, ratio {short(r.distance)}",
+        )
+        for place, (runner, records) in enumerate(judged.items())
+        for r in records
+        if r.dtype == dtype and r.distance is not None
+    ]
+    if not points:
+        return None
+    frame = _agreement_frame(tuple(regimes))
+    top = max(3.0, *(point.y for point in points))  # leaves room for the limit at 1
+    frame.plot.y_range = Range1d(start=LEAST / 2, end=2 * top)
+    return frame.filled(points, looks)
+
+
+def _share(ratio: float, limit: float | None) -> float:
+    """Ratio over limit, clipped to the bounds of the chart."""
+    share = ratio / (limit or math.inf)
+    return MOST if math.isnan(share) else float(f"{min(max(share, LEAST), MOST):.3g}")
+
+
+def _within(case: str) -> str:
+    """A case without its op: normal-3x8-float32 for layer_norm[normal-3x8-float32]."""
+    return case.partition("[")[2].rstrip("]") or case
+
+
+def times(
+    timed: Mapping[str, Sequence[TimeRecord]],
+    dtype: str,
+    phase: str,
+    bandwidth: float | None,
+    looks: Looks,
+) -> Chart | None:
+    """Microseconds against bytes moved, and the limit set by the memory.
+
+    Args:
+        timed: Records of one op by runner.
+        dtype, phase: Only records of these; returns None if there are none.
+        bandwidth: Bytes per second that a copy moves on that machine, if known.
+        looks: The style of each runner.
+    """
+    points = [
+        Point(
+            runner,
+            r.bytes,
+            1e6 * r.seconds,
+            r.case,
+            f"{clock(r.seconds)} ({clock(r.low)} to {clock(r.high)})",
+            1e6 * r.low,
+            1e6 * r.high,
+        )
+        for runner, records in timed.items()
+        for r in sorted(records, key=lambda r: r.bytes or 0)
+        if (r.dtype, r.phase) == (dtype, phase) and r.bytes
+    ]
+    if not points:
+        return None
+    ends = min(p.x for p in points), max(p.x for p in points)
+    limit = [(end, 1e6 * end / bandwidth) for end in ends] if bandwidth else None
+    frame = _frame("times")
+    frame.plot.y_range = _decades(points, [y for _, y in limit or ()])
+    return frame.filled(points, looks, joined=True, limit=limit)
+
+
+def history(
+    several: Sequence[Series], commits: Sequence[Commit], looks: Looks
+) -> Chart:
+    """The newest values of series with one unit; a ring where a level changed.
+
+    A ratio can be 0, which a logarithmic axis cannot show: it is drawn below all
+    others.
+    """
+    unit = several[0].unit
+    scale, label = (1e6, "µs") if unit == "seconds" else (1.0, unit)
+    since = max(len(commits) - NEWEST, 0)
+    values = np.concatenate([one.values[since:] for one in several])
+    zero = min(values[values > 0], default=2.0) / 2
+    points, rings = [], []
+    for one in several:
+        changed = {c.index: BAD if c.worse else GOOD for c in one.changes}
+        present = np.flatnonzero(np.isfinite(one.values[since:])) + since
+        for place in map(int, present):
+            value, low, high = (
+                _digits(scale * (column[place] or zero))
+                for column in (one.values, one.low, one.high)
+            )
+            commit = commits[place]
+            point = Point(
+                one.line,
+                place,
+                value,
+                f"{commit.hash[:12]} {commit.subject}",
+                clock(one.values[place])
+                if unit == "seconds"
+                else f"{one.values[place]:.3g} {unit}",
+                None if math.isnan(low) else low,
+                None if math.isnan(high) else high,
+                commit.hash[:12],
+            )
+            points.append(point)
+            if place in changed:
+                rings.append((point, changed[place]))
+    frame = _frame("history")
+    frame.plot.yaxis.axis_label = label
+    frame.plot.y_range = _decades(points)
+    return frame.filled(points, looks, size=4, joined=True, rings=rings)
+
+
+def ratios() -> Chart:
+    """An empty chart of ratios: the page of comparisons fills it."""
+    return _frame("ratios").filled([], {})
+
+
+def _digits(value: float) -> float:
+    """A value with four digits: more would be noise and double the size of a file."""
+    return float(f"{value:.4g}")
+
+
+def _decades(points: Sequence[Point], others: Sequence[float] = ()) -> Range1d:
+    """The range of a logarithmic axis; a factor of 2 at least, or noise fills it."""
+    ends = [end for p in points for end in (p.y, p.low, p.high)]
+    heights = [*others, *(end for end in ends if end)]
+    low, high = min(heights, default=1.0), max(heights, default=10.0)
+    margin = 1.6 if high < 2 * low else (high / low) ** 0.06
+    return Range1d(start=low / margin, end=high * margin)
+
+
+def clock(seconds: float | None) -> str:
+    """A time with three digits and a suitable unit: 12.3 µs."""
+    if seconds is None:
+        return ""
+    for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
