@@ -2,11 +2,11 @@
 
 - site: `write_site`: the whole site
 - sources: reads the results folder, and says which files are unreadable
-- standing: one machine: its newest verdict and time of everything
+- machine: one machine: its newest verdict and time of everything
 - matrix: one cell for each op and backend
 - series: values over commits, and where they change
 - dialects: the source of an op's page, highlighted
-- figures: charts, as data for the charting library in the browser
+- charts: charts of pages, drawn by Bokeh in the browser
 - pictures: charts as SVG files, for the README
 - styles: the look of each backend in every chart
 - pages: the contents of each page

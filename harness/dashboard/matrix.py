@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from gradwatch.harness.agreement.overall import Overall, overall
-from gradwatch.harness.dashboard.standing import Standing
+from gradwatch.harness.dashboard.machine import MachineResults
 from gradwatch.harness.judging import known
 from gradwatch.harness.project.records import AgreeRecord, TimeRecord
 from gradwatch.harness.project.verdicts import SIGNS
@@ -81,6 +81,9 @@ class Cell:
         return "; ".join(parts)
 
 
+Cells = Mapping[str, Mapping[str, Cell]]  # by op, then by runner
+
+
 def short(value: float | None) -> str:
     """A number with two digits: 1.6, 17, 5.4e8, ∞."""
     if value is None:
@@ -101,7 +104,7 @@ def bar_length(ratio: float | None) -> float:
     return min(1.0, math.log(ratio / FAINTEST) / span)
 
 
-def matrix(here: Standing) -> dict[str, dict[str, Cell]]:
+def matrix(here: MachineResults) -> dict[str, dict[str, Cell]]:
     """All cells, by op and then by runner."""
     entries = known.load()
     head = here.newest("agree")
@@ -119,7 +122,7 @@ def matrix(here: Standing) -> dict[str, dict[str, Cell]]:
     return cells
 
 
-def _older(here: Standing, place: tuple[str, str], commit: str) -> str:
+def _older(here: MachineResults, place: tuple[str, str], commit: str) -> str:
     source = here.origin["agree"].get(place)
     if source is None or source.commit == commit:
         return ""
@@ -130,7 +133,7 @@ def _cell(
     op: str,
     runner: str,
     records: Sequence[AgreeRecord],
-    here: Standing,
+    here: MachineResults,
     entries: Sequence[known.Known],
     older: str,
 ) -> Cell:
@@ -161,7 +164,7 @@ def _cell(
 # Speed --------------------------------------------------------------------------
 
 
-def _with_speed(row: dict[str, Cell], here: Standing) -> dict[str, Cell]:
+def _with_speed(row: dict[str, Cell], here: MachineResults) -> dict[str, Cell]:
     """Add to each cell its time relative to the fastest backend that is right.
 
     For each size, precision and pass, the time is divided by the shortest time of a

@@ -20,10 +20,10 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.transforms import offset_copy
 
 from gradwatch.harness.dashboard.families import dialect_of, families
+from gradwatch.harness.dashboard.machine import MachineResults, machine_results
 from gradwatch.harness.dashboard.matrix import Cell, matrix, short
 from gradwatch.harness.dashboard.series import read_histories
 from gradwatch.harness.dashboard.sources import Source, read_results
-from gradwatch.harness.dashboard.standing import Standing, standing
 from gradwatch.harness.dashboard.styles import MARKERS, styles
 from gradwatch.harness.dashboard.trends import TITLE as TREND
 from gradwatch.harness.dashboard.trends import figure as trend_figure
@@ -77,7 +77,7 @@ def _of_runs(results: Path, folder: Path) -> Iterator[Path]:
     results_read.sources = recorded or results_read.sources
     if not results_read.machines:
         return
-    here = standing(results_read, results_read.machines[0])
+    here = machine_results(results_read, results_read.machines[0])
     cells = _judged(here)
     if source := here.newest("agree"):
         older = any(cell.older for row in cells.values() for cell in row.values())
@@ -101,13 +101,13 @@ def _of_history(results: Path, folder: Path) -> Iterator[Path]:
         _described(file, TREND, shown.in_words())
 
 
-def _part_of(here: Standing, older: bool) -> str:
+def _part_of(here: MachineResults, older: bool) -> str:
     """What the caption adds where not all of it is of one whole run."""
     look = "; a first look: one case of each op" if here.first_look() else ""
     return f"{'; in part from older commits' if older else ''}{look}"
 
 
-def _judged(here: Standing) -> dict[str, dict[str, Cell]]:
+def _judged(here: MachineResults) -> dict[str, dict[str, Cell]]:
     """The cells of the ops and backends that the runs had: others would be all "?"."""
     ops, runners = ({place[i] for place in here.judged} for i in (0, 1))
     ran = [runner for runner in here.runners if runner in runners]
@@ -248,7 +248,7 @@ def _label(cell: Cell) -> str:
     return f"{cell.sign}{known} {short(cell.ratio)}".strip()
 
 
-def _times(cells: Mapping[str, Mapping[str, Cell]], here: Standing) -> Figure:
+def _times(cells: Mapping[str, Mapping[str, Cell]], here: MachineResults) -> Figure:
     title = "Time, relative to the fastest backend whose gradient is right"
     drawn, axes = _canvas(cells, title)
     for runner, look in styles(here.runners).items():

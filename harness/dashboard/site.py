@@ -11,6 +11,7 @@ from typing import Any
 import bokeh
 
 from gradwatch.harness.dashboard import charts
+from gradwatch.harness.dashboard.machine import MachineResults, machine_results
 from gradwatch.harness.dashboard.matrix import matrix
 from gradwatch.harness.dashboard.pages.asv_site import NOT_ASKED, publish_asv
 from gradwatch.harness.dashboard.pages.comparisons import (
@@ -22,7 +23,6 @@ from gradwatch.harness.dashboard.pages.op import drawn, op_page
 from gradwatch.harness.dashboard.pages.overview import overview
 from gradwatch.harness.dashboard.series import History, moves, read_histories
 from gradwatch.harness.dashboard.sources import Results, Trouble, read_results
-from gradwatch.harness.dashboard.standing import Standing, standing
 from gradwatch.harness.dashboard.styles import styles
 from gradwatch.harness.dashboard.writer import Writer, anchor
 from gradwatch.harness.project import git
@@ -119,7 +119,7 @@ def _write_all(
     machines = list(dict.fromkeys((*results.machines, *histories))) or [machine_name()]
     places = {m: f"machine/{anchor(m)}/" if i else "" for i, m in enumerate(machines)}
     for machine, place in places.items():
-        here = standing(results, machine)
+        here = machine_results(results, machine)
         shared = {
             "machine": machine,
             "machines": places,
@@ -132,7 +132,7 @@ def _write_all(
         _write_machine(Writer(site, place, shared), here, known)
 
 
-def _banner(here: Standing) -> list[dict[str, Any]]:
+def _banner(here: MachineResults) -> list[dict[str, Any]]:
     """The date and commit of the data: the newest document of each kind."""
     titles = {"agree": "Verdicts", "time": "Times"}
     return [
@@ -140,7 +140,9 @@ def _banner(here: Standing) -> list[dict[str, Any]]:
     ]
 
 
-def _write_machine(writer: Writer, here: Standing, known: Mapping[str, Commit]) -> None:
+def _write_machine(
+    writer: Writer, here: MachineResults, known: Mapping[str, Commit]
+) -> None:
     history: History = writer.shared["history"]
     looks = writer.shared["styles"]
     cells = matrix(here)
@@ -152,7 +154,9 @@ def _write_machine(writer: Writer, here: Standing, known: Mapping[str, Commit]) 
     _write_commits(writer, history)
 
 
-def _write_op(writer: Writer, page: dict[str, Any], here: Standing, looks: Any) -> None:
+def _write_op(
+    writer: Writer, page: dict[str, Any], here: MachineResults, looks: Any
+) -> None:
     op, series, history = page["op"], page["series"], writer.shared["history"]
     looks = {**styles([s.runner for s in series]), **looks}
     lines = {s.line: looks[s.runner] for s in series}
@@ -162,7 +166,7 @@ def _write_op(writer: Writer, page: dict[str, Any], here: Standing, looks: Any) 
     writer.page(f"op/{anchor(op)}.html", "op.html.j2", **context, **page)
 
 
-def _write_comparison(writer: Writer, here: Standing, history: History) -> None:
+def _write_comparison(writer: Writer, here: MachineResults, history: History) -> None:
     newest = [history.commits[place] for place in history.newest]
     data = {
         "backends": comparisons(here),

@@ -6,8 +6,8 @@ import pytest
 
 from gradwatch.harness.agreement.overall import overall
 from gradwatch.harness.dashboard.families import dialect_of, families
+from gradwatch.harness.dashboard.machine import MachineResults
 from gradwatch.harness.dashboard.matrix import Cell
-from gradwatch.harness.dashboard.standing import Standing
 from gradwatch.harness.dashboard.styles import styles
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.impls.catalogue import backend_names
@@ -96,4 +96,4 @@ def test_where_all_results_are_of_a_gpu_no_column_of_the_cpu_is_empty(
 ) -> None:
     judged: dict[tuple[str, str], list[AgreeRecord]]
     judged = {("exp2", runner): [] for runner in places}
-    assert set(Standing("h100", [], [], judged=judged).runners) == listed
+    assert set(MachineResults("h100", [], [], judged=judged).runners) == listed

@@ -17,15 +17,14 @@ from lxml import etree, html
 import gradwatch.harness.dashboard
 from gradwatch.harness.agreement.sampling import explained, passed_over
 from gradwatch.harness.commands.report import command
-from gradwatch.harness.dashboard import pictures
+from gradwatch.harness.dashboard import machine, pictures
 from gradwatch.harness.dashboard import site as building
-from gradwatch.harness.dashboard import standing as standings
 from gradwatch.harness.dashboard.dialects import dialects
 from gradwatch.harness.dashboard.families import families
+from gradwatch.harness.dashboard.machine import MachineResults, machine_results
 from gradwatch.harness.dashboard.matrix import bar_length, matrix, short
 from gradwatch.harness.dashboard.site import MARK, NotASite, write_site
 from gradwatch.harness.dashboard.sources import read_results
-from gradwatch.harness.dashboard.standing import Standing, standing
 from gradwatch.harness.dashboard.styles import styles
 from gradwatch.harness.history import asv_page, asv_results
 from gradwatch.impls.catalogue import backend_names, load_op, op_names
@@ -37,7 +36,7 @@ MACHINE = invented.MACHINE
 
 def shows(ops: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a site show these ops, whether there are results of them or not."""
-    for module in (invented, standings):
+    for module in (invented, machine):
         monkeypatch.setattr(module, "op_names", lambda: tuple(ops))
 
 
@@ -61,9 +60,9 @@ def said(site: Path, page: str = "index.html") -> str:
     return " ".join(content.split())
 
 
-def known_of(results: Path) -> Standing:
+def known_of(results: Path) -> MachineResults:
     """What is known of the invented machine."""
-    return standing(read_results(results), MACHINE)
+    return machine_results(read_results(results), MACHINE)
 
 
 def judged(results: Path, *records: dict[str, object], number: int = 1) -> None:

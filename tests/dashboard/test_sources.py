@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from gradwatch.harness.dashboard import standing
+from gradwatch.harness.dashboard import machine
 from gradwatch.harness.dashboard.site import write_site
 from gradwatch.harness.dashboard.sources import read_results
 from tests import damage
@@ -44,7 +44,7 @@ def test_a_damaged_file_is_one_line_and_the_rest_is_shown(tmp_path, name):
 @pytest.fixture
 def quick(monkeypatch):
     """A site of one op, which takes a tenth of a second."""
-    monkeypatch.setattr(standing, "op_names", lambda: ("add",))
+    monkeypatch.setattr(machine, "op_names", lambda: ("add",))
 
 
 def _selftest(folder: Path) -> Path:

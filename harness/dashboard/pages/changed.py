@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from gradwatch.harness.dashboard.matrix import Cell, matrix
+from gradwatch.harness.dashboard.machine import MachineResults, gathered
+from gradwatch.harness.dashboard.matrix import Cell, Cells, matrix
 from gradwatch.harness.dashboard.sources import Source
-from gradwatch.harness.dashboard.standing import Standing, gathered
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,9 @@ class Changed:
     after: Cell
 
 
-def base_of(here: Standing, among: Collection[str] | None = None) -> Source | None:
+def base_of(
+    here: MachineResults, among: Collection[str] | None = None
+) -> Source | None:
     """The newest `agree` document of a commit before the newest one.
 
     A first look and a whole run are not compared. `among` restricts the
@@ -35,10 +37,9 @@ def base_of(here: Standing, among: Collection[str] | None = None) -> Source | No
     return None
 
 
-def changed(here: Standing, base: Source) -> tuple[Changed, ...]:
+def changed(now: Cells, base: Source) -> tuple[Changed, ...]:
     """Cells whose verdict or number of unexpected tensors differs from the base."""
-    then = matrix(gathered(here.machine, [base], []))
-    now = matrix(here)
+    then = matrix(gathered(base.machine, [base], []))
     pairs = (
         Changed(then[op][runner], cell)
         for op, row in now.items()

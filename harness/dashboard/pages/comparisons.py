@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+from gradwatch.harness.dashboard.machine import MachineResults, runner_of
 from gradwatch.harness.dashboard.series import History
-from gradwatch.harness.dashboard.standing import Standing, runner_of
 from gradwatch.harness.judging.known import as_expected
 from gradwatch.harness.project.records import AgreeRecord, CompareRecord, TimeRecord
 
@@ -21,7 +21,7 @@ Figure = tuple[str, str, str]  # op, the rest of its name, unit
 _TURNED = {"faster": "slower", "slower": "faster"}
 
 
-def comparisons(here: Standing) -> dict[str, Any]:
+def comparisons(here: MachineResults) -> dict[str, Any]:
     """The newest times by backend, and the ratios that were measured in turn."""
     wrong = {place for place, rs in here.judged.items() if not _right(rs)}
     sides: dict[str, dict[Figure, Row]] = defaultdict(dict)

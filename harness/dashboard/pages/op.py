@@ -16,11 +16,11 @@ from gradwatch.harness.dashboard import charts
 from gradwatch.harness.dashboard.charts import Chart, Looks
 from gradwatch.harness.dashboard.dialects import Dialect, dialects, highlighted
 from gradwatch.harness.dashboard.families import families
+from gradwatch.harness.dashboard.machine import MachineResults
 from gradwatch.harness.dashboard.matrix import Cell, short
 from gradwatch.harness.dashboard.pages.overview import faults
 from gradwatch.harness.dashboard.series import History, Series
 from gradwatch.harness.dashboard.sources import Finding
-from gradwatch.harness.dashboard.standing import Standing
 from gradwatch.harness.judging.cases import REGIMES
 from gradwatch.harness.judging.known import as_expected
 from gradwatch.harness.project.records import AgreeRecord
@@ -33,7 +33,7 @@ PHASES = ("forward", "backward")
 
 
 def op_page(
-    op: str, row: Mapping[str, Cell], here: Standing, history: History
+    op: str, row: Mapping[str, Cell], here: MachineResults, history: History
 ) -> dict[str, Any]:
     """The variables of the op template."""
     exists = op in op_names()
@@ -53,7 +53,7 @@ def op_page(
     }
 
 
-def _verdicts(op: str, row: Mapping[str, Cell], here: Standing) -> dict[str, Any]:
+def _verdicts(op: str, row: Mapping[str, Cell], here: MachineResults) -> dict[str, Any]:
     judged = {r: here.judged[op, r] for r in row if (op, r) in here.judged}
     return {
         "judged": judged,
@@ -65,7 +65,7 @@ def _verdicts(op: str, row: Mapping[str, Cell], here: Standing) -> dict[str, Any
     }
 
 
-def _times(op: str, row: Mapping[str, Cell], here: Standing) -> dict[str, Any]:
+def _times(op: str, row: Mapping[str, Cell], here: MachineResults) -> dict[str, Any]:
     """The times of right gradients; those of `hidden` cells are left out."""
     cells = {r: cell for r, cell in row.items() if (op, r) in here.timed}
     timed = {r: here.timed[op, r] for r, cell in cells.items() if not cell.wrong}
@@ -180,7 +180,7 @@ def _views(several: Sequence[Series]) -> dict[str, list[Series]]:
 
 
 def drawn(
-    page: Mapping[str, Any], here: Standing, history: History, looks: Looks
+    page: Mapping[str, Any], here: MachineResults, history: History, looks: Looks
 ) -> dict[str, Chart]:
     """The charts of a page, by the name of their place on it.
 

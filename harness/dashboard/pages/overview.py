@@ -10,18 +10,16 @@ from typing import Any
 
 from gradwatch.harness.dashboard.families import families
 from gradwatch.harness.dashboard.groups import by_group
-from gradwatch.harness.dashboard.matrix import Cell
+from gradwatch.harness.dashboard.machine import FIRST_ORDER, MachineResults, runner_of
+from gradwatch.harness.dashboard.matrix import Cells
 from gradwatch.harness.dashboard.pages.changed import base_of, changed
 from gradwatch.harness.dashboard.pages.selftest import selftest
 from gradwatch.harness.dashboard.series import History, moves
-from gradwatch.harness.dashboard.standing import FIRST_ORDER, Standing, runner_of
 from gradwatch.harness.judging.known import unexpected
 from gradwatch.harness.project.git import Commit
 from gradwatch.harness.project.records import AgreeRecord
 
 MOST_MOVES = 30  # on this page; the pages of the ops show all
-
-Cells = Mapping[str, Mapping[str, Cell]]
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class Fault:
 
 
 def overview(
-    here: Standing, cells: Cells, history: History, known: Mapping[str, Commit]
+    here: MachineResults, cells: Cells, history: History, known: Mapping[str, Commit]
 ) -> dict[str, Any]:
     """The variables of the overview template."""
     records = here.of_all_orders()
@@ -67,7 +65,7 @@ def overview(
         "headline": _headline(cells),
         "first_look": here.first_look(),
         "in_part": here.in_part(),
-        "changes": _changes(here, history, known),
+        "changes": _changes(here, cells, history, known),
         "moves": moves(history)[:MOST_MOVES],
         "versions": _versions(records),
         "selftest": selftest(here.newest("selftest")),
@@ -104,7 +102,10 @@ def _versions(records: Sequence[AgreeRecord]) -> list[tuple[str, str]]:
 
 
 def _changes(
-    here: Standing, history: History, known: Mapping[str, Commit]
+    here: MachineResults,
+    cells: Cells,
+    history: History,
+    known: Mapping[str, Commit],
 ) -> list[dict[str, Any]]:
     """What changed since the last commit that was run, and since the last release."""
     releases = {name for name, commit in known.items() if commit.tag}
@@ -114,14 +115,14 @@ def _changes(
         {
             "title": "Since the last commit that was run",
             "base": (base := base_of(here)),
-            "verdicts": changed(here, base) if base else (),
+            "verdicts": changed(cells, base) if base else (),
             "since": history.commits[last] if last >= 0 else None,
             "moves": moves(history, last)[:MOST_MOVES] if last >= 0 else (),
         },
         {
             "title": "Since the last release",
             "base": (base := base_of(here, releases)),
-            "verdicts": changed(here, base) if base else (),
+            "verdicts": changed(cells, base) if base else (),
             "since": history.commits[place] if place is not None else None,
             "moves": moves(history, place)[:MOST_MOVES] if place is not None else (),
         },

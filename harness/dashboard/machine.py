@@ -30,7 +30,7 @@ def runner_of(backend: str, device: str) -> str:
 
 
 @dataclass
-class Standing:
+class MachineResults:
     """One machine's results.
 
     `judged` has the records of the first backward pass, `orders` those of other orders
@@ -124,7 +124,7 @@ class Standing:
         return next(known, None)
 
 
-def standing(results: Results, machine: str) -> Standing:
+def machine_results(results: Results, machine: str) -> MachineResults:
     """The results of all documents of one machine."""
     own = [s for s in results.sources if s.machine == machine]
     return gathered(machine, own, results.findings)
@@ -132,10 +132,10 @@ def standing(results: Results, machine: str) -> Standing:
 
 def gathered(
     machine: str, sources: Iterable[Source], findings: list[Finding]
-) -> Standing:
+) -> MachineResults:
     """The results of some documents of one machine; newer ones take precedence."""
     own = sorted(sources, key=lambda s: s.date, reverse=True)
-    here = Standing(machine, own, findings)
+    here = MachineResults(machine, own, findings)
     by_kind: dict[str, dict[Place, list[Any]]]
     by_kind = {"agree": here.judged, "time": here.timed}
     for kind, places in by_kind.items():
