@@ -92,8 +92,8 @@ class Frame:
         dots = self._draw("points", "scatter", x="x", y="y", marker=marker, size="size")
         ring = {"size": 16, "fill_alpha": 0, "line_width": 2.5}
         self._draw("rings", "scatter", x="x", y="y", **ring)
-        told = [("", "@runner"), ("", "@what"), ("", "@detail")]
-        self.plot.add_tools(HoverTool(tooltips=told, renderers=[dots]))
+        lines = [("", "@runner"), ("", "@what"), ("", "@detail")]
+        self.plot.add_tools(HoverTool(tooltips=lines, renderers=[dots]))
 
     def _draw(self, name: str, glyph: str, **options: Any) -> Any:
         """Draw the columns of a source; the page's script filters the view."""

@@ -210,6 +210,7 @@ def test_the_judge_on_trial_is_shown(results: Path) -> None:
         ],
     }
     planted = {"record": "planted", "op": "add", "mistake": "sign", "dtype": "float64"}
+    planted |= {"runs": 8, "silent": 0, "counted": 8}
     file = results / "latest" / "selftest.json"
     invented.write_document(file, [planted], environment(1), **summary)
     text = said(written(results))
