@@ -24,7 +24,6 @@ from gradwatch.harness.watch.alerts import Alert
 from gradwatch.harness.watch.bisect import Bisection, bisect
 from gradwatch.harness.watch.confirm import NotComparable, Ratio, comparing
 from gradwatch.harness.watch.naming import named, repro, size
-from gradwatch.harness.watch.notify import NotSent, is_address, notify
 from gradwatch.harness.watch.survey import Survey, candidates, survey
 from gradwatch.impls.catalogue import known
 
@@ -69,12 +68,6 @@ _SHOWN = 6  # series of one commit: one change must not fill the screen
 )
 @click.option("--all", "everything", is_flag=True, help="Show accepted changes, too.")
 @options.json_file
-@click.option(
-    "--notify",
-    "target",
-    metavar="FILE|URL",
-    help="Write or POST the JSON document there, if anything got worse.",
-)
 def command(
     results: Path,
     since: str,
@@ -83,7 +76,6 @@ def command(
     budget: float,
     everything: bool,
     json_file: str | None,
-    target: str | None,
 ) -> int:
     r"""Find every lasting step and slow drift in the history: speed, memory, accuracy.
 
@@ -100,34 +92,17 @@ def command(
     Exit code: 0 nothing confirmed is worse, 1 something is.
     """
     try:
-        if target:
-            is_address(target)
         if bisected:
             return _bisect(results, *bisected, budget, json_file)
         with ticking(lambda: "watch: measuring again" if confirm else "watch"):
             surveyed = survey(results, since=since, confirming=confirm, budget=budget)
-    except (NoCommit, NotComparable, NotSent) as error:
+    except (NoCommit, NotComparable) as error:
         raise click.UsageError(str(error)) from None
-    content = surveyed.document()
     if json_file:
-        documents.write(content, json_file)
+        documents.write(surveyed.document(), json_file)
     if json_file != "-":
         _show(surveyed, everything)
-    if target and any(alert.worse and _is_news(alert) for alert in surveyed.alerts):
-        _hand_on(target, {"text": headline(surveyed), **documents.plain(content)})
     return 1 if surveyed.failing else 0
-
-
-def _hand_on(target: str, content: dict[str, object]) -> None:
-    """Send the document; a server that does not answer only causes a warning."""
-    try:
-        notify(target, content)
-    except NotSent as error:
-        errors().print(f"not sent: {error}", style="yellow", markup=False)
-
-
-def _is_news(alert: Alert) -> bool:
-    return alert.state in ("confirmed", "suspected")
 
 
 def headline(surveyed: Survey) -> str:

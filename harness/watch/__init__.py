@@ -6,5 +6,4 @@
 - budget: the reference commit, and how far a series may move from it
 - confirm: compares two commits again, in turn, on this machine
 - bisect: `bisect`: the commit that changed a figure
-- notify: sends the document to a file or a webhook
 """

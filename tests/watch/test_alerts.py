@@ -417,25 +417,20 @@ def gradwatch(root, *arguments):
 
 def test_the_command_fails_on_a_slowdown_and_names_commit_and_size(root, checkout):
     commits = checkout(stepped(noisy(RUNS), AT, 0.2))
-    notified = root / "body.json"
-    done = gradwatch(root, "watch", "--json", "out.json", "--notify", str(notified))
+    done = gradwatch(root, "watch", "--json", "out.json")
     assert done.returncode == 1, done.stderr
     assert commits[AT][:10] in done.stdout
     assert "gradwatch compare" in done.stdout
     document = json.loads((root / "out.json").read_text())
     assert document["summary"]["failing"] == 1
     assert document["records"][0]["commit"] == commits[AT]
-    body = json.loads(notified.read_text())
-    assert body["records"] == document["records"]
-    assert "square" in body["text"]
 
 
-def test_the_command_passes_a_history_without_change_and_sends_nothing(root, checkout):
+def test_the_command_passes_a_history_without_change(root, checkout):
     checkout(noisy(RUNS))
-    done = gradwatch(root, "watch", "--notify", "body.json")
+    done = gradwatch(root, "watch")
     assert done.returncode == 0, done.stderr
     assert "nothing confirmed is worse" in done.stdout
-    assert not (root / "body.json").exists()
 
 
 WRONG_CALLS = {
@@ -444,7 +439,6 @@ WRONG_CALLS = {
     "--bisect square nowhere..HEAD": "'nowhere' is not a commit",
     "--bisect square HEAD..HEAD": "no commit in HEAD..HEAD",
     "--since nowhere": "'nowhere' is not a commit",
-    "--notify ftp://a.example": "neither http nor https",
 }
 
 

@@ -1,12 +1,8 @@
 """Steps are measured again side by side, and the commit is found by halving."""
 
-import json
 import math
-import threading
-import time
 from contextlib import nullcontext
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,7 +23,6 @@ from gradwatch.harness.watch.confirm import (
     sought,
     state_after,
 )
-from gradwatch.harness.watch.notify import NotSent, notify
 from gradwatch.harness.watch.survey import candidates, survey
 from gradwatch.harness.workers.pythons.interpreters import Interpreter
 from tests.copies import copy_code
@@ -402,104 +397,3 @@ def test_a_slowdown_planted_in_a_real_page_is_found_by_measuring(tmp_path):
     assert found.commit == commits[1]
     assert found.ratio.low > 1.5
     assert git(tmp_path, "worktree", "list").count("\n") == 0
-
-
-# Handing on ---------------------------------------------------------------------
-
-
-@pytest.fixture
-def server():
-    """The address of a server that keeps what is posted, and what it kept."""
-    kept = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):  # the name is the library's
-            length = int(self.headers["Content-Length"])
-            kept.append((self.headers["Content-Type"], self.rfile.read(length)))
-            self.send_response(500 if self.path == "/broken" else 204)
-            self.end_headers()
-
-        def log_message(self, *arguments):
-            """Say nothing on standard error."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as running:
-        thread = threading.Thread(target=running.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{running.server_port}", kept
-        running.shutdown()
-        thread.join()
-
-
-def test_a_document_is_posted_as_json(server):
-    address, kept = server
-    notify(address, {"text": "slower", "ratio": float("inf")})
-    ((kind, body),) = kept
-    assert kind == "application/json"
-    assert json.loads(body) == {"text": "slower", "ratio": None}
-
-
-def test_a_file_gets_the_document_whole(tmp_path):
-    notify(str(tmp_path / "body.json"), {"text": "slower"})
-    assert json.loads((tmp_path / "body.json").read_text()) == {"text": "slower"}
-
-
-@pytest.mark.parametrize(
-    ("target", "told"),
-    [
-        ("http://127.0.0.1:1/", "refused"),
-        ("ftp://127.0.0.1/", "neither http nor https"),
-        ("file:///etc/passwd", "neither http nor https"),
-        ("http://", "host"),
-    ],
-)
-def test_a_document_that_cannot_be_sent_says_why(target, told):
-    with pytest.raises(NotSent, match=told):
-        notify(target, {})
-
-
-def test_a_refusal_of_the_server_is_reported(server):
-    with pytest.raises(NotSent, match="HTTP status 500"):
-        notify(f"{server[0]}/broken", {})
-
-
-def test_the_patience_is_for_the_whole_and_not_for_each_piece(monkeypatch):
-    """A server that sends a byte of a header now and then."""
-    monkeypatch.setattr("gradwatch.harness.watch.notify.TIMEOUT", 0.5)
-    over = threading.Event()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):  # the name is the library's
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.wfile.write(b"HTTP/1.0 204 No Content\r\nX: ")
-            while not over.wait(0.1):
-                self.wfile.write(b"x")
-            self.wfile.write(b"\r\n\r\n")
-
-        def log_message(self, *arguments):
-            """Say nothing on standard error."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as running:
-        answering = threading.Thread(target=running.handle_request)
-        answering.start()
-        begun = time.monotonic()
-        with pytest.raises(NotSent, match="no answer in"):
-            notify(f"http://127.0.0.1:{running.server_port}/", {})
-        assert time.monotonic() - begun < 3
-        over.set()
-        answering.join()
-
-
-@pytest.mark.parametrize(
-    "target",
-    [
-        "http://127.0.0.1:1/services/s3cret",
-        "http://user:s3cret@127.0.0.1:1/",
-        "ftp://a.example/s3cret",
-        "http://127.0.0.1:1/ s3cret",
-        "http://127.0.0.1:s3cret/",
-    ],
-)
-def test_what_is_secret_in_an_address_is_in_no_message(target):
-    with pytest.raises(NotSent) as told:
-        notify(target, {})
-    assert "s3cret" not in str(told.value)
