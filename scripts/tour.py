@@ -12,8 +12,8 @@ import numpy as np
 from rich.table import Table
 
 from gradwatch.harness.commands import doctor
+from gradwatch.harness.commands._examination import Finding, examine
 from gradwatch.harness.console.terminal import output, ticking
-from gradwatch.harness.hosts.doctor import Finding, examine
 from gradwatch.harness.judging.entry import judge
 from gradwatch.harness.project.requested import by_default
 from gradwatch.harness.project.verdicts import SIGNS

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import click
 from rich.table import Table
 
+from gradwatch.harness.commands._examination import Finding, examine
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import errors, output, ticking
-from gradwatch.harness.hosts.doctor import Finding, examine
 from gradwatch.harness.project import documents
 
 _SIGNS = {

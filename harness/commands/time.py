@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
@@ -15,13 +14,11 @@ from rich.table import Table
 
 from gradwatch.harness.agreement.sampling import passed_over
 from gradwatch.harness.agreement.suite import Required, agree
-from gradwatch.harness.commands._hosts import given
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import errors, output, progress
-from gradwatch.harness.hosts.gateways import command_on
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.project import documents as recording
-from gradwatch.harness.project.records import TIME, TimeRecord, TimeSummary
+from gradwatch.harness.project.records import TimeRecord, TimeSummary
 from gradwatch.harness.timing.memory import copy_bandwidth
 from gradwatch.harness.timing.remote import lines
 from gradwatch.harness.timing.steps import why_not_timed
@@ -56,15 +53,6 @@ Reasons = dict[str, str]  # by backend
     help="Leave out the backends that compile every shape, but for the quickest.",
 )
 @options.seed
-@click.option(
-    "--on",
-    "address",
-    default="local",
-    show_default=True,
-    metavar="HOST",
-    help="Where to time: ssh://HOST/CHECKOUT is another machine, one; see "
-    "docs/cluster.md.",
-)
 @options.json_file
 def command(
     ops: tuple[str, ...],
@@ -77,7 +65,6 @@ def command(
     threads: int,
     first_look: bool,
     seed: int,
-    address: str,
     json_file: str | None,
 ) -> int:
     r"""Time forward and backward of every backend whose gradient is right.
@@ -93,10 +80,7 @@ def command(
       gradwatch time --op layer_norm --size 256x1024
       gradwatch time --size middle --json results/latest/time.json
       gradwatch time --device cuda --backend torch_autograd --backend torch_custom
-      gradwatch time --on ssh://gpu1 --device cuda --json gpu1.json
     """
-    if address != "local":
-        return _elsewhere(address, pages, json_file)
     for why in filter(None, map(why_not_timed, devices)):
         raise click.UsageError(why)
     wanted = options.framework_backends(backends)
@@ -127,39 +111,6 @@ def command(
     if measured.absent and not rows and not measured.failed:
         raise Required(f"nothing could be timed: {measured.absent[0]}")
     return 0 if rows and not measured.failed else 1
-
-
-#: Those of this command that the other machine is not given.
-_OURS = ("address", "pages", "json_file")
-
-
-def _elsewhere(address: str, pages: Sequence[str], json_file: str | None) -> int:
-    """Have one machine time; the document is its own, and names that machine."""
-    scheme, _, place = address.partition("://")
-    if scheme != "ssh" or not place or "," in place:
-        raise click.UsageError(
-            f"--on: times are those of one machine, ssh://HOST, not {address!r}"
-        )
-    if pages:
-        raise click.UsageError("--ops: a page outside the project is on no other host")
-    call = ["time", *given(_OURS)]
-    code, content = command_on(place, call, lambda line: click.echo(line, err=True))
-    if content:
-        _received(content, json_file)
-    return code
-
-
-def _received(content: bytes, json_file: str | None) -> None:
-    """Write and show the document of another machine."""
-    with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        file.write(content)
-        file.flush()
-        there = recording.read(file.name, TIME)
-    if json_file:
-        recording.write(there, json_file)
-    if json_file != "-":
-        output().print(f"timed on {there.environment.machine}", markup=False)
-        _show(there.records, there.summary.untimed, there.summary.copy_bandwidth)
 
 
 class Asked(Struct, kw_only=True):

@@ -122,8 +122,7 @@ on = click.option(
     default="local",
     show_default=True,
     metavar="HOSTS",
-    help="Where to judge: dask://HOST:PORT is a Dask cluster, ssh://HOST,HOST/CHECKOUT "
-    "machines with a checkout; see docs/cluster.md.",
+    help="Where to judge: dask://HOST:PORT is a Dask cluster; see docs/cluster.md.",
 )
 timeout = click.option(
     "--timeout",

@@ -30,7 +30,7 @@ RETRIES = 2
 class Cluster:
     """The workers of a Dask cluster; use it in `with`."""
 
-    lost: tuple[type[BaseException], ...] = (CancelledError, FutureCancelledError)
+    gone: tuple[type[BaseException], ...] = (CancelledError, FutureCancelledError)
     fatal: tuple[type[BaseException], ...] = (KilledWorker,)
 
     def __init__(self, address: str) -> None:

@@ -3,8 +3,8 @@
     with connected("dask://head:8786") as hosts:
         agreed, machines = agreed_on(hosts, asked, named)
 
-What a host was at when it was lost is done again elsewhere: an answer is all of a batch
-or none of it. Whatever the hosts are, they are an executor of `concurrent.futures`.
+Dask does again elsewhere what a host was at when it was lost: an answer is all of a
+batch or none of it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -31,7 +30,6 @@ from gradwatch.harness.hosts.batches import (
     plantings,
     split,
 )
-from gradwatch.harness.hosts.gateways import Machines
 from gradwatch.harness.hosts.identity import Offer, difference, identity, mixture
 from gradwatch.harness.project.documents import packed
 from gradwatch.harness.selftest.remote import Part
@@ -42,18 +40,16 @@ from gradwatch.harness.selftest.scoring import Score
 #: one after the other. Less than the minute that is promised.
 PATIENCE = 45.0
 LOOK = 1.0  # seconds between two looks at which hosts are there
-#: Hosts that a batch may be lost with. Dask's own limit is three, too
-#: (distributed.scheduler.allowed-failures).
-LOSSES = 3
 
 
 class Hosts(Protocol):
     """Hosts that may come and go.
 
-    lost: errors of a host that has gone. fatal: of a batch that took hosts with it.
+    gone: errors that say that none can be reached any longer. fatal: errors of a batch
+    that took hosts with it.
     """
 
-    lost: tuple[type[BaseException], ...]
+    gone: tuple[type[BaseException], ...]
     fatal: tuple[type[BaseException], ...]
 
     def offers(self) -> Mapping[str, Offer]:
@@ -79,9 +75,8 @@ def connected(address: str) -> AbstractContextManager[Hosts]:
         )
 
         return Cluster(place)
-    if scheme == "ssh" and place and all(names := place.split(",")):
-        return Machines(list(dict.fromkeys(names)))
-    raise ValueError(f"{address!r} is not local, dask://HOST:PORT or ssh://HOST,...")
+    over_ssh = " (`dask ssh` starts a cluster over SSH)" if scheme == "ssh" else ""
+    raise ValueError(f"{address!r} is not local or dask://HOST:PORT{over_ssh}")
 
 
 def agreed_on(
@@ -142,7 +137,7 @@ def _answered(
 ) -> tuple[list[Answer], list[str]]:
     """The answer to each batch, and the names of the machines."""
     answers, machines = list[Answer](), set[str]()
-    for answer in _Dispatch(hosts, batches, patience).answers():
+    for answer in _each(hosts, batches, patience):
         answers.append(answer)
         machines |= {answer.machine} - {""}
         progress(len(answers), len(batches))
@@ -190,99 +185,100 @@ def _refuse_others(offers: Mapping[str, Offer]) -> None:
         raise Required(f"these hosts cannot judge together: {why}")
 
 
-@dataclass
-class _Flight:
+class _Flight(NamedTuple):
     """A batch under way, and the hosts that offered what it needs when it left."""
 
     batch: Batch | Planting
     hosts: set[str]
 
 
-class _Dispatch:
-    """The batches of a run: those that wait, and those that are under way."""
+def _each(
+    hosts: Hosts, batches: Sequence[Batch | Planting], patience: float
+) -> Iterator[Answer]:
+    """The answer to each batch, once, in the order in which they come.
 
-    def __init__(
-        self, hosts: Hosts, batches: Sequence[Batch | Planting], patience: float
-    ) -> None:
-        self._hosts, self._patience = hosts, patience
-        self._waiting = list(batches)
-        self._flying: dict[Future[bytes], _Flight] = {}
-        self._losses = Counter[str]()
-        self._served = time.monotonic()
+    Raises:
+        Required: What a batch needs has not been offered for `patience` seconds.
+    """
+    waiting, flying = list(batches), dict[Future[bytes], _Flight]()
+    served = time.monotonic()
+    try:
+        while waiting or flying:
+            offers = hosts.offers()
+            waiting = _taken_back(offers, flying) + waiting
+            waiting = _sent(hosts, offers, waiting, flying)
+            absent = {
+                f"no host offers {' and '.join(sorted(batch.frameworks))}"
+                f" on {batch.device}"
+                for batch in waiting
+                if not _able(batch, offers)
+            }
+            if not absent:
+                served = time.monotonic()
+            elif time.monotonic() - served > patience:
+                raise Required(_unoffered(absent, offers, patience))
+            if not flying:
+                time.sleep(LOOK)
+            for future in wait(flying, LOOK, FIRST_COMPLETED).done:
+                yield _answer(hosts, future, flying.pop(future).batch)
+    finally:
+        for future in flying:
+            future.cancel()
 
-    def answers(self) -> Iterator[Answer]:
-        """The answer to each batch, once, in the order in which they come."""
-        try:
-            while self._waiting or self._flying:
-                offers = self._hosts.offers()
-                self._forget(offers)
-                self._send(offers)
-                self._check_offered(offers)
-                ended, _ = wait(self._flying, LOOK, FIRST_COMPLETED)
-                if not self._flying:
-                    time.sleep(LOOK)
-                for future in ended:
-                    yield from self._ended(future)
-        finally:
-            for future in self._flying:
-                future.cancel()
 
-    def _send(self, offers: Mapping[str, Offer]) -> None:
-        """One batch for each host: what has two in hand, another could take."""
-        busy = Counter(_needs(flight.batch) for flight in self._flying.values())
-        left = []
-        for batch in self._waiting:
-            able = _able(batch, offers)
-            if busy[_needs(batch)] >= len(able):
-                left.append(batch)
-                continue
-            busy[_needs(batch)] += 1
-            future = self._hosts.submit(packed(batch), batch.device, batch.frameworks)
-            self._flying[future] = _Flight(batch, able)
-        self._waiting = left
+def _taken_back(
+    offers: Mapping[str, Offer], flying: dict[Future[bytes], _Flight]
+) -> list[Batch | Planting]:
+    """Cancel what no host has any longer that had it when it left.
 
-    def _forget(self, offers: Mapping[str, Offer]) -> None:
-        """Take back what no host has any longer that had it when it left."""
-        for future, flight in list(self._flying.items()):
-            if not future.done() and not flight.hosts & {*offers}:
-                future.cancel()
-                del self._flying[future]
-                self._again(flight.batch)
+    Dask does not look again at such a task when a new worker gets its resources.
+    """
+    lost = [f for f, one in flying.items() if not (f.done() or one.hosts & {*offers})]
+    for future in lost:
+        future.cancel()
+    return [flying.pop(future).batch for future in lost]
 
-    def _ended(self, future: Future[bytes]) -> Iterator[Answer]:
-        batch = self._flying.pop(future).batch
-        try:
-            answer = msgspec.msgpack.decode(future.result(), type=Answer)
-        except self._hosts.fatal:
-            yield _lost(batch)
-        except self._hosts.lost:
-            self._again(batch)
-        else:
-            _accept(answer)
-            yield answer
-        if self._losses[batch.name] >= LOSSES:
-            self._waiting.remove(batch)
-            yield _lost(batch)
 
-    def _again(self, batch: Batch | Planting) -> None:
-        self._losses[batch.name] += 1
-        self._waiting.insert(0, batch)
+def _sent(
+    hosts: Hosts,
+    offers: Mapping[str, Offer],
+    waiting: Sequence[Batch | Planting],
+    flying: dict[Future[bytes], _Flight],
+) -> list[Batch | Planting]:
+    """Send one batch for each host; return those that still wait.
 
-    def _check_offered(self, offers: Mapping[str, Offer]) -> None:
-        """Wait for a host that offers what is left, but not for ever.
+    A host has one batch in hand: another host could take the second, and with a host
+    that is lost Dask counts a loss for all that it was given.
+    """
+    busy = Counter(_needs(flight.batch) for flight in flying.values())
+    left = list[Batch | Planting]()
+    for batch in waiting:
+        able = _able(batch, offers)
+        if busy[_needs(batch)] >= len(able):
+            left.append(batch)
+            continue
+        busy[_needs(batch)] += 1
+        future = hosts.submit(packed(batch), batch.device, batch.frameworks)
+        flying[future] = _Flight(batch, able)
+    return left
 
-        Raises:
-            Required: None has come.
-        """
-        absent = {
-            f"no host offers {' and '.join(sorted(batch.frameworks))} on {batch.device}"
-            for batch in self._waiting
-            if not _able(batch, offers)
-        }
-        if not absent:
-            self._served = time.monotonic()
-        elif time.monotonic() - self._served > self._patience:
-            raise Required(_unoffered(absent, offers, self._patience))
+
+def _answer(hosts: Hosts, future: Future[bytes], batch: Batch | Planting) -> Answer:
+    """The answer to a batch; a crash of its op if it took hosts with it.
+
+    Raises:
+        Required: The hosts are gone, or one that came later has other code.
+    """
+    try:
+        answer = msgspec.msgpack.decode(future.result(), type=Answer)
+    except hosts.fatal:
+        return batch.lost(f"several hosts were lost with {batch.name}")
+    except hosts.gone as error:
+        raise Required(f"the hosts are gone: {error}") from None
+    if answer.refusal is not None:
+        why = difference(identity(), answer.refusal)
+        raise Required(f"a host ({answer.machine}) is refused: {why}")
+    return answer
 
 
 def _needs(batch: Batch | Planting) -> tuple[str, frozenset[str]]:
@@ -292,14 +288,3 @@ def _needs(batch: Batch | Planting) -> tuple[str, frozenset[str]]:
 def _able(batch: Batch | Planting, offers: Mapping[str, Offer]) -> set[str]:
     """The hosts that can judge a batch."""
     return {h for h, o in offers.items() if o.has(batch.device, batch.frameworks)}
-
-
-def _accept(answer: Answer) -> None:
-    """Refuse a host that came later, with other code."""
-    if answer.refusal is not None:
-        why = difference(identity(), answer.refusal)
-        raise Required(f"a host ({answer.machine}) is refused: {why}")
-
-
-def _lost(batch: Batch | Planting) -> Answer:
-    return batch.lost(f"{LOSSES} hosts were lost with {batch.name}")

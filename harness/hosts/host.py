@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
 
@@ -23,10 +20,8 @@ from gradwatch.harness.agreement.suite import Settled
 from gradwatch.harness.hosts.batches import Answer, Batch, Planting
 from gradwatch.harness.hosts.identity import Offer, own_offer, signature
 from gradwatch.harness.project.documents import packed
-from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.selftest.remote import Part, Tried, attempt
 from gradwatch.harness.workers.child import Child, Failed, Job
-from gradwatch.harness.workers.lifetime import with_this_process
 
 #: One batch at a time. And Linux ends the workers with the *thread* that started them
 #: (prctl(2), PR_SET_PDEATHSIG): this one lives as long as the process.
@@ -108,32 +103,3 @@ def _tried(batch: Planting) -> Tried:
 
 def _jobs(asked: int) -> int:
     return asked or os.cpu_count() or 1
-
-
-def command(arguments: Sequence[str]) -> Iterator[str | tuple[int, bytes]]:
-    """Run a whole command of ours: what it says, by the line, and then how it ended.
-
-    The last is its exit code, and the document that it has written.
-    """
-    call = [sys.executable, "-m", "gradwatch", *arguments, "--json", "-"]
-    with tempfile.TemporaryFile() as written:
-        process = subprocess.Popen(
-            call,
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=written,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            preexec_fn=with_this_process(),
-        )
-        with process:
-            assert process.stderr is not None
-            try:
-                for line in process.stderr:
-                    yield line.rstrip("\n")
-                process.wait()
-            finally:
-                process.kill()  # it still runs if nobody listens any longer
-        written.seek(0)
-        yield process.returncode, written.read()

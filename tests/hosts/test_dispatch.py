@@ -8,7 +8,7 @@ import pytest
 from gradwatch.harness.agreement.suite import Required, Settled
 from gradwatch.harness.hosts import dispatch
 from gradwatch.harness.hosts.batches import Answer, Batch, Planting, plantings
-from gradwatch.harness.hosts.dispatch import LOSSES, agreed_on, tried_on
+from gradwatch.harness.hosts.dispatch import agreed_on, tried_on
 from gradwatch.harness.hosts.identity import Identity
 from gradwatch.harness.project.documents import packed
 from gradwatch.harness.selftest.remote import Part, Tried
@@ -16,7 +16,7 @@ from tests.hosts.test_batches import SAME, asked, offer, record
 
 
 class Gone(Exception):
-    """A host was lost."""
+    """No host can be reached."""
 
 
 class Fatal(Exception):
@@ -26,7 +26,7 @@ class Fatal(Exception):
 class Scripted:
     """Hosts that answer as `act` says: with an Answer, an error, or not at all."""
 
-    lost, fatal = (Gone,), (Fatal,)
+    gone, fatal = (Gone,), (Fatal,)
 
     def __init__(self, act, *states):
         self.act, self.states, self.asked = act, list(states), []
@@ -66,23 +66,15 @@ def cases(agreed):
     return [r.case for r in agreed.records]
 
 
-@pytest.mark.parametrize("losses", range(LOSSES))
-def test_a_batch_that_was_lost_is_judged_again_and_counted_once(losses):
-    def act(batch, time):
-        return Gone() if time <= losses else answered(batch)
-
-    hosts = Scripted(act, HERE)
-    agreed, machines = agreed_on(hosts, RUN)
-    assert cases(agreed) == CASES
-    assert machines == ["cpu-2core"]
-    assert len(hosts.asked) == len(CASES) * (1 + losses)
+def test_hosts_that_are_gone_are_said():
+    with pytest.raises(Required, match="the hosts are gone"):
+        agreed_on(Scripted(lambda batch, time: Gone(), HERE), RUN)
 
 
-@pytest.mark.parametrize("error", [Gone(), Fatal()], ids=["each time", "said by Dask"])
-def test_a_batch_that_ends_every_host_is_a_crash_of_its_op_alone(error):
+def test_a_batch_that_ends_every_host_is_a_crash_of_its_op_alone():
     def act(batch, time):
         bad = batch.asked.ops == ["mul"] and batch.asked.dtypes == ["float32"]
-        return error if bad else answered(batch)
+        return Fatal() if bad else answered(batch)
 
     agreed, _ = agreed_on(Scripted(act, HERE), RUN)
     assert cases(agreed) == [*CASES[:2], "mul[float64]", "mul[page]"]
@@ -166,7 +158,7 @@ def test_a_host_of_another_commit_that_comes_later_is_refused():
         agreed_on(hosts, RUN)
 
 
-@pytest.mark.parametrize("address", ["", "slurm", "dask://", "ssh://", "ssh://a,,b"])
+@pytest.mark.parametrize("address", ["", "slurm", "dask://", "ssh://a"])
 def test_an_address_that_is_none_is_refused(address):
     with pytest.raises(ValueError, match="dask://HOST:PORT"):
         dispatch.connected(address)
@@ -204,12 +196,11 @@ def test_errors_are_planted_once_whatever_a_host_has(offers, parts):
 def test_an_op_that_ends_every_host_is_missing_in_the_score():
     def act(batch, time):
         lost = batch.part.ops == ["mul"]
-        return Gone() if lost else Answer("far", tried=Tried())
+        return Fatal() if lost else Answer("far", tried=Tried())
 
     hosts = Scripted(act, HERE)
     score, machines = tried_on(hosts, PART)
     assert machines == ["far"]
-    why = "crash: 3 hosts were lost with selftest mul numpy"
+    why = "crash: several hosts were lost with selftest mul numpy"
     assert score.missing["numpy_manual"] == why
     assert score.missing["torch_custom"] == "no host offers torch on cpu"
-    assert hosts.asked.count("selftest mul numpy") == LOSSES

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from gradwatch.harness.hosts.doctor import examine
+from gradwatch.harness.commands._examination import examine
 from gradwatch.harness.project import git
 from gradwatch.harness.project.documents import surroundings
 from gradwatch.harness.project.git import NotTrusted
