@@ -5,5 +5,4 @@
 - model: types: `Night`, `Result`, `Problem`, `Report`
 - journal: what is already done, on disk
 - report: the summary as Markdown and as JUnit XML
-- results_branch: the git branch that keeps recorded results
 """
