@@ -307,7 +307,7 @@ def history(
         present = np.flatnonzero(np.isfinite(one.values[since:])) + since
         for place in map(int, present):
             value, low, high = (
-                _digits(scale * (column[place] or zero))
+                _digits(scale * (zero if column[place] <= 0 else column[place]))
                 for column in (one.values, one.low, one.high)
             )
             commit = commits[place]

@@ -1,5 +1,7 @@
 """The history on pages: the sizes of files, and which commits charts show."""
 
+import dataclasses
+
 import numpy as np
 
 from gradwatch.harness.dashboard import charts
@@ -85,3 +87,12 @@ def test_a_value_of_zero_is_drawn_below_all_others():
     columns = sources(charts.history([one], commits(3), styles(["a"])))["points"]
     assert columns["y"] == [1.0, 4.0, 2.0]
     assert columns["detail"][0] == "0 radii"
+
+
+def test_an_interval_that_reaches_below_zero_is_drawn_on_a_logarithmic_axis():
+    """asv's interval of a few samples does, though no time is negative."""
+    one = dataclasses.replace(
+        series(np.array([3.0, 4.0]), unit="radii"), low=np.array([-1.0, 3.5])
+    )
+    columns = sources(charts.history([one], commits(2), styles(["a"])))["points"]
+    assert min(columns["low"]) > 0
