@@ -15,7 +15,7 @@ import math
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.documents import Document, Unreadable
 from gradwatch.harness.project.git import NoCommit
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.project.records import TIME, Environment, TimeRecord, TimeSummary
+from gradwatch.harness.project.records import TIME, TimeRecord, TimeSummary
 from gradwatch.impls.catalogue import framework_of
 
 #: The set of benchmarks that has all sizes, and the names of its parameters.
@@ -32,7 +32,7 @@ SUITE = "bench_sizes"
 PARAMETERS = ("size", "dtype", "device", "backend")
 
 # "softmax[normal-64x1024-float32]" is of the size "64x1024", as is "64x1024".
-_CASE = re.compile(r"(?:\w+\[\w+-)?(?P<size>.+?)(?:-\w+\])?")
+_CASE = r"\w+\[\w+-(?P<size>.+)-\w+\]"
 
 Times = Document[TimeRecord, TimeSummary]
 
@@ -62,50 +62,20 @@ def add(
         machine's. harness.project.documents.Unreadable: benchmarks.json is not there or
         damaged.
     """
+    from asv.environment import get_env_name
     from asv.machine import Machine
     from asv.results import Results
 
-    about, timed = document.environment, document.records
-    commit = _commit(about, commit)
-    traits = _traits(about)
-    versions = _versions(about, timed)
-    python = ".".join(about.python.split(".")[:2])
-    asv_results.check_machine(folder, traits)
-    known = asv_results.listed(folder)
-    result = Results(
-        {**traits, "python": python, **versions},
-        versions,
-        commit,
-        _date(commit, root),
-        python,
-        _environment(python, versions),
-        {},
-    )
-    result.load_data(str(folder))
-    for name, several in _by_benchmark(timed).items():
-        _add(result, known.get(name), name, several, about.date)
-    machine = Machine()
-    machine.__dict__.update(traits)
-    machine.save(str(folder))
-    result.save(str(folder))
-    return folder / str(result._filename)
-
-
-def _commit(about: Environment, given: str) -> str:
-    """The commit that was measured; refused if there were uncommitted changes."""
+    about = document.environment
     if about.dirty:
         raise Refused("measured on a changed tree: it belongs to no commit")
-    if given and about.commit not in ("", given):
-        raise Refused(f"it is of commit {about.commit[:8]}, not of {given[:8]}")
-    commit = about.commit or given
+    if commit and about.commit not in ("", commit):
+        raise Refused(f"it is of commit {about.commit[:8]}, not of {commit[:8]}")
+    commit = about.commit or commit
     if not commit:
         raise Refused("it names no commit; say which with --commit")
-    return commit
-
-
-def _traits(about: Environment) -> dict[str, str]:
-    """The machine in asv's format; the name includes a GPU."""
-    return {
+    versions = _versions(document)
+    traits = {
         "machine": about.machine,
         "arch": about.arch or about.cpu,
         "cpu": about.gpu or about.cpu,
@@ -113,16 +83,30 @@ def _traits(about: Environment) -> dict[str, str]:
         "os": about.system,
         "ram": about.ram or "",
     }
+    asv_results.check_machine(folder, traits)
+    try:
+        made = git.git("show", "-s", "--format=%at", f"{commit}^{{commit}}", root=root)
+    except NoCommit:
+        raise Refused(f"commit {commit[:8]} is not in this checkout") from None
+    python = ".".join(about.python.split(".")[:2])
+    environment = get_env_name("time", python, versions, {})
+    params = {**traits, "python": python, **versions}
+    date = int(made) * 1000  # in milliseconds
+    result = Results(params, versions, commit, date, python, environment, {})
+    result.load_data(str(folder))
+    _add_times(result, asv_results.listed(folder), document)
+    machine = Machine()
+    machine.__dict__.update(traits)
+    machine.save(str(folder))
+    result.save(str(folder))
+    return folder / str(result._filename)
 
 
-def _versions(about: Environment, timed: Sequence[TimeRecord]) -> dict[str, str]:
+def _versions(document: Times) -> dict[str, str]:
     """The versions of all timed frameworks."""
-    versions = {
-        name: version for name, version in (about.versions or {}).items() if version
-    }
-    if not timed:
-        raise Refused("it holds no times")
-    for record in timed:
+    given = (document.environment.versions or {}).items()
+    versions = {name: version for name, version in given if version}
+    for record in document.records:
         framework = framework_of(record.backend)
         version = record.framework_version or versions.get(framework)
         if not version:
@@ -131,67 +115,42 @@ def _versions(about: Environment, timed: Sequence[TimeRecord]) -> dict[str, str]
     return dict(sorted(versions.items()))
 
 
-def _environment(python: str, versions: Mapping[str, str]) -> str:
-    from asv.environment import get_env_name
-
-    return str(get_env_name("time", python, versions, {}))
-
-
-def _date(commit: str, root: Path) -> int:
-    """The date of a commit in milliseconds, as asv has it."""
-    try:
-        made = git.git("show", "-s", "--format=%at", f"{commit}^{{commit}}", root=root)
-    except NoCommit:
-        raise Refused(f"commit {commit[:8]} is not in this checkout") from None
-    return int(made) * 1000
-
-
-def _by_benchmark(
-    timed: Iterable[TimeRecord],
-) -> dict[str, dict[tuple[str, ...], TimeRecord]]:
-    """The records by benchmark, and by parameters as asv writes them."""
-    records: dict[str, dict[tuple[str, ...], TimeRecord]] = defaultdict(dict)
-    for record in timed:
-        name = f"{SUITE}.{record.op}.time_{record.phase}"
-        case = _CASE.fullmatch(record.case)
-        assert case is not None, "the pattern matches any name"
-        values = (case["size"], *(getattr(record, key) for key in PARAMETERS[1:]))
-        records[name][tuple(map(repr, values))] = record
-    return dict(records)
-
-
-def _add(
-    result: Any,
-    benchmark: Mapping[str, Any] | None,
-    name: str,
-    several: Mapping[tuple[str, ...], TimeRecord],
-    date: str,
+def _add_times(
+    result: Any, known: Mapping[str, Mapping[str, Any]], document: Times
 ) -> None:
-    """Add the times of one benchmark; other parameters keep theirs."""
+    """Add the times to asv's result; other parameters of a benchmark keep theirs."""
     from asv.runner import BenchmarkResult
 
-    if benchmark is None:
-        raise Refused(
-            f"{name} is not a benchmark; after a change of ops run"
-            " `asv run --bench just-discover`"
+    timed = defaultdict[str, dict[tuple[str, ...], TimeRecord]](dict)
+    for record in document.records:
+        size = re.sub(_CASE, r"\g<size>", record.case)
+        values = (size, *(getattr(record, key) for key in PARAMETERS[1:]))
+        name = f"{SUITE}.{record.op}.time_{record.phase}"
+        timed[name][tuple(map(repr, values))] = record
+    if not timed:
+        raise Refused("it holds no times")
+    earlier = {*result.get_all_result_keys()}
+    for name, records in timed.items():
+        if name not in known:
+            raise Refused(
+                f"{name} is not a benchmark; after a change of ops run"
+                " `asv run --bench just-discover`"
+            )
+        columns = [known[name]["params"], [*zip(*records, strict=True)]]
+        if name in earlier:
+            columns.insert(1, result.get_result_params(name))
+        params = [  # first the values of the benchmark, then new ones
+            [*dict.fromkeys(itertools.chain(*several))]
+            for several in zip(*columns, strict=True)
+        ]
+        points = list(itertools.product(*params))
+        taken = [_taken(records.get(point)) for point in points]
+        result.add_result(
+            {**known[name], "params": params},
+            BenchmarkResult(*map(list, zip(*taken, strict=True)), 0, "", None),
+            started_at=datetime.datetime.fromisoformat(document.environment.date),
+            selected_idx=[i for i, point in enumerate(points) if point in records],
         )
-    earlier = [*result.get_all_result_keys()]
-    before = result.get_result_params(name) if name in earlier else benchmark["params"]
-    params = _all_values(benchmark["params"], before, [*zip(*several, strict=True)])
-    points = list(itertools.product(*params))
-    taken = [_taken(several.get(point)) for point in points]
-    result.add_result(
-        {**benchmark, "params": params},
-        BenchmarkResult(*map(list, zip(*taken, strict=True)), 0, "", None),
-        started_at=datetime.datetime.fromisoformat(date),
-        selected_idx=[i for i, point in enumerate(points) if point in several],
-    )
-
-
-def _all_values(*params: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The values of each parameter: first those of the benchmark, then new ones."""
-    columns = zip(*params, strict=True)
-    return [[*dict.fromkeys(itertools.chain(*column))] for column in columns]
 
 
 def _taken(record: TimeRecord | None) -> tuple[Any, Any, Any]:
