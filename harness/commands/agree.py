@@ -25,7 +25,7 @@ from gradwatch.harness.commands._hosts import hosts_at, jobs_there
 from gradwatch.harness.commands._matrix import fitting
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import output, progress
-from gradwatch.harness.hosts.dispatch import agreed_on
+from gradwatch.harness.hosts.dispatch import agree_on_hosts
 from gradwatch.harness.judging.cases import REGIMES
 from gradwatch.harness.project import documents as recording
 from gradwatch.harness.project.records import AgreeRecord, AgreeSummary
@@ -167,7 +167,7 @@ def _elsewhere(
         raise click.UsageError("--ops: a page outside the project is on no other host")
     asked = structs.replace(asked, jobs=jobs_there(asked.jobs))
     with hosts_at(address) as hosts, progress("judging") as advance:
-        return agreed_on(hosts, asked, named, advance)
+        return agree_on_hosts(hosts, asked, named, advance)
 
 
 def _check_required(agreed: Agreement, required: Sequence[str]) -> None:

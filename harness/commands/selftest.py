@@ -12,7 +12,7 @@ from rich.table import Table
 from gradwatch.harness.commands._hosts import hosts_at, jobs_there
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import output, progress
-from gradwatch.harness.hosts.dispatch import tried_on
+from gradwatch.harness.hosts.dispatch import selftest_on_hosts
 from gradwatch.harness.judging import known
 from gradwatch.harness.judging.orders import ORDERS, SECOND
 from gradwatch.harness.project import documents as recording
@@ -87,7 +87,7 @@ def command(
             jobs=jobs_there(jobs),
         )
         with hosts_at(address) as hosts, progress("trying the judges") as advance:
-            score, machines = tried_on(hosts, part, advance)
+            score, machines = selftest_on_hosts(hosts, part, advance)
     seconds = time.monotonic() - started
     summary = summarise(
         score, extent, ops=ops, orders=orders, seconds=round(seconds, 1), seed=seed

@@ -134,7 +134,7 @@ class _Row(msgspec.Struct):
 
 
 class _Benchmark(msgspec.Struct):
-    """What asv's list says of a benchmark, as far as we need it."""
+    """The part that we need of a benchmark in asv's list."""
 
     param_names: list[str] = []
     unit: str = "unit"

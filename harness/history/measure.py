@@ -189,7 +189,7 @@ def measure(
 
 
 def sampled(one: Trial, backends: Sequence[str]) -> list[str]:
-    """Those that are measured in a trial: all at a size, JAX only in a first case."""
+    """The backends to measure in a trial: all at a size, JAX only in a first case."""
     every = one.case not in one.problem.op.cases
     return [name for name in backends if every or in_sample(one, name)]
 
@@ -207,7 +207,7 @@ def worst_of(several: Sequence[Figures]) -> Figures:
 def _judged(
     asked: Iterable[_Question], target: MeasurementTarget
 ) -> Iterator[tuple[Point, Figures]]:
-    """Figures of each in one process; whoever ends it has no more, and gets another."""
+    """Measure all in one process; a crash costs one question and restarts it."""
     line: Line | None = None
     try:
         for question in asked:
@@ -234,7 +234,7 @@ def _lazily(problem: Problem) -> Callable[[], Reference]:
 def _figures(
     line: Line, task: Task, right: Callable[[], Reference], complete: bool
 ) -> Figures:
-    """What a worker computes, judged, and the memory that it takes.
+    """Judge the results of a worker, and measure its peak of memory.
 
     Raises:
         NotMeasured: A framework is missing that must be there.
@@ -284,7 +284,7 @@ def _seen(peak: int | None, outcome: Outcome) -> int | None:
 def _agreeing(
     asked: Sequence[_Question], figures: Mapping[Point, Figures], turn: int
 ) -> list[_Question]:
-    """What agrees, rotated for each process, because the first op is slower."""
+    """The questions with agreeing backends, rotated: the first op is slower."""
     right = []
     for question in asked:
         names = [b for b in question.backends if not figures[question.point(b)].why]

@@ -67,7 +67,7 @@ def worst_error(op: Op, backend: str, dtype: str, interpreter: Interpreter) -> F
 
 
 def accuracy(a: Figures, b: Figures) -> str:
-    """What became of the accuracy from a to b, in words."""
+    """The change of the accuracy from a to b, in words."""
     wrong = [f"{name} is wrong" for name, one in (("A", a), ("B", b)) if one.why]
     if wrong or a.ratio is None or b.ratio is None:
         return ", ".join(wrong) or "not measured"

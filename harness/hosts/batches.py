@@ -27,7 +27,7 @@ from gradwatch.impls.catalogue import framework_of
 
 
 class Batch(Struct, tag="agree"):
-    """What one host judges at a time; `digest` is that of the sender's `Identity`."""
+    """Work for one host at a time; `digest` is that of the sender's `Identity`."""
 
     asked: Asked
     digest: str
@@ -39,7 +39,7 @@ class Batch(Struct, tag="agree"):
 
     @property
     def frameworks(self) -> set[str]:
-        """What a host must have."""
+        """The frameworks that a host must have."""
         return {framework_of(backend) for backend in self.asked.backends}
 
     @property
@@ -65,7 +65,7 @@ class Planting(Struct, tag="selftest"):
 
     @property
     def frameworks(self) -> set[str]:
-        """What a host must have."""
+        """The frameworks that a host must have."""
         return {framework_of(backend) for backend in self.part.backends}
 
     @property
@@ -80,7 +80,7 @@ class Planting(Struct, tag="selftest"):
 
 
 class Answer(Struct):
-    """What a host has judged: all of a batch, its trials as if they were one.
+    """The result of a whole batch, its trials as if they were one.
 
     A host that runs something else judges nothing: `refusal` is what it runs.
     """
@@ -147,7 +147,7 @@ def lacking(asked: Asked, offers: Iterable[Offer]) -> dict[str, str]:
 
 
 def explained(missing: Mapping[str, str], offers: Iterable[Offer]) -> dict[str, str]:
-    """What is lacking, in the words of the hosts where they all say the same."""
+    """The reasons for missing backends; the hosts' own where they all agree."""
     offered = list(offers)
     reasons = dict[str, str]()
     for backend, why in missing.items():

@@ -49,7 +49,7 @@ class Cluster:
         self._client.close()
 
     def offers(self) -> Mapping[str, Offer]:
-        """What each worker offers; new ones are asked, and get their resources."""
+        """The offer of each worker; a new one is asked, and gets its resources."""
         try:
             there = {*self._client.nthreads()}
         except OSError as error:

@@ -1,7 +1,7 @@
 """Sends batches to hosts, and takes each answer once.
 
     with connected("dask://head:8786") as hosts:
-        agreed, machines = agreed_on(hosts, asked, named)
+        agreed, machines = agree_on_hosts(hosts, asked, named)
 
 Dask does again elsewhere what a host was at when it was lost: an answer is all of a
 batch or none of it.
@@ -53,7 +53,7 @@ class Hosts(Protocol):
     fatal: tuple[type[BaseException], ...]
 
     def offers(self) -> Mapping[str, Offer]:
-        """What each host offers that is there now, by its name."""
+        """The offer of each host that is there now, by its name."""
 
     def submit(
         self, content: bytes, device: str, frameworks: set[str]
@@ -79,7 +79,7 @@ def connected(address: str) -> AbstractContextManager[Hosts]:
     raise ValueError(f"{address!r} is not local or dask://HOST:PORT{over_ssh}")
 
 
-def agreed_on(
+def agree_on_hosts(
     hosts: Hosts,
     asked: Asked,
     named: Collection[str] = (),
@@ -93,15 +93,15 @@ def agreed_on(
     Raises:
         Required: A host runs other code, or what is needed is not offered.
     """
-    offers = _awaited(hosts, asked, named, patience)
+    offers = _await_offers(hosts, asked, named, patience)
     batches = list(split(asked, offers.values(), identity().digest))
-    answers, machines = _answered(hosts, batches, progress, patience)
+    answers, machines = _collect_answers(hosts, batches, progress, patience)
     agreement = merged(asked, [a.settled for a in answers if a.settled])
     agreement.missing |= explained(lacking(asked, offers.values()), offers.values())
     return agreement, machines
 
 
-def tried_on(
+def selftest_on_hosts(
     hosts: Hosts,
     part: Part,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -113,9 +113,9 @@ def tried_on(
         Required: A host runs other code, or no framework is offered.
     """
     asked = Asked(ops=part.ops, backends=part.backends)
-    offers = _awaited(hosts, asked, (), patience)
+    offers = _await_offers(hosts, asked, (), patience)
     batches = list(plantings(part, offers.values(), identity().digest))
-    answers, machines = _answered(hosts, batches, progress, patience)
+    answers, machines = _collect_answers(hosts, batches, progress, patience)
     tried = [answer.tried for answer in answers if answer.tried]
     replies = {name: reply for one in tried for name, reply in one.replies.items()}
     lost = {name: why for one in tried for name, why in one.lost.items()}
@@ -129,7 +129,7 @@ def tried_on(
     return score, machines
 
 
-def _answered(
+def _collect_answers(
     hosts: Hosts,
     batches: Sequence[Batch | Planting],
     progress: Callable[[int, int], None],
@@ -137,17 +137,17 @@ def _answered(
 ) -> tuple[list[Answer], list[str]]:
     """The answer to each batch, and the names of the machines."""
     answers, machines = list[Answer](), set[str]()
-    for answer in _each(hosts, batches, patience):
+    for answer in _stream_answers(hosts, batches, patience):
         answers.append(answer)
         machines |= {answer.machine} - {""}
         progress(len(answers), len(batches))
     return answers, sorted(machines)
 
 
-def _awaited(
+def _await_offers(
     hosts: Hosts, asked: Asked, named: Collection[str], patience: float
 ) -> Mapping[str, Offer]:
-    """What hosts offer, as soon as that is all that must be there."""
+    """Wait for all that must be there; the offers of the hosts, by name."""
     end = time.monotonic() + patience
     while True:
         offers = hosts.offers()
@@ -192,7 +192,7 @@ class _Flight(NamedTuple):
     hosts: set[str]
 
 
-def _each(
+def _stream_answers(
     hosts: Hosts, batches: Sequence[Batch | Planting], patience: float
 ) -> Iterator[Answer]:
     """The answer to each batch, once, in the order in which they come.
@@ -205,8 +205,8 @@ def _each(
     try:
         while waiting or flying:
             offers = hosts.offers()
-            waiting = _taken_back(offers, flying) + waiting
-            waiting = _sent(hosts, offers, waiting, flying)
+            waiting = _take_back(offers, flying) + waiting
+            waiting = _send(hosts, offers, waiting, flying)
             absent = {
                 f"no host offers {' and '.join(sorted(batch.frameworks))}"
                 f" on {batch.device}"
@@ -226,7 +226,7 @@ def _each(
             future.cancel()
 
 
-def _taken_back(
+def _take_back(
     offers: Mapping[str, Offer], flying: dict[Future[bytes], _Flight]
 ) -> list[Batch | Planting]:
     """Cancel what no host has any longer that had it when it left.
@@ -239,7 +239,7 @@ def _taken_back(
     return [flying.pop(future).batch for future in lost]
 
 
-def _sent(
+def _send(
     hosts: Hosts,
     offers: Mapping[str, Offer],
     waiting: Sequence[Batch | Planting],

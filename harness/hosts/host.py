@@ -50,7 +50,7 @@ def _child(job: Job) -> Child:
 
 
 def offer() -> bytes:
-    """What this host offers, an `Offer` as bytes."""
+    """The `Offer` of this host, as bytes."""
     return packed(_own()[1])
 
 

@@ -1,4 +1,4 @@
-"""What a host runs and offers, and in what it differs from what runs here."""
+"""Identity and offer of a host, and how it differs from this process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Identity(Struct):
 
 
 class Offer(Struct):
-    """What a host can judge: by device, the version of each framework that is there.
+    """The frameworks of a host: by device, the version of each that is installed.
 
     absent: why the others are not there.
     """
@@ -70,7 +70,7 @@ def signature() -> int:
 
 
 def identity() -> Identity:
-    """What runs here now."""
+    """The identity of this process."""
     try:
         commit = git.commit_of("HEAD", ROOT)
     except NoCommit:
@@ -89,7 +89,7 @@ def _shown(file: Path) -> str:
 
 
 def own_offer() -> Offer:
-    """What this process can judge; frameworks are started only where a GPU may be."""
+    """The offer of this process; frameworks are started only where a GPU may be."""
     names = sorted({framework_of(backend) for backend in backend_names()})
     found = installed(names)
     have = {n: _version(n, one.facts) for n, one in found.items() if one.facts}

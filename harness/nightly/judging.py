@@ -145,7 +145,7 @@ def _unexpected(agreed: Agreement) -> list[Problem]:
 
 
 def _distance(record: AgreeRecord) -> float:
-    """What has no ratio at all, such as a crash, is worst."""
+    """The distance of a record; infinite without a ratio, as after a crash."""
     return math.inf if record.distance is None else record.distance
 
 

@@ -57,7 +57,7 @@ class NotJudged(Struct):
 
 
 class Entry(Struct, rename={"reasons": "not"}):
-    """What the sweep records of an entry of OpInfo.
+    """The sweep's record of an entry of OpInfo.
 
     reasons: of samples that were not judged. finding: explains what disagrees: the name
     of its script in results/pytorch, "" where none is listed.
@@ -107,7 +107,7 @@ def pytorch_gradients(night: Night) -> Result:
 
 
 def _recorded(file: Path) -> list[Entry]:
-    """What the sweep wrote; nothing, if it ended before its first entry."""
+    """The sweep's records; none if it ended before its first entry."""
     try:
         return documents.load(file, list[Entry])
     except Unreadable:

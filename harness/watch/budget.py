@@ -58,7 +58,7 @@ class Rules:
 
 
 class _Content(msgspec.Struct):
-    """What of asv.conf.json is read here."""
+    """The rules in asv.conf.json."""
 
     regressions_thresholds: dict[str, float] = {}
     regressions_first_commits: dict[str, str | None] = {}

@@ -1,4 +1,4 @@
-"""What an alert and its series are called, and what reproduces an alert."""
+"""Names of alerts and their series, and the command that reproduces an alert."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from gradwatch.harness.commands import agree as command
 from gradwatch.harness.commands import selftest
 from gradwatch.harness.hosts import dask, dispatch, host
 from gradwatch.harness.hosts.dask import Cluster
-from gradwatch.harness.hosts.dispatch import agreed_on
+from gradwatch.harness.hosts.dispatch import agree_on_hosts
 from gradwatch.harness.hosts.identity import Identity, identity
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.paths import ROOT
@@ -50,7 +50,9 @@ def address():
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(command, "agreed_on", partial(agreed_on, patience=0.05))
+    monkeypatch.setattr(
+        command, "agree_on_hosts", partial(agree_on_hosts, patience=0.05)
+    )
 
 
 def comparable(text):
@@ -192,7 +194,7 @@ def test_a_host_that_is_killed_at_any_moment_costs_nothing(tmp_path):
             if done == moment:
                 os.kill(victim.pid, signal.SIGKILL)
 
-        agreed, _ = agreed_on(hosts, asked, asked.backends, killed)
+        agreed, _ = agree_on_hosts(hosts, asked, asked.backends, killed)
         return documents.compact([agreed.records, agreed.summary()])
 
     with cluster(4, tmp_path) as (address, workers), Cluster(address) as hosts:
@@ -205,4 +207,4 @@ def test_a_host_that_is_killed_at_any_moment_costs_nothing(tmp_path):
             assert len(hosts.offers()) >= 1
         os.kill(workers[3].pid, signal.SIGKILL)
         with pytest.raises(Required, match="no host offers numpy on cpu"):
-            agreed_on(hosts, asked, asked.backends, patience=3.0)
+            agree_on_hosts(hosts, asked, asked.backends, patience=3.0)

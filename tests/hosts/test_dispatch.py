@@ -8,7 +8,7 @@ import pytest
 from gradwatch.harness.agreement.suite import Required, Settled
 from gradwatch.harness.hosts import dispatch
 from gradwatch.harness.hosts.batches import Answer, Batch, Planting, plantings
-from gradwatch.harness.hosts.dispatch import agreed_on, tried_on
+from gradwatch.harness.hosts.dispatch import agree_on_hosts, selftest_on_hosts
 from gradwatch.harness.hosts.identity import Identity
 from gradwatch.harness.project.documents import packed
 from gradwatch.harness.selftest.remote import Part, Tried
@@ -68,7 +68,7 @@ def cases(agreed):
 
 def test_hosts_that_are_gone_are_said():
     with pytest.raises(Required, match="the hosts are gone"):
-        agreed_on(Scripted(lambda batch, time: Gone(), HERE), RUN)
+        agree_on_hosts(Scripted(lambda batch, time: Gone(), HERE), RUN)
 
 
 def test_a_batch_that_ends_every_host_is_a_crash_of_its_op_alone():
@@ -76,7 +76,7 @@ def test_a_batch_that_ends_every_host_is_a_crash_of_its_op_alone():
         bad = batch.asked.ops == ["mul"] and batch.asked.dtypes == ["float32"]
         return Fatal() if bad else answered(batch)
 
-    agreed, _ = agreed_on(Scripted(act, HERE), RUN)
+    agreed, _ = agree_on_hosts(Scripted(act, HERE), RUN)
     assert cases(agreed) == [*CASES[:2], "mul[float64]", "mul[page]"]
     assert agreed.records[-1].verdict == "crash"
     assert "hosts were lost with mul" in agreed.records[-1].message
@@ -89,7 +89,7 @@ def test_a_batch_is_taken_back_from_a_host_that_has_gone():
 
     later = {"b": offer(cpu=["numpy"])}
     hosts = Scripted(act, HERE, HERE, later)
-    agreed, _ = agreed_on(hosts, RUN)
+    agreed, _ = agree_on_hosts(hosts, RUN)
     assert cases(agreed) == CASES
     assert len(hosts.asked) == len(CASES) + 1
 
@@ -104,7 +104,7 @@ def test_each_host_has_one_batch_in_hand():
 
     both = HERE | {"b": offer(cpu=["numpy"]), "c": offer(cpu=["torch"])}
     with pytest.raises(Required, match="enough"):
-        agreed_on(Scripted(act, both), RUN)
+        agree_on_hosts(Scripted(act, both), RUN)
     assert len(flying) == 2
 
 
@@ -117,27 +117,27 @@ def test_what_no_host_offers_is_said(there, said):
     hosts = Scripted(lambda batch, time: answered(batch), there)
     run = asked("numpy_manual", "torch_custom")
     with pytest.raises(Required, match="no host offers torch on cpu") as raised:
-        agreed_on(hosts, run, {"torch_custom"}, patience=0.05)
+        agree_on_hosts(hosts, run, {"torch_custom"}, patience=0.05)
     assert said in str(raised.value)
 
 
 def test_what_every_host_has_lost_is_said():
     hosts = Scripted(lambda batch, time: None, HERE, HERE, {})
     with pytest.raises(Required, match=r"no host offers numpy on cpu, for 0\.05 s"):
-        agreed_on(hosts, RUN, patience=0.05)
+        agree_on_hosts(hosts, RUN, patience=0.05)
 
 
 def test_a_backend_that_nobody_named_is_missing_without_a_wait():
     hosts = Scripted(lambda batch, time: answered(batch), HERE)
     run = asked("numpy_manual", "torch_custom")
-    agreed, _ = agreed_on(hosts, run, patience=600)
+    agreed, _ = agree_on_hosts(hosts, run, patience=600)
     assert agreed.missing == {"torch_custom": "no host offers torch on cpu"}
     assert cases(agreed) == CASES
 
 
 def test_a_host_that_comes_late_is_used():
     hosts = Scripted(lambda batch, time: answered(batch), {}, {}, HERE)
-    assert cases(agreed_on(hosts, RUN, patience=600)[0]) == CASES
+    assert cases(agree_on_hosts(hosts, RUN, patience=600)[0]) == CASES
 
 
 OTHER = Identity("b" * 40, SAME.files, SAME.versions)
@@ -148,14 +148,14 @@ def test_a_host_of_another_commit_is_refused_before_it_judges():
     other.identity = OTHER
     hosts = Scripted(lambda batch, time: answered(batch), {"far": other})
     with pytest.raises(Required, match="far is refused: it has bbbbbbbbb checked out"):
-        agreed_on(hosts, RUN)
+        agree_on_hosts(hosts, RUN)
     assert hosts.asked == []
 
 
 def test_a_host_of_another_commit_that_comes_later_is_refused():
     hosts = Scripted(lambda batch, time: Answer("gpu", refusal=OTHER), HERE)
     with pytest.raises(Required, match=r"gpu.* is refused: it has bbbbbbbbb"):
-        agreed_on(hosts, RUN)
+        agree_on_hosts(hosts, RUN)
 
 
 @pytest.mark.parametrize("address", ["", "slurm", "dask://", "ssh://a"])
@@ -199,7 +199,7 @@ def test_an_op_that_ends_every_host_is_missing_in_the_score():
         return Fatal() if lost else Answer("far", tried=Tried())
 
     hosts = Scripted(act, HERE)
-    score, machines = tried_on(hosts, PART)
+    score, machines = selftest_on_hosts(hosts, PART)
     assert machines == ["far"]
     why = "crash: several hosts were lost with selftest mul numpy"
     assert score.missing["numpy_manual"] == why
