@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.allocator import pin_malloc
 from gradwatch.harness.workers.arrays import decoded, encoded, legible
@@ -181,17 +182,17 @@ def _examine(name: str) -> dict[str, Any]:
 
 
 def _sweep_once(framework: str) -> None:
-    """Let PyTorch import the rest of itself, which it does at its first backward.
+    """Let a framework import the rest of itself, if it does so at its first backward.
 
     That takes half a second (sympy), which would be in the first time of whoever is
     first; and it makes 40,000 objects, which every collection would look at if they
     came after those that `integrity.remember` freezes.
     """
-    torch = sys.modules.get(framework) if framework == "torch" else None
+    module = sys.modules.get(framework)
     with contextlib.suppress(Exception):  # a broken one is reported where it is used
-        if torch:
-            x, dy = torch.ones((), requires_grad=True), torch.ones(())
-            torch.autograd.grad(x * x, x, dy)
+        if module and traits_of(framework).finishes_importing:
+            x, dy = module.ones((), requires_grad=True), module.ones(())
+            module.autograd.grad(x * x, x, dy)
 
 
 def _threads(framework: str) -> int:

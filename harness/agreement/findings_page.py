@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from gradwatch.harness.agreement.findings import Finding
-from gradwatch.harness.agreement.store import NAMES, headline, paragraph
+from gradwatch.harness.agreement.store import headline, named, paragraph
 
 Defect = tuple[str, str, str, tuple[str, ...]]
 
@@ -62,7 +62,7 @@ def _defect(finding: Finding) -> Defect:
 def _framework(finding: Finding) -> str:
     record = finding.record
     version = record.framework_version.partition("+")[0]
-    return f"{NAMES[record.framework]} {version}"
+    return f"{named(record.framework)} {version}"
 
 
 def _smallest(several: Iterable[Finding]) -> list[Finding]:

@@ -14,11 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradwatch.harness.judging.cases import Trial
-from gradwatch.harness.project.compiling import compiles
-
-#: Precisions of the first case that are judged; more of jax_jit, the quickest.
-PRECISIONS = ("float32",)
-MORE = {"jax_jit": ("float32", "float64")}
+from gradwatch.harness.project.traits import compiles, traits_of
 
 #: What --first-case judges; a document says it with a field of its summary.
 FIRST_LOOK = (
@@ -26,19 +22,13 @@ FIRST_LOOK = (
     "for; gradwatch agree without --first-case (make agree) judges all"
 )
 
-#: Of those that compile, what a first look has in which no backend is named: the one
-#: that compiles an op as a whole, the quickest.
-FIRST = "jax_jit"
-
-#: Backends whose sample is in C order: they compile every memory layout as well.
-IN_C_ORDER = {"torch_compile"}
-
 
 def precisions(backend: str, *, first_look: bool = False) -> Sequence[str]:
     """Those in which a sample is judged; empty where everything is."""
     if not compiles(backend):
         return ()
-    return PRECISIONS if first_look else MORE.get(backend, PRECISIONS)
+    sampled = traits_of(backend).sampled
+    return sampled[:1] if first_look else sampled
 
 
 def passed_over(backends: Sequence[str]) -> dict[str, str]:
@@ -47,7 +37,7 @@ def passed_over(backends: Sequence[str]) -> dict[str, str]:
         backend: "left out of a first look, because it compiles every shape; "
         f"--backend {backend} asks for it"
         for backend in backends
-        if compiles(backend) and backend != FIRST
+        if compiles(backend) and not traits_of(backend).first_look
     }
 
 
@@ -65,7 +55,7 @@ def in_sample(trial: Trial, backend: str, *, first_look: bool = False) -> bool:
     if not some:
         return True
     first = next(iter(trial.problem.op.cases), "")
-    laid_out = backend in IN_C_ORDER and trial.layout != "contiguous"
+    laid_out = traits_of(backend).compiles_layouts and trial.layout != "contiguous"
     return trial.case == first and trial.problem.dtype in some and not laid_out
 
 
@@ -73,7 +63,8 @@ def explained(backends: Sequence[str], *, first_look: bool = False) -> dict[str,
     """What is judged of those backends that are judged in part, and why."""
     return {
         backend: "judged in the first case of each op"
-        f"{', in C order' if backend in IN_C_ORDER else ''}, in {' and '.join(some)}: "
+        f"{', in C order' if traits_of(backend).compiles_layouts else ''}, in "
+        f"{' and '.join(some)}: "
         "every shape is compiled; name --op and --backend to judge all of it"
         for backend in backends
         if (some := precisions(backend, first_look=first_look))

@@ -21,6 +21,7 @@ from gradwatch.harness.project.documents import Unreadable, dumps
 from gradwatch.harness.project.lock import remove_stale
 from gradwatch.harness.project.paths import INSTALLED, PROJECT, ROOT, SOURCE
 from gradwatch.harness.project.records import AgreeRecord, FindingRecord
+from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers.lifetime import with_this_process
 from gradwatch.harness.workers.pythons.interpreters import interpreter_of
 
@@ -29,16 +30,11 @@ FOLDER = ROOT / "results" / "findings"
 #: Where new ones are written unless another folder is asked for: git ignores it.
 LATEST = ROOT / "results" / "latest" / "findings"
 LARGE = 16  # elements; larger inputs are only in the script
-NAMES = {
-    "autograd": "HIPS/autograd",
-    "jax": "JAX",
-    "mlx": "MLX",
-    "numpy": "gradwatch with NumPy",
-    "oneflow": "OneFlow",
-    "paddle": "Paddle",
-    "tensorflow": "TensorFlow",
-    "torch": "PyTorch",
-}
+
+
+def named(framework: str) -> str:
+    """The name of a framework in prose."""
+    return traits_of(framework).title or framework
 
 
 def save(finding: Finding, folder: Path = FOLDER) -> Path:
@@ -161,7 +157,7 @@ def _paths() -> list[str]:
 def headline(finding: Finding) -> str:
     """A title such as "OneFlow 0.9.0: batch_norm gives a wrong y in float32"."""
     record = finding.record
-    who = f"{NAMES[record.framework]} {record.framework_version}"
+    who = f"{named(record.framework)} {record.framework_version}"
     op, tensor, dtype = finding.site.op, record.tensor, record.dtype
     what = {
         "crash": f"{op} kills the process",
@@ -180,7 +176,7 @@ def headline(finding: Finding) -> str:
 
 def paragraph(finding: Finding) -> str:
     """Title, input, result and exact value, and how to reproduce it."""
-    who = NAMES[finding.record.framework]
+    who = named(finding.record.framework)
     lines = [f"**{headline(finding)}**", "", f"With {_given(finding)}:", ""]
     lines += [f"- {line}" for line in _details(finding)]
     lines += [

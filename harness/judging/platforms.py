@@ -24,6 +24,8 @@ from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS, Precision
 from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.harness.project.traits import traits_of
+from gradwatch.impls.catalogue import backend_names, framework_of
 from gradwatch.impls.contract import Problem
 
 if TYPE_CHECKING:  # workers judge too, and have no library for documents
@@ -58,9 +60,10 @@ class Flushing:
         return f"{self.framework}_*"
 
 
-FLUSHING = (
-    Flushing("jax", "XLA's threads on the CPU take subnormal numbers for zero"),
-    Flushing("tensorflow", "its executors set FTZ and DAZ for every kernel on the CPU"),
+FLUSHING = tuple(
+    Flushing(name, why)
+    for name in sorted({*map(framework_of, backend_names())})
+    if (why := traits_of(name).flushes)
 )
 
 
@@ -76,8 +79,11 @@ def judged_as_flushed(
     They are returned as they are where the framework does not flush, where all of them
     pass, or where no number is subnormal.
     """
-    declared = any(one.framework == framework for one in FLUSHING)
-    if not declared or problem.device != "cpu" or all(j.passes for j in judgements):
+    if (
+        not traits_of(framework).flushes
+        or problem.device != "cpu"
+        or all(j.passes for j in judgements)
+    ):
         return tuple(judgements)
     zeros = flushed(problem)
     if zeros is None:

@@ -22,14 +22,11 @@ from gradwatch.harness.project.records import (
     AgreeRecord,
     Problem,
 )
+from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers.child import Child
 from gradwatch.harness.workers.pythons.interpreters import Inventory
-from gradwatch.impls.catalogue import framework_of
 
 DTYPES = ("float32", "float64")  # those of `gradwatch agree`
-
-#: Frameworks whose defects of second order are all listed.
-GONE_THROUGH = ("numpy", "torch", "autograd", "jax")
 
 
 def agreement(night: Night) -> Result:
@@ -94,7 +91,7 @@ def second_orders(night: Night) -> Result:
     turn = datetime.date.today().toordinal() % opinfo.SHARES
     asked = Asked(
         ops=night.ops[turn :: opinfo.SHARES],
-        backends=[b for b in night.backends if framework_of(b) in GONE_THROUGH],
+        backends=[b for b in night.backends if traits_of(b).second_order_listed],
         dtypes=DTYPES,
         orders=SECOND,
         seed=night.seed,

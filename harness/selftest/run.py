@@ -16,8 +16,8 @@ from typing import Any
 from gradwatch.harness.judging import layouts
 from gradwatch.harness.judging.cases import REGIMES, Regime, Trial, of_order, trial
 from gradwatch.harness.judging.orders import ORDERS, SECOND
-from gradwatch.harness.project.compiling import compiles
 from gradwatch.harness.project.requested import by_default
+from gradwatch.harness.project.traits import compiles, traits_of
 from gradwatch.harness.selftest.examine import read
 from gradwatch.harness.selftest.mistakes import read_mistakes
 from gradwatch.harness.selftest.scoring import Score
@@ -27,9 +27,6 @@ from gradwatch.harness.workers.pool import sweep
 from gradwatch.harness.workers.pythons.interpreters import interpreter_of, on_request
 from gradwatch.impls import catalogue
 from gradwatch.impls.contract import Case, Op
-
-#: Frameworks of which every backend declares that it has no second order.
-WITHOUT_SECOND = frozenset({"oneflow"})
 
 
 @dataclass(frozen=True)
@@ -250,10 +247,10 @@ def tasks(
     names = examined() if backends is None else backends
     for framework, own in _by_framework(names, leader).items():
         leads = framework == leader
-        if second and framework in WITHOUT_SECOND:
+        if second and not traits_of(framework).second_order:
             continue
-        if framework == "oneflow" and problem.dtype in ("float16", "bfloat16"):
-            continue  # OneFlow 0.9.0 has no 16-bit kernels on the CPU
+        if problem.dtype in ("float16", "bfloat16") and not traits_of(framework).half:
+            continue
         options: dict[str, Any] = {
             "backends": own,
             "planted": leads and _plants(trial, extent),

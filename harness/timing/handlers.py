@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gradwatch.harness.timing.evidence.rotation import PHASES, POLLING, Place, Rotation
+from gradwatch.harness.project.traits import traits_of
+from gradwatch.harness.timing.evidence.rotation import PHASES, Place, Rotation
 from gradwatch.harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
 from gradwatch.harness.timing.interleave import compare as compare_runs
 from gradwatch.harness.timing.interleave import interleave
@@ -175,7 +176,7 @@ def spin(request: Request) -> dict[str, Any]:
     rotation, phase, calls = _ready[request["step"]], request["phase"], request["calls"]
     run = RotatingPhase(rotation, phase)
     timer, now = timer_of(rotation.steps[0], cold=False), time.perf_counter
-    polling = rotation.backend.framework in POLLING
+    polling = traits_of(rotation.backend.framework).polls
     least, begun, shown = (0.0 if polling else math.inf), now(), 0.0
     while now() - begun < request["seconds"]:
         started = now()

@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers.arrays import Packed, legible, pack, unpack
-from gradwatch.harness.workers.stress import SHARING, others, stressed
+from gradwatch.harness.workers.stress import others, stressed
 from gradwatch.impls import catalogue
 from gradwatch.impls.contract import (
     Array,
@@ -86,7 +87,7 @@ def evaluate(request: Request) -> dict[str, Any]:
     atomic = request["device"] != "cpu"
     if (repeatable or atomic) and request.get("options", {}).get("stress"):
         shared = request["dtype"] in ("float32", "float64") and (
-            (backend.framework, request["device"]) in SHARING
+            request["device"] == "cpu" and traits_of(backend.framework).shares_memory
         )
         problem = problem_of(request)
         extra = stressed(backend, problem, first.read["gradients"], shared)

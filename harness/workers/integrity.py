@@ -7,7 +7,7 @@ calls that no honest backward makes between two readings of the clock are noted,
 reading files, starting processes or threads, searching memory, looking at its callers.
 
 The kinds of attack are those seen in public on generated kernels; docs/timing.md lists
-ours. Standard library and NumPy only: every worker imports this.
+ours. Every worker imports this.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ from typing import Any
 
 import numpy as np
 
+from gradwatch.harness.project.traits import traits_of
+
 #: Modules of the standard library and of NumPy whose functions must stay their own.
 TRUSTED = ("time", "gc", "numpy", "numpy.testing", "threading", "resource")
 #: Parts of a framework, likewise: how gradients are taken, and how a device is awaited.
 FRAMEWORK_PARTS = ("", ".autograd", ".cuda")
 #: Classes of a framework whose methods are its clock.
 CLOCKS = ("Event", "Stream")
-#: Functions that a framework replaces itself: torch.compile and torch.utils.checkpoint
-#: import torch._dynamo, which wraps this one. No time and no gradient depends on it.
-REPLACED_BY_ITSELF = {("torch", "manual_seed")}
 #: Settings of a framework that change what others compute, or how many cores they use.
 SETTINGS = (
     "get_default_dtype",
@@ -42,19 +41,6 @@ SETTINGS = (
     "get_float32_matmul_precision",
     "are_deterministic_algorithms_enabled",
     "is_grad_enabled",
-)
-#: Likewise, by the way to an attribute: TF32 on a GPU, sums in 16 bits, and how cuDNN
-#: chooses.
-ATTRIBUTES = (
-    "backends.cuda.matmul.fp32_precision",  # from PyTorch 2.9 on
-    "backends.cudnn.conv.fp32_precision",
-    "backends.cudnn.rnn.fp32_precision",
-    "backends.cuda.matmul.allow_tf32",
-    "backends.cudnn.allow_tf32",
-    "backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
-    "backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
-    "backends.cuda.matmul.allow_fp16_accumulation",  # from PyTorch 2.7 on
-    "backends.cudnn.benchmark",
 )
 #: Audit events (docs.python.org, "Audit events table") that no computation raises.
 WATCHED = {
@@ -94,9 +80,10 @@ def remember(framework: str = "numpy") -> None:
         _settings[_FROZEN] = gc.get_freeze_count()
     parts = [framework + part for part in FRAMEWORK_PARTS]
     ours = [name for name in list(sys.modules) if name.startswith(_package())]
+    own = {(framework, name) for name in traits_of(framework).replaces}
     for name in (*TRUSTED, *parts, *ours):
         for attribute, value in _callables(sys.modules.get(name)):
-            if (name, attribute) not in REPLACED_BY_ITSELF:
+            if (name, attribute) not in own:
                 _originals.setdefault((name, attribute), _parts(value))
     for setting, value in _current_settings(framework).items():
         _settings.setdefault(setting, value)
@@ -169,7 +156,7 @@ def _current_settings(framework: str) -> Mapping[str, Any]:
         if hasattr(module, name)
     }
     if framework in sys.modules:
-        for path in ATTRIBUTES:
+        for path in traits_of(framework).settings:
             own[f"{framework}.{path}"] = _asked(partial(attrgetter(path), module))
     smallest = np.float32(np.finfo(np.float32).tiny)
     frozen = gc.get_freeze_count()

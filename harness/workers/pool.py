@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any
 
-from gradwatch.harness.project.compiling import compiles
+from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers.lane import LOOK, Lane
 from gradwatch.harness.workers.messages import Outcome, Task
 from gradwatch.harness.workers.pythons import interpreters
@@ -30,8 +30,6 @@ __all__ = ["Fleet", "Outcome", "Task", "sweep"]
 TIMEOUT = 60.0  # seconds for one task: a hundred times what our longest one needs
 #: Seconds of work that justify another worker: importing torch takes that long.
 WORTH = 2.0
-#: Frameworks that crash again and again come last: their restarts delay nobody else.
-KILLED = frozenset({"oneflow"})
 #: How often a framework's workers may fail to start in a row.
 STARTS = 3
 
@@ -311,7 +309,8 @@ class Fleet:
 def _by_framework(tasks: Iterable[Task]) -> dict[str, deque[Task]]:
     """A queue for each framework, in the order in which they get workers.
 
-    Those that compile come first, since that takes longest; `KILLED` come last.
+    Those that compile come first, since that takes longest. Those that crash again and
+    again come last: their restarts delay nobody else.
     """
     backends = backend_names()
     waiting: dict[str, deque[Task]] = {}
@@ -320,7 +319,7 @@ def _by_framework(tasks: Iterable[Task]) -> dict[str, deque[Task]]:
         waiting.setdefault(task.framework, deque()).append(task)
 
     def turn(framework: str) -> tuple[bool, bool]:
-        plain = not compiles(waiting[framework][0].backend)
-        return framework in KILLED, plain
+        first = traits_of(waiting[framework][0].backend)
+        return first.crashes, not first.compiles
 
     return {name: waiting[name] for name in sorted(waiting, key=turn)}

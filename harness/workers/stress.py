@@ -12,16 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers.arrays import Packed, pack, unpack
 from gradwatch.impls.contract import Array, Backend, Problem, Step
 
 #: Gradients by name, as they travel; None where there is none.
 Gradients = Mapping[str, Packed | None]
-#: Frameworks and devices whose tensors use the memory of NumPy's arrays.
-SHARING = (("numpy", "cpu"), ("torch", "cpu"))
-#: Frameworks that tell no backward which gradients are wanted. For JAX each choice is
-#: another program besides: of a first run 2 of 3 programs compiled were these.
-UNAWARE = frozenset({"numpy", "jax"})
 FROZEN = 4  # inputs that are frozen alone: each costs a forward and a backward
 
 
@@ -118,7 +114,7 @@ def _again(step: Step, copy: Problem) -> Iterator[tuple[str, Gradients]]:
 def _frozen(backend: Backend, problem: Problem) -> Iterator[tuple[str, Gradients]]:
     """Each input in turn without a gradient, where a backward can learn of it."""
     names = problem.wanted
-    if backend.framework in UNAWARE or len(names) < 2:
+    if not traits_of(backend.framework).learns_wanted or len(names) < 2:
         return
     fields = {name: getattr(problem, name) for name in Problem.__dataclass_fields__}
     for name in names[:FROZEN]:

@@ -11,6 +11,15 @@ import numpy as np
 from gradwatch.impls.backends._functional import Functional, Names
 from gradwatch.impls.backends._jax_second import hvp, jvp
 
+TRAITS = {
+    "title": "JAX",
+    "compiles": True,
+    "flushes": "XLA's threads on the CPU take subnormal numbers for zero",
+    "tensors": "jaxlib",
+    "learns_wanted": False,
+    "second_order_listed": True,
+}
+
 
 def settled() -> str:
     """JAX's version, once it is set up; XLA counts the cores unless NPROC does."""

@@ -10,6 +10,8 @@ import numpy as np
 
 from gradwatch.impls.backends._functional import Functional, Names
 
+TRAITS = {"title": "MLX"}
+
 
 def tensor(array: Any, dtype: str) -> Any:
     """A copy, on the default device, which the build for the CPU sets to that."""

@@ -9,6 +9,13 @@ import numpy as np
 
 from gradwatch.impls.contract import Array, Problem, Result, Unsupported, dtype_name
 
+TRAITS = {
+    "title": "gradwatch with NumPy",
+    "shares_memory": True,
+    "learns_wanted": False,
+    "second_order_listed": True,
+}
+
 
 class NumpyStep:
     """A problem as NumPy arrays of its dtype; see `gradwatch.impls.contract.Step`."""

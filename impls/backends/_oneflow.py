@@ -18,6 +18,15 @@ import numpy as np
 from gradwatch.impls.backends._torchlike import TorchLike, TorchLikeStep
 from gradwatch.impls.contract import Array, Problem, Unsupported
 
+TRAITS = {
+    "title": "OneFlow",
+    "crashes": True,
+    "polls": True,
+    "numpy_below": 2,
+    "second_order": False,
+    "half": False,
+}
+
 T = TypeVar("T")
 
 # In the order of their dependencies; the binary links to them even for CPU use.

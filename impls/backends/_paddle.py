@@ -9,6 +9,8 @@ from paddle.nn.functional import pad
 
 from gradwatch.impls.backends._functional import Functional, Names
 
+TRAITS = {"title": "Paddle"}
+
 
 def reduction(function: Any, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """A reduction with the arguments of the array API."""

@@ -10,6 +10,11 @@ from tensorflow.experimental import numpy as tnp
 
 from gradwatch.impls.backends._functional import Functional, Names
 
+TRAITS = {
+    "title": "TensorFlow",
+    "flushes": "its executors set FTZ and DAZ for every kernel on the CPU",
+}
+
 
 def settled() -> str:
     """TensorFlow's version, once it is set up."""

@@ -6,6 +6,27 @@ from typing import Any
 
 import torch
 
+TRAITS = {
+    "title": "PyTorch",
+    "shares_memory": True,
+    "second_order_listed": True,
+    "finishes_importing": True,  # half a second: sympy, 40,000 objects
+    # torch.compile and torch.utils.checkpoint import torch._dynamo, which wraps it.
+    "replaces": ("manual_seed",),
+    # TF32 on a GPU, sums in 16 bits, and how cuDNN chooses.
+    "settings": (
+        "backends.cuda.matmul.fp32_precision",  # from PyTorch 2.9 on
+        "backends.cudnn.conv.fp32_precision",
+        "backends.cudnn.rnn.fp32_precision",
+        "backends.cuda.matmul.allow_tf32",
+        "backends.cudnn.allow_tf32",
+        "backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
+        "backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+        "backends.cuda.matmul.allow_fp16_accumulation",  # from PyTorch 2.7 on
+        "backends.cudnn.benchmark",
+    ),
+}
+
 
 def allow_tf32(allowed: bool) -> None:
     """Whether float32 products and convolutions on a GPU may use TF32, with 11 bits.

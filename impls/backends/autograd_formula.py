@@ -1,5 +1,5 @@
 """HIPS/autograd: the op's formula, differentiated by its tape."""
 
-from gradwatch.impls.backends._hips import door
+from gradwatch.impls.backends._autograd import door
 
 backend = door(dialect="formula")

@@ -6,4 +6,5 @@ On request: it needs a C++ compiler, and 3 s for each shape
 from gradwatch.impls.backends._inductor import Compiled
 from gradwatch.impls.backends._torch import torch
 
+TRAITS = {"compiles": True, "compiles_layouts": True}
 backend = Compiled(torch, "autograd")

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.timing.steps import aligned
 from gradwatch.harness.workers.arrays import pack
 from gradwatch.harness.workers.integrity import new_children
@@ -45,10 +46,6 @@ CORES = 1.5
 #: Share of the samples in which they are counted, since that costs system calls, and
 #: seconds that they may be off by: each of a thousand readings takes a microsecond.
 COUNTED, OFF = 0.25, 1e-3
-#: Frameworks whose threads poll for work and so are never idle.
-POLLING = {"oneflow"}
-#: The package of a framework's tensors, where it is not the framework's own.
-TENSORS = {"autograd": "numpy", "jax": "jaxlib"}
 #: Pairs of calls by which a repeated call is compared with a fresh one: the fewest are
 #: enough where both take the same time within `ALIKE`, half-way to what is refused, and
 #: one is where it takes longer than `ENOUGH` nanoseconds: few disturbances do.
@@ -281,7 +278,8 @@ class Rotation:
         """A subclass of a tensor may do its work when it is looked at."""
         outputs = getattr(self.steps[0], "outputs", {})
         values = outputs.values() if isinstance(outputs, dict) else outputs
-        package = TENSORS.get(self.backend.framework, self.backend.framework)
+        own = self.backend.framework
+        package = traits_of(own).tensors or own
         for value in values:
             kind = type(value)
             if kind.__module__.partition(".")[0] != package:
@@ -290,7 +288,7 @@ class Rotation:
     def against(self) -> list[str]:
         """What was seen during timed calls that no honest implementation does."""
         seen = [f"{what} while it is timed" for what in sorted(self.calls_seen)]
-        alone = self.backend.framework not in POLLING and _single_threaded()
+        alone = not traits_of(self.backend.framework).polls and _single_threaded()
         if alone and self.cpu_seconds > CORES * self.seconds + OFF:
             share = self.cpu_seconds / self.seconds
             seen.append(f"its threads work for {share:.0%} of the time that is shown")

@@ -22,10 +22,8 @@ from functools import partial
 from pathlib import Path
 
 from gradwatch.harness.project.paths import PROJECT, ROOT
+from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers.pythons.asking import Facts, ask
-
-#: First major version of NumPy that a framework's binary cannot be imported with.
-NUMPY_TOO_NEW = {"oneflow": 2}
 
 
 @dataclass(frozen=True)
@@ -174,7 +172,8 @@ def _examined(
 
 
 def _fitting(interpreter: Interpreter, facts: Facts, root: Path) -> Interpreter:
-    framework, limit = interpreter.framework, NUMPY_TOO_NEW.get(interpreter.framework)
+    framework = interpreter.framework
+    limit = traits_of(framework).numpy_below
     if framework not in facts.frameworks:
         why = f"{framework} is not installed in {interpreter.shown}"
         return _lacking(interpreter, why, f'"{framework}"', root)

@@ -1,0 +1,98 @@
+"""What is peculiar about a framework or a backend, as its own file declares it.
+
+The file of a backend (impls/backends/<backend>.py), or that of its framework beside it
+(_<framework>.py), says `TRAITS = {...}`: a literal, read without importing the
+framework. The backend's overrides the framework's. Today's files count, also where the
+operations of an older commit are measured. Standard library only: workers ask, too.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gradwatch.impls import catalogue
+
+_BACKENDS = Path(__file__).parents[2] / "impls" / "backends"
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What the harness has to know of a framework or a backend; most need nothing.
+
+    Attributes:
+        title: Its name in prose.
+        compiles: It compiles each shape and precision, which takes seconds; `agree`
+            judges a sample of it unless more is named.
+        sampled: Precisions of that sample.
+        first_look: A first look judges it, though it compiles.
+        compiles_layouts: It compiles each memory layout, too: its sample is in C order.
+        crashes: Legal inputs crash it again and again, so it runs last.
+        polls: Its threads poll for work and so are never idle.
+        flushes: Why it takes subnormal numbers on the CPU for zero; "" if it does not.
+        shares_memory: Its tensors on the CPU use the memory of NumPy's arrays.
+        learns_wanted: Its backward learns which gradients are wanted. (Each choice is
+            another program for what compiles: declare that it does not.)
+        replaces: Functions of its own that it replaces itself; no gradient depends on
+            them.
+        settings: Attributes that change what others compute, by their dotted names.
+        tensors: The package of its tensors, if not its own.
+        finishes_importing: It imports the rest of itself at its first backward.
+        numpy_below: First major version of NumPy that it cannot be imported with.
+        second_order: It has forward mode or a double backward.
+        half: It has kernels in 16 bits on the CPU.
+        second_order_listed: Its defects of second order are all known outcomes.
+    """
+
+    title: str = ""
+    compiles: bool = False
+    sampled: tuple[str, ...] = ("float32",)
+    first_look: bool = False
+    compiles_layouts: bool = False
+    crashes: bool = False
+    polls: bool = False
+    flushes: str = ""
+    shares_memory: bool = False
+    learns_wanted: bool = True
+    replaces: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    tensors: str = ""
+    finishes_importing: bool = False
+    numpy_below: int = 0
+    second_order: bool = True
+    half: bool = True
+    second_order_listed: bool = False
+
+
+@cache
+def traits_of(name: str) -> Traits:
+    """The traits of a backend, or of a framework by its name."""
+    framework = catalogue.framework_of(name)
+    own = catalogue.backend_file(name) if name != framework else Path()
+    folders = dict.fromkeys((_BACKENDS, own.parent))
+    declared = dict[str, Any]()
+    for stem in dict.fromkeys((f"_{framework}", name)):
+        for folder in folders:
+            declared |= _declared(folder / f"{stem}.py")
+    return Traits(**declared)
+
+
+def _declared(file: Path) -> dict[str, Any]:
+    """The literal `TRAITS` of a file; empty if there is none."""
+    if not file.is_file():
+        return {}
+    for statement in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.Assign) and [
+            target.id for target in statement.targets if isinstance(target, ast.Name)
+        ] == ["TRAITS"]:
+            literal: dict[str, Any] = ast.literal_eval(statement.value)
+            return literal
+    return {}
+
+
+def compiles(backend: str) -> bool:
+    """Whether a backend compiles each shape."""
+    return traits_of(backend).compiles
