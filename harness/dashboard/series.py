@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,6 @@ class Series:
     low: Values
     high: Values
     changes: tuple[LevelChange, ...]
-    failed: int  # commits at which the benchmark failed
 
 
 @dataclass(frozen=True)
@@ -162,34 +161,14 @@ def _history(
     dates = {e.commit: e.date.isoformat() for one in several for e in one.entries}
     rank = {name: i for i, name in enumerate(known)}
     names = sorted(dates, key=lambda name: (rank.get(name, -1), dates[name]))
-    place = {name: i for i, name in enumerate(names)}
     commits = tuple(known.get(name, Commit(name, dates[name])) for name in names)
-    aligning = _Aligning(place, _lines(several), _by_series(watched))
-    return History(commits, tuple(map(aligning.aligned, several)))
-
-
-def _by_series(watched: Source | None) -> dict[tuple[str, str, str], list[Any]] | None:
-    """The records of a document of the watch; None without one."""
-    if watched is None:
-        return None
-    alerts = defaultdict[tuple[str, str, str], list[Any]](list)
-    for alert in watched.records:
-        alerts[alert.machine, alert.environment, alert.series].append(alert)
-    return alerts
-
-
-def _lines(several: Sequence[recorded.Series]) -> dict[int, str]:
-    """Names of lines; with the environment if a runner ran in several."""
+    places = {name: i for i, name in enumerate(names)}
     environments: dict[str, set[str]] = defaultdict(set)
-    for series in several:
-        environments[_runner(series)].add(series.environment)
-    names = {}
-    for series in several:
-        runner = _runner(series)
-        alone = len(environments[runner]) == 1
-        versions = ", ".join(f"{k} {v}" for k, v in sorted(series.versions.items()))
-        names[id(series)] = runner if alone else f"{runner} ({versions})"
-    return names
+    for one in several:
+        environments[_runner(one)].add(one.environment)
+    ambiguous = {runner for runner, used in environments.items() if len(used) > 1}
+    aligned = (_aligned(one, places, ambiguous, watched) for one in several)
+    return History(commits, tuple(aligned))
 
 
 def _runner(series: recorded.Series) -> str:
@@ -197,73 +176,69 @@ def _runner(series: recorded.Series) -> str:
     return runner_of(given.get("backend", "unnamed"), given.get("device", "cpu"))
 
 
-@dataclass(frozen=True)
-class _Aligning:
-    """Puts series on one list of commits.
+def _aligned(
+    series: recorded.Series,
+    places: Mapping[str, int],
+    ambiguous: Collection[str],
+    watched: Source | None,
+) -> Series:
+    """The series on the list of commits.
 
-    place: the index of each commit.
-    lines: the line of each series, by its id.
-    alerts: what the watch says, by series; None if nobody has watched.
+    Args:
+        series: As asv recorded it.
+        places: The index of each commit.
+        ambiguous: Runners of several environments; their lines name the versions.
+        watched: The newest document of the watch.
     """
-
-    place: Mapping[str, int]
-    lines: Mapping[int, str]
-    alerts: Mapping[tuple[str, str, str], Sequence[Any]] | None
-
-    def aligned(self, series: recorded.Series) -> Series:
-        """The series on the list of commits."""
-        values, low, high = np.full((3, len(self.place)), np.nan)
-        at = [self.place[entry.commit] for entry in series.entries]
-        given = [(entry.value, entry.low, entry.high) for entry in series.entries]
-        values[at], low[at], high[at] = np.array(given, np.float64).T  # None is NaN
-        parts = (series.parameters.get(name, "") for name in ("size", "dtype"))
-        suite = series.suite.removeprefix("bench_")
-        metric = METRICS.get(series.metric, series.metric.replace("_", " "))
-        view = ", ".join(filter(None, (metric, *parts, f"{suite} set")))
-        return Series(
-            series.op,
-            _runner(series),
-            self.lines[id(series)],
-            metric,
-            series.unit,
-            view,
-            values,
-            low,
-            high,
-            _suspected(values) if self.alerts is None else self._reported(series),
-            len(series.entries) - len(series.measured),
-        )
-
-    def _reported(self, series: recorded.Series) -> tuple[LevelChange, ...]:
-        """What the watch says of a series; what it cleared is no change."""
-        own = (series.machine, series.environment, series.name)
-        return tuple(
-            LevelChange(
-                self.place[a.commit],
-                a.kind,
-                a.relative_change,
-                a.low,
-                a.high,
-                a.worse,
-                a.state,
-            )
-            for a in (self.alerts or {}).get(own, ())
-            if a.state != "cleared" and a.commit in self.place
-        )
-
-
-def _suspected(values: Values) -> tuple[LevelChange, ...]:
-    """What nobody has watched: a change that is found is no more than suspected."""
-    present = np.flatnonzero(~np.isnan(values))
-    return tuple(
-        LevelChange(
-            int(present[c.index]),
-            c.kind,
-            c.relative_change,
-            c.low,
-            c.high,
-            c.worse,
-            "suspected",
-        )
-        for c in find_changes(values[present])
+    values, low, high = np.full((3, len(places)), np.nan)
+    at = [places[entry.commit] for entry in series.entries]
+    given = [(entry.value, entry.low, entry.high) for entry in series.entries]
+    values[at], low[at], high[at] = np.array(given, np.float64).T  # None is NaN
+    parts = (series.parameters.get(name, "") for name in ("size", "dtype"))
+    suite = series.suite.removeprefix("bench_")
+    metric = METRICS.get(series.metric, series.metric.replace("_", " "))
+    line = runner = _runner(series)
+    if runner in ambiguous:
+        versions = ", ".join(f"{k} {v}" for k, v in sorted(series.versions.items()))
+        line = f"{runner} ({versions})"
+    return Series(
+        series.op,
+        runner,
+        line,
+        metric,
+        series.unit,
+        ", ".join(filter(None, (metric, *parts, f"{suite} set"))),
+        values,
+        low,
+        high,
+        _changes(series, values, places, watched),
     )
+
+
+def _changes(
+    series: recorded.Series,
+    values: Values,
+    places: Mapping[str, int],
+    watched: Source | None,
+) -> tuple[LevelChange, ...]:
+    """Changes as the watch reports them, less the cleared; without one, as found."""
+    if watched is None:
+        present = np.flatnonzero(~np.isnan(values))
+        return tuple(
+            _change(found, int(present[found.index]), "suspected")
+            for found in find_changes(values[present])
+        )
+    own = (series.machine, series.environment, series.name)
+    return tuple(
+        _change(alert, places[alert.commit], alert.state)
+        for alert in watched.records
+        if (alert.machine, alert.environment, alert.series) == own
+        and alert.state != "cleared"
+        and alert.commit in places
+    )
+
+
+def _change(found: Any, index: int, state: str) -> LevelChange:
+    """The change that was found or reported, at the commit of an index."""
+    interval = found.relative_change, found.low, found.high
+    return LevelChange(index, found.kind, *interval, found.worse, state)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,57 +29,50 @@ TITLE = "Time of a backward pass over the commits, in µs (a ring: the level cha
 
 @dataclass(frozen=True)
 class Trends:
-    """Lines by op, and the commits at which they have values, oldest first."""
+    """Lines by op, and the commits at which they have values by index, oldest first."""
 
     lines: dict[str, list[Series]]
-    commits: tuple[Commit, ...]
-    places: tuple[int, ...]
+    commits: dict[int, Commit]
+
+    @property
+    def runners(self) -> list[str]:
+        """The backends that have a line."""
+        return sorted({s.runner for several in self.lines.values() for s in several})
 
     def in_words(self) -> str:
         """What the picture shows, for those who cannot see it."""
-        ops = ", ".join(self.lines)
-        runners = {one.runner for several in self.lines.values() for one in several}
         changed = [
             f"{op} on {one.runner} {change.relative_change:+.0%} at"
-            f" {self.commits[self.places.index(change.index)].hash[:8]}"
+            f" {self.commits[change.index].hash[:8]}"
             for op, several in self.lines.items()
             for one in several
             for change in one.changes
         ]
         listed = "; ".join(changed) or "no change of level"
-        shown = f"{ops} on {len(runners)} backends, {len(self.commits)} commits"
-        return f"{shown}: {listed}."
+        count = f"{len(self.runners)} backends, {len(self.commits)} commits"
+        return f"{', '.join(self.lines)} on {count}: {listed}."
 
     def span(self) -> str:
         """The first and the last commit, with their dates."""
-        ends = [f"{c.hash[:8]} ({c.date[:10]})" for c in self.commits[:: len(self) - 1]]
-        return f"{len(self)} commits, {' to '.join(ends)}"
-
-    def __len__(self) -> int:
-        return len(self.commits)
+        first, *_, last = self.commits.values()
+        ends = (f"{c.hash[:8]} ({c.date[:10]})" for c in (first, last))
+        return f"{len(self.commits)} commits, {' to '.join(ends)}"
 
 
 def trends(history: History) -> Trends | None:
     """The ops with the most values; None if no series has enough of them."""
-    lines: dict[str, list[Series]] = {}
-    for op, several in history.by_op.items():
-        if found := _lines(several):
-            lines[op] = found
-    count = Counter({op: _present(several).sum() for op, several in lines.items()})
-    shown = {op: lines[op] for op, _ in count.most_common(SHOWN)}
+    lines = {op: _lines(several) for op, several in history.by_op.items()}
+    most = sorted(lines, key=lambda op: -sum(map(_count, lines[op])))[:SHOWN]
+    shown = {op: lines[op] for op in sorted(most) if lines[op]}
     if not shown:
         return None
-    everything = [one for several in shown.values() for one in several]
-    places = np.flatnonzero(_present(everything).any(axis=0))
-    commits = tuple(history.commits[place] for place in places)
-    return Trends(dict(sorted(shown.items())), commits, tuple(map(int, places)))
+    values = [one.values for several in shown.values() for one in several]
+    places = map(int, np.flatnonzero(np.isfinite(values).any(axis=0)))
+    return Trends(shown, {place: history.commits[place] for place in places})
 
 
-def _present(
-    several: Sequence[Series],
-) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Whether each series has a value at each commit."""
-    return np.isfinite([one.values for one in several])
+def _count(one: Series) -> int:
+    return int(np.isfinite(one.values).sum())
 
 
 def _lines(several: Sequence[Series]) -> list[Series]:
@@ -88,22 +80,20 @@ def _lines(several: Sequence[Series]) -> list[Series]:
 
     A runner may have run in several environments; the others are left to the dashboard.
     """
-    longest: dict[str, Series] = {}
-    for one in several:
-        if one.metric != METRICS["time_backward"] or "speed set" not in one.view:
-            continue
-        count = np.isfinite(one.values).sum()
-        before = longest.get(one.runner)
-        if count >= LEAST and (
-            before is None or count > np.isfinite(before.values).sum()
-        ):
-            longest[one.runner] = one
+    passes = [
+        one
+        for one in several
+        if one.metric == METRICS["time_backward"]
+        and "speed set" in one.view
+        and _count(one) >= LEAST
+    ]
+    longest = {one.runner: one for one in sorted(passes, key=_count)}
     return [longest[runner] for runner in sorted(longest)]
 
 
 def figure(shown: Trends) -> Figure:
     """A panel for each op, a line for each backend."""
-    runners = sorted({s.runner for several in shown.lines.values() for s in several})
+    runners = shown.runners
     rows, looks = -(-len(shown.lines) // _COLUMNS), styles(runners)
     foot = _SOURCE + _LINE * -(-len(runners) // _NAMES)
     height = 0.5 + _HEIGHT * rows + foot
@@ -139,7 +129,7 @@ def _panel(
     shown: Trends,
     looks: dict[str, Style],
 ) -> None:
-    places = list(shown.places)
+    places = list(shown.commits)
     for one in several:
         look, values = looks[one.runner], one.values[places] * 1e6
         axes.plot(
@@ -162,7 +152,7 @@ def _panel(
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.grid(axis="y", color="#e3e7eb", linewidth=0.7)
     axes.spines[["top", "right"]].set_visible(False)
-    names = [commit.hash[:7] for commit in shown.commits]
+    names = [commit.hash[:7] for commit in shown.commits.values()]
     axes.set_xticks(range(len(places)), names, rotation=90, fontsize=6)
 
 

@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from gradwatch.harness.dashboard.machine import MachineResults, gathered
 from gradwatch.harness.dashboard.matrix import Cell, Cells, matrix
 from gradwatch.harness.dashboard.sources import Source
-
-
-@dataclass(frozen=True)
-class Changed:
-    """A cell with another verdict than before."""
-
-    before: Cell
-    after: Cell
 
 
 def base_of(
@@ -37,19 +28,14 @@ def base_of(
     return None
 
 
-def changed(now: Cells, base: Source) -> tuple[Changed, ...]:
-    """Cells whose verdict or number of unexpected tensors differs from the base."""
+def changed(now: Cells, base: Source) -> list[tuple[Cell, Cell]]:
+    """Cells whose verdict or number of unexpected tensors changed, before and after."""
     then = matrix(gathered(base.machine, [base], []))
-    pairs = (
-        Changed(then[op][runner], cell)
+    return [
+        (before, after)
         for op, row in now.items()
-        for runner, cell in row.items()
-        if op in then and runner in then[op]
-    )
-    return tuple(
-        pair
-        for pair in pairs
-        if pair.before.verdict not in ("none", "missing")
-        and (pair.before.verdict, pair.before.unexpected)
-        != (pair.after.verdict, pair.after.unexpected)
-    )
+        for runner, after in row.items()
+        if (before := then.get(op, {}).get(runner)) is not None
+        and before.verdict not in ("none", "missing")
+        and (before.verdict, before.unexpected) != (after.verdict, after.unexpected)
+    ]

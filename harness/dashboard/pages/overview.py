@@ -13,7 +13,6 @@ from gradwatch.harness.dashboard.groups import by_group
 from gradwatch.harness.dashboard.machine import FIRST_ORDER, MachineResults, runner_of
 from gradwatch.harness.dashboard.matrix import Cells
 from gradwatch.harness.dashboard.pages.changed import base_of, changed
-from gradwatch.harness.dashboard.pages.selftest import selftest
 from gradwatch.harness.dashboard.series import History, moves
 from gradwatch.harness.judging.known import unexpected
 from gradwatch.harness.project.git import Commit
@@ -68,7 +67,7 @@ def overview(
         "changes": _changes(here, cells, history, known),
         "moves": moves(history)[:MOST_MOVES],
         "versions": _versions(records),
-        "selftest": selftest(here.newest("selftest")),
+        "trial": _trial(here),
     }
 
 
@@ -94,6 +93,17 @@ def _headline(cells: Cells) -> dict[str, int]:
     judged = {op: row for op, row in judged.items() if row}
     right = sum(not any(c.wrong or c.astray for c in row) for row in judged.values())
     return {"right": right, "judged": len(judged), "all": len(cells)}
+
+
+def _trial(here: MachineResults) -> dict[str, Any] | None:
+    """The summary of the newest `gradwatch selftest`, and the judges in it."""
+    source = here.newest("selftest")
+    if source is None or not source.summary.detection:
+        return None
+    caught = [r.caught for r in source.summary.detection]
+    accused = [r.accused for r in source.summary.false_alarms]
+    judges = dict.fromkeys(judge for shares in (*caught, *accused) for judge in shares)
+    return {"summary": source.summary, "judges": list(judges)}
 
 
 def _versions(records: Sequence[AgreeRecord]) -> list[tuple[str, str]]:
