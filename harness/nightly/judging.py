@@ -24,20 +24,16 @@ from gradwatch.harness.project.records import (
 )
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers.child import Child
-from gradwatch.harness.workers.pythons.interpreters import Inventory
 
 DTYPES = ("float32", "float64")  # those of `gradwatch agree`
 
 
 def agreement(night: Night) -> Result:
     """Judge every op on every backend in all regimes; the journal keeps each op."""
-    have = Inventory()  # of a night, not of each op
     with Child(judge) as child:
         read = partial(documents.read, kind=AGREE)
         pieces = [
-            night.journal.once(
-                f"agree-{op}", partial(_judged, night, op, child, have), read
-            )
+            night.journal.once(f"agree-{op}", partial(_judged, night, op, child), read)
             for op in night.ops
         ]
     agreed = _together(pieces)
@@ -71,7 +67,6 @@ def _judged(
     night: Night,
     op: str,
     child: Child,
-    have: Inventory,
 ) -> Judged:
     asked = Asked(
         ops=[op],
@@ -81,7 +76,7 @@ def _judged(
         jobs=night.jobs,
         sampled=True,
     )
-    remembered = Remembered(asked, night.cache, have=have)
+    remembered = Remembered(asked, night.cache)
     agreed = judged(asked, child, remembered=remembered)
     return documents.document(agreed.records, agreed.summary())
 

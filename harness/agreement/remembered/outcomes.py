@@ -20,7 +20,6 @@ from gradwatch.harness.agreement.sampling import explained
 from gradwatch.harness.agreement.suite import Settled
 from gradwatch.harness.judging import known
 from gradwatch.harness.project.records import AgreeRecord
-from gradwatch.harness.workers.pythons.interpreters import Inventory
 
 if TYPE_CHECKING:
     from gradwatch.harness.agreement.remote import Asked
@@ -43,12 +42,11 @@ class Remembered:
         cache: Cache | None = None,
         *,
         fresh: bool = False,
-        have: Inventory | None = None,
     ) -> None:
         self.dates: dict[str, str] = {}
         self.why_not = ""
         self.programs = programs(cache.place) if cache and not fresh else ""
-        self._asked, self._cache, self._have = asked, cache, have or Inventory()
+        self._asked, self._cache = asked, cache
         self._keys, self._absent = dict[str, str](), frozenset[str]()
         self._batches: dict[str, dict[str, Batch]] = {}
         self._planned: dict[str, dict[str, list[str]]] = {}
@@ -68,7 +66,7 @@ class Remembered:
         asked = self._asked
         if {*asked.devices} != {"cpu"}:
             raise NotRemembered("only outcomes on the CPU are remembered")
-        by_op, absent = keys(asked.ops, asked.backends, asked.seed, have=self._have)
+        by_op, absent = keys(asked.ops, asked.backends, asked.seed)
         part = "-sampled" if asked.sampled and explained(asked.backends) else ""
         part += "-first" if part and asked.first_case else ""
         return {op: f"{key}{part}" for op, key in by_op.items()}, absent

@@ -22,8 +22,7 @@ class Facts(msgspec.Struct):
     python: `sys.version`. numpy: its version, or "". frameworks: those of the ones
     asked for that are installed. The rest is asked for separately: installed: name,
     version and hash of the list of files of each distribution; unlisted: those that can
-    change unseen; libc: name and version of GNU's, or ""; folders: where it imports
-    from, and when each last changed, in nanoseconds: to install something changes it.
+    change unseen; libc: name and version of GNU's, or "".
     """
 
     python: str
@@ -32,7 +31,6 @@ class Facts(msgspec.Struct):
     libc: str = ""
     installed: list[tuple[str, str, str]] = []
     unlisted: list[str] = []
-    folders: dict[str, int] = {}
 
 
 def ask(python: Path, frameworks: Sequence[str], *, contents: bool = False) -> Facts:

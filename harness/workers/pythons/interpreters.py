@@ -15,9 +15,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -240,21 +240,11 @@ class Installed:
     """What a framework would run on: an interpreter, or the reason why there is none.
 
     facts: versions and hashes, as JSON. unlisted: distributions that can change unseen.
-    folders: see `asking.Facts`.
     """
 
     facts: str = ""
     unlisted: tuple[str, ...] = ()
     why_missing: str = ""
-    folders: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def is_dated(self) -> bool:
-        """Whether something may have been installed since, or removed."""
-        try:
-            return any(os.stat(at).st_mtime_ns != t for at, t in self.folders.items())
-        except OSError:
-            return True
 
 
 def installed(frameworks: Sequence[str]) -> dict[str, Installed]:
@@ -267,28 +257,10 @@ def installed(frameworks: Sequence[str]) -> dict[str, Installed]:
     }
 
 
-class Inventory:
-    """What is installed, found out once; again if something may have been since."""
-
-    def __init__(
-        self, ask: Callable[[Sequence[str]], Mapping[str, Installed]] = installed
-    ) -> None:
-        self._ask = ask
-        self._found: dict[str, Installed] = {}
-
-    def __call__(self, frameworks: Sequence[str]) -> Mapping[str, Installed]:
-        """What is installed for each framework; see `installed`."""
-        if any(one.is_dated for one in self._found.values()):
-            self._found = {}
-        if new := [name for name in frameworks if name not in self._found]:
-            self._found.update(self._ask(new))
-        return {name: self._found[name] for name in frameworks}
-
-
 def _contents(facts: Facts, one: Interpreter) -> Installed:
     said = {"python": facts.python, "libc": facts.libc, "installed": facts.installed}
     hashed = json.dumps(said, sort_keys=True)
-    return Installed(hashed, tuple(facts.unlisted), "", facts.folders)
+    return Installed(hashed, tuple(facts.unlisted))
 
 
 def has_cuda() -> bool:

@@ -48,8 +48,6 @@ def installed() -> dict[str, object]:
     One without that list (an .egg-info), in an archive, or that is worked on elsewhere
     can change unseen.
     """
-    # First of all: what is installed from now on is later than this.
-    folders = {p: os.stat(p).st_mtime_ns for p in sys.path if os.path.isdir(p)}
     unlisted = [os.path.basename(p) for p in sys.path if os.path.isfile(p)]
     every = reversed([*distributions()])  # of several the first counts
     found = {name: one for one in every if (name := one.metadata["Name"])}
@@ -58,7 +56,6 @@ def installed() -> dict[str, object]:
         "libc": "-".join(platform.libc_ver()),
         "installed": sorted([n, d.version, digest(d)] for n, d in found.items()),
         "unlisted": sorted([*unlisted, *(n for n, d in found.items() if is_open(d))]),
-        "folders": folders,
     }
 
 

@@ -11,10 +11,7 @@ import pytest
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.workers.pythons import asking
 from gradwatch.harness.workers.pythons.interpreters import (
-    Installed,
-    Inventory,
     broken,
-    installed,
     interpreter_of,
     interpreters_of,
     variable,
@@ -207,44 +204,6 @@ def test_a_recent_numpy_is_welcome_elsewhere(tmp_path, monkeypatch):
     named = fake_python(tmp_path / "python", {**HEALTHY, "numpy": "2.4.6"})
     monkeypatch.setenv(variable("torch"), str(named))
     assert not interpreter_of("torch").why_missing
-
-
-@pytest.mark.parametrize("later", ["installed", "removed"])
-def test_what_is_installed_later_dates_an_answer(tmp_path, monkeypatch, later):
-    site = tmp_path / "site"
-    old = site / "old-1.dist-info"
-    old.mkdir(parents=True)
-    monkeypatch.setenv("PYTHONPATH", str(site))
-    found = installed(["numpy"])["numpy"]
-    assert not found.is_dated
-    if later == "installed":
-        (site / "new-1.dist-info").mkdir()
-    else:
-        old.rmdir()
-    assert found.is_dated
-    assert not installed(["numpy"])["numpy"].is_dated
-
-
-def test_an_inventory_asks_for_what_it_has_not_and_again_for_what_is_dated(tmp_path):
-    asks, site = [], tmp_path / "site"
-    site.mkdir()
-
-    def ask(names):
-        asks.append([*names])
-        folders = {str(site): site.stat().st_mtime_ns}
-        return {name: Installed(name, folders=folders) for name in names}
-
-    inventory = Inventory(ask)
-    assert inventory(["numpy"])["numpy"].facts == "numpy"
-    assert set(inventory(["numpy", "torch"])) == {"numpy", "torch"}
-    assert asks == [["numpy"], ["torch"]]
-    (site / "new-1.dist-info").mkdir()
-    inventory(["torch"])
-    assert asks[2:] == [["torch"]]
-
-
-def test_a_folder_that_is_gone_dates_an_answer(tmp_path):
-    assert Installed(folders={str(tmp_path / "gone"): 0}).is_dated
 
 
 def test_what_is_left_of_a_removed_package_is_no_package(tmp_path, monkeypatch):
