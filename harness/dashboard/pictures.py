@@ -255,7 +255,7 @@ def _times(cells: Mapping[str, Mapping[str, Cell]], here: MachineResults) -> Fig
         points = [
             (cell.speed, y)
             for y, row in enumerate(cells.values())
-            if (cell := row[runner]).speed is not None
+            if (cell := row.get(runner)) is not None and cell.speed is not None
         ]
         if points:
             axes.plot(

@@ -740,6 +740,18 @@ def test_a_picture_has_the_backends_of_its_run_and_a_sign_for_each_verdict(
         )
 
 
+def test_the_picture_of_times_has_the_backends_that_were_judged(
+    results: Path, tmp_path: Path
+) -> None:
+    judged(results, *(agree_record(op, "torch_custom") for op in op_names()))
+    times = [time_record("add", name) for name in ("numpy_graph", "torch_custom")]
+    invented.write_document(results / "latest" / "time.json", times, environment(1))
+    (*_, file) = pictures.draw(results, tmp_path)
+    assert file.name == "times.svg"
+    assert "torch_custom" in file.read_text()
+    assert "numpy_graph" not in file.read_text()
+
+
 def test_pictures_prefer_what_was_recorded(results: Path, tmp_path: Path) -> None:
     invented.write_agree(results, 5)
     invented.write_agree(results, 3, f"recorded/{MACHINE}/agree.json")
