@@ -32,7 +32,6 @@ from gradwatch.harness.project.records import AgreeRecord, AgreeSummary
 from gradwatch.harness.project.requested import left_out
 from gradwatch.harness.project.verdicts import SIGNS
 from gradwatch.harness.workers.child import Child
-from gradwatch.impls.catalogue import backend_names
 
 
 @click.command()
@@ -47,13 +46,7 @@ from gradwatch.impls.catalogue import backend_names
 @options.seed
 @options.jobs
 @options.timeout
-@click.option(
-    "--require",
-    multiple=True,
-    metavar="BACKEND",
-    callback=options.checked("backend", backend_names),
-    help="Fail with exit code 3 if this backend cannot run here. Repeatable.",
-)
+@options.require("Fail with exit code 3")
 @options.on
 @click.option(
     "--first-case",
@@ -67,7 +60,7 @@ from gradwatch.impls.catalogue import backend_names
 )
 @options.json_file
 @click.option("--junit", "junit_file", metavar="F", help="Write JUnit XML, for CI.")
-@click.option("--markdown", "markdown_file", metavar="F", help="Write a summary.")
+@options.markdown_file
 def command(
     ops: tuple[str, ...],
     pages: tuple[str, ...],

@@ -85,14 +85,7 @@ def _arguments(
     help="The two are files in KernelBench's form: a problem with Model, get_inputs "
     "and get_init_inputs, and a solution with ModelNew.",
 )
-@click.option(
-    "--timeout",
-    default=600.0,
-    show_default=True,
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Time for all of it; what hangs is ended.",
-)
+@options.seconds("--timeout", 600.0, "Time for all of it; what hangs is ended.")
 @options.json_file
 @click.option("--repro", metavar="F", help="Write a script that shows the failure.")
 def command(

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from gradwatch.harness.agreement.suite import Required
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import errors, output, progress
+from gradwatch.harness.console.terminal import output, progress, say
 from gradwatch.harness.history.environments import WrongCall
 from gradwatch.harness.history.measure import NotMeasured
 from gradwatch.harness.history.versions import accuracy, interpreter_with, worst_error
@@ -63,13 +63,12 @@ _COLOURS = {"slower": "red", "faster": "green", "no difference": "dim"}
     show_default=True,
     type=click.Choice(["forward", "backward", "both"]),
 )
-@click.option(
+@options.seconds(
     "--budget",
-    show_default=f"{_BUDGETS[True]:g}, and up to {LONGEST * _BUDGETS[True]:g} while "
-    f"the interval is wide; in pairs {_BUDGETS[False]:g}",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Sampling time of each row of the table, for all pairs of processes together.",
+    None,
+    "Sampling time of each row of the table, for all pairs of processes together.",
+    f"{_BUDGETS[True]:g}, and up to {LONGEST * _BUDGETS[True]:g} while the interval is"
+    f" wide; in pairs {_BUDGETS[False]:g}",
 )
 @click.option(
     "--pairs",
@@ -78,7 +77,7 @@ _COLOURS = {"slower": "red", "faster": "green", "no difference": "dim"}
     type=click.IntRange(min=1),
     help="Pairs of fresh processes, if A and B cannot share a process.",
 )
-@click.option("--threads", default=1, show_default=True, help="Threads of a framework.")
+@options.threads
 @options.seed
 @click.option(
     "--affected",
@@ -88,7 +87,7 @@ _COLOURS = {"slower": "red", "faster": "green", "no difference": "dim"}
     help="Two commits: only ops and backends whose files differ, at most N of them.",
 )
 @options.json_file
-@click.option("--markdown", "markdown_file", metavar="F", help="Write a summary.")
+@options.markdown_file
 def command(
     a: str,
     b: str,
@@ -159,8 +158,7 @@ def command(
     if json_file != "-" and rows:
         output().print(_table(a, b, rows))
     for why in failed + absent:
-        line = f"not compared: {why}"
-        errors().print(line, style="yellow", markup=False, soft_wrap=True)
+        say(f"not compared: {why}", "yellow")
     if absent and not rows and not failed:
         raise Required("nothing could be compared")
     return 1 if failed and not rows else 0
@@ -210,8 +208,7 @@ def _unchanged(a: str, b: str, names: Collection[str]) -> set[str]:
     same = {name for name in names if same_implementation(a, b, name)}
     if same:
         listed = ", ".join(sorted(same)) if len(same) < 4 else f"{len(same)} ops"
-        line = f"{listed}: the same files run at {a} and at {b}"
-        errors().print(line, markup=False, soft_wrap=True)
+        say(f"{listed}: the same files run at {a} and at {b}")
     return same
 
 

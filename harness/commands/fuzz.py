@@ -19,7 +19,7 @@ from gradwatch.harness.agreement.fuzz import Hunt
 from gradwatch.harness.agreement.known_entries import Unconfirmed, announced, stated
 from gradwatch.harness.agreement.suite import Required
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import errors, output, progress
+from gradwatch.harness.console.terminal import output, progress, say
 from gradwatch.harness.judging.known import FILE, Known, covered, load
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.records import AGREE, FuzzSummary
@@ -33,14 +33,7 @@ from gradwatch.impls.contract import Op
 @options.op
 @options.pages
 @options.backend
-@click.option(
-    "--budget",
-    default=60.0,
-    show_default=True,
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Time for searching and shrinking.",
-)
+@options.seconds("--budget", 60.0, "Time for searching and shrinking.")
 @options.seed
 @click.option(
     "--folder",
@@ -110,7 +103,7 @@ def command(
             _hunt(asked, child, run, folder, advance)
         except KeyboardInterrupt:
             interrupted = True
-            errors().print(f"interrupted; {len(run.findings)} findings are kept")
+            say(f"interrupted; {len(run.findings)} findings are kept")
     summary = FuzzSummary(
         tried=run.tried, findings=len(run.findings), seed=seed, failed=run.failed
     )
@@ -120,8 +113,7 @@ def command(
     if json_file != "-":
         _show(run.findings, run.tried)
     for op, why in run.failed.items():
-        line = f"not judged: {op}: {why}"
-        errors().print(line, style="red", markup=False, soft_wrap=True)
+        say(f"not judged: {op}: {why}", "red")
     if run.missing and not (run.judged or run.failed):
         backend, why = next(iter(run.missing.items()))
         raise Required(f"nothing was judged: {backend}: {why}")
@@ -190,7 +182,7 @@ def _hunt(
         if one.finding is not None:
             store.save(one.finding, folder)
             if one.finding.site.id not in run.findings:
-                errors().print(store.headline(one.finding), markup=False)
+                say(store.headline(one.finding))
             run.findings[one.finding.site.id] = one.finding
 
 
@@ -241,7 +233,7 @@ def _write(folder: Path, page: Path | None, known: Sequence[str]) -> int:
         try:
             entries = [*announced(others, findings), *map(stated, kept)]
         except Unconfirmed as error:
-            errors().print(str(error), markup=False)
+            say(str(error))
             return 1
         documents.write(entries, FILE)
     return 0
@@ -261,7 +253,7 @@ def _loaded(folder: Path) -> list[Finding]:
     """The findings of a folder; those that cannot be read are named."""
     findings, troubles = store.load(folder)
     for trouble in troubles:
-        errors().print(trouble, style="yellow", markup=False, soft_wrap=True)
+        say(trouble, "yellow")
     return findings
 
 

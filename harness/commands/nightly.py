@@ -9,7 +9,7 @@ import click
 
 from gradwatch.harness.agreement.remembered.cache import user_cache
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import errors, output, ticking
+from gradwatch.harness.console.terminal import output, say, ticking
 from gradwatch.harness.nightly import runner
 from gradwatch.harness.nightly.journal import Journal
 from gradwatch.harness.nightly.model import Night, Part, Result
@@ -19,7 +19,7 @@ from gradwatch.harness.project.git import NoCommit
 from gradwatch.harness.project.lock import Busy, alone
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import DoneRecord
-from gradwatch.impls.catalogue import backend_names, op_names
+from gradwatch.impls.catalogue import op_names
 
 #: Seconds for the processes of a killed night to end; docs/reliability.md promises 2.
 ENDING = 2.0
@@ -43,14 +43,11 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> floa
     callback=_seconds,
     help="A quarter is for the fuzzer, a quarter for comparing commits.",
 )
-@click.option(
-    "--output",
-    "folder",
-    default=ROOT / "nightly",
-    show_default="nightly",
-    metavar="FOLDER",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for all output except the history.",
+@options.folder(
+    "--output folder",
+    "Folder for all output except the history.",
+    ROOT / "nightly",
+    "nightly",
 )
 @click.option(
     "--previous",
@@ -69,13 +66,7 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> floa
     callback=options.checked("part", lambda: PARTS),
     help=f"Only this part: {', '.join(PARTS)}. Repeatable.",
 )
-@click.option(
-    "--require",
-    multiple=True,
-    metavar="BACKEND",
-    callback=options.checked("backend", backend_names),
-    help="End with exit code 3 if this backend cannot run here. Repeatable.",
-)
+@options.require("End with exit code 3")
 @click.option("--fresh", is_flag=True, help="Judge all again; continue no earlier run.")
 @options.seed
 @options.jobs
@@ -113,10 +104,10 @@ def command(
         with alone(ROOT / ".asv" / "nightly.lock", "gradwatch nightly", ENDING):
             before, notes = problems_of(previous or folder / "nightly.json")
             for note in notes:
-                _say(note)
+                say(note)
             journal = Journal(folder / "parts", key_of(what), fresh=fresh)
             if journal.resumed:
-                _say(f"continued: {journal.resumed} pieces are already done")
+                say(f"continued: {journal.resumed} pieces are already done")
             night = Night(
                 folder,
                 journal,
@@ -146,8 +137,4 @@ def _ticking(name: str, part: Part) -> Part:
 
 
 def _show(done: DoneRecord) -> None:
-    _say(f"{_SIGNS[done.state]} {done.name}: {done.told} ({done.seconds:.0f} s)")
-
-
-def _say(line: str) -> None:
-    errors().print(line, markup=False, soft_wrap=True)
+    say(f"{_SIGNS[done.state]} {done.name}: {done.told} ({done.seconds:.0f} s)")

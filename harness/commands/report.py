@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ticking
 from gradwatch.harness.project.lock import Busy
 from gradwatch.harness.project.paths import ROOT
@@ -20,29 +21,16 @@ def _there(ctx: click.Context, parameter: click.Parameter, folder: Path) -> Path
 
 
 @click.command()
-@click.option(
-    "--results",
-    default=ROOT / "results",
-    show_default="results",
-    metavar="FOLDER",
-    type=click.Path(file_okay=False, path_type=Path),
-    callback=_there,
-    help="The results to show.",
+@options.folder(
+    "--results", "The results to show.", ROOT / "results", "results", callback=_there
 )
-@click.option(
+@options.folder(
     "--output",
-    default=ROOT / "html",
-    show_default="html",
-    metavar="FOLDER",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for the site; an earlier site there is replaced.",
+    "Folder for the site; an earlier site there is replaced.",
+    ROOT / "html",
+    "html",
 )
-@click.option(
-    "--pictures",
-    metavar="FOLDER",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Only draw the README's pictures, into this folder.",
-)
+@options.folder("--pictures", "Only draw the README's pictures, into this folder.")
 @click.option(
     "--asv",
     "with_asv",

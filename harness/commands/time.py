@@ -15,7 +15,7 @@ from rich.table import Table
 from gradwatch.harness.agreement.sampling import passed_over
 from gradwatch.harness.agreement.suite import Required, agree
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import errors, output, progress
+from gradwatch.harness.console.terminal import output, progress, say
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.project import documents as recording
 from gradwatch.harness.project.records import TimeRecord, TimeSummary
@@ -38,15 +38,12 @@ Reasons = dict[str, str]  # by backend
 @options.device
 @options.dtype
 @options.size
-@click.option(
+@options.seconds(
     "--budget",
-    default=2.0,
-    show_default=True,
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Sampling time of each op and size, for all backends and both phases.",
+    2.0,
+    "Sampling time of each op and size, for all backends and both phases.",
 )
-@click.option("--threads", default=1, show_default=True, help="Threads of a framework.")
+@options.threads
 @click.option(
     "--first-look",
     is_flag=True,
@@ -106,8 +103,7 @@ def command(
     if json_file != "-":
         _show(rows, untimed, bandwidth)
     for op, why in measured.failed.items():
-        line = f"not judged: {op}: {why}"
-        errors().print(line, style="red", markup=False, soft_wrap=True)
+        say(f"not judged: {op}: {why}", "red")
     if measured.absent and not rows and not measured.failed:
         raise Required(f"nothing could be timed: {measured.absent[0]}")
     return 0 if rows and not measured.failed else 1
@@ -274,8 +270,7 @@ def _show(
         alike.setdefault((what.rpartition(" ")[2], why), []).append(what)
     for (backend, why), (what, *more) in alike.items():
         subject = f"{what} and {len(more)} more of {backend}" if more else what
-        line = f"not timed: {subject}: {why}"
-        errors().print(line, style="yellow", markup=False, soft_wrap=True)
+        say(f"not timed: {subject}: {why}", "yellow")
 
 
 def _table(rows: Sequence[TimeRecord], bandwidth: float | None) -> Table:

@@ -31,13 +31,11 @@ _SHOWN = 6  # series of one commit: one change must not fill the screen
 
 
 @click.command()
-@click.option(
+@options.folder(
     "--results",
-    default=ROOT / "results",
-    show_default="results",
-    metavar="FOLDER",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The results folder; the history is in its folder asv.",
+    "The results folder; the history is in its folder asv.",
+    ROOT / "results",
+    "results",
 )
 @click.option(
     "--since",
@@ -58,13 +56,8 @@ _SHOWN = 6  # series of one commit: one change must not fill the screen
     metavar="SERIES A..B",
     help="Find the commit after A, up to B, that changed a series.",
 )
-@click.option(
-    "--budget",
-    default=SAMPLED,
-    show_default=True,
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Sampling time of each comparison of two commits.",
+@options.seconds(
+    "--budget", SAMPLED, "Sampling time of each comparison of two commits."
 )
 @click.option("--all", "everything", is_flag=True, help="Show accepted changes, too.")
 @options.json_file

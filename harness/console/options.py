@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -124,13 +125,58 @@ on = click.option(
     metavar="HOSTS",
     help="Where to judge: dask://HOST:PORT is a Dask cluster; see docs/cluster.md.",
 )
-timeout = click.option(
-    "--timeout",
-    default=60.0,
-    show_default=True,
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Time for one case on one backend; a hang ends only that case.",
+threads = click.option(
+    "--threads", default=1, show_default=True, help="Threads of a framework."
+)
+
+
+def require(text: str) -> Callable[[Command], Command]:
+    """Return the option --require, whose help begins with what is done."""
+    return click.option(
+        "--require",
+        multiple=True,
+        metavar="BACKEND",
+        callback=checked("backend", backend_names),
+        help=f"{text} if this backend cannot run here. Repeatable.",
+    )
+
+
+def seconds(
+    name: str, default: float | None, text: str, shown: bool | str = True
+) -> Callable[[Command], Command]:
+    """Return an option that takes a number of seconds above 0."""
+    return click.option(
+        name,
+        default=default,
+        show_default=shown,
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help=text,
+    )
+
+
+def folder(
+    name: str, text: str, default: Path | None = None, shown: str = "", **more: Any
+) -> Callable[[Command], Command]:
+    """Return an option that takes a folder; `shown` is its default, in words."""
+    kind = click.Path(file_okay=False, path_type=Path)
+    default_in_words = shown or False
+    return click.option(
+        *name.split(),
+        default=default,
+        show_default=default_in_words,
+        metavar="FOLDER",
+        type=kind,
+        help=text,
+        **more,
+    )
+
+
+timeout = seconds(
+    "--timeout", 60.0, "Time for one case on one backend; a hang ends only that case."
+)
+markdown_file = click.option(
+    "--markdown", "markdown_file", metavar="F", help="Write a summary."
 )
 json_file = click.option(
     "--json",

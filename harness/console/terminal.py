@@ -32,6 +32,11 @@ def errors() -> Console:
     return _Console(stderr=True, highlight=False)
 
 
+def say(line: str, style: str = "") -> None:
+    """Print a line on standard error as it is, however wide the terminal."""
+    errors().print(line, style=style, markup=False, soft_wrap=True)
+
+
 class _Console(Console):
     """Whoever reads may leave: that ends the printing, not the run or its verdict."""
 

@@ -109,12 +109,6 @@ def _commit() -> tuple[str, bool]:
 # Writing ------------------------------------------------------------------------
 
 
-def plain(content: Document[Any, Any]) -> dict[str, Any]:
-    """Return the document as builtin types."""
-    builtins: dict[str, Any] = msgspec.to_builtins(content, enc_hook=_builtin)
-    return builtins
-
-
 def dumps(content: Any) -> str:
     """Return strict JSON, indented; each record of a document is one line.
 
