@@ -6,10 +6,8 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 
 from gradwatch.harness.check import inputs as made
@@ -20,16 +18,13 @@ from gradwatch.harness.check.shapes import Specs, parsed
 from gradwatch.harness.check.subjects import OpSubject, Subject, subject_of
 from gradwatch.harness.check.subjects.pytorch import name_of
 from gradwatch.harness.judging.orders import ORDERS
+from gradwatch.impls.backends._torch_products import product_settings
 from gradwatch.impls.catalogue import known
 from gradwatch.impls.contract import Case
 
 #: Elements of a module's own, above which two trials have to do: six transformer
 #: layers of width 32 have 76,000, and a trial in float64 takes seconds.
 LARGE = 2**14
-
-#: Up to here, less some pages, a buffer that is freed raises the size from which glibc
-#: maps each new one (M_MMAP_THRESHOLD in mallopt(3), "dynamic").
-MAPPED = (32 << 20) - (64 << 10)
 
 
 @dataclass
@@ -63,7 +58,6 @@ class Session:
     ) -> Report:
         """All trials in all precisions; `inputs` holds argument lists by name."""
         started = time.monotonic()
-        _keep_freed_pages()
         with _one_thread(), _products_on_a_gpu(self.device, self.compute):
             trials = [
                 replace(trial, order=self.order)
@@ -145,16 +139,6 @@ class Session:
             return script(self.subject, self.candidate, trials, rows, self.source)
 
 
-def _keep_freed_pages() -> None:
-    """Have glibc reuse the pages of freed arrays, as after any large array.
-
-    Otherwise each array of 64 x 1000 numbers may get new ones: 8,000 page faults and a
-    quarter of the time of a check, in some processes more than in others. The buffer is
-    never written to, so that it takes no memory.
-    """
-    np.empty(MAPPED, np.uint8)
-
-
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
     """Small tensors lose by threads: on a busy machine a softmax of 200 took 15 ms."""
@@ -168,64 +152,44 @@ def _one_thread() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _products_on_a_gpu(device: str, compute: str | None) -> Iterator[None]:
-    """TF32 only where it is asked for, and sums of 16 bits in float32: as `agree` does.
+    """Set TF32 only where it is asked for, and sums of 16 bits in float32, as `agree`.
 
     By default cuDNN's convolutions of float32 have TF32, and a right one would be
-    accused. The caller's settings come back; both of PyTorch's interfaces are set, as
-    its getters raise where they differ (impls/backends/_torch.py).
+    accused. The caller's settings come back.
     """
     if device == "cpu":
         yield
         return
-    before = [(put, old) for put, old, _ in _switches(compute == "tf32")]
+    wanted = product_settings(compute == "tf32")
+    before = [(owner, name, _get(owner, name)) for owner, name, _ in wanted]
+    general = _general()
+    if general not in ("highest", None):  # or its getter would raise
+        torch.set_float32_matmul_precision("highest")
     try:
-        for put, _, value in _switches(compute == "tf32"):
-            put(value)
+        for owner, name, value in wanted:
+            setattr(owner, name, value)
         yield
     finally:
-        for put, old in before:
-            if old is not None:
-                put(old)
+        if general not in ("highest", None):
+            torch.set_float32_matmul_precision(general)
+        for owner, name, value in before:
+            if value is not None:
+                setattr(owner, name, value)
 
 
-#: How to set a setting, what it is (None if its getter raises), and what it is to be.
-_Switch = tuple[Callable[[Any], object], Any, Any]
-
-
-def _switches(tf32: bool) -> list[_Switch]:
-    """Those of this version of PyTorch; the old interface to TF32 comes first."""
-    product, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    kinds = [product, getattr(cudnn, "conv", None), getattr(cudnn, "rnn", None)]
-    wanted: list[tuple[Any, str, Any]] = [(product, "allow_tf32", tf32)]
-    wanted.append((cudnn, "allow_tf32", tf32))
-    wanted += [(k, "fp32_precision", "tf32" if tf32 else "ieee") for k in kinds if k]
-    for name in ("fp16", "bf16"):
-        wanted.append((product, f"allow_{name}_reduced_precision_reduction", False))
-    general: list[_Switch] = []
-    precision = _asked(torch.get_float32_matmul_precision)
-    if precision not in ("highest", None):  # or its getter would raise
-        general.append((torch.set_float32_matmul_precision, precision, "highest"))
-    return general + [
-        (partial(setattr, owner, name), _asked(partial(getattr, owner, name)), value)
-        for owner, name, value in wanted
-        if _there(owner, name)
-    ]
-
-
-def _asked(getter: Callable[[], Any]) -> Any:
-    """What a setting is; None where PyTorch's two interfaces contradict each other."""
+def _get(owner: Any, name: str) -> Any:
+    """Return a setting; None where PyTorch's two interfaces contradict each other."""
     try:
-        return getter()
+        return getattr(owner, name)
     except RuntimeError:
         return None
 
 
-def _there(owner: Any, name: str) -> bool:
-    """Whether this version of PyTorch has a setting; 1.12 fails an assertion."""
+def _general() -> Any:
     try:
-        return _asked(partial(hasattr, owner, name)) is not False
-    except AssertionError:
-        return False
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return None
 
 
 def _is_shape(value: Any) -> bool:

@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from gradwatch.harness.check.session import Session, _products_on_a_gpu  # noqa: E402  # PyTorch is optional
+from gradwatch.impls.backends._torch_products import product_settings  # noqa: E402  # likewise
 
 REDUCED = [f"allow_{name}_reduced_precision_reduction" for name in ("fp16", "bf16")]
 
@@ -42,13 +43,11 @@ def new_interface_alone():
 @pytest.fixture
 def kept():
     """The settings as they are, and again after the test."""
-    from gradwatch.harness.check.session import _switches
-
-    before = [(put, old) for put, old, _ in _switches(False)]
+    before = [(o, name, getattr(o, name)) for o, name, _ in product_settings(False)]
     yield
     torch.set_float32_matmul_precision("highest")
-    for put, old in before:
-        put(old)
+    for owner, name, old in before:
+        setattr(owner, name, old)
 
 
 @pytest.mark.parametrize("changed", [lambda: None, high, new_interface_alone])

@@ -213,8 +213,8 @@ class OldSwitch:
     ],
 )
 def test_the_new_switch_of_tf32_is_only_used_where_it_is(tf32, made, has):
-    from gradwatch.impls.backends._torch import _has_new_switch
+    from gradwatch.impls.backends._torch_products import has_setting
 
     kind = made()
-    assert _has_new_switch(kind) is has
+    assert has_setting(kind, "fp32_precision") is has
     assert (integrity._asked(lambda: kind.fp32_precision) == "ieee") is has
