@@ -14,8 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 TOP = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")]
 COUNTED = [*sorted((ROOT / "docs").glob("*.md")), *TOP]
 PAGES = [*COUNTED, ROOT / "results" / "README.md"]
-#: Words of all pages together, and of three of them: what a newcomer can read.
-MOST = 60_000
+#: Words of all pages together, and of three of them: what a newcomer can read. The list
+#: of findings grows with them, and has 2,000 more.
+MOST = 28_000
 MOST_OF = {"README.md": 700, "CHANGELOG.md": 800, "CONTRIBUTING.md": 1500}
 
 
@@ -79,6 +80,7 @@ def test_the_index_names_every_page():
 
 def test_the_pages_stay_short():
     words = {page: len(page.read_text(encoding="utf-8").split()) for page in COUNTED}
+    del words[ROOT / "docs" / "findings.md"]
     assert sum(words.values()) <= MOST
     assert all(words[ROOT / name] <= most for name, most in MOST_OF.items())
 
