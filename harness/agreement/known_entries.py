@@ -1,23 +1,25 @@
 """Generates the known outcomes, which the agreement suite expects, from findings.
 
-A defect that fails in every run of the suite is covered by the widest pattern of cases
-of which most fail. A defect that fails only in some runs is covered by a pattern with
-at least one case that fails in all runs, so that no entry depends on a seed.
+A defect that fails in every run of the suite is covered by the widest clauses (regime,
+case, dtype) of whose cases most fail. One that fails only in some runs is covered by
+clauses with at least one case that fails in all runs, so that no entry depends on a
+seed. A property of the numbers from `judging.known_where` is put in by hand.
 """
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from gradwatch.harness.agreement.findings import Finding
 from gradwatch.harness.agreement.store import headline
-from gradwatch.harness.judging.known import Known
+from gradwatch.harness.judging.known import FIELDS
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.project.verdicts import PASSING
 
+Clauses = tuple[str, ...]
 Failing = dict[str, set[int]]  # failing cases, and the runs in which they fail
 
 MOST = 2 / 3  # share of a pattern's cases that must fail, or it could hide new defects
@@ -47,29 +49,33 @@ def announced(
     for (op, backend, verdict), wrong in _groups(runs).items():
         tested = _by_case(r for run in runs for r in run if _of(r, op, backend))
         tensors = sorted({r.tensor for _, r in wrong})
-        for pattern in _patterns(wrong, tested, len(runs)):
-            (example, *_) = (r for _, r in wrong if pattern in _candidates(r))
-            known = Known(
-                op=op,
-                backend=backend,
-                case=pattern,
-                tensor=tensors[0] if len(tensors) == 1 else "*",
-                verdict=verdict,
-                reason=headline(_confirming(example, findings)[0]),
-                versions=sorted({r.framework_version for _, r in wrong}),
+        for where in _patterns(wrong, tested, len(runs)):
+            (example, *_) = (r for _, r in wrong if where in _candidates(r))
+            entries.append(
+                {
+                    "reason": headline(_confirming(example, findings)[0]),
+                    "backends": [backend],
+                    "ops": [op],
+                    "verdicts": [verdict],
+                    "tensors": tensors if len(tensors) == 1 else ["*"],
+                    "versions": sorted({r.framework_version for _, r in wrong}),
+                    "where": [*where],
+                }
             )
-            entries.append(stated(known))
     return entries
 
 
-def stated(known: Known) -> dict[str, Any]:
-    """An entry as the data file states it: without what goes without saying."""
-    plain = {"sometimes": False, "order": "vjp", "device": "cpu"}
-    return {
-        name: value
-        for name, value in asdict(known).items()
-        if name not in plain or value != plain[name]
-    }
+def text(entries: Iterable[Mapping[str, Any]]) -> str:
+    """The data file: a line for each field, without what goes without saying."""
+    blocks = [
+        ",\n".join(
+            f"  {json.dumps(name)}: {json.dumps(value)}"
+            for name, value in entry.items()
+            if FIELDS[name] is None or [*value] != [*FIELDS[name]]
+        )
+        for entry in entries
+    ]
+    return "[\n" + ",\n".join(f" {{\n{block}\n }}" for block in blocks) + "\n]\n"
 
 
 def _wrong(record: AgreeRecord) -> bool:
@@ -119,18 +125,19 @@ def _confirming(record: AgreeRecord, findings: Sequence[Finding]) -> list[Findin
     )
 
 
-def _candidates(record: AgreeRecord) -> list[str]:
-    """The patterns that match a case, the widest first."""
+def _candidates(record: AgreeRecord) -> list[Clauses]:
+    """The clauses that hold for a case, the widest first."""
     op, regime, dtype = record.op, record.regime, record.dtype
     case = record.case[len(f"{op}[{regime}-") : -len(f"-{dtype}]")]
+    of_regime, of_dtype = f"regime {regime}", f"dtype {dtype}"
     return [
-        f"{op}[*]",
-        f"{op}[*-{dtype}]",
-        f"{op}[*-{case}-*]",
-        f"{op}[{regime}-*]",
-        f"{op}[*-{case}-{dtype}]",
-        f"{op}[{regime}-*-{dtype}]",
-        record.case,
+        (),
+        (of_dtype,),
+        (f"case {case}",),
+        (of_regime,),
+        (f"case {case}", of_dtype),
+        (of_regime, of_dtype),
+        (f"name {record.case}",),
     ]
 
 
@@ -138,16 +145,16 @@ def _patterns(
     wrong: Sequence[tuple[int, AgreeRecord]],
     tested: Mapping[str, AgreeRecord],
     runs: int,
-) -> Iterator[str]:
+) -> Iterator[Clauses]:
     failing: Failing = defaultdict(set)
     for number, record in wrong:
         failing[record.case].add(number)
-    matches: dict[str, set[str]] = defaultdict(set)
+    matches: dict[Clauses, set[str]] = defaultdict(set)
     for case, record in tested.items():
         for pattern in _candidates(record):
             matches[pattern].add(case)
     always = [case for case, seen in failing.items() if len(seen) == runs]
-    chosen: dict[str, set[str]] = {}
+    chosen: dict[Clauses, set[str]] = {}
     for case in [*always, *failing]:
         if not any(case in covered for covered in chosen.values()):
             pattern = _pattern(tested[case], matches, set(always), set(failing))
@@ -159,10 +166,10 @@ def _patterns(
 
 def _pattern(
     record: AgreeRecord,
-    matches: Mapping[str, set[str]],
+    matches: Mapping[Clauses, set[str]],
     always: set[str],
     failing: set[str],
-) -> str:
+) -> Clauses:
     candidates = _candidates(record)
     if record.case in always:
         for pattern in candidates:

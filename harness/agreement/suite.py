@@ -203,11 +203,10 @@ def _tasks(
         last = list[tuple[Trial, Task]]()
         for trial in some:
             listed = of_op(trial.problem.op.name)
-            ends = [entry for entry in listed if entry.verdict in known.FATAL]
+            ends = [one for one in listed if {*one.verdicts} & {*known.FATAL}]
             for device, backend in product(devices, backends):
                 pair = trial, Task.of(trial, backend, device)
-                run = (backend, trial.name, trial.order, device)
-                if any(entry.reaches(*run) for entry in ends):
+                if any(entry.reaches(backend, trial, device) for entry in ends):
                     last.append(pair)
                 else:
                     yield pair
@@ -251,8 +250,7 @@ def _settled(
         _name_outliers(tensor, judged, every[-1], right.limit)
     settled.pairs |= of_trial(every)
     for backend, records in judged.items():
-        run = (backend, trial.name, trial.order, device)
-        reaching = [entry for entry in entries if entry.reaches(*run)]
+        reaching = [one for one in entries if one.reaches(backend, trial, device)]
         for record in records:
             record.expected_verdict = known.expected_verdict(record, reaching)
             settled.records.append(record)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import click
@@ -16,11 +15,11 @@ from msgspec import Struct, structs
 from gradwatch.harness.agreement import findings_page, store
 from gradwatch.harness.agreement.findings import Finding, Site
 from gradwatch.harness.agreement.fuzz import Hunt
-from gradwatch.harness.agreement.known_entries import Unconfirmed, announced, stated
+from gradwatch.harness.agreement.known_entries import Unconfirmed, announced, text
 from gradwatch.harness.agreement.suite import Required
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import output, progress, say
-from gradwatch.harness.judging.known import FILE, Known, covered, load
+from gradwatch.harness.judging.known import FILE, entries, expanded, gone, load
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.records import AGREE, FuzzSummary
 from gradwatch.harness.workers.child import PATIENCE, Child, Failed, Link
@@ -227,26 +226,20 @@ def _write(folder: Path, page: Path | None, known: Sequence[str]) -> int:
         documents.replace_file(page, findings_page.page(findings))
     if known:
         runs = [documents.read(name, AGREE).records for name in known]
-        judged = {r.backend for run in runs for r in run}
-        kept = [entry for entry in load() if _stays(entry, judged)]
-        others = [[r for r in run if not covered(r, kept)] for run in runs]
+        lost = set.intersection(*(set(gone(run, load())) for run in runs))
+        kept = [
+            entry
+            for number, entry in enumerate(entries())
+            if not {*expanded(number, entry)} <= lost
+        ]
+        others = [[r for r in run if not r.listed] for run in runs]
         try:
-            entries = [*announced(others, findings), *map(stated, kept)]
+            new = announced(others, findings)
         except Unconfirmed as error:
             say(str(error))
             return 1
-        documents.write(entries, FILE)
+        documents.replace_file(FILE, text([*new, *kept]))
     return 0
-
-
-def _stays(entry: Known, judged: Collection[str]) -> bool:
-    """Whether runs of the suite on these backends neither confirm nor refute an entry.
-
-    A property of a platform is declared by hand.
-    """
-    others = not any(fnmatchcase(backend, entry.backend) for backend in judged)
-    apart = entry.sometimes or entry.order != "vjp"
-    return apart or entry.op == "*" or others
 
 
 def _loaded(folder: Path) -> list[Finding]:

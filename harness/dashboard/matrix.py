@@ -144,7 +144,7 @@ def _cell(
     judged = overall(records)
     worst, defect = judged.worst, ""
     if judged.listed and not judged.unexpected:
-        defect = next((e.reason for e in entries if e.covers(worst)), "listed")
+        defect = next((e.reason for e in entries if e.is_expected_in(worst)), "listed")
     return Cell(
         op,
         runner,

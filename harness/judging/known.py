@@ -1,19 +1,23 @@
 """Known outcomes: defects of a framework that are expected, each with its reason.
 
-They are in one data file, known_outcomes.json. A run fails for a wrong verdict that no
-entry lists, and also for an entry whose defect is gone.
+They are in one data file, known_outcomes.json: one entry is one defect, with where it
+shows (see `known_where`). A run fails for a wrong verdict that no entry lists, and also
+for an entry that it reaches and whose defect is gone.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gradwatch.harness.judging.cases import Trial
+from gradwatch.harness.judging.known_where import checked, holds
 from gradwatch.harness.project.verdicts import PASSING, VERDICTS
 from gradwatch.impls.catalogue import op_names
 
@@ -31,58 +35,75 @@ FATAL = ("crash", "timeout")
 
 @dataclass(frozen=True)
 class Known:
-    """One defect. `backend`, `case` and `tensor` may hold the wildcards * and ?.
+    """One defect in one op and order, on one backend and device.
 
-    With the op "*" it is a property of a platform, such as flushing of subnormal
-    numbers: declared once, with the cases in which it shows, for all ops.
-
-    It covers only the framework versions and the device on which it was seen: a GPU has
-    kernels of its own. `sometimes` marks one
-    that depends on what lay in memory, or on the numbers that a seed draws: a run
-    without it does not show that it is gone.
+    `backend` and `tensors` may hold the wildcards * and ?. With the op "*" it is a
+    property of a platform: declared once for all ops. It covers only the framework
+    versions and the device on which it was seen: a GPU has kernels of its own. `where`
+    are clauses that hold in a trial that shows it. `sometimes` is the reason why it may
+    not show there, such as memory that nobody has written: no run finds it gone.
     """
 
     op: str
     backend: str
-    case: str
-    tensor: str
-    verdict: str
+    verdicts: Sequence[str]
     reason: str
-    versions: Sequence[str] = field(default_factory=tuple)
-    sometimes: bool = False
+    versions: Sequence[str] = ()
+    tensors: Sequence[str] = ("*",)
+    where: Sequence[str] = ()
     order: str = "vjp"
     device: str = "cpu"
+    sometimes: str = ""
 
     def __post_init__(self) -> None:
-        if self.verdict not in VERDICTS or self.verdict in PASSING:
-            raise ValueError(f"known outcome of {self.op}: no defect {self.verdict!r}")
+        for verdict in self.verdicts:
+            if verdict not in VERDICTS or verdict in PASSING:
+                raise ValueError(f"known outcome of {self.op}: no defect {verdict!r}")
+        if not self.verdicts:
+            raise ValueError(f"known outcome of {self.op}: no verdict")
         if self.device not in ("cpu", "cuda"):
             raise ValueError(f"known outcome of {self.op}: no device {self.device!r}")
+        for clause in self.where:
+            checked(clause)
+
+    @property
+    def verdict(self) -> str:
+        """Its verdicts, in words."""
+        return " or ".join(self.verdicts)
+
+    @property
+    def tensor(self) -> str:
+        """Its tensors, in words."""
+        return " or ".join(self.tensors)
 
     def of(self, op: str) -> bool:
         """Whether it is about an op."""
         return self.op in (op, "*")
 
     def covers(self, record: AgreeRecord) -> bool:
-        """Whether a record is of the op, backend, case, tensor and version named."""
-        alike = (record.order, record.device) == (self.order, self.device)
-        return alike and self.names(
-            record.op,
-            record.backend,
-            record.framework_version,
-            record.case,
-            record.tensor,
+        """Whether a record is of the op, backend, tensor and version named.
+
+        Whether the defect shows in that trial is another question; see `reaches`.
+        """
+        return (
+            (record.order, record.device) == (self.order, self.device)
+            and self.runs(record.op, record.backend, record.framework_version)
+            and any(fnmatchcase(record.tensor, one) for one in self.tensors)
         )
 
     def is_tested(self, records: Mapping[str, Records]) -> bool:
-        """Whether it covers any of these, which are by op."""
+        """Whether it is expected in any of these, which are by op."""
         every = records.values() if self.op == "*" else [records.get(self.op, {})]
         return any(
-            any(map(self.covers, some))
+            any(self.is_expected_in(record) for record in some)
             for of_op in every
             for (op, backend, version), some in of_op.items()
             if self.runs(op, backend, version)
         )
+
+    def is_expected_in(self, record: AgreeRecord) -> bool:
+        """Whether a judged record was expected to show it."""
+        return record.expected_verdict in self.verdicts and self.covers(record)
 
     def runs(self, op: str, backend: str, version: str) -> bool:
         """Whether it is about an op on a backend in a version."""
@@ -92,35 +113,24 @@ class Known:
             and fnmatchcase(backend, self.backend)
         )
 
-    def reaches(self, backend: str, case: str, order: str, device: str) -> bool:
-        """Whether some version of a backend shows it in a case.
+    def names(self, trial: Trial, backend: str, version: str, tensor: str) -> bool:
+        """Whether it is about a tensor that a backend returns in a trial."""
+        return (
+            self.runs(trial.problem.op.name, backend, version)
+            and self.reaches(backend, trial, trial.problem.device)
+            and any(fnmatchcase(tensor, one) for one in self.tensors)
+        )
+
+    def reaches(self, backend: str, trial: Trial, device: str) -> bool:
+        """Whether some version of a backend shows it in a trial of its op.
 
         Before a worker has started nobody knows which version it will run.
         """
         return (
-            (order, device) == (self.order, self.device)
+            (trial.order, device) == (self.order, self.device)
             and fnmatchcase(backend, self.backend)
-            and matches(case, self.case)
+            and holds(self.where, trial)
         )
-
-    def names(
-        self, op: str, backend: str, version: str, case: str, tensor: str
-    ) -> bool:
-        """Whether it covers that tensor."""
-        return (
-            self.runs(op, backend, version)
-            and matches(case, self.case)
-            and fnmatchcase(tensor, self.tensor)
-        )
-
-
-def matches(case: str, pattern: str) -> bool:
-    """Whether a case's name has a pattern, whose brackets are no character class."""
-    return fnmatchcase(_literal(case), _literal(pattern))
-
-
-def _literal(text: str) -> str:
-    return text.replace("[", "(").replace("]", ")")
 
 
 class Malformed(ValueError):
@@ -128,44 +138,91 @@ class Malformed(ValueError):
 
 
 def load(path: Path = FILE) -> tuple[Known, ...]:
-    """The entries of the data file.
+    """The defects of the data file, each on each of its ops, backends and orders.
 
     Raises:
         Malformed: An entry is malformed, or the file is damaged or not there.
     """
+    stated = entries(path)
+    try:
+        return tuple(one for place in enumerate(stated) for one in expanded(*place))
+    except ValueError as error:
+        raise Malformed(f"{path.name}: {error}") from None
+
+
+def entries(path: Path = FILE) -> list[Any]:
+    """The entries of the data file as they stand there.
+
+    Raises:
+        Malformed: The file is damaged or not there.
+    """
     if path.exists() and not path.is_file():  # a FIFO would be waited for
         raise Malformed(f"{path.name}: not a regular file")
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(entries, list):
-            raise ValueError("it is no list of entries")
-        return tuple(_entry(number, fields) for number, fields in enumerate(entries))
+        stated = json.loads(path.read_text(encoding="utf-8"))
     except RecursionError:
         raise Malformed(f"{path.name}: nested too deeply") from None
     except OSError as error:
         raise Malformed(f"{path.name}: {error.strerror}") from None
     except ValueError as error:
         raise Malformed(f"{path.name}: {error}") from None
+    if not isinstance(stated, list):
+        raise Malformed(f"{path.name}: it is no list of entries")
+    return stated
 
 
-def _entry(number: int, fields: Any) -> Known:
+#: The fields of an entry, with what goes without saying; None where it is required.
+FIELDS: Mapping[str, Any] = {
+    "reason": None,
+    "backends": None,
+    "ops": None,
+    "verdicts": None,
+    "tensors": ("*",),
+    "orders": ("vjp",),
+    "devices": ("cpu",),
+    "versions": (),
+    "where": (),
+    "sometimes": "",
+}
+
+
+_LISTS = FIELDS.keys() - {"reason", "sometimes"}
+
+
+def expanded(number: int, fields: Any) -> Iterator[Known]:
+    """An entry on each of its ops, backends, orders and devices.
+
+    Raises:
+        ValueError: It is malformed; the message says how.
+    """
     if not isinstance(fields, dict):
         raise ValueError(f"entry {number} is no object")
-    versions = fields.get("versions", [])
-    sometimes = fields.get("sometimes", False)
-    others = ("versions", "sometimes")
-    texts = {name: value for name, value in fields.items() if name not in others}
-    if not isinstance(sometimes, bool):
-        raise ValueError(f"entry {number}: sometimes is neither true nor false")
-    if not isinstance(versions, list) or not all(isinstance(v, str) for v in versions):
-        raise ValueError(f"entry {number}: versions is no list of texts")
-    for name, value in texts.items():
-        if not isinstance(value, str):
-            raise ValueError(f"entry {number}: {name} is no text")
-    try:
-        return Known(**fields)
-    except TypeError as error:  # a field is missing, or is none
-        raise ValueError(f"entry {number}: {error}") from None
+    if unknown := sorted(fields.keys() - FIELDS.keys()):
+        raise ValueError(f"entry {number}: no field {unknown[0]!r}")
+    told = {**FIELDS, **fields}
+    for name, value in told.items():
+        if name not in _LISTS:
+            if not isinstance(value, str):
+                raise ValueError(f"entry {number}: {name} is no text")
+        elif not isinstance(value, list | tuple) or not all(
+            isinstance(one, str) for one in value
+        ):
+            raise ValueError(f"entry {number}: {name} is no list of texts")
+    lists = {name: tuple(value) for name, value in told.items() if name in _LISTS}
+    places = [lists[name] for name in ("ops", "backends", "orders", "devices")]
+    for op, backend, order, device in product(*places):
+        yield Known(
+            op=op,
+            backend=backend,
+            verdicts=lists["verdicts"],
+            reason=told["reason"],
+            versions=lists["versions"],
+            tensors=lists["tensors"],
+            where=lists["where"],
+            order=order,
+            device=device,
+            sometimes=told["sometimes"],
+        )
 
 
 def covered(record: AgreeRecord, known: Iterable[Known]) -> bool:
@@ -176,9 +233,10 @@ def covered(record: AgreeRecord, known: Iterable[Known]) -> bool:
 def expected_verdict(record: AgreeRecord, known: Iterable[Known]) -> str:
     """The expected verdict of a record: that of an entry, or else `agree`.
 
-    If several entries cover it, the one with the record's own verdict counts.
+    `known` are the entries that reach its trial. If several cover the record, the one
+    with the record's own verdict counts.
     """
-    announced = [k.verdict for k in known if k.covers(record)]
+    announced = [verdict for k in known if k.covers(record) for verdict in k.verdicts]
     if record.verdict in announced:
         return record.verdict
     return next(iter(announced), "agree")
@@ -187,7 +245,7 @@ def expected_verdict(record: AgreeRecord, known: Iterable[Known]) -> str:
 def as_expected(record: AgreeRecord) -> bool:
     """Whether a verdict is the expected one.
 
-    An entry may cover many cases, and the defect need not occur in each of them.
+    An entry may reach many cases, and the defect need not occur in each of them.
     """
     return record.verdict in PASSING or record.verdict == record.expected_verdict
 
@@ -204,11 +262,10 @@ def tells(record: AgreeRecord) -> bool:
 
 
 def gone(records: Sequence[AgreeRecord], known: Iterable[Known]) -> tuple[Known, ...]:
-    """Entries that were tested and whose defect occurred nowhere.
+    """Entries that were reached and whose defect occurred nowhere.
 
-    A verdict of `unsupported` or `vacuous` does not test an entry, and no run tests one
-    whose defect occurs only sometimes. A property of a platform need not show in each
-    op, so only a run of all ops tests it.
+    A verdict of `unsupported` or `vacuous` does not test an entry. A property of a
+    platform need not show in each op, so only a run of all ops tests it.
     """
     telling: dict[str, dict[tuple[str, str, str], list[AgreeRecord]]] = {}
     showing = defaultdict[tuple[str, str], list["AgreeRecord"]](list)
@@ -222,5 +279,13 @@ def gone(records: Sequence[AgreeRecord], known: Iterable[Known]) -> tuple[Known,
     everything = {record.op for record in records} >= set(op_names())
     certain = (k for k in known if not k.sometimes and (everything or k.op != "*"))
     # Few records show a defect, so whether it is still there is asked first.
-    absent = (k for k in certain if not any(map(k.covers, showing[k.op, k.verdict])))
+    absent = (
+        k
+        for k in certain
+        if not any(
+            k.is_expected_in(r)
+            for verdict in k.verdicts
+            for r in showing[k.op, verdict]
+        )
+    )
     return tuple(k for k in absent if k.is_tested(telling))

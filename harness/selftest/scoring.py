@@ -121,11 +121,9 @@ def matters(trial: Trial, run: Run) -> bool:
 
 def listed(trial: Trial, alarm: Alarm, entries: Sequence[known.Known]) -> bool:
     """Whether a rejected tensor is a framework defect that an entry lists."""
-    op, case = trial.problem.op.name, trial.name
     return any(
-        entry.verdict == alarm.verdict
-        and entry.order == trial.order
-        and entry.names(op, alarm.backend, alarm.version, case, alarm.tensor)
+        alarm.verdict in entry.verdicts
+        and entry.names(trial, alarm.backend, alarm.version, alarm.tensor)
         for entry in entries
     )
 

@@ -4,9 +4,19 @@ import pytest
 
 from gradwatch.harness.agreement.findings import Finding, Site
 from gradwatch.harness.agreement.findings_page import page
-from gradwatch.harness.agreement.known_entries import Unconfirmed, announced
-from gradwatch.harness.judging.known import Known, as_expected, expected_verdict, gone
+from gradwatch.harness.agreement.known_entries import Unconfirmed, announced, text
+from gradwatch.harness.judging.cases import Trial
+from gradwatch.harness.judging.known import (
+    FILE,
+    as_expected,
+    expanded,
+    expected_verdict,
+    gone,
+)
+from gradwatch.harness.judging.known import entries as known_entries
 from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.impls.catalogue import load_op
+from gradwatch.impls.contract import Problem
 
 CASES = ["4x5", "3x1"]
 REGIMES = ["normal", "large", "ties"]
@@ -57,13 +67,29 @@ ALWAYS = [(regime, "3x1") for regime in REGIMES]
 
 
 def entries(*runs):
-    return [Known(**entry) for entry in announced(runs, [finding()])]
+    return [
+        known
+        for place in enumerate(announced(runs, [finding()]))
+        for known in expanded(*place)
+    ]
+
+
+def listed(records, known):
+    """Records with what the entries that reach their trials let expect."""
+    for r in records:
+        case = r.case.partition("-")[2].rpartition("-")[0]
+        problem = Problem(load_op(r.op), {}, [], dtype=r.dtype)
+        trial = Trial(r.op, case, r.regime, problem)
+        assert trial.name == r.case
+        reaching = [k for k in known if k.reaches(r.backend, trial, r.device)]
+        r.expected_verdict = expected_verdict(r, reaching)
+    return records
 
 
 def test_what_fails_for_one_case_and_dtype_is_announced_for_just_that():
     (entry,) = entries(run(*ALWAYS), run(*ALWAYS))
-    assert entry.case == "log_softmax[*-3x1-float32]"
-    assert (entry.tensor, entry.versions) == ("y", ["0.9.0"])
+    assert entry.where == ("case 3x1", "dtype float32")
+    assert (entry.tensor, entry.versions) == ("y", ("0.9.0",))
 
 
 def test_an_entry_says_which_finding_it_rests_on():
@@ -76,21 +102,23 @@ def test_what_fails_with_one_seed_alone_is_expected_and_not_gone_with_another(sp
     one, other = run(*ALWAYS, sporadic), run(*ALWAYS)
     known = entries(one, other)
     for records in (one, other):
-        for r in records:
-            r.expected_verdict = expected_verdict(r, known)
-        assert all(map(as_expected, records))
+        assert all(map(as_expected, listed(records, known)))
         assert gone(records, known) == ()
 
 
 def test_a_defect_that_has_gone_is_noticed():
     known = entries(run(*ALWAYS))
-    assert gone(run(), known) == tuple(known)
+    assert gone(listed(run(), known), known) == tuple(known)
 
 
 def test_a_defect_elsewhere_is_not_announced():
     known = entries(run(*ALWAYS))
-    new = record("normal", "4x5", "disagree", "float64")
-    assert expected_verdict(new, known) == "agree"
+    (new,) = listed([record("normal", "4x5", "disagree", "float64")], known)
+    assert new.expected_verdict == "agree"
+
+
+def test_the_data_file_is_written_as_it_was_read():
+    assert text(known_entries()) == FILE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -104,9 +132,9 @@ def test_a_defect_that_is_no_finding_is_refused(other):
 
 
 def test_the_page_says_exact_got_ratio_and_script():
-    text = page([finding()])
-    for told in ("24", "y[0, 0] = 0.0", "rounding radii", "repro.py"):
-        assert told in text
+    told = page([finding()])
+    for part in ("24", "y[0, 0] = 0.0", "rounding radii", "repro.py"):
+        assert part in told
 
 
 def test_the_page_keeps_conventions_apart_from_defects():

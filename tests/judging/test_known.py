@@ -8,9 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from gradwatch.harness.judging import known
+from gradwatch.harness.judging.cases import trials
 from gradwatch.harness.judging.known import Known, as_expected, expected_verdict, gone
+from gradwatch.harness.judging.known_where import PROPERTIES, holds
 from gradwatch.harness.project.records import AgreeRecord
-from gradwatch.impls.catalogue import op_names
+from gradwatch.impls.catalogue import load_op, op_names
 
 RECORD = AgreeRecord(
     op="batch_norm",
@@ -27,17 +29,27 @@ RECORD = AgreeRecord(
 ENTRY = Known(
     op="batch_norm",
     backend="oneflow_*",
-    case="batch_norm[shifted-*-float64]",
-    tensor="*",
-    verdict="disagree",
+    verdicts=("disagree",),
     reason="one-pass variance",
-    versions=["0.9.0"],
+    versions=("0.9.0",),
+    where=("regime shifted", "dtype float64"),
 )
 
 
+def in_trial(trial, entry=ENTRY, **changes):
+    """The record of a trial, with what the entries that reach it let expect."""
+    changes = {"case": trial.name, "regime": trial.regime, **changes}
+    record = replace(RECORD, dtype=trial.problem.dtype, **changes)
+    reaching = [entry] if entry.reaches(record.backend, trial, record.device) else []
+    return replace(record, expected_verdict=expected_verdict(record, reaching))
+
+
+def trial_of(op="batch_norm", regime="shifted", dtype="float64", **options):
+    return next(iter(trials(load_op(op), regimes=[regime], dtypes=[dtype], **options)))
+
+
 def expected(**changes):
-    record = replace(RECORD, **changes)
-    return replace(record, expected_verdict=expected_verdict(record, [ENTRY]))
+    return in_trial(trial_of(), **changes)
 
 
 def test_an_announced_defect_is_as_expected():
@@ -47,11 +59,17 @@ def test_an_announced_defect_is_as_expected():
 
 
 @pytest.mark.parametrize(
+    "place", [{"regime": "normal"}, {"dtype": "float32"}], ids=["regime", "dtype"]
+)
+def test_a_defect_where_its_clauses_do_not_hold_is_unexpected(place):
+    assert not as_expected(in_trial(trial_of(**place)))
+
+
+@pytest.mark.parametrize(
     "change",
     [
         {"op": "layer_norm"},
         {"backend": "torch_autograd"},
-        {"case": "batch_norm[shifted-4x3-float32]"},
         {"framework_version": "0.9.1"},
         {"verdict": "nonfinite"},
         {"device": "cuda"},
@@ -83,15 +101,45 @@ def test_an_entry_that_was_not_put_to_the_test_is_not_gone(record):
     assert gone([expected(**record)], [ENTRY]) == ()
 
 
-def test_an_entry_reaches_its_cases_on_its_backends_in_any_version():
-    run = (RECORD.backend, RECORD.case, "vjp", "cpu")
+def test_an_entry_that_no_trial_reaches_is_not_gone():
+    assert gone([in_trial(trial_of(regime="normal"), verdict="agree")], [ENTRY]) == ()
+
+
+def test_an_entry_reaches_its_trials_on_its_backends_in_any_version():
+    run = (RECORD.backend, trial_of(), "cpu")
+    others = ("torch_autograd", trial_of(orders=["hvp"]), "cuda")
     assert ENTRY.reaches(*run)
-    for place, other in enumerate(("torch_autograd", "batch_norm[a]", "hvp", "cuda")):
+    for place, other in enumerate(others):
         assert not ENTRY.reaches(*run[:place], other, *run[place + 1 :])
 
 
 def test_brackets_of_a_case_name_are_no_character_class():
-    assert not ENTRY.covers(replace(RECORD, case="batch_normX"))
+    trial = trial_of()
+    assert holds(["name batch_norm[shifted-*]"], trial)
+    assert not holds(["name batch_nor[m]*"], trial)
+
+
+def test_clauses_name_alternatives_and_can_be_turned():
+    trial = trial_of()
+    assert holds(["regime normal or shifted", "not dtype float16 or float32"], trial)
+    assert not holds(["regime normal or shifted", "not dtype float*"], trial)
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_each_property_is_of_use_and_tells_trials_apart(name):
+    """It holds in some trials of the ops whose entries use it, and in others not."""
+    of_it = [k for k in known.load() if name in "; ".join(k.where)]
+    ops = sorted({k.op for k in of_it})
+    orders = sorted({k.order for k in of_it})
+    assert ops
+    found = {
+        holds([name], trial)
+        for op in ops[:2]
+        for trial in trials(
+            load_op(op), dtypes=("float16", "float32", "float64"), orders=orders
+        )
+    }
+    assert found == {True, False}
 
 
 def test_the_data_file_gives_a_reason_and_a_version_with_each_entry():
@@ -100,27 +148,47 @@ def test_the_data_file_gives_a_reason_and_a_version_with_each_entry():
         assert entry.versions
 
 
+def test_few_defects_occur_only_sometimes_and_each_says_why():
+    """A run can find all others gone."""
+    assert 0 < len([e for e in known.entries() if e.get("sometimes")]) <= 20
+
+
 def test_a_defect_that_occurs_only_sometimes_is_never_gone():
     """OneFlow's empty product is what lay in memory, which may be the right number."""
     (entry,) = (k for k in known.load() if (k.op, k.tensor) == ("dot", "y"))
-    record = expected(
-        op="dot", backend="oneflow_custom", case="dot[empty-0-0-float32]", tensor="y"
-    )
-    assert as_expected(
-        replace(record, expected_verdict=expected_verdict(record, [entry]))
-    )
+    trial = trial_of("dot", "empty", "float32")
+    fields = {"op": "dot", "backend": "oneflow_custom", "tensor": "y"}
+    record = in_trial(trial, entry, **fields)
+    assert as_expected(record)
     assert gone([replace(record, verdict="agree")], [entry]) == ()
-    certain = dataclasses.replace(entry, sometimes=False)
+    certain = dataclasses.replace(entry, sometimes="")
     assert gone([replace(record, verdict="agree")], [certain]) == (certain,)
+
+
+def test_an_entry_is_one_defect_on_each_of_its_places():
+    entry = {**STATED, "ops": ["exp2", "dot"], "orders": ["jvp", "hvp"]}
+    places = {(one.op, one.order) for one in known.expanded(0, entry)}
+    assert places == {(op, order) for op in ("exp2", "dot") for order in ("jvp", "hvp")}
+
+
+STATED = {
+    "reason": "one-pass variance",
+    "backends": ["oneflow_*"],
+    "ops": ["batch_norm"],
+    "verdicts": ["disagree"],
+}
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"sometimes": 1}, "entry 0: sometimes is neither"),
-        ({"verdict": "agree"}, "no defect 'agree'"),
+        ({"sometimes": 1}, "entry 0: sometimes is no text"),
+        ({"verdicts": ["agree"]}, "no defect 'agree'"),
+        ({"verdicts": []}, "no verdict"),
+        ({"devices": ["tpu"]}, "no device 'tpu'"),
+        ({"where": ["on Sundays"]}, "no property 'on Sundays'"),
         ({"extra": "a"}, "extra"),
-        ({"op": 7}, "entry 0: op is no text"),
+        ({"ops": 7}, "entry 0: ops is no list"),
         ({"reason": None}, "entry 0: reason is no text"),
         ({"versions": "0.9.0"}, "versions is no list"),
         ({"versions": [{}]}, "versions is no list"),
@@ -128,7 +196,7 @@ def test_a_defect_that_occurs_only_sometimes_is_never_gone():
 )
 def test_a_malformed_entry_is_refused(tmp_path, change, told):
     file = tmp_path / "known.json"
-    file.write_text(json.dumps([{**vars(ENTRY), **change}]))
+    file.write_text(json.dumps([{**STATED, **change}]))
     with pytest.raises(known.Malformed, match=told):
         known.load(file)
 
@@ -152,16 +220,15 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
         known.load(tmp_path / "known.json")
 
 
-PLATFORM = dataclasses.replace(ENTRY, op="*", case="*[subnormal-*]")
+PLATFORM = dataclasses.replace(ENTRY, op="*", where=("regime subnormal",))
 
 
 @pytest.mark.parametrize("op", ["batch_norm", "relu"])
 def test_a_property_of_a_platform_is_declared_once_and_held_both_ways(op):
-    flushed = replace(RECORD, op=op, case=f"{op}[subnormal-7-float64]")
-    listed = replace(flushed, expected_verdict=expected_verdict(flushed, [PLATFORM]))
-    assert as_expected(listed)
-    other = replace(flushed, case=f"{op}[normal-7-float64]")
-    assert expected_verdict(other, [PLATFORM]) == "agree"
+    flushed = in_trial(trial_of(op, "subnormal"), PLATFORM, op=op)
+    assert flushed.expected_verdict == "disagree"
+    other = in_trial(trial_of(op, "normal"), PLATFORM, op=op)
+    assert other.expected_verdict == "agree"
     rest = [replace(other, op=name) for name in op_names()]
     gentle = replace(flushed, verdict="agree")
     assert gone([flushed, *rest], [PLATFORM]) == ()

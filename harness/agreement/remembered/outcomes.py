@@ -19,6 +19,7 @@ from gradwatch.harness.agreement.remembered.programs import make_room, programs
 from gradwatch.harness.agreement.sampling import explained
 from gradwatch.harness.agreement.suite import Settled
 from gradwatch.harness.judging import known
+from gradwatch.harness.judging.known_where import matches
 from gradwatch.harness.project.records import AgreeRecord
 
 if TYPE_CHECKING:
@@ -166,4 +167,4 @@ def batch_name(device: str, dtype: str, regime: str, order: str) -> str:
 
 def asked_for(case: str, patterns: Collection[str]) -> bool:
     """Whether a case has one of the patterns, or none is asked for."""
-    return not patterns or any(known.matches(case, pattern) for pattern in patterns)
+    return not patterns or any(matches(case, pattern) for pattern in patterns)

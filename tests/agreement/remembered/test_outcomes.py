@@ -23,8 +23,10 @@ from gradwatch.harness.workers.child import Failed
 from tests.command_line import gradwatch
 from tests.dashboard.browser.invented import agree_record
 
-SOMETIMES = Known("exp2", "torch_custom", "*", "dx", "disagree", "chance", ["1"], True)
-OF_ALL = replace(SOMETIMES, op="*", tensor="rare")
+SOMETIMES = Known(
+    "exp2", "torch_custom", ("disagree",), "chance", ("1",), ("dx",), sometimes="memory"
+)
+OF_ALL = replace(SOMETIMES, op="*", tensors=("rare",))
 
 
 class Judge:
