@@ -135,7 +135,7 @@ def compare(request: Request) -> dict[str, Any]:
 
 
 def kept(request: Request) -> dict[str, Any]:
-    """What the timed calls of steps computed, and what speaks against their times.
+    """Return what timed calls computed, and what speaks against their times.
 
     For each step, `results` holds by phase the kept results, packed; `against` a line
     for each thing that was seen. What a page has changed counts against all of them.
@@ -152,7 +152,7 @@ def kept(request: Request) -> dict[str, Any]:
 
 
 def evidence(rotation: Rotation, changes: Sequence[str]) -> dict[str, Any]:
-    """See `kept`; for whoever times in this very process, too."""
+    """Return the evidence of one rotation; also for timing in this process."""
     against = [*changes, *rotation.against()]
     phases = [phase for phase in PHASES if rotation.timed[phase] and not against]
     results = {phase: rotation.results(phase) for phase in phases}

@@ -16,7 +16,6 @@ import gc
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from operator import attrgetter
@@ -215,11 +214,6 @@ class Watch:
         sys.setprofile(None)
         if self._on:
             self.seen.add("starts a thread")
-
-
-def other_threads_seconds() -> float:
-    """CPU seconds that threads other than the calling one have used so far."""
-    return time.process_time() - time.thread_time()
 
 
 def new_children() -> int:

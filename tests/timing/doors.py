@@ -112,7 +112,6 @@ DOORS = {"time": by_time, "compare": by_compare, "asv": by_asv, "perf": by_perf}
 DEFENCES = {
     "functions and settings": (integrity, "changes", lambda *_: []),
     "forbidden calls": (integrity, "WATCHED", {}),
-    "threads": (rotation, "_single_threaded", lambda: False),
     "kept results": (rotation.Rotation, "results", lambda self, phase: []),
 }
 

@@ -25,8 +25,6 @@ PAGES = {page.stem: page for page in sorted(FOLDER.glob("[a-z]*.py"))}
 #: What is seen of each: reasons that name it, any of them. Where two processes are one,
 #: as here, the judge may meet what the page has done before the clock does.
 WRONG = "disagree|is wrong|nonfinite|malformed"
-OTHER_THREADS = "starts a thread|its threads work"
-PATCHED = "has been replaced|its threads work"
 SEEN = {
     "answer_on_disk": "opens a file",
     "cached_gradient": WRONG,
@@ -34,7 +32,7 @@ SEEN = {
     "changed_precision": "was .* and is|flushed to zero",
     "changed_threads": "was .* and is",
     "constant_shape": WRONG,
-    "deferred_gradient": f"{OTHER_THREADS}|{WRONG}",
+    "deferred_gradient": f"starts a thread|{WRONG}",
     "deferred_to_a_thread": "starts a thread",
     "empty_after_calls": WRONG,
     "empty_at_random": WRONG,
@@ -45,9 +43,9 @@ SEEN = {
     "half_the_work": WRONG,
     "lazy_output": "compute later",
     "patched_autograd": f"has been replaced|{WRONG}",
-    "patched_code": PATCHED,
+    "patched_code": "has been replaced",
     "patched_judge": "has been replaced",
-    "patched_samples": PATCHED,
+    "patched_samples": "has been replaced",
     "patched_timer": "has been replaced",
     "patched_timer_object": "searches all objects|impossible|runs backwards",
     "reads_the_stack": "looks at its callers",

@@ -1,10 +1,9 @@
 """Whether a time may be shown: the timed calls themselves are judged.
 
 When the clock has stopped, a worker hands over what some of the timed calls computed.
-They are judged like any other result, against the numbers that lay there at that very
-call. Beside them stand what was seen to go on outside the clock, whether a repeated
-call does its work again, and the clock of this process, which a page over there cannot
-reach.
+These results are judged like any other, against the numbers that lay there at that very
+call. Beside them, a repeated call must do its work again, and the clock of this
+process, which a page over there cannot reach, must agree with the worker's.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from gradwatch.harness.judging.precisions import compute_on
 from gradwatch.harness.judging.reference import Reference, reference
 from gradwatch.harness.judging.verdict import judge_tensors
 from gradwatch.harness.project.records import Phase
-from gradwatch.harness.timing.memory import copy_bandwidth, last_level_cache
 from gradwatch.harness.timing.timers import SHORTEST
 from gradwatch.harness.timing.work import work
 from gradwatch.harness.workers import integrity
@@ -53,10 +51,6 @@ SHOWN, SHOWN_BY_EVENTS = 0.5, 0.9
 #: it finds other things in the caches and in the allocator, and several threads wait
 #: for each other at every barrier (3.6 times was seen of two, beside six processes).
 SLOWER = 3.0
-#: A figure is not believed that moves so many times what a copy moves, where its data
-#: are so many times what the last cache holds. The copy is one thread's; half as much
-#: again leaves room for what reads more than it writes (a write is a read as well).
-FASTER, BEYOND = 1.5, 2
 #: Bytes of a backward's arrays up to which several references are judged at a time: a
 #: spread takes some tens of times as much memory as they do.
 TOGETHER = 8 << 20
@@ -77,7 +71,7 @@ class Judge:
         self._reasons: dict[Hashable, str] = {}
 
     def right(self, inputs: int, cotangents: int) -> Reference:
-        """The answer for one source's inputs with another's cotangents."""
+        """Return the reference for one source's inputs and another's cotangents."""
         if (inputs, cotangents) not in self._right:
             problem = replace(
                 self.sources[inputs], cotangents=self.sources[cotangents].cotangents
@@ -87,7 +81,7 @@ class Judge:
         return self._right[inputs, cotangents]
 
     def why_any_wrong(self, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-        """Why a result kept by phase is not what its call should have computed, or "".
+        """Return why a result kept by phase is wrong, or "".
 
         No clock runs meanwhile, so all cores judge, each against a reference of its
         own: what costs time is a reference's radius, and NumPy lets other threads run.
@@ -106,7 +100,7 @@ class Judge:
             return next(filter(None, pool.map(judged, heaps)), "")
 
     def _right_of(self, result: Mapping[str, Any], phase: str) -> Reference:
-        """What a result is held against."""
+        """Return the reference of a result."""
         inputs, cotangents = result["inputs"], result["cotangents"]
         if phase == "forward":
             known = (dy for x, dy in self._right if x == inputs)
@@ -140,7 +134,7 @@ def why_refused(
     seconds: Mapping[Phase, float],
     evidence: Mapping[str, Any] | None = None,
 ) -> str:
-    """Why the times of a step must not be shown; "" where they may be.
+    """Return why the times of a step must not be shown, or "".
 
     Args:
         line: The worker that has timed it.
@@ -154,14 +148,13 @@ def why_refused(
         evidence = changed_here(line.ask("kept", steps=[step])["kept"])[step]
     why = why_not_believed(evidence, judge)
     for phase, claimed in seconds.items():
-        why = why or why_too_fast(judge, phase, claimed, line.facts["threads"])
         why = why or why_replayed(phase, partial(_repeats, line, step, phase))
         why = why or _why_doubted(line, step, phase, claimed)
     return why
 
 
 def why_not_believed(evidence: Mapping[str, Any], judge: Judge) -> str:
-    """What speaks against the timed calls: what was seen, or a wrong result; or ""."""
+    """Return a reason against the timed calls, seen or judged, or ""."""
     for against in evidence["against"]:
         return str(against)
     return judge.why_any_wrong(evidence["results"])
@@ -170,37 +163,18 @@ def why_not_believed(evidence: Mapping[str, Any], judge: Judge) -> str:
 def changed_here(
     kept: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Mapping[str, Any]]:
-    """The evidence of each step, and beside it what a page has changed over here."""
+    """Return the evidence of each step, and what a page has changed over here."""
     here = integrity.changes()
     return {
         step: {**one, "against": [*one["against"], *here]} for step, one in kept.items()
     }
 
 
-def why_too_fast(judge: Judge, phase: str, claimed: float, threads: int = 1) -> str:
-    """Why no memory moves that many bytes in `claimed` seconds, or "".
-
-    Of what may lie in a cache, and of a GPU, nothing is known here.
-    """
-    least = judge.least[phase].bytes
-    if judge.device != "cpu" or least < BEYOND * last_level_cache():
-        return ""
-    fastest = 0.0
-    for _ in range(TRIES):
-        fastest = max(fastest, copy_bandwidth())
-        if least / claimed <= FASTER * fastest * threads:
-            return ""
-    return (
-        f"a {phase} in {claimed * 1e6:.3g} us moves {least / claimed / 1e9:.3g} GB/s, "
-        f"and a copy on this machine {fastest / 1e9:.3g} GB/s"
-    )
-
-
 Pairs = Sequence[Sequence[float]]
 
 
 def why_replayed(phase: str, repeats: Callable[[], Pairs]) -> str:
-    """Why a repeated call cannot have done its work again, or "".
+    """Return why a repeated call cannot have done its work again, or "".
 
     `repeats` measures pairs: the nanoseconds of a fresh call and of the same once more.
     The least of each are compared, because whatever else runs on the machine makes a
@@ -226,7 +200,7 @@ def _repeats(line: Line, step: str, phase: str) -> Pairs:
 
 
 def _why_doubted(line: Line, step: str, phase: str, claimed: float) -> str:
-    """Why the worker's clock is not believed: ours is held beside it."""
+    """Return why the worker's clock is not believed, beside that of this process."""
     calls = max(1, min(1 << 12, math.ceil(SHORTEST / claimed)))
     least, shown, why = math.inf, 0.0, ""
     for attempt in range(TRIES):

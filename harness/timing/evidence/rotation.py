@@ -14,7 +14,6 @@ array lies is worth more than most differences between two implementations.
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -38,14 +37,6 @@ KEPT = 8
 #: other addresses: a backward compared with itself (layer_norm 256x1024, 2 s) had a
 #: standard deviation of 0.17 % when that was always as often as at first, else 0.14 %.
 INPUTS_CHANGE, EARLY, INPUTS_CHANGE_LATER = 0.25, 16, 1 / 16
-#: CPU seconds of all threads for each timed second, at most, where one thread is asked
-#: for: one core, of which a call that waits for another thread uses no more, either.
-#: The interpreter's own threads need a hundredth; beside other work the kernel's
-#: accounts of a whole process and of one thread were seen to differ by a quarter.
-CORES = 1.5
-#: Share of the samples in which they are counted, since that costs system calls, and
-#: seconds that they may be off by: each of a thousand readings takes a microsecond.
-COUNTED, OFF = 0.25, 1e-3
 #: Pairs of calls by which a repeated call is compared with a fresh one: the fewest are
 #: enough where both take the same time within `ALIKE`, half-way to what is refused, and
 #: one is where it takes longer than `ENOUGH` nanoseconds: few disturbances do.
@@ -68,7 +59,7 @@ class Place:
 
     Sources differ at few elements, of which alone one is written over another: that
     leaves the caches as the calls before have left them. `source` is whose inputs lie
-    there, None for those of nobody, and `written` counts how often that has changed: a
+    there, None for values of no source; `written` counts how often that has changed: a
     graph is of what lay there when its forward ran.
     """
 
@@ -88,7 +79,7 @@ class Place:
         }
 
     def write_inputs(self, source: int) -> None:
-        """A source's values at the same addresses."""
+        """Write a source's values at the same addresses."""
         if source != self.source:
             for moves in self._inputs.values():
                 moves.write(source)
@@ -96,12 +87,12 @@ class Place:
             self.written += 1
 
     def write_cotangents(self, source: int) -> None:
-        """Likewise."""
+        """Write a source's cotangents at the same addresses."""
         for moves in self._cotangents.values():
             moves.write(source)
 
     def write(self, problem: Problem) -> None:
-        """The values of a problem that is no source, both kinds."""
+        """Write inputs and cotangents of a problem that is no source."""
         for name, moves in self._inputs.items():
             moves.write_other(problem.inputs[name])
         for at, moves in self._cotangents.items():
@@ -121,7 +112,7 @@ class _Moves:
         self.known = True  # those of a source lie there
 
     def write(self, source: int) -> None:
-        """The values of a source."""
+        """Write the values of a source."""
         if self.known:
             self.flat[self.places] = self.few[source]
         else:
@@ -129,7 +120,7 @@ class _Moves:
             self.known = True
 
     def write_other(self, values: Any) -> None:
-        """Those of nobody."""
+        """Write values that belong to no source."""
         np.copyto(self.array, values)
         self.known = False
 
@@ -162,16 +153,15 @@ class Rotation:
         self.timed = {"forward": 0, "backward": 0}
         self.odd: set[str] = set()
         self.calls_seen: set[str] = set()
-        self.seconds = self.cpu_seconds = 0.0
         self.next = 0  # whose numbers are written before the next sample
         self.in_place = self._sees_what_is_written()
 
     def step(self, phase: str) -> Step:
-        """The one whose phase this is."""
+        """Return the step whose phase is timed."""
         return self.steps[PHASES.index(phase)]
 
     def run(self, phase: str, place: int) -> None:
-        """One call of a phase at a place, waited for."""
+        """Call a phase at a place once, and wait for it."""
         step = self.steps[place]
         getattr(step, phase)()
         step.wait()
@@ -179,7 +169,7 @@ class Rotation:
             self.graphs[place] = self.places[place].written
 
     def change(self, phase: str) -> None:
-        """Now and then, outside the clock, other inputs; a backward's graph is of them.
+        """Write other inputs now and then, outside the clock, and make their graph.
 
         A new graph is swept once, and later with other cotangents.
         """
@@ -194,21 +184,17 @@ class Rotation:
         self.next = self._draw() if phase == "forward" else self._draw_cotangents()
 
     def refresh(self, phase: str) -> None:
-        """Other numbers where the next call of a phase reads them; not timed."""
+        """Write other numbers where the next call of a phase reads them; not timed."""
         if phase == "forward":
             self._write_inputs(0, self.next)
         elif self.in_place:
             self._write_cotangents(1, self.next)
 
-    def counts_this(self) -> bool:
-        """Whether CPU seconds are counted in the next sample."""
-        return self.random.random() < COUNTED
-
     def _draw(self) -> int:
         return self.random.randrange(len(self.sources))
 
     def _draw_cotangents(self) -> int:
-        """Those of the graph's own source or of the next: each pair is a reference."""
+        """Draw cotangents of the graph's source or the next: a pair is a reference."""
         return (self.inputs[1] + self.random.randrange(2)) % len(self.sources)
 
     def _write_inputs(self, place: int, source: int) -> None:
@@ -226,7 +212,7 @@ class Rotation:
         self.places[place].write_cotangents(source)
 
     def _sees_what_is_written(self) -> bool:
-        """Whether the tensors of a step lie where its arrays do."""
+        """Return whether the tensors of a step lie where its arrays do."""
         seen = set()
         for source, place in ((-1, 0), (0, 0), (0, 1)):
             self.places[place].write_inputs(source % len(self.sources))
@@ -240,7 +226,7 @@ class Rotation:
     # --- results --------------------------------------------------------------------
 
     def note(self, phase: str) -> None:
-        """A sample has been taken: perhaps keep what its last call computed.
+        """Count a sample, and perhaps keep the result of its last call.
 
         Every sample has the same chance (reservoir sampling, Vitter 1985).
         """
@@ -251,7 +237,7 @@ class Rotation:
             kept[at : at + 1] = [self._result(phase)]
 
     def results(self, phase: str) -> list[dict[str, Any]]:
-        """Those kept, and what one last call computes; the same bits only once."""
+        """Return the kept results and that of a last call; the same bits only once."""
         self.change(phase)
         self.refresh(phase)
         self.run(phase, PHASES.index(phase))
@@ -262,7 +248,7 @@ class Rotation:
         return distinct
 
     def _result(self, phase: str) -> dict[str, Any]:
-        """Packed at once, so that no array with an answer lies in this process."""
+        """Read and pack at once: no array with an answer then lies in this process."""
         place = PHASES.index(phase)
         result = self.steps[place].read()
         tensors = result.outputs if phase == "forward" else result.gradients
@@ -275,7 +261,7 @@ class Rotation:
         }
 
     def _look_at_types(self) -> None:
-        """A subclass of a tensor may do its work when it is looked at."""
+        """Note a subclass of a tensor, which may do its work when it is looked at."""
         outputs = getattr(self.steps[0], "outputs", {})
         values = outputs.values() if isinstance(outputs, dict) else outputs
         own = self.backend.framework
@@ -286,12 +272,8 @@ class Rotation:
                 self.odd.add(f"returns a {kind.__name__}, which may compute later")
 
     def against(self) -> list[str]:
-        """What was seen during timed calls that no honest implementation does."""
+        """Return what timed calls did that no honest implementation does."""
         seen = [f"{what} while it is timed" for what in sorted(self.calls_seen)]
-        alone = not traits_of(self.backend.framework).polls and _single_threaded()
-        if alone and self.cpu_seconds > CORES * self.seconds + OFF:
-            share = self.cpu_seconds / self.seconds
-            seen.append(f"its threads work for {share:.0%} of the time that is shown")
         if more := new_children():
             seen.append(f"{more} processes that it started still run")
         return [*sorted(self.odd), *seen]
@@ -375,7 +357,3 @@ def _bytes(result: Result) -> bytes:
     arrays = (*result.gradients.values(), *result.outputs.values())
     every = (*arrays, *result.state.values())
     return b"".join(array.tobytes() for array in every if array is not None)
-
-
-def _single_threaded() -> bool:
-    return os.environ.get("OMP_NUM_THREADS") == "1"

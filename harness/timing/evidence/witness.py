@@ -1,19 +1,18 @@
 """A timer that looks at the calls it times: nothing may go on outside its clock.
 
-Around each sample the values of the step change, forbidden calls are noted, and the CPU
-time of all threads is set against that of the clock. All of it is outside the clock.
+Around each sample the values of the step change, and forbidden calls are noted. All of
+it is outside the clock.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
 from gradwatch.harness.timing.evidence.rotation import Rotation
-from gradwatch.harness.timing.timers import HostTimer, Reading, Run, Timer
-from gradwatch.harness.workers.integrity import Watch, other_threads_seconds
+from gradwatch.harness.timing.timers import Reading, Run, Timer
+from gradwatch.harness.workers.integrity import Watch
 
 
 @cache
@@ -76,24 +75,17 @@ class WitnessedTimer:
         rotation, watch = run.rotation, _watch()
         rotation.change(run.phase)
         run.settle()
-        counted = isinstance(self.timer, HostTimer) and rotation.counts_this()
         watch.start()
         if self.warm:
             self._warm_up(run)
         rotation.refresh(run.phase)
         if not rotation.in_place:
             run.settle()
-        before = (other_threads_seconds(), time.thread_time()) if counted else None
         reading = self.timer(run, calls)
         watch.stop()
-        after = time.thread_time()
         rotation.calls_seen |= watch.seen
         watch.seen.clear()
         rotation.note(run.phase)
-        if before:
-            elsewhere, here = before
-            rotation.seconds += reading.seconds * calls
-            rotation.cpu_seconds += after - here + other_threads_seconds() - elsewhere
         return reading
 
     def _warm_up(self, run: RotatingPhase) -> None:
@@ -102,4 +94,4 @@ class WitnessedTimer:
             run()
             run.wait()
             if not self.least or not 0 <= self.now() - begun < self.least:
-                return  # a clock that runs backwards is somebody's prank
+                return  # the page may have patched the clock

@@ -124,26 +124,6 @@ def test_a_clock_that_was_replaced_over_here_is_seen(judge, monkeypatch):
     assert told == "time.perf_counter has been replaced"
 
 
-@pytest.mark.parametrize(
-    ("bandwidth", "cache", "refused"),
-    [(80e6, 2048, True), (8e9, 2048, False), (80e6, 1 << 20, False)],
-)
-def test_a_figure_is_held_against_what_a_copy_moves(
-    bandwidth, cache, refused, judge, monkeypatch
-):
-    """1024 floats in and out: 8 KiB in 50 us are 164 MB/s."""
-    monkeypatch.setattr(proof, "copy_bandwidth", lambda: bandwidth)
-    monkeypatch.setattr(proof, "last_level_cache", lambda: cache)
-    why = proof.why_too_fast(judge, "forward", 50e-6)
-    assert bool(why) == refused
-    assert not refused or why.startswith("a forward in 50 us moves 0.164 GB/s")
-
-
-def test_of_a_gpus_memory_nothing_is_known_here(judge, monkeypatch):
-    monkeypatch.setattr(proof, "last_level_cache", lambda: 1)
-    assert proof.why_too_fast(Judge(judge.sources, "cuda"), "forward", 1e-12) == ""
-
-
 @pytest.mark.parametrize("together", [0, proof.TOGETHER])
 @pytest.mark.parametrize("wrong", range(4))
 def test_one_wrong_result_among_those_of_several_sources_is_found(

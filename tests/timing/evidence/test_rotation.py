@@ -321,14 +321,6 @@ def test_a_file_that_is_opened_by_a_timed_call_is_seen():
     assert sampled(rotation_of(), "forward", samples=2).against() == []
 
 
-@pytest.mark.parametrize(("cpu", "told"), [(1.2, 0), (1.9, 1)])
-def test_threads_that_work_beside_the_clock_are_seen(cpu, told, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    rotation = rotation_of()
-    rotation.seconds, rotation.cpu_seconds = 1.0, cpu
-    assert len(rotation.against()) == told
-
-
 def test_the_bytes_of_an_old_commit_s_result_are_read():
     """Its `Result` has no property `tensors`."""
     x, dx = np.array([1.0, 2.0]), np.array([3.0])
