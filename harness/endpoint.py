@@ -252,7 +252,6 @@ ELSEWHERE = {
     "in_turn": CLOCK,
     "compare": CLOCK,
     "kept": CLOCK,
-    "repeats": CLOCK,
     "spin": CLOCK,
     "release": CLOCK,
 }

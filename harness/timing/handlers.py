@@ -159,12 +159,6 @@ def evidence(rotation: Rotation, changes: Sequence[str]) -> dict[str, Any]:
     return {"results": results, "against": against}
 
 
-def repeats(request: Request) -> dict[str, Any]:
-    """Pairs of nanoseconds: of a fresh call of a phase, and of the same once more."""
-    rotation = _ready[request["step"]]
-    return {"repeats": rotation.repeats(request["phase"], time.perf_counter_ns)}
-
-
 def spin(request: Request) -> dict[str, Any]:
     """Samples in a row, for the main process to hold its own clock beside them.
 

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from typing import Any
 
 import pytest
@@ -25,7 +24,6 @@ from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.timing.evidence.proof import (
     Judge,
     why_not_believed,
-    why_replayed,
 )
 from gradwatch.harness.timing.evidence.rotation import KEPT, Place, Rotation, unforeseen
 from gradwatch.harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
@@ -89,9 +87,8 @@ def why_not_shown(rotation: Rotation, phase: str, right: Judge) -> str:
     )
     for _ in range(KEPT):
         timer(run, 1)
-    again = partial(rotation.repeats, phase, time.perf_counter_ns)
     seen = evidence(rotation, integrity.changes(rotation.backend.framework))
-    return why_not_believed(seen, right) or why_replayed(phase, again)
+    return why_not_believed(seen, right)
 
 
 def waited(step: Step, phase: str) -> Callable[[], None]:

@@ -53,7 +53,7 @@ SEEN = {
     "replay_by_object": WRONG,
     "replay_by_pointer": WRONG,
     "replay_by_size": WRONG,
-    "replay_by_value": f"does not do its work again|{WRONG}",
+    "replay_by_value": WRONG,
     "reused_buffer": WRONG,
     "seven_mistakes": WRONG,
     "several_at_once": WRONG,

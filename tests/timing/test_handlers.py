@@ -164,8 +164,6 @@ class PlayedLine:
             return {"first": dict.fromkeys(names, 1.0), "peak": dict.fromkeys(names)}
         if request == "kept":
             return {"kept": {"torch_autograd": {"results": {}, "against": []}}}
-        if request == "repeats":
-            return {"repeats": [[1000, 1000]]}
         if request == "spin":
             return {"spun": [payload["seconds"], 5e-4, 1.0]}
         return {"reading": [1e-3 if payload["cold"] else 5e-4, 0, 0]}

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gradwatch.harness.timing.evidence import proof
+from gradwatch.harness.timing.evidence import proof, rotation
 from gradwatch.harness.timing.evidence.witness import _watch
 from gradwatch.harness.workers import integrity
 
@@ -47,12 +47,12 @@ def test_a_replaced_function_is_named(owner, name, monkeypatch):
 
 
 def test_a_function_that_stays_with_other_code_or_defaults_is_named(monkeypatch):
-    monkeypatch.setattr(proof.why_not_believed, "__code__", (lambda *_: "").__code__)
-    monkeypatch.setattr(proof.why_replayed, "__defaults__", (1,))
-    assert [line.rpartition(".")[2] for line in integrity.changes()] == [
-        "why_not_believed has been replaced",
-        "why_replayed has been replaced",
-    ]
+    monkeypatch.setattr(rotation._bytes, "__code__", (lambda *_: b"").__code__)
+    monkeypatch.setattr(proof._why_doubted, "__defaults__", (1,))
+    assert {line.rpartition(".")[2] for line in integrity.changes()} == {
+        "_bytes has been replaced",
+        "_why_doubted has been replaced",
+    }
 
 
 def test_what_a_page_freezes_is_seen_and_what_was_imported_is_frozen():

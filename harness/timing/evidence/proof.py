@@ -2,20 +2,18 @@
 
 When the clock has stopped, a worker hands over what some of the timed calls computed.
 These results are judged like any other, against the numbers that lay there at that very
-call. Beside them, a repeated call must do its work again, and the clock of this
-process, which a page over there cannot reach, must agree with the worker's.
+call. And the clock of this process, which a page over there cannot reach, must agree
+with the worker's.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import statistics
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from gradwatch.harness.judging.precisions import compute_on
@@ -33,9 +31,6 @@ from gradwatch.impls.contract import Problem
 #: Bound when this module is imported, which is before any page is.
 _now = time.perf_counter
 
-#: A repeated call that is so many times quicker than a fresh one, and by so many
-#: nanoseconds, does not do the work again.
-QUICKER, BY = 1.6, 4000.0
 #: Seconds that the two clocks are held beside each other, the first time; how much
 #: longer ours may be; and what a trip to a worker may take (0.3 ms on an idle machine).
 #: A clock that shows less than 1 / 1.63 of what passes here is doubted in any case.
@@ -148,7 +143,6 @@ def why_refused(
         evidence = changed_here(line.ask("kept", steps=[step])["kept"])[step]
     why = why_not_believed(evidence, judge)
     for phase, claimed in seconds.items():
-        why = why or why_replayed(phase, partial(_repeats, line, step, phase))
         why = why or _why_doubted(line, step, phase, claimed)
     return why
 
@@ -168,35 +162,6 @@ def changed_here(
     return {
         step: {**one, "against": [*one["against"], *here]} for step, one in kept.items()
     }
-
-
-Pairs = Sequence[Sequence[float]]
-
-
-def why_replayed(phase: str, repeats: Callable[[], Pairs]) -> str:
-    """Return why a repeated call cannot have done its work again, or "".
-
-    `repeats` measures pairs: the nanoseconds of a fresh call and of the same once more.
-    The least of each are compared, because whatever else runs on the machine makes a
-    call slower, never quicker; and the median of the ratios, because a single quick
-    call is an accident where all others had to wait for a core.
-    """
-    pairs = list[Sequence[float]]()
-    for _ in range(TRIES):
-        pairs += repeats()
-        fresh, again = map(min, zip(*pairs, strict=True))
-        usual = statistics.median(one / other for one, other in pairs)
-        if min(fresh / again, usual) <= QUICKER or fresh - again <= BY:
-            return ""
-    return (
-        f"a repeated {phase} takes {again / 1e3:.3g} us where a fresh one "
-        f"takes {fresh / 1e3:.3g} us: it does not do its work again"
-    )
-
-
-def _repeats(line: Line, step: str, phase: str) -> Pairs:
-    pairs: Pairs = line.ask("repeats", step=step, phase=phase)["repeats"]
-    return pairs
 
 
 def _why_doubted(line: Line, step: str, phase: str, claimed: float) -> str:

@@ -15,8 +15,7 @@ array lies is worth more than most differences between two implementations.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,16 +36,6 @@ KEPT = 8
 #: other addresses: a backward compared with itself (layer_norm 256x1024, 2 s) had a
 #: standard deviation of 0.17 % when that was always as often as at first, else 0.14 %.
 INPUTS_CHANGE, EARLY, INPUTS_CHANGE_LATER = 0.25, 16, 1 / 16
-#: Pairs of calls by which a repeated call is compared with a fresh one: the fewest are
-#: enough where both take the same time within `ALIKE`, half-way to what is refused, and
-#: one is where it takes longer than `ENOUGH` nanoseconds: few disturbances do.
-FEWEST, REPEATS, ALIKE, ENOUGH = 3, 15, 1.25, 50_000_000
-LONGEST = 300_000_000  # nanoseconds for more than the fewest
-#: Nanoseconds of calls at another place before each of the two, and how many at most:
-#: threads that slept are awake then, and freed memory is there to be taken again.
-SETTLE, SETTLED = 200_000, 10
-#: Elements whose order is drawn: no call meets the same numbers by chance (64! orders).
-SHUFFLED = 64
 
 
 def unforeseen() -> int:
@@ -59,13 +48,13 @@ class Place:
 
     Sources differ at few elements, of which alone one is written over another: that
     leaves the caches as the calls before have left them. `source` is whose inputs lie
-    there, None for values of no source; `written` counts how often that has changed: a
-    graph is of what lay there when its forward ran.
+    there, and `written` counts how often that has changed: a graph is of what lay there
+    when its forward ran.
     """
 
     def __init__(self, sources: Sequence[Problem]) -> None:
         self.problem = aligned(sources[0])
-        self.source: int | None = 0
+        self.source = 0
         self.written = 0
         self._inputs = {
             name: _Moves(array, [one.inputs[name] for one in sources])
@@ -91,38 +80,19 @@ class Place:
         for moves in self._cotangents.values():
             moves.write(source)
 
-    def write(self, problem: Problem) -> None:
-        """Write inputs and cotangents of a problem that is no source."""
-        for name, moves in self._inputs.items():
-            moves.write_other(problem.inputs[name])
-        for at, moves in self._cotangents.items():
-            moves.write_other(problem.cotangents[at])
-        self.source = None
-        self.written += 1
-
 
 class _Moves:
     """An array, and for each source the values that differ from others', and where."""
 
     def __init__(self, array: Array, values: Sequence[Any]) -> None:
-        self.array, self.flat, self.values = array, array.reshape(-1), values
+        self.flat = array.reshape(-1)
         differs = [value != values[0] for value in values[1:]]
         self.places = np.flatnonzero(np.logical_or.reduce(differs))
         self.few = [value.reshape(-1)[self.places] for value in values]
-        self.known = True  # those of a source lie there
 
     def write(self, source: int) -> None:
         """Write the values of a source."""
-        if self.known:
-            self.flat[self.places] = self.few[source]
-        else:
-            np.copyto(self.array, self.values[source])
-            self.known = True
-
-    def write_other(self, values: Any) -> None:
-        """Write values that belong to no source."""
-        np.copyto(self.array, values)
-        self.known = False
+        self.flat[self.places] = self.few[source]
 
 
 class Rotation:
@@ -175,10 +145,10 @@ class Rotation:
         """
         place = PHASES.index(phase)
         often = INPUTS_CHANGE if self.timed[phase] < EARLY else INPUTS_CHANGE_LATER
-        if self.random.random() < often or self.places[place].source is None:
+        if self.random.random() < often:
             self._write_inputs(place, self._draw())
         if phase == "backward" and self.graphs[place] != self.places[place].written:
-            self.inputs[place] = self.places[place].source or 0
+            self.inputs[place] = self.places[place].source
             self.run("forward", place)
             self.run("backward", place)
         self.next = self._draw() if phase == "forward" else self._draw_cotangents()
@@ -277,79 +247,6 @@ class Rotation:
         if more := new_children():
             seen.append(f"{more} processes that it started still run")
         return [*sorted(self.odd), *seen]
-
-    # --- repeated calls ---------------------------------------------------------------
-
-    def repeats(self, phase: str, now: Callable[[], int]) -> list[tuple[int, int]]:
-        """Nanoseconds of a call on numbers that none has met, and of the same again.
-
-        Before each of the two its numbers are written, the same ones twice: another
-        thread's core reads them slowly where they were just written. Then come calls
-        at another place, on numbers of its own, so that the core, its threads and the
-        heap are in the same state. `FEWEST` to `REPEATS` pairs.
-        """
-        fresh, again = list[int](), list[int]()
-        here = PHASES.index(phase)
-        begun = now()
-        self._move(phase, 1 - here)
-        while not fresh or self._wants_more(fresh, again, now() - begun):
-            moved = self._move(phase, here)
-            for times in (fresh, again):
-                if self.in_place:
-                    self.places[here].write(moved)
-                times.append(self._elsewhere_then_here(phase, here, now))
-        return list(zip(fresh, again, strict=True))
-
-    @staticmethod
-    def _wants_more(fresh: list[int], again: list[int], spent: int) -> bool:
-        if min(fresh) <= ALIKE * min(again):
-            return len(fresh) < FEWEST and spent < ENOUGH
-        return len(fresh) < REPEATS and spent < LONGEST
-
-    def _move(self, phase: str, place: int) -> Problem:
-        """Write new numbers at a place; a backward's graph is made of them."""
-        moved = shuffled(self.sources[self._draw()], self.random)
-        if self.in_place:
-            self.places[place].write(moved)
-        else:
-            self.steps[place] = self.backend.prepare(moved)
-        if phase == "backward":
-            self.run("forward", place)
-        return moved
-
-    def _elsewhere_then_here(
-        self, phase: str, here: int, now: Callable[[], int]
-    ) -> int:
-        settled = now() + SETTLE
-        for _ in range(SETTLED):
-            self.run(phase, 1 - here)
-            if now() > settled:
-                break
-        started = now()
-        self.run(phase, here)
-        return now() - started
-
-
-def shuffled(problem: Problem, order: random.Random) -> Problem:
-    """The same numbers in another order; state and whole numbers stay.
-
-    All of them are rolled, and the first of them shuffled, which is quicker than all.
-    """
-    rng = np.random.default_rng(order.randrange(1 << 63))
-
-    def moved(array: Array) -> Array:
-        if array.dtype.kind != "f" or array.size < 2:
-            return array
-        flat = np.roll(array, int(rng.integers(array.size))).reshape(-1)
-        rng.shuffle(flat[:SHUFFLED])
-        return flat.reshape(array.shape)
-
-    kept = problem.op.state
-    return replace(
-        problem,
-        inputs={n: a if n in kept else moved(a) for n, a in problem.inputs.items()},
-        cotangents=[None if a is None else moved(a) for a in problem.cotangents],
-    )
 
 
 def _bytes(result: Result) -> bytes:

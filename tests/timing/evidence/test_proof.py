@@ -7,11 +7,9 @@ import pytest
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.timing.evidence import proof
 from gradwatch.harness.timing.evidence.proof import (
-    BY,
     TRIES,
     Judge,
     why_refused,
-    why_replayed,
 )
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.arrays import pack
@@ -45,16 +43,14 @@ class PlayedLine:
 
     facts = {"threads": 1}  # noqa: RUF012  # nobody writes to it
 
-    def __init__(self, results=(), against=(), repeats=((10_000, 10_000),), spun=()):
+    def __init__(self, results=(), against=(), spun=()):
         self.results, self.against = list(results), list(against)
-        self.repeats, self.spun, self.passed = repeats, list(spun), 0.0
+        self.spun, self.passed = list(spun), 0.0
 
     def ask(self, request, **payload):
         if request == "kept":
             kept = {"results": {"forward": self.results}, "against": self.against}
             return {"kept": dict.fromkeys(payload["steps"], kept)}
-        if request == "repeats":
-            return {"repeats": self.repeats}
         honest = (1.0, CLAIMED, 1.0)
         speed, least, shown = self.spun.pop(0) if self.spun else honest
         self.passed += (
@@ -75,7 +71,6 @@ def test_an_honest_step_is_not_refused(judge, monkeypatch):
 SLOW, HIDDEN, QUICK = (0.5, CLAIMED, 1.0), (1.0, CLAIMED, 0.1), (1.0, 9 * CLAIMED, 1.0)
 LIES = {
     "against": ({"against": ["opens a file"]}, "opens a file"),
-    "repeats": ({"repeats": [(90_000, 10_000)]}, "a repeated forward takes 10 us"),
     "slow clock": ({"spun": [SLOW] * TRIES}, "its clock shows"),
     "timer": ({"spun": [HIDDEN] * TRIES}, "its timer shows 10%"),
     "in a row": ({"spun": [QUICK] * TRIES}, "and at least 900 us in a row"),
@@ -97,23 +92,6 @@ def test_a_wrong_result_among_right_ones_is_refused(judge, monkeypatch):
 def test_a_disturbance_that_ends_is_no_lie(once, judge, monkeypatch):
     line = PlayedLine(spun=[once] * (TRIES - 1))
     assert refusal(line, judge, monkeypatch) == ""
-
-
-QUICK_AGAIN, DISTURBED = (90_000, 10_000), (90_000, 90_000)
-
-
-@pytest.mark.parametrize(
-    ("pairs", "refused"),
-    [
-        ([QUICK_AGAIN] * 3, True),
-        ([QUICK_AGAIN, DISTURBED, QUICK_AGAIN], True),
-        ([QUICK_AGAIN, DISTURBED, DISTURBED], False),  # once is an accident
-        ([QUICK_AGAIN, (12_000, 20_000), QUICK_AGAIN], False),
-        ([(BY, BY / 9)], False),  # too short to tell
-    ],
-)
-def test_a_repeated_call_is_doubted_only_if_it_is_quicker_as_a_rule(pairs, refused):
-    assert bool(why_replayed("forward", lambda: pairs)) == refused
 
 
 def test_a_clock_that_was_replaced_over_here_is_seen(judge, monkeypatch):
