@@ -86,7 +86,7 @@ def wrong(named, right):
             )
 
 
-def told(seen):
+def failures_of(seen):
     for kind, place, message in seen.faults:
         yield f"{{kind}} {{place}}", message
     runs = [("", (), seen.gradients), *seen.others]
@@ -104,7 +104,7 @@ def told(seen):
             yield name, f"{{what}} {{f'({{label}})' if label else ''}}"
 
 
-def told_of_second():
+def second_failures():
     got = differentiated({order!r}, function, tensors, wanted, cotangents, tangents)
     named = dict(zip(asked, got, strict=True))
     for name, exact in answers[0].items():
@@ -119,9 +119,9 @@ tangents = [
 try:
     if order == "vjp":
         seen = observe(function, tensors, wanted, cotangents, {frozen}, {thorough})
-        failures = list(told(seen))
+        failures = list(failures_of(seen))
     else:
-        failures = list(told_of_second())
+        failures = list(second_failures())
 except Exception as error:
     failures = [("the candidate", f"raised {{type(error).__name__}}: {{error}}")]
 for name, what in failures:

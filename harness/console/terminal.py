@@ -38,7 +38,7 @@ def say(line: str, style: str = "") -> None:
 
 
 class _Console(Console):
-    """Whoever reads may leave: that ends the printing, not the run or its verdict."""
+    """A console that survives a closed pipe, such as `| head`: the run goes on."""
 
     def on_broken_pipe(self) -> None:
         """Let the rest go nowhere."""

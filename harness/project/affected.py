@@ -13,7 +13,7 @@ Pair = tuple[str, str]  # op, backend
 
 
 def affected(old: str, new: str, root: Path = ROOT) -> list[Pair]:
-    """Op and backend of all that run different files at two commits.
+    """Return op and backend of all that run different files at two commits.
 
     A page concerns its op, a backend's file that backend, any other file that a commit
     is measured by all that runs by default. Raises NoCommit where one is none.
@@ -34,7 +34,7 @@ def _touched(file: PurePosixPath) -> list[Pair]:
 
 
 def spread(pairs: list[Pair], most: int) -> list[Pair]:
-    """At most `most` of them, evenly spread."""
+    """Return at most `most` of the pairs, evenly spread."""
     if len(pairs) <= most:
         return pairs
     return [pairs[i * len(pairs) // most] for i in range(most)]

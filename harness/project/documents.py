@@ -63,12 +63,12 @@ class Document(Struct, Generic[Record, Summary], tag_field="schema", tag=SCHEMA)
 def document(
     records: Iterable[Record], summary: Summary, environment: Environment | None = None
 ) -> Document[Record, Summary]:
-    """A document with the records, and the environment in which they were made."""
+    """Return a document with the records, made in this environment by default."""
     return Document(environment or surroundings(), summary, list(records))
 
 
 def surroundings() -> Environment:
-    """Machine, commit and versions, without any path or host name."""
+    """Return machine, commit and versions, without any path or host name."""
     commit, dirty = _commit()
     now = datetime.datetime.now(datetime.timezone.utc)
     return Environment(
@@ -93,7 +93,7 @@ def _processor() -> str:
 
 
 def machine_name() -> str:
-    """The name of the machine: GRADWATCH_MACHINE, or else its number of cores."""
+    """Return GRADWATCH_MACHINE, or else a name made of the number of cores."""
     return os.environ.get("GRADWATCH_MACHINE") or f"cpu-{os.cpu_count() or 1}core"
 
 

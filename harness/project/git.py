@@ -52,7 +52,7 @@ class NotTrusted(Exception):
 
 
 def git(*arguments: str, root: Path = ROOT) -> str:
-    """The output of a git command for the checkout at `root`, in any environment.
+    """Return the output of a git command for the checkout at `root`.
 
     Raises:
         NotTrusted: The checkout belongs to somebody else.
@@ -95,9 +95,9 @@ def _listed(*arguments: str, root: Path) -> list[str]:
 
 @contextlib.contextmanager
 def checked_out(commit: str, root: Path = ROOT) -> Iterator[Path]:
-    """A folder with the files of a commit; gone at the end.
+    """Check a commit out into a folder that is gone at the end.
 
-    Those that a killed process left are removed first.
+    Folders that a killed process left are removed first.
     """
     _remove_abandoned(root)
     with (
@@ -134,7 +134,7 @@ def _remove_abandoned(root: Path) -> None:
 
 
 def commit_of(name: str, root: Path = ROOT) -> str:
-    """The hash of a commit.
+    """Return the hash of a commit.
 
     Raises:
         NoCommit: There is no commit of that name.
@@ -154,7 +154,7 @@ def subject(commit: str, root: Path = ROOT) -> str:
 
 
 def implementing(old: str, new: str, op: str, root: Path = ROOT) -> list[str]:
-    """Commits after `old` up to `new` that change the code of `op`, oldest first.
+    """Return commits after `old` up to `new` that change the code of `op`, in order.
 
     Only commits on the first-parent line count: a branch counts as its merge. With "*"
     as the op, the pages of all ops count.

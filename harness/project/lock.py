@@ -42,7 +42,7 @@ def alone(file: Path, what: str, patience: float = 0) -> Iterator[None]:
 def remove_stale(target: Path) -> None:
     """Remove files that killed runs left when they were replacing a file or folder.
 
-    Whoever replaces it writes a hidden one beside it first, such as .agree.json.x7d_q.
+    A new one is written beside it first, hidden, such as .agree.json.x7d_q.
     """
     for left in target.parent.glob(f".{glob.escape(target.name)}.*"):
         with contextlib.suppress(OSError):  # another run has removed it
