@@ -193,12 +193,6 @@ def _underflowing_factors(problem: Problem) -> bool:
     return bool((lost & (x != 0).all()).any())
 
 
-def _constant_rows(problem: Problem) -> bool:
-    """All of the first input along its last axis is one number."""
-    x = next(_inputs(problem))
-    return x.ndim > 0 and x.shape[-1] > 1 and bool((x == x[..., :1]).all(-1).any())
-
-
 def _uneven_tangents(problem: Problem) -> bool:
     """A number of a tangent is less than a 16th of another tangent's there."""
     if len(problem.tangents) != 2:
@@ -233,7 +227,6 @@ PROPERTIES: dict[str, Callable[[Problem], bool]] = {
     "a zero": _any(lambda a: a == 0),
     "a negative number": _any(lambda a: a < 0),
     "a subnormal number": _is_subnormal,
-    "a constant row": _constant_rows,
     "exp(x) overflows": _beyond(lambda p: math.log(PRECISIONS[p.dtype].largest)),
     "exp(x) is lost beside 1": _exp_is_lost(1),
     "exp(-x) is lost beside 1": _exp_is_lost(-1),
