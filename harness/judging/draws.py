@@ -62,7 +62,8 @@ class Draws:
         open: Contested elements of each choice.
         shares: What the moves of their weights are multiplied by, by default 1.
         hot: Whether some node comes near the largest number.
-        largest: Where `hot`, how far each node has been moved in all draws so far.
+        largest: Where `hot`, how far what is carried along has moved each node, in all
+            draws so far.
     """
 
     def __init__(
@@ -136,10 +137,10 @@ class Draws:
                     if source in again:
                         given[i] = self._moved(source, given[i], rng, draw)
                 values[node] = self._computed(node, given)
-                if node not in again:
-                    values[node] = self._moved(node, values[node], rng, draw)
             if self.hot:
                 self._keep_largest(node, *values[node])
+            if node not in self._choices and node not in again:
+                values[node] = self._moved(node, values[node], rng, draw)
             for source in self._last[node]:
                 if source not in keep:
                     del values[source]

@@ -122,7 +122,7 @@ def _risks(draws: Draws, scale: float) -> dict[Node, Risk]:
     errors = {}
     for node, moved in draws.largest.items():
         own, error = draws.own[node], moved / (draws.errors.reach * scale)
-        errors[node] = error if own is None else np.maximum(error, own)
+        errors[node] = error if own is None else error + own
     return risks(draws.order, replace(draws.errors, errors=errors))
 
 

@@ -32,6 +32,7 @@ from gradwatch.harness.judging.rounding.errors import everywhere
 from gradwatch.harness.judging.whole import EXCUSED, LIMIT, WHOLE, Whole
 
 Array = NDArray[Any]
+Mask = NDArray[np.bool_]
 
 #: Bytes of a tensor up to which its bits are kept beside what was said of it. Of ten
 #: backends half or more return the same bits as another one.
@@ -40,6 +41,7 @@ KEPT = 1 << 14
 NONE = "None where a gradient is due"
 BETTER = ("agree", "convention", "vacuous")
 OVERFLOWED = "intermediate values so large may overflow in another order of operations"
+NO_EXCUSE = "{}; a careless algorithm may lose so much that zeros would pass as well"
 LOSS = (
     "the worst case of an honest algorithm, such as a sum of equal terms added up one "
     "by one in {}, a product that is computed twice or one that underflows on the way, "
@@ -174,7 +176,26 @@ class _Tensor:
         return wholes.get(self.tensor)
 
     def explained(self, arithmetic: Arithmetic) -> bool:
-        """Whether a careless algorithm may be off that far, wherever it is off.
+        """Whether a careless algorithm may be off that far, wherever it is off."""
+        wrong, explained = self._explained(arithmetic)
+        return not (wrong & ~explained).any()
+
+    def excuses_anything(self, arithmetic: Arithmetic) -> bool:
+        """Whether zeros, the other sign or neighbours would be explained as well.
+
+        Where a partial product underflows, zero is what an honest order gives.
+        """
+        value = self.right.graphs[self.convention][self.tensor].value
+        gone = self.right.underflows(self.convention, self.tensor)
+        for other in (np.zeros_like(value), -value, np.roll(value, 1)):
+            wrong, explained = replace(self, got=other)._explained(arithmetic)
+            wrong &= ~gone
+            if wrong.any() and not (wrong & ~explained).any():
+                return True
+        return False
+
+    def _explained(self, arithmetic: Arithmetic) -> tuple[Mask, Mask]:
+        """Elements that are off, and those that a careless algorithm explains.
 
         Infinities and nan are `overflowed`'s. What has no finite radius explains
         nothing; where the careless algorithm has none, the careful one in that
@@ -196,7 +217,7 @@ class _Tensor:
         if turned.any():
             turned &= self.right.underflows(self.convention, self.tensor)
             explained &= ~turned | self.right.cancels(self.convention, self.tensor)
-        return not (wrong & ~explained).any()
+        return wrong, explained
 
     def overflowed(self) -> bool:
         """Whether what is wrong is infinite or nan, and large values may explain it.
@@ -346,6 +367,12 @@ def _excused(asked: _Tensor, judgement: Judgement) -> Judgement:
         return judgement
     for arithmetic in ways[-1:] if judgement.radius_kind in WHOLE else ways:
         if asked.explained(arithmetic):
+            if not lost and asked.excuses_anything(arithmetic):
+                return replace(
+                    judgement,
+                    verdict="vacuous",
+                    message=NO_EXCUSE.format(judgement.message),
+                )
             why = OVERFLOWED if lost else LOSS.format(arithmetic.name)
             return replace(
                 judgement,

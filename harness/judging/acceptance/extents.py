@@ -148,7 +148,7 @@ RULES: dict[str, Rule] = {
     "tanh": _bounded,
     "sigmoid": _bounded,
     "max": lambda at: at.errors[0],
-    "stop_gradient": lambda at: 0.0,
+    "stop_gradient": lambda at: at.errors[0],
     "sum": _sum,
     "sum_to": _sum,
     "matmul": _contraction,

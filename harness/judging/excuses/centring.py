@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.rounding.analysis import ERROR
+from gradwatch.harness.judging.rounding.analysis import ERROR, unmoved
 from gradwatch.harness.judging.rounding.errors import copied, terms
 from gradwatch.impls.graph import Node
 
@@ -46,47 +46,33 @@ def exposed(order: Iterable[Node]) -> dict[Node, Mask]:
 
 
 def _cancelled(node: Node) -> Mask | None:
-    """Rows from which a common value was subtracted that is large beside the rest."""
+    """Rows from which their own mean was subtracted, where it is large beside the rest.
+
+    Nothing else is a centring: another operand has no algorithm that leaves it out.
+    """
     assert node.primitive is not None
-    if node.primitive.name not in ("add", "subtract"):
+    if node.primitive.name != "subtract":
         return None
-    for common, other in (node.inputs, node.inputs[::-1]):
-        axes = copied_axes(common, node)
-        if common.primitive is None or other.size < node.size:
-            continue
-        if not axes and not _is_multiple(common, other):
-            continue
-        if "stop_gradient" in _names(common):  # it cancels exactly in the result
-            continue
-        left = np.max(np.abs(node.value), axis=axes, keepdims=True)
-        lost = np.max(np.abs(other.value), axis=axes, keepdims=True) > LOSS * left
-        if lost.any():
-            return np.broadcast_to(lost, node.shape)
-    return None
+    source, mean = node.inputs
+    if source.size < node.size or not _is_mean(mean, source):
+        return None
+    axes = copied_axes(mean, node)
+    left = np.max(np.abs(node.value), axis=axes, keepdims=True)
+    lost = np.max(np.abs(source.value), axis=axes, keepdims=True) > LOSS * left
+    return np.broadcast_to(lost, node.shape) if lost.any() else None
 
 
-def _is_multiple(node: Node, source: Node) -> bool:
-    """Whether a node is another one times a scalar, as the mean of a single value."""
-    while node.primitive is not None and node is not source:
+def _is_mean(node: Node, source: Node) -> bool:
+    """Whether a node is a sum over a source, times a scalar."""
+    source = unmoved(source)
+    while (node := unmoved(node)).primitive is not None:
         name, factors = node.primitive.name, node.inputs[1:]
-        moved = ERROR[name] is copied and node.size == node.inputs[0].size
-        alone = name in ("sum", "sum_to") and terms(node) == 1
-        scaled = name in ("multiply", "divide") and factors[0].size == 1
-        if not (moved or alone or scaled or name == "negative"):
-            return False
+        if name in ("sum", "sum_to"):
+            return unmoved(node.inputs[0]) is source
+        if name not in ("multiply", "divide") or factors[0].size != 1:
+            return node is source
         node = node.inputs[0]
     return node is source
-
-
-def _names(node: Node) -> set[str]:
-    """Names of the primitive of a node and, if it only moves it, of its input."""
-    names = set[str]()
-    while node.primitive is not None:
-        names.add(node.primitive.name)
-        if ERROR[node.primitive.name] is not copied:
-            break
-        node = node.inputs[0]
-    return names
 
 
 def copied_axes(common: Node, result: Node) -> tuple[int, ...]:

@@ -20,7 +20,8 @@ Algorithms, 2nd ed., section 3.3; the bounds of single functions are mean-value 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -40,7 +41,7 @@ from gradwatch.impls.graph import Node
 
 
 def running_errors(
-    order: Iterable[Node],
+    order: Sequence[Node],
     arithmetic: Arithmetic,
     limit: float,
     table: Table | None = None,
@@ -50,12 +51,66 @@ def running_errors(
     Leaves are exact where the format holds their value; a constant that it must round
     (4.3, an eps of 1e-5) counts one rounding. Rules in `table` go before `ERROR`'s.
     """
-    errors = Errors(arithmetic, limit, {**ERROR, **(table or {})}, {}, {})
+    rules = {**ERROR, **(table or {})}
+    errors = Errors(arithmetic, limit, rules, {}, {}, shifts(order))
     with np.errstate(all="ignore"):
         for node in order:
             errors.sizes[node] = _size(node, errors.sizes)
             errors.errors[node] = _error(node, errors)
     return errors
+
+
+def shifts(order: Sequence[Node]) -> frozenset[Node]:
+    """Constants whose error cancels in the result: exact, whatever they are.
+
+    A maximum that is subtracted before an exponential scales all terms of a sum alike,
+    and is divided out or added back; hypot divides by its larger operand and multiplies
+    by it. Every other constant has the error of what it was computed from.
+    """
+    constants = [n for n in order if _name(n) == "stop_gradient"]
+    if not constants:
+        return frozenset()
+    users = defaultdict[Node, list[Node]](list)
+    for node in order:
+        for source in node.inputs:
+            users[source].append(node)
+    return frozenset(node for node in constants if _is_shift(node, users))
+
+
+def _is_shift(node: Node, users: Mapping[Node, Sequence[Node]]) -> bool:
+    source = unmoved(node.inputs[0])
+    if _name(source) not in ("max", "maximum"):
+        return False
+    homogeneous = _name(source) == "maximum"
+    return all(
+        _name(user) in ("add", "compare", "logical")
+        or (homogeneous and _name(user) in ("multiply", "divide"))
+        or (
+            _name(user) == "subtract"
+            and any(_name(after) == "exp" for after in _uses(user, users))
+        )
+        for user in _uses(node, users)
+    )
+
+
+def _uses(node: Node, users: Mapping[Node, Sequence[Node]]) -> Iterator[Node]:
+    """Nodes that compute with a node, or with a copy of it."""
+    for user in users[node]:
+        if _name(user) == "where" or ERROR[_name(user)] is copied:
+            yield from _uses(user, users)
+        else:
+            yield user
+
+
+def unmoved(node: Node) -> Node:
+    """The node whose elements this one only moves or copies."""
+    while node.primitive is not None and ERROR[node.primitive.name] is copied:
+        node = node.inputs[0]
+    return node
+
+
+def _name(node: Node) -> str:
+    return node.primitive.name if node.primitive else ""
 
 
 def local_errors(errors: Errors, order: Iterable[Node]) -> dict[Node, Error | None]:
@@ -69,7 +124,7 @@ def _own_error(node: Node, errors: Errors) -> Error | None:
         error = errors.errors[node]
     else:
         rule = errors.rules[node.primitive.name]
-        if rule is copied or rule is _exact:
+        if rule is copied:
             return None
         exact = [zeros(errors.sizes[source]) for source in node.inputs]
         at = At(node, errors, exact, own=True)
@@ -97,6 +152,8 @@ def _error(node: Node, errors: Errors) -> Error:
         off = np.abs(held - node.value)
         lost = np.maximum(size, off.astype(np.float64) / errors.arithmetic.roundoff)
         return np.where(exact | np.isnan(size), 0.0, lost)
+    if node in errors.exact:
+        return zeros(size)
     at = At(node, errors, [errors.errors[source] for source in node.inputs])
     error = np.asarray(errors.rules[node.primitive.name](at), dtype=np.float64)
     if error.size:
@@ -115,16 +172,12 @@ def _settled(error: Error, size: Error) -> Error:
     return np.where(size == np.inf, 0.0, np.where(np.isnan(error), np.inf, error))
 
 
-def _exact(at: At) -> Error:
-    return zeros(at.v)
-
-
 ERROR: Table = {
     **arithmetic.RULES,
     **sums.RULES,
     **functions.RULES,
     **choices.RULES,
-    "stop_gradient": _exact,
+    "stop_gradient": copied,
     "reshape": copied,
     "permute_dims": copied,
     "broadcast_to": copied,

@@ -44,7 +44,8 @@ def everywhere(mask: NDArray[np.bool_]) -> bool:
 class Errors:
     """Of every node |v| and E, in units of the unit roundoff of `arithmetic`.
 
-    `peaks` holds the largest E of a node, where it is finite.
+    The error of nodes in `exact` cancels in the result; `peaks` holds the largest E of
+    a node, where it is finite.
     """
 
     arithmetic: Arithmetic
@@ -52,6 +53,7 @@ class Errors:
     rules: Table
     sizes: dict[Node, Error]
     errors: dict[Node, Error]
+    exact: frozenset[Node] = frozenset()
     peaks: dict[Node, float] = field(default_factory=dict, init=False)
 
     @functools.cached_property

@@ -5,6 +5,7 @@ import pytest
 
 from gradwatch.harness import assert_agrees, judge
 from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.judging.verdict import _Tensor
 from gradwatch.impls.contract import Op
 
 BIAS = Op("bias", inputs="a b", formula=lambda xp, a, b: a + b)
@@ -60,6 +61,21 @@ def test_a_sum_of_4096_tenths_one_by_one_is_imprecise_and_not_strictly_right():
     assert_agrees(BIAS, inputs, dy, [dy, db])
     with pytest.raises(AssertionError, match="one by one"):
         assert_agrees(BIAS, inputs, dy, [dy, db], strict=True)
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, 0.5])
+def test_an_excuse_that_zeros_could_use_excuses_nothing(wrong, monkeypatch):
+    own = _Tensor._explained
+
+    def explains_all(self, arithmetic):
+        off, _ = own(self, arithmetic)
+        return off, np.ones_like(off)
+
+    monkeypatch.setattr(_Tensor, "_explained", explains_all)
+    dy = np.full((4096, 2), 0.1, "float32")
+    j = judged(dy, dy[0] * np.float32(4096 * wrong))
+    assert j.verdict == "vacuous"
+    assert "zeros would pass" in j.message
 
 
 @pytest.mark.parametrize("length", [16, 257, 1025, 4096])

@@ -254,3 +254,60 @@ def test_the_limit_grows_with_the_square_root_of_the_reduction():
     """design.md, how a gradient is judged, point 3."""
     assert limit_for(4096) == 48
     assert limit_for(65536) == 144
+
+
+# Constants ------------------------------------------------------------------------
+
+NARROW = np.random.default_rng(4).standard_normal((6, 32))
+SQUARE = np.random.default_rng(5).standard_normal((32, 32))
+
+
+def scores():
+    """Values that have an error: a product of inputs."""
+    return graph.matmul(graph.variable(NARROW), graph.variable(SQUARE))
+
+
+def maximum(x):
+    return graph.stop_gradient(graph.max(x, axis=-1, keepdims=True))
+
+
+def largest_error(build):
+    """The largest E of the constants in a graph."""
+    y = build()
+    graph.forward([y])
+    errors = errors_behind([y], PRECISIONS["float32"])
+    return max(
+        float(errors[node].max())
+        for node in graph.topological_order([y])
+        if node.primitive and node.primitive.name == "stop_gradient"
+    )
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: graph.stop_gradient(graph.tanh(scores())),
+        lambda: scores() / maximum(graph.abs(scores())),  # a scale of quantisation
+        lambda: scores() - maximum(scores()),
+        lambda: graph.exp(scores() - graph.stop_gradient(graph.mean(scores()))),
+    ],
+)
+def test_a_detached_value_keeps_its_error(build):
+    assert largest_error(build) > 0
+
+
+def softmax(x):
+    e = graph.exp(x - maximum(x))
+    return e / graph.sum(e, axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: softmax(scores()),
+        lambda: graph.logsumexp(scores(), axis=-1),
+        lambda: graph.hypot(scores(), 3.0),
+    ],
+)
+def test_a_shift_that_cancels_in_the_result_is_exact(build):
+    assert largest_error(build) == 0

@@ -1,0 +1,132 @@
+"""Ordinary networks are judged, and a gradient that is lost in one of their layers."""
+
+import copy
+
+import pytest
+
+from gradwatch import check
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+LOWEST = torch.finfo(torch.float32).min
+
+
+class Block(nn.Module):
+    """Attention before which it is normalised, with what is added to the scores."""
+
+    def __init__(self, added):
+        super().__init__()
+        self.norm, self.added = nn.LayerNorm(16), added
+        self.qkv, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        split = self.qkv(self.norm(x)).reshape(b, t, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        q, k, v = split
+        weights = (q @ k.mT / 8**0.5 + self.added).softmax(-1)
+        return x + self.out((weights @ v).transpose(1, 2).reshape(b, t, c))
+
+
+class Positions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(8, 16)
+
+    def forward(self, x):
+        return x + self.table(torch.arange(8))
+
+
+def blocks(count, added):
+    return nn.Sequential(*[Block(added) for _ in range(count)])
+
+
+def embedded(count):
+    layers = [nn.TransformerEncoderLayer(16, 2, 32, 0.0, batch_first=True)] * count
+    return nn.Sequential(Positions(), *copy.deepcopy(layers)).eval()
+
+
+NETWORKS = {
+    "positions": embedded,
+    "relative": lambda count: blocks(count, nn.Parameter(torch.randn(2, 8, 8) / 2)),
+    "lowest": lambda count: blocks(count, torch.full((8, 8), LOWEST).triu(1)),
+    "-1e30": lambda count: blocks(count, torch.full((8, 8), -1e30).triu(1)),
+}
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("count", [1, 3, pytest.param(12, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_an_ordinary_network_is_judged(name, count):
+    report = check(NETWORKS[name](count), None, (torch.randn(2, 8, 16),))
+    verdicts = [j.verdict for j in report]
+    assert report.passes
+    assert "imprecise" not in verdicts
+    assert verdicts.count("vacuous") <= len(verdicts) / 20
+
+
+class Zero(torch.autograd.Function):
+    """A layer norm whose backward is zero for the weight and the bias."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias):
+        return nn.functional.layer_norm(x, x.shape[-1:], weight, bias)
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy, torch.zeros_like(dy[0, 0]), torch.zeros_like(dy[0, 0])
+
+
+class Lost(nn.LayerNorm):
+    def forward(self, x):
+        return Zero.apply(x, self.weight, self.bias)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_zero_gradient_of_a_layer_norm_is_wrong(count):
+    right = blocks(count, nn.Parameter(torch.randn(2, 8, 8) / 2))
+    wrong = copy.deepcopy(right)
+    wrong[0].norm = Lost(16)
+    report = check(right, wrong, (torch.randn(2, 8, 16),))
+    named = {row.judgement.tensor: row.judgement.verdict for row in report.failures}
+    assert named["d0.norm.weight"] == named["d0.norm.bias"] == "disagree"
+
+
+def rotated(x, first):
+    """Rotary positions, whose angles no gradient enters."""
+    with torch.no_grad():
+        angles = torch.arange(first, first + 8)[:, None] * 10000 ** -(
+            torch.arange(0, 8, 2) / 8
+        )
+        c, s = angles.cos().repeat(1, 2), angles.sin().repeat(1, 2)
+    a, b = x.chunk(2, -1)
+    return x * c + torch.cat([-b, a], -1) * s
+
+
+@pytest.mark.parametrize("first", [0, 504, 4088])
+def test_what_is_computed_without_gradients_is_rounded_too(first):
+    report = check(lambda x: rotated(x, first), None, (torch.randn(8, 8),))
+    assert report.passes
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w: x * (x @ w).tanh().detach(),
+        lambda x, w: (x @ w, (x @ w).detach()),
+        lambda x, w: (x @ w) / (x @ w).abs().amax().detach(),
+    ],
+)
+def test_a_detached_value_is_rounded_too(function):
+    tensors = torch.randn(4, 64), torch.randn(64, 64)
+    assert check(function, None, tensors).passes
+    assert not check(function, lambda *given: _near(function(*given)), tensors).passes
+
+
+def _near(results):
+    """The last result, or the only one, off by a ten-thousandth."""
+    *first, last = results if isinstance(results, tuple) else (results,)
+    return (*first, last * 1.0001) if first else last * 1.0001
