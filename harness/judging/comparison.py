@@ -201,7 +201,13 @@ def sentence(j: Judgement, dtype: str) -> str:
     digits = 17 if dtype == "float64" else 9  # what tells two neighbours apart
     numbers = f"got {j.got:.{digits}g}, expected {j.expected:.{digits}g}"
     if j.verdict == "nonfinite":
-        return f"{where}: {numbers}"
+        trap = j.expected == 0 and np.isnan(j.got)
+        why = (
+            "; nan where the gradient is zero: 0 times an infinite slope"
+            if trap
+            else ""
+        )
+        return f"{where}: {numbers}{why}"
     if j.verdict == "vacuous":
         return (
             f"{j.tensor}: rounding in {dtype} may change {j.vacuous:.0%} of the "

@@ -390,18 +390,53 @@ def gradient(
         ValueError: a cotangent's shape is not its output's.
     """
     reached: dict[Node, Node] = {}
+    taken: dict[Node, Node | None] = {}  # where a branch is taken; None: everywhere
     for output, cotangent in zip(outputs, cotangents, strict=True):
         _add_to(reached, output, _cotangent(output, cotangent))
+        taken[output] = None
     for node in reversed(topological_order(outputs)):
         if node.primitive is None or node not in reached:
             continue
         parts = node.primitive.gradient(
             reached[node], node, *node.inputs, **node.attributes
         )
-        for source, part in zip(node.inputs, parts, strict=True):
-            if part is not None and source.dtype.kind in FLOATING:
-                _add_to(reached, source, part)
+        for i, (source, part) in enumerate(zip(node.inputs, parts, strict=True)):
+            if part is None or source.dtype.kind not in FLOATING:
+                continue
+            branch = _branch(node, i, taken[node])
+            if branch is not None and node.primitive.name not in _KEEP_ZEROS:
+                part = cast(Node, FUNCTIONS["where"](branch, part, 0.0))
+            other = taken.get(source) if source in reached else branch
+            both = branch is not None and other is not None and branch is not other
+            if both:
+                branch = cast(Node, FUNCTIONS["logical_or"](branch, other))
+            taken[source] = branch if other is not None else None
+            _add_to(reached, source, part)
     return [reached.get(node) for node in inputs]
+
+
+#: Of a cotangent of zero they make zero; elsewhere an infinite slope would make it nan.
+_KEEP_ZEROS = frozenset(("add", "subtract", "negative", "where"))
+
+
+#: Elementwise, though they do not say so by their shape.
+_ALONE = frozenset(("abs", "maximum", "pow", "atan2"))
+
+
+def _branch(node: Node, i: int, taken: Node | None) -> Node | None:
+    """Where the cotangent of an input may differ from zero; None if not known.
+
+    A function is constant where its branch is not taken: its gradient there is zero,
+    whatever infinite slope the branch has (`where(x > 0, sqrt(x), 0)` below zero).
+    """
+    step, source = node.primitive, node.inputs[i]
+    if step is None or source.shape != node.shape:
+        return None
+    if step.name != "where":
+        return taken if step.elementwise or step.name in _ALONE else None
+    chosen = node.inputs[0] if i == 1 else FUNCTIONS["logical_not"](node.inputs[0])
+    both = chosen if taken is None else FUNCTIONS["logical_and"](taken, chosen)
+    return cast(Node, both)
 
 
 def _add_to(reached: dict[Node, Node], node: Node, part: Node) -> None:

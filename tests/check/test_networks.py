@@ -130,3 +130,17 @@ def _near(results):
     """The last result, or the only one, off by a ten-thousandth."""
     *first, last = results if isinstance(results, tuple) else (results,)
     return (*first, last * 1.0001) if first else last * 1.0001
+
+
+def guarded(x, w):
+    """The same without the trap: the square root is taken of what is positive."""
+    inside = torch.where(x > 0, x * w, 1.0)
+    return torch.where(x > 0, inside.sqrt(), 0.0)
+
+
+def test_nan_from_a_branch_that_is_not_taken_is_wrong_and_zero_is_right():
+    given = torch.tensor([-1.0, 4.0, 2.0]), torch.tensor([1.0, 2.0, 0.5])
+    trapped = check(lambda x, w: torch.where(x > 0, (x * w).sqrt(), 0.0), None, given)
+    assert {row.judgement.verdict for row in trapped.failures} == {"nonfinite"}
+    assert "0 times an infinite slope" in trapped.failures[0].judgement.message
+    assert check(guarded, None, given).passes

@@ -400,3 +400,39 @@ def test_an_unknown_convention_is_refused():
         graph.ties("middle"),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: graph.where(x > 0.0, graph.sqrt(x), 0.0),
+        lambda x: graph.where(x > 0.0, graph.sqrt(x * 1.0) * 2.0, 0.0),
+        lambda x: graph.where(x > 0.0, 0.0, graph.where(x > -1.0, graph.log(x), 0.0)),
+        lambda x: graph.where(x > 0.0, graph.where(x > 9.0, 1 / (x - 4.0), 1.0), 2.0),
+    ],
+)
+def test_a_branch_that_is_not_taken_has_a_gradient_of_zero(function):
+    """-4 and 4: a square root or a logarithm of what is negative, a division by 0."""
+    x = graph.variable(np.array([-4.0, 4.0]))
+    (dx,) = graph.gradient([function(x)], [np.ones(2)], [x])
+    with np.errstate(all="ignore"):
+        graph.forward([dx])
+    assert dx.value[0] == 0
+    assert np.isfinite(dx.value[1])
+
+
+def test_of_two_branches_with_one_input_each_gives_its_part():
+    x = graph.variable(np.array([-4.0, 4.0]))
+    y = graph.where(x > 0.0, graph.sqrt(x), graph.sqrt(-x))
+    (dx,) = graph.gradient([y], [np.ones(2)], [x])
+    with np.errstate(all="ignore"):
+        graph.forward([dx])
+    assert dx.value.tolist() == [-0.25, 0.25]
+
+
+def test_an_infinite_slope_of_a_branch_that_is_taken_stays():
+    x = graph.variable(np.array([0.0]))
+    (dx,) = graph.gradient([graph.where(x < 1.0, graph.sqrt(x), x)], [np.ones(1)], [x])
+    with np.errstate(all="ignore"):
+        graph.forward([dx])
+    assert np.isinf(dx.value[0])
