@@ -36,8 +36,9 @@ _COMPOSITES = """
 COMPOSITES = frozenset(_COMPOSITES.split())
 #: Not decomposed: PyTorch's way asks for the value of an index; a detach that became an
 #: alias would let a gradient through; the branch that is not taken would make the slope
-#: nan of log_ndtr below -8, and of a softmax whose row is -inf.
-_WHOLE = "take detach special_log_ndtr _safe_softmax"
+#: nan of log_ndtr below -8, and of a softmax whose row is -inf, and zero of x log y by
+#: x where x is 0.
+_WHOLE = "take detach special_log_ndtr _safe_softmax xlogy special_xlog1py"
 WHOLE = frozenset(f"aten::{name}" for name in _WHOLE.split())
 
 Program = fx.GraphModule

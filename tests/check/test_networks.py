@@ -144,3 +144,19 @@ def test_nan_from_a_branch_that_is_not_taken_is_wrong_and_zero_is_right():
     assert {row.judgement.verdict for row in trapped.failures} == {"nonfinite"}
     assert "0 times an infinite slope" in trapped.failures[0].judgement.message
     assert check(guarded, None, given).passes
+
+
+def test_the_slope_of_x_log_y_by_x_is_log_y_at_zero_too():
+    given = torch.tensor([0.0, 1.5, -2.0]), torch.tensor([2.0, 3.0, 0.5])
+    assert check(torch.xlogy, None, given).passes
+    wrong = check(
+        torch.xlogy, lambda x, y: torch.where(x == 0, 0.0, x * y.log()), given
+    )
+    assert {row.judgement.tensor for row in wrong.failures} == {"dx0"}
+
+
+def test_each_prefix_of_a_running_logsumexp_has_a_maximum_of_its_own():
+    x = torch.tensor([[-800.0, 900.0]])
+    report = check(lambda x: torch.logcumsumexp(x, 1), None, (x,))
+    outputs = [row.judgement for row in report.rows if row.judgement.tensor == "y"]
+    assert {j.verdict for j in outputs} == {"agree"}

@@ -66,6 +66,14 @@ def _copysign(a: Any, b: Any) -> Node:
     return graph.where(graph.variable(same), a, -a)
 
 
+def _times_log(x: Any, y: Any, log: Node) -> Node:
+    """x log(y), and 0 log 0 = 0, where the slope by y is undefined: its domain ends."""
+    finite = graph.isfinite(log)
+    empty = graph.logical_and(graph.equal(x, 0.0), graph.logical_not(finite))
+    end = graph.where(graph.equal(y, 0.0), x * graph.sqrt(y), 0.0)
+    return graph.where(empty, graph.where(graph.isnan(y), y, end), x * log)
+
+
 def _round(x: Node, *, decimals: int = 0) -> Node:
     if not decimals:
         return graph.round(x)
@@ -98,6 +106,8 @@ ON_FLOATS: dict[str, Rule] = {
     "ldexp": lambda a, b: a * graph.exp2(b),
     "remainder": lambda a, b: a - b * graph.floor(a / b),
     "fmod": lambda a, b: a - b * graph.trunc(a / b),
+    "xlogy": lambda x, y: _times_log(x, y, graph.log(y)),
+    "special_xlog1py": lambda x, y: _times_log(x, 1.0 + y, graph.log1p(y)),
     "fmax": lambda a, b: graph.maximum(a, b),
     "fmin": lambda a, b: graph.minimum(a, b),
     "clamp": _clamp,
