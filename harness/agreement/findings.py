@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -52,7 +53,7 @@ class Site:
 
     @property
     def id(self) -> str:
-        """The name of the finding's folder."""
+        """The name of the finding, unique to its site."""
         name = f"{self.op}-{self.backend}-{self.verdict}-{self.place}"
         return re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")
 
@@ -63,33 +64,24 @@ class Finding:
 
     Attributes:
         record: The record of the worst tensor, as the agreement suite makes it.
-        values: What each backend returns at the worst index, or its verdict.
-        inputs: Each input as text; `shapes` has its shape.
-        layout: Memory layouts of the inputs and of the cotangents.
+        shapes: Of each input.
         seed: The seed of the run that found it.
-        repro: The text of repro.py.
+        script: The name of the file that reproduces it; several sites of one defect
+            may share it. "" if it is not saved.
+        text: The script, if it was written just now.
     """
 
     site: Site
     record: AgreeRecord
-    values: Mapping[str, str] = field(default_factory=dict)
-    inputs: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    layout: str = "contiguous, contiguous"
     seed: int = 0
-    repro: str = ""
+    script: str = ""
+    text: str = ""
 
     @property
     def elements(self) -> int:
         """The number of elements of the largest input."""
-        sizes = [1]
-        for shape in self.shapes.values():
-            size = 1
-            for length in shape:
-                size *= length
-            sizes.append(size)
-        return max(sizes[1:], default=0)
+        return max(map(math.prod, self.shapes.values()), default=0)
 
 
 def flags(attributes: Mapping[str, Any], empty: bool) -> list[str]:

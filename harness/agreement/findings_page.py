@@ -1,4 +1,4 @@
-"""Writes docs/findings.md: all findings, grouped by defect."""
+"""Writes docs/findings.md: a line for each defect."""
 
 from __future__ import annotations
 
@@ -6,66 +6,39 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from gradwatch.harness.agreement.findings import Finding
-from gradwatch.harness.agreement.store import headline, named, paragraph
-
-Defect = tuple[str, str, str, tuple[str, ...]]
+from gradwatch.harness.agreement.store import defect, headline
 
 _RESULTS = "../results/findings"  # relative to docs
 
 _OPENING = """# Findings
 
-Defects of the frameworks in the ops of this project, and differences of
-convention. `gradwatch fuzz` found each of them, shrank it to the input below and wrote
-a script that reproduces it; this page is generated. *Exact* is the value in a wider
-type. A *rounding radius* is how far rounding in the precision under test may move it;
-up to about 17 radii count as rounding.
-
-To check one finding, run its `repro.py` with NumPy and the framework: it exits with 1
-while the defect is there, and with 0 when it is gone. `gradwatch fuzz --replay` checks
-all of them. `make findings` writes this page again.
+Defects of the frameworks in the ops of this project, and differences of convention.
+`gradwatch fuzz` found them and shrank the inputs. Each line links a plain script of the
+framework's own calls, ready for a bug report: it exits with 1 while the defect is there
+and with 0 when it has gone. `gradwatch fuzz --replay` runs them all, `make findings`
+writes this page again. *Off by* counts rounding radii, of which about 17 are allowed.
 """
 
 
 def page(findings: Sequence[Finding]) -> str:
     """The whole page, in Markdown."""
-    defects = defaultdict(list)
+    scripts = defaultdict(list)
     for finding in findings:
-        defects[_defect(finding)].append(finding)
-    by_kind: dict[str, list[list[Finding]]] = {"defects": [], "conventions": []}
-    for (_, _, kind, _), several in sorted(defects.items()):
-        by_kind["conventions" if kind == "convention" else "defects"].append(several)
-    parts = [_OPENING, "## At a glance\n", *_table(by_kind["defects"])]
-    framework = ""
-    for several in by_kind["defects"]:
-        name = _framework(several[0])
-        if name != framework:
-            parts.append(f"\n## {name}\n")
-        framework = name
-        parts += _section(several)
-    if by_kind["conventions"]:
-        parts.append(
-            "\n## Conventions\n\nBoth sides are right, but their results differ.\n"
-        )
-    for several in by_kind["conventions"]:
-        parts += _section(several)
+        scripts[finding.script].append(finding)
+    defects = [smallest_first(several) for _, several in sorted(scripts.items())]
+    parts = [_OPENING]
+    for framework in sorted({_framework(first) for first, *_ in defects}):
+        own = [several for several in defects if _framework(several[0]) == framework]
+        parts += [f"## {framework}\n", "| defect | seen in | off by |", "|---|---|---|"]
+        parts += [*_rows(own), ""]
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _defect(finding: Finding) -> Defect:
-    """Groups of one defect: findings that differ only in dtype or backend."""
-    site = finding.site
-    numeric = site.verdict in ("disagree", "nonfinite")
-    kind = "wrong" if numeric else site.verdict
-    return finding.record.framework, site.op, kind, (*site.flags, site.convention)
-
-
 def _framework(finding: Finding) -> str:
-    record = finding.record
-    version = record.framework_version.partition("+")[0]
-    return f"{named(record.framework)} {version}"
+    return headline(finding).partition(": ")[0]
 
 
-def _smallest(several: Iterable[Finding]) -> list[Finding]:
+def smallest_first(several: Iterable[Finding]) -> list[Finding]:
     """Sorts the clearest first: a framework's own call, few elements, no NaN."""
     return sorted(
         several,
@@ -79,25 +52,11 @@ def _smallest(several: Iterable[Finding]) -> list[Finding]:
     )
 
 
-def _table(defects: Iterable[list[Finding]]) -> Iterator[str]:
-    yield "| framework | op | what | off by (radii) | smallest input | script |"
-    yield "|---|---|---|---|---|---|"
+def _rows(defects: Iterable[Sequence[Finding]]) -> Iterator[str]:
     for several in defects:
-        first = _smallest(several)[0]
-        ratio = first.record.ratio
-        off = "" if ratio is None else f"{ratio:.3g}"
-        off = off if first.record.radius else ""
-        shapes = ", ".join(f"{n} {tuple(s)}" for n, s in first.shapes.items())
-        what = headline(first).partition(": ")[2]
-        link = f"[repro]({_RESULTS}/{first.site.id}/repro.py)"
-        cells = (_framework(first), first.site.op, what, off, shapes, link)
-        yield f"| {' | '.join(cells)} |"
-
-
-def _section(several: Sequence[Finding]) -> Iterator[str]:
-    first, *others = _smallest(several)
-    title, _, rest = paragraph(first).partition("\n")
-    yield f"\n### {title.strip('*').partition(': ')[2]}\n{rest}"
-    if others:
-        links = (f"[{f.site.id}]({_RESULTS}/{f.site.id}/finding.md)" for f in others)
-        yield f"\nThe same defect, or a similar one: {', '.join(links)}."
+        first = several[0]
+        ratio = first.record.ratio if first.record.radius else None
+        off = "" if ratio is None else f"{ratio:.2g}"
+        seen = sorted({f.site.backend.partition("_")[2] for f in several})
+        link = f"[{defect(first)}]({_RESULTS}/{first.script})"
+        yield f"| {link} | {', '.join(seen)} | {off} |"

@@ -17,19 +17,22 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import hypothesis
+import numpy as np
 from hypothesis.errors import NoSuchExample, Unsatisfiable
 from msgspec import structs
 
 from gradwatch.harness.agreement import strategies
 from gradwatch.harness.agreement.findings import DEATHS, Finding, Site, sites
-from gradwatch.harness.agreement.repro import literal, repro
-from gradwatch.harness.agreement.store import headline
+from gradwatch.harness.agreement.repro import repro
+from gradwatch.harness.agreement.store import details, headline
 from gradwatch.harness.agreement.suite import agree, record_of
 from gradwatch.harness.judging.cases import REFUSALS, Trial
 from gradwatch.harness.judging.reference import Reference, reference
+from gradwatch.harness.project.descent import cuts, descend
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.workers.messages import Task
 from gradwatch.harness.workers.pool import Fleet
@@ -41,6 +44,7 @@ PLAIN = 2  # batches of each op between two risky ones
 TIMEOUT = 20.0  # seconds for a trial: thousands of times longer than usual
 SHRINKING = 15.0  # seconds at most for one finding
 DYING = 4  # crashes while shrinking one finding: each costs a new worker
+LARGE = 16  # elements of an input; with more its lengths are cut one by one
 SMALL = 4  # elements of an input; a crash with so few is not shrunk further
 
 _SETTINGS = hypothesis.settings(
@@ -256,8 +260,12 @@ class Hunt:
         shown = known.get(_content(smallest)) if smallest else None
         if smallest is None or shown is None:
             return suspect  # it could not be reproduced
-        self._small[suspect.site.op].append(smallest)
-        return replace(suspect, trial=smallest, record=shown)
+        best = smallest, shown
+        if _largest(smallest) > LARGE:
+            fails = partial(self._record, suspect.site)
+            best = descend(best, _smaller, fails, deadline)
+        self._small[suspect.site.op].append(best[0])
+        return replace(suspect, trial=best[0], record=best[1])
 
     def _record(self, site: Site, trial: Trial) -> AgreeRecord | None:
         """The record of a trial that shows a site on its backend."""
@@ -270,22 +278,16 @@ class Hunt:
 
     def finding(self, suspect: Suspect, everywhere: bool = False) -> Finding:
         """The finding of a suspect; `everywhere` also runs the other backends."""
-        trial, site = suspect.trial, suspect.site
-        record = structs.replace(suspect.record, message=_plain(suspect.record.message))
-        problem = trial.problem
-        finding = Finding(
-            site,
-            structs.replace(record, case=trial.name),
-            values=self._values(trial, record) if everywhere else {},
-            inputs={name: literal(array) for name, array in problem.inputs.items()},
-            shapes={name: array.shape for name, array in problem.inputs.items()},
-            attributes=dict(problem.attributes),
-            layout=f"{trial.layout}, {trial.cotangent_layout}",
-            seed=self.seed,
-        )
-        right = _truth(trial)
-        text = repro(trial, site.backend, record, headline(finding), right)
-        return replace(finding, repro=text)
+        trial = suspect.trial
+        message = _plain(suspect.record.message)
+        record = structs.replace(suspect.record, message=message, case=trial.name)
+        shapes = {name: a.shape for name, a in trial.problem.inputs.items()}
+        finding = Finding(suspect.site, record, shapes, self.seed)
+        about = details(record, self._values(trial, record) if everywhere else {})
+        title, right = headline(finding), _truth(trial)
+        backend = suspect.site.backend
+        text = repro(trial, backend, record, title, right, about=about)
+        return replace(finding, text=text)
 
     def _values(self, trial: Trial, record: AgreeRecord) -> dict[str, str]:
         """What each backend returns at the worst index of the failing one."""
@@ -333,6 +335,23 @@ def _pattern(trial: Trial) -> tuple[str, bool, tuple[int, ...]]:
 
 def _largest(trial: Trial) -> int:
     return max(array.size for array in trial.problem.inputs.values())
+
+
+def _smaller(trial: Trial) -> Iterator[Trial]:
+    """The trial with shorter inputs and cotangents, or with ones in an input."""
+    problem = trial.problem
+    given = [*problem.inputs.values(), *problem.cotangents]
+    for cut in cuts(a.shape for a in given if a is not None):
+        inputs = {n: a[cut.index(a.shape)].copy() for n, a in problem.inputs.items()}
+        dys = [
+            None if a is None else a[cut.index(a.shape)].copy()
+            for a in problem.cotangents
+        ]
+        yield replace(trial, problem=replace(problem, inputs=inputs, cotangents=dys))
+    for name, array in problem.inputs.items():
+        if array.dtype.kind == "f" and (array != 1).any():
+            inputs = {**problem.inputs, name: np.ones_like(array)}
+            yield replace(trial, problem=replace(problem, inputs=inputs))
 
 
 def _content(trial: Trial) -> tuple[Any, ...]:

@@ -1,41 +1,144 @@
-"""A finding as a script that needs only NumPy and the framework.
+"""A finding as a plain script: the framework's own call, and the exact answer.
 
-The code of the page is copied into it, with everything of the project that it calls.
-The inputs, the exact answer and its rounding radii are literals in the script.
+Inputs, exact values and allowed errors are literals in the script, which needs NumPy
+and the framework alone. It exits with 1 while the defect is there.
 """
 
 from __future__ import annotations
 
-import ast
-import json
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-import jinja2
 import numpy as np
 from numpy.typing import NDArray
 
+from gradwatch.harness.agreement.calls import WIDTH, Unwritten, calls
+from gradwatch.harness.agreement.findings import DEATHS
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.judging.reference import Reference, Truth
 from gradwatch.harness.project.records import AgreeRecord
-from gradwatch.harness.workers import arrays
-from gradwatch.impls import catalogue, contract
+from gradwatch.impls.catalogue import framework_of
+from gradwatch.impls.contract import Problem
 
 Array = NDArray[Any]
-Answer = tuple[str, str]  # exact value and rounding radius, as expressions
+Way = dict[str, tuple[Array, Array]]  # exact value and allowed error, by tensor
 
-_HERE = Path(__file__).parent
-_OURS = Path(contract.__file__).parent
-_PACKAGE = f"{contract.__package__}."
-_ENVIRONMENT = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(_HERE),
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-    undefined=jinja2.StrictUndefined,
+
+@dataclass(frozen=True)
+class Idiom:
+    """How a framework is written.
+
+    `tensor` makes one of {values} in {dtype}, `variable` ends one that is
+    differentiated; `backward` gives the gradients of the {call}, `array` reads one.
+    """
+
+    imports: str
+    dtype: str
+    tensor: str
+    variable: str
+    backward: str
+    array: str
+
+
+FUNCTION = "\ndef call({xs}):\n{indented}\n    return {ys}\n\n"
+COMPILED = """\
+@torch.compile(fullgraph=True, dynamic=False)
+def call({inputs}):
+{indented}
+    return {outputs}
+
+{outputs} = call({inputs})"""
+TORCH = Idiom(
+    "import numpy as np\nimport torch",
+    "torch.{}",
+    "torch.tensor({values}, dtype={dtype})",
+    ", requires_grad=True)",
+    "{call}\n[{dxs}] = torch.autograd.grad([{ys}], [{xs}], [{dys}])",
+    "{}.detach().numpy()",
 )
+JAX = """\
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+jax.config.update("jax_enable_x64", True)"""
+TENSORFLOW_NUMPY = """
+import tensorflow.experimental.numpy as tnp
+
+tnp.experimental_enable_numpy_behavior(dtype_conversion_mode="all")"""
+IDIOMS = {
+    "torch": TORCH,
+    "oneflow": Idiom(*(s.replace("torch", "oneflow") for s in vars(TORCH).values())),
+    "paddle": Idiom(
+        "import numpy as np\nimport paddle",
+        '"{}"',
+        "paddle.to_tensor({values}, {dtype})",
+        ", stop_gradient=False)",
+        "{call}\n[{dxs}] = paddle.grad([{ys}], [{xs}], [{dys}], allow_unused=True)",
+        "{}.numpy()",
+    ),
+    "tensorflow": Idiom(
+        "import numpy as np\nimport tensorflow as tf" + TENSORFLOW_NUMPY,
+        '"{}"',
+        "tf.constant({values}, {dtype})",
+        ")",
+        "with tf.GradientTape() as tape:\n    tape.watch([{xs}])\n{indented}\n"
+        "[{dxs}] = tape.gradient([{ys}], [{xs}], output_gradients=[{dys}])",
+        "np.array({})",
+    ),
+    "jax": Idiom(
+        JAX,
+        '"{}"',
+        "jnp.array({values}, {dtype})",
+        ")",
+        FUNCTION + "{y}, pull = jax.vjp(call, {xs})\n[{dxs}] = pull({dy})",
+        "np.array({})",
+    ),
+    "autograd": Idiom(
+        "import autograd.numpy as np\nfrom autograd import make_vjp",
+        '"{}"',
+        "np.array({values}, {dtype})",
+        ")",
+        FUNCTION + "pull, {y} = make_vjp(call, {places})({xs})\n[{dxs}] = pull({dy})",
+        "{}",
+    ),
+    "mlx": Idiom(
+        "import mlx.core as mx\nimport numpy as np\n\nmx.set_default_device(mx.cpu)",
+        "mx.{}",
+        "mx.array({values}, {dtype})",
+        ")",
+        FUNCTION + "[{ys}], [{dxs}] = mx.vjp(call, [{xs}], [{dys}])",
+        "np.array({})",
+    ),
+}
+
+#: The code of a page that is no plain call of a framework: the project's own.
+OWN = """\
+import numpy as np
+from gradwatch.impls.catalogue import load_backend, load_op
+from gradwatch.impls.contract import Problem"""
+
+#: Other names that a call may use.
+IMPORTS = {
+    "special": "from autograd.scipy import special",
+    "getval": "from autograd.tracer import getval",
+    "inf": "from math import inf",
+}
+
+#: What kills a process is run in another one.
+CHILD = """\
+if len(sys.argv) == 1:  # the rest would kill this process: run it in a child
+    child = subprocess.run([sys.executable, __file__, "child"], timeout=120)
+    print("exit code:", child.returncode)  # negative: killed by that signal
+    sys.exit(child.returncode < 0 or 2 * child.returncode)"""
+
+#: Fresh memory may happen to hold the zeros that are due.
+USED = """\
+for size in range(1, 65):  # leave numbers in memory that is used again
+    oneflow.ones(size).mul(3.0).numpy()"""
 
 
 def repro(
@@ -44,226 +147,272 @@ def repro(
     record: AgreeRecord,
     headline: str,
     right: Reference | None = None,
+    *,
+    about: str = "",
+    dialect: str = "",
+    others: Sequence[tuple[str, Reference]] = (),
 ) -> str:
-    """The text of repro.py; it exits 1 while the defect is there, 0 when it is gone.
+    """The text of a script that exits 1 while the defect is there, 0 when it is gone.
 
-    `right` holds the exact answers; None if the op's formula refuses the input.
+    Args:
+        trial: The input.
+        backend: The one that fails.
+        record: How it fails.
+        headline: The first line of the docstring.
+        right: The exact answers; None if the op's formula refuses the input.
+        about: More for the docstring.
+        dialect: The dialect of the page to show; by default that of the backend.
+        others: Other dtypes in which the same input shows the same, with their answers.
     """
-    problem, framework = trial.problem, catalogue.framework_of(backend)
-    dialect = _dialect(backend)
-    said = problem.op.said(dialect, framework)
-    helpers = list(_helpers(trial, backend, dialect, said.__name__))
-    text = _ENVIRONMENT.get_template("repro.py.j2").render(
-        headline=headline,
-        functional=_functional(backend),
-        impls=contract.__package__,
-        framework=framework,
-        dialect=dialect,
-        compiled=backend.endswith("_compile"),
-        said=said.__name__,
-        imports=sorted({line for h in helpers for line in h.imports}, key=_order),
-        helpers=list(dict.fromkeys(part for h in helpers for part in h.parts)),
-        op=problem.op,
-        inputs={n: literal(a, 8 + len(n)) for n, a in problem.inputs.items()},
-        cotangents=["None" if a is None else literal(a, 4) for a in problem.cotangents],
-        arguments=[problem.aliases.get(n, n) for n in problem.op.inputs],
-        wanted=problem.wanted,
-        attributes=dict(problem.attributes),
-        dtype=problem.dtype,
-        layouts=[_maker(name) for name in (trial.layout, trial.cotangent_layout)],
-        empty=problem.empty,
-        death=record.verdict in ("crash", "timeout"),
-        answers=[] if right is None else list(_answers(right, record)),
-        limit=record.limit,
+    problem, idiom = trial.problem, IDIOMS.get(framework_of(backend))
+    dialect = dialect or dialect_of(backend)
+    whole = record.tensor not in problem.op.outputs or dialect == "custom"
+    ways = _ways(right, record)
+    loop = [(problem.dtype, right), *others] if len(ways) == 1 and others else []
+    try:
+        if idiom is None:
+            raise Unwritten("NumPy is called by this project")
+        lines = _call(problem, backend, dialect, whole, idiom)
+        dtype = "dtype" if loop else idiom.dtype.format(problem.dtype)
+        used = [USED] if problem.empty and ways and "oneflow" in backend else []
+        body = [*_tensors(trial, idiom, dtype, whole), *used, *lines]
+        imports, array = idiom.imports, idiom.array
+        if record.tensor == "all":  # some frameworks compute what is read alone
+            names = (*problem.op.outputs, *problem.derivatives)
+            body.append(f"print([{array.format('t')} for t in ({', '.join(names)})])")
+    except Unwritten:
+        loop, body, imports, array = [], _own(trial, backend), OWN, 'tensors["{}"]'
+    if ways:
+        body += _verdict(array, record, ways, bool(loop))
+    system = (
+        "import subprocess\nimport sys" if record.verdict in DEATHS else "import sys"
     )
-    return re.sub(r"\n{4,}", "\n\n\n", text)
+    parts = [_docstring(headline, about), system, imports]
+    parts += [CHILD] if record.verdict in DEATHS else []
+    if loop and idiom:
+        rows = []
+        for name, answers in loop:
+            ((_, allowed),) = _ways(answers, record)[0].values()
+            rows.append(f"({idiom.dtype.format(name)}, {_short(allowed)})")
+        head = ["wrong = False", f"for dtype, allowed in [{', '.join(rows)}]:"]
+        inside = textwrap.indent("\n".join(body), "    ")
+        parts.append("\n".join([*head, inside, "sys.exit(wrong)"]))
+    else:
+        parts.append("\n".join(body))
+    return _with_imports("\n\n".join(parts) + "\n", imports)
 
 
-def _order(line: str) -> tuple[bool, bool, str]:
-    """The order of import lines: NumPy last, and `from` after `import`."""
-    return "numpy" in line, line.startswith("from"), line
+def _with_imports(text: str, imports: str) -> str:
+    """The script with the other imports that it needs, and no more."""
+    for name, line in IMPORTS.items():
+        if re.search(rf"(?<!\.)\b{name}\b", text.replace(imports, "")):
+            text = text.replace(imports, f"{line}\n{imports}")
+    for name, unused in (("np", "import numpy as np\n"), ("tnp", TENSORFLOW_NUMPY)):
+        if not re.search(rf"(?<![.\w]){name}\.", text.replace(imports, "")):
+            text = text.replace(unused, "")
+    return text
 
 
-def _answers(right: Reference, record: AgreeRecord) -> Iterator[dict[str, Answer]]:
-    """Exact value and radius of each tensor, for each right way of breaking ties.
-
-    All tensors that depend on the tie are included: a maximum that passes its cotangent
-    on to both inputs is wrong, although each gradient is right by one convention.
-    """
-    tensor, ways = record.tensor, list(right.truths.values())
-    if tensor not in ways[0]:
-        return
-    names = [n for n in ways[0] if n == tensor or right.depends_on_ties(n)]
-    if record.verdict == "convention":  # the finding is that it differs from "first"
-        ways, names = ways[:1], [tensor]
-    for truths in ways:
-        yield {n: _answer(truths[n]) for n in names}
-
-
-def _answer(truth: Truth) -> Answer:
-    """Where an infinity is due, it is exact; where it is not known, all is right."""
-    if truth.value.dtype.kind == "i":
-        return literal(truth.value, 8), literal(truth.radius, 8)
-    with np.errstate(over="ignore"):  # of extended precision
-        exact = truth.value.astype(np.float64)
-    exact = np.where(truth.infinite, np.copysign(np.inf, exact), exact)
-    radius = np.where(np.isfinite(exact), truth.radius, np.inf)
-    return literal(exact, 8), literal(np.where(truth.infinite, 0.0, radius), 8)
-
-
-def _dialect(backend: str) -> str:
+def dialect_of(backend: str) -> str:
     """The dialect of a backend, from its name: torch_autograd."""
     flavour = backend.partition("_")[2]
     spoken = {"graph": "formula", "jit": "formula", "compile": "autograd"}
     return spoken.get(flavour, flavour)
 
 
+def _docstring(headline: str, about: str) -> str:
+    paragraphs = [textwrap.fill(p, 88) for p in about.splitlines()]
+    text = "\n".join([textwrap.fill(f"{headline}.", 85), "", *paragraphs]).strip()
+    quotes = '\n"""' if "\n" in text else '"""'
+    return '"""' + text.replace("\\", "\\\\") + quotes
+
+
+# The call -------------------------------------------------------------------------
+
+
+def _call(
+    problem: Problem, backend: str, dialect: str, whole: bool, idiom: Idiom
+) -> list[str]:
+    """The call in the framework's names, with its gradients if `whole`."""
+    op, framework = problem.op, framework_of(backend)
+    lines = calls(problem, framework, dialect)
+    if dialect == "custom":  # forward and backward are written out
+        return lines
+    call, floating = "\n".join(lines), problem.differentiated
+    names = {
+        "call": call,
+        "indented": textwrap.indent(call, "    "),
+        "inputs": ", ".join(problem.inputs),
+        "outputs": ", ".join(op.outputs),
+        "xs": ", ".join(problem.wanted),
+        "dxs": ", ".join(f"d{n}" for n in problem.wanted),
+        "ys": ", ".join(floating),
+        "dys": ", ".join(f"d{n}" for n in floating),
+        "places": str(tuple(range(len(problem.wanted)))),
+    }
+    for one, several in (("y", "ys"), ("dy", "dys")):
+        names[one] = names[several] if len(floating) == 1 else f"({names[several]})"
+    backward = idiom.backward
+    if backend.endswith("_jit"):
+        backward = backward.replace("def", "@jax.jit\ndef", 1)
+    if backend.endswith("_compile"):
+        names["call"] = COMPILED.format(**names)
+    text = (backward if whole else "{call}").format(**names)
+    text = re.sub(r"(\w+) = (.*\n *)return \1$", r"return \2", text, flags=re.M)
+    return re.sub(r"(return .*)\n\s+\n", r"\1\n\n", text).split("\n")
+
+
+def _tensors(trial: Trial, idiom: Idiom, dtype: str, whole: bool) -> Iterator[str]:
+    problem = trial.problem
+    dys = zip(problem.op.outputs, problem.cotangents, strict=True)
+    named = {f"d{n}": dy for n, dy in dys if dy is not None and whole}
+    for name, array in {**problem.inputs, **named}.items():
+        laid = trial.cotangent_layout if name in named else trial.layout
+        own = array.dtype.name + "_" * ("mx" in idiom.dtype and array.dtype.kind == "b")
+        kind = dtype if array.dtype.kind == "f" else idiom.dtype.format(own)
+        text = idiom.tensor.format(values=_values(array, laid), dtype=kind)
+        wanted = whole and name in problem.wanted
+        yield f"{name} = {text[:-1]}{idiom.variable if wanted else ')'}"
+
+
+def _own(trial: Trial, backend: str) -> list[str]:
+    """The calls of the project's own code, where a page does more than call."""
+    problem = trial.problem
+    inputs = [
+        f"    {n!r}: np.array({_values(a, trial.layout)}, {a.dtype.name!r}),"
+        for n, a in problem.inputs.items()
+    ]
+    dys = (
+        "None" if dy is None else f"np.array({_values(dy)}, {dy.dtype.name!r})"
+        for dy in problem.cotangents
+    )
+    rest = (dict(problem.attributes), dict(problem.aliases), problem.dtype)
+    return [
+        *("inputs = {", *inputs, "}"),
+        f"cotangents = [{', '.join(dys)}]",
+        f"rest = {rest!r}",
+        f"problem = Problem(load_op({trial.op!r}), inputs, cotangents, *rest)",
+        f"step = load_backend({backend!r}).prepare(problem)",
+        *("step.forward()", "step.backward()", "tensors = step.read().tensors"),
+    ]
+
+
+# The verdict ----------------------------------------------------------------------
+
+
+def _ways(right: Reference | None, record: AgreeRecord) -> list[Way]:
+    """Exact value and allowed error of each tensor, for each way of breaking ties.
+
+    All tensors that depend on the tie are included: a maximum that passes its cotangent
+    on to both inputs is wrong, although each gradient is right by one convention.
+    """
+    tensor, ways = record.tensor, list(right.truths.values()) if right else [{}]
+    if right is None or tensor not in ways[0]:  # "all", of a crash or an error
+        return []
+    names = [n for n in ways[0] if n == tensor or right.depends_on_ties(n)]
+    if record.verdict == "convention":  # the finding is that it differs from "first"
+        ways, names = ways[:1], [tensor]
+    limit = record.limit if record.limit is not None else right.limit
+    found = [{n: _answer(truths[n], limit) for n in names} for truths in ways]
+    return list({str(way): way for way in found}.values())
+
+
+def _answer(truth: Truth, limit: float) -> tuple[Array, Array]:
+    """Where an infinity is due, it is exact; where nothing is known, all is right."""
+    if truth.value.dtype.kind in "biu":
+        return truth.value, limit * truth.radius
+    with np.errstate(all="ignore"):  # of extended precision
+        exact = truth.value.astype(np.float64)
+        exact = np.where(truth.infinite, np.copysign(np.inf, exact), exact)
+        allowed = np.where(truth.infinite, 0.0, limit * truth.radius)
+    known = ~np.isnan(exact)
+    return np.where(known, exact, 0.0), np.where(known, allowed, np.inf)
+
+
+def _verdict(
+    array: str, record: AgreeRecord, ways: list[Way], looped: bool
+) -> list[str]:
+    """The lines that compare with the exact values, and end the script."""
+    tensor = record.tensor
+    if record.verdict == "malformed":
+        shape = ways[0][tensor][0].shape
+        lines = [f"got = {tensor} if {tensor} is None else tuple({tensor}.shape)"]
+        lines.append(f'print("shape of {tensor}:", got, "exact:", {shape})')
+        return [*lines, f"sys.exit(got != {shape})"]
+    if len(ways) == len(ways[0]) == 1:
+        exact, allowed = ways[0][tensor]
+        names = ["got", "exact"] if looped else ["got", "exact", "allowed"]
+        values = [array.format(tensor), f"np.array({_values(exact)})", _short(allowed)]
+        line = f"{', '.join(names)} = {', '.join(values[: len(names)])}"
+        apart = [f"{n} = {v}" for n, v in zip(names, values, strict=False)]
+        lines = [line] if len(line) <= WIDTH else apart
+        lead = "{dtype}: " if looped else ""
+        lines.append(f'print(f"{lead}{tensor} = {{got}}, exact {{exact}}")')
+        right = "(got == exact) | (abs(got - exact) <= allowed)"
+        end = "wrong |= not {}" if looped else "sys.exit(not {})"
+        if np.isfinite(allowed).all():
+            return [*lines, end.format(f"np.all({right})")]
+        lines.append(f"right = {right} | (allowed == np.inf)")
+        return [*lines, end.format("np.all(right)")]
+    rows = []
+    for way in ways:
+        pairs = (
+            f'"{n}": (np.array({_values(e)}), {_short(a)})' for n, (e, a) in way.items()
+        )
+        rows.append(f"    {{{', '.join(pairs)}}},")
+    got = ", ".join(f'"{n}": {array.format(n)}' for n in ways[0])
+    return [
+        f"got = {{{got}}}",
+        "ways = [  # to break ties, each with exact values and allowed errors",
+        *(*rows, "]", 'print(f"got {got}, exact and allowed {ways}")', "right = ["),
+        "    all(np.all((got[n] == e) | (abs(got[n] - e) <= a)) for n, (e, a) in w)",
+        *("    for w in map(dict.items, ways)", "]", "sys.exit(not any(right))"),
+    ]
+
+
 # Numbers --------------------------------------------------------------------------
 
 
-def literal(array: Array, indent: int = 0) -> str:
+def _numbers(array: Array) -> str:
+    """The elements as nested lists, each read back the same."""
+    if array.ndim:
+        return f"[{', '.join(map(_numbers, array))}]"
+    return re.sub("nan|inf", r"np.\g<0>", str(array[()]))
+
+
+def _values(array: Array, layout: str = "contiguous") -> str:
+    """An expression for the elements: lists, or one number many times."""
+    same = array.size > 4 and len(set(map(str, array.flat))) == 1
+    if not array.size:
+        return f"np.zeros({array.shape})"
+    if layout == "contiguous" or array.ndim == 0:
+        one = f"np.full({array.shape}, {_numbers(array.reshape(-1)[0])})"
+        return one if same else _numbers(array)
+    shape = array.shape
+    if layout == "expanded":
+        for axis in range(array.ndim):
+            first = array.take([0], axis)
+            array = first if (array == first).all() else array
+    form = {
+        "expanded": f"np.broadcast_to({{}}, {shape})",
+        "permuted": "np.asfortranarray({})",
+        "sliced": "np.repeat({}, 2, -1)[..., ::2]",
+        "negative": "np.flip(np.flip({}).copy())",
+    }[layout]
+    return form.format(literal(array))
+
+
+def literal(array: Array) -> str:
     """An expression that gives the same array, bit for bit."""
-    shown = np.array2string(
-        array,
-        separator=", ",
-        threshold=array.size + 1,
-        max_line_width=80 - indent,
-        prefix=" " * (indent + 9),
-        formatter={"float_kind": str},  # the shortest that is read back the same,
+    return f"np.array({_values(array)}, {array.dtype.name!r})"
+
+
+def _short(allowed: Array) -> str:
+    """Allowed errors to three digits; one number where they are the same."""
+    short = np.array([float(f"{a:.3g}") for a in allowed.flat] or [0.0])
+    one = len(set(short.tolist())) == 1
+    return (
+        _numbers(short[0])
+        if one
+        else f"np.array({_values(short.reshape(allowed.shape))})"
     )
-    if array.size == 0:
-        return f"np.zeros({array.shape}, {array.dtype.name!r})"
-    shown = re.sub(r"\n\s*\n", "\n", shown)
-    return f"np.array({shown}, {json.dumps(array.dtype.name)})"
-
-
-# Code -----------------------------------------------------------------------------
-
-
-class Lifted:
-    """The source texts of definitions, and the imports that they need."""
-
-    def __init__(self, parts: Sequence[str], imports: Sequence[str]) -> None:
-        self.parts, self.imports = parts, imports
-
-
-def _functional(backend: str) -> bool:
-    """Whether it differentiates functions: its adapter is then part of the script."""
-    file = catalogue.backend_file(backend)
-    door = re.search(r"backends\.(_\w+) import", file.read_text(encoding="utf-8"))
-    if not door:
-        return False
-    text = (_OURS / "backends" / f"{door[1]}.py").read_text(encoding="utf-8")
-    return "_functional" in text
-
-
-def _helpers(trial: Trial, backend: str, dialect: str, said: str) -> Iterator[Lifted]:
-    backends, framework = _OURS / "backends", catalogue.framework_of(backend)
-    if framework == "oneflow":
-        yield lifted(backends / "_oneflow.py", "preload_cuda_libraries")
-    if _functional(backend):
-        yield lifted(catalogue.backend_file(backend), "backend")
-    elif framework != "numpy" and dialect in ("custom", "formula"):
-        if dialect == "custom":
-            yield lifted(backends / "_torchlike.py", "as_function")
-        else:
-            yield lifted(backends / "_torchlike_names.py", "ArrayNames")
-    for name in dict.fromkeys((trial.layout, trial.cotangent_layout)):
-        if name != "contiguous":
-            yield lifted(Path(arrays.__file__), _maker(name))
-    yield lifted(catalogue.op_page(trial.op), said)
-
-
-def _maker(layout: str) -> str:
-    """The name of the function that makes a memory layout."""
-    return "np.array" if layout == "contiguous" else arrays.LAYOUTS[layout].__name__
-
-
-def lifted(file: Path, name: str) -> Lifted:
-    """A definition without the page's decorators, and all of the project that it calls.
-
-    Raises:
-        LookupError: The file does not define the name.
-    """
-    source = file.read_text(encoding="utf-8")
-    top = list(_defined(ast.parse(source)))
-    wanted = _needed(top, name)
-    if not wanted:
-        raise LookupError(f"{file.name} does not define {name}")
-    parts = list[str]()
-    imports = ["import numpy as np"]
-    for key, node in top:
-        if key not in wanted:
-            continue
-        module = getattr(node, "module", "") or ""
-        if isinstance(node, ast.ImportFrom) and module.startswith(_PACKAGE):
-            path = module.removeprefix(_PACKAGE).replace(".", "/")
-            inner = lifted(_OURS / f"{path}.py", key)
-            parts += inner.parts
-            imports += inner.imports
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            imports.append(ast.unparse(node))
-        else:
-            parts.append(_without_page(source, node))
-    return Lifted(parts, imports)
-
-
-def _needed(top: Sequence[tuple[str, ast.stmt]], name: str) -> set[str]:
-    """The names that a definition needs, its own included; empty if there is none."""
-    uses: dict[str, list[str]] = {}
-    for key, node in top:
-        uses.setdefault(key, []).extend(_names(node))
-    wanted, waiting = set[str](), [name]
-    while waiting:
-        current = waiting.pop()
-        if current in uses and current not in wanted:
-            wanted.add(current)
-            waiting += uses[current]
-    return wanted
-
-
-def _defined(module: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
-    """The names at the top of a module, and the statements that define them.
-
-    A name has several where it is added to: NAMES |= {...}.
-    """
-    for node in module.body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            yield node.name, node
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            yield node.targets[0].id, node
-        elif isinstance(node, (ast.AnnAssign, ast.AugAssign)) and isinstance(
-            node.target, ast.Name
-        ):
-            yield node.target.id, node
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            for alias in node.names:
-                yield (alias.asname or alias.name).partition(".")[0], node
-
-
-def _names(node: ast.AST) -> list[str]:
-    """The names that the code uses; annotations do not count, since they never run."""
-    if isinstance(node, ast.arg):
-        return []
-    names = [node.id] if isinstance(node, ast.Name) else []
-    for key, value in ast.iter_fields(node):
-        if key not in ("returns", "annotation"):
-            for child in value if isinstance(value, list) else [value]:
-                wanted = isinstance(child, ast.AST) and not _registers(child)
-                names += _names(child) if wanted else []
-    return names
-
-
-def _registers(node: ast.AST) -> bool:
-    """Whether it is a page's decorator, which enters a dialect in the page's op."""
-    call = node.func if isinstance(node, ast.Call) else node
-    owner = call.value if isinstance(call, ast.Attribute) else None
-    return isinstance(owner, ast.Name) and owner.id == "op"
-
-
-def _without_page(source: str, node: ast.stmt) -> str:
-    """The text of a definition, without the decorators that belong to the page."""
-    lines = source.splitlines()
-    kept = [d for d in getattr(node, "decorator_list", []) if not _registers(d)]
-    text = [f"@{ast.unparse(decorator)}" for decorator in kept]
-    return "\n".join([*text, *lines[node.lineno - 1 : node.end_lineno]])

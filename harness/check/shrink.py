@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from gradwatch.harness.check.runs import Tensor, floating
 from gradwatch.harness.check.subjects import Subject
 from gradwatch.harness.check.subjects.binding import Function
 from gradwatch.harness.judging.cases import REGIMES
+from gradwatch.harness.project.descent import Cut, cuts, descend
 
 SECONDS = 10.0  # a person waits for the script: dozens of steps of a tenth of a second
 
@@ -43,52 +44,23 @@ def shrunk(
     end = time.monotonic() + SECONDS
     best = trial, row
     for steps in (_shorter, _plainer):
-        best = _descend(best, steps, failing, end)
-    return best
-
-
-def _descend(
-    best: tuple[Trial, Row],
-    steps: Callable[[Trial], Iterator[Trial]],
-    failing: Callable[[Trial], Row | None],
-    end: float,
-) -> tuple[Trial, Row]:
-    """Take the first step that still fails, as long as there is one."""
-    moved = True
-    while moved:
-        moved = False
-        for attempt in steps(best[0]):
-            if time.monotonic() > end:
-                return best
-            row = failing(attempt)
-            if row is not None:
-                best, moved = (attempt, row), True
-                break
+        best = descend(best, steps, failing, end)
     return best
 
 
 def _shorter(trial: Trial) -> Iterator[Trial]:
-    """Every length cut to 1, to about a half, by one; equal lengths together."""
+    """Shorter inputs."""
     leaves = [v for v in tree_leaves(trial.args) if isinstance(v, Tensor)]
-    lengths = sorted({n for t in leaves for n in t.shape if n > 1}, reverse=True)
-    for length in lengths:
-        for shorter in dict.fromkeys((1, length // 2, length // 2 + 1, length - 1)):
-            for start in (0, length - shorter):  # what fails may lie at either end
-                if 0 < shorter < length:
-                    kept = (length, start, shorter)
-                    cut = tree_map(lambda v, k=kept: _cut(v, *k), trial.args)
-                    yield replace(trial, args=cut)
+    for cut in cuts(t.shape for t in leaves):
+        cut_args = tree_map(lambda v, c=cut: _cut(v, c), trial.args)
+        yield replace(trial, args=cut_args)
 
 
-def _cut(value: Any, length: int, start: int, shorter: int) -> Any:
+def _cut(value: Any, cut: Cut) -> Any:
     if not isinstance(value, Tensor):
         return value
-    marked = value.requires_grad
-    value = value.detach()
-    for axis, n in enumerate(value.shape):
-        if n == length:
-            value = value.narrow(axis, start, shorter)
-    return value.clone().requires_grad_(marked)
+    part = value.detach()[cut.index(value.shape)]
+    return part.clone().requires_grad_(value.requires_grad)
 
 
 def _plainer(trial: Trial) -> Iterator[Trial]:

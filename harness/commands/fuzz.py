@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ from gradwatch.impls.contract import Op
     show_default="results/latest/findings; of --replay, --page and --known"
     " results/findings",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for the findings; each gets a folder of its own.",
+    help="Folder for the scripts of findings and their index.",
 )
 @click.option("--replay", is_flag=True, help="Only run the scripts of the findings.")
 @click.option(
@@ -71,8 +72,8 @@ def command(
     r"""Search for inputs on which a backend is wrong, and shrink them.
 
     Shapes, values, memory layouts and attributes are drawn from the op's page. Each
-    finding is a folder with the facts, a paragraph for a bug report and a script that
-    runs by itself. It is written at once, and again after shrinking. The default folder
+    finding is a script for a bug report, which runs by itself, and a line in the
+    folder's index. It is written at once, and again after shrinking. The default folder
     is not tracked by git; --folder results/findings keeps the findings.
 
     \b
@@ -179,10 +180,11 @@ def _hunt(
         run.missing |= one.missing
         progress(one.seconds, int(asked.budget))
         if one.finding is not None:
-            store.save(one.finding, folder)
+            script = store.save(one.finding, folder).name
             if one.finding.site.id not in run.findings:
                 say(store.headline(one.finding))
-            run.findings[one.finding.site.id] = one.finding
+            kept = dataclasses.replace(one.finding, script=script)
+            run.findings[one.finding.site.id] = kept
 
 
 def hunt(content: bytes, link: Link) -> None:
@@ -260,9 +262,10 @@ def _show(findings: dict[str, Finding], tried: int) -> None:
 
 def _replay(folder: Path) -> int:
     states = []
-    for finding in _loaded(folder):
+    by_script = {finding.script: finding for finding in _loaded(folder)}
+    for script, finding in sorted(by_script.items()):
         state, printed = store.replay(finding, folder)
-        output().print(f"{state:8} {finding.site.id}: {printed}", markup=False)
+        output().print(f"{state:8} {script}: {printed}", markup=False)
         states.append(state)
     output().print(", ".join(f"{states.count(s)} {s}" for s in sorted(set(states))))
     return 1 if "gone" in states else 0

@@ -16,6 +16,7 @@ from typing import Any
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.documents import Document, Unreadable
 from gradwatch.harness.project.records import (
+    FUZZ,
     KINDS,
     Environment,
     FindingRecord,
@@ -69,7 +70,6 @@ class Finding:
     id: str
     op: str
     about: FindingRecord
-    text: str
     repro: str
 
 
@@ -96,9 +96,9 @@ def read_results(folder: Path) -> Results:
     for file in files:
         name = file.relative_to(folder).as_posix()
         _attempt(results, name, partial(_read_source, results, file, name))
-    for file in sorted((folder / "findings").glob("[!.]*/")):
-        name = file.relative_to(folder).as_posix()
-        _attempt(results, name, partial(_read_finding, results, file))
+    index = folder / "findings" / "index.json"
+    if index.exists():
+        _attempt(results, "findings", partial(_read_findings, results, index))
     return results
 
 
@@ -148,10 +148,12 @@ def _document(file: Path) -> tuple[Kind[Any, Any], Document[Any, Any]]:
     raise [*damaged, *refused, unknown][0]
 
 
-def _read_finding(results: Results, folder: Path) -> None:
-    about = documents.load(folder / "finding.json", FindingRecord)
-    text, repro = (_optional(folder / name) for name in ("finding.md", "repro.py"))
-    results.findings.append(Finding(folder.name, about.op, about, text, repro))
+def _read_findings(results: Results, index: Path) -> None:
+    """Add a finding for each script in the index."""
+    content = documents.read(index, FUZZ)
+    for name, about in {record.script: record for record in content.records}.items():
+        script = _optional(index.with_name(Path(name).name)) if name else ""
+        results.findings.append(Finding(Path(name).stem, about.op, about, script))
 
 
 def _optional(file: Path) -> str:

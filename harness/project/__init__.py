@@ -9,4 +9,5 @@
 - records: the types of all records and summaries
 - verdicts: the names of the verdicts
 - markdown: escapes text for Markdown
+- descent: shrinks an input as long as it still fails
 """

@@ -141,28 +141,23 @@ class AgreeSummary(Struct, kw_only=True):
 
 
 class FindingRecord(Struct, kw_only=True):
-    """A disagreement that the fuzzer found and shrank: the facts of finding.json.
+    """A disagreement that the fuzzer found and shrank: a line of a findings' index.
 
-    values: what each backend gives at the worst index, or the verdict on it. inputs:
-    each as text. layout: of the inputs, then of the cotangents. part: the part that
-    fails: forward, backward, state, or run; empty in older documents, whose place
-    begins with it.
+    id: unique to where it shows. part: the part that fails: forward, backward, state,
+    or run. record: of the worst tensor. shapes: of the inputs. script: the file that
+    reproduces it.
     """
 
-    schema: int = 1
     id: str
     op: str
     backend: str
     verdict: str
     place: str
     record: AgreeRecord
-    values: dict[str, str] = {}
-    inputs: dict[str, str] = {}
-    shapes: dict[str, list[int]] = {}
-    attributes: dict[str, Any] = {}
-    layout: str = "contiguous, contiguous"
-    seed: int = 0
     part: str = ""
+    shapes: dict[str, list[int]] = {}
+    seed: int = 0
+    script: str = ""
 
 
 class FuzzSummary(Struct, kw_only=True):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gradwatch.harness.agreement import store
+from gradwatch.harness.agreement.findings_page import page as page_of
 from gradwatch.harness.agreement.fuzz import Hunt
 from gradwatch.impls.catalogue import load_op
 from tests.command_line import gradwatch
@@ -118,24 +119,29 @@ def run_script(text, folder):
     return subprocess.run(
         [sys.executable, "-W", "error", str(file)],
         cwd=folder,
-        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )
 
 
-def test_the_script_runs_by_itself_and_exits_1_while_the_defect_is_there(tie, tmp_path):
+def test_the_script_exits_1_while_the_defect_is_there(tie, tmp_path):
     finding, _ = tie
-    done = run_script(finding.repro, tmp_path)
+    done = run_script(finding.text, tmp_path)
     assert (done.returncode, done.stderr) == (1, "")
     assert "exact" in done.stdout
 
 
+def mended(finding, folder, place):
+    """The finding with a script that runs a page without the defect."""
+    page, broken = place / "mended.py", str(folder / "scratch.py")
+    page.write_text(PLANTED["an exact tie"][0])
+    assert broken in finding.text
+    return replace(finding, text=finding.text.replace(broken, str(page)))
+
+
 def test_the_script_exits_0_when_the_defect_has_gone(tie, tmp_path):
-    finding, _ = tie
-    _, right, wrong = PLANTED["an exact tie"]
-    assert wrong in finding.repro
-    done = run_script(finding.repro.replace(wrong, right), tmp_path)
+    done = run_script(mended(*tie, tmp_path).text, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -145,23 +151,24 @@ def test_the_script_exits_0_when_the_defect_has_gone(tie, tmp_path):
 def test_a_finding_is_read_as_it_was_written(tie):
     finding, folder = tie
     ((read,), _) = store.load(folder)
-    assert read.site == finding.site
-    assert store.paragraph(read) == store.paragraph(finding)
+    assert store.facts(read) == store.facts(replace(finding, script=read.script))
+    assert (folder / read.script).read_text() == finding.text
 
 
-def test_a_finding_is_strict_json(tie):
-    finding, folder = tie
-    text = (folder / finding.site.id / "finding.json").read_text()
+def test_the_index_is_strict_json_with_a_line_for_each_finding(tie):
+    _, folder = tie
+    text = (folder / store.INDEX).read_text()
 
     def refuse(constant):
         raise AssertionError(constant)
 
-    assert json.loads(text, parse_constant=refuse)["op"] == "maximum"
+    assert json.loads(text, parse_constant=refuse)["records"][0]["op"] == "maximum"
+    assert sum("maximum-numpy_manual" in line for line in text.splitlines()) == 1
 
 
 def test_a_finding_that_cannot_be_written_leaves_the_old_one(tie, monkeypatch):
     finding, folder = tie
-    monkeypatch.setattr(store, "paragraph", lambda finding: 1 / 0)
+    monkeypatch.setattr(store, "facts", lambda finding: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         store.save(finding, folder)
     monkeypatch.undo()
@@ -175,19 +182,7 @@ def test_a_finding_of_the_same_site_replaces_the_old_one(tie, tmp_path):
     store.save(replace(finding, seed=7), tmp_path)
     ((read,), _) = store.load(tmp_path)
     assert read.seed == 7
-
-
-def test_a_save_that_was_killed_at_its_end_does_not_fail_the_next(
-    tie, tmp_path, monkeypatch
-):
-    finding, _ = tie
-    store.save(finding, tmp_path)
-    with monkeypatch.context() as killed:
-        killed.setattr(store.shutil, "rmtree", lambda *_, **__: None)
-        store.save(replace(finding, seed=7), tmp_path)
-    store.save(replace(finding, seed=8), tmp_path)
-    ((read,), _) = store.load(tmp_path)
-    assert read.seed == 8
+    assert len(list(tmp_path.glob("*.py"))) == 1
 
 
 def test_a_smaller_finding_of_the_same_site_stays(tie, tmp_path):
@@ -198,15 +193,28 @@ def test_a_smaller_finding_of_the_same_site_stays(tie, tmp_path):
     assert read.elements == finding.elements < 9
 
 
-def test_a_finding_cut_short_is_named_and_the_others_are_read(tie, tmp_path):
+def test_two_sites_of_one_op_have_a_script_each(tie, tmp_path):
     finding, _ = tie
-    folder = store.save(finding, tmp_path)
     other = replace(finding, site=replace(finding.site, part="state"))
-    store.save(other, tmp_path)
-    (folder / "finding.json").write_text("{")
-    ((read,), (trouble,)) = store.load(tmp_path)
-    assert read.site == other.site
-    assert str(folder / "finding.json") in trouble
+    scripts = {store.save(one, tmp_path).name for one in (finding, other)}
+    assert len(scripts) == len(store.load(tmp_path)[0]) == 2
+
+
+def test_an_index_that_cannot_be_read_is_named(tie, tmp_path):
+    finding, _ = tie
+    store.save(finding, tmp_path)
+    index = tmp_path / store.INDEX
+    index.write_text(index.read_text()[:-9])
+    found, (trouble,) = store.load(tmp_path)
+    assert found == []
+    assert str(index) in trouble
+
+
+def test_the_page_has_a_line_for_each_script(tie):
+    finding, _ = tie
+    other = replace(finding, site=replace(finding.site, dtype="float32"))
+    both = [replace(one, script="one.py") for one in (finding, other)]
+    assert page_of(both).count("one.py") == 1
 
 
 # --- the command -----------------------------------------------------------------
@@ -226,12 +234,17 @@ def test_replay_says_what_holds(tie):
 
 
 def test_replay_fails_where_something_has_gone(tie, tmp_path):
-    finding, _ = tie
-    _, right, wrong = PLANTED["an exact tie"]
-    store.save(replace(finding, repro=finding.repro.replace(wrong, right)), tmp_path)
+    store.save(mended(*tie, tmp_path), tmp_path)
     done = gradwatch("fuzz", "--replay", "--folder", tmp_path)
     assert done.returncode == 1
     assert done.stdout.startswith("gone")
+
+
+def test_replay_does_not_take_a_script_that_fails_for_the_defect(tie, tmp_path):
+    finding, _ = tie
+    store.save(replace(finding, text="import no_such_module\n"), tmp_path)
+    done = gradwatch("fuzz", "--replay", "--folder", tmp_path)
+    assert done.stdout.startswith("not run")
 
 
 def test_ctrl_c_keeps_what_was_found(tmp_path):

@@ -28,7 +28,6 @@ LARGEST = {"float32": 1e20, "float64": 1e200}  # whose cubes are beyond the rang
         ("np.where(np.isinf(x**3), np.nan, x**3).astype(x.dtype)", 1),
         ("np.minimum(x**3, np.finfo(x.dtype).max).astype(x.dtype)", 1),
         ("-(x**3)", 1),
-        ("np.no_such_name(x)", 2),  # not what was wrong
     ],
 )
 def test_an_infinity_that_is_due_is_looked_for(tmp_path, dtype, y, code):
@@ -50,11 +49,7 @@ def test_an_infinity_that_is_due_is_looked_for(tmp_path, dtype, y, code):
 TORCH = {
     "torch_autograd": ("return x**3\n", "return x**3 + x.detach()\n", "y"),
     "torch_custom": ("return 3 * x * x * dy", "return 4 * x * x * dy", "dx"),
-    "torch_formula": (
-        "x * x * x\n",
-        "x * x * x if hasattr(xp, 'ties') else x\n",
-        "y",
-    ),
+    "torch_formula": ("x * x * x\n", "x * x * x + 0.0 * x\n", "y"),
 }
 
 #: Runs scripts where nothing of ours can be imported, and says how each has ended.
@@ -80,9 +75,8 @@ def test_scripts_for_pytorch_need_only_pytorch(tmp_path):
         drawn = trial(op, op.cases["4"], REGIMES["normal"], "float32", source=page)
         right = reference(drawn.problem)
         facts = dict.fromkeys(AgreeRecord.__struct_fields__[:8], "")
-        record = AgreeRecord(
-            **facts, tensor=tensor, verdict="disagree", limit=right.limit
-        )
+        limit = right.limit if backend != "torch_formula" else 0.0  # rounding is wrong
+        record = AgreeRecord(**facts, tensor=tensor, verdict="disagree", limit=limit)
         scripts.append(tmp_path / f"{backend}.py")
         scripts[-1].write_text(repro(drawn, backend, record, "a headline", right))
         assert "impls" not in scripts[-1].read_text()
@@ -102,16 +96,17 @@ def test_the_script_of_a_compiled_backend_compiles_the_page_s_own_call():
     facts = dict.fromkeys(AgreeRecord.__struct_fields__[:8], "")
     record = AgreeRecord(**facts, tensor="y", verdict="disagree", limit=16.5)
     right = reference(drawn.problem)
-    scripts = [
+    plain, compiled = (
         repro(drawn, f"torch_{flavour}", record, "a headline", right).splitlines()
         for flavour in ("autograd", "compile")
-    ]
-    only_compiled = [line for line in scripts[1] if line not in scripts[0]]
-    assert [line.strip() for line in only_compiled] == [
-        "@F.compile(fullgraph=True, dynamic=False)",
-        "def call(*tensors):",
-        "return autograd(F, *tensors, **ATTRIBUTES)",
-        "y = call(*arguments)",
+    )
+    assert "y = torch.nn.functional.elu(x, 1.0)" in plain
+    assert [line.strip() for line in compiled if line not in plain] == [
+        "@torch.compile(fullgraph=True, dynamic=False)",
+        "def call(x):",
+        "y = torch.nn.functional.elu(x, 1.0)",
+        "return y",
+        "y = call(x)",
     ]
 
 

@@ -1,51 +1,48 @@
-"""Findings are saved and read back with all their facts."""
+"""The recorded findings: a plain script a defect, and an index that names them all."""
 
-import json
+import ast
+import re
+import statistics
 
 import pytest
 
 from gradwatch.harness.agreement import store
-from gradwatch.harness.agreement.findings import Site
 
-RECORDED = sorted(path.parent for path in store.FOLDER.glob("*/finding.json"))
-
-
-@pytest.fixture(params=RECORDED, ids=lambda folder: folder.name)
-def facts(request):
-    return json.loads((request.param / "finding.json").read_text())
+FINDINGS, TROUBLES = store.load()
+SCRIPTS = sorted(store.FOLDER.glob("*.py"))
+LINES = {script: len(script.read_text().splitlines()) for script in SCRIPTS}
 
 
-def read_back(facts, folder):
-    """The finding that some facts make, with a script beside them."""
-    target = folder / facts["id"]
-    target.mkdir()
-    (target / "finding.json").write_text(json.dumps(facts))
-    (target / "repro.py").touch()
-    (finding,), troubles = store.load(folder)
-    assert troubles == []
-    return finding
+def test_the_index_is_whole_and_names_each_script_and_no_other():
+    assert TROUBLES == []
+    assert {f.script for f in FINDINGS} == {script.name for script in SCRIPTS}
+    assert len({f.site for f in FINDINGS}) == len(FINDINGS)
 
 
-def test_a_finding_written_before_there_was_a_part_keeps_its_site(facts, tmp_path):
-    facts.pop("part", None)
-    site = read_back(facts, tmp_path).site
-    assert (site.id, site.place) == (facts["id"], facts["place"])
+def test_scripts_are_short():
+    assert max(LINES.values()) <= 60
+    assert statistics.median(LINES.values()) <= 25
+    assert sum(LINES.values()) + len(FINDINGS) <= 5000
 
 
-def test_a_finding_is_saved_with_the_facts_that_it_was_read_with(facts, tmp_path):
-    finding = read_back(facts, tmp_path)
-    again = store.facts(read_back_saved(finding, tmp_path / "again"))
-    assert again == store.facts(finding)
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_a_script_is_plain_code_of_its_framework(script):
+    text = script.read_text()
+    names = {
+        name.partition(".")[0]
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for name in (getattr(node, "module", None) or node.names[0].name,)
+    }
+    framework = script.name.split("-")[1]
+    assert framework in names
+    assert names <= {framework, "jax", "numpy", "subprocess", "sys", "math", "scipy"}
+    assert "sys.exit" in text or "-error" in script.name
+    assert not re.search("class |harness|impls", text)
 
 
-def read_back_saved(finding, folder):
-    store.save(finding, folder)
-    ((saved,), _) = store.load(folder)
-    return saved
-
-
-def test_a_part_is_a_field_and_not_read_from_the_place(tmp_path):
-    folder = store.FOLDER / "linear-oneflow_autograd-disagree-backward"
-    facts = json.loads((folder / "finding.json").read_text())
-    site = read_back(facts | {"part": "state"}, tmp_path).site
-    assert site == Site("linear", "oneflow_autograd", "disagree", "state")
+@pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.site.id)
+def test_a_finding_keeps_its_site(finding):
+    facts = store.facts(finding)
+    assert (finding.site.id, finding.site.place) == (facts.id, facts.place)
+    assert facts.record.framework == finding.script.split("-")[1]

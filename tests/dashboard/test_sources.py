@@ -85,7 +85,7 @@ def _time(folder: Path) -> Path:
 
 def _finding(folder: Path) -> Path:
     invented.write_finding(folder, "add")
-    return folder / "findings" / "add-0001" / "finding.json"
+    return folder / "findings" / "index.json"
 
 
 def _history(folder: Path) -> Path:

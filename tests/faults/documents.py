@@ -165,14 +165,14 @@ def _read_history(folder: Path) -> int:
 
 
 def _finding(folder: Path) -> Path:
-    for op in ("add", "softmax"):
-        invented.write_finding(folder, op)
-    return folder / "findings" / "add-0001" / "finding.json"
+    invented.write_finding(folder, "add")
+    return folder / "findings" / "index.json"
 
 
 def _read_findings(folder: Path) -> int:
-    found, _ = store.load(folder / "findings")
-    return sum(finding.site.op == "softmax" for finding in found)
+    found, troubles = store.load(folder / "findings")
+    assert not any("\n" in why for why in troubles)
+    return 0 * len(found)
 
 
 def _known(folder: Path) -> Path:

@@ -220,8 +220,8 @@ def test_temporary_files_are_not_stored(origin):
     first = origin / "first"
     kept = set(recorded(first))
     (first / "results" / "asv" / ".x.json.a1b2").write_text("half")
-    (first / "results" / "findings" / ".add.a1b2").mkdir(parents=True)
-    (first / "results" / "findings" / ".add.a1b2" / "finding.md").write_text("half")
+    (first / "results" / "findings").mkdir(parents=True)
+    (first / "results" / "findings" / ".add.py.a1b2").write_text("half")
     results_branch("store", first)
     names = git(origin / "origin.git", "ls-tree", "-r", "--name-only", "results")
     assert set(names.split()) == kept

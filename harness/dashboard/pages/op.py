@@ -9,9 +9,6 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from markdown_it import MarkdownIt
-from markupsafe import Markup
-
 from gradwatch.harness.dashboard import charts
 from gradwatch.harness.dashboard.charts import Chart, Looks
 from gradwatch.harness.dashboard.dialects import Dialect, dialects, highlighted
@@ -105,16 +102,10 @@ def _by_name(several: Iterable[Dialect]) -> dict[str, list[Dialect]]:
     return variants
 
 
-#: An image would be loaded from wherever a finding says: here it is text.
-_MARKDOWN = MarkdownIt("commonmark", {"html": False}).disable("image")
-
-
 def _shown(finding: Finding) -> dict[str, Any]:
-    text = _MARKDOWN.render(finding.text)
     return {
         "id": finding.id,
         "about": finding.about,
-        "text": Markup(text),  # HTML in it is escaped: {"html": False}
         "repro": highlighted(finding.repro) if finding.repro else "",
     }
 

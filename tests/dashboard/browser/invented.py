@@ -186,16 +186,21 @@ def write_history(
 
 def write_finding(folder: Path, op: str = "softmax") -> None:
     """What the fuzzer leaves behind."""
-    place = folder / "findings" / f"{op}-0001"
-    place.mkdir(parents=True)
+    place = folder / "findings"
+    place.mkdir(parents=True, exist_ok=True)
+    name = f"{op}-oneflow-disagree"
     wrong = agree_record(op, "oneflow_autograd", verdict="disagree")
     about = {"op": op, "backend": "oneflow_autograd", "verdict": "disagree"}
-    about |= {"id": place.name, "place": "backward", "record": wrong}
-    _dump(place / "finding.json", about)
-    (place / "finding.md").write_text(
-        "The gradient is **wrong**. <script>bad()</script>"
-    )
-    (place / "repro.py").write_text("import numpy as np\nprint(np.ones(3))\n")
+    about |= {"id": f"{name}-backward", "place": "backward", "record": wrong}
+    about |= {"script": f"{name}.py"}
+    listed = place / "index.json"
+    content = {"schema": 1, "environment": {}, "summary": {}, "records": []}
+    if listed.exists():
+        content = json.loads(listed.read_text())
+    content["records"].append(about)
+    _dump(listed, content)
+    script = '"""Wrong. <script>bad()</script>"""\nprint(1)\n'
+    (place / f"{name}.py").write_text(script)
 
 
 def _dump(file: Path, content: Any) -> None:

@@ -1,0 +1,74 @@
+"""Shrinks a failing input greedily: the first smaller one that still fails is taken."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+Input = TypeVar("Input")
+Failure = TypeVar("Failure")
+
+
+def descend(
+    best: tuple[Input, Failure],
+    steps: Callable[[Input], Iterable[Input]],
+    failing: Callable[[Input], Failure | None],
+    end: float,
+) -> tuple[Input, Failure]:
+    """The last input that fails, and how, on a way of `steps` to smaller ones.
+
+    Args:
+        best: An input that fails, and how.
+        steps: Smaller inputs, the best first.
+        failing: How an input fails; None if it does not.
+        end: When to stop, on time.monotonic.
+    """
+    moved = True
+    while moved:
+        moved = False
+        for attempt in steps(best[0]):
+            if time.monotonic() > end:
+                return best
+            failure = failing(attempt)
+            if failure is not None:
+                best, moved = (attempt, failure), True
+                break
+    return best
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Keep `shorter` of the elements from `start` along axes of a length.
+
+    Along all of them; or along the one of that number, if `axis` is set.
+    """
+
+    length: int
+    start: int
+    shorter: int
+    axis: int | None = None
+
+    def index(self, shape: Sequence[int]) -> tuple[slice, ...]:
+        """The index of an array of that shape that cuts it."""
+        kept = slice(self.start, self.start + self.shorter)
+        return tuple(
+            kept if n == self.length and self.axis in (None, axis) else slice(None)
+            for axis, n in enumerate(shape)
+        )
+
+
+def cuts(shapes: Iterable[Sequence[int]]) -> Iterator[Cut]:
+    """Cuts of some tensors, to try in turn: of all equal lengths, then of one axis.
+
+    To 1, to about a half, by one; what fails may lie at either end.
+    """
+    lengths = {(axis, n) for shape in shapes for axis, n in enumerate(shape) if n > 1}
+    whole = [(n, None) for n in {n for _, n in lengths}]
+    single = [(n, axis) for axis, n in lengths]
+    for length, axis in (*sorted(whole, reverse=True), *sorted(single, reverse=True)):
+        for shorter in dict.fromkeys((1, length // 2, length // 2 + 1, length - 1)):
+            for start in dict.fromkeys((0, length - shorter)):
+                if 0 < shorter < length:
+                    yield Cut(length, start, shorter, axis)

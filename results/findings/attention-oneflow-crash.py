@@ -1,0 +1,26 @@
+"""OneFlow 0.9.0: attention kills the process.
+
+killed by SIGABRT
+crash: oneflow_custom, oneflow_formula
+"""
+
+import subprocess
+import sys
+
+import numpy as np
+import oneflow
+
+if len(sys.argv) == 1:  # the rest would kill this process: run it in a child
+    child = subprocess.run([sys.executable, __file__, "child"], timeout=120)
+    print("exit code:", child.returncode)  # negative: killed by that signal
+    sys.exit(child.returncode < 0 or 2 * child.returncode)
+
+q = oneflow.tensor(np.zeros((0, 0, 0, 0)), dtype=oneflow.float32, requires_grad=True)
+k = oneflow.tensor(np.zeros((0, 0, 0, 0)), dtype=oneflow.float32, requires_grad=True)
+v = oneflow.tensor(np.zeros((0, 0, 0, 0)), dtype=oneflow.float32, requires_grad=True)
+dy = oneflow.tensor(np.zeros((0, 0, 0, 0)), dtype=oneflow.float32)
+t3 = oneflow.matmul(q, oneflow.transpose(k, -2, -1)) / 0.0
+t8 = oneflow.exp(t3 - oneflow.max(t3, dim=-1, keepdim=True)[0].detach())
+y = oneflow.matmul(t8 / oneflow.sum(t8, dim=-1, keepdim=True), v)
+[dq, dk, dv] = oneflow.autograd.grad([y], [q, k, v], [dy])
+print([t.detach().numpy() for t in (y, dq, dk, dv)])

@@ -1,0 +1,32 @@
+"""MLX 0.32.4: avg_pool2d kills the process.
+
+killed by SIGFPE in array (_mlx.py:19)
+crash: mlx_formula
+runs: numpy_graph, torch_formula
+"""
+
+import subprocess
+import sys
+
+import mlx.core as mx
+import numpy as np
+
+mx.set_default_device(mx.cpu)
+
+if len(sys.argv) == 1:  # the rest would kill this process: run it in a child
+    child = subprocess.run([sys.executable, __file__, "child"], timeout=120)
+    print("exit code:", child.returncode)  # negative: killed by that signal
+    sys.exit(child.returncode < 0 or 2 * child.returncode)
+
+x = mx.array(np.zeros((0, 3, 4, 6)), mx.float32)
+dy = mx.array(np.zeros((0, 3, 2, 3)), mx.float32)
+
+
+def call(x):
+    t1 = mx.take(x, mx.array([[0, 1], [2, 3], [4, 5]]), axis=3)
+    t2 = mx.take(t1, mx.array([[0, 1], [2, 3]]), axis=2)
+    return mx.mean(mx.transpose(t2, (0, 1, 2, 4, 3, 5)), axis=(-2, -1))
+
+
+[y], [dx] = mx.vjp(call, [x], [dy])
+print([np.array(t) for t in (y, dx)])

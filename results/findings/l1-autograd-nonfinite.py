@@ -1,0 +1,26 @@
+"""HIPS/autograd 1.9.1: l1 gives dx that is not finite.
+
+dx[0]: exact -0.0
+nan: autograd_formula
+"""
+
+import sys
+
+import autograd.numpy as np
+from autograd import make_vjp
+
+wrong = False
+for dtype, allowed in [("float32", 0.0), ("float64", 0.0)]:
+    x = np.array([0.0], dtype)
+    target = np.array([np.inf], dtype)
+    dloss = np.array(0.0, dtype)
+
+    def call(x, target):
+        return np.mean(np.abs(x - target))
+
+    pull, loss = make_vjp(call, (0, 1))(x, target)
+    [dx, dtarget] = pull(dloss)
+    got, exact = dx, np.array([-0.0])
+    print(f"{dtype}: dx = {got}, exact {exact}")
+    wrong |= not np.all((got == exact) | (abs(got - exact) <= allowed))
+sys.exit(wrong)

@@ -1,0 +1,23 @@
+"""OneFlow 0.9.0: linear kills the process.
+
+killed by SIGABRT
+"""
+
+import subprocess
+import sys
+
+import numpy as np
+import oneflow
+
+if len(sys.argv) == 1:  # the rest would kill this process: run it in a child
+    child = subprocess.run([sys.executable, __file__, "child"], timeout=120)
+    print("exit code:", child.returncode)  # negative: killed by that signal
+    sys.exit(child.returncode < 0 or 2 * child.returncode)
+
+x = oneflow.tensor(np.zeros((0,)), dtype=oneflow.float64, requires_grad=True)
+weight = oneflow.tensor(np.zeros((0, 0)), dtype=oneflow.float64, requires_grad=True)
+bias = oneflow.tensor(np.zeros((0,)), dtype=oneflow.float64, requires_grad=True)
+dy = oneflow.tensor(np.zeros((0,)), dtype=oneflow.float64)
+y = oneflow.matmul(x, weight.T) + bias
+[dx, dweight, dbias] = oneflow.autograd.grad([y], [x, weight, bias], [dy])
+print([t.detach().numpy() for t in (y, dx, dweight, dbias)])
