@@ -12,7 +12,7 @@ in extended precision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,6 +83,11 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
         bench = _bench(problem_of(request), request["backend"], options)
         alarms = [*_alarms(bench, options)]
         runs = [*_runs(bench, options["edits"])] if options["planted"] else []
+    return packed(alarms, runs)
+
+
+def packed(alarms: Iterable[Alarm], runs: Iterable[Run]) -> dict[str, Any]:
+    """Return a worker's reply, which `read` decodes."""
     return {
         "alarms": [tuple(vars(alarm).values()) for alarm in alarms],
         "runs": [tuple(vars(run).values()) for run in runs],

@@ -135,12 +135,7 @@ def band(dtype: str, run: Run) -> str:
     """The row of the table that counts this run."""
     if run.kind == "structure":
         return "structure"
-    upper = ""
-    for edge in BANDS[dtype]:
-        if run.effect > edge:
-            return f"{edge:g} to {upper}" if upper else f"over {edge:g}"
-        upper = f"{edge:g}"
-    return f"up to {upper}"
+    return bands(dtype)[1 + sum(not run.effect > edge for edge in BANDS[dtype])]
 
 
 def bands(dtype: str) -> list[str]:

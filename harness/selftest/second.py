@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from gradwatch.harness.judging.cases import run_formula
-from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import Array
 from gradwatch.harness.judging.reference import Reference, reference
 from gradwatch.harness.judging.verdict import judge_tensors
-from gradwatch.harness.selftest.examine import JUDGE, Alarm, Run
+from gradwatch.harness.selftest.examine import JUDGE, Alarm, Run, packed
 from gradwatch.harness.workers.evaluate import problem_of
 from gradwatch.impls import catalogue, graph
 from gradwatch.impls.contract import Problem, Result, Unsupported
@@ -52,10 +51,7 @@ def second_orders(request: Mapping[str, Any]) -> dict[str, Any]:
     with np.errstate(all="ignore"):
         alarms = [*_alarms(problem, options["backends"])]
         runs = [*planted(problem, options["seed"])] if options["planted"] else []
-    return {
-        "alarms": [tuple(vars(alarm).values()) for alarm in alarms],
-        "runs": [tuple(vars(run).values()) for run in runs],
-    }
+    return packed(alarms, runs)
 
 
 # Right tensors --------------------------------------------------------------------
@@ -72,16 +68,12 @@ def _alarms(problem: Problem, backends: Sequence[str]) -> Iterator[Alarm]:
         except (RuntimeError, TypeError, ValueError, IndexError):
             continue
         truth = truth or reference(problem)
-        for j in _judged(truth, result.gradients, result.dtypes, problem.dtype):
+        for j in judge_tensors(
+            truth, result.gradients, result.dtypes, dtype=problem.dtype
+        ):
             accused = () if j.passes else (JUDGE,)
             figures = (j.tensor, j.verdict, j.ratio, j.limit)
             yield Alarm(name, backend.version(), *figures, accused, (JUDGE,))
-
-
-def _judged(
-    truth: Reference, tensors: Tensors, dtypes: Mapping[str, str], dtype: str
-) -> tuple[Judgement, ...]:
-    return judge_tensors(truth, tensors, dtypes, dtype=dtype)
 
 
 # Planted mistakes -----------------------------------------------------------------
@@ -98,7 +90,7 @@ def planted(problem: Problem, seed: int) -> Iterator[Run]:
     truth, right = reference(problem), sweep.run(lambda edge, term: term)
     for kind, wrong in mistakes(sweep, np.random.default_rng(seed)):
         dtypes = {name: a.dtype.name for name, a in wrong.items() if a is not None}
-        judged = _judged(truth, wrong, dtypes, problem.dtype)
+        judged = judge_tensors(truth, wrong, dtypes, dtype=problem.dtype)
         accused = () if all(j.passes for j in judged) else (JUDGE,)
         ratio = max((j.ratio for j in judged if j.ratio == j.ratio), default=0.0)
         size = effect(wrong, right, truth)
