@@ -133,7 +133,7 @@ class Noted:
     def __len__(self) -> int:
         return int(self.shape[0])
 
-    __hash__ = None  # type: ignore[assignment]  # == notes a call, too
+    __hash__ = None  # type: ignore[assignment]  # comparing two notes a call, too
 
 
 def _operator(method: str, form: str) -> Callable[..., Noted]:

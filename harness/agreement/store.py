@@ -136,6 +136,7 @@ def _environment(interpreter: Interpreter) -> dict[str, str]:
     lib = Path(interpreter.python).parent.parent / "lib"
     cuda = lib.glob("python3*/site-packages/nvidia/*/lib")
     return {
+        "PATH": os.environ.get("PATH", os.defpath),  # inductor looks for a compiler
         "PYTHONPATH": os.pathsep.join(map(str, paths)),
         "LD_LIBRARY_PATH": os.pathsep.join(map(str, cuda)),
     }
