@@ -199,8 +199,8 @@ def expanded(number: int, fields: Any) -> Iterator[Known]:
         raise ValueError(f"entry {number} is no object")
     if unknown := sorted(fields.keys() - FIELDS.keys()):
         raise ValueError(f"entry {number}: no field {unknown[0]!r}")
-    told = {**FIELDS, **fields}
-    for name, value in told.items():
+    given = {**FIELDS, **fields}
+    for name, value in given.items():
         if name not in _LISTS:
             if not isinstance(value, str):
                 raise ValueError(f"entry {number}: {name} is no text")
@@ -208,20 +208,20 @@ def expanded(number: int, fields: Any) -> Iterator[Known]:
             isinstance(one, str) for one in value
         ):
             raise ValueError(f"entry {number}: {name} is no list of texts")
-    lists = {name: tuple(value) for name, value in told.items() if name in _LISTS}
+    lists = {name: tuple(value) for name, value in given.items() if name in _LISTS}
     places = [lists[name] for name in ("ops", "backends", "orders", "devices")]
     for op, backend, order, device in product(*places):
         yield Known(
             op=op,
             backend=backend,
             verdicts=lists["verdicts"],
-            reason=told["reason"],
+            reason=given["reason"],
             versions=lists["versions"],
             tensors=lists["tensors"],
             where=lists["where"],
             order=order,
             device=device,
-            sometimes=told["sometimes"],
+            sometimes=given["sometimes"],
         )
 
 
