@@ -18,7 +18,7 @@ import msgspec
 
 from gradwatch.harness.agreement.suite import Required
 from gradwatch.harness.console.terminal import legible_streams, nowhere
-from gradwatch.harness.judging.known import Malformed
+from gradwatch.harness.judging.defects.known import Malformed
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.git import NotTrusted, refuse_untrusted
 from gradwatch.harness.project.paths import PROJECT

@@ -26,7 +26,7 @@ from pathlib import Path
 import click
 
 from gradwatch.harness.commands.selftest import per_cent, summarise
-from gradwatch.harness.judging import known
+from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project.documents import machine_name, replace_file
 from gradwatch.harness.project.markdown import table
 from gradwatch.harness.project.records import SelftestSummary

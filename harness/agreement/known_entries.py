@@ -3,7 +3,7 @@
 A defect that fails in every run of the suite is covered by the widest clauses (regime,
 case, dtype) of whose cases most fail. One that fails only in some runs is covered by
 clauses with at least one case that fails in all runs, so that no entry depends on a
-seed. A property of the numbers from `judging.known_where` is put in by hand.
+seed. A property of the numbers from `judging.defects.where` is put in by hand.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from gradwatch.harness.agreement.findings import Finding
 from gradwatch.harness.agreement.store import headline
-from gradwatch.harness.judging.known import FIELDS
+from gradwatch.harness.judging.defects.known import FIELDS
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.project.verdicts import PASSING
 

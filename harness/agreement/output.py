@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from gradwatch.harness.judging.known import unexpected
+from gradwatch.harness.judging.defects.known import unexpected
 from gradwatch.harness.project.documents import Document
 from gradwatch.harness.project.markdown import cell, code, legal_xml
 from gradwatch.harness.project.records import AgreeRecord, AgreeSummary

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradwatch.harness.judging.known import unexpected
+from gradwatch.harness.judging.defects.known import unexpected
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.project.verdicts import PASSING, VERDICTS
 

@@ -18,8 +18,8 @@ from gradwatch.harness.agreement.remembered.outcomes import (
 )
 from gradwatch.harness.agreement.sampling import in_sample
 from gradwatch.harness.agreement.suite import Agreement, Settled, agree, gone
-from gradwatch.harness.judging import known
 from gradwatch.harness.judging.cases import REGIMES, Trial, trials
+from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.platforms import Flushing
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.workers.child import Child, Failed, Link

@@ -24,8 +24,9 @@ from gradwatch.harness.agreement.pairs import (
     keep_worst,
     of_trial,
 )
-from gradwatch.harness.judging import known, platforms
+from gradwatch.harness.judging import platforms
 from gradwatch.harness.judging.cases import Trial
+from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import compute_on
 from gradwatch.harness.judging.reference import reference

@@ -20,7 +20,7 @@ from gradwatch.harness.agreement.known_entries import Unconfirmed, announced, te
 from gradwatch.harness.agreement.suite import Required
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import output, progress, say
-from gradwatch.harness.judging.known import FILE, entries, expanded, gone, load
+from gradwatch.harness.judging.defects.known import FILE, entries, expanded, gone, load
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.records import AGREE, FuzzSummary
 from gradwatch.harness.workers.child import PATIENCE, Child, Failed, Link
@@ -53,7 +53,7 @@ from gradwatch.impls.contract import Op
     "--known",
     multiple=True,
     metavar="AGREE.json",
-    help="Only write known_outcomes.json, from documents of `gradwatch agree` with"
+    help="Only write defects/outcomes.json, from documents of `gradwatch agree` with"
     " several seeds; each defect in them needs a finding. Repeatable.",
 )
 @options.json_file

@@ -13,7 +13,7 @@ from gradwatch.harness.commands._hosts import hosts_at, jobs_there
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import output, progress
 from gradwatch.harness.hosts.dispatch import selftest_on_hosts
-from gradwatch.harness.judging import known
+from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.orders import ORDERS, SECOND
 from gradwatch.harness.project import documents as recording
 from gradwatch.harness.project.records import (

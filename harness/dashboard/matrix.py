@@ -9,7 +9,7 @@ from statistics import fmean
 
 from gradwatch.harness.agreement.overall import Overall, overall
 from gradwatch.harness.dashboard.machine import MachineResults
-from gradwatch.harness.judging import known
+from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project.records import AgreeRecord, TimeRecord
 from gradwatch.harness.project.verdicts import SIGNS
 

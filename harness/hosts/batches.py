@@ -18,7 +18,7 @@ from gradwatch.harness.agreement.remote import Asked, unjudged, vanished
 from gradwatch.harness.agreement.suite import Agreement, Settled
 from gradwatch.harness.console.options import runs_on
 from gradwatch.harness.hosts.identity import Identity, Offer
-from gradwatch.harness.judging import known
+from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.selftest.remote import Part, Tried
 from gradwatch.harness.selftest.run import leader_of

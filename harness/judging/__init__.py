@@ -11,5 +11,5 @@
 - verdict: which radius judges a tensor, and what excuses it; all tensors of a call
 - judgement: what is said of one tensor
 - entry: `judge` and `assert_agrees`: what users call
-- known: known outcomes: defects of frameworks that the suite expects
+- defects: known outcomes: defects of frameworks that the suite expects, and where
 """

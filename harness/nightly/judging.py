@@ -12,7 +12,7 @@ from gradwatch.harness.agreement.output import Judged
 from gradwatch.harness.agreement.remembered.outcomes import Remembered
 from gradwatch.harness.agreement.remote import Asked, judge, judged
 from gradwatch.harness.agreement.suite import Agreement, gone
-from gradwatch.harness.judging import known
+from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.orders import SECOND
 from gradwatch.harness.nightly import opinfo
 from gradwatch.harness.nightly.model import Night, Result

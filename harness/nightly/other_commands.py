@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gradwatch.harness.agreement import store
-from gradwatch.harness.judging import known
+from gradwatch.harness.judging.defects import known
 from gradwatch.harness.nightly.model import Night, Result
 from gradwatch.harness.nightly.process import child
 from gradwatch.harness.project import documents

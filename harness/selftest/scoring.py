@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from gradwatch.harness.judging import known
 from gradwatch.harness.judging.cases import Trial
+from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.orders import SECOND
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.project.records import (

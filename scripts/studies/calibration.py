@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging import known
+from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.reference import limit_for
 from gradwatch.harness.selftest import scoring
 from gradwatch.harness.selftest.charts import SETTINGS, write_figure

@@ -13,7 +13,7 @@ from gradwatch.harness.agreement.remote import Asked, vanished
 from gradwatch.harness.agreement.suite import Agreement
 from gradwatch.harness.console import options
 from gradwatch.harness.judging.cases import trials
-from gradwatch.harness.judging.known import Known
+from gradwatch.harness.judging.defects.known import Known
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.impls.catalogue import load_op
 from tests.command_line import Done, gradwatch

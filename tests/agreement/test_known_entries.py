@@ -6,14 +6,14 @@ from gradwatch.harness.agreement.findings import Finding, Site
 from gradwatch.harness.agreement.findings_page import page
 from gradwatch.harness.agreement.known_entries import Unconfirmed, announced, text
 from gradwatch.harness.judging.cases import Trial
-from gradwatch.harness.judging.known import (
+from gradwatch.harness.judging.defects.known import (
     FILE,
     as_expected,
     expanded,
     expected_verdict,
     gone,
 )
-from gradwatch.harness.judging.known import entries as known_entries
+from gradwatch.harness.judging.defects.known import entries as known_entries
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.impls.catalogue import load_op
 from gradwatch.impls.contract import Problem

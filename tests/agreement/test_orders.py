@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from gradwatch.harness.agreement.suite import agree
 from gradwatch.harness.judging.cases import REGIMES, of_order, trial
-from gradwatch.harness.judging.known import load
+from gradwatch.harness.judging.defects.known import load
 from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.judging.verdict import judge_tensors
 from gradwatch.impls import catalogue

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gradwatch.harness.agreement.suite import agree
-from gradwatch.harness.judging import known
 from gradwatch.harness.judging.cases import Trial, trials
+from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project.requested import by_default
 from gradwatch.harness.workers.pythons.interpreters import interpreter_of
 from gradwatch.impls.catalogue import load_op

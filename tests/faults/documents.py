@@ -18,7 +18,7 @@ import msgspec
 from gradwatch.harness.agreement import store
 from gradwatch.harness.dashboard.sources import read_results
 from gradwatch.harness.history import asv_results
-from gradwatch.harness.judging import known
+from gradwatch.harness.judging.defects import known
 from gradwatch.harness.nightly import runner
 from gradwatch.harness.nightly.journal import Journal
 from gradwatch.harness.project import documents, paths

@@ -7,10 +7,15 @@ import os
 import pytest
 from msgspec.structs import replace
 
-from gradwatch.harness.judging import known
 from gradwatch.harness.judging.cases import trials
-from gradwatch.harness.judging.known import Known, as_expected, expected_verdict, gone
-from gradwatch.harness.judging.known_where import PROPERTIES, holds
+from gradwatch.harness.judging.defects import known
+from gradwatch.harness.judging.defects.known import (
+    Known,
+    as_expected,
+    expected_verdict,
+    gone,
+)
+from gradwatch.harness.judging.defects.where import PROPERTIES, holds
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.impls.catalogue import load_op, op_names
 

@@ -193,7 +193,7 @@ def test_softmax_and_its_logarithm(run, backend, normal, op, shape):
     x, dy = normal(*shape), normal(*shape)
     found = run(op, {"x": x}, dy, axis=1)
     if (op, backend) == ("log_softmax", "oneflow_autograd"):
-        # Its forward, which dx is made of, is a known defect (known_outcomes.json).
+        # Its forward, which dx is made of, is a known defect (defects/outcomes.json).
         by_hand = log_softmax_by_hand(x, dy)
         assert np.allclose(found.gradients["dx"], by_hand, atol=1e-5)
         return

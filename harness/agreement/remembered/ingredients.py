@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gradwatch.harness.judging import known
+from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project.paths import INSTALLED, PROJECT, SOURCE
 from gradwatch.harness.workers.pythons.interpreters import Installed, installed
 from gradwatch.impls.catalogue import framework_of, op_names

@@ -18,8 +18,8 @@ from gradwatch.harness.agreement.remembered.ingredients import NotRemembered, ke
 from gradwatch.harness.agreement.remembered.programs import make_room, programs
 from gradwatch.harness.agreement.sampling import explained
 from gradwatch.harness.agreement.suite import Settled
-from gradwatch.harness.judging import known
-from gradwatch.harness.judging.known_where import matches
+from gradwatch.harness.judging.defects import known
+from gradwatch.harness.judging.defects.where import matches
 from gradwatch.harness.project.records import AgreeRecord
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 
 from gradwatch.harness.dashboard.machine import MachineResults, runner_of
 from gradwatch.harness.dashboard.series import History
-from gradwatch.harness.judging.known import as_expected
+from gradwatch.harness.judging.defects.known import as_expected
 from gradwatch.harness.project.records import AgreeRecord, CompareRecord, TimeRecord
 
 Row = list[Any]

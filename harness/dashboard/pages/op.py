@@ -19,7 +19,7 @@ from gradwatch.harness.dashboard.pages.overview import faults
 from gradwatch.harness.dashboard.series import History, Series
 from gradwatch.harness.dashboard.sources import Finding
 from gradwatch.harness.judging.cases import REGIMES
-from gradwatch.harness.judging.known import as_expected
+from gradwatch.harness.judging.defects.known import as_expected
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.project.verdicts import SIGNS
 from gradwatch.impls import catalogue

@@ -14,7 +14,7 @@ from gradwatch.harness.dashboard.machine import FIRST_ORDER, MachineResults, run
 from gradwatch.harness.dashboard.matrix import Cells
 from gradwatch.harness.dashboard.pages.changed import base_of, changed
 from gradwatch.harness.dashboard.series import History, moves
-from gradwatch.harness.judging.known import unexpected
+from gradwatch.harness.judging.defects.known import unexpected
 from gradwatch.harness.project.git import Commit
 from gradwatch.harness.project.records import AgreeRecord
 

@@ -19,7 +19,7 @@ from gradwatch.harness.agreement.remembered.ingredients import (
     files,
     keys,
 )
-from gradwatch.harness.judging import known
+from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project.paths import PROJECT, ROOT, SOURCE
 from gradwatch.harness.workers.pythons.interpreters import Installed, installed
 from gradwatch.impls.catalogue import framework_of, op_names

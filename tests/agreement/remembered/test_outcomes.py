@@ -16,8 +16,8 @@ from gradwatch.harness.agreement.remembered.ingredients import NotRemembered
 from gradwatch.harness.agreement.remembered.outcomes import Remembered
 from gradwatch.harness.agreement.remote import Asked, _News, _Plan, _Step, judged
 from gradwatch.harness.agreement.suite import Agreement, Settled
-from gradwatch.harness.judging import known
-from gradwatch.harness.judging.known import Known
+from gradwatch.harness.judging.defects import known
+from gradwatch.harness.judging.defects.known import Known
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.workers.child import Failed
 from tests.command_line import gradwatch

@@ -1,7 +1,7 @@
 """Known outcomes: defects of a framework that are expected, each with its reason.
 
-They are in one data file, known_outcomes.json: one entry is one defect, with where it
-shows (see `known_where`). A run fails for a wrong verdict that no entry lists, and also
+They are in one data file, outcomes.json: one entry is one defect, with where it
+shows (see `where`). A run fails for a wrong verdict that no entry lists, and also
 for an entry that it reaches and whose defect is gone.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradwatch.harness.judging.cases import Trial
-from gradwatch.harness.judging.known_where import checked, holds
+from gradwatch.harness.judging.defects.where import checked, holds
 from gradwatch.harness.project.verdicts import PASSING, VERDICTS
 from gradwatch.impls.catalogue import op_names
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # workers judge too, and have no library for documents
 #: By op, backend and version of the framework.
 Records = Mapping[tuple[str, str, str], Iterable["AgreeRecord"]]
 
-FILE = Path(__file__).with_name("known_outcomes.json")
+FILE = Path(__file__).with_name("outcomes.json")
 
 #: Verdicts on a case that has ended its worker.
 FATAL = ("crash", "timeout")
