@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 #: Modules that are not called what their distribution is called.
-_DISTRIBUTIONS = {"markdown_it": "markdown-it-py", "flint": "python-flint"}
+_DISTRIBUTIONS = {"flint": "python-flint"}
 
 _REQUIREMENT = re.compile(r'^([\w.-]+).*?extra\s*==\s*["\']([\w-]+)["\']')
 

@@ -44,7 +44,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 @pytest.mark.parametrize(
     ("module", "extra"),
-    [("click", "cli"), ("markdown_it", "cli"), ("asv", "history"), ("torch", "torch")],
+    [("click", "cli"), ("flint", "test"), ("asv", "history"), ("torch", "torch")],
 )
 def test_the_extra_that_brings_a_module_is_named(module, extra):
     assert extra_of(module) == extra
