@@ -11,6 +11,7 @@ from torch import fx
 from torch.utils._pytree import tree_leaves, tree_map
 
 from gradwatch.harness.tracing.aten.moves import is_move, move
+from gradwatch.harness.tracing.aten.narrow import epsilon, narrowed
 from gradwatch.harness.tracing.aten.table import ON_FLOATS, ON_VALUES
 from gradwatch.harness.tracing.untraceable import Untraceable
 from gradwatch.harness.tracing.values import (
@@ -39,6 +40,8 @@ def interpret(program: fx.GraphModule, leaves: Sequence[Any]) -> list[Any]:
     """
     known: dict[fx.Node, Any] = {}
     given = iter(leaves)
+    inputs = (node for node in program.graph.nodes if node.op == "placeholder")
+    widest = epsilon([tensor for node in inputs for tensor in _meta(node)])
     for node in program.graph.nodes:
         if node.op == "placeholder":
             known[node] = next(given)
@@ -50,6 +53,10 @@ def interpret(program: fx.GraphModule, leaves: Sequence[Any]) -> list[Any]:
             args = fx.node.map_arg(node.args, known.__getitem__)
             kwargs = dict(fx.node.map_arg(node.kwargs, known.__getitem__))
             known[node] = apply(node.target, args, kwargs, _meta(node))
+            if node.target is not operator.getitem and not is_move(
+                name_of(node.target)
+            ):
+                known[node] = narrowed(known[node], _meta(node), widest)
     raise AssertionError("a program ends with its output")
 
 

@@ -160,3 +160,62 @@ def test_each_prefix_of_a_running_logsumexp_has_a_maximum_of_its_own():
     report = check(lambda x: torch.logcumsumexp(x, 1), None, (x,))
     outputs = [row.judgement for row in report.rows if row.judgement.tensor == "y"]
     assert {j.verdict for j in outputs} == {"agree"}
+
+
+def autocast(x, w):
+    with torch.autocast("cpu", torch.bfloat16):
+        return nn.functional.linear(x, w)
+
+
+NARROW = {
+    "product": lambda x, w: (x.bfloat16() @ w.T.bfloat16()).float(),
+    "gelu": lambda x, w: nn.functional.gelu((x @ w.T).bfloat16()).float(),
+    "half": lambda x, w: x.half().float() @ w.T,
+    "float8": lambda x, w: x.to(torch.float8_e4m3fn).float() @ w.T,
+    "autocast": autocast,
+}
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_a_cast_to_a_narrower_type_is_rounded(name):
+    given = torch.randn(8, 16), torch.randn(4, 16)
+    assert check(NARROW[name], None, given).passes
+
+    def wrong(x, w):
+        return 1.6 * NARROW[name](x, w)
+
+    assert not check(NARROW[name], wrong, given).passes
+
+
+@pytest.mark.parametrize("name", ["softmax", "norm"])
+def test_float32_inside_float64_is_rounded(name):
+    """As Llama's norms compute, whatever the type of the model is."""
+    function = {
+        "softmax": lambda x: torch.softmax(x.float(), -1).double(),
+        "norm": lambda x: x * x.float().square().mean(-1, True).rsqrt().double(),
+    }[name]
+    given = (torch.randn(8, 16, dtype=torch.float64),)
+    assert check(function, None, given, dtypes=["float64"]).passes
+    wrong = check(
+        function, lambda x: function(x) * (1 + 1e-4), given, dtypes=["float64"]
+    )
+    assert not wrong.passes
+
+
+def test_a_value_that_the_narrower_type_cannot_hold_is_infinite_in_both():
+    given = (torch.tensor([1e3, 7e4, -7e4]),)
+    report = check(lambda x: x.half().float() * 2, None, given)
+    assert report.passes
+    assert not check(lambda x: x.half().float() * 2, lambda x: x * 2, given).passes
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x + (torch.tanh(x) - x).detach(),
+        lambda x: x + (x.round() - x).detach(),
+        lambda x: torch.where(x > 0, x, x).exp() / x.detach().amax(-1, True).exp(),
+    ],
+)
+def test_a_straight_through_estimator_is_right(function):
+    assert check(function, shapes=[(6, 4)]).passes

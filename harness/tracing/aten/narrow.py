@@ -1,0 +1,65 @@
+"""Values that PyTorch rounds to a narrower type than its inputs have: casts, autocast.
+
+The engine's value is not rounded, but has the error of that rounding. So has the
+cotangent on its way back, which PyTorch rounds to the same type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gradwatch.harness.judging.rounding.analysis import ERROR
+from gradwatch.harness.judging.rounding.errors import At, Error
+from gradwatch.impls.graph import Node, primitive
+
+_NAME = "cast.narrowed"
+
+
+def narrowed(value: Any, meta: Sequence[torch.Tensor], widest: float) -> Any:
+    """A result with the rounding of its type, where that is wider than `widest`.
+
+    Args:
+        value: What an operator returned: a node, a sequence of such, or anything else.
+        meta: Tensors like those that PyTorch's operator returned.
+        widest: The machine epsilon of the widest input.
+    """
+    if isinstance(value, (tuple, list)) and len(value) == len(meta):
+        pairs = zip(value, meta, strict=True)
+        return tuple(narrowed(one, [its], widest) for one, its in pairs)
+    if not isinstance(value, Node) or not meta or not meta[0].is_floating_point():
+        return value
+    info = torch.finfo(meta[0].dtype)
+    return _narrowed(value, info=info) if info.eps > widest else value
+
+
+def epsilon(tensors: Sequence[torch.Tensor]) -> float:
+    """The machine epsilon of the widest floating type among tensors; 0 of none."""
+    types = {t.dtype for t in tensors if t.is_floating_point()}
+    return min((torch.finfo(dtype).eps for dtype in types), default=0.0)
+
+
+def _compute(x: NDArray[Any], info: torch.finfo) -> NDArray[Any]:
+    if info.bits == 8:  # has no infinity
+        return np.clip(x, -info.max, info.max)
+    beyond = info.max * (1 + info.eps / 4)  # half a unit in the last place above it
+    return np.where(np.abs(x) < beyond, x, np.copysign(np.inf, x) + 0 * x)
+
+
+def _error(at: At) -> Error:
+    info = at.node.attributes["info"]
+    rounding = at.v * (info.eps / 2 / at.roundoff)
+    least = info.smallest_normal * info.eps / 2 / at.roundoff
+    return np.asarray(at.e[0] + rounding + np.where(at.v != 0, least, 0.0))
+
+
+def _rule(dy: Node, y: Node, x: Node, info: torch.finfo) -> tuple[Node]:
+    return (_narrowed(dy, info=info),)
+
+
+ERROR[_NAME] = _error
+_narrowed = primitive(_NAME, _compute, _rule)
