@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch._functorch import config as functorch
 
 from gradwatch.harness.check import inputs as made
 from gradwatch.harness.check.examine import examine
@@ -58,7 +59,7 @@ class Session:
     ) -> Report:
         """All trials in all precisions; `inputs` holds argument lists by name."""
         started = time.monotonic()
-        with _one_thread(), _products_on_a_gpu(self.device, self.compute):
+        with _settings(self.device, self.compute):
             trials = [
                 replace(trial, order=self.order)
                 for dtype in dtypes or [made.precision_of((inputs or {}, kwargs or {}))]
@@ -135,8 +136,20 @@ class Session:
     def _script(self, trials: Sequence[Trial], rows: Sequence[Row]) -> str:
         from gradwatch.harness.check.script import script
 
-        with _one_thread(), _products_on_a_gpu(self.device, self.compute):
+        with _settings(self.device, self.compute):
             return script(self.subject, self.candidate, trials, rows, self.source)
+
+
+@contextlib.contextmanager
+def _settings(device: str, compute: str | None) -> Iterator[None]:
+    """Set what all trials run under; the caller's settings come back.
+
+    What is compiled meanwhile keeps its buffers: a graph is swept more than once.
+    """
+    has = hasattr(functorch, "donated_buffer")  # PyTorch 2.6 and later give them away
+    kept = functorch.patch(donated_buffer=False) if has else contextlib.nullcontext()
+    with _one_thread(), _products_on_a_gpu(device, compute), kept:
+        yield
 
 
 @contextlib.contextmanager

@@ -219,3 +219,17 @@ def test_a_value_that_the_narrower_type_cannot_hold_is_infinite_in_both():
 )
 def test_a_straight_through_estimator_is_right(function):
     assert check(function, shapes=[(6, 4)]).passes
+
+
+def test_a_compiled_function_is_a_candidate():
+    """Its graph is swept more than once, though it may give its buffers away."""
+
+    def function(x):
+        return nn.functional.gelu(torch.softmax(x, -1) * x)
+
+    def compiled(wrong):
+        one = torch.compile(lambda x: function(x) * wrong, backend="aot_eager")
+        return check(function, one, shapes=[(8, 64)])
+
+    assert compiled(1.0).passes
+    assert not compiled(1.01).passes
