@@ -220,6 +220,9 @@ class Uv:
             if process.returncode is None:  # such as at an interrupt
                 process.terminate()
                 await process.wait()
+            await asyncio.wait(
+                [ending], timeout=1
+            )  # closes its pipe
         if process.returncode in (-signal.SIGINT, -signal.SIGTERM, 130):
             raise asyncio.CancelledError  # an interrupt has reached it first
         if process.returncode:
