@@ -220,9 +220,7 @@ class Uv:
             if process.returncode is None:  # such as at an interrupt
                 process.terminate()
                 await process.wait()
-            await asyncio.wait(
-                [ending], timeout=1
-            )  # closes its pipe
+            await asyncio.wait([ending], timeout=1)  # closes its pipe
         if process.returncode in (-signal.SIGINT, -signal.SIGTERM, 130):
             raise asyncio.CancelledError  # an interrupt has reached it first
         if process.returncode:
@@ -485,6 +483,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tell(f"error: cannot make the environments: {problem}")
         return 1
     except (KeyboardInterrupt, asyncio.CancelledError):
+        # A process that was just being started complains when it is collected.
+        sys.unraisablehook = lambda _: None
         tell("environments: interrupted; the old ones are unchanged")
         return 130
     for name, why in skipped.items():
