@@ -33,8 +33,9 @@ op = Op(
 def formula(xp, x, target, *, delta):
     r = x - target
     size = xp.abs(r)
+    near = xp.where(size <= delta, r, 0.0)  # of an infinite r no square is taken
     line = delta * (size - 0.5 * delta)
-    return xp.mean(xp.where(size <= delta, 0.5 * r * r, line))
+    return xp.mean(xp.where(size <= delta, 0.5 * near * near, line))
 
 
 @op.implement("manual")
