@@ -146,7 +146,7 @@ def _settings(device: str, compute: str | None) -> Iterator[None]:
 
     What is compiled meanwhile keeps its buffers: a graph is swept more than once.
     """
-    has = hasattr(functorch, "donated_buffer")  # PyTorch 2.6 and later give them away
+    has = hasattr(functorch, "donated_buffer")  # older versions keep them anyway
     kept = functorch.patch(donated_buffer=False) if has else contextlib.nullcontext()
     with _one_thread(), _products_on_a_gpu(device, compute), kept:
         yield
