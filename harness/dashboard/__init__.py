@@ -5,10 +5,10 @@
 - machine: one machine: its newest verdict and time of everything
 - matrix: one cell for each op and backend
 - series: values over commits, and where they change
-- dialects: the source of an op's page, highlighted
+- op_source: the file of an op: title, group, formulas, dialects
 - charts: charts of pages, drawn by Bokeh in the browser
 - pictures: charts as SVG files, for the README
-- styles: the look of each backend in every chart
+- families: backends by framework, and their look in every chart
 - pages: the contents of each page
 - writer: fills in templates and writes files
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from bokeh.core.types import ID
@@ -34,9 +33,9 @@ from bokeh.models import (
 from bokeh.models.annotations import Span
 from bokeh.plotting import figure
 
+from gradwatch.harness.dashboard.families import BAD, GOOD, Style
 from gradwatch.harness.dashboard.matrix import short
 from gradwatch.harness.dashboard.series import NEWEST, Series
-from gradwatch.harness.dashboard.styles import BAD, GOOD, Style
 from gradwatch.harness.project.git import Commit
 from gradwatch.harness.project.records import AgreeRecord, TimeRecord
 
@@ -48,9 +47,8 @@ Looks = Mapping[str, Style]
 LEAST, MOST = 1e-4, 1e4
 
 
-@dataclass(frozen=True)
-class Point:
-    """A point of a chart; `low` and `high` are the ends of its interval, if it has one.
+class Point(NamedTuple):
+    """A point of a chart; `low` and `high` are the ends of its interval, or its value.
 
     `commit` is the first letters of a commit's hash; a click opens its place.
     """
@@ -60,16 +58,16 @@ class Point:
     y: float
     what: str
     detail: str
-    low: float | None = None
-    high: float | None = None
+    low: float
+    high: float
     commit: str = ""
 
 
 class Frame:
     """A Bokeh figure with a logarithmic y axis, to be filled with points and lines."""
 
-    def __init__(self, **options: Any) -> None:
-        """Options are those of `bokeh.plotting.figure`."""
+    def __init__(self, *, level: str = "", **options: Any) -> None:
+        """Options are of `bokeh.plotting.figure`; `level` is the colour of y = 1."""
         self.plot: Any = figure(
             sizing_mode="stretch_width",
             toolbar_location="above",
@@ -78,9 +76,7 @@ class Frame:
             background_fill_alpha=0,
             border_fill_alpha=0,
             outline_line_alpha=0,
-            x_range=options.pop("x_range", DataRange1d()),
-            y_axis_type="log",
-            **options,
+            **{"x_range": DataRange1d(), "y_axis_type": "log", **options},
         )
         self.plot.toolbar.logo = None
         self.plot.yaxis.ticker = LogTicker(desired_num_ticks=5)  # more would overlap
@@ -94,6 +90,10 @@ class Frame:
         self._draw("rings", "scatter", x="x", y="y", **ring)
         lines = [("", "@runner"), ("", "@what"), ("", "@detail")]
         self.plot.add_tools(HoverTool(tooltips=lines, renderers=[dots]))
+        if level:
+            line = Span(location=1, dimension="width", line_dash="dashed")
+            line.update(line_color=level)
+            self.plot.add_layout(line)
 
     def _draw(self, name: str, glyph: str, **options: Any) -> Any:
         """Draw the columns of a source; the page's script filters the view."""
@@ -102,12 +102,6 @@ class Frame:
         draw = getattr(self.plot, glyph)
         return draw(source=source, view=view, color={"field": "colour"}, **options)
 
-    def line_at_one(self, colour: str) -> None:
-        """Add a dashed line at y = 1."""
-        line = Span(location=1, dimension="width", line_dash="dashed")
-        line.update(line_color=colour)
-        self.plot.add_layout(line)
-
     def filled(
         self,
         points: Sequence[Point],
@@ -115,7 +109,7 @@ class Frame:
         *,
         size: int = 6,
         joined: bool = False,
-        limit: list[tuple[float, float]] | None = None,
+        limit: Sequence[tuple[float, float]] = (),
         rings: Sequence[tuple[Point, str]] = (),
     ) -> Chart:
         """The figure with these contents, as `Bokeh.embed.embed_item` takes it.
@@ -128,29 +122,20 @@ class Frame:
             rings: Points to be ringed, and the colour of each ring.
         """
         self._sources["points"].data = {
-            **{
-                name: [getattr(p, name) for p in points]
-                for name in ("runner", "x", "y", "what", "detail", "commit")
-            },
-            "low": [p.y if p.low is None else p.low for p in points],
-            "high": [p.y if p.high is None else p.high for p in points],
+            **_columns(" ".join(Point._fields), points),
             "colour": [looks[p.runner].colour for p in points],
             "marker": [looks[p.runner].marker for p in points],
             "size": [size] * len(points),
         }
-        by_runner: dict[str, list[Point]] = {}
+        runs: dict[str, tuple[list[float], list[float]]] = {}
         for point in points if joined else ():
-            by_runner.setdefault(point.runner, []).append(point)
-        lines = [
-            (name, looks[name].colour, looks[name].dash, [(p.x, p.y) for p in several])
-            for name, several in by_runner.items()
-        ]
-        lines += [("", BAD, "6", limit)] if limit else []
-        self._sources["lines"].data = {
-            **_columns("runner colour dash", [line[:3] for line in lines]),
-            "xs": [[x for x, _ in line[3]] for line in lines],
-            "ys": [[y for _, y in line[3]] for line in lines],
-        }
+            xs, ys = runs.setdefault(point.runner, ([], []))
+            xs.append(point.x)
+            ys.append(point.y)
+        lines: list[tuple[Any, ...]]
+        lines = [(n, looks[n].colour, looks[n].dash, *runs[n]) for n in runs]
+        lines += [("", BAD, "6", *map(list, zip(*limit, strict=True)))] if limit else []
+        self._sources["lines"].data = _columns("runner colour dash xs ys", lines)
         ringed = [(p.runner, p.x, p.y, colour) for p, colour in rings]
         self._sources["rings"].data = _columns("runner x y colour", ringed)
         return dict(json_item(self.plot, ID("chart")))
@@ -180,10 +165,9 @@ def _frame(kind: str) -> Frame:
         frame.plot.add_tools(TapTool(callback=page))
     else:
         label = "comparisons, in order of their ratio"
-        frame = Frame(height=320, x_axis_label=label, y_axis_label="B ÷ A")
-        frame.plot.x_range = Range1d(start=0, end=10)
+        ranges = {"x_range": Range1d(start=0, end=10), "y_axis_label": "B ÷ A"}
+        frame = Frame(height=320, x_axis_label=label, level="#7a8590", **ranges)
         frame.plot.y_range = Range1d(start=0.8, end=1.25)
-        frame.line_at_one("#7a8590")
     return frame
 
 
@@ -191,8 +175,8 @@ def _frame(kind: str) -> Frame:
 def _agreement_frame(regimes: tuple[str, ...]) -> Frame:
     """A column for each regime; the limit is at 1."""
     across = Range1d(start=-0.5, end=max(len(regimes), 1) - 0.5)
-    frame = Frame(height=340, x_range=across, y_axis_label="error ÷ allowed error")
-    frame.line_at_one(BAD)
+    label = "error ÷ allowed error"
+    frame = Frame(height=340, x_range=across, y_axis_label=label, level=BAD)
     frame.plot.yaxis.formatter = LogTickFormatter()
     frame.plot.xaxis.ticker = FixedTicker(ticks=list(range(len(regimes))))
     frame.plot.xaxis.major_label_overrides = dict(enumerate(regimes))
@@ -218,36 +202,27 @@ def agreement(
         regimes: All regimes that occur, in order.
         looks: The style of each runner.
     """
-    places = {regime: place for place, regime in enumerate(regimes)}
-    points = [
-        Point(
-            runner,
-            round(places[r.regime] + 0.8 * ((place + 0.5) / len(judged) - 0.5), 3),
-            _share(r.distance, r.limit),
-            f"{r.tensor} of {_within(r.case)}",
-            f"{r.verdict}, ratio {short(r.distance)}",
-        )
-        for place, (runner, records) in enumerate(judged.items())
-        for r in records
-        if r.dtype == dtype and r.distance is not None
-    ]
+    points = []
+    for place, (runner, records) in enumerate(judged.items()):
+        aside = 0.8 * ((place + 0.5) / len(judged) - 0.5)
+        for r in records:
+            if r.dtype == dtype and r.distance is not None:
+                share = r.distance / (r.limit or math.inf)
+                clipped = MOST if math.isnan(share) else min(max(share, LEAST), MOST)
+                x, y = (
+                    round(regimes.index(r.regime) + aside, 3),
+                    float(f"{clipped:.3g}"),
+                )
+                # normal-3x8-float32 of layer_norm[normal-3x8-float32]
+                what = f"{r.tensor} of {r.case.partition('[')[2].rstrip(']') or r.case}"
+                detail = f"{r.verdict}, ratio {short(r.distance)}"
+                points.append(Point(runner, x, y, what, detail, y, y))
     if not points:
         return None
     frame = _agreement_frame(tuple(regimes))
     top = max(3.0, *(point.y for point in points))  # leaves room for the limit at 1
     frame.plot.y_range = Range1d(start=LEAST / 2, end=2 * top)
     return frame.filled(points, looks)
-
-
-def _share(ratio: float, limit: float | None) -> float:
-    """Ratio over limit, clipped to the bounds of the chart."""
-    share = ratio / (limit or math.inf)
-    return MOST if math.isnan(share) else float(f"{min(max(share, LEAST), MOST):.3g}")
-
-
-def _within(case: str) -> str:
-    """A case without its op: normal-3x8-float32 for layer_norm[normal-3x8-float32]."""
-    return case.partition("[")[2].rstrip("]") or case
 
 
 def times(
@@ -265,26 +240,19 @@ def times(
         bandwidth: Bytes per second that a copy moves on that machine, if known.
         looks: The style of each runner.
     """
-    points = [
-        Point(
-            runner,
-            r.bytes,
-            1e6 * r.seconds,
-            r.case,
-            f"{clock(r.seconds)} ({clock(r.low)} to {clock(r.high)})",
-            1e6 * r.low,
-            1e6 * r.high,
-        )
-        for runner, records in timed.items()
-        for r in sorted(records, key=lambda r: r.bytes or 0)
-        if (r.dtype, r.phase) == (dtype, phase) and r.bytes
-    ]
+    points = []
+    for runner, records in timed.items():
+        for r in sorted(records, key=lambda r: r.bytes or 0):
+            if (r.dtype, r.phase) == (dtype, phase) and r.bytes:
+                y, low, high = (1e6 * seconds for seconds in (r.seconds, r.low, r.high))
+                detail = f"{clock(r.seconds)} ({clock(r.low)} to {clock(r.high)})"
+                points.append(Point(runner, r.bytes, y, r.case, detail, low, high))
     if not points:
         return None
-    ends = min(p.x for p in points), max(p.x for p in points)
-    limit = [(end, 1e6 * end / bandwidth) for end in ends] if bandwidth else None
+    ends = (min(p.x for p in points), max(p.x for p in points))
+    limit = [(end, 1e6 * end / bandwidth) for end in ends] if bandwidth else []
     frame = _frame("times")
-    frame.plot.y_range = _decades(points, [y for _, y in limit or ()])
+    frame.plot.y_range = _decades(points, [y for _, y in limit])
     return frame.filled(points, looks, joined=True, limit=limit)
 
 
@@ -306,26 +274,16 @@ def history(
         changed = {c.index: BAD if c.worse else GOOD for c in one.changes}
         present = np.flatnonzero(np.isfinite(one.values[since:])) + since
         for place in map(int, present):
-            value, low, high = (
-                _digits(scale * (zero if column[place] <= 0 else column[place]))
-                for column in (one.values, one.low, one.high)
-            )
-            commit = commits[place]
-            point = Point(
-                one.line,
-                place,
-                value,
-                f"{commit.hash[:12]} {commit.subject}",
-                clock(one.values[place])
-                if unit == "seconds"
-                else f"{one.values[place]:.3g} {unit}",
-                None if math.isnan(low) else low,
-                None if math.isnan(high) else high,
-                commit.hash[:12],
-            )
-            points.append(point)
+            exact, commit = one.values[place], commits[place]
+            ends = (one.values[place], one.low[place], one.high[place])
+            y, low, high = (_digits(scale * (zero if v <= 0 else v)) for v in ends)
+            name = commit.hash[:12]
+            what = f"{name} {commit.subject}"
+            detail = clock(exact) if unit == "seconds" else f"{exact:.3g} {unit}"
+            low, high = (y if math.isnan(end) else end for end in (low, high))
+            points.append(Point(one.line, place, y, what, detail, low, high, name))
             if place in changed:
-                rings.append((point, changed[place]))
+                rings.append((points[-1], changed[place]))
     frame = _frame("history")
     frame.plot.yaxis.axis_label = label
     frame.plot.y_range = _decades(points)
@@ -344,8 +302,7 @@ def _digits(value: float) -> float:
 
 def _decades(points: Sequence[Point], others: Sequence[float] = ()) -> Range1d:
     """The range of a logarithmic axis; a factor of 2 at least, or noise fills it."""
-    ends = [end for p in points for end in (p.y, p.low, p.high)]
-    heights = [*others, *(end for end in ends if end)]
+    heights = [*others, *(end for p in points for end in (p.y, p.low, p.high) if end)]
     low, high = min(heights, default=1.0), max(heights, default=10.0)
     margin = 1.6 if high < 2 * low else (high / low) ** 0.06
     return Range1d(start=low / margin, end=high * margin)

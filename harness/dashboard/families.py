@@ -1,20 +1,44 @@
-"""Backends by framework: the columns of the matrix, and the entries of the legends."""
+"""Backends by framework: columns of the matrix, entries of legends, looks in charts.
+
+The colour of a backend is its framework's, its shape is its dialect's. Each colour has
+a contrast of at least 3:1 (WCAG 2.2, 1.4.11) with the light and with the dark
+background, so one serves both; neighbours are as different as they can be.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from gradwatch.harness.dashboard.matrix import Cell
 from gradwatch.harness.project.verdicts import VERDICTS
 from gradwatch.impls.catalogue import framework_of
+from gradwatch.impls.contract import DIALECTS
+
+#: Of the frameworks: blue, orange, green, purple, teal, red, ochre, pink.
+COLOURS = (
+    *("#127ddf", "#d86512", "#0b851e", "#a125ed"),
+    *("#0da1a1", "#e4121f", "#a88f0e", "#f044b5"),
+)
+BAD, GOOD = "#d4351c", "#2e8b57"
+
+#: Of the dialects: names and signs of Bokeh's markers; dashes and gaps in pixels.
+MARKERS = {
+    "circle": "●",
+    "square": "■",
+    "triangle": "▲",
+    "diamond": "◆",
+    "inverted_triangle": "▼",
+    "hex": "⬢",
+    "star": "★",
+}
+DASHES = ("solid", "6", "2 4", "10 3 2 3", "12 3", "6 4 2 4", "1 2")
 
 # What a cell says that has no error to show; the least comes first.
 _CALM = ("none", "missing", "unsupported", "agree", "vacuous")
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(NamedTuple):
     """The backends of one framework on one device, under the name of both."""
 
     name: str
@@ -51,3 +75,27 @@ def _badness(cell: Cell) -> tuple[bool, bool, bool, int, int, float]:
     calm = _CALM.index(cell.verdict) if cell.verdict in _CALM else len(_CALM)
     severe = VERDICTS.index(cell.verdict) if cell.verdict in VERDICTS else 0
     return cell.wrong, cell.astray, bool(cell.defect), calm, severe, cell.ratio or 0.0
+
+
+class Style(NamedTuple):
+    """Colour, marker and dash of one runner; the sign is the marker as a letter."""
+
+    colour: str
+    marker: str
+    sign: str
+    dash: str
+
+
+def styles(runners: Sequence[str]) -> dict[str, Style]:
+    """A style for each runner: its framework's colour, its dialect's shapes."""
+    named = {dialect_of(runner) for runner in runners}
+    names = sorted(named, key=lambda name: (name not in DIALECTS, name))
+    shapes = [(*m, dash) for m, dash in zip(MARKERS.items(), DASHES, strict=True)]
+    return {
+        runner: Style(
+            COLOURS[i % len(COLOURS)],
+            *shapes[names.index(dialect_of(runner)) % len(shapes)],
+        )
+        for i, family in enumerate(families(runners))
+        for runner in family.runners
+    }

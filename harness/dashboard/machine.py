@@ -6,7 +6,6 @@ document that has it. Documents of other machines are never mixed in.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,19 +77,16 @@ class MachineResults:
         source = self.newest("agree")
         return source.summary.missing if source else {}
 
-    def first_look(self, op: str = "") -> bool:
-        """Whether verdicts on an op, or on any, are of the first case only."""
-        return bool(self._first_looks(op))
-
-    def in_part(self, op: str = "") -> dict[str, str]:
-        """What such looks judged of the backends that they judged in part, and why."""
-        looks = self._first_looks(op)
-        return {name: why for one in looks for name, why in one.sampled.items()}
-
-    def _first_looks(self, op: str) -> list[AgreeSummary]:
+    def first_looks(self, op: str = "") -> list[AgreeSummary]:
+        """The runs of the first case only that verdicts on an op, or on any, are of."""
         judged = self.origin.get("agree", {}).items()
         summaries = [s.summary for place, s in judged if op in ("", place[0])]
         return [one for one in summaries if one.first_case]
+
+    def in_part(self, op: str = "") -> dict[str, str]:
+        """What such looks judged of the backends that they judged in part, and why."""
+        looks = self.first_looks(op)
+        return {name: why for one in looks for name, why in one.sampled.items()}
 
     def pairs(self, op: str) -> dict[str, dict[str, float | None]]:
         """The newest matrix of pairs of an op; None means an infinite ratio."""
@@ -110,68 +106,35 @@ class MachineResults:
     def untimed(self, op: str) -> dict[str, str]:
         """What the newest timing run left out of this op, and why."""
         source = self.newest("time")
-        untimed: dict[str, str] = source.summary.untimed if source else {}
-        return {
-            what.partition(" ")[2]: why
-            for what, why in untimed.items()
-            if what.partition(" ")[0] == op
-        }
+        untimed = source.summary.untimed.items() if source else ()
+        named = ((*what.partition(" ")[::2], why) for what, why in untimed)
+        return {rest: why for name, rest, why in named if name == op}
 
     def bandwidth(self) -> float | None:
         """Bytes per second that a copy moves here, if a timing run has measured it."""
-        timed = (s.summary for s in self.sources if s.kind == "time")
-        known = (float(one.copy_bandwidth) for one in timed if one.copy_bandwidth)
-        return next(known, None)
+        timed = (s.summary.copy_bandwidth for s in self.sources if s.kind == "time")
+        return next(filter(None, timed), None)
 
 
 def machine_results(results: Results, machine: str) -> MachineResults:
-    """The results of all documents of one machine."""
+    """The results of all documents of one machine; newer ones take precedence."""
     own = [s for s in results.sources if s.machine == machine]
-    return gathered(machine, own, results.findings)
-
-
-def gathered(
-    machine: str, sources: Iterable[Source], findings: list[Finding]
-) -> MachineResults:
-    """The results of some documents of one machine; newer ones take precedence."""
-    own = sorted(sources, key=lambda s: s.date, reverse=True)
-    here = MachineResults(machine, own, findings)
+    own.sort(key=lambda s: s.environment.date, reverse=True)
+    here = MachineResults(machine, own, results.findings)
     by_kind: dict[str, dict[Place, list[Any]]]
     by_kind = {"agree": here.judged, "time": here.timed}
     for kind, places in by_kind.items():
-        origin = here.origin.setdefault(kind, {})
+        origin = here.origin[kind] = {}
         for source in own:
-            if source.kind == kind:
-                _take(source, places, origin)
+            for record in source.records if source.kind == kind else ():
+                place = (record.op, runner_of(record.backend, record.device))
+                if origin.setdefault(place, source) is source:
+                    places.setdefault(place, []).append(record)
     for place, records in here.judged.items():
-        here.judged[place], here.orders[place] = _by_order(records)
+        here.judged[place] = [r for r in records if r.order == FIRST_ORDER]
+        orders = here.orders[place] = {}
+        for record in records:
+            if record.order != FIRST_ORDER:
+                orders.setdefault(record.order, []).append(record)
     here.compared = [r for s in own if s.kind == "compare" for r in s.records]
     return here
-
-
-def _by_order(
-    records: Iterable[AgreeRecord],
-) -> tuple[list[AgreeRecord], dict[str, list[AgreeRecord]]]:
-    """The records of the first backward pass, and all others by their order."""
-    orders: dict[str, list[AgreeRecord]] = {FIRST_ORDER: []}
-    for record in records:
-        orders.setdefault(record.order, []).append(record)
-    return orders.pop(FIRST_ORDER), orders
-
-
-def _take(
-    source: Source, places: dict[Place, list[Any]], origin: dict[Place, Source]
-) -> None:
-    """Add those ops and backends of a document that no newer document has."""
-    fresh = _grouped(source.records)
-    for place, records in fresh.items():
-        if place not in places:
-            places[place], origin[place] = records, source
-
-
-def _grouped(records: Iterable[Any]) -> dict[Place, list[Any]]:
-    groups: dict[Place, list[Any]] = {}
-    for record in records:
-        place = (record.op, runner_of(record.backend, record.device))
-        groups.setdefault(place, []).append(record)
-    return groups

@@ -9,8 +9,8 @@ from statistics import fmean
 
 from gradwatch.harness.agreement.overall import Overall, overall
 from gradwatch.harness.dashboard.machine import MachineResults
+from gradwatch.harness.dashboard.sources import Source
 from gradwatch.harness.judging.defects import known
-from gradwatch.harness.project.records import AgreeRecord, TimeRecord
 from gradwatch.harness.project.verdicts import SIGNS
 
 # The range of the bars, on a log scale: float64 results are rarely closer to the
@@ -38,7 +38,6 @@ class Cell:
     unexpected: int = 0
     defect: str = ""
     message: str = ""
-    case: str = ""
     speed: float | None = None
     untimed: str = ""
     older: str = ""
@@ -55,30 +54,22 @@ class Cell:
         return any(order.unexpected for order in self.orders.values())
 
     @property
-    def length(self) -> float:
-        """Length of the bar of the worst ratio, 0 to 1."""
-        return bar_length(self.ratio)
-
-    @property
     def description(self) -> str:
         """The cell in words."""
-        parts = [f"{self.op} on {self.runner}: {self.verdict}"]
-        if self.defect:
-            parts.append(f"known defect: {self.defect}")
-        if self.ratio is not None:
-            parts.append(f"worst error {short(self.ratio)} rounding radii")
-        if self.limit:
-            parts[-1] += f" of {short(self.limit)} allowed"
-        if self.unexpected:
-            parts.append(f"{self.unexpected} of {self.tensors} tensors not as expected")
-        if self.speed:
-            parts.append(f"takes {short(self.speed)} times as long as the fastest")
-        if self.untimed:
-            parts.append(self.untimed)
-        if self.older:
-            parts.append(self.older)
-        parts += [f"{name}: {one.verdict}" for name, one in self.orders.items()]
-        return "; ".join(parts)
+        allowed = f" of {short(self.limit)} allowed" if self.limit else ""
+        counted = f"{self.unexpected} of {self.tensors} tensors not as expected"
+        parts = (
+            f"{self.op} on {self.runner}: {self.verdict}",
+            self.defect and f"known defect: {self.defect}",
+            self.ratio is not None
+            and f"worst error {short(self.ratio)} rounding radii{allowed}",
+            self.unexpected and counted,
+            self.speed and f"takes {short(self.speed)} times as long as the fastest",
+            self.untimed,
+            self.older,
+            *(f"{name}: {one.verdict}" for name, one in self.orders.items()),
+        )
+        return "; ".join(str(part) for part in parts if part)
 
 
 Cells = Mapping[str, Mapping[str, Cell]]  # by op, then by runner
@@ -106,45 +97,40 @@ def bar_length(ratio: float | None) -> float:
 
 def matrix(here: MachineResults) -> dict[str, dict[str, Cell]]:
     """All cells, by op and then by runner."""
-    entries = known.load()
-    head = here.newest("agree")
+    entries, head = known.load(), here.newest("agree")
     cells: dict[str, dict[str, Cell]] = {}
     for op in here.ops:
-        row = {}
-        for runner in here.runners:
-            records = here.judged.get((op, runner), [])
-            older = _older(here, (op, runner), head.commit if head else "")
-            cell = _cell(op, runner, records, here, entries, older)
-            orders = here.orders.get((op, runner), {})
-            verdicts = {name: overall(several) for name, several in orders.items()}
-            row[runner] = replace(cell, orders=verdicts)
+        row = {
+            runner: _cell(op, runner, here, entries, head) for runner in here.runners
+        }
         cells[op] = _with_speed(row, here)
     return cells
-
-
-def _older(here: MachineResults, place: tuple[str, str], commit: str) -> str:
-    source = here.origin["agree"].get(place)
-    if source is None or source.commit == commit:
-        return ""
-    return f"from the older commit {source.commit[:8]}"
 
 
 def _cell(
     op: str,
     runner: str,
-    records: Sequence[AgreeRecord],
     here: MachineResults,
     entries: Sequence[known.Known],
-    older: str,
+    head: Source | None,
 ) -> Cell:
+    """The cell of an op on a runner; `head` is the newest run of the suite."""
+    several = here.orders.get((op, runner), {})
+    orders = {name: overall(of_it) for name, of_it in several.items()}
+    records = here.judged.get((op, runner))
     if not records:
-        if runner in here.missing:
-            return Cell(op, runner, "missing", "?", message=here.missing[runner])
-        return Cell(op, runner, "none", "·", message="not judged")
-    judged = overall(records)
+        why = here.missing.get(runner)
+        verdict, sign = ("none", "·") if why is None else ("missing", "?")
+        message = "not judged" if why is None else why
+        return Cell(op, runner, verdict, sign, message=message, orders=orders)
+    judged, commit = (
+        overall(records),
+        here.origin["agree"][op, runner].environment.commit,
+    )
     worst, defect = judged.worst, ""
     if judged.listed and not judged.unexpected:
         defect = next((e.reason for e in entries if e.is_expected_in(worst)), "listed")
+    current = head is None or commit == head.environment.commit
     return Cell(
         op,
         runner,
@@ -156,8 +142,8 @@ def _cell(
         unexpected=judged.unexpected,
         defect=defect,
         message=worst.message,
-        case=worst.case,
-        older=older,
+        older="" if current else f"from the older commit {commit[:8]}",
+        orders=orders,
     )
 
 
@@ -171,7 +157,10 @@ def _with_speed(row: dict[str, Cell], here: MachineResults) -> dict[str, Cell]:
     right backend on the same device; `speed` is the geometric mean of these ratios.
     """
     times = {
-        runner: {_key(r): r.seconds for r in here.timed.get((cell.op, runner), [])}
+        runner: {
+            (r.case, r.device, r.dtype, r.phase): r.seconds
+            for r in here.timed.get((cell.op, runner), [])
+        }
         for runner, cell in row.items()
     }
     best: dict[tuple[str, ...], float] = {}
@@ -179,16 +168,11 @@ def _with_speed(row: dict[str, Cell], here: MachineResults) -> dict[str, Cell]:
         if not cell.wrong and not cell.defect:
             for key, seconds in times[runner].items():
                 best[key] = min(seconds, best.get(key, math.inf))
-    timed = {}
     for runner, cell in row.items():
         logs = [math.log(s / best[k]) for k, s in times[runner].items() if k in best]
         if cell.wrong and times[runner]:
-            cell = replace(cell, untimed="no time is shown for a wrong gradient")
+            untimed = "no time is shown for a wrong gradient"
+            row[runner] = replace(cell, untimed=untimed)
         elif logs:
-            cell = replace(cell, speed=math.exp(fmean(logs)))
-        timed[runner] = cell
-    return timed
-
-
-def _key(record: TimeRecord) -> tuple[str, ...]:
-    return record.case, record.device, record.dtype, record.phase
+            row[runner] = replace(cell, speed=math.exp(fmean(logs)))
+    return row

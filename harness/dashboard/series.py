@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -132,16 +133,14 @@ def read_histories(
             is shown as it says; without one, every change that is found is suspected.
     """
     unreadable = list[Unreadable]()
-    try:
-        series_read = asv_results.read(folder, list(known), unreadable)
-    except Unreadable as error:
-        series_read, unreadable = (), [error]
-    troubles = [_trouble(error, folder) for error in unreadable]
     by_machine: dict[str, list[recorded.Series]] = defaultdict(list)
-    for series in series_read:
-        by_machine[series.machine].append(series)
+    try:
+        for series in asv_results.read(folder, list(known), unreadable):
+            by_machine[series.machine].append(series)
+    except Unreadable as error:
+        unreadable = [error]
     by_name = {m: _history(s, known, watched) for m, s in by_machine.items()}
-    return by_name, troubles
+    return by_name, [_trouble(error, folder) for error in unreadable]
 
 
 def _trouble(error: Unreadable, folder: Path) -> Trouble:
@@ -150,14 +149,12 @@ def _trouble(error: Unreadable, folder: Path) -> Trouble:
     return Trouble(Path("asv", Path(place).relative_to(folder)).as_posix(), why)
 
 
-# Aligning -----------------------------------------------------------------------
-
-
 def _history(
     several: Sequence[recorded.Series],
     known: Mapping[str, Commit],
     watched: Source | None,
 ) -> History:
+    """The series of a machine, aligned with one list of all their commits."""
     dates = {e.commit: e.date.isoformat() for one in several for e in one.entries}
     rank = {name: i for i, name in enumerate(known)}
     names = sorted(dates, key=lambda name: (rank.get(name, -1), dates[name]))
@@ -166,8 +163,13 @@ def _history(
     environments: dict[str, set[str]] = defaultdict(set)
     for one in several:
         environments[_runner(one)].add(one.environment)
-    ambiguous = {runner for runner, used in environments.items() if len(used) > 1}
-    aligned = (_aligned(one, places, ambiguous, watched) for one in several)
+    aligned = []
+    for one in several:
+        line = _runner(one)
+        if len(environments[line]) > 1:
+            versions = ", ".join(f"{k} {v}" for k, v in sorted(one.versions.items()))
+            line = f"{line} ({versions})"
+        aligned.append(_aligned(one, line, places, watched))
     return History(commits, tuple(aligned))
 
 
@@ -178,40 +180,23 @@ def _runner(series: recorded.Series) -> str:
 
 def _aligned(
     series: recorded.Series,
+    line: str,
     places: Mapping[str, int],
-    ambiguous: Collection[str],
     watched: Source | None,
 ) -> Series:
-    """The series on the list of commits.
-
-    Args:
-        series: As asv recorded it.
-        places: The index of each commit.
-        ambiguous: Runners of several environments; their lines name the versions.
-        watched: The newest document of the watch.
-    """
+    """The series on the list of commits; `places` has the index of each."""
     values, low, high = np.full((3, len(places)), np.nan)
     at = [places[entry.commit] for entry in series.entries]
     given = [(entry.value, entry.low, entry.high) for entry in series.entries]
     values[at], low[at], high[at] = np.array(given, np.float64).T  # None is NaN
     parts = (series.parameters.get(name, "") for name in ("size", "dtype"))
-    suite = series.suite.removeprefix("bench_")
     metric = METRICS.get(series.metric, series.metric.replace("_", " "))
-    line = runner = _runner(series)
-    if runner in ambiguous:
-        versions = ", ".join(f"{k} {v}" for k, v in sorted(series.versions.items()))
-        line = f"{runner} ({versions})"
+    suite = f"{series.suite.removeprefix('bench_')} set"
+    view = ", ".join(filter(None, (metric, *parts, suite)))
+    changes = tuple(_changes(series, values, places, watched))
     return Series(
-        series.op,
-        runner,
-        line,
-        metric,
-        series.unit,
-        ", ".join(filter(None, (metric, *parts, f"{suite} set"))),
-        values,
-        low,
-        high,
-        _changes(series, values, places, watched),
+        *(series.op, _runner(series), line, metric, series.unit, view),
+        *(values, low, high, changes),
     )
 
 
@@ -220,25 +205,22 @@ def _changes(
     values: Values,
     places: Mapping[str, int],
     watched: Source | None,
-) -> tuple[LevelChange, ...]:
+) -> Iterator[LevelChange]:
     """Changes as the watch reports them, less the cleared; without one, as found."""
     if watched is None:
         present = np.flatnonzero(~np.isnan(values))
-        return tuple(
-            _change(found, int(present[found.index]), "suspected")
-            for found in find_changes(values[present])
-        )
+        for found in find_changes(values[present]):
+            yield _change(found, int(present[found.index]), "suspected")
+        return
     own = (series.machine, series.environment, series.name)
-    return tuple(
-        _change(alert, places[alert.commit], alert.state)
-        for alert in watched.records
-        if (alert.machine, alert.environment, alert.series) == own
-        and alert.state != "cleared"
-        and alert.commit in places
-    )
+    for alert in watched.records:
+        same = (alert.machine, alert.environment, alert.series) == own
+        if same and alert.state != "cleared" and alert.commit in places:
+            yield _change(alert, places[alert.commit], alert.state)
 
 
 def _change(found: Any, index: int, state: str) -> LevelChange:
-    """The change that was found or reported, at the commit of an index."""
-    interval = found.relative_change, found.low, found.high
-    return LevelChange(index, found.kind, *interval, found.worse, state)
+    """The change that was found or reported; null in a document is infinite."""
+    ends = (found.relative_change, found.low, found.high)
+    change, low, high = (math.inf if end is None else end for end in ends)
+    return LevelChange(index, found.kind, change, low, high, found.worse, state)

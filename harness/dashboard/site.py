@@ -11,19 +11,15 @@ from typing import Any
 import bokeh
 
 from gradwatch.harness.dashboard import charts
+from gradwatch.harness.dashboard.families import styles
 from gradwatch.harness.dashboard.machine import MachineResults, machine_results
 from gradwatch.harness.dashboard.matrix import matrix
-from gradwatch.harness.dashboard.pages.asv_site import NOT_ASKED, publish_asv
-from gradwatch.harness.dashboard.pages.comparisons import (
-    comparisons,
-    figures_at,
-    figures_of,
-)
+from gradwatch.harness.dashboard.pages.asv_site import publish_asv
+from gradwatch.harness.dashboard.pages.comparisons import comparisons, figures_at
 from gradwatch.harness.dashboard.pages.op import drawn, op_page
 from gradwatch.harness.dashboard.pages.overview import overview
-from gradwatch.harness.dashboard.series import History, moves, read_histories
+from gradwatch.harness.dashboard.series import History, Move, moves, read_histories
 from gradwatch.harness.dashboard.sources import Results, Trouble, read_results
-from gradwatch.harness.dashboard.styles import styles
 from gradwatch.harness.dashboard.writer import Writer, anchor
 from gradwatch.harness.project import git
 from gradwatch.harness.project.documents import machine_name
@@ -63,29 +59,21 @@ def write_site(folder: Path, output: Path, *, with_asv: bool = False) -> Site:
     """
     lock = output.with_name(f".{output.name}.lock")
     with alone(lock, f"the writing of {output.name}", _PATIENCE):
-        return _written(folder, output, with_asv)
-
-
-def _written(folder: Path, output: Path, with_asv: bool) -> Site:
-    _check_replaceable(output)
-    known = git.log(ROOT)
-    results = read_results(folder)
-    watched = max(
-        (source for source in results.sources if source.kind == "watch"),
-        key=lambda source: source.date,
-        default=None,
-    )
-    histories, troubles = read_histories(folder / "asv", known, watched)
-    results.troubles.extend(troubles)
-    fresh = output.with_name(f".{output.name}.partial")
-    shutil.rmtree(fresh, ignore_errors=True)
-    try:
-        published = folder / "asv" if with_asv else None
-        _write_all(results, histories, known, fresh, published)
-        _replace(output, fresh)
-    finally:
+        _check_replaceable(output)
+        fresh, old = (
+            output.with_name(f".{output.name}.{n}") for n in ("partial", "old")
+        )
         shutil.rmtree(fresh, ignore_errors=True)
-    return Site(output / "index.html", tuple(results.troubles))
+        try:
+            troubles = _write_all(folder, fresh, with_asv)
+            shutil.rmtree(old, ignore_errors=True)
+            if output.exists():
+                output.rename(old)
+            fresh.rename(output)
+            shutil.rmtree(old, ignore_errors=True)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+    return Site(output / "index.html", tuple(troubles))
 
 
 def _check_replaceable(output: Path) -> None:
@@ -95,67 +83,58 @@ def _check_replaceable(output: Path) -> None:
         raise NotASite(f"{output} is not a dashboard; name an empty or a new folder")
 
 
-def _replace(output: Path, fresh: Path) -> None:
-    """Replace the old site by the new one; the old one exists until then."""
-    old = output.with_name(f".{output.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if output.exists():
-        output.rename(old)
-    fresh.rename(output)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _write_all(
-    results: Results,
-    histories: Mapping[str, History],
-    known: Mapping[str, Commit],
-    site: Path,
-    published: Path | None,
-) -> None:
+def _write_all(folder: Path, site: Path, with_asv: bool) -> list[Trouble]:
+    """Write the pages of each machine below a new folder; return what is not shown."""
+    known = git.log(ROOT)
+    results = read_results(folder)
+    watches = [source for source in results.sources if source.kind == "watch"]
+    watched = max(watches, key=lambda one: one.environment.date, default=None)
+    histories, troubles = read_histories(folder / "asv", known, watched)
+    results.troubles += troubles
     shutil.copytree(_STATIC, site / "static")
     shutil.copy(_BOKEH, site / "static")
     (site / MARK).touch()
-    asv = publish_asv(published, site / "asv") if published else NOT_ASKED
+    no_asv = "gradwatch report --asv adds it"
+    if with_asv:
+        no_asv = publish_asv(folder / "asv", site / "asv")
     machines = list(dict.fromkeys((*results.machines, *histories))) or [machine_name()]
     places = {m: f"machine/{anchor(m)}/" if i else "" for i, m in enumerate(machines)}
-    for machine, place in places.items():
-        here = machine_results(results, machine)
-        shared = {
-            "machine": machine,
-            "machines": places,
-            "troubles": results.troubles,
-            "asv": asv,
-            "banner": _banner(here),
-            "history": histories.get(machine, History()),
-            "styles": styles(here.runners),
-        }
-        _write_machine(Writer(site, place, shared), here, known)
-
-
-def _banner(here: MachineResults) -> list[dict[str, Any]]:
-    """The date and commit of the data: the newest document of each kind."""
-    titles = {"agree": "Verdicts", "time": "Times"}
-    return [
-        {"title": title, "source": here.newest(kind)} for kind, title in titles.items()
-    ]
+    shared = {"machines": places, "troubles": results.troubles, "no_asv": no_asv}
+    for machine in machines:
+        history = histories.get(machine, History())
+        _write_machine(site, results, machine, history, known, shared)
+    return results.troubles
 
 
 def _write_machine(
-    writer: Writer, here: MachineResults, known: Mapping[str, Commit]
+    site: Path,
+    results: Results,
+    machine: str,
+    history: History,
+    known: Mapping[str, Commit],
+    shared: Mapping[str, Any],
 ) -> None:
-    history: History = writer.shared["history"]
-    looks = writer.shared["styles"]
+    """Write the pages of a machine; `shared` are variables of all machines."""
+    here = machine_results(results, machine)
+    looks = styles(here.runners)
+    own = {"machine": machine, "history": history, "styles": looks}
+    # The date and commit of the data: the newest document of each kind.
+    own["banner"] = {"Verdicts": here.newest("agree"), "Times": here.newest("time")}
+    writer = Writer(site, shared["machines"][machine], {**shared, **own})
     cells = matrix(here)
     context = overview(here, cells, history, known)
     writer.page("index.html", "overview.html.j2", sources=here.sources, **context)
     for op, row in cells.items():
         _write_op(writer, op_page(op, row, here, history), here, looks)
     _write_comparison(writer, here, history)
-    _write_commits(writer, history)
+    by_commit: dict[str, list[Move]] = {}
+    for move in moves(history, -1):
+        by_commit.setdefault(move.commit.hash, []).append(move)
+    writer.page("commits.html", "commits.html.j2", by_commit=by_commit)
 
 
 def _write_op(
-    writer: Writer, page: dict[str, Any], here: MachineResults, looks: Any
+    writer: Writer, page: dict[str, Any], here: MachineResults, looks: charts.Looks
 ) -> None:
     op, series, history = page["op"], page["series"], writer.shared["history"]
     looks = {**styles([s.runner for s in series]), **looks}
@@ -171,7 +150,8 @@ def _write_comparison(writer: Writer, here: MachineResults, history: History) ->
     data = {
         "backends": comparisons(here),
         "commits": [[c.hash[:12], c.subject, c.tag] for c in newest],
-        "figures": figures_of(history),
+        # What each figure of a commit measures, in the order of `figures_at`.
+        "figures": [(s.op, f"{s.line}, {s.view}", s.unit) for s in history.series],
     }
     writer.data("compare.charts.js", "charts", {"ratios": charts.ratios()})
     writer.data("compare.data.js", "compare", data)
@@ -180,10 +160,3 @@ def _write_comparison(writer: Writer, here: MachineResults, history: History) ->
         writer.data(f"commit/{name}.js", name, figures_at(history, place))
     runners = sorted({runner for _, runner in here.timed})
     writer.page("compare.html", "compare.html.j2", runners=runners)
-
-
-def _write_commits(writer: Writer, history: History) -> None:
-    by_commit: dict[str, list[Any]] = {}
-    for move in moves(history, -1):
-        by_commit.setdefault(move.commit.hash, []).append(move)
-    writer.page("commits.html", "commits.html.j2", by_commit=by_commit)

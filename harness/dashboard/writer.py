@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import datetime
+import re
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from gradwatch.harness.dashboard.charts import clock
-from gradwatch.harness.dashboard.dialects import highlighted
 from gradwatch.harness.dashboard.families import dialect_of, families
 from gradwatch.harness.dashboard.matrix import bar_length, short
+from gradwatch.harness.dashboard.op_source import highlighted
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.verdicts import SIGNS
 
@@ -37,27 +38,22 @@ class Writer:
         A template also gets `up`, the relative path to the site's root, `home`, the
         path to the machine's first page, and `here`, the page's own name.
         """
-        place = f"{self.folder}{name}"
-        filled = (
-            _templates()
-            .get_template(template)
-            .render(
-                **self.shared,
-                **context,
-                up="../" * place.count("/"),
-                home="../" * name.count("/"),
-                here=name,
-            )
-        )
-        self._write(place, filled)
+        home = "../" * name.count("/")
+        places = {
+            "up": home + "../" * self.folder.count("/"),
+            "home": home,
+            "here": name,
+        }
+        page = _templates().get_template(template)
+        self._write(name, page.render(**self.shared, **context, **places))
 
     def data(self, name: str, key: str, content: Any) -> None:
         """Write data as a script: a page that was opened as a file can load no JSON."""
         text = documents.compact(content)
-        self._write(f"{self.folder}{name}", f"gradwatch.data[{key!r}] = {text}\n")
+        self._write(name, f"gradwatch.data[{key!r}] = {text}\n")
 
-    def _write(self, place: str, text: str) -> None:
-        file = self.site / place
+    def _write(self, name: str, text: str) -> None:
+        file = self.site / self.folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
 
@@ -71,11 +67,10 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(short=short, clock=clock, day=_day, percent=_percent)
-    environment.filters.update(
-        code=_code, python=highlighted, bar=bar_length, anchor=anchor
-    )
-    environment.filters.update(dialect=dialect_of, families=families)
+    environment.filters |= {"short": short, "clock": clock, "day": _day}
+    environment.filters |= {"percent": _percent, "bar": bar_length, "anchor": anchor}
+    environment.filters |= {"code": _code, "python": highlighted}
+    environment.filters |= {"dialect": dialect_of, "families": families}
     environment.globals.update(signs=SIGNS)
     return environment
 
@@ -87,11 +82,7 @@ def anchor(name: str) -> str:
 
 def _code(text: str) -> Markup:
     """Text as HTML, with the parts between backticks as code."""
-    parts = text.split("`")
-    return Markup("").join(
-        Markup("<code>{}</code>").format(part) if i % 2 else part
-        for i, part in enumerate(parts)
-    )
+    return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _day(date: str) -> str:
@@ -106,4 +97,4 @@ def _day(date: str) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:+.1f} %".replace("-", "−")
+    return f"{100 * share:+.1f} %".replace("-", "−").replace("inf", "∞")

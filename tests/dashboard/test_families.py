@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gradwatch.harness.agreement.overall import overall
-from gradwatch.harness.dashboard.families import dialect_of, families
+from gradwatch.harness.dashboard.families import dialect_of, families, styles
 from gradwatch.harness.dashboard.machine import MachineResults
 from gradwatch.harness.dashboard.matrix import Cell
-from gradwatch.harness.dashboard.styles import styles
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.impls.catalogue import backend_names
 from tests.dashboard.browser.invented import agree_record

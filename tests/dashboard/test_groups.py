@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gradwatch.harness.dashboard.groups import OTHER, Summary, by_group, summary
+from gradwatch.harness.dashboard.op_source import OTHER, OpSource, by_group, op_source
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.impls.catalogue import load_op, op_names
 from scripts import ops
@@ -25,7 +25,7 @@ def test_every_op_has_a_group_with_another_op_in_it() -> None:
 
 
 def test_the_group_that_is_read_is_the_one_that_a_page_states() -> None:
-    assert {op: summary(op).group for op in op_names()} == {
+    assert {op: op_source(op).group for op in op_names()} == {
         op: load_op(op).group for op in op_names()
     }
 
@@ -33,15 +33,15 @@ def test_the_group_that_is_read_is_the_one_that_a_page_states() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("", "", Summary(OTHER, "The cube of each element: y = x**3, dx = 3 x**2 dy.")),
-        ('"cube", ', '"cube", group="power", ', Summary("power", "")),
-        ("import numpy", "import a b", Summary()),
+        ("", "", OpSource("The cube of each element: y = x**3, dx = 3 x**2 dy.")),
+        ('"cube", ', '"cube", group="power", ', OpSource("", "power")),
+        ("import numpy", "import a b", OpSource()),
     ],
 )
 def test_a_page_without_a_group_or_a_broken_one_is_among_the_others(
-    tmp_path: Path, old: str, new: str, expected: Summary
+    tmp_path: Path, old: str, new: str, expected: OpSource
 ) -> None:
-    found = summary(plant(tmp_path, old, new))
+    found = op_source(plant(tmp_path, old, new))
     assert found.group == expected.group
     assert not expected.title or found.title == expected.title
 

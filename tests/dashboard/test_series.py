@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 
 from gradwatch.harness.dashboard import charts
+from gradwatch.harness.dashboard.families import BAD, styles
 from gradwatch.harness.dashboard.pages.comparisons import figures_at
 from gradwatch.harness.dashboard.series import (
     NEWEST,
@@ -12,7 +13,6 @@ from gradwatch.harness.dashboard.series import (
     LevelChange,
     Series,
 )
-from gradwatch.harness.dashboard.styles import BAD, styles
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.git import Commit
 

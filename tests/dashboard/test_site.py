@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -19,13 +20,12 @@ from gradwatch.harness.agreement.sampling import explained, passed_over
 from gradwatch.harness.commands.report import command
 from gradwatch.harness.dashboard import machine, pictures
 from gradwatch.harness.dashboard import site as building
-from gradwatch.harness.dashboard.dialects import dialects
-from gradwatch.harness.dashboard.families import families
+from gradwatch.harness.dashboard.families import families, styles
 from gradwatch.harness.dashboard.machine import MachineResults, machine_results
 from gradwatch.harness.dashboard.matrix import bar_length, matrix, short
+from gradwatch.harness.dashboard.op_source import parse_source
 from gradwatch.harness.dashboard.site import MARK, NotASite, write_site
-from gradwatch.harness.dashboard.sources import read_results
-from gradwatch.harness.dashboard.styles import styles
+from gradwatch.harness.dashboard.sources import Trouble, read_results
 from gradwatch.harness.history import asv_page, asv_results
 from gradwatch.impls.catalogue import backend_names, load_op, op_names
 from tests.dashboard.browser import invented
@@ -327,6 +327,44 @@ def test_the_word_of_the_watch_on_a_change_is_final(
     assert all(f"+40.0 % {state}" in row.text_content() for row in rows)
 
 
+@pytest.mark.parametrize("page", ["index.html", "commits.html", "op/{op}.html"])
+def test_a_change_without_bounds_is_shown(results: Path, page: str) -> None:
+    """A gradient that was exact and is wrong has grown without bound: null is ∞."""
+    invented.write_history(results, 4, ops=invented.PLANTED[:1])
+    op, backend = invented.PLANTED
+    (series, *_) = [
+        one
+        for one in asv_results.read(results / "asv", [])
+        if (one.op, one.parameters["backend"]) == invented.PLANTED
+        and one.metric == "track_gradient_ratio"
+    ]
+    alert = {
+        "series": series.name,
+        "machine": MACHINE,
+        "environment": series.environment,
+        "op": op,
+        "backend": backend,
+        "metric": series.metric,
+        "unit": series.unit,
+        "kind": "step",
+        "commit": invented.commit(3),
+        "range": "a..b",
+        "candidates": 1,
+        "relative_change": None,
+        "low": -0.969,
+        "high": None,
+        "confidence": 0.5,
+        "worse": True,
+        "state": "suspected",
+        "suspected": True,
+        "fails": False,
+    }
+    invented.write_document(results / "latest" / "watch.json", [alert], environment(1))
+    text = said(written(results), page.format(op=op))
+    assert "▲ +∞ %" in text
+    assert "−96.9 % to +∞ %" in text or page == "commits.html"
+
+
 # Damaged and missing input ----------------------------------------------------------
 
 
@@ -521,11 +559,12 @@ def test_two_that_write_the_same_site_leave_it_whole(
     """The second begins while the first is in the middle of it."""
     fill, second = building._write_all, threading.Thread(target=written, args=[results])
 
-    def filled(*arguments: object) -> None:
-        fill(*arguments)
+    def filled(*arguments: Any) -> list[Trouble]:
+        troubles = fill(*arguments)
         if second.ident is None:
             second.start()
             time.sleep(0.5)  # the second has begun, unless it waits
+        return troubles
 
     monkeypatch.setattr(building, "_write_all", filled)
     site = written(results)
@@ -582,7 +621,8 @@ def test_a_results_folder_that_is_not_there_is_a_wrong_call(tmp_path: Path) -> N
 @pytest.mark.parametrize("op", op_names())
 def test_every_dialect_of_a_page_is_cut_out(op: str) -> None:
     source = Path(f"{gradwatch.harness.__path__[0]}/../impls/ops/{op}.py").read_text()
-    found = {(d.name, d.framework) for d in dialects(source)}
+    variants = parse_source(source).dialects.values()
+    found = {(d.name, d.framework) for several in variants for d in several}
     assert found == {*load_op(op)._said, *load_op(op)._since}
 
 

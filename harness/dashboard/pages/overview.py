@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gradwatch.harness.dashboard.families import families
-from gradwatch.harness.dashboard.groups import by_group
-from gradwatch.harness.dashboard.machine import FIRST_ORDER, MachineResults, runner_of
-from gradwatch.harness.dashboard.matrix import Cells
-from gradwatch.harness.dashboard.pages.changed import base_of, changed
+from gradwatch.harness.dashboard.machine import (
+    FIRST_ORDER,
+    MachineResults,
+    machine_results,
+    runner_of,
+)
+from gradwatch.harness.dashboard.matrix import Cell, Cells, matrix
+from gradwatch.harness.dashboard.op_source import by_group
 from gradwatch.harness.dashboard.series import History, moves
+from gradwatch.harness.dashboard.sources import Results, Source
 from gradwatch.harness.judging.defects.known import unexpected
 from gradwatch.harness.project.git import Commit
 from gradwatch.harness.project.records import AgreeRecord
@@ -46,7 +51,6 @@ def overview(
     """The variables of the overview template."""
     records = here.of_all_orders()
     wrong = unexpected(records)
-    listed = [r for r in records if r.listed]
     verdicts = Counter(r.verdict for r in records)
     compared = sum(r.distance is not None for r in records)
     return {
@@ -60,13 +64,13 @@ def overview(
         "verdicts": verdicts,
         "faults": faults(wrong),
         "wrong": len(wrong),
-        "defects": faults(listed),
+        "defects": faults([r for r in records if r.listed]),
         "headline": _headline(cells),
-        "first_look": here.first_look(),
+        "first_look": here.first_looks(),
         "in_part": here.in_part(),
-        "changes": _changes(here, cells, history, known),
+        "changes": [*_changes(here, cells, history, known)],
         "moves": moves(history)[:MOST_MOVES],
-        "versions": _versions(records),
+        "versions": sorted({(r.framework, r.framework_version) for r in records}),
         "trial": _trial(here),
     }
 
@@ -106,34 +110,50 @@ def _trial(here: MachineResults) -> dict[str, Any] | None:
     return {"summary": source.summary, "judges": list(judges)}
 
 
-def _versions(records: Sequence[AgreeRecord]) -> list[tuple[str, str]]:
-    """Frameworks and their versions, as the records name them."""
-    return sorted({(r.framework, r.framework_version) for r in records})
-
-
 def _changes(
-    here: MachineResults,
-    cells: Cells,
-    history: History,
-    known: Mapping[str, Commit],
-) -> list[dict[str, Any]]:
+    here: MachineResults, cells: Cells, history: History, known: Mapping[str, Commit]
+) -> Iterator[dict[str, Any]]:
     """What changed since the last commit that was run, and since the last release."""
     releases = {name for name, commit in known.items() if commit.tag}
-    place = history.release
     last = len(history.commits) - 2
+    for title, among, place in (
+        ("Since the last commit that was run", None, last if last >= 0 else None),
+        ("Since the last release", releases, history.release),
+    ):
+        base = _base(here, among)
+        yield {
+            "title": title,
+            "base": base,
+            "verdicts": _changed(cells, base) if base else (),
+            "since": None if place is None else history.commits[place],
+            "moves": () if place is None else moves(history, place)[:MOST_MOVES],
+        }
+
+
+def _base(here: MachineResults, among: Collection[str] | None) -> Source | None:
+    """The newest `agree` document of a commit before the newest one.
+
+    A first look and a whole run are not compared. `among` restricts the
+    choice to these commits, such as releases.
+    """
+    runs = [source for source in here.sources if source.kind == "agree"]
+    for source in runs:
+        commit, head = source.environment.commit, runs[0]
+        alike = source.summary.first_case == head.summary.first_case
+        earlier = commit != head.environment.commit
+        if earlier and alike and (among is None or commit in among):
+            return source
+    return None
+
+
+def _changed(now: Cells, base: Source) -> list[tuple[Cell, Cell]]:
+    """Cells whose verdict or number of unexpected tensors changed, before and after."""
+    then = matrix(machine_results(Results([base]), base.machine))
     return [
-        {
-            "title": "Since the last commit that was run",
-            "base": (base := base_of(here)),
-            "verdicts": changed(cells, base) if base else (),
-            "since": history.commits[last] if last >= 0 else None,
-            "moves": moves(history, last)[:MOST_MOVES] if last >= 0 else (),
-        },
-        {
-            "title": "Since the last release",
-            "base": (base := base_of(here, releases)),
-            "verdicts": changed(cells, base) if base else (),
-            "since": history.commits[place] if place is not None else None,
-            "moves": moves(history, place)[:MOST_MOVES] if place is not None else (),
-        },
+        (before, after)
+        for op, row in now.items()
+        for runner, after in row.items()
+        if (before := then.get(op, {}).get(runner)) is not None
+        and before.verdict not in ("none", "missing")
+        and (before.verdict, before.unexpected) != (after.verdict, after.unexpected)
     ]

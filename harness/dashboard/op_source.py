@@ -1,0 +1,115 @@
+"""Reads the file of an op: its title, group, formulas and dialects, highlighted.
+
+It is read, not imported: a page of a project may need a framework.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+
+from markupsafe import Markup
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+
+from gradwatch.impls import catalogue
+from gradwatch.impls.contract import DIALECTS
+
+OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """One dialect as the page writes it, for one framework, or for all ("")."""
+
+    name: str
+    framework: str
+    code: Markup
+
+
+@dataclass(frozen=True)
+class OpSource:
+    """The parts of the file.
+
+    `title` is the first line of its docstring, and `paragraphs` are the others: those
+    of formulas are indented. `dialects` are by name, in the order of `DIALECTS`.
+    """
+
+    title: str = ""
+    group: str = OTHER
+    paragraphs: tuple[str, ...] = ()
+    dialects: dict[str, list[Dialect]] = field(default_factory=dict)
+    code: str = ""
+
+
+def op_source(op: str) -> OpSource:
+    """Return the parts of an op's file; none where it is gone or broken."""
+    try:
+        return parse_source(catalogue.op_page(op).read_text(encoding="utf-8"))
+    except (LookupError, OSError, SyntaxError, ValueError):
+        return OpSource()
+
+
+@cache  # a report has pages for each machine, all of the same files
+def parse_source(source: str) -> OpSource:
+    """Return the parts of a file with this text."""
+    tree = ast.parse(source)
+    title, *paragraphs = re.split(r"\n\s*\n", ast.get_docstring(tree) or "")
+    dialects: dict[str, list[Dialect]] = {}
+    for one in sorted(_dialects(tree, source.splitlines()), key=_place):
+        dialects.setdefault(one.name, []).append(one)
+    first = title.partition("\n")[0]
+    group = next(_groups(tree), OTHER)
+    return OpSource(first, group, tuple(paragraphs), dialects, highlighted(source))
+
+
+def by_group(ops: Iterable[str]) -> dict[str, dict[str, OpSource]]:
+    """Return sources by group and op, both sorted; `OTHER` comes last."""
+    groups: dict[str, dict[str, OpSource]] = {}
+    for op in sorted(ops):
+        one = op_source(op)
+        groups.setdefault(one.group, {})[op] = one
+    return {n: groups[n] for n in sorted(groups, key=lambda n: (n == OTHER, n))}
+
+
+@cache
+def highlighted(code: str) -> Markup:
+    """Return Python code as HTML, with a span for each token; CSS has the colours."""
+    return Markup(highlight(code, PythonLexer(), HtmlFormatter(nowrap=True)).rstrip())
+
+
+def _groups(tree: ast.Module) -> Iterator[str]:
+    """Yield the argument `group` of each call of Op."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Op"):
+            for keyword in node.keywords:
+                if keyword.arg == "group" and isinstance(keyword.value, ast.Constant):
+                    yield str(keyword.value.value) or OTHER
+
+
+def _dialects(tree: ast.Module, lines: list[str]) -> Iterator[Dialect]:
+    """Yield each statement with an `op.implement("...")` or an `op.lacks("...")`."""
+    for statement in tree.body:
+        calls = [getattr(statement, "value", None)]
+        calls = getattr(statement, "decorator_list", calls)
+        for call in calls:
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+                named = {keyword.arg: keyword.value for keyword in call.keywords}
+                name = _constant(call.args[0] if call.args else None)
+                if name in DIALECTS:
+                    framework = _constant(named.get("framework"))
+                    first = min(call.lineno, statement.lineno) - 1
+                    text = "\n".join(lines[first : statement.end_lineno])
+                    yield Dialect(name, framework, highlighted(text))
+
+
+def _constant(node: ast.expr | None) -> str:
+    return str(node.value) if isinstance(node, ast.Constant) else ""
+
+
+def _place(dialect: Dialect) -> tuple[int, str]:
+    return DIALECTS.index(dialect.name), dialect.framework
