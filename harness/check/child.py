@@ -56,8 +56,11 @@ def checked(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _options(asked: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("device", "compute", "seed", "order")
-    return {name: asked[name] for name in names if name in asked}
+    from gradwatch.harness.check.session import Choice
+
+    names = ("device", "compute", "seed", "order", "name")
+    given = {name: asked[name] for name in names if name in asked}
+    return {**given, "choice": Choice.read(**asked.get("choice", {}))}
 
 
 def _named(asked: Mapping[str, Any]) -> Report:

@@ -24,6 +24,13 @@ def check(
     cases: Sequence[Case] | None = None,
     seed: int = 0,
     order: str = "vjp",
+    only: str | Sequence[str] | None = None,
+    skip: str | Sequence[str] | None = None,
+    quick: bool = False,
+    edges: str = "report",
+    strict: bool = False,
+    budget: float | None = None,
+    name: str = "",
 ) -> Report:
     """Run a candidate forward and backward, and judge its outputs and gradients.
 
@@ -43,7 +50,8 @@ def check(
         inputs: The positional arguments, for numbers of your own. Of tensors of floats
             those that require a gradient are differentiated, or all where none does.
         shapes: For numbers made here, one for each input: (64, 1000), "64x1000",
-            "64x1000:bool" for a mask, "64:10" for whole numbers below 10.
+            "64x=3" where the 3 must stay, "64x1000:bool" for a mask, "64:10" for whole
+            numbers below 10.
         kwargs: Keyword arguments of both functions, such as {"dim": -1}.
         dtypes: "float64", "float32", "float16", "bfloat16"; by default that of
             `inputs`, else float32.
@@ -57,6 +65,16 @@ def check(
             output. "hvp": the double backward, the gradients of the sum of gradient *
             tangent by inputs and cotangents. What PyTorch refuses, such as a Function
             that is marked once_differentiable, is `unsupported`, and does not pass.
+        only, skip: Trials by name: "large", "tails", "sliced". The caller's own shape
+            and numbers are always tried.
+        quick: Try nothing else, once in each precision.
+        edges: What is wrong for empty, infinite, nan, huge (1e7), shifted (1e4 + 1e-3
+            N(0, 1)), constant and subnormal inputs: "report" has a line of its own and
+            does not fail, "fail", "skip".
+        strict: The edges fail, and so does an exception for other inputs than the
+            caller's own, which is otherwise counted as a refusal.
+        budget: Seconds after which no further trial begins.
+        name: Of what is judged, in the report, in place of its own.
 
     Returns:
         A Report. What the candidate does wrong is in it: an exception, a gradient that
@@ -66,14 +84,16 @@ def check(
         ValueError: The call cannot be judged: no inputs, or parameters that do not fit.
         harness.tracing.Untraceable: The reference cannot be followed; says where, why
             and the way round.
-        UnknownName: No op page, dtype or device bears that name.
+        UnknownName: No op page, dtype, device or trial bears that name.
     """
-    from gradwatch.harness.check.session import (
-        Session,
-    )  # PyTorch is imported here, and not before
+    # PyTorch is imported here, and not before
+    from gradwatch.harness.check.session import Choice, Session
 
+    choice = Choice.read(only, skip, edges, strict=strict, quick=quick, budget=budget)
     session = Session(
-        reference, candidate, device=device, compute=compute, seed=seed, order=order
+        *(reference, candidate, device, compute, seed, order),
+        choice=choice,
+        name=name,
     )
     return session.run(
         inputs=None if inputs is None else {"given": inputs},

@@ -75,12 +75,23 @@ def examine(
 ) -> Iterator[Row]:
     """Every judgement on a candidate; the reference itself where there is none.
 
+    Where the reference refuses numbers that the caller did not give, that trial is left
+    out, and a note says so.
+
     Raises:
         gradwatch.harness.tracing.Untraceable: The engine cannot follow the reference.
         ValueError: The candidate's parameters are not the reference's.
     """
+    left_out: dict[str, list[str]] = {}
     for trial in trials:
-        yield from examined(subject, candidate, trial, compute, notes)
+        try:
+            yield from examined(subject, candidate, trial, compute, notes)
+        except Exception as error:  # every library refuses numbers in its own way
+            if trial.as_given:
+                raise
+            left_out.setdefault(in_short(error), []).append(trial.name)
+    for why, names in left_out.items():
+        notes.append(f"left out, the reference raised {why}: {', '.join(names)}")
 
 
 def examined(
@@ -98,7 +109,7 @@ def examined(
     bench = Bench(subject, bound, call, expected, trial, compute)
     if trial.order != "vjp":
         second = bench.judge_second(cotangents)
-        return [Row(trial.name, trial.dtype, judgement) for judgement in second]
+        return [bench.row(judgement) for judgement in second]
     rows = bench.rows(cotangents, "", trial.thorough)
     if notes is not None and bench.unrepeatable:
         notes.append(f"{trial.name}: a second run gave other bits")
@@ -188,17 +199,20 @@ class Bench:
     ) -> list[Row]:
         """Run and judge; `label` says what is unusual about the cotangents."""
         judgements = self._judged(cotangents, thorough)
-        return [
-            Row(
-                self.trial.name,
-                self.trial.dtype,
-                judgement,
-                how or label,
-                self._silent(judgement),
-                judgement.tensor in self.zero,
-            )
-            for how, judgement in judgements
-        ]
+        return [self.row(judgement, how or label) for how, judgement in judgements]
+
+    def row(self, judgement: Judgement, how: str = "") -> Row:
+        """A judgement with what is known of its trial."""
+        return Row(
+            self.trial.name,
+            self.trial.dtype,
+            judgement,
+            how,
+            self._silent(judgement),
+            judgement.tensor in self.zero,
+            own=self.trial.as_given,
+            edge=self.trial.edge,
+        )
 
     def _silent(self, judgement: Judgement) -> bool:
         """Whether a tensor of zeros would have passed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,23 @@ SCALES = {"large": 1e3, "tiny": 1e-3}
 #: Elements up to which each regime gets a run; beyond, those below alone.
 MANY = 2**18
 FEW = ("normal", "dy_zeros")
+#: The trials where each takes seconds: a long recurrence, unrolled.
+COSTLY = ("normal", "large", "mixed", "dy_zeros", "permuted")
+#: Numbers of which most functions promise nothing: they are reported apart.
+EDGES = ("huge", "shifted", "constant", "subnormal", "infnan", "empty")
+
+
+def _peaked(rng: np.random.Generator, shape: tuple[int, ...], _: Any) -> Any:
+    """Ordinary numbers, one in each row far above the others, as a sure answer's."""
+    values = np.asarray(rng.standard_normal(shape))
+    if values.size:
+        top = rng.integers(0, shape[-1:] or 1, (*shape[:-1], 1))
+        np.put_along_axis(np.atleast_1d(values), top, 20.0, -1)
+    return values
+
+
+#: At the caller's own shape, too: a kernel that reads rows in blocks differs there.
+OWN_SHAPE = (REGIMES["large"], REGIMES["mixed"], Regime("peaked", _peaked))
 
 
 @dataclass(frozen=True)
@@ -48,7 +66,8 @@ class Trial:
         regime: Says how cotangents are made and laid out.
         thorough: Whether everything is run a second time, with other cotangents and
             with some inputs that need no gradient.
-        as_given: Whether a module keeps its parameters as they are.
+        as_given: Whether these are the caller's own shape and ordinary numbers, or
+            own inputs. A module then keeps its parameters as they are.
         seed: Of the cotangents and of the parameters.
         device: Where it runs.
         cotangents: In place of those of the regime.
@@ -66,6 +85,11 @@ class Trial:
     device: str = "cpu"
     cotangents: tuple[Tensor | None, ...] = ()
     order: str = "vjp"
+
+    @property
+    def edge(self) -> bool:
+        """Whether the numbers lie where most functions promise nothing."""
+        return self.regime.name in EDGES
 
     def tangent(self, like: Tensor, place: int) -> Tensor:
         """A tangent for one input: random and signed."""
@@ -137,6 +161,8 @@ def from_shapes(
     device: str,
     pinned: Sequence[int],
     admits: Admits,
+    runs: Admits,
+    costly: Admits,
     notes: list[str],
 ) -> Iterator[Trial]:
     """The shapes as given, other sizes, and every regime at a small size.
@@ -149,31 +175,47 @@ def from_shapes(
         device: Where the tensors lie.
         pinned: Lengths that cannot vary: a module's own.
         admits: Whether the reference takes some inputs.
+        runs: Whether the candidate does, too.
+        costly: Whether a trial takes so long that few have to do.
         notes: Gets a line for what is left out.
     """
     known("dtype", dtype, PRECISIONS)
     maker = _Maker(dtype, dict(kwargs), seed, device)
-    yield maker.trial("normal", specs, thorough=True, as_given=True)
-    sizes = Sizes(specs, pinned, lambda s: admits(maker.trial("normal", s)))
+    normal = REGIMES["normal"]
+    yield maker.trial(normal, specs, thorough=True, as_given=True)
+    sizes = Sizes(
+        specs,
+        pinned,
+        lambda s: admits(maker.trial(normal, s)),
+        lambda s: runs(maker.trial(normal, s)),
+    )
     if sizes.small is None:
-        notes.append(
-            f"sizes not varied: the reference takes only {shapes.named(specs)}"
-        )
+        notes.append(f"sizes hardly varied: the code takes {shapes.named(specs)}")
     small = sizes.small or specs
-    for regime in REGIMES.values():
-        if regime.name in FOREIGN or dtype not in (*regime.dtypes, dtype):
+    many = sum(math.prod(s.shape) for s in specs) > MANY
+    yield from (maker.trial(r, specs) for r in OWN_SHAPE[-1 if many else 0 :])
+    names = COSTLY if costly(maker.trial(normal, small)) else tuple(REGIMES)
+    for regime in map(REGIMES.__getitem__, names):
+        if regime.name in FOREIGN or (small == specs and regime in OWN_SHAPE):
             continue
         axes = max((len(s.shape) for s in small if s.kind == "float"), default=0)
         if axes >= regime.axes:
             for at in sizes.of(regime.name, small):
-                yield maker.trial(regime.name, at, thorough=regime.name == "normal")
+                yield maker.trial(regime, at, thorough=regime.name == "normal")
 
 
 class Sizes:
-    """Other sizes than the given ones, as far as the reference takes them."""
+    """Other sizes than the given ones, as far as the reference takes them.
+
+    The small one, at which most is tried, the candidate takes as well.
+    """
 
     def __init__(
-        self, specs: Specs, pinned: Sequence[int], admits: Callable[[Specs], bool]
+        self,
+        specs: Specs,
+        pinned: Sequence[int],
+        admits: Callable[[Specs], bool],
+        runs: Callable[[Specs], bool],
     ) -> None:
         self.admits = admits
         free = shapes.lengths(specs, pinned)
@@ -184,7 +226,7 @@ class Sizes:
         if specs[0].shape:
             tried += [shapes.rows_varied(specs, n) for n in shapes.SMALL[1:2]]
             self.ways = self.ways or [shapes.rows_varied(specs, TAILS[-1])]
-        self.small = next((s for s in tried if admits(s)), None)
+        self.small = next((s for s in tried if admits(s) and runs(s)), None)
 
     def of(self, regime: str, small: Specs) -> list[Specs]:
         """The sizes that a regime is run at."""
@@ -204,13 +246,12 @@ class _Maker:
 
     def trial(
         self,
-        regime_name: str,
+        regime: Regime,
         specs: Specs,
         thorough: bool = False,
         as_given: bool = False,
     ) -> Trial:
-        regime = REGIMES[regime_name]
-        name = f"{regime_name} {shapes.named(specs)}"
+        name = f"{regime.name} {shapes.named(specs)}"
         seed = (self.seed, zlib.crc32(f"{name} {self.dtype}".encode()))
         rng = np.random.default_rng(seed)
         floats = [i for i, spec in enumerate(specs) if spec.kind == "float"]
@@ -262,12 +303,12 @@ def from_inputs(
     kwargs: Mapping[str, Any],
     seed: int,
     device: str,
+    costly: Admits,
     label: str = "given",
-    large: bool = False,
 ) -> Iterator[Trial]:
     """The caller's numbers as they are, in several layouts, with several cotangents.
 
-    Where that would take long, two of them have to do; `large` says that it would.
+    Where that would take long, two of them have to do.
     """
     place = torch_dtype(dtype)
 
@@ -280,13 +321,21 @@ def from_inputs(
 
     args, kwargs = tree_map(held, tuple(args)), tree_map(held, dict(kwargs))
     size = sum(t.numel() for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor))
-    for name in FEW if large or size > MANY else HANDED_OVER:
+
+    def trial(name: str) -> Trial:
         regime = REGIMES[name]
-        laid = tree_map(lambda v, r=regime: _relaid(v, r), args)
+        laid = tree_map(lambda v: _relaid(v, regime), args)
         described = label if name == "normal" else f"{label}, {name}"
         seeds = (seed, zlib.crc32(f"{described} {dtype}".encode()))
         plain = name == "normal"
-        yield Trial(described, dtype, laid, kwargs, regime, plain, plain, seeds, device)
+        return Trial(
+            described, dtype, laid, kwargs, regime, plain, plain, seeds, device
+        )
+
+    first = trial("normal")
+    yield first
+    few = size > MANY or costly(first)
+    yield from map(trial, (FEW if few else HANDED_OVER)[1:])
 
 
 def _relaid(value: Any, regime: Regime) -> Any:

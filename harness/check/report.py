@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -15,6 +15,9 @@ COLUMNS = (
     *("radius", "compute", "where"),
 )
 
+#: Of a gradient that is zero but for rounding: stored it is `vacuous`.
+ZERO = "zero within rounding"
+
 
 @dataclass(frozen=True)
 class Row:
@@ -23,7 +26,8 @@ class Row:
     `how` says what was done beside a forward and a backward, such as "second backward".
     `silent` says that it can neither praise nor accuse, since zeros would have passed.
     `zero` says of a gradient that it is zero but for rounding, and that what it may be
-    is little beside the other gradients.
+    is little beside the other gradients. `own` says that the trial has the caller's own
+    shape and numbers, `edge` that its numbers are such as nobody promises much for.
     """
 
     trial: str
@@ -32,6 +36,24 @@ class Row:
     how: str = ""
     silent: bool = False
     zero: bool = False
+    own: bool = False
+    edge: bool = False
+
+    @property
+    def refused(self) -> bool:
+        """Whether the candidate raised away from the caller's own numbers."""
+        return self.judgement.verdict == "error" and not self.own
+
+    @property
+    def shown(self) -> str:
+        """The verdict, by a name that says what it is."""
+        hidden = self.zero and self.judgement.verdict == "vacuous"
+        return ZERO if hidden else self.judgement.verdict
+
+    @property
+    def place(self) -> str:
+        """The trial and its precision."""
+        return f"{self.trial} ({self.dtype})"
 
     @property
     def where(self) -> str:
@@ -58,6 +80,8 @@ class Report:
         rows: Every judgement with its trial.
         notes: What was left out or could not be repeated, a line each.
         seconds: What it took.
+        edges_fail: Whether what is wrong at the edges fails the check.
+        refusals_fail: Whether an exception away from the caller's own numbers does.
     """
 
     reference: str
@@ -67,6 +91,8 @@ class Report:
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
     script: Callable[[], str] = field(default=lambda: "", repr=False, compare=False)
+    edges_fail: bool = False
+    refusals_fail: bool = False
 
     def __iter__(self) -> Iterator[Judgement]:
         ranked = sorted(self.rows, key=lambda row: row.rank, reverse=True)
@@ -77,14 +103,38 @@ class Report:
 
     @property
     def failures(self) -> tuple[Row, ...]:
-        """What a correct candidate could not have earned."""
-        return tuple(row for row in self.rows if not row.judgement.passes)
+        """What a correct candidate could not have earned in the caller's domain."""
+        return tuple(r for r in self._domain if self._fails(r))
+
+    @property
+    def edges(self) -> tuple[Row, ...]:
+        """What is wrong or refused at the edges: empty, inf, nan, 1e7, and the like."""
+        return tuple(r for r in self.rows if r.edge and not r.judgement.passes)
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Trials of the domain, not the caller's own, in which the candidate raised."""
+        places = (r.place for r in self.rows if r.refused and not r.edge)
+        return tuple(dict.fromkeys(places))
+
+    @property
+    def _domain(self) -> list[Row]:
+        """What decides; where the edges do not, without them."""
+        return [r for r in self.rows if self.edges_fail or not r.edge]
+
+    def _fails(self, row: Row) -> bool:
+        return not row.judgement.passes and (self.refusals_fail or not row.refused)
+
+    @property
+    def _heaps(self) -> dict[tuple[str, str], list[Row]]:
+        """The rows that decide, by tensor and precision."""
+        kept = (r for r in self._domain if self.refusals_fail or not r.refused)
+        return _by_tensor(kept)
 
     @property
     def silent(self) -> tuple[tuple[str, str], ...]:
-        """Tensors, with their dtype, of which no trial could say anything."""
-        heaps = _by_tensor(self.rows)
-        return tuple(key for key, rows in heaps.items() if all(r.silent for r in rows))
+        """Tensors of which nothing could be said at the caller's own numbers."""
+        return tuple(key for key, rows in self._heaps.items() if _is_silent(rows))
 
     @property
     def passes(self) -> bool:
@@ -94,7 +144,7 @@ class Report:
     @property
     def judged(self) -> bool:
         """Whether anything was: what PyTorch refuses leaves nothing to judge."""
-        return any(row.judgement.verdict != "unsupported" for row in self.rows)
+        return any(r.judgement.verdict != "unsupported" for r in self._domain)
 
     def assert_ok(self) -> None:
         """Raise unless it passes.
@@ -109,9 +159,9 @@ class Report:
         """A script that shows the worst failure and needs only PyTorch and NumPy.
 
         It holds the smallest input at which the candidate still fails, and exits 1
-        while it does. Empty where nothing fails.
+        while it does. Empty where nothing fails, at the edges neither.
         """
-        return self.script() if self.failures else ""
+        return self.script() if self.failures or self.edges else ""
 
     def document(self) -> dict[str, Any]:
         """All of it in builtin types, without the environment."""
@@ -121,6 +171,8 @@ class Report:
             "device": self.device,
             "passes": self.passes,
             "failures": len(self.failures),
+            "edges": len(self.edges),
+            "refused": list(self.refused),
             "silent": [list(key) for key in self.silent],
             "notes": list(self.notes),
             "seconds": round(self.seconds, 3),
@@ -129,6 +181,8 @@ class Report:
                     "trial": r.trial,
                     "how": r.how,
                     "dtype": r.dtype,
+                    "own": r.own,
+                    "edge": r.edge,
                     **asdict(r.judgement),
                 }
                 for r in self.rows
@@ -138,17 +192,19 @@ class Report:
     @property
     def headline(self) -> str:
         """One line: what was checked, and how it ended."""
-        trials = len({(row.trial, row.dtype) for row in self.rows})
+        trials = len({r.place for r in self.rows})
         ended = "passes" if self.passes else "FAILS"
         if self.failures:
-            wrong = len(_by_tensor(self.failures))
-            ended += f", {wrong} of {len(_by_tensor(self.rows))} tensors wrong"
+            wrong, all_of_them = _tensors(self.failures), _tensors(self._domain)
+            ended += f", {len(wrong)} of {len(all_of_them)} tensors wrong"
         elif not self.judged:
             ended += ", nothing could be judged"
         elif self.silent:
             ended += ", nothing could be said of " + ", ".join(
                 f"{tensor} in {dtype}" for tensor, dtype in self.silent
             )
+        if self.refused:
+            ended += f", raises in {len(self.refused)} of the trials"
         return (
             f"{self.candidate} against {self.reference}: {ended}"
             f" ({trials} trials on {self.device}, {self.seconds:.1f} s)"
@@ -161,10 +217,23 @@ class Report:
             "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
             for row in cells
         ]
-        return "\n".join([self.headline, "", *lines, *self._footer()]).rstrip()
+        head = [self.headline, *filter(None, [self._at_the_edges()])]
+        return "\n".join([*head, "", *lines, *self._footer()]).rstrip()
+
+    def _at_the_edges(self) -> str:
+        """One line: what is wrong there, tensor by tensor."""
+        if not any(r.edge for r in self.rows):
+            return ""
+        found: dict[str, dict[str, None]] = {}
+        for row in self.edges:
+            verdict = f"{row.judgement.tensor} {row.judgement.verdict}"
+            ended = f"raises {_raised(row)}" if row.refused else verdict
+            found.setdefault(ended, {})[row.trial] = None
+        parts = (f"{ended} in {', '.join(trials)}" for ended, trials in found.items())
+        return "at the edges: " + ("; ".join(parts) or "right")
 
     def _footer(self) -> list[str]:
-        heaps = _by_tensor(self.failures).values()
+        heaps = _by_line(self.failures).values()
         worst = sorted(
             map(_shown, heaps),
             key=lambda row: row.rank,
@@ -173,12 +242,32 @@ class Report:
         lines = [row.judgement.message for row in worst[:3]]
         if not self.judged:
             lines = [row.judgement.message for row in self.rows[:1]]
-        notes = [f"note: {note}" for note in self.notes]
+        lines += self._hidden()
+        notes = [f"note: {note}" for note in (*self._refusals(), *self.notes)]
         return ["", *lines, *notes] if lines or notes else []
+
+    def _hidden(self) -> Iterator[str]:
+        """What rounding hides at the caller's own numbers, a line each."""
+        for key, rows in self._heaps.items():
+            own = [r for r in rows if r.own]
+            if own and all(r.silent for r in own):
+                yield (
+                    f"{own[0].trial}: nothing could be said of {' in '.join(key)};"
+                    f" {own[0].judgement.message}"
+                )
+
+    def _refusals(self) -> Iterator[str]:
+        """What the candidate raised away from the caller's own numbers."""
+        found: dict[str, dict[str, None]] = {}
+        for row in self.rows:
+            if row.refused and not row.edge:
+                found.setdefault(_raised(row), {})[row.trial] = None
+        for why, trials in found.items():
+            yield f"the candidate raises {why}: {', '.join(trials)}"
 
     def _cells(self) -> list[tuple[str, ...]]:
         """The header, then a line for each tensor and precision: its worst trial."""
-        heaps = _by_tensor(self.rows)
+        heaps = _by_line([r for rows in self._heaps.values() for r in rows])
         shown = {key: _shown(rows) for key, rows in heaps.items()}
         ordered = sorted(shown, key=lambda key: shown[key].rank, reverse=True)
         return [COLUMNS, *(_cells(shown[key], heaps[key]) for key in ordered)]
@@ -191,7 +280,9 @@ class Report:
             for row in body
         )
         notes = "".join(
-            f"<p>{html.escape(line)}</p>" for line in self._footer() if line
+            f"<p>{html.escape(line)}</p>"
+            for line in (self._at_the_edges(), *self._footer())
+            if line
         )
         return (
             f"<p><b>{html.escape(self.headline)}</b></p><table><thead><tr>{head}</tr>"
@@ -199,10 +290,36 @@ class Report:
         )
 
 
-def _by_tensor(rows: Sequence[Row]) -> dict[tuple[str, str], list[Row]]:
+def _tensors(rows: Sequence[Row]) -> set[tuple[str, str]]:
+    return {(r.judgement.tensor, r.dtype) for r in rows if not r.refused}
+
+
+def _is_silent(rows: Sequence[Row]) -> bool:
+    """Whether the caller's own numbers say nothing of a tensor."""
+    return all(r.silent or not r.own for r in rows)
+
+
+def _raised(row: Row) -> str:
+    return row.judgement.message.removeprefix("raised ")
+
+
+def _by_tensor(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
     heaps: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         heaps.setdefault((row.judgement.tensor, row.dtype), []).append(row)
+    return heaps
+
+
+def _by_line(rows: Sequence[Row]) -> dict[tuple[str, str, str], list[Row]]:
+    """A line for each tensor; a second sweep that alone is wrong has one of its own."""
+    plain = {
+        (r.judgement.tensor, r.dtype) for r in rows if not (r.how or r.judgement.passes)
+    }
+    heaps: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        key = row.judgement.tensor, row.dtype
+        apart = row.how and not row.judgement.passes and key not in plain
+        heaps.setdefault((*key, row.how if apart else ""), []).append(row)
     return heaps
 
 
@@ -219,14 +336,17 @@ def _cells(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
     j = row.judgement
     failing = len({r.trial for r in rows if not r.judgement.passes})
     trials = len({r.trial for r in rows})
+    judged = len({r.trial for r in rows if not r.silent})
     where = row.where if j.passes else f"{row.where}; {failing} of {trials} trials"
+    if judged < trials:
+        where += f"; judged in {judged} of {trials}"
     at = f"[{', '.join(map(str, j.worst_index))}] in " if j.worst_index else ""
     compared = j.ratio == j.ratio
     return (
         SIGNS[j.verdict][0],
         j.tensor,
         row.dtype,
-        "zero" if row.zero else j.verdict,
+        row.shown,
         _number(j.got, compared),
         _number(j.expected, compared),
         f"{abs(j.got - j.expected):.2g}" if compared else "",

@@ -15,17 +15,95 @@ from gradwatch.harness.check import inputs as made
 from gradwatch.harness.check.examine import examine
 from gradwatch.harness.check.inputs import Trial
 from gradwatch.harness.check.report import Report, Row
+from gradwatch.harness.check.runs import replica
 from gradwatch.harness.check.shapes import Specs, parsed
 from gradwatch.harness.check.subjects import OpSubject, Subject, subject_of
+from gradwatch.harness.check.subjects.binding import bind
 from gradwatch.harness.check.subjects.pytorch import name_of
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.impls.backends._torch_products import product_settings
 from gradwatch.impls.catalogue import known
 from gradwatch.impls.contract import Case
 
-#: Elements of a module's own, above which two trials have to do: six transformer
-#: layers of width 32 have 76,000, and a trial in float64 takes seconds.
-LARGE = 2**14
+#: Elements computed in a call, above which few trials have to do: each takes seconds.
+COSTLY = 2**19
+
+
+EDGES = ("report", "fail", "skip")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which trials are run, and which of them decide.
+
+    `only` and `skip` are names such as "large" or "large 7x33". The caller's own trial
+    is always run. `budget` is the time in seconds after which no other one begins.
+    """
+
+    only: Sequence[str] = ()
+    skip: Sequence[str] = ()
+    quick: bool = False
+    edges: str = "report"
+    strict: bool = False
+    budget: float | None = None
+
+    @classmethod
+    def read(
+        cls,
+        only: str | Sequence[str] | None = None,
+        skip: str | Sequence[str] | None = None,
+        edges: str = "report",
+        *,
+        strict: bool = False,
+        quick: bool = False,
+        budget: float | None = None,
+    ) -> Choice:
+        """What a caller wrote; one name may stand alone.
+
+        Raises:
+            UnknownName: `edges` is none of `EDGES`.
+        """
+        known("choice of edges", edges, EDGES)
+        first, second = (
+            (names,) if isinstance(names, str) else tuple(names or ())
+            for names in (only, skip)
+        )
+        edges = "fail" if strict else edges
+        return cls(first, second, quick, edges, strict, budget)
+
+    def of(self, trials: Sequence[Trial]) -> list[Trial]:
+        """Those that are to be run.
+
+        Raises:
+            UnknownName: A name that no trial bears.
+        """
+        named = {trial.regime.name: None for trial in trials}
+        named |= {trial.name: None for trial in trials}
+        for name in (*self.only, *self.skip):
+            known("trial", name, named)
+        return [trial for trial in trials if trial.as_given or self._takes(trial)]
+
+    def _takes(self, trial: Trial) -> bool:
+        names = {trial.name, trial.regime.name}
+        if self.quick or (trial.edge and self.edges == "skip"):
+            return False
+        return (not self.only or not names.isdisjoint(self.only)) and (
+            names.isdisjoint(self.skip)
+        )
+
+    def in_time(
+        self, trials: Sequence[Trial], started: float, notes: list[str]
+    ) -> Iterator[Trial]:
+        """The trials, until the time is up; a note names those left out."""
+        late = []
+        for trial in trials:
+            spent = time.monotonic() - started
+            if trial.as_given or self.budget is None or spent < self.budget:
+                yield trial
+            else:
+                late.append(trial.name)
+        if late:
+            notes.append(f"left out, {self.budget:g} s were spent: {', '.join(late)}")
 
 
 @dataclass
@@ -39,6 +117,8 @@ class Session:
     seed: int = 0
     order: str = "vjp"
     source: str = ""  # lines that define `candidate` in a script
+    choice: Choice = field(default_factory=lambda: Choice())
+    name: str = ""
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -65,24 +145,30 @@ class Session:
                 for dtype in dtypes or [made.precision_of((inputs or {}, kwargs or {}))]
                 for trial in self._trials(dtype, inputs, shapes, kwargs or {}, cases)
             ]
+            trials = self.choice.of(trials)
+            timed = self.choice.in_time(trials, started, self.notes)
             rows = tuple(
-                examine(self.subject, self.candidate, trials, self.compute, self.notes)
+                examine(self.subject, self.candidate, timed, self.compute, self.notes)
             )
+        reference, candidate = self._names()
         report = Report(
-            self.subject.name,
-            self._candidate_name(),
+            reference,
+            candidate,
             self.device,
             rows,
             tuple(dict.fromkeys(self.notes)),
             time.monotonic() - started,
-            lambda: self._script(trials, rows),
+            lambda: self._script(trials, report.failures or report.edges),
+            edges_fail=self.choice.edges == "fail",
+            refusals_fail=self.choice.strict,
         )
         return report
 
-    def _candidate_name(self) -> str:
-        return (
-            "PyTorch's gradient" if self.candidate is None else name_of(self.candidate)
-        )
+    def _names(self) -> tuple[str, str]:
+        """Of reference and candidate; the caller's own name goes to what is judged."""
+        if self.candidate is None:
+            return self.name or self.subject.name, "PyTorch's gradient"
+        return self.subject.name, self.name or name_of(self.candidate)
 
     def _trials(
         self,
@@ -101,7 +187,7 @@ class Session:
                     seed=self.seed,
                     device=self.device,
                     label=label,
-                    large=self.subject.size > LARGE,
+                    costly=self._is_costly,
                 )
             return
         for specs, extra in self._specs(shapes, cases):
@@ -113,8 +199,16 @@ class Session:
                 device=self.device,
                 pinned=self.subject.lengths,
                 admits=lambda trial: admits(self.subject, trial),
+                runs=lambda trial: admits(self.subject, trial, self.candidate),
+                costly=self._is_costly,
                 notes=self.notes,
             )
+
+    def _is_costly(self, trial: Trial) -> bool:
+        if self.subject.cost(trial) <= COSTLY:
+            return False
+        self.notes.append("few trials, as each takes seconds")
+        return True
 
     def _specs(
         self, shapes: Sequence[str | Sequence[int]] | None, cases: Sequence[Case] | None
@@ -211,12 +305,18 @@ def _is_shape(value: Any) -> bool:
     return isinstance(value, tuple) and all(isinstance(n, int) for n in value)
 
 
-def admits(subject: Subject, trial: Trial) -> bool:
-    """Whether the reference takes these inputs; it raises what it likes where not."""
+def admits(
+    subject: Subject, trial: Trial, candidate: Callable[..., Any] | None = None
+) -> bool:
+    """Whether the reference, or the candidate, takes these inputs.
+
+    It raises what it likes where it does not.
+    """
     try:
         bound = subject.bound(trial)
+        call = bound.call if candidate is None else bind(candidate, bound)
         with torch.no_grad():
-            bound.call(*bound.tensors)
+            call(*map(replica, bound.tensors))
     except Exception:  # noqa: BLE001  # every library refuses shapes in its own way
         return False
     return True

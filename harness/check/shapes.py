@@ -1,9 +1,9 @@
 """Shapes of inputs as a caller writes them, and other sizes of the same kind.
 
 A shape is (64, 1000) or "64x1000"; "64x1000:bool" is a mask, "32:10" whole numbers
-below 10. Lengths that are equal vary together: that 1000 stands in x=(64, 1000) and in
-weight=(1000,) is the rule that the shapes obey. Whether the reference takes the varied
-shapes is for the reference to say.
+below 10, and the 3 of "8x=3" stays 3. Lengths that are equal vary together: that 1000
+stands in x=(64, 1000) and in weight=(1000,) is the rule that the shapes obey. Whether
+the reference takes the varied shapes is for the reference to say.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ SMALL = (33, 7, 5, 3)
 
 @dataclass(frozen=True)
 class Spec:
-    """An input to be made: of floats, "bool", or whole numbers below `below`."""
+    """An input to be made: of floats, "bool", or whole numbers below `below`.
+
+    `pinned` are lengths that never vary.
+    """
 
     shape: tuple[int, ...]
     kind: str = "float"
     below: int = 0
+    pinned: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return "x".join(map(str, self.shape)) or "scalar"
@@ -42,17 +46,19 @@ def parsed(shape: str | Sequence[int]) -> Spec:
     if not isinstance(shape, str):
         return Spec(tuple(int(n) for n in shape))
     lengths, _, kind = shape.partition(":")
+    parts = lengths.split("x") if lengths else []
     try:
-        size = tuple(int(n) for n in lengths.split("x")) if lengths else ()
+        size = tuple(int(n.removeprefix("=")) for n in parts)
+        pinned = tuple(int(n[1:]) for n in parts if n.startswith("="))
         if min(size, default=0) < 0:
             raise ValueError
         if kind in ("", "float", "bool"):
-            return Spec(size, kind or "float")
-        return Spec(size, "int", int(kind))
+            return Spec(size, kind or "float", pinned=pinned)
+        return Spec(size, "int", int(kind), pinned)
     except ValueError:
         raise ValueError(
-            f"no shape {shape!r}; write 64x1000, 64x1000:bool for a mask, or 32:10 for"
-            " whole numbers below 10"
+            f"no shape {shape!r}; write 64x1000, 64x=3 where the 3 must stay,"
+            " 64x1000:bool for a mask, or 32:10 for whole numbers below 10"
         ) from None
 
 
@@ -64,15 +70,26 @@ def named(specs: Specs) -> str:
 def lengths(specs: Specs, pinned: Sequence[int] = ()) -> tuple[int, ...]:
     """The lengths that may vary, longest first; 1 is there to be broadcast."""
     everywhere = {n for spec in specs for n in spec.shape}
-    return tuple(sorted(everywhere - {1, *pinned}, reverse=True))
+    kept = {1, *pinned, *(n for spec in specs for n in spec.pinned)}
+    return tuple(sorted(everywhere - kept, reverse=True))
 
 
 def resized(specs: Specs, change: Mapping[int, int]) -> Specs:
-    """The same inputs with some lengths changed."""
+    """The same inputs with some lengths changed; labels stay below what they index."""
     return tuple(
-        replace(spec, shape=tuple(change.get(n, n) for n in spec.shape))
+        replace(
+            spec,
+            shape=tuple(change.get(n, n) for n in spec.shape),
+            below=_below(spec.below, change),
+        )
         for spec in specs
     )
+
+
+def _below(below: int, change: Mapping[int, int]) -> int:
+    """The length that labels index is the one they stay below, or a longer one."""
+    longer = [new for n, new in change.items() if n > below]
+    return change.get(below, min([below, *longer]))
 
 
 def smaller(specs: Specs, pinned: Sequence[int] = ()) -> Specs:
@@ -99,6 +116,8 @@ def _shortened(free: Sequence[int], to: Sequence[int]) -> dict[int, int]:
 def rows_varied(specs: Specs, length: int) -> Specs:
     """Another first length, where lengths cannot be told apart by their values."""
     first = specs[0].shape[:1]
+    if {*first} & {n for s in specs for n in s.pinned}:
+        return specs
     return tuple(
         replace(s, shape=(length, *s.shape[1:])) if s.shape[:1] == first else s
         for s in specs

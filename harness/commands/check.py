@@ -26,6 +26,12 @@ def _dtypes(
     return tuple(known("dtype", name, PRECISIONS) for name in value.split(",") if name)
 
 
+def _names(
+    ctx: click.Context, parameter: click.Parameter, value: str
+) -> tuple[str, ...]:
+    return tuple(name for name in value.split(",") if name)
+
+
 def _arguments(
     ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, Any]:
@@ -50,8 +56,8 @@ def _arguments(
     "shapes",
     multiple=True,
     metavar="SHAPE",
-    help="One for each input: 64x1000; 64x1000:bool is a mask, 64:10 whole numbers "
-    "below 10. Repeatable.",
+    help="One for each input: 64x1000; the 3 of 64x=3 stays, 64x1000:bool is a mask, "
+    "64:10 whole numbers below 10. Repeatable.",
 )
 @click.option(
     "--arg",
@@ -80,6 +86,35 @@ def _arguments(
     help="vjp: outputs and gradients; jvp: forward mode; hvp: the double backward.",
 )
 @click.option(
+    "--only",
+    default="",
+    metavar="TRIALS",
+    callback=_names,
+    help="Beside your own shape try these alone: large,tails,sliced.",
+)
+@click.option(
+    "--skip",
+    default="",
+    metavar="TRIALS",
+    callback=_names,
+    help="Leave these trials out.",
+)
+@click.option("--quick", is_flag=True, help="Try your own shape alone.")
+@click.option(
+    "--edges",
+    default="report",
+    show_default=True,
+    type=click.Choice(("report", "fail", "skip")),
+    help="What is wrong for empty, inf, nan, 1e7, shifted, constant, subnormal inputs.",
+)
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="The edges fail, and what raises for other inputs than your own.",
+)
+@click.option("--budget", type=float, help="Seconds after which no new trial begins.")
+@click.option("--name", default="", help="Of what is judged, in the report.")
+@click.option(
     "--kernelbench",
     is_flag=True,
     help="The two are files in KernelBench's form: a problem with Model, get_inputs "
@@ -98,6 +133,13 @@ def command(
     compute: str | None,
     seed: int,
     order: str,
+    only: Sequence[str],
+    skip: Sequence[str],
+    quick: bool,
+    edges: str,
+    strict: bool,
+    budget: float | None,
+    name: str,
     kernelbench: bool,
     timeout: float,
     json_file: str | None,
@@ -137,6 +179,15 @@ def command(
         "compute": compute,
         "seed": seed,
         "order": order,
+        "name": name,
+        "choice": {
+            "only": list(only),
+            "skip": list(skip),
+            "quick": quick,
+            "edges": edges,
+            "strict": strict,
+            "budget": budget,
+        },
         "repro": bool(repro),
         "timeout": timeout,
     }

@@ -21,7 +21,7 @@ NUMBERS = {"ratio": 3.0, "limit": 16.0, "got": 1.0, "expected": 2.0, "radius": 0
 def row(tensor, verdict, *, silent=False, ratio=3.0, trial="normal 3x4"):
     numbers = {**NUMBERS, "ratio": ratio}
     judgement = Judgement(tensor, verdict, **numbers, message=f"{tensor}: {verdict}")
-    return Row(trial, "float32", judgement, silent=silent)
+    return Row(trial, "float32", judgement, silent=silent, own=True)
 
 
 def report(*rows):

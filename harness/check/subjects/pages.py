@@ -26,7 +26,6 @@ class OpSubject:
     """An op with a formula, which is its truth."""
 
     lengths: tuple[int, ...] = ()
-    size = 0
 
     def __init__(self, op: Op) -> None:
         self.op = op
@@ -45,6 +44,10 @@ class OpSubject:
         state = frozenset(i for i, name in enumerate(names) if name in self.op.state)
         call = Call(self._formula, trial.args, trial.kwargs)
         return Bound(call, names, tensors, wanted, dict(trial.kwargs), state)
+
+    def cost(self, trial: Trial) -> int:
+        """A page has few operations."""
+        return 0
 
     def _formula(self, *args: Tensor, **attributes: Any) -> tuple[Any, ...]:
         """The outputs in PyTorch."""

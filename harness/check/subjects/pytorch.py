@@ -23,6 +23,9 @@ from gradwatch.harness.tracing import Graph, Traced, trace
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Array
 
+#: To judge an operation takes 4 ms and an element of its result 4 us (`cpu-2core`).
+OPERATION = 1000
+
 
 class TorchSubject:
     """A PyTorch function or module, its truth by tracing."""
@@ -48,10 +51,12 @@ class TorchSubject:
         """Lengths of a module's own tensors: those of its inputs have to fit."""
         return tuple({n for t in self._own().values() for n in t.shape})
 
-    @property
-    def size(self) -> int:
-        """Elements of a module's own tensors."""
-        return sum(tensor.numel() for tensor in self._own().values())
+    def cost(self, trial: Trial) -> int:
+        """Elements that a call computes; an operation costs as many as `OPERATION`."""
+        nodes = self.programs[self.bound(trial).key].program.graph.nodes
+        made = (v for n in nodes for v in tree_leaves(n.meta.get("val")))
+        elements = sum(v.numel() for v in made if isinstance(v, Tensor))
+        return elements + OPERATION * len(nodes)
 
     def _own(self) -> State:
         if self.module is None:

@@ -1,0 +1,262 @@
+"""What decides is the caller's domain; its edges and refusals are told apart."""
+
+import pytest
+import torch
+
+from gradwatch.harness.check import Report, Row, check
+from gradwatch.harness.check.shapes import Spec, lengths, parsed, resized
+from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.impls.catalogue import UnknownName
+
+
+def square(x):
+    return x * x
+
+
+def kernel(factor):
+    """The square, its gradient times what `factor` makes of x."""
+
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, dy):
+            (x,) = ctx.saved_tensors
+            return 2 * x * dy * factor(x)
+
+    return Square.apply
+
+
+RIGHT = kernel(lambda x: 1.0)
+
+
+def trials(report):
+    return {row.trial.split()[0] for row in report.rows}
+
+
+# --- the edges ------------------------------------------------------------------------
+
+
+def at_the_edge(x):
+    """Doubled where 1e6 is exceeded, which only the trial `huge` does."""
+    return torch.where(x.abs() > 1e6, 2.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "passes"),
+    [({}, True), ({"edges": "fail"}, False), ({"strict": True}, False)],
+)
+def test_the_edges_are_told_and_fail_where_that_is_asked_for(options, passes):
+    report = check(square, kernel(at_the_edge), shapes=[(4, 8)], **options)
+    assert report.passes is passes, str(report)
+    assert {row.trial.split()[0] for row in report.edges} == {"huge"}
+    assert "at the edges: dx disagree in huge" in str(report)
+
+
+def test_the_edges_may_be_left_out():
+    report = check(square, kernel(at_the_edge), shapes=[(4, 8)], edges="skip")
+    assert report.passes
+    assert "edges" not in str(report)
+    assert "huge" not in trials(report)
+
+
+@pytest.mark.parametrize(
+    "factor",
+    [
+        lambda x: 1 + 1e-4,
+        lambda x: torch.where(x.abs() > 1e3, 1.01, 1.0),  # large and mixed only
+        lambda x: torch.where(x.abs() < 1e-4, 1.01, 1.0),  # tiny and mixed only
+        lambda x: 1.01 if x.numel() == 1 else 1.0,
+        lambda x: 1.01 if x.shape[-1:] == (1025,) else 1.0,
+        lambda x: 1.0 if x.is_contiguous() else 1.01,
+    ],
+)
+def test_no_wrong_gradient_of_the_domain_hides_behind_the_edges(factor):
+    report = check(square, kernel(factor), shapes=[(4, 8)])
+    assert not report.passes
+    assert "FAILS" in str(report)
+
+
+def test_a_gradient_of_zero_never_passes():
+    assert not check(square, kernel(lambda x: 0.0), shapes=[(4, 8)]).passes
+    assert not check(square, kernel(lambda x: 0.0), [torch.randn(3)], quick=True).passes
+
+
+# --- refusals -------------------------------------------------------------------------
+
+
+def picky(step):
+    def function(x):
+        if x.shape[-1] % step:
+            raise ValueError(f"rows of {step}")
+        return RIGHT(x)
+
+    return function
+
+
+def test_what_raises_away_from_the_caller_s_shape_has_refused():
+    report = check(square, picky(16), shapes=[(4, 32)])
+    assert report.passes, str(report)
+    assert len(report.refused) == 3  # of one element, and two with tails
+    assert "raises in 3 of the trials" in report.headline
+    assert "the candidate raises ValueError: rows of 16: single" in str(report)
+    assert not check(square, picky(16), shapes=[(4, 32)], strict=True).passes
+
+
+def test_layouts_are_tried_at_a_shape_that_the_candidate_takes():
+    def wrong(x):
+        return picky(16)(x) if x.is_contiguous() else square(x).detach() + 0 * x
+
+    report = check(square, wrong, shapes=[(4, 32)])
+    assert {row.trial.split()[0] for row in report.failures} >= {"permuted", "sliced"}
+
+
+def test_what_raises_at_the_caller_s_own_shape_is_an_error():
+    report = check(square, picky(64), shapes=[(4, 32)])
+    assert not report.passes
+    assert {r.judgement.verdict for r in report.failures} == {"error"}
+
+
+def test_a_candidate_that_only_raises_does_not_pass():
+    report = check(square, picky(10**9), shapes=[(4, 32)])
+    assert not report.passes
+    assert len(report.failures) == 1
+
+
+def test_a_reference_that_raises_costs_that_trial_alone():
+    def rows(x):
+        """With an index of -1 where there is a nan."""
+        return x.gather(-1, (x == x).all(-1, keepdim=True).long() - 1) ** 2
+
+    report = check(rows, shapes=["8x40"])
+    assert report.passes, str(report)
+    assert any("left out, the reference raised" in note for note in report.notes)
+    assert "infnan" not in trials(report)
+
+
+@pytest.mark.parametrize("classes", [36, 40, 64, 100])
+def test_labels_stay_below_the_length_that_they_index(classes):
+    def loss(x, t):
+        return -torch.log_softmax(x, -1).gather(-1, t[:, None]).mean()
+
+    report = check(loss, shapes=[f"8x{classes}", f"8:{classes}"])
+    assert report.passes, str(report)
+    assert not report.notes
+
+
+def test_a_label_below_a_shorter_length_stays_below_it_too():
+    specs = parsed("8x1000"), parsed("8:900")
+    assert resized(specs, {1000: 5, 8: 3})[1] == Spec((3,), "int", 5)
+    assert resized(specs, {1000: 1025})[1].below == 900
+
+
+def test_a_length_can_be_pinned():
+    specs = (parsed("8x=3"), parsed((3,)))
+    assert lengths(specs) == (8,)
+    report = check(square, picky(3), shapes=["8x=3"])
+    assert report.passes, str(report)
+    assert not report.refused
+
+
+# --- which trials ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "tried"),
+    [
+        ({"quick": True}, {"normal"}),
+        ({"only": "tails"}, {"normal", "tails"}),
+        ({"only": ["large", "single 1x1"]}, {"normal", "large", "single"}),
+    ],
+)
+def test_trials_are_chosen_by_name(options, tried):
+    report = check(square, RIGHT, shapes=[(4, 8)], **options)
+    assert trials(report) == tried
+    assert report.passes
+
+
+def test_trials_are_left_out_by_name():
+    report = check(square, RIGHT, shapes=[(4, 8)], skip=("empty", "large"))
+    assert not {"empty", "large"} & trials(report)
+    with pytest.raises(UnknownName, match="large"):
+        check(square, RIGHT, shapes=[(4, 8)], skip="larg")
+    with pytest.raises(UnknownName, match="report"):
+        check(square, RIGHT, shapes=[(4, 8)], edges="none")
+
+
+def test_quick_is_one_trial_in_each_precision():
+    two = ["float32", "bfloat16"]
+    report = check(square, RIGHT, shapes=[(4, 8)], quick=True, dtypes=two)
+    assert {(r.trial, r.dtype) for r in report.rows} == {("normal 4x8", d) for d in two}
+
+
+def test_a_budget_ends_a_check_with_a_note():
+    report = check(square, RIGHT, shapes=[(4, 8)], budget=0.0)
+    assert trials(report) == {"normal"}
+    assert any("left out, 0 s were spent: large 4x8" in note for note in report.notes)
+
+
+def test_a_lambda_may_have_a_name():
+    assert "mine against" in check(square, RIGHT, shapes=[(4,)], name="mine").headline
+    assert "against mine" in check(square, shapes=[(4,)], name="mine").headline
+
+
+def test_wide_and_peaked_are_tried_together():
+    """A block without a maximum: wrong where a row is long and has one large number."""
+
+    def wrong(x):
+        y = torch.softmax(x, -1)
+        peaked = (x.shape[-1] > 512) & (y.amax(-1, keepdim=True) > 0.9)
+        return torch.where(peaked, y.detach() + 0.9 * (y - y.detach()), y)
+
+    report = check(lambda x: torch.softmax(x, -1), wrong, shapes=[(4, 1000)])
+    assert {r.trial.split()[0] for r in report.failures} == {"peaked"}
+
+
+def test_a_long_recurrence_is_tried_less_often():
+    lstm = torch.nn.LSTM(2, 8, batch_first=True)
+    report = check(lambda x: lstm(x)[0], None, [torch.randn(1, 30, 2)])
+    assert {row.trial for row in report.rows} == {"given", "given, dy_zeros"}
+    assert any("few trials" in note for note in report.notes)
+
+
+# --- nothing hides --------------------------------------------------------------------
+
+
+def row(trial, verdict="agree", *, tensor="dx", **fields):
+    silent = verdict == "vacuous"
+    judgement = Judgement(tensor, verdict, 3.0, 16.0, message=f"{tensor}: {verdict}")
+    return Row(trial, "float32", judgement, silent=silent, **fields)
+
+
+def report_of(*rows):
+    return Report("reference", "candidate", "cpu", rows)
+
+
+def test_the_caller_s_own_numbers_must_be_judged():
+    rows = [row("tiny"), row("given", "vacuous", own=True)]
+    found = report_of(*rows)
+    assert not found.passes
+    assert "nothing could be said of dx in float32" in found.headline
+    assert "given: nothing could be said of dx in float32; dx: vacuous" in str(found)
+    assert "judged in 1 of 2" in str(found)
+    assert report_of(row("tiny", "vacuous"), row("given", own=True)).passes
+
+
+def test_a_gradient_of_zero_is_named_as_what_it_is():
+    small = row("given", "vacuous", own=True, zero=True)
+    assert "zero within rounding" in str(report_of(small))
+    wrong = row("given", "disagree", own=True, zero=True)
+    assert "zero" not in str(report_of(wrong))
+
+
+def test_what_hides_at_the_caller_s_own_numbers_fails_a_whole_check():
+    """Numbers around 1 are lost beside 1e8, those around 1e3 are not."""
+    report = check(lambda x: x + 1e8 - 1e8, lambda x: x + 8e7 - 8e7, [torch.randn(4)])
+    assert report.silent == (("y", "float32"),)
+    assert not report.failures
+    assert not report.passes
+    assert "judged in" in str(report)
