@@ -17,6 +17,7 @@ from gradwatch.harness.check.runs import (
     Tensor,
     copies,
     differentiated,
+    in_short,
     observe,
     same,
 )
@@ -249,6 +250,10 @@ class Bench:
             firsts = [None if i in places else g for i, g in enumerate(seen.gradients)]
             odd = self._differing(right, firsts, compared, unreached)
             judgements += [(message, judgement) for judgement in odd]
+        for how, places, words in seen.raised:
+            message = self._frozen_names(places) if places else how
+            raised = Judgement("all", "error", message=f"raised {words}")
+            judgements.append((message, raised))
         return judgements
 
     def frozen(self) -> Iterator[tuple[int, ...]]:
@@ -361,9 +366,3 @@ def _zeros(right: Reference) -> Iterator[str]:
             error = float(np.max(allowed(right, "first", name), initial=0.0))
             if size <= error <= 0.01 * largest:
                 yield name
-
-
-def in_short(error: BaseException) -> str:
-    """An exception in one line."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -51,6 +51,12 @@ class Row:
         return ZERO if hidden else self.judgement.verdict
 
     @property
+    def story(self) -> str:
+        """The judgement's message, with what was done."""
+        done = f" ({self.how})" if self.how else ""
+        return f"{self.judgement.message}{done}"
+
+    @property
     def place(self) -> str:
         """The trial and its precision."""
         return f"{self.trial} ({self.dtype})"
@@ -239,7 +245,7 @@ class Report:
             key=lambda row: row.rank,
             reverse=True,
         )
-        lines = [row.judgement.message for row in worst[:3]]
+        lines = [row.story for row in worst[:3]]
         if not self.judged:
             lines = [row.judgement.message for row in self.rows[:1]]
         lines += self._hidden()

@@ -24,11 +24,19 @@ def replica(tensor: Tensor) -> Tensor:
     return whole.clone().as_strided(shape, strides, start)
 
 
-def rolled(tensor: Tensor) -> Tensor:
+def replicas(tensors: Sequence[Any]) -> list[Any]:
+    """A copy of each: what is handed to a function may be written to."""
+    return [None if tensor is None else replica(tensor) for tensor in tensors]
+
+
+def _rolled(tensors: Sequence[Any]) -> list[Any]:
     """The same numbers in other places; integers and booleans stay where they are."""
-    if not tensor.is_floating_point() or tensor.numel() < 2:
-        return tensor
-    return tensor.detach().roll(1 + tensor.numel() // 3)
+    return [
+        tensor.detach().roll(1 + tensor.numel() // 3)
+        if floating(tensor) and tensor.numel() > 1
+        else tensor
+        for tensor in replicas(tensors)
+    ]
 
 
 def same(a: Tensor | None, b: Tensor | None) -> bool:
@@ -48,17 +56,29 @@ class Graph:
         self, function: Function, tensors: Sequence[Tensor], wanted: Sequence[bool]
     ) -> None:
         self.tensors, self.wanted = tensors, wanted
-        self.leaves = [replica(tensor) for tensor in tensors]
-        for leaf, w in zip(self.leaves, wanted, strict=True):
-            leaf.requires_grad_(w)
-        self.outputs = tuple(function(*self.leaves))
+        self.leaves = self.given = self._leaves()
+        try:
+            self.outputs = tuple(function(*self.given))
+        except RuntimeError as error:
+            if "leaf Variable" not in str(error):
+                raise
+            # PyTorch lets nobody write to a leaf, but to what a layer before it made.
+            self.leaves = self._leaves()
+            self.given = [leaf.clone() if w else leaf for leaf, w in self._pairs()]
+            self.outputs = tuple(function(*self.given))
         self.first_outputs = [y.detach().clone() for y in self.outputs]
+
+    def _leaves(self) -> list[Tensor]:
+        pairs = zip(self.tensors, self.wanted, strict=True)
+        return [replica(tensor).requires_grad_(wanted) for tensor, wanted in pairs]
+
+    def _pairs(self) -> Iterator[tuple[Tensor, bool]]:
+        return zip(self.leaves, self.wanted, strict=True)
 
     @property
     def sources(self) -> list[Tensor]:
         """The leaves that need a gradient."""
-        pairs = zip(self.leaves, self.wanted, strict=True)
-        return [leaf for leaf, wanted in pairs if wanted]
+        return [leaf for leaf, wanted in self._pairs() if wanted]
 
     def differentiable(
         self, cotangents: Sequence[Tensor | None]
@@ -84,19 +104,19 @@ class Graph:
 
     def changed_leaves(self) -> list[int]:
         """Which tensors the function wrote to."""
-        pairs = enumerate(zip(self.leaves, self.tensors, strict=True))
-        return [i for i, (leaf, given) in pairs if not same(leaf, given)]
+        pairs = enumerate(zip(self.given, self.tensors, strict=True))
+        return [i for i, (now, before) in pairs if not same(now, before)]
 
 
 @dataclass
 class Observation:
     """What a function did.
 
-    `outputs` and `gradients` are copies, made while another graph was alive; `leaves`
-    are what it was called with, afterwards. `others` are gradients that have to be the
-    same: how they were got, which tensors were frozen, and what came out. `faults` are
-    ("input" or "output" or ..., its place, what went wrong); `repeatable` says whether
-    a second run gave the same bits.
+    `outputs` and `gradients` are copies of what the first sweep gave; `leaves` are what
+    it was called with, afterwards. `others` are gradients that have to be the same: how
+    they were got, which tensors were frozen, and what came out. `faults` are ("input"
+    or "output" or ..., its place, what went wrong), `raised` what was run after the
+    first sweep and raised; `repeatable` says whether a second run gave the same bits.
     """
 
     outputs: list[Tensor]
@@ -106,6 +126,7 @@ class Observation:
         default_factory=list
     )
     faults: list[tuple[str, int, str]] = field(default_factory=list)
+    raised: list[tuple[str, tuple[int, ...], str]] = field(default_factory=list)
     repeatable: bool = True
 
 
@@ -122,7 +143,9 @@ def observe(
     frozen: Sequence[tuple[int, ...]] = (),
     thorough: bool = True,
 ) -> Observation:
-    """Run a function forward and backward, with a second graph alive beside it.
+    """Run a function forward and backward, and again while a second graph is alive.
+
+    The first sweep stands alone: its verdict does not depend on what comes after it.
 
     Args:
         function: Takes the tensors, returns a sequence of tensors.
@@ -130,31 +153,53 @@ def observe(
         wanted: Which of them need a gradient.
         cotangents: One for each output; None where it is not differentiated.
         frozen: Sets of tensors that need no gradient in a run more.
-        thorough: Also sweep the first graph again with another cotangent, and run
-            everything a second time.
+        thorough: Also sweep one graph twice, the second time with another cotangent.
+            Otherwise the second graph is alive in the first run, and there is no other.
     """
-    first = Graph(function, tensors, wanted)
-    other = Graph(function, [rolled(t) for t in tensors], wanted)
-    given = [None if dy is None else replica(dy) for dy in cotangents]
-    gradients = first.backward(given)
-    seen = Observation(first.first_outputs, copies(gradients), first.leaves)
-    other.backward([None if dy is None else rolled(dy) for dy in cotangents])
-    seen.faults += _overwritten(first, gradients, seen.gradients)
-    seen.faults += _mutated(first, cotangents, given)
-    if thorough:
-        seen.others += _again(first, cotangents, seen)
-        fresh = Graph(function, tensors, wanted)
-        again = fresh.backward(
-            [None if dy is None else replica(dy) for dy in cotangents]
-        )
-        seen.repeatable = all(map(same, again, seen.gradients)) and all(
-            map(same, fresh.first_outputs, seen.outputs)
-        )
-        seen.others.append(("no other graph alive", (), copies(again)))
-    for places in frozen:
+
+    def swept(places: Sequence[int] = ()) -> list[Tensor | None]:
         part = [w and i not in places for i, w in enumerate(wanted)]
         graph = Graph(function, tensors, part)
-        seen.others.append(("frozen", places, copies(graph.backward(cotangents))))
+        return copies(graph.backward(replicas(cotangents)))
+
+    first = Graph(function, tensors, wanted)
+    if not thorough:
+        return _beside(first, Graph(function, _rolled(tensors), wanted), cotangents)
+    given = replicas(cotangents)
+    gradients = copies(first.backward(given))
+    seen = Observation(first.first_outputs, gradients, first.given)
+    seen.faults += _mutated(first, cotangents, given)
+    try:
+        again = Graph(function, tensors, wanted)
+        other = Graph(function, _rolled(tensors), wanted)
+        beside = _beside(again, other, cotangents)
+        new = (fault for fault in beside.faults if fault not in seen.faults)
+        seen.faults += new
+        seen.others.append(("another graph alive", (), beside.gradients))
+        seen.repeatable = all(map(same, beside.gradients, seen.gradients)) and all(
+            map(same, beside.outputs, seen.outputs)
+        )
+        seen.others += _again(again, cotangents, seen)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
+        seen.raised.append(("another graph alive", (), in_short(error)))
+    for places in frozen:
+        try:
+            seen.others.append(("frozen", places, swept(places)))
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # likewise
+            seen.raised.append(("frozen", places, in_short(error)))
+    return seen
+
+
+def _beside(
+    graph: Graph, other: Graph, cotangents: Sequence[Tensor | None]
+) -> Observation:
+    """What a graph gives while another one is alive, and whether it lasts."""
+    given = replicas(cotangents)
+    gradients = graph.backward(given)
+    seen = Observation(graph.first_outputs, copies(gradients), graph.given)
+    other.backward(_rolled(cotangents))
+    seen.faults += _overwritten(graph, gradients, seen.gradients)
+    seen.faults += _mutated(graph, cotangents, given)
     return seen
 
 
@@ -178,10 +223,10 @@ def _mutated(
 ) -> Iterator[tuple[str, int, str]]:
     """What belongs to the caller, and was written to."""
     for i in first.changed_leaves():
-        yield "input", i, "overwritten by the forward or the backward pass"
+        yield "input", i, "overwrites its input in the forward or the backward pass"
     for i, (before, after) in enumerate(zip(cotangents, given, strict=True)):
         if not same(before, after):
-            yield "cotangent", i, "overwritten by the backward pass"
+            yield "cotangent", i, "overwrites its cotangent in the backward pass"
 
 
 def _again(
@@ -193,10 +238,10 @@ def _again(
     """
     try:
         halved = first.backward([None if dy is None else -dy / 2 for dy in cotangents])
-    except RuntimeError as error:
+    except Exception as error:  # noqa: BLE001  # refusing a second sweep is no fault
         if "inplace operation" in str(error):  # PyTorch counts writes to what it saved
             seen.faults.append(("saved", 0, "overwritten before the second backward"))
-        return []  # else: not every graph can be swept twice
+        return []  # else: not every graph can be swept twice, and this one says so
     doubled = [None if g is None else g.detach() * -2 for g in halved]
     return [("second backward", (), doubled)]
 
@@ -288,6 +333,12 @@ def _forwards(
         outputs = zip(function(*leaves), cotangents, strict=False)
         asked = [y for y, dy in outputs if dy is not None]
         return copies([unpack(y).tangent for y in asked])
+
+
+def in_short(error: BaseException) -> str:
+    """An exception in one line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def floating(value: Any) -> bool:

@@ -89,6 +89,8 @@ def wrong(named, right):
 def failures_of(seen):
     for kind, place, message in seen.faults:
         yield f"{{kind}} {{place}}", message
+    for how, frozen, message in seen.raised:
+        yield how, f"raised {{message}}"
     runs = [("", (), seen.gradients), *seen.others]
     for how, frozen, gradients in runs:
         named = {{

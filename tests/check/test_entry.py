@@ -77,7 +77,7 @@ def test_each_is_caught_at_the_caller_s_own_numbers_too_where_they_can_show_it(b
     ("wrong", "verdict", "said"),
     [
         (lambda x, dy: None, "malformed", "None where a gradient is due"),
-        (lambda x, dy: 2 * x * dy.mul_(2) / 2, "malformed", "overwritten"),
+        (lambda x, dy: 2 * x * dy.mul_(2) / 2, "malformed", "overwrites its cotangent"),
         (lambda x, dy: torch.full_like(x, torch.nan), "nonfinite", "got nan"),
         (lambda x, dy: 1 / 0, "error", "ZeroDivisionError"),
         (lambda x, dy: exec("raise SystemExit(0)"), "error", "SystemExit: 0"),
@@ -100,7 +100,7 @@ def test_what_a_backward_does_wrong_is_a_verdict(wrong, verdict, said):
         (lambda x: (x * x).double(), "dtype float64, expected float32"),
         (lambda x: (x * x, x), "returned 2 tensors, expected 1"),
         (lambda x: (x * x).detach(), "None where a gradient is due"),
-        (lambda x: x.data.add_(1) * x, "overwritten"),
+        (lambda x: x.data.add_(1) * x, "overwrites its input"),
         (lambda x: 7, "returned 0 tensors, expected 1"),
     ],
 )
