@@ -102,8 +102,8 @@ class Suspect:
 class Hunt:
     """A run of the fuzzer; `seen` are the sites that it has found already.
 
-    `at` guards the code of an op's page, `alive` is called as it goes on. `judged`
-    counts verdicts; `missing` says why a backend gave none.
+    `at` guards the code of an op's page. `judged` counts verdicts; `missing` says why a
+    backend gave none.
     """
 
     backends: Sequence[str]
@@ -112,7 +112,6 @@ class Hunt:
     timeout: float = TIMEOUT
     seen: set[Site] = field(default_factory=set)
     at: Callable[[str], AbstractContextManager[None]] = lambda op: nullcontext()
-    alive: Callable[[], None] = lambda: None
     tried: int = 0
     judged: int = 0
     missing: dict[str, str] = field(default_factory=dict)
@@ -195,12 +194,7 @@ class Hunt:
                 groups[tuple(backends or self._living(trial))].append(trial)
         for asked, group in groups.items():
             agreement = agree(
-                group,
-                asked,
-                entries=(),
-                fleet=self.fleet,
-                timeout=self.timeout,
-                progress=lambda done, total: self.alive(),
+                group, asked, entries=(), fleet=self.fleet, timeout=self.timeout
             )
             self.judged += len(agreement.records)
             self.missing |= agreement.missing

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
-from gradwatch.harness.agreement.remembered.outcomes import (
-    Remembered,
-    asked_for,
-    batch_name,
-)
+from gradwatch.harness.agreement.remembered import Remembered
 from gradwatch.harness.agreement.sampling import in_sample
-from gradwatch.harness.agreement.suite import Agreement, Settled, agree, gone
-from gradwatch.harness.judging.cases import REGIMES, Trial, trials
+from gradwatch.harness.agreement.suite import (
+    Agreement,
+    Asked,
+    gathered,
+    gone,
+    judge_trial,
+    tasks,
+)
+from gradwatch.harness.judging.cases import Trial, trials
 from gradwatch.harness.judging.defects import known
+from gradwatch.harness.judging.defects.where import matches
 from gradwatch.harness.judging.platforms import Flushing
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.workers.child import Child, Failed, Link
@@ -27,48 +29,17 @@ from gradwatch.harness.workers.pool import Fleet
 from gradwatch.impls.catalogue import load_op
 
 
-class Asked(Struct, kw_only=True):
-    """What is to be judged; `settled` are cases, with the device, that are already.
+class Step(Struct):
+    """A step of the job: it found the trials of an op, or judged one of them.
 
-    first_case: of each op only the first case in each batch, which is a first look.
-    programs: a folder in which JAX keeps what it compiles; "" if nowhere.
+    done, total: trials that are judged, and that were to be.
     """
 
-    ops: Sequence[str]
-    backends: Sequence[str]
-    devices: Sequence[str] = ("cpu",)
-    regimes: Sequence[str] = tuple(REGIMES)
-    dtypes: Sequence[str] = ("float32", "float64")
-    cases: Sequence[str] = ()
-    orders: Sequence[str] = ("vjp",)
-    seed: int = 0
-    jobs: int = 1
-    timeout: float = 60.0
-    sampled: bool = False
-    first_case: bool = False
-    settled: Sequence[tuple[str, str]] = ()
-    programs: str = ""
-
-
-class _Plan(Struct, tag=True):
-    """The names of an op's trials, by batch."""
-
     op: str
-    names: dict[str, list[str]]
-
-
-class _Step(Struct, tag=True):
-    """A trial that is judged, and how far it is."""
-
-    settled: Settled
-    done: int
-    total: int
-
-
-class _News(Struct):
-    """What a job hands over."""
-
-    content: _Plan | _Step
+    names: list[str] = []
+    verdicts: Agreement | None = None
+    done: int = 0
+    total: int = 0
 
 
 def judged(
@@ -83,36 +54,28 @@ def judged(
     What is remembered is taken as it is, and not judged again.
     """
     entries = known.load()  # a damaged file ends a run before it begins
-    agreement, settled = Agreement(), list[tuple[str, str]]()
-    failed = dict[str, Failed]()
+    agreement, failed = Agreement(), dict[str, Failed]()
     memory = remembered or Remembered(asked)
 
-    def take(one: Settled) -> None:
-        agreement.add(one)
-        settled.append((one.case, one.device))
-
     def request(left: Sequence[str]) -> Asked:
+        settled = [*agreement.trials, *memory.trials]
         return structs.replace(
-            asked,
-            ops=left,
-            settled=settled,
-            programs=memory.programs,
+            asked, ops=left, settled=settled, programs=memory.programs
         )
 
-    for one in memory.recalled():
-        take(one)
-    agreement.recalled, agreement.remembered = len(agreement.records), memory.dates
-    rest = [op for op in asked.ops if not memory.whole(op)]
-    for message in child.run(rest, request, _News):
-        if isinstance(message, Failed):
-            failed.setdefault(message.op, message)
-        elif isinstance(news := message.content, _Plan):
-            memory.plan(news.op, news.names)
+    for step in child.run(asked.ops, request, Step):
+        if isinstance(step, Failed):
+            failed.setdefault(step.op, step)
+        elif step.verdicts is None:
+            for verdicts in memory.recall(step.op, step.names):
+                agreement.add(verdicts)
+                agreement.recalled += len(verdicts.records)
         else:
-            take(news.settled)
-            memory.learn(news.settled)
-            progress(news.done, news.total)
+            agreement.add(step.verdicts)
+            memory.learn(step.op, step.verdicts)
+            progress(step.done, step.total)
     memory.keep(failed)
+    agreement.remembered = memory.dates
     agreement.records += map(unjudged, failed.values())
     agreement.gone = vanished(asked, agreement, entries)
     return agreement
@@ -149,32 +112,26 @@ def judge(content: bytes, link: Link) -> None:
     chosen = list[Trial]()
     for op in asked.ops:
         with link.at(op, patience=asked.timeout):
-            names: dict[str, list[str]] = defaultdict(list)
+            names = []
             for trial in _chosen(op, asked):
-                dtype, order = trial.problem.dtype, trial.order
-                batches = [
-                    batch_name(device, dtype, trial.regime, order)
-                    for device in asked.devices
-                ]
-                if not (asked.first_case and names[batches[0]]):
-                    chosen.append(trial)
-                for batch in batches:
-                    names[batch].append(trial.name)
+                chosen.append(trial)
+                names.append(trial.name)
                 link.alive()
-            link.tell(_News(_Plan(op, names)))
-    done = [0, len(chosen)]
-    agree(
-        chosen,
-        asked.backends,
-        devices=asked.devices,
-        timeout=asked.timeout,
-        fleet=fleet,
-        progress=lambda *counts: done.__setitem__(slice(2), counts),
-        at=lambda trial: link.at(trial.op, trial.name, asked.timeout),
-        tell=lambda settled: link.tell(_News(_Step(settled, *done))),
-        settled={(case, device) for case, device in asked.settled},
-        chosen=partial(_in_part, asked),
-    )
+            link.tell(Step(op, names))
+    entries = known.load()
+    settled = {*asked.settled}
+    paired = [
+        (trial, task)
+        for trial, task in tasks(chosen, asked.backends, asked.devices, entries)
+        if (trial.name, task.device) not in settled
+        and not (asked.sampled and _left_out(asked, trial, task.backend))
+    ]
+    total = len({(trial.name, task.device) for trial, task in paired})
+    judging = gathered(paired, fleet, asked.timeout)
+    for done, (trial, outcomes) in enumerate(judging, 1):
+        with link.at(trial.op, trial.name, asked.timeout):
+            verdicts = judge_trial(trial, outcomes, entries)
+            link.tell(Step(trial.op, [], verdicts, done, total))
 
 
 def _path(kind: type, value: Any) -> Any:
@@ -182,12 +139,13 @@ def _path(kind: type, value: Any) -> Any:
     return kind(value)
 
 
-def _in_part(asked: Asked, trial: Trial, backend: str) -> bool:
-    """Whether a backend is judged in a trial: not all of those that compile."""
-    return not asked.sampled or in_sample(trial, backend, first_look=asked.first_case)
+def _left_out(asked: Asked, trial: Trial, backend: str) -> bool:
+    """Whether a backend that compiles is not judged in a trial."""
+    return not in_sample(trial, backend, first_look=asked.first_case)
 
 
 def _chosen(op: str, asked: Asked) -> Iterator[Trial]:
+    """The trials of an op that are asked for; of a first look one in each batch."""
     all_trials = trials(
         load_op(op),
         regimes=asked.regimes,
@@ -196,6 +154,10 @@ def _chosen(op: str, asked: Asked) -> Iterator[Trial]:
         source=op,
         orders=asked.orders,
     )
+    batches = set[tuple[str, str, str]]()
     for trial in all_trials:
-        if asked_for(trial.name, asked.cases):
+        batch = trial.problem.dtype, trial.regime, trial.order
+        wanted = not asked.cases or any(matches(trial.name, c) for c in asked.cases)
+        if wanted and not (asked.first_case and batch in batches):
+            batches.add(batch)
             yield trial

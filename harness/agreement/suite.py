@@ -6,15 +6,14 @@ In addition to the verdicts it computes a matrix of pairs, see `pairs`.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import fields
 from itertools import groupby, product
 from operator import attrgetter
 from typing import Any
 
-import msgspec
+from msgspec import Struct
 
 from gradwatch.harness.agreement.findings import flags
 from gradwatch.harness.agreement.pairs import (
@@ -25,7 +24,7 @@ from gradwatch.harness.agreement.pairs import (
     of_trial,
 )
 from gradwatch.harness.judging import platforms
-from gradwatch.harness.judging.cases import Trial
+from gradwatch.harness.judging.cases import REGIMES, Trial
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import compute_on
@@ -33,7 +32,7 @@ from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.project.records import AgreeRecord, AgreeSummary, Number, finite
 from gradwatch.harness.workers.fitness import judge_outcome
 from gradwatch.harness.workers.messages import Outcome, Task
-from gradwatch.harness.workers.pool import Fleet, sweep
+from gradwatch.harness.workers.pool import Fleet
 from gradwatch.impls.catalogue import framework_of
 
 
@@ -41,36 +40,48 @@ class Required(Exception):
     """A required backend cannot run here; the message says why."""
 
 
-class Settled(msgspec.Struct):
-    """One trial that was judged on all backends, on one device; see `Agreement`."""
+class Asked(Struct, kw_only=True):
+    """What is to be judged; `settled` are cases, with the device, that are already.
 
-    op: str
-    case: str
-    device: str
-    records: list[AgreeRecord] = []
-    pairs: dict[str, dict[str, Number]] = {}
-    missing: dict[str, str] = {}
-    unrepeatable: list[str] = []
+    first_case: of each op only the first case in each batch, which is a first look.
+    programs: a folder in which JAX keeps what it compiles; "" if nowhere.
+    """
+
+    ops: Sequence[str]
+    backends: Sequence[str]
+    devices: Sequence[str] = ("cpu",)
+    regimes: Sequence[str] = tuple(REGIMES)
+    dtypes: Sequence[str] = ("float32", "float64")
+    cases: Sequence[str] = ()
+    orders: Sequence[str] = ("vjp",)
+    seed: int = 0
+    jobs: int = 1
+    timeout: float = 60.0
+    sampled: bool = False
+    first_case: bool = False
+    settled: Sequence[tuple[str, str]] = ()
+    programs: str = ""
 
 
-@dataclass
-class Agreement:
-    """The result of a run of the suite.
+class Agreement(Struct):
+    """Verdicts: on one trial, or on all of a run.
 
     `pairs[op][a][b]` is the largest ratio of |a - b| to the sum of both radii.
     `missing` gives the reason why a backend did not run. `unrepeatable` names the cases
     whose second run differed in some bit from the first (reported, not judged).
-    `recalled` counts the records that an earlier run judged; `remembered` says of each
-    of their ops when the oldest of them was judged.
+    `trials` are the name and the device of each trial. Of a run alone: `gone` are known
+    outcomes that did not occur; `recalled` counts the records that an earlier run
+    judged, and `remembered` says of each of their ops when the oldest was judged.
     """
 
-    records: list[AgreeRecord] = field(default_factory=list)
-    pairs: dict[str, dict[str, dict[str, Number]]] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)
-    unrepeatable: list[str] = field(default_factory=list)
-    gone: tuple[known.Known | platforms.Flushing, ...] = ()
+    records: list[AgreeRecord] = []
+    pairs: dict[str, dict[str, dict[str, Number]]] = {}
+    missing: dict[str, str] = {}
+    unrepeatable: list[str] = []
+    trials: list[tuple[str, str]] = []
+    gone: tuple[Any, ...] = ()  # known outcomes or `platforms.Flushing`
     recalled: int = 0
-    remembered: dict[str, str] = field(default_factory=dict)
+    remembered: dict[str, str] = {}
 
     @property
     def unexpected(self) -> list[AgreeRecord]:
@@ -87,14 +98,16 @@ class Agreement:
         """Whether anything was: a lack that a page declares leaves nothing to judge."""
         return any(record.verdict != "unsupported" for record in self.records)
 
-    def add(self, settled: Settled) -> None:
-        """Take a trial in."""
-        self.records += settled.records
-        self.missing |= settled.missing
-        self.unrepeatable += settled.unrepeatable
-        matrix = self.pairs.setdefault(settled.op, {})
-        for a, row in settled.pairs.items():
-            keep_worst(matrix.setdefault(a, {}), row.items())
+    def add(self, other: Agreement) -> None:
+        """Take in other verdicts."""
+        self.records += other.records
+        self.missing |= other.missing
+        self.unrepeatable += other.unrepeatable
+        self.trials += other.trials
+        for op, matrix in other.pairs.items():
+            own = self.pairs.setdefault(op, {})
+            for a, row in matrix.items():
+                keep_worst(own.setdefault(a, {}), row.items())
 
     def summary(self) -> AgreeSummary:
         """Counts by verdict, and everything that is not as expected."""
@@ -119,16 +132,9 @@ def agree(
     backends: Sequence[str],
     *,
     devices: Sequence[str] = ("cpu",),
-    jobs: int = 2,
-    timeout: float = 60.0,
     entries: Sequence[known.Known] | None = None,
     fleet: Fleet | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    at: Callable[[Trial], AbstractContextManager[None]] = lambda trial: nullcontext(),
-    tell: Callable[[Settled], None] = lambda settled: None,
-    settled: Container[tuple[str, str]] = (),
-    pairs: bool = True,
-    chosen: Callable[[Trial, str], bool] = lambda trial, backend: True,
+    timeout: float = 60.0,
 ) -> Agreement:
     """Run trials on backends and judge every tensor that they return.
 
@@ -136,48 +142,16 @@ def agree(
         trials: The trials; see `gradwatch.harness.judging.cases.trials`.
         backends: Names of backends.
         devices: "cpu", "cuda".
-        jobs: Number of workers that run at the same time.
-        timeout: Seconds for one case on one backend.
         entries: Known outcomes; by default those of the data file.
-        fleet: Workers that are reused after this call; `jobs` is ignored then.
-        progress: Called with the number of finished cases and of all cases.
-        at: Guards the code of a trial's page, which runs for the reference.
-        tell: Called with each trial that is judged.
-        settled: Names of trials, with the device, that are left out.
-        pairs: Compare backends with each other, too, even where nothing is wrong.
-        chosen: Whether a backend is judged in a trial; see `sampling`.
+        fleet: Workers that are reused after this call; by default new ones.
+        timeout: Seconds for one case on one backend.
     """
     listed = known.load() if entries is None else entries
-    of_op = cache(lambda name: [entry for entry in listed if entry.of(name)])
     agreement = Agreement()
-    paired = (
-        (trial, task)
-        for trial, task in _tasks(trials, backends, devices, of_op)
-        if (trial.name, task.device) not in settled and chosen(trial, task.backend)
-    )
-    by_task = {task.id: (trial, task) for trial, task in paired}
-    tasks = [task for _, task in by_task.values()]
-    asked: dict[tuple[str, str], int] = defaultdict(int)
-    for trial, task in by_task.values():
-        asked[trial.name, task.device] += 1
-    waiting: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
-    outcomes = (
-        fleet.run(tasks, timeout=timeout)
-        if fleet
-        else sweep(tasks, jobs=jobs, timeout=timeout)
-    )
-    for done, outcome in enumerate(outcomes, 1):
-        trial, task = by_task[outcome.task.id]
-        heap = waiting[trial.name, task.device]
-        heap.append(outcome)
-        if len(heap) == asked[trial.name, task.device]:
-            with at(trial):
-                ready = waiting.pop((trial.name, task.device))
-                of_it = of_op(trial.problem.op.name)
-                judged = _settled(trial, task.device, ready, of_it, pairs=pairs)
-                agreement.add(judged)
-                tell(judged)
-        progress(done, len(tasks))
+    with nullcontext(fleet) if fleet else Fleet(jobs=2) as workers:
+        paired = tasks(trials, backends, devices, listed)
+        for trial, outcomes in gathered(paired, workers, timeout):
+            agreement.add(judge_trial(trial, outcomes, listed))
     agreement.gone = gone(agreement.records, listed)
     return agreement
 
@@ -189,57 +163,75 @@ def gone(
     return (*known.gone(records, entries), *platforms.unseen(records))
 
 
-def _tasks(
+def tasks(
     trials: Iterable[Trial],
     backends: Sequence[str],
     devices: Sequence[str],
-    of_op: Callable[[str], Sequence[known.Known]],
+    entries: Sequence[known.Known],
 ) -> Iterator[tuple[Trial, Task]]:
-    """Of each op those last that end a worker: after the last op none has to follow.
+    """Each trial on each device and backend.
 
-    Last of all ops, workers would only be waited for; and their trials, which wait for
-    the last backend, hold few numbers.
+    Of each op those last that end a worker: after the last op none has to follow. Last
+    of all ops, workers would only be waited for; and their trials, which wait for the
+    last backend, hold few numbers.
     """
-    for _, some in groupby(trials, key=lambda trial: trial.op):
+    for op, some in groupby(trials, key=lambda trial: trial.problem.op.name):
+        fatal = {*known.FATAL}
+        ends = [one for one in entries if one.of(op) and fatal & {*one.verdicts}]
         last = list[tuple[Trial, Task]]()
-        for trial in some:
-            listed = of_op(trial.problem.op.name)
-            ends = [one for one in listed if {*one.verdicts} & {*known.FATAL}]
-            for device, backend in product(devices, backends):
-                pair = trial, Task.of(trial, backend, device)
-                if any(entry.reaches(backend, trial, device) for entry in ends):
-                    last.append(pair)
-                else:
-                    yield pair
+        for trial, device, backend in product(some, devices, backends):
+            pair = trial, Task.of(trial, backend, device)
+            if any(entry.reaches(backend, trial, device) for entry in ends):
+                last.append(pair)
+            else:
+                yield pair
         yield from last
 
 
-def _settled(
+def gathered(
+    paired: Iterable[tuple[Trial, Task]], fleet: Fleet, timeout: float = 60.0
+) -> Iterator[tuple[Trial, list[Outcome]]]:
+    """Each trial with its outcomes on one device, as soon as all of them are there."""
+    by_task = {task.id: (trial, task) for trial, task in paired}
+    asked = Counter((trial.name, task.device) for trial, task in by_task.values())
+    waiting: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
+    for outcome in fleet.run([task for _, task in by_task.values()], timeout=timeout):
+        trial, task = by_task[outcome.task.id]
+        place = trial.name, task.device
+        waiting[place].append(outcome)
+        if len(waiting[place]) == asked[place]:
+            yield trial, waiting.pop(place)
+
+
+def judge_trial(
     trial: Trial,
-    device: str,
     outcomes: list[Outcome],
     entries: Sequence[known.Known],
     *,
-    pairs: bool,
-) -> Settled:
-    """Judge one trial on all backends, and compare these in pairs."""
-    settled = Settled(trial.problem.op.name, trial.name, device)
-    outcomes.sort(key=lambda outcome: outcome.task.backend)
-    compute = compute_on(device, trial.problem.dtype)
-    right = reference(trial.problem, compute)
-    tensors = {}
-    judged: dict[str, list[AgreeRecord]] = {}
+    pairs: bool = True,
+) -> Agreement:
+    """The verdicts on a trial on all backends of one device.
+
+    Args:
+        trial: The trial.
+        outcomes: One of each backend, at least one.
+        entries: Known outcomes.
+        pairs: Compare backends with each other, too, even where nothing is wrong.
+    """
+    op, device = trial.problem.op.name, outcomes[0].task.device
+    agreement = Agreement(trials=[(trial.name, device)])
+    right = reference(trial.problem, compute_on(device, trial.problem.dtype))
+    tensors, judged = {}, dict[str, list[AgreeRecord]]()
     shared: Shared = {}
-    for outcome in outcomes:
+    for outcome in sorted(outcomes, key=lambda outcome: outcome.task.backend):
         backend = outcome.task.backend
         if outcome.kind == "missing":
-            settled.missing[backend] = outcome.message
+            agreement.missing[backend] = outcome.message
             continue
         if outcome.result is not None:
-            result = outcome.result
-            tensors[backend] = result.tensors
+            tensors[backend] = outcome.result.tensors
             if not outcome.repeatable:
-                settled.unrepeatable.append(f"{trial.name} {backend}")
+                agreement.unrepeatable.append(f"{trial.name} {backend}")
         judged[backend] = [
             record_of(trial, outcome, **_verdict(j, shared))
             for j in judge_outcome(outcome, right)
@@ -249,13 +241,14 @@ def _settled(
         wanted = not right.set_valued and (pairs or _accused(tensor, judged))
         every.append(distances(right, tensor, tensors) if wanted else NONE)
         _name_outliers(tensor, judged, every[-1], right.limit)
-    settled.pairs |= of_trial(every)
+    agreement.pairs[op] = of_trial(every)
+    of_op = [entry for entry in entries if entry.of(op)]
     for backend, records in judged.items():
-        reaching = [one for one in entries if one.reaches(backend, trial, device)]
+        reaching = [one for one in of_op if one.reaches(backend, trial, device)]
         for record in records:
             record.expected_verdict = known.expected_verdict(record, reaching)
-            settled.records.append(record)
-    return settled
+            agreement.records.append(record)
+    return agreement
 
 
 #: The fields that a record and a judgement have in common.

@@ -11,16 +11,15 @@ from msgspec import structs
 from rich.markup import escape
 
 from gradwatch.harness.agreement.output import junit, markdown
-from gradwatch.harness.agreement.remembered.cache import user_cache
-from gradwatch.harness.agreement.remembered.outcomes import Remembered
-from gradwatch.harness.agreement.remote import Asked, judge, judged
+from gradwatch.harness.agreement.remembered import Remembered, user_cache
+from gradwatch.harness.agreement.remote import judge, judged
 from gradwatch.harness.agreement.sampling import (
     FIRST_LOOK,
     explained,
     in_part,
     passed_over,
 )
-from gradwatch.harness.agreement.suite import Agreement, Required
+from gradwatch.harness.agreement.suite import Agreement, Asked, Required
 from gradwatch.harness.commands._hosts import hosts_at, jobs_there
 from gradwatch.harness.commands._matrix import fitting
 from gradwatch.harness.console import options as options

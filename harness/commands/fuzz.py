@@ -211,7 +211,7 @@ def hunt(content: bytes, link: Link) -> None:
     frameworks = {framework_of(name) for name in asked.backends}
     fleet = link.kept(Fleet, jobs=len(frameworks), waiting=link.alive)
     search = Hunt(asked.backends, fleet, asked.seed, at=at)
-    search.seen, search.alive = set(asked.seen), link.alive
+    search.seen = set(asked.seen)
     # Starting counts, but at least half of the time is for searching.
     left = max(asked.end - time.monotonic(), asked.budget / 2)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from gradwatch.harness.agreement.remembered.cache import user_cache
+from gradwatch.harness.agreement.remembered import user_cache
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import output, say, ticking
 from gradwatch.harness.nightly import runner

@@ -13,7 +13,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from gradwatch.harness.agreement.sampling import passed_over
-from gradwatch.harness.agreement.suite import Required, agree
+from gradwatch.harness.agreement.suite import (
+    Agreement,
+    Required,
+    gathered,
+    judge_trial,
+    tasks,
+)
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import output, progress, say
 from gradwatch.harness.judging.cases import Trial
@@ -26,6 +32,7 @@ from gradwatch.harness.timing.trial import time_trial
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.child import PATIENCE, Child, Failed, Link
 from gradwatch.harness.workers.fitness import why_unfit
+from gradwatch.harness.workers.pool import Fleet
 from gradwatch.impls.catalogue import framework_of, load_op
 
 Reasons = dict[str, str]  # by backend
@@ -232,15 +239,11 @@ def _judged(
     Everything is judged before the first timing, so that no worker that judges can
     disturb the clock.
     """
-    judged = agree(
-        trials,
-        backends,
-        devices=(device,),
-        entries=(),
-        jobs=os.cpu_count() or 1,
-        pairs=False,
-        at=lambda trial: link.at(trial.op, trial.name, patience),
-    )
+    judged = Agreement()
+    with Fleet(jobs=os.cpu_count() or 1) as fleet:
+        for one, outcomes in gathered(tasks(trials, backends, [device], ()), fleet):
+            with link.at(one.op, one.name, patience):
+                judged.add(judge_trial(one, outcomes, (), pairs=False))
     verdicts: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for record in judged.records:
         place = record.case, record.backend

@@ -14,8 +14,8 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from gradwatch.harness.agreement.remote import Asked, unjudged, vanished
-from gradwatch.harness.agreement.suite import Agreement, Settled
+from gradwatch.harness.agreement.remote import unjudged, vanished
+from gradwatch.harness.agreement.suite import Agreement, Asked
 from gradwatch.harness.console.options import runs_on
 from gradwatch.harness.hosts.identity import Identity, Offer
 from gradwatch.harness.judging.defects import known
@@ -53,7 +53,7 @@ class Batch(Struct, tag="agree"):
         """The answer if it takes each host with it: a crash of its op."""
         (op,) = self.asked.ops
         record = unjudged(Failed(op, "", "crash", why))
-        return Answer("", Settled(op, "", self.device, records=[record]))
+        return Answer("", Agreement([record]))
 
 
 class Planting(Struct, tag="selftest"):
@@ -80,13 +80,13 @@ class Planting(Struct, tag="selftest"):
 
 
 class Answer(Struct):
-    """The result of a whole batch, its trials as if they were one.
+    """The result of a whole batch.
 
     A host that runs something else judges nothing: `refusal` is what it runs.
     """
 
     machine: str
-    settled: Settled | None = None
+    agreed: Agreement | None = None
     tried: Tried | None = None
     refusal: Identity | None = None
 
@@ -156,15 +156,15 @@ def explained(missing: Mapping[str, str], offers: Iterable[Offer]) -> dict[str, 
     return reasons
 
 
-def merged(asked: Asked, answers: Iterable[Settled]) -> Agreement:
+def merged(asked: Asked, answers: Iterable[Agreement]) -> Agreement:
     """All answers as one run, in an order that does not depend on who came first."""
     agreement, failed = Agreement(), dict[str, AgreeRecord]()
-    for settled in answers:
-        unjudged = [r for r in settled.records if r.backend == "reference"]
+    for answer in answers:
+        unjudged = [r for r in answer.records if r.backend == "reference"]
         for record in unjudged:  # the page fails in each of its batches: one verdict
             failed[record.op] = min(failed.get(record.op, record), record, key=_name)
-        kept = [r for r in settled.records if r.backend != "reference"]
-        agreement.add(structs.replace(settled, records=kept))
+        kept = [r for r in answer.records if r.backend != "reference"]
+        agreement.add(structs.replace(answer, records=kept))
     agreement.records += failed.values()
     put_in_order(agreement, asked)
     agreement.gone = vanished(asked, agreement, known.load())

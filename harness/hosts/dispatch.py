@@ -18,8 +18,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from gradwatch.harness.agreement.remote import Asked
-from gradwatch.harness.agreement.suite import Agreement, Required
+from gradwatch.harness.agreement.suite import Agreement, Asked, Required
 from gradwatch.harness.hosts.batches import (
     Answer,
     Batch,
@@ -96,7 +95,7 @@ def agree_on_hosts(
     offers = _await_offers(hosts, asked, named, patience)
     batches = list(split(asked, offers.values(), identity().digest))
     answers, machines = _collect_answers(hosts, batches, progress, patience)
-    agreement = merged(asked, [a.settled for a in answers if a.settled])
+    agreement = merged(asked, [a.agreed for a in answers if a.agreed])
     agreement.missing |= explained(lacking(asked, offers.values()), offers.values())
     return agreement, machines
 

@@ -16,7 +16,6 @@ import msgspec
 from msgspec import structs
 
 from gradwatch.harness.agreement.remote import judge, judged
-from gradwatch.harness.agreement.suite import Settled
 from gradwatch.harness.hosts.batches import Answer, Batch, Planting
 from gradwatch.harness.hosts.identity import Offer, own_offer, signature
 from gradwatch.harness.project.documents import packed
@@ -71,18 +70,8 @@ def _run(content: bytes) -> bytes:
         raise Changed("files have changed since this host started: start it again")
     if isinstance(batch, Planting):
         return packed(Answer(own.machine, tried=_tried(batch)))
-    return packed(Answer(own.machine, _settled(batch)))
-
-
-def _settled(batch: Batch) -> Settled:
     asked = structs.replace(batch.asked, jobs=_jobs(batch.asked.jobs))
-    agreed = judged(asked, _child(judge))
-    (op,) = asked.ops
-    settled = Settled(op, "", batch.device)
-    settled.records, settled.missing = agreed.records, agreed.missing
-    settled.pairs = agreed.pairs.get(op, {})
-    settled.unrepeatable = agreed.unrepeatable
-    return settled
+    return packed(Answer(own.machine, judged(asked, _child(judge))))
 
 
 def _tried(batch: Planting) -> Tried:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from gradwatch.harness.agreement.output import Judged
-from gradwatch.harness.agreement.remembered.outcomes import Remembered
-from gradwatch.harness.agreement.remote import Asked, judge, judged
-from gradwatch.harness.agreement.suite import Agreement, gone
+from gradwatch.harness.agreement.remembered import Remembered
+from gradwatch.harness.agreement.remote import judge, judged
+from gradwatch.harness.agreement.suite import Agreement, Asked, gone
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.orders import SECOND
 from gradwatch.harness.nightly import opinfo

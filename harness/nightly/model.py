@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gradwatch.harness.agreement.remembered.cache import Cache
 from gradwatch.harness.nightly.journal import Journal
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import DoneRecord, Environment, Problem
@@ -35,7 +34,7 @@ class Night:
     """The settings of a nightly run.
 
     `budget` is in seconds, for the whole run; `results` is the folder with the history;
-    `folder` is where all output goes; `cache` holds what earlier runs have judged.
+    `folder` is where all output goes; `cache`, the folder of what earlier runs judged.
     """
 
     folder: Path
@@ -48,7 +47,7 @@ class Night:
     jobs: int = 2
     results: Path = ROOT / "results"
     root: Path = ROOT
-    cache: Cache | None = None
+    cache: Path | None = None
 
     @property
     def share(self) -> float:

@@ -47,7 +47,7 @@ class Fleet:
 
     `programs` is a folder in which JAX keeps what it compiles; see `Worker`.
     `facts` holds what the first worker of each framework reported: versions, devices.
-    `waiting` is called every second in which no worker answers; each has a deadline.
+    `waiting` is called every second or so of a run; each worker has a deadline.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Fleet:
         """
         if self._waiting:
             raise RuntimeError("the fleet is busy with another run: finish that first")
-        self._waiting = _by_framework(tasks)
+        self._waiting, called = _by_framework(tasks), time.monotonic()
         try:
             yield from self._without_interpreter()
             while any(self._waiting.values()) or any(x.flying for x in self._lanes):
@@ -106,6 +106,9 @@ class Fleet:
                 for lane in self._lanes:
                     yield from self._feed(lane, timeout)
                 yield from self._attend(timeout)
+                if time.monotonic() - called >= LOOK:
+                    called = time.monotonic()
+                    self.waiting()
         finally:
             for lane in [lane for lane in self._lanes if lane.flying]:
                 self._drop(lane)  # the caller stopped: its answers are not needed
@@ -231,7 +234,6 @@ class Fleet:
         try:
             event = self._next(lane.deadline(timeout) - time.monotonic())
         except Empty:
-            self.waiting()
             yield from self._nothing_heard(lane, timeout)
             return
         lane = next((x for x in self._lanes if x.worker is event.worker), None)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gradwatch.harness.agreement.remote import Asked, vanished
-from gradwatch.harness.agreement.suite import Agreement
+from gradwatch.harness.agreement.remote import vanished
+from gradwatch.harness.agreement.suite import Agreement, Asked
 from gradwatch.harness.console import options
 from gradwatch.harness.judging.cases import trials
 from gradwatch.harness.judging.defects.known import Known

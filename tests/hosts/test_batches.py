@@ -4,8 +4,8 @@ from itertools import permutations, product
 
 import pytest
 
-from gradwatch.harness.agreement.remote import Asked, unjudged
-from gradwatch.harness.agreement.suite import Settled
+from gradwatch.harness.agreement.remote import unjudged
+from gradwatch.harness.agreement.suite import Agreement, Asked
 from gradwatch.harness.hosts.batches import explained, lacking, merged, split
 from gradwatch.harness.hosts.identity import Identity, Offer, difference, mixture
 from gradwatch.harness.project import documents
@@ -79,26 +79,20 @@ def answers():
     """Three batches of one run: pairs overlap, and a page fails in two of them."""
     crash = unjudged(Failed("mul", "", "crash", "exit code 3"))
     return [
-        Settled(
-            "square",
-            "",
-            "cpu",
+        Agreement(
             [record("square", "4-float64"), record("square", "4-float64", tensor="a")],
-            {"numpy_manual": {"torch_custom": 1.0, "jax_jit": 3.0}},
+            {"square": {"numpy_manual": {"torch_custom": 1.0, "jax_jit": 3.0}}},
             {"mlx_formula": "not there"},
             ["square[4] x"],
         ),
-        Settled(
-            "square",
-            "",
-            "cpu",
+        Agreement(
             [record("square", "4-float32"), record("square", "4-float32", "a_first")],
-            {"numpy_manual": {"jax_jit": 0.5, "torch_custom": 2.0}},
+            {"square": {"numpy_manual": {"jax_jit": 0.5, "torch_custom": 2.0}}},
             {"a_first": "not there"},
             ["square[3] x"],
         ),
-        Settled("mul", "", "cpu", [record("mul", "2"), crash]),
-        Settled("mul", "", "cpu", [crash]),
+        Agreement([record("mul", "2"), crash]),
+        Agreement([crash]),
     ]
 
 

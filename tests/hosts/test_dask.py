@@ -12,8 +12,7 @@ from functools import partial
 
 import pytest
 
-from gradwatch.harness.agreement.remote import Asked
-from gradwatch.harness.agreement.suite import Required
+from gradwatch.harness.agreement.suite import Asked, Required
 from gradwatch.harness.commands import agree as command
 from gradwatch.harness.commands import selftest
 from gradwatch.harness.hosts import dask, dispatch, host
@@ -147,7 +146,7 @@ def test_a_host_refuses_what_another_commit_asks(monkeypatch):
         host.run(documents.packed(batch)), type=dispatch.Answer
     )
     assert answer.refusal == identity()
-    assert answer.settled is None
+    assert answer.agreed is None
 
 
 # A host is killed -------------------------------------------------------------------

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 import msgspec
 import pytest
 
-from gradwatch.harness.agreement.suite import Required, Settled
+from gradwatch.harness.agreement.suite import Agreement, Required
 from gradwatch.harness.hosts import dispatch
 from gradwatch.harness.hosts.batches import Answer, Batch, Planting, plantings
 from gradwatch.harness.hosts.dispatch import agree_on_hosts, selftest_on_hosts
@@ -48,7 +48,7 @@ class Scripted:
 
 def answered(batch):
     (op,), (dtype,) = batch.asked.ops, batch.asked.dtypes
-    return Answer("cpu-2core", Settled(op, "", "cpu", [record(op, dtype)]))
+    return Answer("cpu-2core", Agreement([record(op, dtype)]))
 
 
 RUN = asked("numpy_manual")

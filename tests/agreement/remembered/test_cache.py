@@ -1,82 +1,103 @@
-"""The cache of judged outcomes: whole or none, bounded, and dropped if damaged."""
+"""The cache of verdicts: whole or none, bounded, and dropped if damaged."""
 
 from __future__ import annotations
 
-import random
-import sqlite3
-import string
+import errno
+import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 import pytest
 
-from gradwatch.harness.agreement.remembered import cache as storage
-from gradwatch.harness.agreement.remembered.cache import (
-    Batch,
-    Cache,
-    Unusable,
-    user_cache,
-)
-from gradwatch.harness.agreement.suite import Settled
+from gradwatch.harness.agreement import remembered
+from gradwatch.harness.agreement.remembered import Remembered, read, user_cache
+from gradwatch.harness.agreement.suite import Agreement, Asked
+from gradwatch.harness.project.records import AgreeRecord
+from tests.dashboard.browser.invented import agree_record
 
 
-def batch(case: str = "a", size: int = 0) -> Batch:
-    """A batch with one trial, and with letters that hardly get fewer when packed."""
-    letters = "".join(random.Random(0).choices(string.ascii_letters, k=size))
-    settled = Settled("add", case, "cpu", [], {"x": {"y": None}}, {"z": letters})
-    return Batch([case, "b"], [settled], "2026-11-22T10:00:00+00:00")
+def verdicts(op: str, case: str = "a") -> Agreement:
+    """A trial of an op."""
+    record = AgreeRecord(**agree_record(op, "torch_custom", case=case))
+    return Agreement([record], {op: {"x": {"y": None}}}, trials=[(case, "cpu")])
 
 
-def stored(place: Path) -> sqlite3.Connection:
-    return sqlite3.connect(place / "outcomes.sqlite")
+@pytest.fixture(autouse=True)
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    def keys(ops: list[str], *_: object) -> Any:
+        return {op: f"key of {op}" for op in ops}, frozenset()
+
+    monkeypatch.setattr(remembered, "keys", keys)
 
 
-def test_batches_come_back_under_their_key(tmp_path: Path) -> None:
-    Cache(tmp_path / "new").keep({"k": {"one": batch("a")}, "l": {"one": batch("c")}})
-    again = Cache(tmp_path / "new")
-    assert again.batches(["k"])["k"] == {"one": batch("a")}
-    assert again.batches(["l"])["l"] == {"one": batch("c")}
-    assert again.batches(["m"])["m"] == {}
+def keep(place: Path, op: str, *cases: str, fresh: bool = False) -> str:
+    """Keep some trials of an op; why that was not possible."""
+    memory = Remembered(Asked(ops=[op], backends=["x"]), place, fresh=fresh)
+    for case in cases:
+        memory.learn(op, verdicts(op, case))
+    memory.keep(())
+    return memory.why_not
 
 
-def test_a_damaged_batch_is_dropped_and_the_others_are_not(tmp_path: Path) -> None:
-    cache = Cache(tmp_path)
-    cache.keep({"k": {"one": batch("a"), "two": batch("c")}})
-    with stored(tmp_path) as connection:
-        ((content,),) = connection.execute(
-            "select content from verdicts where batch='one'"
-        )
-        flipped = content[:40] + bytes([content[40] ^ 1]) + content[41:]
-        connection.execute(
-            "update verdicts set content=? where batch='one'", (flipped,)
-        )
-    assert cache.batches(["k"])["k"] == {"two": batch("c")}
-    rows = stored(tmp_path).execute("select batch from verdicts").fetchall()
-    assert rows == [("two",)]
+def kept(place: Path, op: str) -> list[str]:
+    """The names of the trials of an op that are there."""
+    memory = Remembered(Asked(ops=[op], backends=["x"]), place)
+    assert not memory.why_not
+    return sorted(name for name, _ in memory.trials)
 
 
-def test_a_file_that_is_no_database_is_dropped(tmp_path: Path) -> None:
-    cache = Cache(tmp_path)
-    (tmp_path / "outcomes.sqlite").write_bytes(b"no database at all" * 99)
-    with pytest.raises(Unusable, match="was damaged"):
-        cache.batches(["k"])["k"]
-    cache.keep({"k": {"one": batch()}})
-    assert cache.batches(["k"])["k"] == {"one": batch()}
+def test_verdicts_come_back_under_their_key(tmp_path: Path) -> None:
+    keep(tmp_path / "new", "add", "a", "b")
+    keep(tmp_path / "new", "mul", "c")
+    memory = Remembered(Asked(ops=["add", "mul"], backends=["x"]), tmp_path / "new")
+    assert list(memory.recall("add", ["b", "gone"])) == [verdicts("add", "b")]
+    assert list(memory.recall("mul", ["c"])) == [verdicts("mul", "c")]
+    assert list(memory.recall("mul", ["c"])) == [], "each once"
+    assert memory.trials == [("a", "cpu")]
+    assert kept(tmp_path / "new", "dot") == []
+
+
+def test_what_is_judged_later_is_added(tmp_path: Path) -> None:
+    keep(tmp_path, "add", "a")
+    keep(tmp_path, "add", "b", fresh=True)
+    assert kept(tmp_path, "add") == ["a", "b"]
+
+
+def turned(content: bytes) -> bytes:
+    return content[:40] + bytes([content[40] ^ 1]) + content[41:]
+
+
+def half(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+@pytest.mark.parametrize("damage", [turned, half, lambda _: b"no verdicts" * 99])
+def test_damaged_verdicts_are_dropped_and_the_others_are_not(
+    tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    keep(tmp_path, "add", "a")
+    keep(tmp_path, "mul", "a")
+    file = tmp_path / "verdicts" / "key of add"
+    file.write_bytes(damage(file.read_bytes()))
+    assert (kept(tmp_path, "add"), kept(tmp_path, "mul")) == ([], ["a"])
+    keep(tmp_path, "add", "b")
+    assert kept(tmp_path, "add") == ["b"]
 
 
 def test_the_least_recently_used_make_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache = Cache(tmp_path, most=4000)  # two of the three, at least 1400 each
-    now = 1e9
-    monkeypatch.setattr(storage.time, "time", lambda: now)
-    for name in ("old", "new"):
-        cache.keep({name: {"one": batch(size=2000)}})
-        now += 2 * 86400
-    assert cache.batches(["old"])["old"], "it is used again, and so the newest"
-    cache.keep({"third": {"one": batch(size=2000)}})
-    assert [bool(cache.batches([name])[name]) for name in ("old", "new", "third")] == [
+    for age, op in enumerate(("add", "mul")):
+        keep(tmp_path, op, "a")
+        os.utime(tmp_path / "verdicts" / f"key of {op}", (age, age))
+    assert kept(tmp_path, "add"), "it is used again, and so the newest"
+    size = (tmp_path / "verdicts" / "key of add").stat().st_size
+    monkeypatch.setattr(remembered, "MOST", {"verdicts/*": int(2.5 * size)})
+    keep(tmp_path, "dot", "a")
+    assert [bool(kept(tmp_path, op)) for op in ("add", "mul", "dot")] == [
         True,
         False,
         True,
@@ -86,31 +107,28 @@ def test_the_least_recently_used_make_room(
 def test_a_write_is_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache = Cache(tmp_path)
-    cache.keep({"k": {"one": batch("a")}})
+    keep(tmp_path, "add", "a")
 
-    monkeypatch.setattr(storage, "_MAKE_ROOM", "no such statement")
-    with pytest.raises(Unusable, match="syntax error"):
-        cache.keep({"k": {"one": batch("c"), "two": batch("c")}})
-    assert cache.batches(["k"])["k"] == {"one": batch("a")}
+    def fails(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", fails)
+        assert "the disk is full" in keep(tmp_path, "add", "b", "c")
+    assert kept(tmp_path, "add") == ["a"]
+    assert [file.name for file in (tmp_path / "verdicts").iterdir()] == ["key of add"]
 
 
 def test_two_runs_at_once_keep_all(tmp_path: Path) -> None:
-    def run(number: int) -> None:
-        Cache(tmp_path).keep({f"k{number}": {"one": batch(str(number))}})
-
+    ops = [f"op{number}" for number in range(24)]
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(run, range(24)))
-    kept = [
-        Cache(tmp_path).batches([f"k{number}"])[f"k{number}"] for number in range(24)
-    ]
-    assert kept == [{"one": batch(str(number))} for number in range(24)]
+        list(pool.map(lambda op: keep(tmp_path, op, op), ops))
+    assert [kept(tmp_path, op) for op in ops] == [[op] for op in ops]
 
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(Unusable, match="file"):
-        Cache(tmp_path / "file" / "cache").keep({"k": {"one": batch()}})
+    assert "file" in keep(tmp_path / "file" / "cache", "add", "a")
 
 
 def test_a_variable_moves_the_cache_or_turns_it_off(
@@ -118,13 +136,15 @@ def test_a_variable_moves_the_cache_or_turns_it_off(
 ) -> None:
     assert user_cache() is None, "in tests it is off"
     monkeypatch.setenv("GRADWATCH_CACHE", str(tmp_path / "here"))
-    moved = user_cache()
-    assert moved is not None
-    moved.keep({"k": {"one": batch()}})
-    assert (tmp_path / "here" / "outcomes.sqlite").is_file()
+    assert user_cache() == tmp_path / "here"
     monkeypatch.delenv("GRADWATCH_CACHE")
     monkeypatch.setattr(platformdirs, "user_cache_path", lambda name: tmp_path / name)
-    usual = user_cache()
-    assert usual is not None
-    usual.keep({"k": {"one": batch()}})
-    assert (tmp_path / "gradwatch" / "outcomes.sqlite").is_file()
+    assert user_cache() == tmp_path / "gradwatch"
+
+
+def test_what_is_read_is_used_now(tmp_path: Path) -> None:
+    keep(tmp_path, "add", "a")
+    file = tmp_path / "verdicts" / "key of add"
+    os.utime(file, (1, 1))
+    assert read(file)
+    assert file.stat().st_mtime > 1

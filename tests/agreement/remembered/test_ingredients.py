@@ -13,12 +13,8 @@ from typing import Any
 
 import pytest
 
-from gradwatch.harness.agreement.remembered import ingredients
-from gradwatch.harness.agreement.remembered.ingredients import (
-    NotRemembered,
-    files,
-    keys,
-)
+from gradwatch.harness.agreement import remembered
+from gradwatch.harness.agreement.remembered import NotRemembered, files, keys
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project.paths import PROJECT, ROOT, SOURCE
 from gradwatch.harness.workers.pythons.interpreters import Installed, installed
@@ -78,8 +74,8 @@ import json, sys
 sys.path.insert(0, {str(ROOT)!r})
 import gradwatch.harness.workers.child
 from gradwatch.harness import endpoint
-from gradwatch.harness.agreement.remote import Asked, _chosen
-from gradwatch.harness.agreement.suite import agree
+from gradwatch.harness.agreement.remote import _chosen
+from gradwatch.harness.agreement.suite import Asked, agree
 from gradwatch.harness.workers.messages import Task
 from gradwatch.harness.workers.arrays import decoded, encoded
 trials = list(_chosen("add", Asked(ops=["add"], backends=[], regimes=["ties"])))[:1]
@@ -153,11 +149,11 @@ def test_the_kind_of_cpu_is_an_ingredient(
 ) -> None:
     other = tmp_path / "cpuinfo"
     other.write_text(f"{line}\nMHz : 2445\n")
-    told = ingredients.machine(other)
+    told = remembered.machine(other)
     assert line in told
     assert not any("MHz" in part for part in told), "it varies from second to second"
     before = key()
-    monkeypatch.setattr(ingredients, "machine", lambda: told)
+    monkeypatch.setattr(remembered, "machine", lambda: told)
     assert key() != before
 
 
@@ -215,7 +211,7 @@ def test_where_something_can_change_unseen_nothing_is_remembered(
 def test_a_project_of_ones_own_is_not_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ingredients, "PROJECT", replace(PROJECT, table=True))
+    monkeypatch.setattr(remembered, "PROJECT", replace(PROJECT, table=True))
     with pytest.raises(NotRemembered, match="only the ops of a checkout"):
         key()
 

@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from gradwatch.harness.agreement.remembered import outcomes as module
-from gradwatch.harness.agreement.remembered.cache import Cache
-from gradwatch.harness.agreement.remembered.ingredients import NotRemembered
-from gradwatch.harness.agreement.remembered.outcomes import Remembered
-from gradwatch.harness.agreement.remote import Asked, _News, _Plan, _Step, judged
-from gradwatch.harness.agreement.suite import Agreement, Settled
+from gradwatch.harness.agreement import remembered as module
+from gradwatch.harness.agreement.remembered import NotRemembered, Remembered
+from gradwatch.harness.agreement.remote import Step, judged
+from gradwatch.harness.agreement.suite import Agreement, Asked
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.defects.known import Known
 from gradwatch.harness.project.records import AgreeRecord
@@ -30,35 +28,36 @@ OF_ALL = replace(SOMETIMES, op="*", tensors=("rare",))
 
 
 class Judge:
-    """Stands for the child: two trials of each op, and who was asked for what."""
+    """Stands for the child: two trials of each op, and which were judged."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
         self.judged: list[str] = []
         self.special: dict[str, Any] = {}
         self.during: Callable[[], None] = lambda: None
+
+    @property
+    def ops(self) -> list[str]:
+        """The ops of the trials that were judged."""
+        return list(dict.fromkeys(case.partition("[")[0] for case in self.judged))
 
     def run(
         self,
         ops: Sequence[str],
         request: Callable[[Sequence[str]], Asked],
         kind: object,
-    ) -> Iterator[_News | Failed]:
+    ) -> Iterator[Step | Failed]:
         asked = request(ops)
-        self.asked += ops
         for op in ops:
-            names = {
-                f"cpu float32 {r} vjp": [f"{op}[{r}-1-float32]"]
-                for r in ("normal", "ties")
-            }
-            yield _News(_Plan(op, names))
-            for (case,) in names.values():
+            names = [f"{op}[{regime}-1-float32]" for regime in asked.regimes]
+            names = [n for n in names if "ties" in n or not asked.cases]
+            yield Step(op, names)
+            for case in names:
                 if (case, "cpu") not in asked.settled:
                     self.judged.append(case)
-                    yield _News(_Step(self.settled(op, case), 1, 2))
+                    yield Step(op, [], self.verdicts(op, case), 1, 2)
         self.during()
 
-    def settled(self, op: str, case: str) -> Settled:
+    def verdicts(self, op: str, case: str) -> Agreement:
         """One record, right by default; that of "ties" is special where that is set."""
         fields, rest = {}, {}
         if "ties" in case:
@@ -70,9 +69,8 @@ class Judge:
             "framework_version": "1",
             **fields,
         }
-        return Settled(
-            op, case, "cpu", [AgreeRecord(**{**agree_record(op, op), **fields})], **rest
-        )
+        record = AgreeRecord(**{**agree_record(op, op), **fields})
+        return Agreement([record], trials=[(case, "cpu")], **rest)
 
 
 @pytest.fixture
@@ -106,7 +104,7 @@ def run(
     fresh: bool = False,
 ) -> Agreement:
     """A run with the cache in a folder."""
-    memory = Remembered(asked, Cache(place), fresh=fresh)
+    memory = Remembered(asked, place, fresh=fresh)
     return judged(asked, judge, remembered=memory)  # type: ignore[arg-type]  # a stand-in
 
 
@@ -115,7 +113,7 @@ def test_what_was_judged_is_not_judged_again(
 ) -> None:
     first, judge = run(Judge(), asked, tmp_path), Judge()
     again = run(judge, asked, tmp_path)
-    assert judge.asked == []
+    assert judge.ops == []
     assert again.records == first.records
     assert (first.recalled, first.remembered) == (0, {})
     assert again.recalled == len(again.records) == 4
@@ -143,7 +141,7 @@ def test_after_a_change_of_a_page_that_page_is_judged(
     run(Judge(), asked, tmp_path)
     present["mul"], judge = "2", Judge()
     assert run(judge, asked, tmp_path).recalled == 2
-    assert judge.asked == ["mul"]
+    assert judge.ops == ["mul"]
     present["mul"], judge = "1", Judge()
     assert run(judge, asked, tmp_path).recalled == 4, "and it was changed back"
 
@@ -199,7 +197,7 @@ def test_what_may_be_chance_or_load_is_judged_again(
     assert again.judged == ([] if kept else ["add[ties-1-float32]"])
 
 
-def test_a_filter_reads_what_is_asked_and_a_choice_of_cases_writes_nothing(
+def test_a_filter_reads_what_is_asked_and_keeps_what_it_judges(
     tmp_path: Path, asked: Asked, present: dict[str, str]
 ) -> None:
     fields = {name: getattr(asked, name) for name in asked.__struct_fields__}
@@ -207,13 +205,13 @@ def test_a_filter_reads_what_is_asked_and_a_choice_of_cases_writes_nothing(
     run(Judge(), some, tmp_path)
     judge = Judge()
     run(judge, asked, tmp_path)
-    assert len(judge.judged) == 4, "half of the trials are not all of them"
+    assert judge.judged == ["add[normal-1-float32]", "mul[normal-1-float32]"]
     for narrow in (some, Asked(**fields | {"regimes": ["ties"]})):
         judge = Judge()
         assert [r.case for r in run(judge, narrow, tmp_path).records] == [
             f"{op}[ties-1-float32]" for op in ("add", "mul")
         ]
-        assert judge.asked == []
+        assert judge.ops == []
 
 
 def test_what_changes_while_it_is_judged_is_not_remembered(
@@ -225,7 +223,7 @@ def test_what_changes_while_it_is_judged_is_not_remembered(
     for now in "12":
         present["mul"], judge = now, Judge()
         run(judge, asked, tmp_path)
-        assert judge.asked == (["mul"])
+        assert judge.ops == (["mul"])
         judge.during = lambda: None
 
 
@@ -244,9 +242,9 @@ def test_what_is_installed_while_it_is_judged_is_noticed(
     def again(during: Callable[[], None] = lambda: None) -> list[str]:
         judge = Judge()
         judge.during = during
-        memory = Remembered(asked, Cache(tmp_path))
+        memory = Remembered(asked, tmp_path)
         judged(asked, judge, remembered=memory)  # type: ignore[arg-type]  # a stand-in
-        return judge.asked
+        return judge.ops
 
     assert again(lambda: (site / "new-1.dist-info").mkdir(exist_ok=True)) == [
         "add",
@@ -260,14 +258,14 @@ def test_an_op_that_failed_is_not_remembered(
     tmp_path: Path, asked: Asked, present: dict[str, str]
 ) -> None:
     class Failing(Judge):
-        def run(self, *arguments: Any) -> Iterator[_News | Failed]:
+        def run(self, *arguments: Any) -> Iterator[Step | Failed]:
             yield from super().run(*arguments)
             yield Failed("mul", "mul[ties-1-float32]", "error", "its formula raised")
 
     run(Failing(), asked, tmp_path)
     judge = Judge()
     run(judge, asked, tmp_path)
-    assert judge.asked == ["mul"]
+    assert judge.ops == ["mul"]
 
 
 def test_why_nothing_is_remembered_is_said(
@@ -277,11 +275,11 @@ def test_why_nothing_is_remembered_is_said(
         raise NotRemembered("torch: without a list of files")
 
     monkeypatch.setattr(module, "keys", refuse)
-    memory = Remembered(asked, Cache(tmp_path))
+    memory = Remembered(asked, tmp_path)
     assert not judged(asked, Judge(), remembered=memory).recalled  # type: ignore[arg-type]  # as above
     assert memory.why_not == "torch: without a list of files"
     cuda = Asked(ops=["add"], backends=["torch_custom"], devices=["cpu", "cuda"])
-    assert "on the CPU" in Remembered(cuda, Cache(tmp_path)).why_not
+    assert "on the CPU" in Remembered(cuda, tmp_path).why_not
 
 
 def test_the_command_says_what_it_remembers_and_its_document_is_the_same(

@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gradwatch.harness.agreement.remembered import programs as module
-from gradwatch.harness.agreement.remembered.cache import Cache
-from gradwatch.harness.agreement.remembered.outcomes import Remembered
-from gradwatch.harness.agreement.remembered.programs import make_room, programs
-from gradwatch.harness.agreement.remote import Asked
-from gradwatch.harness.agreement.suite import agree
+from gradwatch.harness.agreement import remembered
+from gradwatch.harness.agreement.remembered import Remembered, make_room, programs
+from gradwatch.harness.agreement.suite import Asked, agree
 from gradwatch.harness.judging.cases import Trial, trials
 from gradwatch.harness.workers.pool import Fleet
 from gradwatch.impls.catalogue import load_op
@@ -67,7 +64,7 @@ def test_each_machine_has_its_own_which_is_the_owners_alone(
     here = programs(tmp_path)
     assert Path(here).stat().st_mode & 0o777 == 0o700
     assert programs(tmp_path) == here
-    monkeypatch.setattr(module, "machine", lambda: ["another"])
+    monkeypatch.setattr(remembered, "machine", lambda: ["another"])
     assert programs(tmp_path) not in ("", here)
 
 
@@ -78,12 +75,12 @@ def test_what_was_used_longest_ago_makes_room(tmp_path: Path) -> None:
         (folder / str(age)).write_bytes(bytes(100))
         os.utime(folder / str(age), (now - age, now - age))
     os.utime(folder / "4", (now + 1, now - 4))  # written first, but read last
-    make_room(tmp_path, most=250)
+    make_room(tmp_path.glob("jax/*/*"), most=250)
     assert {file.name for file in folder.iterdir()} == {"4", "0"}
 
 
 def test_what_is_judged_afresh_is_compiled_afresh(tmp_path: Path) -> None:
     asked = Asked(ops=["add"], backends=["numpy_manual"])
     assert Remembered(asked, None).programs == ""
-    assert Remembered(asked, Cache(tmp_path), fresh=True).programs == ""
-    assert Remembered(asked, Cache(tmp_path)).programs.startswith(str(tmp_path))
+    assert Remembered(asked, tmp_path, fresh=True).programs == ""
+    assert Remembered(asked, tmp_path).programs.startswith(str(tmp_path))

@@ -1,0 +1,336 @@
+"""Verdicts of earlier runs, in place of judging the same again (docs/remembered.md).
+
+The verdicts on an op are one file, under the hash of all that they depend on: the op's
+page, all other code of ours but that of `SILENT` rooms and of other pages, what is
+installed for each framework, the machine, the environment variables that its libraries
+read, the seed, the backends that are compared, and the known outcomes of the op. Not
+remembered is what may be chance or the load's fault; see `Remembered.keep`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import platformdirs
+from msgspec import Struct
+
+from gradwatch.harness.agreement.sampling import explained
+from gradwatch.harness.agreement.suite import Agreement, Asked
+from gradwatch.harness.judging.defects import known
+from gradwatch.harness.project import documents
+from gradwatch.harness.project.paths import INSTALLED, PROJECT, SOURCE
+from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.harness.workers.pythons.interpreters import Installed, installed
+from gradwatch.impls.catalogue import framework_of, op_names
+
+#: Rooms that have no say in a verdict: they show, compare, time or call the judge. A
+#: test holds the files of the others against those that a run has loaded.
+SILENT = (
+    *("check", "commands", "console", "dashboard", "history", "hosts", "nightly"),
+    *("selftest", "timing", "tracing", "watch"),
+)
+
+#: What the names of variables begin with that change numbers, beside the frameworks':
+#: threads, instruction sets and algorithms of their libraries, the loader, Python, us.
+_VARIABLES = (
+    *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "GOTO_", "VECLIB_"),
+    *("ATEN_", "PYTORCH_", "DNNL_", "ONEDNN_", "XLA_", "TF_", "FLAGS_", "EIGEN_"),
+    *("NPY_", "NUMPY_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "ROCR_", "HIP_"),
+    *("LD_", "DYLD_", "GLIBC_", "MALLOC_", "PYTHON", "GRADWATCH_"),
+)
+
+#: Names the folder of the cache, or is "off"; no verdict depends on it.
+FOLDER = "GRADWATCH_CACHE"
+
+#: Bytes of verdicts (a run over all ops takes about 6 MB) and of JAX's programs (those
+#: of the sample of all ops take about 12 MB).
+MOST = {"verdicts/*": 256 << 20, "jax/*/*": 128 << 20}
+
+
+class NotRemembered(Exception):
+    """Something can change that is not seen; the message names it."""
+
+
+class Kept(Struct):
+    """Verdicts on a trial, and when they were given, in ISO 8601."""
+
+    date: str
+    verdicts: Agreement
+
+
+#: Verdicts by the name of the trial.
+_decoder = msgspec.msgpack.Decoder(dict[str, Kept])
+
+
+class Remembered:
+    """What earlier runs have judged of what is asked, and what this one judges.
+
+    `dates` says of each op of which something was recalled when the oldest of it was
+    judged; `why_not`, why nothing is remembered, where that was not wished. Without a
+    folder nothing is read or written; `fresh`, nothing is read. `programs` is where
+    JAX keeps what it compiles; "" if nowhere.
+    """
+
+    def __init__(
+        self, asked: Asked, place: Path | None = None, *, fresh: bool = False
+    ) -> None:
+        self.dates, self.why_not = dict[str, str](), ""
+        self.programs = programs(place) if place and not fresh else ""
+        self._asked, self._place = asked, place
+        self._keys, self._absent = dict[str, str](), frozenset[str]()
+        self._kept: dict[str, dict[str, Kept]] = {}
+        self._judged: dict[str, dict[str, Agreement]] = defaultdict(dict)
+        if place is None:
+            return
+        try:
+            self._keys, self._absent = self._now()
+            if not fresh:
+                self._kept = {op: read(self._file(op)) for op in self._keys}
+        except (NotRemembered, OSError) as error:
+            self.why_not = str(error)
+
+    def _now(self) -> tuple[dict[str, str], frozenset[str]]:
+        asked = self._asked
+        if {*asked.devices} != {"cpu"}:
+            raise NotRemembered("only outcomes on the CPU are remembered")
+        by_op, absent = keys(asked.ops, asked.backends, asked.seed)
+        part = "-sampled" if asked.sampled and explained(asked.backends) else ""
+        part += "-first" if part and asked.first_case else ""
+        return {op: f"{key}{part}" for op, key in by_op.items()}, absent
+
+    def _file(self, op: str) -> Path:
+        assert self._place is not None
+        return self._place / "verdicts" / self._keys[op]
+
+    @property
+    def trials(self) -> list[tuple[str, str]]:
+        """The name and the device of what is remembered and was not recalled yet."""
+        return [(name, "cpu") for kept in self._kept.values() for name in kept]
+
+    def recall(self, op: str, names: Iterable[str]) -> Iterator[Agreement]:
+        """The verdicts that are remembered on these trials of an op, each once."""
+        kept = self._kept.get(op, {})
+        for one in [kept.pop(name) for name in names if name in kept]:
+            self.dates[op] = min(self.dates.get(op, one.date), one.date)
+            yield one.verdicts
+
+    def learn(self, op: str, verdicts: Agreement) -> None:
+        """Take in a trial of an op that has been judged."""
+        ((name, _),) = verdicts.trials
+        self._judged[op][name] = verdicts
+
+    def keep(self, failed: Collection[str]) -> None:
+        """Write down what was learnt of the ops that have not failed.
+
+        Nothing, where a file has changed meanwhile: which one was judged is not known.
+        Nor what may be chance: a crash or an error that no known outcome lists, a
+        timeout, a backend that fails to start, an unexpected verdict where a known
+        outcome occurs only sometimes, and a result that a second run did not repeat.
+        """
+        if not (self._place and self._keys and self._judged):
+            return
+        today = datetime.datetime.now(datetime.timezone.utc).isoformat("T", "seconds")
+        sometimes = [entry for entry in known.load() if entry.sometimes]
+        try:
+            now, _ = self._now()
+            for op, judged in self._judged.items():
+                if op not in failed and now.get(op) == self._keys[op]:
+                    before = read(self._file(op)).items()
+                    kept = {name: one for name, one in before if name not in judged}
+                    for name, verdicts in judged.items():
+                        if is_lasting(verdicts, self._absent, sometimes):
+                            kept[name] = Kept(today, verdicts)
+                    packed = zlib.compress(msgspec.msgpack.encode(kept), 1)
+                    documents.replace_file(self._file(op), packed)
+            for files, most in MOST.items():
+                make_room(self._place.glob(files), most)
+        except (NotRemembered, OSError) as error:
+            self.why_not = self.why_not or str(error)
+
+
+def is_lasting(
+    verdicts: Agreement, absent: Collection[str], sometimes: Sequence[known.Known]
+) -> bool:
+    """Whether another run would give the same verdicts.
+
+    `absent` are the backends that are not installed, `sometimes` the known outcomes
+    that do not occur in every run.
+    """
+
+    def by_chance(record: AgreeRecord) -> bool:
+        if record.verdict in ("error", "crash", "timeout"):
+            return not record.listed or record.verdict == "timeout"
+        return not known.as_expected(record) and known.covered(record, sometimes)
+
+    return (
+        {*verdicts.missing} <= {*absent}
+        and not verdicts.unrepeatable
+        and not any(map(by_chance, verdicts.records))
+    )
+
+
+# Files ----------------------------------------------------------------------------
+
+
+def user_cache() -> Path | None:
+    """The cache in the user's folder; None where nothing is to be remembered."""
+    named = os.environ.get(FOLDER)
+    if named == "off":
+        return None
+    return Path(named) if named else platformdirs.user_cache_path("gradwatch")
+
+
+def read(file: Path) -> dict[str, Kept]:
+    """The verdicts in a file, which was used now; none if it is damaged or not there.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    try:
+        content = file.read_bytes()
+        os.utime(file)
+        return _decoder.decode(zlib.decompress(content))  # zlib has a checksum
+    except (FileNotFoundError, zlib.error, msgspec.DecodeError):
+        return {}
+
+
+def programs(place: Path) -> str:
+    """This machine's folder for what JAX compiles; "" if it cannot be made.
+
+    JAX compiles every primitive for each shape, and each process would do so again. Its
+    own persistent cache keeps the programs, under a hash of the program, the flags, the
+    version and the kind of the CPU; what is damaged is compiled. Only the owner may
+    read or write the folder: what lies there is run.
+    """
+    kind = hashlib.sha256(json.dumps(machine()).encode()).hexdigest()
+    folder = place / "jax" / kind[:16]
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError:
+        return ""
+    return str(folder)
+
+
+def make_room(files: Iterable[Path], most: int) -> None:
+    """Remove the files that were used longest ago, beyond a number of bytes.
+
+    Another run may do so at the same time.
+    """
+    found, total = list[tuple[float, int, Path]](), 0
+    for file in files:
+        with contextlib.suppress(OSError):
+            status = file.stat()
+            used = max(status.st_atime, status.st_mtime)
+            found.append((used, status.st_size, file))
+    for _, size, file in sorted(found, reverse=True):
+        total += size
+        if total > most:
+            with contextlib.suppress(OSError):
+                file.unlink()
+
+
+# The key --------------------------------------------------------------------------
+
+
+def keys(
+    ops: Iterable[str],
+    backends: Sequence[str],
+    seed: int,
+    *,
+    read: Callable[[Path], bytes] = Path.read_bytes,
+    have: Callable[[Sequence[str]], Mapping[str, Installed]] = installed,
+) -> tuple[dict[str, str], frozenset[str]]:
+    """A hash of all ingredients of each op, and the backends that are not installed.
+
+    Raises:
+        NotRemembered: A verdict may depend on more than is known.
+    """
+    if PROJECT.table or INSTALLED:
+        raise NotRemembered("only the ops of a checkout of gradwatch are remembered")
+    if elsewhere := [Path(op).name for op in ops if op.endswith(".py")]:
+        raise NotRemembered(
+            f"{elsewhere[0]}: only the catalogue's pages are remembered"
+        )
+    frameworks = sorted({framework_of(name) for name in backends})
+    try:
+        present = have(frameworks)
+        hashes = files(read)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise NotRemembered(f"not to be found out: {error}") from None
+    if unlisted := sorted({name for one in present.values() for name in one.unlisted}):
+        raise NotRemembered(f"{', '.join(unlisted)}: without a list of files")
+    pages = {op: hashes.pop(f"impls/ops/{op}.py", "") for op in op_names()}
+    shared = {
+        "seed": seed,
+        "backends": sorted(backends),
+        "installed": {
+            name: [one.facts, one.why_missing] for name, one in present.items()
+        },
+        "machine": machine(),
+        "variables": variables(os.environ, frameworks),
+        "files": hashes,
+    }
+    entries = known.load()
+    absent = {name for name in backends if present[framework_of(name)].why_missing}
+    common = _hash(shared)
+    return {
+        op: _hash([common, op, pages[op], [asdict(e) for e in entries if e.of(op)]])
+        for op in ops
+    }, frozenset(absent)
+
+
+def files(read: Callable[[Path], bytes] = Path.read_bytes) -> dict[str, str]:
+    """The hash of each file of ours that may have a say in a verdict, by its name.
+
+    Known outcomes are left out: those of an op are an ingredient of that op.
+    """
+    return {
+        name: hashlib.sha256(read(SOURCE / name)).hexdigest()
+        for package in ("harness", "impls")
+        for file in sorted((SOURCE / package).rglob("*"))
+        if file.suffix != ".pyc" and file.name != known.FILE.name and file.is_file()
+        if (name := file.relative_to(SOURCE).as_posix()).split("/")[1] not in SILENT
+    }
+
+
+def machine(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
+    """The kind of the CPU, with what it can do: libraries choose their code by it."""
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
+    except OSError:  # macOS
+        lines = []
+    named = sorted(
+        {line for line in lines if line.startswith(("model name", "flags", "Features"))}
+    )
+    system = (platform.system(), platform.machine(), platform.processor())
+    return [*system, str(os.cpu_count()), *named]
+
+
+def variables(
+    all_of_them: Mapping[str, str], frameworks: Iterable[str]
+) -> dict[str, str]:
+    """The environment variables that frameworks and their libraries read."""
+    starts = (*_VARIABLES, *(f"{name.upper()}_" for name in frameworks))
+    return {
+        name: value
+        for name, value in sorted(all_of_them.items())
+        if name.startswith(starts) and name != FOLDER
+    }
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
