@@ -11,32 +11,37 @@ from typing import Any
 
 from gradwatch.harness.workers.messages import Task
 from gradwatch.harness.workers.pythons.interpreters import Interpreter
-from gradwatch.harness.workers.worker import STARTING, Worker
+from gradwatch.harness.workers.worker import Worker
 
-#: Work under way to a worker, in seconds and in tasks: many round trips of about 1 ms,
-#: and little that another worker could have taken.
-AHEAD = 0.05
-MOST = 16
+#: Tasks under way to a worker that has answered before, so that it need not wait.
+MOST = 8
 #: Bytes of arrays under way beside the first task. More would fill the buffer of a
 #: socket, 208 KiB on Linux, and block while the worker is busy.
 ROOM = 48 << 10
-#: Seconds between two checks whether another worker is needed.
-LOOK = 1.0
+#: Seconds from a kill until a worker is given up: normally it ends at once.
+DYING = 1.0
 
 
 @dataclass
 class Lane:
-    """A worker with the tasks that were sent to it, oldest first."""
+    """A worker with the tasks that were sent to it, oldest first, and when.
 
-    framework: str
+    began: when it got the first task of this run; infinite before that.
+    """
+
     interpreter: Interpreter
     worker: Worker
-    since: float  # when it was last heard of, or given work after having none
+    deadline: float  # of its start, its current task or its end; in monotonic seconds
     facts: Mapping[str, Any] = field(default_factory=dict)
     overdue: bool = False
-    pace: float = 0.0  # seconds for a task, recently
-    flying: deque[Task] = field(default_factory=deque)
-    _sent: deque[float] = field(default_factory=deque)  # when each of them was
+    began: float = float("inf")
+    answers: int = 0
+    flying: deque[tuple[Task, float]] = field(default_factory=deque)
+
+    @property
+    def framework(self) -> str:
+        """The framework that it runs."""
+        return self.interpreter.framework
 
     @property
     def version(self) -> str:
@@ -57,17 +62,17 @@ class Lane:
         """Whether the worker can be sent a task before it has answered all others."""
         if not self.flying:
             return True
-        most = min(MOST, 1 + int(AHEAD / self.pace)) if self.pace else 1
-        if len(self.flying) >= most:
+        if not self.answers or len(self.flying) >= MOST:
             return False
-        return sum(one.nbytes for one in (*self.flying, task)) <= ROOM
+        return task.nbytes + sum(one.nbytes for one, _ in self.flying) <= ROOM
 
     def send(self, task: Task, payload: Mapping[str, Any], timeout: float) -> None:
         """Send a task; a worker that does not read a large one is ended in time."""
         now = time.monotonic()
-        self.since = self.since if self.flying else now
-        self.flying.append(task)
-        self._sent.append(now)
+        self.began = min(self.began, now)
+        if not self.flying:
+            self.deadline = now + timeout
+        self.flying.append((task, now))
         if task.nbytes <= ROOM:
             self.worker.send(task.request, payload)
             return
@@ -78,38 +83,20 @@ class Lane:
         finally:
             watch.cancel()
 
-    def work(self) -> float:
-        """Seconds for a task: the recent pace, or the current task's if it is slow."""
-        waited = time.monotonic() - self.since if self.ready and self.flying else 0.0
-        return max(self.pace, waited if waited >= LOOK else 0.0)
-
-    def answered(self, seconds: float, at: float) -> Task:
+    def answered(self, at: float, timeout: float) -> Task:
         """Record an answer to the oldest task, and return this task.
 
         The next task's time begins now, or when it was sent: an answer may be read long
         after it came, and more tasks have been sent only then.
         """
-        self._sent.popleft()
+        self.answers += 1
+        task, _ = self.flying.popleft()
         if not self.overdue:
-            self.since = max(at, self._sent[0]) if self._sent else at
-        self.pace = (self.pace + seconds) / 2 if self.pace else seconds
-        return self.flying.popleft()
-
-    def lost(self) -> Task:
-        """Record that the oldest task gets no answer, and return it."""
-        self._sent.popleft()
-        self.since = time.monotonic()
-        return self.flying.popleft()
+            begins = max(at, self.flying[0][1]) if self.flying else float("inf")
+            self.deadline = begins + timeout
+        return task
 
     def expire(self, end: Callable[[], None]) -> None:
         """End the worker, whose task has taken too long."""
-        self.overdue, self.since = True, time.monotonic()
+        self.overdue, self.deadline = True, time.monotonic() + DYING
         end()
-
-    def deadline(self, timeout: float) -> float:
-        """The time at which the current task is overdue, in monotonic seconds."""
-        if self.overdue:
-            return self.since + LOOK  # a killed worker normally ends at once
-        if not self.ready:
-            return self.since + STARTING
-        return self.since + timeout if self.flying else float("inf")

@@ -4,25 +4,31 @@
         ...
 
 If a worker crashes or hangs, only the current task is lost: this becomes its outcome,
-the worker is replaced and the sweep goes on. A worker gets several tasks at a time, so
-that it does not have to wait for the next one.
+the worker is replaced and the sweep goes on. Each framework gets one worker, in the
+order of `_by_framework`; one that has been at work for `WORTH` seconds gets another
+where there is a job for it.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Any
 
 from gradwatch.harness.project.traits import traits_of
-from gradwatch.harness.workers.lane import LOOK, Lane
+from gradwatch.harness.workers.lane import Lane
 from gradwatch.harness.workers.messages import Outcome, Task
 from gradwatch.harness.workers.pythons import interpreters
 from gradwatch.harness.workers.pythons.interpreters import Interpreter
-from gradwatch.harness.workers.worker import Died, Event, Worker, import_error
+from gradwatch.harness.workers.worker import (
+    STARTING,
+    Died,
+    Event,
+    Worker,
+    import_error,
+)
 from gradwatch.impls.catalogue import backend_names, known
 
 __all__ = ["Fleet", "Outcome", "Task", "sweep"]
@@ -32,6 +38,8 @@ TIMEOUT = 60.0  # seconds for one task: a hundred times what our longest one nee
 WORTH = 2.0
 #: How often a framework's workers may fail to start in a row.
 STARTS = 3
+#: Seconds between two looks at whether another worker is needed.
+LOOK = 1.0
 
 
 def sweep(
@@ -45,9 +53,8 @@ def sweep(
 class Fleet:
     """Workers that are kept from one run to the next; close it, or use it in `with`.
 
-    `programs` is a folder in which JAX keeps what it compiles; see `Worker`.
-    `facts` holds what the first worker of each framework reported: versions, devices.
-    `waiting` is called every second or so of a run; each worker has a deadline.
+    `programs` is a folder in which JAX keeps what it compiles; see `Worker`. `waiting`
+    is called every second or so of a run; each worker has a deadline.
     """
 
     def __init__(
@@ -60,24 +67,19 @@ class Fleet:
     ) -> None:
         if jobs < 1:
             raise ValueError(f"at least one job, not {jobs}")
-        self.jobs, self.threads, self.waiting = jobs, threads, waiting
-        self._programs = programs
-        self.facts: dict[str, Mapping[str, Any]] = {}
+        self.jobs, self.waiting = jobs, waiting
+        self._options: dict[str, Any] = {"threads": threads, "programs": programs}
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._interpreters: dict[str, Interpreter] = {}
         self._lanes: list[Lane] = []
-        self._failed_starts: dict[str, int] = {}
+        self._failed_starts = Counter[str]()
         self._waiting: dict[str, deque[Task]] = {}
+        self._timeout = TIMEOUT
 
     def __enter__(self) -> Fleet:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -98,14 +100,19 @@ class Fleet:
         """
         if self._waiting:
             raise RuntimeError("the fleet is busy with another run: finish that first")
-        self._waiting, called = _by_framework(tasks), time.monotonic()
+        self._waiting, self._timeout = _by_framework(tasks), timeout
+        new = [name for name in self._waiting if name not in self._interpreters]
+        self._interpreters |= interpreters.interpreters_of(new)
+        called = time.monotonic()
+        for lane in self._lanes:
+            lane.began = float("inf")
         try:
-            yield from self._without_interpreter()
             while any(self._waiting.values()) or any(x.flying for x in self._lanes):
-                yield from self._staff()
+                yield from self._give_up_missing()
+                self._staff()
                 for lane in self._lanes:
-                    yield from self._feed(lane, timeout)
-                yield from self._attend(timeout)
+                    yield from self._feed(lane)
+                yield from self._attend()
                 if time.monotonic() - called >= LOOK:
                     called = time.monotonic()
                     self.waiting()
@@ -114,56 +121,49 @@ class Fleet:
                 self._drop(lane)  # the caller stopped: its answers are not needed
             self._waiting = {}
 
-    def _find(self, frameworks: Iterable[str]) -> None:
-        unknown = [name for name in frameworks if name not in self._interpreters]
-        self._interpreters.update(interpreters.interpreters_of(unknown))
-
-    def _without_interpreter(self) -> Iterator[Outcome]:
-        self._find(self._waiting)
-        for framework in self._waiting:
-            yield from self._give_up_if_missing(framework)
-
-    def _give_up_if_missing(self, framework: str) -> Iterator[Outcome]:
-        interpreter = self._interpreters[framework]
-        waiting = self._waiting.get(framework, deque())
-        while interpreter.why_missing and waiting:
-            message = interpreter.explained
-            yield Outcome(waiting.popleft(), "missing", message=message)
+    def _give_up_missing(self) -> Iterator[Outcome]:
+        """The outcomes of tasks whose framework cannot be run here."""
+        for framework, tasks in self._waiting.items():
+            interpreter = self._interpreters[framework]
+            while interpreter.why_missing and tasks:
+                message = interpreter.explained
+                yield Outcome(tasks.popleft(), "missing", message=message)
 
     # --- workers ------------------------------------------------------------------
 
-    def _staff(self) -> Iterator[Outcome]:
-        """Start workers where tasks wait for one, as many as there are jobs."""
+    def _staff(self) -> None:
+        """Start workers where tasks wait for one, as many as there are jobs.
+
+        One worker of each framework is kept: idle it needs only memory, but a new one
+        would take seconds to import.
+        """
         for lane in [x for x in self._lanes if x.ready and not x.flying]:
             its_turn = self._has_room and self._waiting.get(lane.framework)
             if its_turn and not lane.worker.alive:
                 self._drop(lane)  # it died while idle: no task is lost
         while framework := self._understaffed():
-            spare = self._spare()
+            staff = Counter(lane.framework for lane in self._lanes)
+            spare = [
+                x for x in self._lanes if self._is_idle(x) and staff[x.framework] > 1
+            ]
             if spare and len(self._lanes) >= self.jobs:
-                self._drop(spare)
-            yield from self._start(framework)
+                self._drop(spare[0])
+            self._start(framework)
 
     def _understaffed(self) -> str:
-        """The framework that gets the next worker, or "".
-
-        The first without one in the order of `_by_framework`; once each has its worker,
-        the one with the most work for another.
-        """
+        """The framework that gets the next worker, or ""."""
         if sum(not self._is_idle(lane) for lane in self._lanes) >= self.jobs:
             return ""
-        waiting = [name for name, tasks in self._waiting.items() if tasks]
-        staff = Counter(lane.framework for lane in self._lanes)
-        if new := next((name for name in waiting if not staff[name]), ""):
-            return new
-        need = {name: self._seconds(name) / (1 + staff[name]) for name in waiting}
-        most = max(need, key=need.__getitem__, default="")
-        return most if need.get(most, 0.0) >= WORTH else ""
-
-    def _seconds(self, framework: str) -> float:
-        """The seconds that the waiting tasks of a framework take."""
-        staff = (lane for lane in self._lanes if lane.framework == framework)
-        return len(self._waiting[framework]) * max(lane.work() for lane in staff)
+        long_ago = time.monotonic() - WORTH
+        recent = {x.framework for x in self._lanes if x.began > long_ago}
+        staffed = {x.framework for x in self._lanes}
+        waiting = [
+            name
+            for name, tasks in self._waiting.items()
+            if tasks and not self._interpreters[name].why_missing
+        ]
+        new = (name for name in waiting if name not in staffed)
+        return next(new, next((name for name in waiting if name not in recent), ""))
 
     @property
     def _has_room(self) -> bool:
@@ -173,49 +173,36 @@ class Fleet:
     def _is_idle(self, lane: Lane) -> bool:
         return not lane.flying and not self._waiting.get(lane.framework)
 
-    def _spare(self) -> Lane | None:
-        """An idle worker that can be ended; one of each framework is kept.
-
-        An idle worker needs only memory, but a new one would take seconds to import.
-        """
-        staff = Counter(lane.framework for lane in self._lanes)
-        spare = (x for x in self._lanes if self._is_idle(x) and staff[x.framework] > 1)
-        return next(spare, None)
-
-    def _start(self, framework: str) -> Iterator[Outcome]:
-        interpreter, now = self._interpreters[framework], time.monotonic()
+    def _start(self, framework: str) -> None:
+        interpreter = self._interpreters[framework]
         try:
-            worker = Worker(
-                interpreter,
-                self._events,
-                threads=self.threads,
-                programs=self._programs,
-            )
+            worker = Worker(interpreter, self._events, **self._options)
         except Died as reason:
-            yield from self._failed_to_start(framework, str(reason))
+            self._failed_to_start(framework, str(reason))
         else:
-            self._lanes.append(Lane(framework, interpreter, worker, now))
+            deadline = time.monotonic() + STARTING
+            self._lanes.append(Lane(interpreter, worker, deadline))
 
     def _drop(self, lane: Lane) -> None:
         self._lanes.remove(lane)
         lane.worker.close()
 
-    def _failed_to_start(self, framework: str, reason: str) -> Iterator[Outcome]:
+    def _failed_to_start(self, framework: str, reason: str) -> None:
         """Try again a few times; after that the framework counts as missing."""
-        self._failed_starts[framework] = self._failed_starts.get(framework, 0) + 1
+        self._failed_starts[framework] += 1
         if self._failed_starts[framework] >= STARTS:
-            interpreter = interpreters.broken(self._interpreters[framework], reason)
-            self._interpreters[framework] = interpreter
-            yield from self._give_up_if_missing(framework)
+            self._break(framework, reason)
+
+    def _break(self, framework: str, why: str) -> None:
+        broken = interpreters.broken(self._interpreters[framework], why)
+        self._interpreters[framework] = broken
 
     # --- tasks --------------------------------------------------------------------
 
-    def _feed(self, lane: Lane, timeout: float) -> Iterator[Outcome]:
+    def _feed(self, lane: Lane) -> Iterator[Outcome]:
         """Send tasks until the worker has enough of them."""
         waiting = self._waiting.get(lane.framework)
-        if not lane.ready or lane.overdue:
-            return
-        if not (lane.flying or self._has_room):
+        if not lane.ready or lane.overdue or not (lane.flying or self._has_room):
             return
         while waiting and lane.has_room_for(waiting[0]):
             task = waiting.popleft()
@@ -224,83 +211,62 @@ class Fleet:
             except (TypeError, ValueError, LookupError) as error:
                 yield Outcome(task, "error", message=str(error))
                 continue
-            lane.send(task, payload, timeout)
+            lane.send(task, payload, self._timeout)
 
-    def _attend(self, timeout: float) -> Iterator[Outcome]:
-        """Wait for the next event or deadline, and handle it."""
-        lane = min(self._lanes, key=lambda lane: lane.deadline(timeout), default=None)
+    def _attend(self) -> Iterator[Outcome]:
+        """Wait for the next event or deadline, and handle it.
+
+        An event that has arrived is handled even after the deadline.
+        """
+        lane = min(self._lanes, key=lambda lane: lane.deadline, default=None)
         if lane is None:
             return
         try:
-            event = self._next(lane.deadline(timeout) - time.monotonic())
+            left = max(0.0, lane.deadline - time.monotonic())
+            event = self._events.get(timeout=min(left, LOOK))
         except Empty:
-            yield from self._nothing_heard(lane, timeout)
+            if time.monotonic() < lane.deadline:
+                return
+            if lane.overdue or not lane.ready:  # it was killed, or never answered
+                yield from self._ended(lane)
+            else:
+                lane.expire(lane.worker.interrupt)
             return
-        lane = next((x for x in self._lanes if x.worker is event.worker), None)
-        if lane is not None:
-            yield from self._heard(lane, event, timeout)
+        for one in [x for x in self._lanes if x.worker is event.worker]:
+            yield from self._heard(one, event)
 
-    def _next(self, patience: float) -> Event:
-        """The next event; one that has arrived is returned even after the deadline.
-
-        Raises:
-            Empty: There is none.
-        """
-        if patience <= 0:
-            return self._events.get_nowait()
-        return self._events.get(timeout=min(patience, LOOK))
-
-    def _nothing_heard(self, lane: Lane, timeout: float) -> Iterator[Outcome]:
-        """Handle that no event arrived in time; `lane` has the earliest deadline."""
-        if time.monotonic() < lane.deadline(timeout):
-            return
-        if lane.overdue:  # killed, and yet its pipe stays open
-            yield from self._ended(lane, timeout)
-        else:
-            lane.expire(lane.worker.interrupt)
-
-    def _heard(self, lane: Lane, event: Event, timeout: float) -> Iterator[Outcome]:
+    def _heard(self, lane: Lane, event: Event) -> Iterator[Outcome]:
         if event.reply is None:
-            yield from self._ended(lane, timeout)
-        elif not lane.ready:
-            lane.facts = event.reply
-            yield from self._introduced(lane)
-        else:
-            task = lane.answered(event.reply["seconds"], event.at)
-            reply = dict(event.reply)
+            yield from self._ended(lane)
+        elif lane.ready:
+            task, reply = lane.answered(event.at, self._timeout), dict(event.reply)
             if reply["kind"] == "missing" and lane.can_run(task):
                 reply["kind"] = "error"  # a page says so, or has broken an import
             yield Outcome.of(task, reply, lane.version)
+        else:  # its first answer says what it can run
+            lane.facts, lane.deadline = event.reply, float("inf")
+            del self._failed_starts[lane.framework]
+            if why := import_error(lane.facts):
+                self._break(lane.framework, why)
+                self._drop(lane)
 
-    def _introduced(self, lane: Lane) -> Iterator[Outcome]:
-        """Handle the first answer of a worker, which says what the worker can run."""
-        self._failed_starts.pop(lane.framework, None)
-        self.facts[lane.framework] = lane.facts
-        why = import_error(lane.facts)
-        if why:
-            self._interpreters[lane.framework] = interpreters.broken(
-                lane.interpreter, why
-            )
-            self._drop(lane)
-            yield from self._give_up_if_missing(lane.framework)
-
-    def _ended(self, lane: Lane, timeout: float) -> Iterator[Outcome]:
+    def _ended(self, lane: Lane) -> Iterator[Outcome]:
         """Handle the end of a worker: only its current task ends with it."""
-        end = lane.worker.end()
+        end, lost = lane.worker.end(), list[Outcome]()
         if not lane.ready:
-            self._drop(lane)
-            yield from self._failed_to_start(lane.framework, f"{end} while starting")
-            return
-        crash = [self._crash(lane, end, timeout)] if lane.flying else []
-        self._waiting.get(lane.framework, deque()).extendleft(reversed(lane.flying))
+            self._failed_to_start(lane.framework, f"{end} while starting")
+        elif lane.flying:
+            task, *others = [task for task, _ in lane.flying]
+            lost.append(self._crash(lane, task, end))
+            self._waiting[lane.framework].extendleft(reversed(others))
         self._drop(lane)
-        yield from crash
+        yield from lost
 
-    def _crash(self, lane: Lane, end: str, timeout: float) -> Outcome:
+    def _crash(self, lane: Lane, task: Task, end: str) -> Outcome:
         """The outcome of a worker's current task, which has ended it."""
-        late = f"no answer in {timeout:g} s" if lane.overdue else ""
+        late = f"no answer in {self._timeout:g} s" if lane.overdue else ""
         return Outcome(
-            lane.lost(),
+            task,
             "timeout" if late else "crash",
             message=f"{late or end} {lane.worker.where()}".strip(),
             trace=lane.worker.tail(),

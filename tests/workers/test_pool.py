@@ -50,6 +50,7 @@ def test_what_compiles_is_started_first_and_what_crashes_again_and_again_last(jo
     tasks = [replace(one, backend=name) for name in names]
     fleet = Fleet(jobs=jobs)
     fleet._waiting = pool._by_framework(tasks * 3)
+    fleet._interpreters = {n: interpreter_of("numpy") for n in fleet._waiting}
     while framework := fleet._understaffed():
         started.append(framework)
         del fleet._waiting[framework]
@@ -61,7 +62,7 @@ def test_a_framework_that_fails_to_start_is_no_error_for_the_others(tmp_path):
         broken = replace(interpreter_of("numpy"), framework="torch")
         fleet._interpreters["torch"] = broken
         fleet._failed_starts["torch"] = STARTS - 1
-        list(fleet._failed_to_start("torch", "it ended"))
+        fleet._failed_to_start("torch", "it ended")
         assert {one.kind for one in fleet.run([task(page(tmp_path))])} == {"result"}
 
 
@@ -284,16 +285,16 @@ def test_a_worker_that_reads_nothing_does_not_block_the_sweep(tmp_path):
 def test_a_task_is_not_late_that_was_sent_after_an_old_answer(tmp_path):
     """What a slow consumer takes up long after it came; then it sends more."""
     worker = SimpleNamespace(send=lambda request, payload: None)
-    lane, one = Lane("numpy", None, worker, 0.0, facts={"": ""}), task(page(tmp_path))
+    lane, one = Lane(None, worker, 0.0, facts={"": ""}), task(page(tmp_path))
     for _ in range(3):
         lane.send(one, {}, 3.0)
     now = time.monotonic()
-    lane.answered(0.01, now - 100)
-    assert now + 2 < lane.deadline(3.0) <= now + 3
-    lane.answered(0.01, now + 1)  # at work since then, as the next was already there
-    assert lane.deadline(3.0) == now + 4
-    lane.answered(0.01, now + 2)
-    assert lane.deadline(3.0) == math.inf
+    lane.answered(now - 100, 3.0)
+    assert now + 2 < lane.deadline <= now + 3
+    lane.answered(now + 1, 3.0)  # at work since then, as the next was already there
+    assert lane.deadline == now + 4
+    lane.answered(now + 2, 3.0)
+    assert lane.deadline == math.inf
 
 
 @pytest.mark.parametrize("size", [1, 60, 250, 600, 2500, 8000, 1 << 20])
@@ -314,7 +315,7 @@ def test_what_may_be_under_way_fits_into_the_pipe_to_a_worker_that_is_busy(
         sent.append(payload)
 
     worker = SimpleNamespace(send=send, kill=int)
-    lane = Lane("numpy", None, worker, 0.0, facts={"": ""}, pace=1e-6)
+    lane = Lane(None, worker, 0.0, facts={"": ""}, answers=1)
     with ours, theirs:
         while lane.has_room_for(one):
             lane.send(one, one.payload(), 60.0)
