@@ -104,6 +104,8 @@ class Agreement(Struct):
         self.missing |= other.missing
         self.unrepeatable += other.unrepeatable
         self.trials += other.trials
+        self.recalled += other.recalled
+        self.remembered |= other.remembered
         for op, matrix in other.pairs.items():
             own = self.pairs.setdefault(op, {})
             for a, row in matrix.items():

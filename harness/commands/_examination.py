@@ -124,7 +124,7 @@ def _frameworks(
     facts = {**known, **probe(asked, threads=threads)}
     for name, interpreter in python.items():
         if name in facts and import_error(facts[name]):
-            interpreter = broken(interpreter, import_error(facts[name]), root)
+            interpreter = broken(interpreter, import_error(facts[name]))
         if interpreter.why_missing:
             needed = interpreter.python.exists() or not on_request(name, root)
             why, mend = interpreter.why_missing, interpreter.mend

@@ -11,11 +11,8 @@ from pathlib import Path
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.nightly.journal import guarded
 from gradwatch.harness.nightly.model import Night, Result
-from gradwatch.harness.nightly.process import child
 from gradwatch.harness.project import documents, git
-from gradwatch.harness.project.records import (
-    Problem,
-)
+from gradwatch.harness.project.records import Problem
 from gradwatch.harness.watch.alerts import Alert
 from gradwatch.harness.watch.naming import backend_of, size
 from gradwatch.harness.watch.survey import survey, this_machine
@@ -34,11 +31,11 @@ def times(night: Night) -> Result:
         raise PermissionError(f"{folder.name}: the results folder cannot be written")
     commit = git.commit_of("HEAD", night.root)
     ops = "|".join(night.ops)
-    call = ["-m", "asv", "run", "--skip-existing"]
-    call += ["--bench", rf"^bench_(speed|accuracy)[.]({ops})[.]", "HEAD^!"]
+    bench = rf"^bench_(speed|accuracy)[.]({ops})[.]"
+    call = ("-m", "asv", "run", "--skip-existing", "--bench", bench, "HEAD^!")
     safe = night.folder / "parts" / "asv-copies"
     with guarded(lambda: _written(folder, commit), safe):
-        code, tail = child(night, "time", call)
+        code, tail = night.run("time", *call)
     machine = this_machine(night.results)
     entries = [
         series.at(commit)
@@ -48,11 +45,8 @@ def times(night: Night) -> Result:
     failed = [entry.value is None for entry in entries if entry]
     measured = failed.count(False)
     line = f"{measured:,} figures of {commit[:10]}, {sum(failed)} failed"
-    problems = []
-    if code or not measured:
-        told_why = tail or "nothing was measured"
-        problems = [Problem("time", "", "", "asv run", told_why)]
-    return Result(line, problems)
+    problem = Problem("time", "", "", "asv run", tail or "nothing was measured")
+    return Result(line, [problem] if code or not measured else [])
 
 
 def _written(folder: Path, commit: str) -> list[Path]:

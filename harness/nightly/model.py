@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,9 +11,12 @@ from pathlib import Path
 from gradwatch.harness.nightly.journal import Journal
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import DoneRecord, Environment, Problem
+from gradwatch.harness.workers.lifetime import with_this_process
 
 #: The share of the budget for each part that would otherwise search without end.
 SHARE = 0.25
+
+PATIENCE = 2 * 3600.0  # seconds for a part in its own process: many times what it needs
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,25 @@ class Night:
     def share(self) -> float:
         """Seconds for a part that would otherwise search without end."""
         return self.budget * SHARE
+
+    def run(self, name: str, *call: str) -> tuple[int, str]:
+        """Run Python in a process that ends with this one; exit code and last line.
+
+        Its output goes to parts/<name>.log.
+        """
+        log = self.journal.folder / f"{name}.log"
+        with log.open("w", encoding="utf-8") as said:
+            done = subprocess.run(
+                [sys.executable, *call],
+                cwd=self.root,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                timeout=PATIENCE,
+                preexec_fn=with_this_process(),
+            )
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return done.returncode, lines[-1][:300] if lines else ""
 
 
 Part = Callable[[Night], Result]

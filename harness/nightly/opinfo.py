@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct
 
 from gradwatch.harness.nightly.model import Night, Result
-from gradwatch.harness.nightly.process import child
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.records import Problem
@@ -74,6 +73,9 @@ class Entry(Struct, rename={"reasons": "not"}):
         return [j for s in self.samples for j in s.judged if j.verdict not in PASSING]
 
 
+Entries = dict[str, list[Entry]]  # by precision
+
+
 def share_of(date: datetime.date) -> int:
     """Which share is tried on a night; the next night tries the next one."""
     return date.toordinal() % SHARES
@@ -92,15 +94,14 @@ def pytorch_gradients(night: Night) -> Result:
         lambda: share_of(datetime.date.today()),
         lambda file: documents.load(file, int),
     )
-    problems: list[Problem] = []
-    entries: dict[str, list[Entry]] = {}
+    problems, entries = list[Problem](), Entries()
     for dtype in DTYPES:
         file = night.journal.path(f"opinfo-{dtype}")
-        call = [str(SCRIPT), dtype, "--share", f"{tonight}/{SHARES}"]
-        call += ["--out", str(file), "--continue"]
-        code, last_line = child(night, f"opinfo-{dtype}", call)
+        share = ("--share", f"{tonight}/{SHARES}", "--out", str(file), "--continue")
+        code, last_line = night.run(f"opinfo-{dtype}", str(SCRIPT), dtype, *share)
         if code:
-            problems.append(_ended(dtype, code, last_line))
+            what = f"{dtype}: exit code {code}"
+            problems.append(Problem("opinfo", "", "", what, last_line))
         entries[dtype] = _recorded(file)
         problems += _unlisted(dtype, entries[dtype])
     return _result(tonight, entries, problems)
@@ -116,28 +117,17 @@ def _recorded(file: Path) -> list[Entry]:
         return []
 
 
-def _ended(dtype: str, code: int, last_line: str) -> Problem:
-    return Problem("opinfo", "", "", f"{dtype}: exit code {code}", last_line)
-
-
-def _unlisted(dtype: str, entries: Sequence[Entry]) -> list[Problem]:
+def _unlisted(dtype: str, entries: list[Entry]) -> Iterator[Problem]:
     """One problem for each entry whose disagreement no finding explains."""
-    return [
-        Problem(
-            "opinfo",
-            f"OpInfo {entry.name}",
-            "PyTorch",
-            f"{dtype} {entry.wrong[0].tensor} {entry.wrong[0].verdict}",
-            f"{entry.wrong[0].message} ({len(entry.wrong)} tensors)",
-        )
-        for entry in entries
-        if entry.wrong and not entry.finding
-    ]
+    for entry in entries:
+        if entry.wrong and not entry.finding:
+            first, count = entry.wrong[0], len(entry.wrong)
+            what = f"{dtype} {first.tensor} {first.verdict}"
+            told = f"{first.message} ({count} tensors)"
+            yield Problem("opinfo", f"OpInfo {entry.name}", "PyTorch", what, told)
 
 
-def _result(
-    tonight: int, entries: dict[str, list[Entry]], problems: list[Problem]
-) -> Result:
+def _result(tonight: int, entries: Entries, problems: list[Problem]) -> Result:
     """The line, and what is missing: a precision of which nothing was judged."""
     tensors = {
         dtype: sum(len(s.judged) for entry in recorded for s in entry.samples)
@@ -147,16 +137,15 @@ def _result(
     line = f"{sum(tensors.values()):,} tensors of {count} OpInfo entries judged"
     line += f" (share {tonight} of {SHARES}), {len(problems)} unexplained"
     nothing = ", ".join(dtype for dtype, judged in tensors.items() if not judged)
-    return Result(
-        line,
-        problems,
-        notes=[*_faults(entries), *_gone(entries)],
-        required=f"nothing was judged in {nothing}" if nothing else "",
-    )
+    required = f"nothing was judged in {nothing}" if nothing else ""
+    return Result(line, problems, notes=[*_notes(entries)], required=required)
 
 
-def _faults(entries: dict[str, list[Entry]]) -> list[str]:
-    """A line for each entry with samples that could have been judged, and were not."""
+def _notes(entries: Entries) -> Iterator[str]:
+    """Samples that could have been judged and were not, then defects that are gone.
+
+    Those are listed, and agree in all precisions.
+    """
     faults = Counter(
         f"OpInfo {entry.name}, {dtype}: not judged ({reason.kind}: {reason.why})"
         for dtype, recorded in entries.items()
@@ -164,15 +153,9 @@ def _faults(entries: dict[str, list[Entry]]) -> list[str]:
         for reason in entry.reasons
         if reason.kind in FAULTS
     )
-    return [f"{line}, {count} samples" for line, count in faults.items()]
-
-
-def _gone(entries: dict[str, list[Entry]]) -> list[str]:
-    """Entries that agree in all precisions although a finding is listed for them."""
+    yield from (f"{line}, {count} samples" for line, count in faults.items())
     listed = {e.name: e.finding for r in entries.values() for e in r if e.finding}
     wrong = {e.name for recorded in entries.values() for e in recorded if e.wrong}
-    return [
-        f"OpInfo {name} agrees, though results/pytorch/{finding}.py lists a defect"
-        for name, finding in sorted(listed.items())
-        if name not in wrong
-    ]
+    for name in sorted({*listed} - wrong):
+        script = f"results/pytorch/{listed[name]}.py"
+        yield f"OpInfo {name} agrees, though {script} lists a defect"

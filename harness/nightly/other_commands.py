@@ -10,15 +10,9 @@ from pathlib import Path
 from gradwatch.harness.agreement import store
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.nightly.model import Night, Result
-from gradwatch.harness.nightly.process import child
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.paths import PROJECT
-from gradwatch.harness.project.records import (
-    FUZZ,
-    SELFTEST,
-    FindingRecord,
-    Problem,
-)
+from gradwatch.harness.project.records import FUZZ, SELFTEST, FindingRecord, Problem
 from gradwatch.harness.project.verdicts import PASSING
 from gradwatch.impls.catalogue import op_names
 
@@ -36,9 +30,8 @@ def selftest(night: Night) -> Result:
     it is skipped.
     """
     if PROJECT.table:
-        return Result(
-            "", skipped="it tests the judge, with the ops of gradwatch itself"
-        )
+        why = "it tests the judge, with the ops of gradwatch itself"
+        return Result("", skipped=why)
     options = ["--quick", "--jobs", str(night.jobs), "--seed", str(night.seed)]
     result = _command(night, "selftest", [*options, *_ops(night)])
     file = night.journal.path("selftest")
@@ -97,9 +90,8 @@ def dashboard(night: Night) -> Result:
     """Write the dashboard from the history and this night's verdicts."""
     target = night.folder / "dashboard"
     view = _view(night)
-    call = ["-m", "gradwatch", "report"]
-    call += ["--results", str(view), "--output", str(target)]
-    code, tail = child(night, "report", call)
+    places = ("--results", str(view), "--output", str(target))
+    code, tail = night.run("report", "-m", "gradwatch", "report", *places)
     if code:
         problem = Problem("report", "", "", f"exit code {code}", tail)
         return Result("no dashboard", [problem])
@@ -133,11 +125,9 @@ def _command(night: Night, name: str, options: Sequence[str]) -> Result:
     if importlib.util.find_spec(f"{_COMMANDS}.{name}") is None:
         return Result("", skipped=f"there is no `gradwatch {name}`")
     file = night.journal.path(name)
-    file.unlink(
-        missing_ok=True
-    )  # a command that ends early must not pass by an old one
-    call = ["-m", "gradwatch", name, *options, "--json", str(file)]
-    code, tail = child(night, name, call)
+    file.unlink(missing_ok=True)  # one that ends early must not pass by an old one
+    call = ("-m", "gradwatch", name, *options, "--json", str(file))
+    code, tail = night.run(name, *call)
     if code == 0 and file.exists():
         return Result("all as expected")
     line = f"exit code {code}" if code else "it ended without a document"
@@ -149,8 +139,8 @@ def faults(night: Night) -> Result:
     if {*night.ops} != {*op_names()}:
         return Result("", skipped="only some ops were asked for")
     seed = datetime.date.today().toordinal()
-    call = ["-m", CAMPAIGN, "--faults", str(FAULTS), "--seed", str(seed)]
-    code, tail = child(night, "faults", call)
+    call = ("-m", CAMPAIGN, "--faults", str(FAULTS), "--seed", str(seed))
+    code, tail = night.run("faults", *call)
     if code:
         problem = Problem("faults", "", "", f"exit code {code}", tail)
         return Result(f"exit code {code}: {tail}", [problem])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -54,7 +54,8 @@ class Fleet:
     """Workers that are kept from one run to the next; close it, or use it in `with`.
 
     `programs` is a folder in which JAX keeps what it compiles; see `Worker`. `waiting`
-    is called every second or so of a run; each worker has a deadline.
+    is called every second or so of a run; each worker has a deadline. `facts` holds
+    what a worker of each framework reported: versions, devices.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Fleet:
         self._failed_starts = Counter[str]()
         self._waiting: dict[str, deque[Task]] = {}
         self._timeout = TIMEOUT
+        self.facts: dict[str, Mapping[str, Any]] = {}
 
     def __enter__(self) -> Fleet:
         return self
@@ -245,6 +247,7 @@ class Fleet:
             yield Outcome.of(task, reply, lane.version)
         else:  # its first answer says what it can run
             lane.facts, lane.deadline = event.reply, float("inf")
+            self.facts[lane.framework] = lane.facts
             del self._failed_starts[lane.framework]
             if why := import_error(lane.facts):
                 self._break(lane.framework, why)

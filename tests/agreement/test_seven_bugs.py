@@ -38,7 +38,7 @@ def unexpected(tmp_path_factory):
         chosen += trials(load_op(str(page)), dtypes=("float32",), source=str(page))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
-        found = agree(chosen, ["torch_autograd"], jobs=1)
+        found = agree(chosen, ["torch_autograd"])
     assert {r.op for r in found.records} == {*BUGS, "none"}
     return {record.op for record in found.unexpected}
 

@@ -634,9 +634,9 @@ def test_a_child_dies_with_the_night(tmp_path):
     """Or else a killed night would measure beside the one that takes it up."""
     script = (
         "import sys; from pathlib import Path; from types import SimpleNamespace as N;"
-        "from gradwatch.harness.nightly.process import child;"
-        "child(N(journal=N(folder=Path(sys.argv[1])), root='.'), 'nap',"
-        " ['-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(60)'])"
+        "from gradwatch.harness.nightly.model import Night;"
+        "Night.run(N(journal=N(folder=Path(sys.argv[1])), root='.'), 'nap',"
+        " '-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(60)')"
     )
     running = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT)
     log = tmp_path / "nap.log"

@@ -1,5 +1,5 @@
 """The Pythons that run the frameworks.
 
 - interpreters: which of them runs which framework, and what to do if none does
-- asking: what one of them has, without importing it
+- question: what one of them says that it has, without importing it
 """

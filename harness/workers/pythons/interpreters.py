@@ -21,16 +21,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from gradwatch.harness.project.paths import PROJECT, ROOT
 from gradwatch.harness.project.traits import traits_of
-from gradwatch.harness.workers.pythons.asking import Facts, ask
+
+_PATIENCE = 30  # seconds for an interpreter to start: a cold disk is slow
+_QUESTION = Path(__file__).with_name("question.py")
 
 
 @dataclass(frozen=True)
 class Interpreter:
     """A Python for a framework; `why_missing` is empty if it can be used.
 
-    `shown` is its name in messages; `mend` is the command that fixes it.
+    `shown` is its name in messages; `mend` is the command that fixes it; `root` is the
+    checkout, to which paths in messages are relative: these may be published.
     """
 
     framework: str
@@ -38,11 +43,57 @@ class Interpreter:
     shown: str
     why_missing: str = ""
     mend: str = ""
+    root: Path = ROOT
 
     @property
     def explained(self) -> str:
         """Why it cannot be used, and what to do about it."""
         return f"{self.why_missing}; to fix it: {self.mend}"
+
+    def without(self, why: str, mend: str) -> Interpreter:
+        """The same one, which cannot be used."""
+        why = why.replace(f"{self.root}{os.sep}", "")
+        return replace(self, why_missing=why, mend=mend)
+
+    def to_install(self, why: str, package: str) -> Interpreter:
+        """The same one, whose package is missing or broken; ours is made again."""
+        folder = self.python.parent.parent
+        ours = folder.parent == self.root and folder.name.startswith(".venv")
+        if ours and not PROJECT.table:
+            asked = on_request(self.framework, self.root)
+            makes = f"framework NAME={self.framework}" if asked else "environments"
+            return self.without(why, f"rm -rf {folder.name} && make {makes}")
+        named = os.environ.get(variable(self.framework), "python")
+        return self.without(why, f"{named} -m pip install {package}")
+
+
+class Facts(msgspec.Struct):
+    """What a Python says of itself.
+
+    python: `sys.version`. numpy: its version, or "". frameworks: those of the ones
+    asked for that are installed. The rest is asked for separately: installed: name,
+    version and hash of the list of files of each distribution; unlisted: those that can
+    change unseen; libc: name and version of GNU's, or "".
+    """
+
+    python: str
+    numpy: str
+    frameworks: list[str]
+    libc: str = ""
+    installed: list[tuple[str, str, str]] = []
+    unlisted: list[str] = []
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What a framework would run on: an interpreter, or the reason why there is none.
+
+    facts: versions and hashes, as JSON. unlisted: distributions that can change unseen.
+    """
+
+    facts: str = ""
+    unlisted: tuple[str, ...] = ()
+    why_missing: str = ""
 
 
 def variable(framework: str) -> str:
@@ -62,34 +113,24 @@ def interpreters_of(
     return {one.framework: one for one, _ in _all_examined(frameworks, root)}
 
 
-def _all_examined(
-    frameworks: Sequence[str], root: Path = ROOT, *, contents: bool = False
-) -> list[tuple[Interpreter, Facts | None]]:
-    """The Pythons of frameworks, and what each says; None where there is none."""
-    placed = [_placed(name, root) for name in frameworks]
-    there: dict[Path, list[str]] = {}
-    for one in placed:
-        if one.python.exists():
-            there.setdefault(one.python, []).append(one.framework)
-    ask_it = partial(_answer, contents=contents)
-    with ThreadPoolExecutor(max(1, len(there))) as pool:
-        answers = dict(zip(there, pool.map(ask_it, there, there.values()), strict=True))
-    return [_examined(one, answers.get(one.python), root) for one in placed]
+def installed(frameworks: Sequence[str]) -> dict[str, Installed]:
+    """What is installed for each framework; nothing of it is imported."""
+    found = {}
+    for one, facts in _all_examined(frameworks, contents=True):
+        found[one.framework] = Installed("", (), f"{one.why_missing}; {one.mend}")
+        if isinstance(facts, Facts) and not one.why_missing:
+            said: dict[str, object] = {"python": facts.python, "libc": facts.libc}
+            said["installed"] = facts.installed
+            listed = json.dumps(said, sort_keys=True)
+            found[one.framework] = Installed(listed, tuple(facts.unlisted))
+    return found
 
 
-def _answer(
-    python: Path, frameworks: Sequence[str], *, contents: bool
-) -> Facts | Exception:
-    try:
-        return ask(python, frameworks, contents=contents)
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return error
-
-
-def broken(interpreter: Interpreter, error: str, root: Path = ROOT) -> Interpreter:
+def broken(interpreter: Interpreter, error: str) -> Interpreter:
     """The same interpreter, whose framework is installed but cannot be imported."""
-    why = f"{interpreter.framework} is installed but broken: {_inside(error, root)}"
-    return _broken(interpreter, why, root)
+    framework = interpreter.framework
+    why = f"{framework} is installed but broken: {error}"
+    return interpreter.to_install(why, f"--force-reinstall {framework}")
 
 
 def on_request(framework: str, root: Path = ROOT) -> str:
@@ -101,127 +142,129 @@ def on_request(framework: str, root: Path = ROOT) -> str:
     return ""
 
 
+def has_cuda() -> bool:
+    """Whether this machine has a CUDA driver, found without starting it."""
+    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
+
+
+# Where it is ----------------------------------------------------------------------
+
+
 def _placed(framework: str, root: Path) -> Interpreter:
     """The place of the framework's Python, whether it exists or not."""
-    named = os.environ.get(variable(framework))
-    if named:
-        return Interpreter(framework, Path(named).expanduser().absolute(), named)
-    if framework in PROJECT.python:
-        shown = PROJECT.python[framework]
-        return Interpreter(framework, root / shown, shown)
-    if _environment(framework, root) != ".venv":
-        return _within(framework, root, _environment(framework, root))
-    apart = Path(sys.prefix).name.startswith(".venv-")  # asv may run us in one of these
-    if apart and not PROJECT.table:
-        return _within(framework, root, ".venv")
-    shown = _inside(sys.executable, root)
-    here = "the running Python" if shown == sys.executable else shown
-    return Interpreter(framework, Path(sys.executable), here)
-
-
-def _environment(framework: str, root: Path) -> str:
+    if named := os.environ.get(variable(framework)):
+        python = Path(named).expanduser().absolute()
+        return Interpreter(framework, python, named, root=root)
     own = (root / "requirements" / f"{framework}.txt").is_file()
-    return f".venv-{framework}" if own and not PROJECT.table else ".venv"
+    apart = Path(sys.prefix).name.startswith(".venv-")  # asv may run us in one of these
+    shown = PROJECT.python.get(framework, "")
+    if own and not (shown or PROJECT.table):
+        shown = f".venv-{framework}/bin/python"
+    elif apart and not (shown or PROJECT.table):
+        shown = ".venv/bin/python"
+    if shown:
+        return Interpreter(framework, root / shown, shown, root=root)
+    inside = sys.executable.replace(f"{root}{os.sep}", "")
+    here = "the running Python" if inside == sys.executable else inside
+    return Interpreter(framework, Path(sys.executable), here, root=root)
 
 
-def _within(framework: str, root: Path, environment: str) -> Interpreter:
-    python = root / environment / "bin" / "python"
-    return Interpreter(framework, python, f"{environment}/bin/python")
-
-
-def _absent(interpreter: Interpreter, root: Path) -> Interpreter:
+def _absent(one: Interpreter) -> Interpreter:
     """The interpreter does not exist: its environment was not or could not be made."""
-    if os.environ.get(variable(interpreter.framework)):
-        named = variable(interpreter.framework)
-        why = f"{named} names {interpreter.shown}, which is not there"
-        mend = f"set it to a Python that has {interpreter.framework}, or unset it"
-        return replace(interpreter, why_missing=why, mend=mend)
+    framework, environment = one.framework, one.python.parent.parent.name
+    if os.environ.get(variable(framework)):
+        why = f"{variable(framework)} names {one.shown}, which is not there"
+        mend = f"set it to a Python that has {framework}, or unset it"
+        return one.without(why, mend)
     if PROJECT.table:
-        why = f"pyproject.toml names {interpreter.shown}, which is not there"
+        why = f"pyproject.toml names {one.shown}, which is not there"
         mend = "change [tool.gradwatch] python, or make that environment"
-        return replace(interpreter, why_missing=why, mend=mend)
-    environment = interpreter.python.parent.parent.name
-    if interpreter.python.is_symlink():
-        why = f"{interpreter.shown} does not run (the Python it was made from is gone)"
-        return _broken(interpreter, why, root)
-    if cost := on_request(interpreter.framework, root):
-        why = f"{environment} is made only on request ({cost})"
-        mend = f"make framework NAME={interpreter.framework}"
-        return replace(interpreter, why_missing=why, mend=mend)
-    note = root / ".uv" / f"{interpreter.framework}-skipped.json"
+        return one.without(why, mend)
+    if one.python.is_symlink():
+        why = f"{one.shown} does not run (the Python it was made from is gone)"
+        return one.to_install(why, f"--force-reinstall {framework}")
+    make = f"make framework NAME={framework}"
+    if cost := on_request(framework, one.root):
+        return one.without(f"{environment} is made only on request ({cost})", make)
+    note = one.root / ".uv" / f"{framework}-skipped.json"
     try:  # scripts/environments.py leaves word of what it could not make, and why
         reason = str(json.loads(note.read_text(encoding="utf-8"))["reason"])
     except (OSError, ValueError, KeyError, TypeError):
-        why, mend = f"{environment} has not been made", "make environments"
-    else:
-        why = f"{environment} could not be made: {reason}"
-        mend = f"make framework NAME={interpreter.framework}"
-    return replace(interpreter, why_missing=why, mend=mend)
+        return one.without(f"{environment} has not been made", "make environments")
+    return one.without(f"{environment} could not be made: {reason}", make)
 
 
-def _examined(
-    interpreter: Interpreter, answer: Facts | Exception | None, root: Path
-) -> tuple[Interpreter, Facts | None]:
+# What it has ----------------------------------------------------------------------
+
+
+def _all_examined(
+    frameworks: Sequence[str], root: Path = ROOT, *, contents: bool = False
+) -> list[tuple[Interpreter, Facts | Exception | None]]:
+    """The Pythons of frameworks, and what each says; None where there is none."""
+    placed = [_placed(name, root) for name in frameworks]
+    there: dict[Path, list[str]] = {}
+    for one in placed:
+        if one.python.exists():
+            there.setdefault(one.python, []).append(one.framework)
+    with ThreadPoolExecutor(max(1, len(there))) as pool:
+        said = pool.map(partial(_answer, contents=contents), there, there.values())
+        answers = dict(zip(there, said, strict=True))
+    return [
+        (_examined(one, answers.get(one.python)), answers.get(one.python))
+        for one in placed
+    ]
+
+
+def _answer(
+    python: Path, frameworks: Sequence[str], *, contents: bool
+) -> Facts | Exception:
+    try:
+        return ask(python, frameworks, contents=contents)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return error
+
+
+def ask(python: Path, frameworks: Sequence[str], *, contents: bool = False) -> Facts:
+    """What a Python has of these frameworks, with `contents` all that is installed.
+
+    None of it is imported, and one process answers for all: to start one takes longer.
+
+    Raises:
+        OSError, ValueError, subprocess.SubprocessError: It does not run.
+    """
+    done = subprocess.run(
+        [python, _QUESTION, *(["--contents"] if contents else ()), *frameworks],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE,
+    )
+    if done.returncode:
+        raise ValueError(done.stderr.strip() or f"exit status {done.returncode}")
+    try:  # whatever a site's own start-up files print comes before
+        return msgspec.json.decode(done.stdout.splitlines()[-1], type=Facts)
+    except (ValueError, IndexError):
+        raise ValueError(f"it answers {done.stdout[:40]!r}") from None
+
+
+def _examined(one: Interpreter, answer: Facts | Exception | None) -> Interpreter:
     """An interpreter as its Python's answer shows it; None if there is no Python."""
+    framework = one.framework
     if answer is None:
-        return _absent(interpreter, root), None
-    if isinstance(answer, Facts):
-        return _fitting(interpreter, answer, root), answer
-    why = f"{interpreter.shown} does not run ({_inside(_reason(answer), root)})"
-    return _broken(interpreter, why, root), None
-
-
-def _fitting(interpreter: Interpreter, facts: Facts, root: Path) -> Interpreter:
-    framework = interpreter.framework
+        return _absent(one)
+    if isinstance(answer, Exception):
+        why = f"{one.shown} does not run ({_reason(answer)})"
+        return one.to_install(why, f"--force-reinstall {framework}")
     limit = traits_of(framework).numpy_below
-    if framework not in facts.frameworks:
-        why = f"{framework} is not installed in {interpreter.shown}"
-        return _lacking(interpreter, why, f'"{framework}"', root)
-    if not facts.numpy:
-        why = f"NumPy is not installed in {interpreter.shown}"
-        return _lacking(interpreter, why, '"numpy"', root)
-    if limit and int(facts.numpy.partition(".")[0]) >= limit:
-        why = f"NumPy {facts.numpy} in {interpreter.shown} is too new for {framework}"
-        return _lacking(interpreter, why, f'"numpy<{limit}"', root)
-    return interpreter
-
-
-def _lacking(
-    interpreter: Interpreter, why: str, package: str, root: Path
-) -> Interpreter:
-    """A package is missing; our own environments are made again."""
-    if _is_ours(interpreter, root):
-        return _broken(interpreter, why, root)
-    return replace(
-        interpreter, why_missing=why, mend=f"{_pip(interpreter)} install {package}"
-    )
-
-
-def _broken(interpreter: Interpreter, why: str, root: Path) -> Interpreter:
-    mend = f"{_pip(interpreter)} install --force-reinstall {interpreter.framework}"
-    if _is_ours(interpreter, root):
-        asked = on_request(interpreter.framework, root)
-        makes = f"framework NAME={interpreter.framework}" if asked else "environments"
-        mend = f"rm -rf {interpreter.python.parent.parent.name} && make {makes}"
-    return replace(interpreter, why_missing=why, mend=mend)
-
-
-def _pip(interpreter: Interpreter) -> str:
-    named = os.environ.get(variable(interpreter.framework))
-    return f"{named or 'python'} -m pip"
-
-
-def _is_ours(interpreter: Interpreter, root: Path) -> bool:
-    """Whether it is an environment that `make environments` makes."""
-    folder = interpreter.python.parent.parent
-    return (
-        not PROJECT.table and folder.parent == root and folder.name.startswith(".venv")
-    )
-
-
-def _inside(text: str, root: Path) -> str:
-    """Text with paths relative to the checkout: messages may be published."""
-    return text.replace(f"{root}{os.sep}", "")
+    if framework not in answer.frameworks:
+        why = f"{framework} is not installed in {one.shown}"
+        return one.to_install(why, f'"{framework}"')
+    if not answer.numpy:
+        return one.to_install(f"NumPy is not installed in {one.shown}", '"numpy"')
+    if limit and int(answer.numpy.partition(".")[0]) >= limit:
+        why = f"NumPy {answer.numpy} in {one.shown} is too new for {framework}"
+        return one.to_install(why, f'"numpy<{limit}"')
+    return one
 
 
 def _reason(error: Exception) -> str:
@@ -230,39 +273,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or repr(error)
     return str(error).splitlines()[-1]
-
-
-# What is installed --------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Installed:
-    """What a framework would run on: an interpreter, or the reason why there is none.
-
-    facts: versions and hashes, as JSON. unlisted: distributions that can change unseen.
-    """
-
-    facts: str = ""
-    unlisted: tuple[str, ...] = ()
-    why_missing: str = ""
-
-
-def installed(frameworks: Sequence[str]) -> dict[str, Installed]:
-    """What is installed for each framework; nothing of it is imported."""
-    return {
-        one.framework: _contents(facts, one)
-        if facts and not one.why_missing
-        else Installed("", (), f"{one.why_missing}; {one.mend}")
-        for one, facts in _all_examined(frameworks, contents=True)
-    }
-
-
-def _contents(facts: Facts, one: Interpreter) -> Installed:
-    said = {"python": facts.python, "libc": facts.libc, "installed": facts.installed}
-    hashed = json.dumps(said, sort_keys=True)
-    return Installed(hashed, tuple(facts.unlisted))
-
-
-def has_cuda() -> bool:
-    """Whether this machine has a CUDA driver, found without starting it."""
-    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gradwatch.harness.workers.pythons.asking import ask
+from gradwatch.harness.workers.pythons.interpreters import ask
 
 HERE = Path(sys.executable)
 

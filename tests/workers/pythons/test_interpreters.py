@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.workers.pythons import asking
+from gradwatch.harness.workers.pythons import interpreters
 from gradwatch.harness.workers.pythons.interpreters import (
     broken,
     interpreter_of,
@@ -136,7 +136,7 @@ def test_a_damaged_note_is_as_good_as_none(checkout, text):
     ],
 )
 def test_a_python_that_does_not_run(checkout, place, script, why, monkeypatch):
-    monkeypatch.setattr(asking, "_PATIENCE", 0.5 if "sleep" in script else 30)
+    monkeypatch.setattr(interpreters, "_PATIENCE", 0.5 if "sleep" in script else 30)
     fake_python(place, script)
     found = interpreter_of("oneflow", checkout)
     assert found.why_missing.startswith(".venv-oneflow/bin/python does not run (")
@@ -224,7 +224,7 @@ def test_a_broken_install_names_the_file_as_seen_from_the_checkout(checkout, pla
     fake_python(place, HEALTHY)
     lost = ".venv-oneflow/lib/libcublas.so.11"
     error = f"OSError: {checkout}{os.sep}{lost}: cannot open shared object file"
-    found = broken(interpreter_of("oneflow", checkout), error, checkout)
+    found = broken(interpreter_of("oneflow", checkout), error)
     assert found.why_missing == (
         f"oneflow is installed but broken: OSError: {lost}: cannot open shared object"
         " file"
