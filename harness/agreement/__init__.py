@@ -10,7 +10,6 @@
 - findings: `Finding`: where a backend fails, and the smallest input that shows it
 - repro: a finding as a plain script that needs only NumPy and the framework
 - calls: what a page calls, as straight-line code in a framework's names
-- store: findings on disk, and their description for a bug report
+- store: findings on disk, their description for a bug report, and docs/findings.md
 - known_entries: known outcomes, made from findings
-- findings_page: docs/findings.md
 """

@@ -1,13 +1,13 @@
 """Searches for failures: draws trials, judges them, and shrinks those that fail.
 
 Hypothesis draws the trials, and the agreement suite runs them in batches to keep the
-workers busy. The failures of a batch are then shrunk one by one: the same seed draws
-the same trials again, all trials before the failing one are ignored, and only the
-failing backend runs.
+workers busy. The failures of a batch are then shrunk one by one, as `gradwatch.check`
+shrinks its own, with the failing backend alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import random
@@ -17,7 +17,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import hypothesis
@@ -44,58 +43,39 @@ PLAIN = 2  # batches of each op between two risky ones
 TIMEOUT = 20.0  # seconds for a trial: thousands of times longer than usual
 SHRINKING = 15.0  # seconds at most for one finding
 DYING = 4  # crashes while shrinking one finding: each costs a new worker
-LARGE = 16  # elements of an input; with more its lengths are cut one by one
 SMALL = 4  # elements of an input; a crash with so few is not shrunk further
 
 _SETTINGS = hypothesis.settings(
-    database=None,
-    deadline=None,
-    phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink],
+    database=None, deadline=None, phases=[hypothesis.Phase.generate]
 )
 
 
-@dataclass(frozen=True)
-class Batch:
-    """The trials that a seed draws; equal fields give equal trials."""
+def draw(op: Op, source: str, seed: int, risky: bool) -> list[Trial]:
+    """The trials that a seed draws, each with a unique name."""
+    drawn: list[Trial] = []
 
-    op: Op
-    source: str
-    seed: int
-    risky: bool
+    def keep(trial: Trial) -> bool:
+        drawn.append(replace(trial, case=f"{trial.case}#{len(drawn)}"))
+        return False
 
-    def find(self, wanted: Callable[[Trial], bool]) -> Trial | None:
-        """Draw until a trial is wanted, then shrink it as long as it stays wanted."""
-        size = RISKY if self.risky else BATCH
-        try:
-            return hypothesis.find(
-                strategies.trials(self.op, self.source, self.risky),
-                wanted,
-                settings=hypothesis.settings(_SETTINGS, max_examples=size),
-                random=random.Random(self.seed),
-            )
-        except (NoSuchExample, Unsatisfiable):
-            return None
-
-    def trials(self) -> list[Trial]:
-        """All trials of the batch, each with a unique name."""
-        drawn: list[Trial] = []
-
-        def keep(trial: Trial) -> bool:
-            drawn.append(trial)
-            return False
-
-        self.find(keep)
-        return [replace(t, case=f"{t.case}#{i}") for i, t in enumerate(drawn)]
+    most = RISKY if risky else BATCH
+    with contextlib.suppress(NoSuchExample, Unsatisfiable):
+        hypothesis.find(
+            strategies.trials(op, source, risky),
+            keep,
+            settings=hypothesis.settings(_SETTINGS, max_examples=most),
+            random=random.Random(seed),
+        )
+    return drawn
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """A site, and the trial and batch in which it was first seen."""
+    """A site, and a trial that shows it."""
 
     site: Site
     record: AgreeRecord
     trial: Trial
-    batch: Batch
 
 
 @dataclass
@@ -137,11 +117,13 @@ class Hunt:
         end = self._end = start + budget
         for turn in itertools.count():
             waiting: list[Suspect] = []
-            for batch in self._batches(ops, turn):
+            risky = turn % (PLAIN + 1) == PLAIN
+            for source, op in list(ops.items()):  # one that fails is taken out
                 if time.monotonic() > end:
                     break
-                with self.at(batch.source):
-                    for suspect in self.look(batch):
+                with self.at(source):
+                    trials = draw(op, source, self.seed * 100_003 + turn, risky)
+                    for suspect in self.look(trials, risky):
                         waiting.append(suspect)
                         yield self.finding(suspect)
                 progress(int(time.monotonic() - start), int(budget))
@@ -151,25 +133,18 @@ class Hunt:
                 if now > end:
                     break
                 share = min((end - now) / left, SHRINKING)
-                with self.at(suspect.batch.source):
+                with self.at(suspect.trial.op):
                     small = self.shrink(suspect, now + share)
                     yield self.finding(small, everywhere=True)
                 progress(int(time.monotonic() - start), int(budget))
             if time.monotonic() > end or not ops:
                 return
 
-    def _batches(self, ops: Mapping[str, Op], turn: int) -> Iterator[Batch]:
-        """One batch of each op; one that fails meanwhile is taken out of `ops`."""
-        risky = turn % (PLAIN + 1) == PLAIN
-        for source, op in list(ops.items()):
-            yield Batch(op, source, self.seed * 100_003 + turn, risky)
-
     # --- searching ----------------------------------------------------------------
 
-    def look(self, batch: Batch) -> Iterator[Suspect]:
-        """Run a batch on all backends; yield the first trial of each new site."""
-        trials = batch.trials()
-        step = 1 if batch.risky else BATCH
+    def look(self, trials: Sequence[Trial], risky: bool = False) -> Iterator[Suspect]:
+        """Run trials on all backends; yield the first of each new site."""
+        step = 1 if risky else BATCH
         for first in range(0, len(trials), step):
             if first and time.monotonic() > self._end:
                 return
@@ -180,7 +155,7 @@ class Hunt:
                     self._dead.add((site.backend, _pattern(trial)))
                 if site not in self.seen:
                     self.seen.add(site)
-                    yield Suspect(site, record, trial, batch)
+                    yield Suspect(site, record, trial)
 
     def _examine(
         self, trials: Sequence[Trial], backends: Sequence[str] = ()
@@ -234,30 +209,18 @@ class Hunt:
             record = self._record(suspect.site, small)
             if record is not None:
                 return replace(suspect, trial=small, record=record)
-        start = _content(suspect.trial)
-        known: dict[Any, AgreeRecord | None] = {start: suspect.record}
-        met, deaths = False, 0
+        deadly, deaths = suspect.site.verdict in DEATHS, 0
 
-        def shows(trial: Trial) -> bool:
-            nonlocal met, deaths
-            key = _content(trial)
-            met = met or key == start
-            if not met:
-                return False
-            if key not in known:
-                tired = time.monotonic() > deadline or deaths >= DYING
-                known[key] = None if tired else self._record(suspect.site, trial)
-                deaths += suspect.site.verdict in DEATHS and known[key] is not None
-            return known[key] is not None
+        def fails(trial: Trial) -> AgreeRecord | None:
+            nonlocal deaths
+            record = None if deaths >= DYING else self._record(suspect.site, trial)
+            deaths += deadly and record is not None
+            return record
 
-        smallest = suspect.batch.find(shows)
-        shown = known.get(_content(smallest)) if smallest else None
-        if smallest is None or shown is None:
-            return suspect  # it could not be reproduced
-        best = smallest, shown
-        if _largest(smallest) > LARGE:
-            fails = partial(self._record, suspect.site)
-            best = descend(best, _smaller, fails, deadline)
+        name = suspect.trial.case.partition("#")[0]
+        best = replace(suspect.trial, case=name), suspect.record
+        for steps in (_shorter, _plainer):
+            best = descend(best, steps, fails, deadline)
         self._small[suspect.site.op].append(best[0])
         return replace(suspect, trial=best[0], record=best[1])
 
@@ -331,8 +294,8 @@ def _largest(trial: Trial) -> int:
     return max(array.size for array in trial.problem.inputs.values())
 
 
-def _smaller(trial: Trial) -> Iterator[Trial]:
-    """The trial with shorter inputs and cotangents, or with ones in an input."""
+def _shorter(trial: Trial) -> Iterator[Trial]:
+    """The trial with shorter inputs and cotangents."""
     problem = trial.problem
     given = [*problem.inputs.values(), *problem.cotangents]
     for cut in cuts(a.shape for a in given if a is not None):
@@ -342,17 +305,20 @@ def _smaller(trial: Trial) -> Iterator[Trial]:
             for a in problem.cotangents
         ]
         yield replace(trial, problem=replace(problem, inputs=inputs, cotangents=dys))
-    for name, array in problem.inputs.items():
-        if array.dtype.kind == "f" and (array != 1).any():
-            inputs = {**problem.inputs, name: np.ones_like(array)}
-            yield replace(trial, problem=replace(problem, inputs=inputs))
 
 
-def _content(trial: Trial) -> tuple[Any, ...]:
-    """The whole content of a trial, except its name."""
+def _plainer(trial: Trial) -> Iterator[Trial]:
+    """In C order; with a cotangent of ones; an input all ones, or of few digits."""
+    if (trial.layout, trial.cotangent_layout) != ("contiguous", "contiguous"):
+        yield replace(trial, layout="contiguous", cotangent_layout="contiguous")
     problem = trial.problem
-    arrays = (*problem.inputs.values(), *problem.cotangents)
-    contents = (None if a is None else (a.shape, a.tobytes()) for a in arrays)
-    attributes = tuple(sorted(problem.attributes.items()))
-    layouts = trial.layout, trial.cotangent_layout
-    return *contents, attributes, tuple(problem.aliases), problem.dtype, *layouts
+    ones = [None if a is None else np.ones_like(a) for a in problem.cotangents]
+    if any(a is not None and (a != 1).any() for a in problem.cotangents):
+        yield replace(trial, problem=replace(problem, cotangents=ones))
+    for name, array in problem.inputs.items():
+        if array.dtype.kind == "f" and name not in problem.op.domain:
+            rounded = (strategies.rounded(array, digits) for digits in (1, 2))
+            for plain in (np.ones_like(array), *rounded):
+                if not np.array_equal(plain, array, equal_nan=True):
+                    inputs = {**problem.inputs, name: plain.astype(array.dtype)}
+                    yield replace(trial, problem=replace(problem, inputs=inputs))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,8 +149,6 @@ def repro(
     right: Reference | None = None,
     *,
     about: str = "",
-    dialect: str = "",
-    others: Sequence[tuple[str, Reference]] = (),
 ) -> str:
     """The text of a script that exits 1 while the defect is there, 0 when it is gone.
 
@@ -161,44 +159,29 @@ def repro(
         headline: The first line of the docstring.
         right: The exact answers; None if the op's formula refuses the input.
         about: More for the docstring.
-        dialect: The dialect of the page to show; by default that of the backend.
-        others: Other dtypes in which the same input shows the same, with their answers.
     """
     problem, idiom = trial.problem, IDIOMS.get(framework_of(backend))
-    dialect = dialect or dialect_of(backend)
+    dialect = dialect_of(backend)
     whole = record.tensor not in problem.op.outputs or dialect == "custom"
     ways = _ways(right, record)
-    loop = [(problem.dtype, right), *others] if len(ways) == 1 and others else []
     try:
         if idiom is None:
             raise Unwritten("NumPy is called by this project")
         lines = _call(problem, backend, dialect, whole, idiom)
-        dtype = "dtype" if loop else idiom.dtype.format(problem.dtype)
         used = [USED] if problem.empty and ways and "oneflow" in backend else []
-        body = [*_tensors(trial, idiom, dtype, whole), *used, *lines]
+        body = [*_tensors(trial, idiom, whole), *used, *lines]
         imports, array = idiom.imports, idiom.array
         if record.tensor == "all":  # some frameworks compute what is read alone
             names = (*problem.op.outputs, *problem.derivatives)
             body.append(f"print([{array.format('t')} for t in ({', '.join(names)})])")
     except Unwritten:
-        loop, body, imports, array = [], _own(trial, backend), OWN, 'tensors["{}"]'
+        body, imports, array = _own(trial, backend), OWN, 'tensors["{}"]'
     if ways:
-        body += _verdict(array, record, ways, bool(loop))
-    system = (
-        "import subprocess\nimport sys" if record.verdict in DEATHS else "import sys"
-    )
-    parts = [_docstring(headline, about), system, imports]
-    parts += [CHILD] if record.verdict in DEATHS else []
-    if loop and idiom:
-        rows = []
-        for name, answers in loop:
-            ((_, allowed),) = _ways(answers, record)[0].values()
-            rows.append(f"({idiom.dtype.format(name)}, {_short(allowed)})")
-        head = ["wrong = False", f"for dtype, allowed in [{', '.join(rows)}]:"]
-        inside = textwrap.indent("\n".join(body), "    ")
-        parts.append("\n".join([*head, inside, "sys.exit(wrong)"]))
-    else:
-        parts.append("\n".join(body))
+        body += _verdict(array, record, ways)
+    parts = [_docstring(headline, about), "import sys", imports, "\n".join(body)]
+    if record.verdict in DEATHS:
+        parts[1] = "import subprocess\nimport sys"
+        parts.insert(3, CHILD)
     return _with_imports("\n\n".join(parts) + "\n", imports)
 
 
@@ -262,15 +245,16 @@ def _call(
     return re.sub(r"(return .*)\n\s+\n", r"\1\n\n", text).split("\n")
 
 
-def _tensors(trial: Trial, idiom: Idiom, dtype: str, whole: bool) -> Iterator[str]:
+def _tensors(trial: Trial, idiom: Idiom, whole: bool) -> Iterator[str]:
     problem = trial.problem
     dys = zip(problem.op.outputs, problem.cotangents, strict=True)
     named = {f"d{n}": dy for n, dy in dys if dy is not None and whole}
     for name, array in {**problem.inputs, **named}.items():
         laid = trial.cotangent_layout if name in named else trial.layout
         own = array.dtype.name + "_" * ("mx" in idiom.dtype and array.dtype.kind == "b")
-        kind = dtype if array.dtype.kind == "f" else idiom.dtype.format(own)
-        text = idiom.tensor.format(values=_values(array, laid), dtype=kind)
+        kind = problem.dtype if array.dtype.kind == "f" else own
+        dtype = idiom.dtype.format(kind)
+        text = idiom.tensor.format(values=_values(array, laid), dtype=dtype)
         wanted = whole and name in problem.wanted
         yield f"{name} = {text[:-1]}{idiom.variable if wanted else ')'}"
 
@@ -329,9 +313,7 @@ def _answer(truth: Truth, limit: float) -> tuple[Array, Array]:
     return np.where(known, exact, 0.0), np.where(known, allowed, np.inf)
 
 
-def _verdict(
-    array: str, record: AgreeRecord, ways: list[Way], looped: bool
-) -> list[str]:
+def _verdict(array: str, record: AgreeRecord, ways: list[Way]) -> list[str]:
     """The lines that compare with the exact values, and end the script."""
     tensor = record.tensor
     if record.verdict == "malformed":
@@ -341,19 +323,17 @@ def _verdict(
         return [*lines, f"sys.exit(got != {shape})"]
     if len(ways) == len(ways[0]) == 1:
         exact, allowed = ways[0][tensor]
-        names = ["got", "exact"] if looped else ["got", "exact", "allowed"]
+        names = ["got", "exact", "allowed"]
         values = [array.format(tensor), f"np.array({_values(exact)})", _short(allowed)]
-        line = f"{', '.join(names)} = {', '.join(values[: len(names)])}"
-        apart = [f"{n} = {v}" for n, v in zip(names, values, strict=False)]
+        line = f"{', '.join(names)} = {', '.join(values)}"
+        apart = [f"{n} = {v}" for n, v in zip(names, values, strict=True)]
         lines = [line] if len(line) <= WIDTH else apart
-        lead = "{dtype}: " if looped else ""
-        lines.append(f'print(f"{lead}{tensor} = {{got}}, exact {{exact}}")')
+        lines.append(f'print(f"{tensor} = {{got}}, exact {{exact}}")')
         right = "(got == exact) | (abs(got - exact) <= allowed)"
-        end = "wrong |= not {}" if looped else "sys.exit(not {})"
         if np.isfinite(allowed).all():
-            return [*lines, end.format(f"np.all({right})")]
+            return [*lines, f"sys.exit(not np.all({right}))"]
         lines.append(f"right = {right} | (allowed == np.inf)")
-        return [*lines, end.format("np.all(right)")]
+        return [*lines, "sys.exit(not np.all(right))"]
     rows = []
     for way in ways:
         pairs = (

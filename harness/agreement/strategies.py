@@ -156,7 +156,7 @@ def _array(draw: Draw, shape: Shape, kind: Any, dtype: str) -> Array:
     if not isinstance(kind, tuple):
         rng = np.random.default_rng(draw(st.integers(0, 2**16)))
         values: Array = np.asarray(kind(rng, shape, PRECISIONS[dtype]))
-        return _rounded(values, draw(st.sampled_from(DIGITS)))
+        return rounded(values, draw(st.sampled_from(DIGITS)))
     centre, scale = kind
     values = centre + scale * draw(_integers(shape, 4))
     places = st.integers(0, max(values.size - 1, 0))
@@ -166,10 +166,10 @@ def _array(draw: Draw, shape: Shape, kind: Any, dtype: str) -> Array:
     return values
 
 
-def _rounded(values: Array, digits: int) -> Array:
-    """The values, rounded to some significant decimal digits."""
-    rounded = [float(f"{value:.{digits - 1}e}") for value in values.flat]
-    return np.reshape(rounded, values.shape)
+def rounded(values: Array, digits: int) -> Array:
+    """The values, rounded to some significant decimal digits, in float64."""
+    few = [float(f"{value:.{digits - 1}e}") for value in values.flat]
+    return np.reshape(few, values.shape)
 
 
 def _integers(shape: Shape, largest: int) -> st.SearchStrategy[Array]:

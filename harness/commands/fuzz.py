@@ -13,7 +13,7 @@ import click
 import msgspec
 from msgspec import Struct, structs
 
-from gradwatch.harness.agreement import findings_page, store
+from gradwatch.harness.agreement import store
 from gradwatch.harness.agreement.findings import Finding, Site
 from gradwatch.harness.agreement.fuzz import Hunt
 from gradwatch.harness.agreement.known_entries import Unconfirmed, announced, text
@@ -225,7 +225,7 @@ def hunt(content: bytes, link: Link) -> None:
 def _write(folder: Path, page: Path | None, known: Sequence[str]) -> int:
     findings = _loaded(folder)
     if page:
-        documents.replace_file(page, findings_page.page(findings))
+        documents.replace_file(page, store.page(findings))
     if known:
         runs = [documents.read(name, AGREE).records for name in known]
         lost = set.intersection(*(set(gone(run, load())) for run in runs))

@@ -123,8 +123,8 @@ def _unlisted(dtype: str, entries: list[Entry]) -> Iterator[Problem]:
         if entry.wrong and not entry.finding:
             first, count = entry.wrong[0], len(entry.wrong)
             what = f"{dtype} {first.tensor} {first.verdict}"
-            told = f"{first.message} ({count} tensors)"
-            yield Problem("opinfo", f"OpInfo {entry.name}", "PyTorch", what, told)
+            line = f"{first.message} ({count} tensors)"
+            yield Problem("opinfo", f"OpInfo {entry.name}", "PyTorch", what, line)
 
 
 def _result(tonight: int, entries: Entries, problems: list[Problem]) -> Result:

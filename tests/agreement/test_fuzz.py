@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from gradwatch.harness.agreement import store
-from gradwatch.harness.agreement.findings_page import page as page_of
 from gradwatch.harness.agreement.fuzz import Hunt
+from gradwatch.harness.agreement.store import page as page_of
 from gradwatch.impls.catalogue import load_op
 from tests.command_line import gradwatch
 from tests.pages import CUBE

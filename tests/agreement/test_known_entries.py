@@ -3,8 +3,8 @@
 import pytest
 
 from gradwatch.harness.agreement.findings import Finding, Site
-from gradwatch.harness.agreement.findings_page import page
 from gradwatch.harness.agreement.known_entries import Unconfirmed, announced, text
+from gradwatch.harness.agreement.store import page
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.judging.defects.known import (
     FILE,
