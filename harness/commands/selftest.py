@@ -156,7 +156,7 @@ def _required(
     """What is required of the orders asked for; of some ops, one tensor or more."""
     if ORDERS[0] in orders:
         least = 1 if ops else extent.tensors
-        yield from scoring.requirements(score, entries, tensors=least)
+        yield from scoring.requirements(score, entries, tensors=least, some=bool(ops))
     if not {*SECOND}.isdisjoint(orders):
         least = 1 if ops else extent.second_tensors
         yield from scoring.second_requirements(
