@@ -1,6 +1,7 @@
 """Is the gradient right, is it still fast, and since when: the public names.
 
     gradwatch.check           a function of yours judged against any PyTorch function
+    gradwatch.gradcheck       called as PyTorch's, in any precision; gradgradcheck too
     gradwatch.judge           what is wrong with gradients that you have computed
     gradwatch.assert_agrees   the same, raising AssertionError
     gradwatch.Op, Case        a page about an operation of your own
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from gradwatch._extras import Missing, explained
 
 if TYPE_CHECKING:
-    from gradwatch.harness.check import check
+    from gradwatch.harness.check import check, gradcheck, gradgradcheck
     from gradwatch.harness.history.changepoints import Change, find_changes
     from gradwatch.harness.judging.entry import assert_agrees, judge
     from gradwatch.harness.judging.judgement import Judgement
@@ -32,6 +33,8 @@ __all__ = [
     "assert_agrees",
     "check",
     "find_changes",
+    "gradcheck",
+    "gradgradcheck",
     "judge",
 ]
 
@@ -60,7 +63,7 @@ def _loaded(name: str) -> Any:
         import ruptures  # noqa: F401  # which is loaded by its first call otherwise
 
         from gradwatch.harness.history import changepoints as home
-    elif name == "check":
+    elif "check" in name:
         import torch  # noqa: F401, TID251  # absent: said before anything else is loaded
 
         from gradwatch.harness import check as home

@@ -1,4 +1,4 @@
-"""`check`, the front door."""
+"""`check`, the front door, and `gradcheck` as PyTorch calls it."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ def check(
 ) -> Report:
     """Run a candidate forward and backward, and judge its outputs and gradients.
 
+        check(FastSilu.apply, shapes=[(64, 1000)])
         check(torch.nn.functional.silu, FastSilu.apply, shapes=[(64, 1000)])
 
     No tolerance is given: that of each element is derived from the rounding errors the
@@ -45,8 +46,9 @@ def check(
             mathematics is the truth; PyTorch's backward is never asked.
         candidate: Takes the same tensors: a function, `Function.apply`, a module. A
             module is called with the reference's parameters and buffers; a plain
-            function gets them after the inputs. Left out, PyTorch's own gradient of
-            the reference is judged.
+            function gets them after the inputs. Left out, the reference's own gradient
+            is judged: PyTorch's, or the backward of a `torch.autograd.Function`, whose
+            forward is then the definition.
         inputs: The positional arguments, for numbers of your own. Of tensors of floats
             those that require a gradient are differentiated, or all where none does.
         shapes: For numbers made here, one for each input: (64, 1000), "64x1000",
@@ -102,3 +104,100 @@ def check(
         dtypes=dtypes,
         cases=cases,
     )
+
+
+#: What PyTorch's gradcheck takes and a derived tolerance has no use for.
+IGNORED = "eps, atol, rtol and nondet_tol are not used: the tolerance is derived"
+
+
+def gradcheck(
+    func: Callable[..., Any],
+    inputs: Any,
+    *,
+    raise_exception: bool = True,
+    check_forward_ad: bool = False,
+    check_backward_ad: bool = True,
+    **as_pytorch: Any,
+) -> bool:
+    """Whether the gradient of a function is right at some inputs.
+
+    `torch.autograd.gradcheck` takes the same, and needs float64. Here every precision
+    of `check` will do: the function's own forward is the definition, and every element
+    of every gradient is judged.
+
+    Args:
+        func: Takes the inputs, returns a tensor or several.
+        inputs: A tensor or several; those that require a gradient are differentiated.
+        raise_exception: Raise where it is wrong; otherwise return False.
+        check_forward_ad: Judge forward mode, too.
+        check_backward_ad: Judge the backward.
+        as_pytorch: `eps`, `atol`, `rtol` and the others of PyTorch's; not used.
+
+    Raises:
+        torch.autograd.gradcheck.GradcheckError: With the table of `check`.
+        ValueError: No input requires a gradient.
+        harness.tracing.Untraceable: The function cannot be followed.
+        TypeError: PyTorch's gradcheck has no such argument.
+    """
+    orders = [*["vjp"] * check_backward_ad, *["jvp"] * check_forward_ad]
+    return _agrees(
+        "gradcheck", func, inputs, orders, raise_exception, as_pytorch, cotangents=()
+    )
+
+
+def gradgradcheck(
+    func: Callable[..., Any],
+    inputs: Any,
+    grad_outputs: Any = None,
+    *,
+    raise_exception: bool = True,
+    **as_pytorch: Any,
+) -> bool:
+    """Whether the double backward is right; see `gradcheck`.
+
+    `grad_outputs` are the cotangents, one for each output; random where not given.
+    """
+    given = _several(grad_outputs)
+    return _agrees(
+        "gradgradcheck", func, inputs, ["hvp"], raise_exception, as_pytorch, given
+    )
+
+
+def _several(values: Any) -> tuple[Any, ...]:
+    if values is None:
+        return ()
+    return tuple(values) if isinstance(values, (tuple, list)) else (values,)
+
+
+def _agrees(
+    name: str,
+    func: Callable[..., Any],
+    inputs: Any,
+    orders: Sequence[str],
+    raises: bool,
+    as_pytorch: Mapping[str, Any],
+    cotangents: tuple[Any, ...],
+) -> bool:
+    import inspect
+
+    from torch import autograd
+    from torch.autograd.gradcheck import GradcheckError
+
+    from gradwatch.harness.check.session import Choice, Session
+
+    inspect.signature(getattr(autograd, name)).bind(func, inputs, **as_pytorch)
+    args = _several(inputs)
+    if not any(getattr(value, "requires_grad", False) for value in args):
+        raise ValueError(f"{name} needs an input that requires a gradient")
+    for order in orders:
+        session = Session(
+            func, None, order=order, choice=Choice(quick=True), cotangents=cotangents
+        )
+        if as_pytorch:
+            session.notes.append(IGNORED)
+        report = session.run(inputs={"given": args})
+        if not report.passes and raises:
+            raise GradcheckError(str(report))
+        if not report.passes:
+            return False
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from gradwatch.harness.check.subjects import OpSubject, Subject, subject_of
 from gradwatch.harness.check.subjects.binding import bind
 from gradwatch.harness.check.subjects.pytorch import name_of
 from gradwatch.harness.judging.orders import ORDERS
+from gradwatch.harness.tracing import Untraceable
 from gradwatch.impls.backends._torch_products import product_settings
 from gradwatch.impls.catalogue import known
 from gradwatch.impls.contract import Case
@@ -119,6 +121,7 @@ class Session:
     source: str = ""  # lines that define `candidate` in a script
     choice: Choice = field(default_factory=lambda: Choice())
     name: str = ""
+    cotangents: tuple[torch.Tensor | None, ...] = ()
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -126,7 +129,11 @@ class Session:
         known("order", self.order, ORDERS)
         known("device", self.device.partition(":")[0], ("cpu", "cuda"))
         if self.candidate is not None and not callable(self.candidate):
-            raise TypeError(f"the candidate cannot be called: {self.candidate!r}")
+            kind = type(self.candidate).__name__
+            raise TypeError(
+                f"the candidate cannot be called: it is of type {kind}; tensors of your"
+                " own go into inputs="
+            )
 
     def run(
         self,
@@ -139,9 +146,9 @@ class Session:
     ) -> Report:
         """All trials in all precisions; `inputs` holds argument lists by name."""
         started = time.monotonic()
-        with _settings(self.device, self.compute):
+        with _settings(self.device, self.compute), self._with_the_way_round():
             trials = [
-                replace(trial, order=self.order)
+                replace(trial, order=self.order, cotangents=self.cotangents)
                 for dtype in dtypes or [made.precision_of((inputs or {}, kwargs or {}))]
                 for trial in self._trials(dtype, inputs, shapes, kwargs or {}, cases)
             ]
@@ -164,8 +171,30 @@ class Session:
         )
         return report
 
+    @property
+    def _is_function(self) -> bool:
+        """Whether the reference is the `apply` of a `torch.autograd.Function`."""
+        owner = getattr(self.reference, "__self__", None)
+        return inspect.isclass(owner) and issubclass(owner, torch.autograd.Function)
+
+    @contextlib.contextmanager
+    def _with_the_way_round(self) -> Iterator[None]:
+        """Say of a Function that cannot be followed how it is judged."""
+        try:
+            yield
+        except Untraceable as error:
+            if self.candidate is not None or not self._is_function:
+                raise
+            name = self.subject.name
+            raise ValueError(
+                f"the forward of {name} cannot be followed, so it needs a reference:"
+                f" gradwatch.check(REFERENCE, {name}, ...); {error}"
+            ) from error
+
     def _names(self) -> tuple[str, str]:
         """Of reference and candidate; the caller's own name goes to what is judged."""
+        if self.candidate is None and self._is_function:
+            return "its own forward", self.name or self.subject.name
         if self.candidate is None:
             return self.name or self.subject.name, "PyTorch's gradient"
         return self.subject.name, self.name or name_of(self.candidate)

@@ -148,12 +148,14 @@ def command(
     r"""Judge a function of your own, forward and backward.
 
     REFERENCE is any PyTorch function or module, or an op page; CANDIDATE takes the same
-    tensors, and is PyTorch's own gradient of the reference if left out. Names are
-    dotted (torch.nn.functional.silu), module:name, or file.py:name. No tolerance is
-    given: it is derived from the rounding errors of the reference's arithmetic.
+    tensors. Left out, REFERENCE's own gradient is judged: PyTorch's, or the backward of
+    an autograd.Function, whose forward is then the definition. Names are dotted
+    (torch.nn.functional.silu), module:name, or file.py:name. No tolerance is given: it
+    is derived from the rounding errors of the reference's arithmetic.
 
     \b
     Examples:
+      gradwatch check mykernels:FastSilu --shape 64x1000
       gradwatch check torch.nn.functional.silu mykernels:FastSilu --shape 64x1000
       gradwatch check torch.softmax my.py:softmax --shape 8x100 --arg dim=-1
       gradwatch check torch.nn.functional.silu my.py:Silu --shape 9x5 --order hvp

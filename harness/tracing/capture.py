@@ -10,12 +10,14 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import fx
 from torch._decomp import core_aten_decompositions, decomposition_table
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd.function import _SingleLevelFunction
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
@@ -64,10 +66,10 @@ def capture(function: Function, tensors: Sequence[torch.Tensor]) -> Program:
     behind: the second pass replaces them, and changes nothing else.
 
     Raises:
-        Untraceable: a branch depends on a tensor's value; a custom backward; storage
-            outside of an input.
+        Untraceable: a branch depends on a tensor's value; its numbers leave PyTorch;
+            storage outside of an input is read.
     """
-    with _plain_kernels():
+    with _plain_kernels(), _forwards_alone():
         try:
             program = _traced(_with_stops(function), tensors)
             if any(map(_writes, program.graph.nodes)):
@@ -81,21 +83,74 @@ def capture(function: Function, tensors: Sequence[torch.Tensor]) -> Program:
 class _Stops(TorchFunctionMode):
     """Where a function disables gradients, its operators get detached tensors.
 
-    `torch.no_grad()` leaves no trace in a program; it calls _set_grad_enabled, as no
-    forward of a `torch.autograd.Function` does.
+    `torch.no_grad()` leaves no trace in a program; it calls _set_grad_enabled. In the
+    forward of a `torch.autograd.Function` nothing is recorded: detach means nothing.
     """
 
     stopped = False
+    within = 0  # forwards that are running
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         given = args, kwargs or {}
-        if function is torch._C._set_grad_enabled:
+        if function in _HANDS_OVER and args[0].is_floating_point():
+            why = "hands its numbers to what PyTorch does not see"
+            name = f"Tensor.{function.__name__.strip('_')}"
+            raise Untraceable(name, why, "numpy", callers_line())
+        if _Stops.within:
+            if function in _CONSTANTS:
+                return args[0].view_as(args[0])
+        elif function is torch._C._set_grad_enabled:
             self.stopped = not args[0]
         elif self.stopped:
             given = tree_map_only(torch.Tensor, torch.Tensor.detach, given)
         return function(*given[0], **given[1])
+
+
+_CONSTANTS = (
+    torch.Tensor.detach,
+    torch.Tensor.data.__get__,  # type: ignore[attr-defined]  # a C descriptor
+)
+#: What gives away a tensor's numbers: to NumPy, to Triton or to another compiler.
+_HANDS_OVER = (
+    *(torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__),
+    torch.Tensor.data_ptr,
+)
+
+
+@contextlib.contextmanager
+def _forwards_alone() -> Iterator[None]:
+    """A torch.autograd.Function runs its forward, as if it were written out."""
+
+    def apply(cls: Any, *args: Any) -> Any:
+        context = _Context([isinstance(a, torch.Tensor) for a in args])
+        _Stops.within += 1
+        try:
+            if cls.setup_context is _SingleLevelFunction.setup_context:
+                return cls.forward(context, *args)
+            return cls.forward(*args)
+        finally:
+            _Stops.within -= 1
+
+    with (
+        patch.object(_SingleLevelFunction, "apply", classmethod(apply), create=True),
+        patch.object(torch._C, "_are_functorch_transforms_active", lambda: False),
+    ):
+        yield
+
+
+class _Context:
+    """What a forward gets to note things for its backward, which is never run."""
+
+    def __init__(self, needs_input_grad: Sequence[bool]) -> None:
+        self.needs_input_grad = tuple(needs_input_grad)
+
+    def _note(self, *_: Any) -> None:
+        """Keep nothing."""
+
+    save_for_backward = save_for_forward = mark_dirty = _note
+    mark_non_differentiable = set_materialize_grads = _note
 
 
 def _with_stops(function: Function) -> Function:
@@ -153,9 +208,6 @@ _BY_VALUE = ("get value out of a tracing tensor", "data is not allocated yet")
 def _refusal(error: RuntimeError) -> BaseException:
     """make_fx's complaint about a value that decides, in our words; else as it was."""
     line = callers_line(error.__traceback__)
-    if "setup_context" in str(error):
-        why = "has a backward of its own, which a reference must not have"
-        return Untraceable("torch.autograd.Function", why, "custom", line)
     if "setStorage" in str(error):
         why = "reads storage outside of its input"
         return Untraceable("aten.as_strided", why, "no rule", line)

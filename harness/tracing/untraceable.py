@@ -11,7 +11,7 @@ WAYS_ROUND = {
     "complex": "split it into real and imaginary parts",
     "sparse": "make it dense first, with .to_dense()",
     "factorisation": "judge what comes before and after the factorisation separately",
-    "custom": "write the reference in PyTorch's functions; a candidate may have one",
+    "numpy": "write the reference in PyTorch's functions; a candidate may be anything",
     "no rule": "write this part in other operators (`gradwatch list aten` has them)",
 }
 _BETWEEN = ("/torch/", "/harness/tracing/")  # files between the caller and an operator

@@ -43,7 +43,7 @@ def run(folder, *call):
 @pytest.mark.parametrize(
     "number",
     [  # PyTorch is loaded, and two dozen trials run
-        pytest.param(i, marks=[pytest.mark.slow] if "torch" in snippet else [])
+        pytest.param(i, marks=[pytest.mark.slow] if "check(" in snippet else [])
         for i, snippet in enumerate(SNIPPETS)
     ],
 )

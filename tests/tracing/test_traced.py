@@ -152,10 +152,37 @@ class Cubed(torch.autograd.Function):
         return dy
 
 
-def test_a_reference_with_a_backward_of_its_own_is_refused_by_its_line():
-    with pytest.raises(Untraceable, match="backward of its own") as raised:
-        trace(Cubed.apply, [tensor(3)])
-    assert raised.value.kind == "custom"
+class New(Cubed):
+    @staticmethod
+    def forward(x, power=3):
+        with torch.no_grad():
+            return x.detach() ** power
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+
+@pytest.mark.parametrize(
+    "function",
+    [Cubed.apply, New.apply, lambda x: New.apply(x, 3), lambda x: CUBED(x) * 1],
+)
+def test_of_a_function_with_a_backward_of_its_own_the_forward_is_followed(function):
+    x = tensor(3)
+    dx = trace(function, [x]).graph().gradients({"y": np.ones(3)}, ["x"])["dx"]
+    np.testing.assert_allclose(dx.value, 3 * x**2, rtol=1e-14)
+
+
+CUBED = Cubed.apply
+
+
+def test_numbers_that_leave_pytorch_are_refused_by_their_line():
+    def leaving(x):
+        return torch.from_numpy(x.numpy() ** 2)
+
+    with pytest.raises(Untraceable, match=r"Tensor.numpy.*leaving|numpy\(\)") as raised:
+        trace(leaving, [tensor(3)])
+    assert raised.value.kind == "numpy"
 
 
 REFUSED = {

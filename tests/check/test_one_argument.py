@@ -1,0 +1,171 @@
+"""One argument is enough; and PyTorch's gradcheck, drop-in."""
+
+import numpy as np
+import pytest
+import torch
+from torch.autograd.gradcheck import GradcheckError
+
+from gradwatch import check, gradcheck, gradgradcheck
+from gradwatch.harness.check.child import checked
+
+
+def function(factor, power=2):
+    class Cube(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.detach() * x * x
+
+        @staticmethod
+        def backward(ctx, dy):
+            (x,) = ctx.saved_tensors
+            return factor * x**power * dy
+
+    return Cube
+
+
+Cube, Wrong = function(3), function(3.001)
+
+
+class InNumPy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.from_numpy(np.square(x.detach().cpu().numpy()))
+
+    @staticmethod
+    def backward(ctx, dy):
+        return 2 * ctx.saved_tensors[0] * dy
+
+
+class ByPointer(InNumPy):
+    @staticmethod
+    def forward(ctx, x):
+        """As Triton and ctypes get at the numbers."""
+        ctx.save_for_backward(x)
+        return x * (x.data_ptr() != 0) * x
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_a_function_is_judged_against_its_own_forward(dtype):
+    report = check(Cube.apply, shapes=[(4, 8)], dtypes=[dtype])
+    assert report.passes, str(report)
+    assert "Cube.apply against its own forward: passes" in report.headline
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Wrong.apply,
+        lambda x: Wrong.apply(x),
+        lambda x: Wrong.apply(x).sum(-1),
+        function(3, 1).apply,
+        function(0).apply,
+    ],
+)
+def test_its_wrong_backward_is_caught(wrong):
+    report = check(wrong, shapes=[(4, 8)])
+    assert {row.judgement.tensor for row in report.failures} == {"dx"}
+    assert check(wrong, inputs=[torch.randn(4, 8)]).failures
+
+
+def test_inside_of_a_module_it_is_judged_too():
+    class Layer(torch.nn.Linear):
+        def forward(self, x):
+            return self.kernel.apply(super().forward(x))
+
+    for kernel, passes in ((Cube, True), (Wrong, False)):
+        layer = Layer(3, 4)
+        layer.kernel = kernel
+        assert check(layer, inputs=[torch.randn(5, 3)]).passes is passes
+
+
+@pytest.mark.parametrize("kernel", [InNumPy, ByPointer])
+def test_a_forward_that_cannot_be_followed_needs_a_reference(kernel):
+    words = rf"{kernel.__name__}.apply cannot be followed.*check\(REFERENCE, "
+    with pytest.raises(ValueError, match=words):
+        check(kernel.apply, shapes=[(4, 8)])
+    assert check(lambda x: x * x, kernel.apply, shapes=[(4, 8)], quick=True).passes
+
+
+def test_the_command_takes_one_argument(tmp_path, monkeypatch):
+    (tmp_path / "ours.py").write_text(
+        "import torch\nclass Twice(torch.autograd.Function):\n"
+        "    forward = staticmethod(lambda ctx, x: 2 * x)\n"
+        "    backward = staticmethod(lambda ctx, dy: 3 * dy)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    asked = {
+        "reference": "ours:Twice", "candidate": None, "shapes": ["3x4"],
+        "kernelbench": [], "kwargs": {}, "dtypes": [], "repro": False,
+        "choice": {"quick": True},
+    }  # fmt: skip
+    found = checked(asked)
+    assert not found["passes"]
+    assert "Twice.apply against its own forward: FAILS" in found["text"]
+
+
+# --- gradcheck ------------------------------------------------------------------------
+
+
+def given(dtype=torch.float32):
+    return torch.randn(4, 8, dtype=dtype, requires_grad=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_gradcheck_needs_no_float64(dtype):
+    assert gradcheck(Cube.apply, given(dtype)) is True
+    assert gradcheck(lambda x: Cube.apply(x), (given(dtype),), eps=1e-3, atol=9) is True
+    assert gradcheck(function(0).apply, given(dtype), raise_exception=False) is False
+    assert gradgradcheck(Cube.apply, given(dtype)) is True
+
+
+def test_gradcheck_raises_what_pytorch_s_does_with_our_table():
+    with pytest.raises(GradcheckError, match=r"FAILS(.|\n)*dx(.|\n)*eps.*not used"):
+        gradcheck(Wrong.apply, given(), atol=1.0)
+    with pytest.raises(GradcheckError) as raised:
+        gradcheck(Wrong.apply, (given(),))
+    assert "note" not in str(raised.value)
+
+
+def test_gradcheck_differentiates_what_requires_a_gradient():
+    def times(x, w, scale):
+        return x * w.detach() * scale
+
+    x, w = given(), given().detach()
+    assert gradcheck(times, (x, w, 3))
+    assert gradcheck(lambda x, w: Wrong.apply(x) * w, (x.detach(), given()))
+    assert not gradcheck(lambda x, w: Wrong.apply(x) * w, (x, w), raise_exception=False)
+    with pytest.raises(ValueError, match="requires a gradient"):
+        gradcheck(times, (x.detach(), w.detach(), 3))
+
+
+def test_gradcheck_judges_forward_mode_where_asked():
+    assert gradcheck(torch.sin, given(), check_forward_ad=True)
+    with pytest.raises(GradcheckError, match="unsupported"):
+        gradcheck(Cube.apply, given(), check_forward_ad=True)
+
+
+def test_gradgradcheck_finds_a_double_backward_that_is_a_constant():
+    class Kept(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.slope = 3 * x * x
+            return x**3
+
+        @staticmethod
+        def backward(ctx, dy):
+            return ctx.slope * dy
+
+    assert gradcheck(Kept.apply, given())
+    assert not gradgradcheck(Kept.apply, given(), raise_exception=False)
+    dy = torch.ones(4, 8)
+    assert not gradgradcheck(Kept.apply, (given(),), dy, raise_exception=False)
+    assert gradgradcheck(
+        Cube.apply, (given(),), (dy,), gen_non_contig_grad_outputs=True
+    )
+
+
+def test_an_argument_that_pytorch_has_not_is_refused():
+    with pytest.raises(TypeError, match="tolerance"):
+        gradcheck(Cube.apply, given(), tolerance=1)
