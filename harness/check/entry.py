@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gradwatch.harness.check.report import Report
+from gradwatch.harness.check.shapes import Shapes
 from gradwatch.impls.contract import Case, Op
 
 Reference = str | Op | Callable[..., Any]
@@ -16,7 +17,7 @@ def check(
     candidate: Callable[..., Any] | None = None,
     inputs: Sequence[Any] | None = None,
     *,
-    shapes: Sequence[str | Sequence[int]] | None = None,
+    shapes: Shapes | None = None,
     kwargs: Mapping[str, Any] | None = None,
     dtypes: Sequence[str] | None = None,
     device: str = "cpu",
@@ -51,7 +52,7 @@ def check(
             forward is then the definition.
         inputs: The positional arguments, for numbers of your own. Of tensors of floats
             those that require a gradient are differentiated, or all where none does.
-        shapes: For numbers made here, one for each input: (64, 1000), "64x1000",
+        shapes: For numbers made here, one for each input: [(64, 1000)], "64x1000",
             "64x=3" where the 3 must stay, "64x1000:bool" for a mask, "64:10" for whole
             numbers below 10.
         kwargs: Keyword arguments of both functions, such as {"dim": -1}.

@@ -112,8 +112,8 @@ def examined(
         second = bench.judge_second(cotangents)
         return [bench.row(judgement) for judgement in second]
     rows = bench.rows(cotangents, "", trial.thorough)
-    if notes is not None and bench.unrepeatable:
-        notes.append(f"{trial.name}: a second run gave other bits")
+    if notes is not None:
+        notes += bench.oddities(rows)
     differentiable = [i for i, dy in enumerate(cotangents) if dy is not None]
     if trial.thorough and len(differentiable) > 1:
         names = subject.results(bound)
@@ -134,6 +134,7 @@ class Bench:
     trial: Trial
     compute: str | None
     unrepeatable: bool = False
+    beyond: int = 0
     zero: frozenset[str] = frozenset()
     right: Reference | None = None
 
@@ -215,6 +216,19 @@ class Bench:
             edge=self.trial.edge,
         )
 
+    def oddities(self, rows: Sequence[Row]) -> Iterator[str]:
+        """What is neither right nor wrong, a note each."""
+        if self.beyond:
+            more = "tensor" if self.beyond == 1 else "tensors"
+            yield f"it returns {self.beyond} {more} more than the reference: not judged"
+        if self.unrepeatable:
+            wrong = not all(row.judgement.passes for row in rows)
+            random = "; what is random must be an input: a mask, a noise"
+            yield (
+                f"{self.trial.name}: a second run gave other bits"
+                f"{random if wrong else ''}"
+            )
+
     def _silent(self, judgement: Judgement) -> bool:
         """Whether a tensor of zeros would have passed."""
         name = judgement.tensor
@@ -240,6 +254,7 @@ class Bench:
                 ("", Judgement("all", "error", message=f"raised {in_short(error)}"))
             ]
         self.unrepeatable = thorough and not seen.repeatable
+        self.beyond = max(0, len(seen.outputs) - len(self.expected.outputs))
         right, unreached = self.truth(cotangents)
         self.zero, self.right = frozenset(_zeros(right)), right
         judgements = [("", j) for j in self._faults(seen)]
@@ -289,7 +304,7 @@ class Bench:
             name = named[place] if place < len(named) else f"{kind} {place}"
             yield Judgement(name, "malformed", message=f"{name}: {message}")
         got, wanted = len(seen.outputs), len(self.expected.outputs)
-        if got != wanted:
+        if got < wanted:
             message = f"returned {got} tensors, expected {wanted}"
             yield Judgement("outputs", "malformed", message=message)
 

@@ -17,7 +17,7 @@ from gradwatch.harness.check.examine import examine
 from gradwatch.harness.check.inputs import Trial
 from gradwatch.harness.check.report import Report, Row
 from gradwatch.harness.check.runs import replica
-from gradwatch.harness.check.shapes import Specs, parsed
+from gradwatch.harness.check.shapes import Shapes, Specs, each, parsed
 from gradwatch.harness.check.subjects import OpSubject, Subject, subject_of
 from gradwatch.harness.check.subjects.binding import bind
 from gradwatch.harness.check.subjects.pytorch import name_of
@@ -139,7 +139,7 @@ class Session:
         self,
         *,
         inputs: Mapping[str, Sequence[Any]] | None = None,
-        shapes: Sequence[str | Sequence[int]] | None = None,
+        shapes: Shapes | None = None,
         kwargs: Mapping[str, Any] | None = None,
         dtypes: Sequence[str] | None = None,
         cases: Sequence[Case] | None = None,
@@ -203,7 +203,7 @@ class Session:
         self,
         dtype: str,
         inputs: Mapping[str, Sequence[Any]] | None,
-        shapes: Sequence[str | Sequence[int]] | None,
+        shapes: Shapes | None,
         kwargs: Mapping[str, Any],
         cases: Sequence[Case] | None,
     ) -> Iterator[Trial]:
@@ -240,10 +240,10 @@ class Session:
         return True
 
     def _specs(
-        self, shapes: Sequence[str | Sequence[int]] | None, cases: Sequence[Case] | None
+        self, shapes: Shapes | None, cases: Sequence[Case] | None
     ) -> Iterator[tuple[Specs, dict[str, Any]]]:
         if shapes is not None:
-            yield tuple(parsed(shape) for shape in shapes), {}
+            yield each(shapes), {}
             return
         op = self.subject.op if isinstance(self.subject, OpSubject) else None
         listed = cases if cases is not None else op.cases.values() if op else ()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gradwatch.harness.judging.layouts import TAILS
 
@@ -35,6 +36,16 @@ class Spec:
 
 
 Specs = tuple[Spec, ...]
+
+#: As a caller writes them: one for each input, and a single one as it is.
+Shapes = str | Sequence[int] | Sequence[str | Sequence[int]]
+
+
+def each(shapes: Shapes) -> Specs:
+    """One for each input."""
+    alone = isinstance(shapes, str) or all(isinstance(n, int) for n in shapes)
+    listed: Any = [shapes] if alone else shapes
+    return tuple(parsed(shape) for shape in listed)
 
 
 def parsed(shape: str | Sequence[int]) -> Spec:

@@ -98,7 +98,6 @@ def test_what_a_backward_does_wrong_is_a_verdict(wrong, verdict, said):
     [
         (lambda x: (x * x)[:1], "shape"),
         (lambda x: (x * x).double(), "dtype float64, expected float32"),
-        (lambda x: (x * x, x), "returned 2 tensors, expected 1"),
         (lambda x: (x * x).detach(), "None where a gradient is due"),
         (lambda x: x.data.add_(1) * x, "overwrites its input"),
         (lambda x: 7, "returned 0 tensors, expected 1"),
@@ -108,6 +107,23 @@ def test_what_a_forward_does_wrong_is_a_verdict(wrong, said):
     report = check(square, wrong, shapes=[(3, 4)])
     assert not report.passes
     assert said in "\n".join(j.message for j in report)
+
+
+def test_tensors_beyond_the_reference_s_are_a_note():
+    report = check(square, lambda x: (x * x, x.exp()), shapes="3x4", quick=True)
+    assert report.passes
+    assert "returns 1 tensor more than the reference: not judged" in str(report)
+    wrong = check(square, lambda x: (x * x.detach(), x), shapes=(3, 4), quick=True)
+    assert {row.judgement.tensor for row in wrong.failures} == {"dx"}
+
+
+def test_what_is_random_is_wrong_with_a_hint():
+    def dropped(x):
+        return torch.nn.functional.dropout(x * x)
+
+    report = check(square, dropped, shapes=[(8, 40)], quick=True)
+    assert not report.passes
+    assert "gave other bits; what is random must be an input" in str(report)
 
 
 def test_a_second_backward_that_repeats_the_first_is_caught():
