@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from gradwatch.harness.check import inputs as made
 from gradwatch.harness.check.examine import examine
 from gradwatch.harness.check.inputs import Trial
 from gradwatch.harness.check.report import Report, Row
-from gradwatch.harness.check.runs import replica
+from gradwatch.harness.check.runs import in_short, replica
 from gradwatch.harness.check.shapes import Shapes, Specs, each, parsed
 from gradwatch.harness.check.subjects import OpSubject, Subject, subject_of
 from gradwatch.harness.check.subjects.binding import bind
@@ -220,7 +221,7 @@ class Session:
                 )
             return
         for specs, extra in self._specs(shapes, cases):
-            yield from made.from_shapes(
+            tried = made.from_shapes(
                 specs,
                 dtype,
                 kwargs={**kwargs, **extra},
@@ -232,6 +233,20 @@ class Session:
                 costly=self._is_costly,
                 notes=self.notes,
             )
+            first = next(tried)
+            self._refuse_what_raises(first)
+            yield from itertools.chain([first], tried)
+
+    def _refuse_what_raises(self, trial: Trial) -> None:
+        """Raise where the reference takes no ordinary numbers, as a loss may not."""
+        try:
+            bound = self.subject.bound(trial)
+            bound.call(*map(replica, bound.tensors))
+        except (RuntimeError, ArithmeticError, AssertionError, LookupError) as error:
+            raise ValueError(
+                f"the reference raises {in_short(error)} at {trial.name}, numbers of"
+                " N(0, 1); give inputs= of its domain"
+            ) from error
 
     def _is_costly(self, trial: Trial) -> bool:
         if self.subject.cost(trial) <= COSTLY:

@@ -137,6 +137,15 @@ def test_a_reference_that_raises_costs_that_trial_alone():
     assert "infnan" not in trials(report)
 
 
+def test_a_reference_that_takes_no_ordinary_numbers_says_what_to_give():
+    loss = torch.nn.functional.binary_cross_entropy
+    with pytest.raises(ValueError, match=r"RuntimeError: all elements.*give inputs="):
+        check(loss, shapes=[(8, 4), (8, 4)])
+    given = [torch.rand(8, 4) for _ in range(2)]
+    report = check(loss, inputs=given)
+    assert any("left out, the reference raised" in note for note in report.notes)
+
+
 @pytest.mark.parametrize("classes", [36, 40, 64, 100])
 def test_labels_stay_below_the_length_that_they_index(classes):
     def loss(x, t):
