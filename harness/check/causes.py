@@ -160,9 +160,7 @@ def cuts_of(call: Call, bound: Bound, cotangents: Sequence[Tensor | None]) -> li
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             node.register_prehook(watch.begin)
             node.register_hook(watch.end)
-    torch.autograd.grad(
-        outputs, graph.sources, dys, create_graph=True, allow_unused=True
-    )
+    graph.swept(outputs, dys, again=True)
     return list(watch.cuts)
 
 

@@ -114,6 +114,7 @@ def examined(
     rows = bench.rows(cotangents, "", trial.thorough)
     if notes is not None:
         notes += bench.oddities(rows)
+        notes += bound.traced.notes if bound.traced else ()
     differentiable = [i for i, dy in enumerate(cotangents) if dy is not None]
     if trial.thorough and len(differentiable) > 1:
         names = subject.results(bound)
@@ -266,6 +267,8 @@ class Bench:
             odd = self._differing(right, firsts, compared, unreached)
             judgements += [(message, judgement) for judgement in odd]
         for how, places, words in seen.raised:
+            if places and self._needs(places):
+                continue
             message = self._frozen_names(places) if places else how
             raised = Judgement("all", "error", message=f"raised {words}")
             judgements.append((message, raised))
@@ -282,6 +285,15 @@ class Bench:
             yield inputs
         if len(at) > 1:
             yield from ((i,) for i in at[:FROZEN] if (i,) not in (own, inputs))
+
+    def _needs(self, places: Sequence[int]) -> bool:
+        """Whether the reference, too, raises where some tensors need no gradient."""
+        wanted = [w and i not in places for i, w in enumerate(self.bound.wanted)]
+        try:
+            Graph(self.bound.call, self.bound.tensors, wanted)
+        except Exception:  # noqa: BLE001  # whatever it raises
+            return True
+        return False
 
     def _frozen_names(self, places: Sequence[int]) -> str:
         names = [self.bound.names[i] for i in places]

@@ -72,6 +72,8 @@ class Trial:
         device: Where it runs.
         cotangents: In place of those of the regime.
         order: What is judged; see `gradwatch.harness.judging.orders`.
+        main: The widest type of what the caller gave, which becomes `dtype`; narrower
+            ones stay.
     """
 
     name: str
@@ -85,6 +87,11 @@ class Trial:
     device: str = "cpu"
     cotangents: tuple[Tensor | None, ...] = ()
     order: str = "vjp"
+    main: str = ""
+
+    def held(self, tensor: Tensor) -> Tensor:
+        """A tensor of the caller's, on the device and in the type of the trial."""
+        return moved(tensor, self.dtype, self.main, self.device)
 
     @property
     def edge(self) -> bool:
@@ -117,13 +124,19 @@ def torch_dtype(name: str) -> torch.dtype:
     return dtype
 
 
+def moved(tensor: Tensor, dtype: str, main: str, device: str) -> Tensor:
+    """A tensor on a device, and of type `dtype` if it is of type `main`."""
+    held = tensor.detach().to(device)
+    return held.to(torch_dtype(dtype)) if held.dtype == torch_dtype(main) else held
+
+
 def precision_of(values: Any) -> str:
-    """The narrowest precision among the floats of some arguments; else float32."""
+    """The widest precision among the floats of some arguments; else float32."""
     names = [
         str(t.dtype).removeprefix("torch.") for t in tree_leaves(values) if floating(t)
     ]
     ours = [name for name in names if name in PRECISIONS]
-    return min(ours, key=lambda n: PRECISIONS[n].digits, default="float32")
+    return max(ours, key=lambda n: PRECISIONS[n].digits, default="float32")
 
 
 def laid_out(tensor: Tensor, layout: str) -> Tensor:
@@ -159,6 +172,7 @@ def from_shapes(
     kwargs: Mapping[str, Any],
     seed: int,
     device: str,
+    main: str,
     pinned: Sequence[int],
     admits: Admits,
     runs: Admits,
@@ -173,6 +187,7 @@ def from_shapes(
         kwargs: Arguments beside the inputs.
         seed: Of all numbers.
         device: Where the tensors lie.
+        main: The widest type of the reference's own tensors.
         pinned: Lengths that cannot vary: a module's own.
         admits: Whether the reference takes some inputs.
         runs: Whether the candidate does, too.
@@ -180,7 +195,7 @@ def from_shapes(
         notes: Gets a line for what is left out.
     """
     known("dtype", dtype, PRECISIONS)
-    maker = _Maker(dtype, dict(kwargs), seed, device)
+    maker = _Maker(dtype, dict(kwargs), seed, device, main)
     normal = REGIMES["normal"]
     yield maker.trial(normal, specs, thorough=True, as_given=True)
     sizes = Sizes(
@@ -243,6 +258,7 @@ class _Maker:
     kwargs: dict[str, Any]
     seed: int
     device: str
+    main: str
 
     def trial(
         self,
@@ -269,6 +285,7 @@ class _Maker:
             as_given,
             seed,
             self.device,
+            main=self.main,
         )
 
     def _made(
@@ -304,20 +321,18 @@ def from_inputs(
     seed: int,
     device: str,
     costly: Admits,
+    main: str,
     label: str = "given",
 ) -> Iterator[Trial]:
     """The caller's numbers as they are, in several layouts, with several cotangents.
 
     Where that would take long, two of them have to do.
     """
-    place = torch_dtype(dtype)
 
     def held(value: Any) -> Any:
         if not isinstance(value, Tensor):
             return value
-        moved = value.detach().to(device)
-        cast = moved.to(place) if moved.is_floating_point() else moved
-        return cast.requires_grad_(value.requires_grad)
+        return moved(value, dtype, main, device).requires_grad_(value.requires_grad)
 
     args, kwargs = tree_map(held, tuple(args)), tree_map(held, dict(kwargs))
     size = sum(t.numel() for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor))
@@ -329,7 +344,8 @@ def from_inputs(
         seeds = (seed, zlib.crc32(f"{described} {dtype}".encode()))
         plain = name == "normal"
         return Trial(
-            described, dtype, laid, kwargs, regime, plain, plain, seeds, device
+            *(described, dtype, laid, kwargs, regime, plain, plain, seeds, device),
+            main=main,
         )
 
     first = trial("normal")

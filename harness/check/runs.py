@@ -7,6 +7,7 @@ holds its text (`gradwatch.harness.check.script`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,7 +56,7 @@ class Graph:
     def __init__(
         self, function: Function, tensors: Sequence[Tensor], wanted: Sequence[bool]
     ) -> None:
-        self.tensors, self.wanted = tensors, wanted
+        self.function, self.tensors, self.wanted = function, tensors, wanted
         self.leaves = self.given = self._leaves()
         try:
             self.outputs = tuple(function(*self.given))
@@ -96,16 +97,66 @@ class Graph:
         outputs, dys = self.differentiable(cotangents)
         found: Sequence[Tensor | None] = ()
         if outputs and self.sources:
-            found = torch.autograd.grad(
-                outputs, self.sources, dys, retain_graph=True, allow_unused=True
-            )
+            found = self.swept(outputs, dys)
         gradients = iter(found)
         return [next(gradients, None) if wanted else None for wanted in self.wanted]
+
+    def held(self) -> AbstractContextManager[None]:
+        """While a module has these leaves."""
+        holding = getattr(self.function, "holding", None)
+        return holding(self.given) if holding else nullcontext()
+
+    def swept(
+        self, outputs: Sequence[Tensor], dys: Sequence[Tensor], again: bool = False
+    ) -> Sequence[Tensor | None]:
+        """The gradient by each source, with a graph of its own for a second sweep.
+
+        A backward may run a module's forward again, and finds the module's tensors as
+        they were. What refuses `autograd.grad`, or gives a parameter no gradient by it,
+        is swept as in training.
+        """
+        sources, found = self.sources, list[Tensor | None]()
+        with self.held():
+            try:
+                found += torch.autograd.grad(
+                    outputs,
+                    sources,
+                    dys,
+                    retain_graph=True,
+                    create_graph=again,
+                    allow_unused=True,
+                )
+            except RuntimeError as error:
+                if "incompatible with .grad()" not in str(error):
+                    raise
+                return _as_in_training(outputs, sources, dys)
+            missed = [s for s, g in zip(sources, found, strict=True) if g is None]
+            if not any(hasattr(source, "_is_param") for source in missed):
+                return found
+            pairs = zip(found, _as_in_training(outputs, sources, dys), strict=True)
+            return [mine if mine is not None else theirs for mine, theirs in pairs]
 
     def changed_leaves(self) -> list[int]:
         """Which tensors the function wrote to."""
         pairs = enumerate(zip(self.given, self.tensors, strict=True))
         return [i for i, (now, before) in pairs if not same(now, before)]
+
+
+def _as_in_training(
+    outputs: Sequence[Tensor], sources: Sequence[Tensor], dys: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """What `.backward()` leaves in `.grad`; nothing is left there afterwards."""
+    behind = [getattr(node, "variable", None) for node in nodes_behind(outputs)]
+    leaves = [*sources, *(leaf for leaf in behind if leaf is not None)]
+    before = [leaf.grad for leaf in leaves]
+    try:
+        for leaf in leaves:
+            leaf.grad = None
+        torch.autograd.backward(outputs, dys, retain_graph=True)
+        return [source.grad for source in sources]
+    finally:
+        for leaf, grad in zip(leaves, before, strict=True):
+            leaf.grad = grad
 
 
 @dataclass
@@ -184,7 +235,9 @@ def observe(
         seen.raised.append(("another graph alive", (), in_short(error)))
     for places in frozen:
         try:
-            seen.others.append(("frozen", places, swept(places)))
+            gradients = swept(places)
+            if any(g is not None for g in gradients):  # else PyTorch itself raises
+                seen.others.append(("frozen", places, gradients))
         except (Exception, SystemExit) as error:  # noqa: BLE001  # likewise
             seen.raised.append(("frozen", places, in_short(error)))
     return seen
@@ -268,9 +321,7 @@ def differentiated(
     graph = Graph(function, tensors, wanted)
     along = [None if dy is None else replica(dy).requires_grad_() for dy in cotangents]
     outputs, dys = graph.differentiable(along)
-    first: Sequence[Tensor | None] = torch.autograd.grad(
-        outputs, graph.sources, dys, create_graph=True, allow_unused=True
-    )
+    first = graph.swept(outputs, dys, again=True)
     _let_refuse(first)
     vs = [v for v in tangents if v is not None]
     second = [
@@ -282,7 +333,8 @@ def differentiated(
     if not second:
         return [None] * len(sources)
     pulled, at = [dx for dx, _ in second], [v for _, v in second]
-    return copies(torch.autograd.grad(pulled, sources, at, allow_unused=True))
+    with graph.held():
+        return copies(torch.autograd.grad(pulled, sources, at, allow_unused=True))
 
 
 def _let_refuse(gradients: Sequence[Tensor | None]) -> None:

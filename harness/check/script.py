@@ -21,10 +21,12 @@ from gradwatch.harness.check.subjects import Subject
 from gradwatch.harness.check.subjects.binding import Bound, Function, array_of, bind
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.verdict import allowed
+from gradwatch.harness.tracing import held
 
 IMPORTS = """\
 from __future__ import annotations
 
+import contextlib
 import sys
 
 import numpy as np
@@ -45,9 +47,17 @@ Needs PyTorch, NumPy and the candidate. Exits 1 while it is wrong, 0 when it is 
 {origin}
 
 
+def holding(t):
+    return {held}
+
+
 def function(*t):
-    out = {call}
+    with holding(t):
+        out = {call}
     return [v for v in tree_leaves(out) if isinstance(v, torch.Tensor)]
+
+
+function.holding = holding
 
 
 # Its inputs, and the right answers ------------------------------------------------
@@ -162,9 +172,10 @@ def script(
     return TEMPLATE.format(
         headline=f"Reproduces: {row.where}, {row.dtype}.",
         story=row.judgement.message.replace("\\", "\\\\"),
-        runs=_without_preamble(inspect.getsource(runs)),
+        runs=f"{_without_preamble(inspect.getsource(runs))}\n\n{inspect.getsource(held)}",
         origin=source or origin(call.function),
         call=_call(call, bound),
+        held=_held(call, bound),
         names=list(bound.names),
         results=list(subject.results(bound)),
         tensors="".join(f"    {_tensor(t)},  # {n}\n" for n, t in _named(bound)),
@@ -199,14 +210,20 @@ def _call(call: Any, bound: Bound) -> str:
         )
 
     args, kwargs = tree_map(shown, (call.args, dict(call.kwargs)))
-    state = [f"t[{i}]" for i in places]
-    if isinstance(call.function, torch.nn.Module):
-        named = ", ".join(f"{n!r}: {t}" for n, t in zip(call.state, state, strict=True))
-        return (
-            f"torch.func.functional_call(candidate, {{{named}}}, {args!r}, {kwargs!r})"
-        )
-    given = [repr(a) for a in args] + state + [f"{k}={v!r}" for k, v in kwargs.items()]
+    given = [repr(a) for a in args]
+    if not isinstance(call.function, torch.nn.Module):
+        given += [f"t[{i}]" for i in places]
+    given += [f"{k}={v!r}" for k, v in kwargs.items()]
     return f"candidate({', '.join(given)})"
+
+
+def _held(call: Any, bound: Bound) -> str:
+    """What a module has for its own tensors, as an expression."""
+    if not isinstance(call.function, torch.nn.Module):
+        return "nullcontext()"
+    first = len(bound.tensors) - len(call.state)
+    named = (f"{n!r}: t[{first + i}]" for i, n in enumerate(call.state))
+    return f"held(candidate, {{{', '.join(named)}}})"
 
 
 class _Verbatim(str):

@@ -23,7 +23,7 @@ from gradwatch.harness.check.subjects import OpSubject, Subject, subject_of
 from gradwatch.harness.check.subjects.binding import bind
 from gradwatch.harness.check.subjects.pytorch import name_of
 from gradwatch.harness.judging.orders import ORDERS
-from gradwatch.harness.tracing import Untraceable
+from gradwatch.harness.tracing import Untraceable, plain_autograd
 from gradwatch.impls.backends._torch_products import product_settings
 from gradwatch.impls.catalogue import known
 from gradwatch.impls.contract import Case
@@ -147,11 +147,14 @@ class Session:
     ) -> Report:
         """All trials in all precisions; `inputs` holds argument lists by name."""
         started = time.monotonic()
+        main = made.precision_of((inputs or {}, kwargs or {}, self.subject.state))
         with _settings(self.device, self.compute), self._with_the_way_round():
             trials = [
                 replace(trial, order=self.order, cotangents=self.cotangents)
-                for dtype in dtypes or [made.precision_of((inputs or {}, kwargs or {}))]
-                for trial in self._trials(dtype, inputs, shapes, kwargs or {}, cases)
+                for dtype in dtypes or [main]
+                for trial in self._trials(
+                    dtype, main, inputs, shapes, kwargs or {}, cases
+                )
             ]
             trials = self.choice.of(trials)
             timed = self.choice.in_time(trials, started, self.notes)
@@ -203,6 +206,7 @@ class Session:
     def _trials(
         self,
         dtype: str,
+        main: str,
         inputs: Mapping[str, Sequence[Any]] | None,
         shapes: Shapes | None,
         kwargs: Mapping[str, Any],
@@ -216,6 +220,7 @@ class Session:
                     kwargs=kwargs,
                     seed=self.seed,
                     device=self.device,
+                    main=main,
                     label=label,
                     costly=self._is_costly,
                 )
@@ -227,6 +232,7 @@ class Session:
                 kwargs={**kwargs, **extra},
                 seed=self.seed,
                 device=self.device,
+                main=main,
                 pinned=self.subject.lengths,
                 admits=lambda trial: admits(self.subject, trial),
                 runs=lambda trial: admits(self.subject, trial, self.candidate),
@@ -282,11 +288,12 @@ class Session:
 def _settings(device: str, compute: str | None) -> Iterator[None]:
     """Set what all trials run under; the caller's settings come back.
 
-    What is compiled meanwhile keeps its buffers: a graph is swept more than once.
+    Neither autocast nor no_grad around the check has a say. What is compiled meanwhile
+    keeps its buffers: a graph is swept more than once.
     """
     has = hasattr(functorch, "donated_buffer")  # older versions keep them anyway
     kept = functorch.patch(donated_buffer=False) if has else contextlib.nullcontext()
-    with _one_thread(), _products_on_a_gpu(device, compute), kept:
+    with plain_autograd(), _one_thread(), _products_on_a_gpu(device, compute), kept:
         yield
 
 

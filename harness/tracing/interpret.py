@@ -7,13 +7,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import fx
+from torch.fx.node import Node as Call
+from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves, tree_map
 
 from gradwatch.harness.tracing.aten.moves import is_move, move
-from gradwatch.harness.tracing.aten.narrow import epsilon, narrowed
+from gradwatch.harness.tracing.aten.narrow import (
+    epsilon,
+    narrow_leaf,
+    narrowed,
+    written_over,
+)
 from gradwatch.harness.tracing.aten.table import ON_FLOATS, ON_VALUES
-from gradwatch.harness.tracing.untraceable import Untraceable
+from gradwatch.harness.tracing.tape import Like, Program, as_written
+from gradwatch.harness.tracing.untraceable import Place, Untraceable
 from gradwatch.harness.tracing.values import (
     as_exact,
     as_float,
@@ -28,34 +35,36 @@ _FACTORIES = """
     scalar_tensor tril_indices triu_indices zeros zeros_like
 """
 FACTORIES = frozenset(_FACTORIES.split())
+_OURS = (operator.getitem, as_written)  # of the tape, no operators of ATen
 _CASTS = frozenset(("_to_copy", "convert_element_type", "to", "type_as", "device_put"))
 _FACTORISATIONS = ("linalg_", "_linalg_", "cholesky", "geqrf", "lu_", "ormqr", "svd")
 
 
-def interpret(program: fx.GraphModule, leaves: Sequence[Any]) -> list[Any]:
-    """What the program returns, as nodes and exact tensors, for these leaves.
+def interpret(program: Program, leaves: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """What the program returns, and what it read: nodes and exact tensors.
 
     Raises:
         Untraceable: an operator has no place in the engine.
     """
-    known: dict[fx.Node, Any] = {}
-    given = iter(leaves)
+    known: dict[Any, Any] = {}
+    given, untouched = iter(leaves), {}
     inputs = (node for node in program.graph.nodes if node.op == "placeholder")
     widest = epsilon([tensor for node in inputs for tensor in _meta(node)])
     for node in program.graph.nodes:
         if node.op == "placeholder":
-            known[node] = next(given)
+            untouched[node] = next(given)
+            known[node] = narrow_leaf(untouched[node], _meta(node), widest)
         elif node.op == "get_attr":
             known[node] = _constant(getattr(program, node.target))
         elif node.op == "output":
-            return [known.get(out, out) for out in node.args[0]]
+            read = [known[reading.node] for reading in program.readings]
+            known |= untouched
+            return [known[out] for out in node.args[0]], read
         else:
-            args = fx.node.map_arg(node.args, known.__getitem__)
-            kwargs = dict(fx.node.map_arg(node.kwargs, known.__getitem__))
+            args = map_arg(node.args, known.__getitem__)
+            kwargs = dict(map_arg(node.kwargs, known.__getitem__))
             known[node] = apply(node.target, args, kwargs, _meta(node))
-            if node.target is not operator.getitem and not is_move(
-                name_of(node.target)
-            ):
+            if node.target not in _OURS and not is_move(name_of(node.target)):
                 known[node] = narrowed(known[node], _meta(node), widest)
     raise AssertionError("a program ends with its output")
 
@@ -70,8 +79,8 @@ def apply(target: Any, args: Any, kwargs: dict[str, Any], meta: Any) -> Any:
     """What one operator makes of nodes, exact tensors and numbers."""
     if target is operator.getitem:
         return args[0][args[1]]
-    if target is torch.ops.aten.copy_.default:  # a written input: a result like others
-        target = torch.ops.aten.copy.default
+    if target is as_written:
+        return written_over(*map(as_float, args))
     name = name_of(target)
     floating = _floats(meta)
     values = tree_leaves((args, kwargs), is_leaf=lambda v: isinstance(v, Node))
@@ -112,45 +121,44 @@ def _constant(tensor: torch.Tensor) -> Any:
     return as_float(tensor) if is_float_tensor(tensor) else tensor
 
 
-def _meta(node: fx.Node) -> list[torch.Tensor]:
-    """Tensors like those that the operator returned while it was captured."""
-    value = node.meta.get("val", node.meta.get("tensor_meta"))
-    return [v for v in tree_leaves(value) if hasattr(v, "dtype")]
+def _meta(node: Call) -> list[Like]:
+    """What the tensors were like that the operator returned while it was captured."""
+    return [v for v in tree_leaves(node.meta.get("val")) if isinstance(v, Like)]
 
 
 def _floats(meta: Sequence[Any]) -> bool:
     return any(tensor.dtype.is_floating_point for tensor in meta)
 
 
-def refuse_uncovered(program: fx.GraphModule) -> None:
+def refuse_uncovered(program: Program) -> None:
     """Raise Untraceable for the first operator that has no place in the engine."""
     for node in program.graph.nodes:
-        if node.op == "call_function" and node.target is not operator.getitem:
-            _refuse(node.target, _meta(node))
+        if node.op == "call_function" and node.target not in _OURS:
+            _refuse(node.target, _meta(node), node.meta["place"])
 
 
-def _refuse(target: Any, meta: Sequence[Any]) -> None:
+def _refuse(target: Any, meta: Sequence[Like], place: Place) -> None:
     op = str(target).removesuffix(".default")
     if not isinstance(target, torch._ops.OpOverload):
-        raise Untraceable(op, "is no operator of ATen", "no rule")
+        raise Untraceable(op, "is no operator of ATen", "no rule", place)
     name = name_of(target)
     op = f"{target.namespace}.{name}"
     if not meta:  # a check, which returns nothing
         return
     if torch.Tag.nondeterministic_seeded in target.tags:
-        raise Untraceable(op, "draws random numbers", "random")
+        raise Untraceable(op, "draws random numbers", "random", place)
     if name.startswith(_FACTORISATIONS) and name not in {*ON_FLOATS, *ON_VALUES}:
-        raise Untraceable(op, "factorises a matrix", "factorisation")
+        raise Untraceable(op, "factorises a matrix", "factorisation", place)
     if any(tensor.dtype.is_complex for tensor in meta):
-        raise Untraceable(op, "returns complex numbers", "complex")
-    if any(getattr(t, "layout", torch.strided) != torch.strided for t in meta):
-        raise Untraceable(op, "returns a sparse tensor", "sparse")
+        raise Untraceable(op, "returns complex numbers", "complex", place)
+    if any(t.layout != torch.strided for t in meta):
+        raise Untraceable(op, "returns a sparse tensor", "sparse", place)
     known = name in {*ON_FLOATS, *ON_VALUES, *FACTORIES, *_CASTS} or is_move(name)
     if _floats(meta) and not known:
-        raise Untraceable(op, "has no rule in the engine", "no rule")
+        raise Untraceable(op, "has no rule in the engine", "no rule", place)
 
 
-def _cast(value: Any, meta: Sequence[torch.Tensor]) -> Any:
+def _cast(value: Any, meta: Sequence[Like]) -> Any:
     """Precision is the judge's matter: only from and to whole numbers is a change."""
     dtype = meta[0].dtype
     if dtype.is_floating_point:

@@ -11,17 +11,23 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import DTypeLike, NDArray
-from torch import fx
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_leaves
 
-from gradwatch.harness.tracing.capture import capture, line_that_calls
+from gradwatch.harness.judging.precisions import PRECISIONS, arithmetics
+from gradwatch.harness.judging.reference import limit_for, wider
+from gradwatch.harness.judging.rounding.analysis import running_errors
+from gradwatch.harness.judging.rounding.errors import longest_reduction
+from gradwatch.harness.tracing.calls import Call, tensors_in
+from gradwatch.harness.tracing.capture import capture
 from gradwatch.harness.tracing.interpret import interpret, name_of, refuse_uncovered
+from gradwatch.harness.tracing.tape import Program
 from gradwatch.harness.tracing.untraceable import Untraceable
 from gradwatch.harness.tracing.values import array_of, constant, in_type
 from gradwatch.impls import graph
-from gradwatch.impls.graph import Node
+from gradwatch.impls.graph import Node, topological_order
 
 Array = NDArray[Any]
+CONTESTED = "lies so near to where it decides otherwise that rounding may turn it"
 
 
 @dataclass(frozen=True)
@@ -32,10 +38,12 @@ class Graph:
         outputs: Results by name, then buffers that the call changed; nodes of floats,
             booleans or integers.
         leaves: What a gradient can be taken by: inputs, parameters, buffers of floats.
+        read: Values that decided what ran: nodes and exact tensors.
     """
 
     outputs: Mapping[str, Node]
     leaves: Mapping[str, Node]
+    read: tuple[Any, ...] = ()
 
     def gradients(
         self, cotangents: Mapping[str, Array], wanted: Sequence[str] | None = None
@@ -66,19 +74,21 @@ class Traced:
         names: A name for each of the program's inputs.
         tensors: The inputs themselves.
         results: Names of what the program returns.
+        wanted: By which of the inputs a gradient is taken.
     """
 
-    program: fx.GraphModule
+    program: Program
     names: tuple[str, ...]
     tensors: tuple[torch.Tensor, ...]
     results: tuple[str, ...]
-    _made: dict[Any, Graph] = field(default_factory=dict, repr=False)
+    wanted: tuple[bool, ...]
+    again: Callable[[Sequence[float]], Program] = field(repr=False)
 
     def graph(self, dtype: DTypeLike = np.float64) -> Graph:
         """The graph for these inputs, evaluated in float64 or longdouble."""
         with in_type(np.dtype(dtype)):
             given = {n: _leaf(t) for n, t in zip(self.names, self.tensors, strict=True)}
-            returned = interpret(self.program, list(given.values()))
+            returned, read = interpret(self.program, list(given.values()))
             outputs = {
                 name: _node(value)
                 for name, value in zip(self.results, returned, strict=True)
@@ -87,7 +97,7 @@ class Traced:
         leaves = {
             name: value for name, value in given.items() if isinstance(value, Node)
         }
-        return Graph(outputs, leaves)
+        return Graph(outputs, leaves, tuple(read))
 
     @functools.cached_property
     def _double(self) -> Graph:
@@ -102,6 +112,44 @@ class Traced:
     def leaves(self) -> Mapping[str, Node]:
         """Of the graph in float64."""
         return self._double.leaves
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A line for each place where a value decides what runs."""
+        places = dict.fromkeys(str(r.place) for r in self.program.readings)
+        said = "a value of the inputs decides here what runs; each trial has its own"
+        return tuple(
+            f"{place or self.program.readings[0].value}: {said}" for place in places
+        )
+
+    def refuse_contested(self, dtype: str) -> None:
+        """Raise Untraceable where rounding may turn around what decided what ran.
+
+        A number that was read is moved as far as rounding may move it, to either side;
+        then the same operators have to run.
+        """
+        readings = self.program.readings
+        if not readings:
+            return
+        read = self.graph(wider(PRECISIONS[dtype])).read
+        order = topological_order([node for node in read if isinstance(node, Node)])
+        arithmetic = arithmetics(dtype, None)[-1]
+        limit = limit_for(longest_reduction(order))
+        errors = running_errors(order, arithmetic, limit, None).errors
+        shifts = []
+        for reading, held in zip(readings, read, strict=True):
+            off = errors.get(held) if isinstance(held, Node) else None
+            number = isinstance(reading.value, float)
+            shifts.append(arithmetic.roundoff * float(off) if number and off else 0.0)
+            if not number and off is not None and np.any(off):
+                raise Untraceable("a value", CONTESTED, "control", reading.place)
+        if any(shifts):
+            ran = self.program.signature()
+            for sign in (1, -1):
+                other = self.again([sign * shift for shift in shifts])
+                if other.signature() != ran:
+                    place = readings[0].place
+                    raise Untraceable("a value", CONTESTED, "control", place)
 
     @property
     def ops(self) -> tuple[str, ...]:
@@ -123,75 +171,54 @@ def trace(
     function: Callable[..., Any] | torch.nn.Module,
     inputs: Sequence[Any],
     kwargs: Mapping[str, Any] | None = None,
+    state: Mapping[str, torch.Tensor] | None = None,
 ) -> Traced:
-    """The operators that function(*inputs, **kwargs) runs, for inputs like these.
+    """The operators that function(*inputs, **kwargs) runs for these inputs.
 
     Args:
         function: Any PyTorch function, or a module: its parameters and buffers become
             inputs, named as the module names them.
         inputs: Tensors, lists of them, or plain values; plain values are baked in.
+            Gradients are by the floats among them, or by those that require one.
         kwargs: Likewise.
+        state: In place of the module's own parameters and buffers.
 
     Raises:
         Untraceable: see harness/tracing/untraceable.py.
     """
-    flat, spec = tree_flatten((tuple(inputs), dict(kwargs or {})))
-    places = [i for i, value in enumerate(flat) if isinstance(value, torch.Tensor)]
-    state, buffers = _state(function)
-    names = (*_names(function, inputs, kwargs or {}, state), *state)
-    tensors = tuple(flat[i] for i in places) + tuple(state.values())
+    own, buffers = _state(function)
+    state = own if state is None else state
+    call = Call(function, tuple(inputs), dict(kwargs or {}), tuple(state))
+    given = tensors_in((call.args, dict(call.kwargs)))
+    names = (*_names(function, inputs, call.kwargs, state), *state)
+    tensors = (*given, *state.values())
     for name, tensor in zip(names, tensors, strict=True):
         _refuse(name, tensor)
-    call = _Call(function, flat, spec, places, tuple(state), buffers)
-    program = _captured(call, tensors)
-    return Traced(program, names, tensors, (*call.results, *buffers))
+    marked = any(t.requires_grad for t in given)
+    wanted = [t.requires_grad if marked else t.is_floating_point() for t in given]
+    wanted += [own[n].requires_grad and n not in buffers for n in state]
+    results: list[str] = []
+
+    def run(*copies: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        out = call.returned(*copies)
+        values = tensors_in(out)
+        results[:] = (*_results(out, len(values)), *buffers)
+        kept = dict(zip(names, copies, strict=True))
+        return (*values, *(kept[name] for name in buffers))
+
+    def again(shifts: Sequence[float] = ()) -> Program:
+        return capture(run, tensors, wanted, shifts)
+
+    program = again()
+    refuse_uncovered(program)
+    return Traced(program, names, tensors, tuple(results), tuple(wanted), again)
 
 
-def _captured(call: _Call, tensors: Sequence[torch.Tensor]) -> fx.GraphModule:
-    """Of copies, since a call may write into its inputs and buffers."""
-    program = capture(call, [tensor.detach().clone() for tensor in tensors])
-    try:
-        refuse_uncovered(program)
-    except Untraceable as no:
-        copies = [tensor.detach().clone() for tensor in tensors]
-        line = line_that_calls(no.op, call, copies)
-        raise Untraceable(no.op, no.why, no.kind, line) from None
-    return program
-
-
-@dataclass
-class _Call:
-    """The function of tensors alone that is captured: everything else is baked in."""
-
-    function: Callable[..., Any]
-    flat: list[Any]
-    spec: TreeSpec
-    places: list[int]
-    state: tuple[str, ...]
-    buffers: tuple[str, ...]
-    results: tuple[str, ...] = ()
-
-    def __call__(self, *tensors: torch.Tensor) -> tuple[Any, ...]:
-        flat = list(self.flat)
-        for place, tensor in zip(self.places, tensors, strict=False):
-            flat[place] = tensor
-        args, kwargs = tree_unflatten(flat, self.spec)
-        state = dict(zip(self.state, tensors[len(self.places) :], strict=True))
-        if isinstance(self.function, torch.nn.Module):
-            out = torch.func.functional_call(self.function, state, args, kwargs)
-        else:
-            out = self.function(*args, **kwargs)
-        self.results, values = _results(out)
-        return (*values, *(state[name] for name in self.buffers))
-
-
-def _results(out: Any) -> tuple[tuple[str, ...], list[torch.Tensor]]:
-    """Names and tensors of what a function returned: y, or keys, or y0, y1, ..."""
-    values = [v for v in tree_leaves(out) if isinstance(v, torch.Tensor)]
-    if isinstance(out, Mapping) and len(out) == len(values):
-        return tuple(map(str, out)), values
-    names = ("y",) if len(values) == 1 else tuple(f"y{i}" for i in range(len(values)))
-    return names, values
+def _results(out: Any, count: int) -> tuple[str, ...]:
+    """Names of what a function returned: y, or keys, or y0, y1, ..."""
+    if isinstance(out, Mapping) and len(out) == count:
+        return tuple(map(str, out))
+    return ("y",) if count == 1 else tuple(f"y{i}" for i in range(count))
 
 
 def _state(
@@ -251,7 +278,7 @@ def _leaf(tensor: torch.Tensor) -> Any:
     """Of floats a leaf of the graph; whole numbers stay as they are."""
     if not tensor.is_floating_point():
         return tensor.detach().cpu()
-    return constant(array_of(tensor))
+    return constant(array_of(tensor).copy())  # the caller may write to it
 
 
 def _node(value: Any) -> Node:

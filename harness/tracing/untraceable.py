@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import linecache
+import sys
 import traceback
-from types import TracebackType
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+_PYTORCH = str(Path(torch.__file__).parent)
+_LISTENING = tuple(__file__.replace("untraceable", n) for n in ("tape", "capture"))
+_HARNESS = str(Path(__file__).parent.parent)
 
 WAYS_ROUND = {
     "random": "make the random mask or noise an input, or call the module's .eval()",
     "control": "choose the branch outside the function, or write it with torch.where",
+    "numpy": "write the reference in PyTorch's functions; a candidate may be anything",
     "complex": "split it into real and imaginary parts",
     "sparse": "make it dense first, with .to_dense()",
     "factorisation": "judge what comes before and after the factorisation separately",
-    "numpy": "write the reference in PyTorch's functions; a candidate may be anything",
     "no rule": "write this part in other operators (`gradwatch list aten` has them)",
 }
-_BETWEEN = ("/torch/", "/harness/tracing/")  # files between the caller and an operator
 
 
 class Untraceable(Exception):
@@ -28,17 +36,50 @@ class Untraceable(Exception):
         way_round: What the caller can do instead.
     """
 
-    def __init__(self, op: str, why: str, kind: str, line: str = "") -> None:
-        self.op, self.why, self.kind, self.line = op, why, kind, line
+    def __init__(
+        self, op: str, why: str, kind: str, place: Place | None = None
+    ) -> None:
+        self.op, self.why, self.kind = op, why, kind
+        self.line = str(place or "")
         self.way_round = WAYS_ROUND[kind]
-        place = f" ({line})" if line else ""
-        super().__init__(f"{op}{place} {why}; {self.way_round}")
+        where = f" ({self.line})" if self.line else ""
+        super().__init__(f"{op}{where} {why}; {self.way_round}")
 
 
-def callers_line(of: TracebackType | None = None) -> str:
-    """The innermost line outside PyTorch and this room: of a traceback, or of now."""
-    frames = traceback.extract_tb(of) if of else traceback.extract_stack()
-    outside = [f for f in frames if not any(part in f.filename for part in _BETWEEN)]
-    if not outside:
-        return ""
-    return f"{outside[-1].filename}:{outside[-1].lineno}: {outside[-1].line}"
+@dataclass(frozen=True)
+class Place:
+    """A line of the caller's, or the module of PyTorch's that it made."""
+
+    file: str
+    number: int
+    module: str = ""
+
+    def __str__(self) -> str:
+        if self.module:
+            return self.module
+        text = linecache.getline(self.file, self.number).strip()
+        return f"{self.file}:{self.number}: {text}" if self.file else ""
+
+
+def callers_place(of: BaseException | None = None) -> Place:
+    """The innermost line outside of PyTorch that runs now, or that raised.
+
+    Where PyTorch alone runs, as in an nn.Sequential, the innermost module is named.
+    """
+    if of is not None:
+        frames = [frame for frame, _ in traceback.walk_tb(of.__traceback__)][::-1]
+    else:
+        frames = [frame for frame, _ in traceback.walk_stack(sys._getframe(1))]
+    module = ""
+    for frame in frames:
+        file = frame.f_code.co_filename
+        if file in _LISTENING:
+            continue
+        if file.startswith(_HARNESS):
+            break
+        if not file.startswith(_PYTORCH):
+            return Place(file, frame.f_lineno)
+        mine = frame.f_locals.get("self")
+        if not module and isinstance(mine, torch.nn.Module):
+            module = f"{type(mine).__name__}({mine.extra_repr()})"
+    return Place("", 0, module)

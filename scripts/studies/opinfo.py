@@ -103,7 +103,7 @@ class Trial:
         # Of a function that casts, the narrowest type says how exact it can be.
         known = [n for n in (dtype, *names) if n in PRECISIONS]
         self.dtype = max(known, key=lambda n: PRECISIONS[n].roundoff)
-        self.traced: Traced = trace(function, tensors)
+        self.traced: Traced = trace(function, marked(tensors, wanted))
 
     def _run(self, function: Function, seed: int) -> tuple[Any, Tensors, Tensors]:
         """PyTorch's gradients and outputs, and the cotangents they are for."""
@@ -153,6 +153,12 @@ class Trial:
     def lost_path(self) -> Any:
         """Gradients where each input's first use passes nothing on."""
         return self._run(_FirstUseDetached(self.traced.program).run, 0)[0]
+
+
+def marked(tensors: list[Any], wanted: list[bool]) -> list[Any]:
+    """The tensors, of which those that are wanted require a gradient."""
+    pairs = zip(tensors, wanted, strict=True)
+    return [t.detach().requires_grad_(w) for t, w in pairs]
 
 
 def _run_on_copies(function: Function, copies: list[Any]) -> tuple[Any, ...]:

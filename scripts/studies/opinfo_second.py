@@ -53,6 +53,7 @@ from scripts.studies.opinfo import (  # scripts is no installed package
     _run_on_copies,
     as_function,
     entries,
+    marked,
     numbers,
 )
 
@@ -89,7 +90,7 @@ class Trial:
         kinds = [str(t.dtype).removeprefix("torch.") for t in (*tensors, *outputs)]
         known = [name for name in ("float64", *kinds) if name in PRECISIONS]
         self.dtype = max(known, key=lambda name: PRECISIONS[name].roundoff)
-        self.traced = trace(function, tensors)
+        self.traced = trace(function, marked(tensors, wanted))
 
     def names(self, order: str) -> list[str]:
         """Those of what `differentiated` returns."""

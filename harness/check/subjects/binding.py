@@ -8,40 +8,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from gradwatch.harness.check.runs import Tensor
+from gradwatch.harness.tracing import Call as Call
+from gradwatch.harness.tracing import Traced
 from gradwatch.impls.contract import Array
 
 Function = Callable[..., Any]
 
 State = dict[str, Tensor]
-
-
-@dataclass(frozen=True)
-class Call:
-    """A function of tensors alone: the tensors among its arguments, then its state.
-
-    `state` names what a module takes for its parameters and buffers.
-    """
-
-    function: Function
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    state: tuple[str, ...] = ()
-
-    def __call__(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """The tensors among what it returns."""
-        flat, spec = tree_flatten((self.args, dict(self.kwargs)))
-        given = iter(tensors)
-        flat = [next(given) if isinstance(v, Tensor) else v for v in flat]
-        args, kwargs = tree_unflatten(flat, spec)
-        if isinstance(self.function, torch.nn.Module):
-            state = dict(zip(self.state, given, strict=True))
-            out = torch.func.functional_call(self.function, state, args, kwargs)
-        else:
-            out = self.function(*args, *given, **kwargs)
-        return tuple(value for value in tree_leaves(out) if isinstance(value, Tensor))
 
 
 @dataclass(frozen=True)
@@ -55,7 +30,7 @@ class Bound:
     names: tuple[str, ...]
     tensors: tuple[Tensor, ...]
     wanted: tuple[bool, ...]
-    key: Any = None
+    traced: Traced | None = None
     updated: frozenset[int] = frozenset()
 
 

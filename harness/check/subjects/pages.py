@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -14,6 +14,7 @@ from gradwatch.harness.check.subjects.binding import (
     Bound,
     Call,
     Function,
+    State,
     arrays,
     named,
 )
@@ -26,6 +27,7 @@ class OpSubject:
     """An op with a formula, which is its truth."""
 
     lengths: tuple[int, ...] = ()
+    state: ClassVar[State] = {}
 
     def __init__(self, op: Op) -> None:
         self.op = op
@@ -43,7 +45,7 @@ class OpSubject:
         wanted = tuple(name in self.op.differentiable for name in names)
         state = frozenset(i for i, name in enumerate(names) if name in self.op.state)
         call = Call(self._formula, trial.args, trial.kwargs)
-        return Bound(call, names, tensors, wanted, dict(trial.kwargs), state)
+        return Bound(call, names, tensors, wanted, updated=state)
 
     def cost(self, trial: Trial) -> int:
         """A page has few operations."""
@@ -69,7 +71,7 @@ class OpSubject:
     ) -> tuple[Reference, tuple[str, ...]]:
         """As `gradwatch.harness.judging.reference.reference` has it."""
         problem = Problem(
-            *(self.op, arrays(bound), cotangents, bound.key),
+            *(self.op, arrays(bound), cotangents, dict(trial.kwargs)),
             dtype=trial.dtype,
             order=trial.order,
             tangents=named(bound, tangents),

@@ -6,20 +6,19 @@ import copy
 import functools
 import inspect
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from gradwatch.harness.check.inputs import Trial, torch_dtype
+from gradwatch.harness.check.inputs import Trial
 from gradwatch.harness.check.runs import Tensor
 from gradwatch.harness.check.subjects.binding import Bound, Call, Function, State, named
 from gradwatch.harness.judging.orders import Function as Derived
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference, reference_of_graph, wider
-from gradwatch.harness.tracing import Graph, Traced, trace
+from gradwatch.harness.tracing import Graph, Traced, tensors_in, trace
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Array
 
@@ -34,7 +33,6 @@ class TorchSubject:
         self.given, function = given, _uncompiled(given)
         self.function = function
         self.module = function if isinstance(function, torch.nn.Module) else None
-        self.programs: dict[Any, Traced] = _shared(function)
 
     @property
     def own(self) -> Function:
@@ -49,16 +47,17 @@ class TorchSubject:
     @property
     def lengths(self) -> tuple[int, ...]:
         """Lengths of a module's own tensors: those of its inputs have to fit."""
-        return tuple({n for t in self._own().values() for n in t.shape})
+        return tuple({n for t in self.state.values() for n in t.shape})
 
     def cost(self, trial: Trial) -> int:
         """Elements that a call computes; an operation costs as many as `OPERATION`."""
-        nodes = self.programs[self.bound(trial).key].program.graph.nodes
-        made = (v for n in nodes for v in tree_leaves(n.meta.get("val")))
-        elements = sum(v.numel() for v in made if isinstance(v, Tensor))
-        return elements + OPERATION * len(nodes)
+        nodes = self._traced(trial, self._state(trial)).program.graph.nodes
+        made = [like for n in nodes for like in tree_leaves(n.meta.get("val"))]
+        return int(sum(like.shape.numel() for like in made)) + OPERATION * len(nodes)
 
-    def _own(self) -> State:
+    @property
+    def state(self) -> State:
+        """A module's parameters and buffers."""
         if self.module is None:
             return {}
         return {
@@ -67,53 +66,36 @@ class TorchSubject:
         }
 
     def bound(self, trial: Trial) -> Bound:
-        """The tensors of a trial and of the module."""
+        """The tensors of a trial and of the module, and what runs for these."""
         state = self._state(trial)
+        traced = self._traced(trial, state)
         call = Call(self.function, trial.args, trial.kwargs, tuple(state))
-        flat = tree_leaves((trial.args, dict(trial.kwargs)))
-        given = [value for value in flat if isinstance(value, Tensor)]
-        plain = tuple(repr(value) for value in flat if not isinstance(value, Tensor))
-        tensors = (*given, *state.values())
-        key = (plain, *((t.dtype, tuple(t.shape)) for t in tensors))
-        names = self._traced(key, trial).names
-        return Bound(call, names, tensors, self._wanted(given, state), key)
+        tensors = (*tensors_in((trial.args, dict(trial.kwargs))), *state.values())
+        return Bound(call, traced.names, tensors, traced.wanted, traced)
 
-    def _wanted(self, given: Sequence[Tensor], state: State) -> tuple[bool, ...]:
-        """Floats, or those that the caller marked; and a module's parameters."""
-        chosen = any(t.requires_grad for t in given)
-        floats = [t.is_floating_point() for t in given]
-        mine = [
-            t.requires_grad if chosen else f for t, f in zip(given, floats, strict=True)
-        ]
-        own = dict(self.module.named_parameters()) if self.module else {}
-        return (*mine, *(name in own and own[name].requires_grad for name in state))
+    def _traced(self, trial: Trial, state: State) -> Traced:
+        function = self.function
+        if self.module is not None and torch.device(trial.device).type != "cpu":
+            function = copy.deepcopy(self.module).cpu()
+        given = tree_map(_on_cpu, (trial.args, dict(trial.kwargs), state))
+        traced = trace(function, *given)
+        traced.refuse_contested(trial.dtype)
+        return traced
 
     def _state(self, trial: Trial) -> State:
         """The module's tensors, mostly a little off: a bias of 0 hides much."""
         rng = np.random.default_rng([*trial.seed, 2])
         parameters = dict(self.module.named_parameters()) if self.module else {}
         state = {}
-        for name, tensor in self._own().items():
-            held = tensor.detach().to(trial.device)
+        for name, tensor in self.state.items():
+            held = trial.held(tensor)
             if held.is_floating_point():
-                held = held.to(torch_dtype(trial.dtype))
                 noise = torch.from_numpy(np.asarray(rng.standard_normal(held.shape)))
                 shift = (0.1 * noise).to(held)
                 if not trial.as_given:  # buffers: a variance stays positive, a mask 0
                     held = held + (shift if name in parameters else held * shift.abs())
             state[name] = held
         return state
-
-    def _traced(self, key: Any, trial: Trial) -> Traced:
-        if key not in self.programs:
-            args, kwargs = tree_map(_on_cpu, (trial.args, dict(trial.kwargs)))
-            function = self.function
-            if self.module is not None:
-                function = copy.deepcopy(self.module).to(
-                    "cpu", torch_dtype(trial.dtype)
-                )
-            self.programs[key] = trace(function, args, kwargs)
-        return self.programs[key]
 
     def truth(
         self,
@@ -124,7 +106,8 @@ class TorchSubject:
         compute: str | None = None,
     ) -> tuple[Reference, tuple[str, ...]]:
         """The right tensors of the trial's order; gradients no path leads to."""
-        traced = replace(self.programs[bound.key], tensors=bound.tensors, _made={})
+        traced = bound.traced
+        assert traced is not None
         wide = wider(PRECISIONS[trial.dtype])
         at = [n for n, w in zip(bound.names, bound.wanted, strict=True) if w]
         pairs = zip(traced.results, cotangents, strict=False)
@@ -155,7 +138,8 @@ class TorchSubject:
 
     def results(self, bound: Bound) -> tuple[str, ...]:
         """Names of what it returns, then of the buffers that it may have changed."""
-        return self.programs[bound.key].results
+        assert bound.traced is not None
+        return bound.traced.results
 
 
 def _uncompiled(function: Function) -> Function:
@@ -173,7 +157,9 @@ def _or_zero(node: graph.Node | None, made: Graph, name: str) -> graph.Node:
 
 
 def _on_cpu(value: Any) -> Any:
-    return value.detach().cpu() if isinstance(value, Tensor) else value
+    if not isinstance(value, Tensor):
+        return value
+    return value.detach().cpu().requires_grad_(value.requires_grad)
 
 
 def name_of(function: Any) -> str:
@@ -192,18 +178,3 @@ def name_of(function: Any) -> str:
     if module == "torch._C._nn":
         module = "torch.nn.functional"
     return f"{module}.{name}" if module.startswith("torch") else str(name)
-
-
-_PROGRAMS: dict[Any, dict[Any, Traced]] = {}
-
-
-def _shared(function: Function) -> dict[Any, Traced]:
-    """Programs of PyTorch's own functions outlive a check; others may change."""
-    plain = function.func if isinstance(function, functools.partial) else function
-    module = getattr(plain, "__module__", None) or ""
-    if isinstance(plain, torch.nn.Module) or module.split(".")[0] != "torch":
-        return {}
-    if not isinstance(function, functools.partial):
-        return _PROGRAMS.setdefault(function, {})
-    given = repr((function.args, sorted(function.keywords.items())))
-    return _PROGRAMS.setdefault((plain, given), {})

@@ -26,6 +26,7 @@ _MOVES = """
     constant_pad_nd contiguous copy diagonal diagonal_scatter embedding expand
     fill flip gather im2col index index_copy index_fill index_put index_select
     lift_fresh masked_fill masked_scatter masked_select movedim narrow
+    _pack_padded_sequence
     permute pixel_shuffle pixel_unshuffle put reflection_pad1d reflection_pad2d
     reflection_pad3d repeat replication_pad1d replication_pad2d replication_pad3d
     reshape _reshape_alias roll rot90 scatter select select_scatter slice slice_scatter
@@ -35,7 +36,7 @@ _MOVES = """
     _upsample_nearest_exact2d _upsample_nearest_exact3d view
 """
 MOVES = frozenset(_MOVES.split())
-_CHOOSE = {"index", "indices", "mask"}  # arguments that say where, not what
+_CHOOSE = {"index", "indices", "lengths", "mask"}  # arguments that say where, not what
 
 
 def positions(x: Node) -> torch.Tensor:

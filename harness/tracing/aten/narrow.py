@@ -17,10 +17,10 @@ from gradwatch.harness.judging.rounding.analysis import ERROR
 from gradwatch.harness.judging.rounding.errors import At, Error
 from gradwatch.impls.graph import Node, primitive
 
-_NAME = "cast.narrowed"
+_NAME, _LEAF, _WRITTEN = "cast.narrowed", "cast.leaf", "written.over"
 
 
-def narrowed(value: Any, meta: Sequence[torch.Tensor], widest: float) -> Any:
+def narrowed(value: Any, meta: Sequence[Any], widest: float) -> Any:
     """A result with the rounding of its type, where that is wider than `widest`.
 
     Args:
@@ -31,15 +31,23 @@ def narrowed(value: Any, meta: Sequence[torch.Tensor], widest: float) -> Any:
     if isinstance(value, (tuple, list)) and len(value) == len(meta):
         pairs = zip(value, meta, strict=True)
         return tuple(narrowed(one, [its], widest) for one, its in pairs)
-    if not isinstance(value, Node) or not meta or not meta[0].is_floating_point():
+    if not isinstance(value, Node) or not meta or not meta[0].dtype.is_floating_point:
         return value
     info = torch.finfo(meta[0].dtype)
     return _narrowed(value, info=info) if info.eps > widest else value
 
 
-def epsilon(tensors: Sequence[torch.Tensor]) -> float:
+def narrow_leaf(value: Any, meta: Sequence[Any], widest: float) -> Any:
+    """An input, whose gradient PyTorch rounds to the input's own type."""
+    if not isinstance(value, Node) or not meta[0].dtype.is_floating_point:
+        return value
+    info = torch.finfo(meta[0].dtype)
+    return _leaf(value, info=info) if info.eps > widest else value
+
+
+def epsilon(tensors: Sequence[Any]) -> float:
     """The machine epsilon of the widest floating type among tensors; 0 of none."""
-    types = {t.dtype for t in tensors if t.is_floating_point()}
+    types = {t.dtype for t in tensors if t.dtype.is_floating_point}
     return min((torch.finfo(dtype).eps for dtype in types), default=0.0)
 
 
@@ -63,3 +71,11 @@ def _rule(dy: Node, y: Node, x: Node, info: torch.finfo) -> tuple[Node]:
 
 ERROR[_NAME] = _error
 _narrowed = primitive(_NAME, _compute, _rule)
+ERROR[_LEAF] = lambda at: at.e[0]
+_leaf = primitive(_LEAF, lambda x, info: np.asarray(x), _rule)
+ERROR[_WRITTEN] = lambda at: at.e[1]
+written_over = primitive(
+    _WRITTEN,
+    lambda before, after: np.broadcast_to(after, np.shape(before)),
+    lambda dy, y, before, after: (dy, None),
+)

@@ -1,0 +1,75 @@
+"""A function, its arguments and a module's state as a function of tensors alone."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+Tensor = torch.Tensor
+
+
+@contextlib.contextmanager
+def held(module: torch.nn.Module, state: Mapping[str, Tensor]) -> Iterator[None]:
+    """Let a module have other parameters and buffers; all it had comes back."""
+    known = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    instead = {id(known[name]): tensor for name, tensor in state.items()}
+    tables: list[tuple[Any, dict[str, Any]]] = []
+    for part in module.modules():
+        own: tuple[Any, ...] = (vars(part), part._parameters, part._buffers)
+        tables += [(table, dict(table)) for table in own]
+    for table, before in tables:
+        for name, tensor in before.items():
+            if id(tensor) in instead:
+                table[name] = instead[id(tensor)]
+                if isinstance(tensor, torch.nn.Parameter):
+                    table[name]._is_param = True  # which isinstance asks for
+    try:
+        yield
+    finally:
+        for table, before in tables:
+            table.clear()
+            table.update(before)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function of tensors alone: the tensors among its arguments, then its state.
+
+    `state` names what a module takes for its parameters and buffers.
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    state: tuple[str, ...] = ()
+
+    def __call__(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """The tensors among what it returns."""
+        return tuple(tensors_in(self.returned(*tensors)))
+
+    def returned(self, *tensors: Tensor) -> Any:
+        """What the function itself returns."""
+        flat, spec = tree_flatten((self.args, dict(self.kwargs)))
+        given = iter(tensors)
+        flat = [next(given) if isinstance(v, Tensor) else v for v in flat]
+        args, kwargs = tree_unflatten(flat, spec)
+        with self.holding(tensors):
+            own = () if isinstance(self.function, torch.nn.Module) else given
+            return self.function(*args, *own, **kwargs)
+
+    def holding(self, tensors: Sequence[Tensor]) -> Any:
+        """While a module's state is among these: a backward may run it again."""
+        if not isinstance(self.function, torch.nn.Module):
+            return contextlib.nullcontext()
+        own = tensors[len(tensors) - len(self.state) :]
+        return held(self.function, dict(zip(self.state, own, strict=True)))
+
+
+def tensors_in(tree: Any) -> list[Tensor]:
+    """The tensors among lists, dictionaries and their like, in order."""
+    return [value for value in tree_leaves(tree) if isinstance(value, Tensor)]

@@ -1,0 +1,495 @@
+"""A tape: the operators that run while it is on, none of them in place.
+
+The function runs on real tensors. What makes or uses floats is written down; whole
+numbers that no float decides are constants, and nothing of them is.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch._decomp import core_aten_decompositions, decomposition_table
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from gradwatch.harness.tracing.untraceable import Place, Untraceable, callers_place
+
+#: Decomposed too, beyond PyTorch's core table: the engine needs no rule of its own.
+_COMPOSITES = """
+    native_layer_norm native_batch_norm _native_batch_norm_legit
+    _native_batch_norm_legit_functional _batch_norm_with_update_functional
+    native_group_norm upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d
+    upsample_linear1d _upsample_bilinear2d_aa grid_sampler_2d grid_sampler_3d
+    var_mean std addbmm dist narrow_copy
+    addr silu mish softplus lerp max_pool2d_with_indices_backward
+"""
+COMPOSITES = frozenset(_COMPOSITES.split())
+#: Not decomposed: PyTorch's way asks for the value of an index; the branch that is not
+#: taken would make the slope nan of log_ndtr below -8, and of a softmax whose row is
+#: -inf, and zero of x log y by x where x is 0.
+_WHOLE = "take detach special_log_ndtr _safe_softmax xlogy special_xlog1py"
+WHOLE = frozenset(f"aten::{name}" for name in _WHOLE.split())
+
+Function = Callable[..., Any]
+Tensor = torch.Tensor
+aten = torch.ops.aten
+
+
+@functools.cache
+def decompositions() -> dict[Any, Any]:
+    """Core ATen and `COMPOSITES`, from overload to the function that rewrites it."""
+    core: dict[Any, Any] = dict(core_aten_decompositions())
+    table = {k: v for k, v in core.items() if k._schema.name not in WHOLE}
+    for overload, rewrite in decomposition_table.items():
+        schema = getattr(overload, "_schema", None)
+        if schema is not None and schema.name.removeprefix("aten::") in COMPOSITES:
+            table.setdefault(overload, rewrite)
+    return table
+
+
+@functools.cache
+def _functional(target: Any) -> Any:
+    """The overload that returns what this one writes; None where it writes nothing."""
+    schema = target._schema
+    written = [a for a in schema.arguments if a.alias_info and a.alias_info.is_write]
+    if not written:
+        return None
+    kept = [(a.name, str(a.type)) for a in schema.arguments if not a.is_out]
+    name = schema.name.split("::")[1]
+    plain = name.removesuffix("_") if _returns_written(target) else f"{name}_functional"
+    packet = getattr(aten, plain, None)
+    for name in packet.overloads() if packet else ():
+        other = getattr(packet, name)
+        if [(a.name, str(a.type)) for a in other._schema.arguments] == kept:
+            return other
+    return None
+
+
+def _returns_written(target: Any) -> bool:
+    """Whether it returns what it writes to, as in place and to an `out`."""
+    schema = target._schema
+    written = [a for a in schema.arguments if a.alias_info and a.alias_info.is_write]
+    return len(schema.returns) == len(written) and all(
+        r.alias_info and r.alias_info.is_write for r in schema.returns
+    )
+
+
+def as_written(before: Tensor, after: Tensor) -> Tensor:
+    """What a write that autograd does not see leaves: its gradient is that before."""
+    return before + (after - before).detach()
+
+
+@dataclass(frozen=True)
+class Like:
+    """What a tensor is like, without its numbers."""
+
+    dtype: torch.dtype
+    shape: torch.Size
+    layout: torch.layout
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Like:
+        """Of a tensor."""
+        return cls(tensor.dtype, tensor.shape, tensor.layout)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A value that depends on an input, and that the function asked for."""
+
+    node: fx.Node
+    value: Any
+    place: Place
+
+
+class Program(torch.nn.Module):
+    """Operators in the order in which they ran, none of them in place.
+
+    Attributes:
+        graph: The operators; its output is what the function returned.
+        readings: The values that decided what ran.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graph = fx.Graph()
+        self.readings: list[Reading] = []
+
+    def signature(self) -> list[Any]:
+        """What ran, and on what shapes and types: two runs of one branch have one."""
+        return [(node.target, node.meta.get("val")) for node in self.graph.nodes]
+
+    def forward(self, *tensors: Tensor) -> Any:
+        """What the operators make of other tensors of the same kind."""
+        return fx.Interpreter(self, graph=self.graph).run(*tensors)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Where a tensor's elements lie in its storage, and how their bits are read."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    start: int
+    mirrored: tuple[bool, bool]
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Geometry:
+        """Of a tensor; one without strides is the whole of its storage."""
+        plain = tensor.layout == torch.strided
+        return cls(
+            tensor.dtype,
+            tuple(tensor.shape),
+            tensor.stride() if plain else (),
+            int(tensor.storage_offset()) if plain else 0,
+            (tensor.is_neg(), tensor.is_conj()),
+        )
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a storage holds.
+
+    Attributes:
+        node: Its elements, in the order of `geometry`.
+        geometry: Where they lie.
+        size: Elements that the storage has room for.
+        depends: Whether they depend on an input of floats.
+        followed: Whether a gradient flows back to one.
+    """
+
+    node: fx.Node
+    geometry: Geometry
+    size: int
+    depends: bool
+    followed: bool
+
+    def positions(self, at: Geometry) -> Tensor:
+        """For each element of a view its place among those that the storage holds."""
+        if at.dtype != self.geometry.dtype or at.mirrored != self.geometry.mirrored:
+            is_complex = at.dtype.is_complex or self.geometry.dtype.is_complex
+            kind = "complex" if is_complex else "no rule"
+            why = "reads the bits of a tensor in another type"
+            raise Untraceable("aten.view", why, kind, callers_place())
+        mine, room = self.geometry, torch.arange(self.size)
+        places = room.as_strided(mine.shape, mine.strides, mine.start).reshape(-1)
+        held = torch.full_like(room, -1)
+        held[places] = torch.arange(len(places))
+        found = held.as_strided(at.shape, at.strides, at.start)
+        if (found < 0).any():
+            why = "reads storage outside of its input"
+            raise Untraceable("aten.as_strided", why, "no rule", callers_place())
+        return found.clone()
+
+
+class Tape(TorchDispatchMode):
+    """Writes operators down, and what every storage holds.
+
+    A tensor is known by its storage and by where its elements lie there: a view is
+    another place in the same storage, and a write gives the storage another node. What
+    autograd does not follow, of which requires_grad is false, is read with a stop.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, leaves: Sequence[Tensor], shifts: Sequence[float] = ()) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch has no hints here
+        self.shifts = shifts
+        self.program = Program()
+        self.memory: dict[Any, Memory] = {}
+        self.views: dict[
+            Any, fx.Node
+        ] = {}  # by node and geometry; constants by version
+        self.alive: list[Any] = []  # or PyTorch would give their addresses out again
+        self.within = 0  # operators and Functions that run below autograd
+        for i, leaf in enumerate(leaves):
+            node = self.program.graph.placeholder(f"leaf_{i}")
+            node.meta["val"] = Like.of(leaf)
+            if _is_float(leaf):
+                self._remember(leaf, node, True, leaf.requires_grad)
+            else:
+                self.views[_version(leaf)] = node
+                self.alive.append(leaf)
+
+    def __torch_dispatch__(
+        self, target: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not isinstance(target, torch._ops.OpOverload):
+            with self:
+                return target(*args, **kwargs)
+        given = _tensors((args, kwargs))
+        made = None
+        if not any(_is_float(t) or _address(t) in self.memory for t in given):
+            made = target(*args, **kwargs)
+            drawn = torch.Tag.nondeterministic_seeded in target.tags
+            if not drawn and not any(map(_is_float, _tensors(made))):
+                return made
+        if torch.Tag.inplace_view in target.tags:  # another place, the same storage
+            return target(*args, **kwargs)
+        if torch.Tag.data_dependent_output in target.tags:
+            return self._read_out(target, args)
+        if target is aten.copy_.default:
+            return self._write(args[0], args[1], self.stops(args[0]))
+        functional = _functional(target)
+        if functional is not None:
+            return self._write_in_place(target, functional, args, kwargs)
+        if given and target in decompositions():
+            return self._inside(decompositions()[target], args, kwargs)
+        if target._can_decompose():
+            return self._inside(target.decompose, args, kwargs)
+        return self._note(target, args, kwargs, made)
+
+    # What a tensor is -----------------------------------------------------------------
+
+    def _remember(
+        self, tensor: Tensor, node: fx.Node, depends: bool, followed: bool
+    ) -> None:
+        at, size = Geometry.of(tensor), _room(tensor)
+        self.memory[_address(tensor)] = Memory(node, at, size, depends, followed)
+        self.alive.append(tensor)
+
+    def depends(self, tensor: Tensor) -> bool:
+        """Whether the numbers of an input have to do with those of a tensor."""
+        held = self.memory.get(_address(tensor))
+        return held is not None and held.depends
+
+    def stops(self, tensor: Tensor) -> bool:
+        """Whether autograd ends at a tensor whose storage holds what it follows."""
+        held = self.memory.get(_address(tensor))
+        recorded = tensor.requires_grad and torch.is_grad_enabled()
+        through = self.within or recorded or not tensor.is_floating_point()
+        return held is not None and held.followed and not through
+
+    def _follows(self, tensor: Tensor) -> bool:
+        held = self.memory.get(_address(tensor))
+        return held is not None and held.followed and not self.stops(tensor)
+
+    def _read(self, tensor: Tensor, *, stop: bool = True) -> fx.Node:
+        """The node of a tensor; with a stop where autograd has one."""
+        held = self.memory.get(_address(tensor))
+        if held is None:
+            return self._constant(tensor)
+        node, at = held.node, Geometry.of(tensor)
+        if at != held.geometry:
+            if (node, at) not in self.views:
+                places = self._fixed(held.positions(at))
+                view = self._emit(aten.take.default, (node, places), {}, tensor)
+                self.views[node, at] = view
+            node = self.views[node, at]
+        if not stop or not self.stops(tensor):
+            return node
+        return self._emit(aten.detach.default, (node,), {}, tensor)
+
+    def _constant(self, tensor: Tensor) -> fx.Node:
+        key = _version(tensor)
+        if key is None:
+            return self._fixed(tensor)
+        if key not in self.views:
+            self.views[key] = self._fixed(tensor)
+            self.alive.append(tensor)
+        return self.views[key]
+
+    def _fixed(self, tensor: Tensor) -> fx.Node:
+        """A node of the numbers that a tensor has now."""
+        name = f"constant_{len(self.program.graph.nodes)}"
+        setattr(self.program, name, tensor.detach().clone())
+        node = self.program.graph.create_node("get_attr", name)
+        node.meta["val"] = Like.of(tensor)
+        return node
+
+    # What an operator does ------------------------------------------------------------
+
+    def _emit(self, target: Any, args: Any, kwargs: Any, made: Any) -> fx.Node:
+        node = self.program.graph.call_function(target, args, kwargs)
+        node.meta["val"] = tree_map_only(Tensor, Like.of, made)
+        node.meta["place"] = callers_place()
+        return node
+
+    def _note(self, target: Any, args: Any, kwargs: Any, made: Any) -> Any:
+        """Run an operator that writes to nothing, and write it down."""
+        given = _tensors((args, kwargs))
+        read = functools.partial(self._read, stop=not target.is_view)
+        read_args, read_kwargs = tree_map_only(Tensor, read, (args, kwargs))
+        if made is None:
+            made = target(*args, **kwargs)
+        node = self._emit(target, read_args, read_kwargs, made)
+        depends = any(map(self.depends, given))
+        followed = any(map(self._follows, given))
+        shared = {_address(t) for t in given}
+        for i, part in enumerate(made if isinstance(made, (tuple, list)) else [made]):
+            if not isinstance(part, Tensor):
+                continue
+            own = node
+            if part is not made:
+                own = self._emit(operator.getitem, (node, i), {}, part)
+            if _address(part) not in shared:
+                self._remember(part, own, depends, followed and _is_float(part))
+            elif target.is_view and _address(part) in self.memory:
+                held = self.memory[_address(part)]
+                if held.geometry != Geometry.of(part):
+                    self.views.setdefault((held.node, Geometry.of(part)), own)
+        return made
+
+    def _inside(self, function: Function, args: Any, kwargs: Any) -> Any:
+        """Run what an operator consists of."""
+        args, kwargs = tree_map_only(Tensor, self._cut, (args, kwargs))
+        self.within += 1
+        try:
+            with self:
+                return function(*args, **kwargs)
+        finally:
+            self.within -= 1
+
+    def _cut(self, tensor: Tensor) -> Tensor:
+        """The tensor, or a copy through which no gradient flows where none must."""
+        if not self.stops(tensor):
+            return tensor
+        copy = tensor.detach().clone()
+        self._remember(copy, self._read(tensor), True, followed=False)
+        return copy
+
+    def _write_in_place(
+        self, target: Any, functional: Any, args: Any, kwargs: Any
+    ) -> Any:
+        """Run the operator that writes nothing, then copy what it made."""
+        arguments = target._schema.arguments
+        defaults = {a.name: a.default_value for a in arguments if a.has_default_value()}
+        given = dict(zip((a.name for a in arguments), args, strict=False))
+        named = defaults | given | kwargs
+        into = [
+            named.pop(a.name) if a.is_out else named[a.name]
+            for a in arguments
+            if a.alias_info and a.alias_info.is_write
+        ]
+        made = self._inside(functional, (), named)
+        values = made if isinstance(made, (tuple, list)) else [made]
+        unseen = list(map(self.stops, into))
+        self.within += 1
+        try:
+            for i, tensor in enumerate(into, len(values) - len(into)):
+                if tensor.numel() != values[i].numel():
+                    tensor.resize_(values[i].shape)
+                    self.memory.pop(_address(tensor), None)
+                self._write(tensor, values[i], unseen.pop(0))
+        finally:
+            self.within -= 1
+        if not _returns_written(target):
+            return tuple(values[: len(target._schema.returns)])
+        return into[0] if len(into) == 1 else tuple(into)
+
+    def _write(self, into: Tensor, value: Tensor, unseen: bool = False) -> Tensor:
+        """Copy to a tensor: its storage has another node from now on.
+
+        A write that autograd does not see, such as to `.data`, changes no gradient.
+        """
+        node, like = self._read(value), Like.of(into)
+        depends, followed = self.depends(value), self._follows(value)
+        if value.dtype != into.dtype:
+            to = {"dtype": into.dtype}
+            node = self._emit(aten._to_copy.default, (node,), to, into)
+        if value.shape != into.shape:
+            node = self._emit(aten.expand.default, (node, list(like.shape)), {}, into)
+        if unseen:
+            before = self._read(into, stop=False)
+            node, followed = self._emit(as_written, (before, node), {}, into), True
+        whole, at = _whole_storage(into), Geometry.of(into)
+        held = self.memory.get(_address(into))
+        if held is None and Geometry.of(whole).strides != at.strides:
+            self._remember(whole, self._fixed(whole), False, followed=False)
+            held = self.memory[_address(into)]
+        if held is None or at == held.geometry:
+            self._remember(into, node, depends, followed)
+        else:
+            places = self._fixed(held.positions(at))
+            node = self._emit(aten.put.default, (held.node, places, node), {}, whole)
+            node.meta["val"] = held.node.meta["val"]
+            self.memory[_address(into)] = Memory(
+                *(node, held.geometry, held.size),
+                *(depends or held.depends, followed or held.followed),
+            )
+        return aten.copy_.default(into, value)
+
+    def _read_out(self, target: Any, args: Any) -> Any:
+        """A value that the function asks for: what it does then is for these inputs."""
+        value = target(*args)
+        given = [v for v in args if isinstance(v, Tensor)]
+        count = len(self.program.readings)
+        if any(map(self.depends, given)):
+            for tensor in given:
+                self.decide(tensor, value)
+        moved = isinstance(value, float) and count < len(self.shifts)
+        return value + self.shifts[count] if moved else value
+
+    def decide(self, tensor: Tensor, value: Any) -> None:
+        """Note that a tensor's value was read."""
+        node = self._read(tensor, stop=False)
+        self.program.readings.append(Reading(node, value, callers_place()))
+
+    def finished(self, returned: Sequence[Tensor]) -> Program:
+        """The program, without what leads to no result."""
+        graph = self.program.graph
+        self.within += 1
+        graph.output(tuple(map(self._read, returned)))
+        read = {reading.node for reading in self.program.readings}
+        for node in reversed(graph.nodes):
+            if not node.users and node not in read and node.op in _ERASED:
+                graph.erase_node(node)
+        return self.program
+
+
+_ERASED = ("call_function", "get_attr")
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [value for value in tree_leaves(tree) if isinstance(value, Tensor)]
+
+
+def _is_float(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _address(tensor: Tensor) -> Any:
+    """Which storage is a tensor's; of one that has none, itself."""
+    try:
+        return tensor.untyped_storage()._cdata
+    except (NotImplementedError, RuntimeError):
+        return f"tensor {id(tensor)}"
+
+
+def _version(tensor: Tensor) -> Any:
+    """A key for a tensor and its numbers; None where PyTorch counts no writes."""
+    if tensor.is_inference():
+        return None
+    return _address(tensor), tensor._version, Geometry.of(tensor)
+
+
+def _room(tensor: Tensor) -> int:
+    try:
+        return tensor.untyped_storage().nbytes() // tensor.element_size()
+    except (NotImplementedError, RuntimeError):
+        return tensor.numel()
+
+
+def _whole_storage(tensor: Tensor) -> Tensor:
+    whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return whole.set_(tensor.detach().untyped_storage())
+
+
+def replica(tensor: Tensor, wanted: bool) -> Tensor:
+    """A copy in memory of its own, with the same strides (0 included) and gaps.
+
+    One that needs a gradient is no leaf of autograd's, so that it may be written to.
+    """
+    if tensor.layout != torch.strided or tensor._is_zerotensor():
+        return tensor.detach().clone().requires_grad_(wanted)
+    whole = _whole_storage(tensor).clone()
+    whole = whole.requires_grad_().clone() if wanted else whole
+    return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())

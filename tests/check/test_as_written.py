@@ -1,0 +1,225 @@
+"""References and candidates as people write and train them are judged as they are."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402  # after importorskip
+from torch.nn import functional as F  # noqa: E402, N812  # likewise; as in its docs
+from torch.utils.checkpoint import checkpoint  # noqa: E402  # likewise
+
+from gradwatch.harness.check import check  # noqa: E402  # likewise
+
+X = torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
+
+
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 4)
+        self.second.weight = nn.Parameter(
+            self.first.weight.detach()[:4, :1] + X[:4, :1]
+        )
+        self.second = nn.Linear(8, 6, bias=False)
+        self.register_buffer("scale", torch.tensor(2.0))
+
+    def inner(self, x):
+        return self.second(torch.tanh(self.first(x))) * self.scale
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+class Checkpointed(Plain):
+    reentrant = False
+
+    def forward(self, x):
+        return checkpoint(self.inner, x, use_reentrant=self.reentrant)
+
+
+class Reentrant(Checkpointed):
+    reentrant = True
+
+
+class Tiled(torch.autograd.Function):
+    """Runs a module tile by tile, and once more in its backward, for its own grads."""
+
+    @staticmethod
+    def forward(ctx, module, x, *parameters):
+        ctx.module = module
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            return torch.cat([module.inner(tile) for tile in x.chunk(2)])
+
+    @staticmethod
+    def backward(ctx, dy):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            tiles = [ctx.module.inner(tile) for tile in x.chunk(2)]
+        for tile, part in zip(tiles, dy.chunk(2), strict=True):
+            torch.autograd.backward(tile, part)
+        return None, x.grad, *(None for _ in ctx.module.parameters())
+
+
+class TiledModule(Plain):
+    def forward(self, x):
+        return Tiled.apply(self, x, *self.parameters())
+
+
+class Wrong(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy * 1.01
+
+
+class WrongCheckpointed(Checkpointed):
+    def inner(self, x):
+        return super().inner(Wrong.apply(x))
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("kind", [Checkpointed, Reentrant, TiledModule])
+def test_a_module_that_runs_its_forward_again_in_the_backward_is_judged(kind):
+    candidate = kind()
+    before = {name: tensor.clone() for name, tensor in candidate.state_dict().items()}
+    found = check(Plain(), candidate, [X])
+    assert found.passes, str(found)
+    for name, tensor in candidate.state_dict().items():
+        assert torch.equal(tensor, before[name])
+    assert all(p.grad is None for p in candidate.parameters())
+
+
+def test_a_wrong_gradient_of_a_checkpointed_module_is_seen():
+    assert check(Plain(), WrongCheckpointed(), [X]).failures
+
+
+def test_a_module_gets_its_own_tensors_back_after_an_exception():
+    class Raising(Plain):
+        def forward(self, x):
+            raise ArithmeticError
+
+    module = Raising()
+    own = dict(module.named_parameters())
+    assert check(Plain(), module, [X]).failures
+    assert all(own[name] is tensor for name, tensor in module.named_parameters())
+
+
+class Remembering(nn.Module):
+    """Keeps a tensor between calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell, self.state = nn.Linear(12, 6), torch.zeros(5, 6)
+
+    def forward(self, x):
+        self.state = torch.tanh(self.cell(torch.cat([x, self.state], 1)))
+        return self.state
+
+
+def test_a_module_that_keeps_a_tensor_is_called_from_the_same_state_each_time():
+    module = Remembering()
+    assert check(module, None, [X]).passes
+    assert not module.state.any()
+
+
+class OneNarrowLayer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wide, self.narrow = nn.Linear(6, 8), nn.Linear(8, 4).bfloat16()
+
+    def forward(self, x):
+        return self.narrow(self.wide(x).bfloat16()).float()
+
+
+def test_every_tensor_keeps_its_type():
+    assert check(OneNarrowLayer(), None, [X]).passes
+    weight = torch.randn(6, 3, generator=torch.Generator().manual_seed(1))
+    mixed = [X.bfloat16(), weight]
+    found = check(lambda x, w: (x.float() @ w).tanh(), None, mixed)
+    assert found.passes, str(found)
+    assert check(
+        lambda x, w: (x.float() @ w).tanh(), times_one_and_a_half, mixed
+    ).failures
+
+
+def times_one_and_a_half(x, w):
+    return (1.02 * x.float() @ w).tanh()
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda: torch.autocast("cpu", torch.bfloat16),
+        torch.no_grad,
+        torch.inference_mode,
+    ],
+)
+def test_what_the_caller_has_set_stays_outside(around):
+    with around():
+        found = check(lambda x, w: torch.tanh(x @ w), None, [X.clone(), X.t().clone()])
+    assert found.passes, str(found)
+
+
+MASK = torch.tensor([1, 1, 0, 1, 1])
+LENGTHS = torch.tensor([1, 3, 5])
+DECIDED = {
+    "if mask.all()": (lambda x, m: x * 2 if m.bool().all() else x.sin(), [X, MASK]),
+    "in": (lambda x, m: x * 2 if 0 in m else x.sin(), [X, MASK]),
+    "item": (lambda x, m: x[: m.sum().item()].sin(), [X, MASK]),
+    "tolist": (
+        lambda x, n: torch.stack([x[:k].sum() for k in n.tolist()]).sin(),
+        [X, LENGTHS],
+    ),
+    "one_hot": (lambda x, m: x[:, :2] * F.one_hot(m), [X, MASK]),
+    "numpy": (lambda x, m: x.t() * torch.from_numpy(m.numpy() * 2), [X, MASK]),
+    "cond": (
+        lambda x: torch.cond(x.sum() > 100, torch.sin, torch.cos, (x,)),
+        [X],
+    ),
+    "repeat": (lambda x, n: x[:3].repeat_interleave(n, 0).sin(), [X, LENGTHS]),
+    "nonzero": (lambda x, m: x[m.nonzero()[:, 0]].sin(), [X, MASK]),
+    "float": (lambda x: x.sin() if x.max().item() < 100 else x, [X]),
+}
+
+
+@pytest.mark.parametrize("name", DECIDED)
+def test_a_value_may_decide(name):
+    function, inputs = DECIDED[name]
+    found = check(function, None, inputs)
+    assert found.passes, str(found)
+
+
+def test_packed_sequences_and_masked_transformers_are_judged():
+    class Packed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cells = nn.GRU(6, 3, batch_first=True)
+
+        def forward(self, x, lengths):
+            packed = nn.utils.rnn.pack_padded_sequence(
+                x, lengths, batch_first=True, enforce_sorted=False
+            )
+            return nn.utils.rnn.pad_packed_sequence(self.cells(packed)[0])[0]
+
+    assert check(Packed(), None, [X.expand(3, 5, 6).clone(), LENGTHS]).passes
+    model = nn.Transformer(8, 2, 1, 1, 16, dropout=0.0, batch_first=True)
+    mask = nn.Transformer.generate_square_subsequent_mask(3)
+    words = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(1))
+    assert check(model, None, [words, words], kwargs={"tgt_mask": mask}).passes
+
+
+LEFT_OUT = {
+    "view": (lambda x: x.view(-1, 3).sin(), [X], "permuted"),
+    "domain": (F.binary_cross_entropy, [X.sigmoid(), X.sigmoid()], "large"),
+}
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_a_trial_that_the_reference_refuses_is_left_out_with_a_note(name):
+    function, inputs, trial = LEFT_OUT[name]
+    found = check(function, None, inputs)
+    assert found.passes, str(found)
+    assert any(trial in note and "left out" in note for note in found.notes)

@@ -1,0 +1,132 @@
+"""What is written down while a function runs: writes, views, stops, readings."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from gradwatch.harness.tracing import Untraceable, trace  # noqa: E402  # after importorskip
+
+
+def rows(*shape):
+    draws = np.random.default_rng(3).standard_normal(shape)
+    return torch.from_numpy(draws)
+
+
+def part_written(x):
+    y = torch.zeros(4, 3, dtype=x.dtype)
+    seen = y[1:3]
+    y[1:, ::2] = x[:3, :2] * 2
+    return seen * x[:2]
+
+
+def through_a_view(x):
+    y = x * 1
+    y.t()[0].mul_(x[:, 1]).add_(1)
+    return y.expand(2, *y.shape).sum(0) * y
+
+
+def unseen_by_autograd(x):
+    y = x * 2
+    y.data.clamp_(max=1.0)
+    with torch.no_grad():
+        y[0] *= 3
+    return y * y
+
+
+def to_an_out(x):
+    y = torch.empty_like(x)
+    torch.add(x.detach(), 1, out=y)
+    return x * y
+
+
+class Doubled(torch.autograd.Function):
+    """With all that means nothing where autograd records nothing."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        with torch.no_grad():
+            return x.detach().mul(2) * y
+
+    @staticmethod
+    def backward(ctx, dy):
+        raise AssertionError("PyTorch's backward is never asked")
+
+
+def penalty(x):
+    (slope,) = torch.autograd.grad(x.tanh().sum(), x, create_graph=True)
+    return slope**2
+
+
+FOLLOWED = {
+    "a part written": part_written,
+    "through a view": through_a_view,
+    "unseen by autograd": unseen_by_autograd,
+    "to an out": to_an_out,
+    "inference mode": lambda x: x.sin() + torch.inference_mode()(torch.clone)(x),
+    "gradient penalty": penalty,
+    "vmap of grad": lambda x: torch.vmap(torch.func.grad(lambda r: r.sin().sum()))(x),
+    "boolean index": lambda x: x[x > 0].exp(),
+    "whole numbers": lambda x: x[x.argsort(0)[0, 0].item() :] * len(x[0].tolist()),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_values_and_gradients_are_those_of_autograd(name):
+    function, x = FOLLOWED[name], rows(4, 3)
+    found = trace(function, [x]).graph()
+    leaf = x.clone().requires_grad_()
+    y = function(leaf)
+    dy = torch.linspace(1, 2, y.numel(), dtype=y.dtype).reshape(y.shape)
+    (expected,) = torch.autograd.grad(y, leaf, dy)
+    np.testing.assert_allclose(found.outputs["y"].value, y.detach(), rtol=1e-12)
+    (dx,) = found.gradients({"y": dy.numpy()}).values()
+    np.testing.assert_allclose(dx.value, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_a_function_s_forward_is_followed_and_what_was_detached_before_is_not():
+    x, y = rows(2, 3)
+    traced = trace(lambda x, y: Doubled.apply(x, y.detach()), [x, y])
+    found = traced.gradients({"y": np.ones(3)})
+    np.testing.assert_allclose(found["dx"].value, 2 * y, rtol=1e-14)
+    assert found["dy"] is None or not found["dy"].value.any()
+
+
+def test_a_branch_is_that_of_these_inputs_and_the_line_is_noted():
+    def branching(x):
+        return x * 2 if x.sum() > 0 else x.sin()
+
+    for sign, expected in ((1, 2.0), (-1, np.cos(1.0))):
+        traced = trace(branching, [sign * torch.ones(3, dtype=torch.float64)])
+        traced.refuse_contested("float64")
+        (dx,) = traced.gradients({"y": np.ones(3)}).values()
+        np.testing.assert_allclose(dx.value, expected, rtol=1e-14)
+        (note,) = traced.notes
+        assert "test_tape.py" in note
+    assert trace(lambda x, n: x * 2 if n.any() else x, [rows(3), torch.ones(2)]).notes
+    whole = torch.ones(2, dtype=torch.int64)
+    assert not trace(lambda x, n: x * 2 if n.any() else x, [rows(3), whole]).notes
+
+
+NEAR = {
+    "a comparison": lambda x: x * 2 if x.sum() > x.flip(0).sum() else x.sin(),
+    "a number": lambda x: x * 2 if (x.sum() - x.flip(0).sum()).item() > 0 else x.sin(),
+    "all of many": lambda x: x * 2 if (x - (x / 3) * 3 > 0).all() else x.sin(),
+}
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_a_branch_within_rounding_of_the_other_is_refused(name):
+    traced = trace(NEAR[name], [torch.randn(9, generator=torch.manual_seed(0))])
+    with pytest.raises(Untraceable, match="rounding may turn it"):
+        traced.refuse_contested("float32")
+
+
+def test_the_line_of_a_module_that_pytorch_made_is_the_module():
+    with pytest.raises(Untraceable, match=r"Dropout\(p=0.25"):
+        trace(torch.nn.Sequential(torch.nn.Dropout(0.25)), [rows(3)])
+
+
+def test_random_whole_numbers_are_refused():
+    with pytest.raises(Untraceable, match="random"):
+        trace(lambda x: x[torch.randperm(3)], [rows(3)])
