@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from gradwatch.harness.check.inputs import Trial
 from gradwatch.harness.check.runs import Tensor
@@ -51,9 +51,8 @@ class TorchSubject:
 
     def cost(self, trial: Trial) -> int:
         """Elements that a call computes; an operation costs as many as `OPERATION`."""
-        nodes = self._traced(trial, self._state(trial)).program.graph.nodes
-        made = [like for n in nodes for like in tree_leaves(n.meta.get("val"))]
-        return int(sum(like.shape.numel() for like in made)) + OPERATION * len(nodes)
+        program = self._traced(trial, self._state(trial)).program
+        return program.elements + OPERATION * len(program.graph.nodes)
 
     @property
     def state(self) -> State:
