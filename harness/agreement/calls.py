@@ -145,31 +145,17 @@ def _operator(method: str, form: str) -> Callable[..., Noted]:
     return note
 
 
-for _name, _sign in {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "truediv": "/",
-    "pow": "**",
-    "matmul": "@",
-    "floordiv": "//",
-    "mod": "%",
-    "and": "&",
-    "or": "|",
-}.items():
-    setattr(Noted, f"__{_name}__", _operator(f"__{_name}__", f"{{}} {_sign} {{}}"))
-    setattr(Noted, f"__r{_name}__", _operator(f"__r{_name}__", f"{{1}} {_sign} {{0}}"))
-for _name, _sign in {
-    "lt": "<",
-    "le": "<=",
-    "gt": ">",
-    "ge": ">=",
-    "eq": "==",
-    "ne": "!=",
-}.items():
-    setattr(Noted, f"__{_name}__", _operator(f"__{_name}__", f"{{}} {_sign} {{}}"))
-for _name, _sign in {"neg": "-", "invert": "~"}.items():
-    setattr(Noted, f"__{_name}__", _operator(f"__{_name}__", f"{_sign}{{}}"))
+_TWO = "add + sub - mul * truediv / pow ** matmul @ floordiv // mod % and & or |"
+_COMPARED = "lt < le <= gt > ge >= eq == ne !="
+for _signs, _forms in (
+    (_TWO, {"__{}__": "{{}} {} {{}}", "__r{}__": "{{1}} {} {{0}}"}),
+    (_COMPARED, {"__{}__": "{{}} {} {{}}"}),
+    ("neg - invert ~", {"__{}__": "{}{{}}"}),
+):
+    for _name, _sign in zip(_signs.split()[::2], _signs.split()[1::2], strict=True):
+        for _method, _form in _forms.items():
+            _named = _method.format(_name)
+            setattr(Noted, _named, _operator(_named, _form.format(_sign)))
 
 
 def _code(value: Any) -> str:

@@ -31,12 +31,8 @@ class Overall:
 
 def overall(records: Sequence[AgreeRecord]) -> Overall:
     """The verdict on an op and a backend, from one or more records."""
-    wrong = unexpected(records)
-    listed = [r for r in records if r.listed]
-    worst = max(wrong or listed or records, key=badness)
-    failed = worst.verdict if wrong or listed else ""
-    verdict = failed or _right({r.verdict for r in records})
-    return Overall(verdict, worst, len(wrong), bool(listed))
+    wrong = {id(record) for record in unexpected(records)}
+    return together([Overall(r.verdict, r, id(r) in wrong, r.listed) for r in records])
 
 
 def together(several: Sequence[Overall]) -> Overall:

@@ -8,11 +8,11 @@ that is not vacuous. All others are `same` or `silent`.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import TypeVar
 
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.judging.defects import known
@@ -29,6 +29,8 @@ from gradwatch.harness.project.records import (
 from gradwatch.harness.selftest.examine import JUDGE, Alarm, Run
 from gradwatch.harness.selftest.rivals import COMPARISONS, GRADCHECKS
 
+Key = TypeVar("Key", bound=Hashable)
+Judged = TypeVar("Judged", Run, Alarm)
 JUDGES = (JUDGE, *COMPARISONS, *GRADCHECKS)
 #: Lower bounds of the bands of effects; each band ends where the one before it begins.
 BANDS = {
@@ -147,43 +149,33 @@ def bands(dtype: str) -> list[str]:
 
 def detection(score: Score) -> list[Detection]:
     """The share of errors caught, by precision, effect and judge."""
-    asked: Counter[tuple[str, str, str]] = Counter()
-    caught: Counter[tuple[str, str, str]] = Counter()
-    for trial, run in score.counted:
-        dtype = trial.problem.dtype
-        row = dtype, band(dtype, run)
-        asked.update((*row, judge) for judge in run.asked)
-        caught.update((*row, judge) for judge in run.accused_by)
+    rows = _grouped(
+        ((trial.problem.dtype, band(trial.problem.dtype, run)), run)
+        for trial, run in score.counted
+    )
     return [
-        Detection(
-            dtype=dtype,
-            effect=effect,
-            runs=asked[dtype, effect, JUDGE],
-            caught=_shares(caught, asked, (dtype, effect)),
-        )
-        for dtype in BANDS
-        for effect in bands(dtype)
-        if asked[dtype, effect, JUDGE]
+        Detection(dtype=d, effect=e, runs=len(rows[d, e]), caught=_shares(rows[d, e]))
+        for d in BANDS
+        for e in bands(d)
+        if rows[d, e]
     ]
 
 
 def accusations(score: Score, entries: Sequence[known.Known]) -> list[FalseAlarms]:
     """The share of right tensors rejected, by precision and judge."""
-    asked: Counter[tuple[str, str]] = Counter()
-    caught: Counter[tuple[str, str]] = Counter()
-    for trial, alarm in score.alarms:
-        if listed(trial, alarm, entries):
-            continue
-        asked.update((trial.problem.dtype, judge) for judge in alarm.asked)
-        caught.update((trial.problem.dtype, judge) for judge in alarm.accused_by)
+    rows = _grouped(
+        (trial.problem.dtype, alarm)
+        for trial, alarm in score.alarms
+        if not listed(trial, alarm, entries)
+    )
     return [
         FalseAlarms(
             dtype=dtype,
-            tensors=asked[dtype, JUDGE],
-            accused=_shares(caught, asked, (dtype,)),
+            tensors=sum(JUDGE in alarm.asked for alarm in rows[dtype]),
+            accused=_shares(rows[dtype]),
         )
         for dtype in BANDS
-        if asked[dtype, JUDGE]
+        if any(JUDGE in alarm.asked for alarm in rows[dtype])
     ]
 
 
@@ -199,11 +191,18 @@ def by_mistake(score: Score) -> list[CaughtMistakes]:
     ]
 
 
-def _shares(
-    part: Mapping[Any, int], whole: Mapping[Any, int], row: tuple[str, ...]
-) -> dict[str, float]:
-    judges = [judge for judge in JUDGES if whole.get((*row, judge))]
-    return {j: part.get((*row, j), 0) / whole[(*row, j)] for j in judges}
+def _grouped(pairs: Iterable[tuple[Key, Judged]]) -> dict[Key, list[Judged]]:
+    rows = defaultdict[Key, list[Judged]](list)
+    for key, one in pairs:
+        rows[key].append(one)
+    return rows
+
+
+def _shares(row: Sequence[Run | Alarm]) -> dict[str, float]:
+    """Of each judge that was asked, the share that it accused."""
+    asked = Counter(judge for one in row for judge in one.asked)
+    caught = Counter(judge for one in row for judge in one.accused_by)
+    return {judge: caught[judge] / asked[judge] for judge in JUDGES if asked[judge]}
 
 
 # What is required -------------------------------------------------------------------

@@ -20,14 +20,13 @@ import numpy as np
 
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers.arrays import Packed, legible, pack, unpack
-from gradwatch.harness.workers.stress import others, stressed
+from gradwatch.harness.workers.stress import others, packed, stressed
 from gradwatch.impls import catalogue
 from gradwatch.impls.contract import (
     Array,
     Backend,
     Op,
     Problem,
-    Result,
     Step,
     Unsupported,
 )
@@ -122,7 +121,7 @@ def _second_order(backend: Backend, request: Request) -> dict[str, Any]:
             step.wait()  # a crash must happen within its own task
         given = [one for group in _given(problem, request) for one in group]
         mutated = [one.name for one in given if one.changed]
-        gradients = _gradients(result)
+        gradients = packed(result.gradients)
         reads.append({"gradients": gradients, "dtypes": dict(result.dtypes)})
     first, again = reads
     return {
@@ -234,14 +233,10 @@ def _read(step: Step) -> dict[str, Any]:
     result = step.read()
     return {
         "outputs": {name: pack(array) for name, array in result.outputs.items()},
-        "gradients": _gradients(result),
+        "gradients": packed(result.gradients),
         "state": {name: pack(array) for name, array in result.state.items()},
         "dtypes": dict(result.dtypes),
     }
-
-
-def _gradients(result: Result) -> dict[str, Packed | None]:
-    return {n: None if g is None else pack(g) for n, g in result.gradients.items()}
 
 
 def _backward_again(first: Run) -> dict[str, Packed | None] | Exception:
@@ -255,7 +250,7 @@ def _backward_again(first: Run) -> dict[str, Packed | None] | Exception:
             given.array[...] = unpack(given.packed)
     try:
         first.step.backward()
-        return _gradients(first.step.read())
+        return packed(first.step.read().gradients)
     except Exception as error:  # noqa: BLE001  # not every graph can be swept twice
         return error
 

@@ -63,6 +63,11 @@ def stressed(
     return {"others": others(ways, first), "reused": reused}
 
 
+def packed(gradients: Mapping[str, Array | None]) -> dict[str, Packed | None]:
+    """Gradients as they travel."""
+    return {name: None if g is None else pack(g) for name, g in gradients.items()}
+
+
 def _copied(problem: Problem) -> Problem:
     return replace(
         problem,
@@ -94,8 +99,7 @@ def _swept(step: Step) -> Gradients:
 
 
 def _read(step: Step) -> Gradients:
-    gradients = step.read().gradients
-    return {name: None if g is None else pack(g) for name, g in gradients.items()}
+    return packed(step.read().gradients)
 
 
 def _again(step: Step, copy: Problem) -> Iterator[tuple[str, Gradients]]:
