@@ -30,6 +30,7 @@ from gradwatch.harness.agreement.repro import repro
 from gradwatch.harness.agreement.store import details, headline
 from gradwatch.harness.agreement.suite import agree, record_of
 from gradwatch.harness.judging.cases import REFUSALS, Trial
+from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.reference import Reference, reference
 from gradwatch.harness.project.descent import cuts, descend
 from gradwatch.harness.project.records import AgreeRecord
@@ -185,13 +186,8 @@ class Hunt:
         tasks = [Task.of(trial, backend) for backend in backends]
         for outcome in self.fleet.run(tasks, timeout=self.timeout):
             if outcome.kind in DEATHS:
-                record = record_of(
-                    trial,
-                    outcome,
-                    tensor="all",
-                    verdict=outcome.kind,
-                    message=outcome.message,
-                )
+                died = Judgement("all", outcome.kind, message=outcome.message)
+                record = record_of(trial, outcome, died)
                 yield trial, Site.of(record, "run", record.flags), record
 
     def _living(self, trial: Trial) -> list[str]:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import fields
 from itertools import groupby, product
-from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
@@ -224,7 +223,6 @@ def judge_trial(
     agreement = Agreement(trials=[(trial.name, device)])
     right = reference(trial.problem, compute_on(device, trial.problem.dtype))
     tensors, judged = {}, dict[str, list[AgreeRecord]]()
-    shared: Shared = {}
     for outcome in sorted(outcomes, key=lambda outcome: outcome.task.backend):
         backend = outcome.task.backend
         if outcome.kind == "missing":
@@ -235,8 +233,7 @@ def judge_trial(
             if not outcome.repeatable:
                 agreement.unrepeatable.append(f"{trial.name} {backend}")
         judged[backend] = [
-            record_of(trial, outcome, **_verdict(j, shared))
-            for j in judge_outcome(outcome, right)
+            record_of(trial, outcome, j) for j in judge_outcome(outcome, right)
         ]
     every = list[Distances]()
     for tensor in next(iter(right.truths.values())):
@@ -257,25 +254,6 @@ def judge_trial(
 _JUDGED = sorted(
     {one.name for one in fields(Judgement)} & set(AgreeRecord.__struct_fields__)
 )
-_values = attrgetter(*_JUDGED)
-
-
-#: The verdicts of a trial by the identity of a judgement, which is kept beside it.
-Shared = dict[int, tuple[Judgement, dict[str, Any]]]
-
-
-def _verdict(judgement: Judgement, shared: Shared) -> dict[str, Any]:
-    """The fields of a verdict, once for all tensors of the same bits.
-
-    What agrees needs no sentence: it was a third of the document.
-    """
-    if id(judgement) not in shared:
-        judged = dict(zip(_JUDGED, map(_plain, _values(judgement)), strict=True))
-        judged |= {name: _brief(judged[name]) for name in ("ratio", "radius")}
-        if judgement.verdict == "agree":
-            judged["message"] = ""
-        shared[id(judgement)] = judgement, judged
-    return shared[id(judgement)][1]
 
 
 def _brief(value: Number) -> Number:
@@ -283,8 +261,15 @@ def _brief(value: Number) -> Number:
     return None if value is None else float(f"{value:.6g}")
 
 
-def record_of(trial: Trial, outcome: Outcome, **judged: Any) -> AgreeRecord:
-    """The record of a trial on a backend; `judged` are the fields of the verdict."""
+def record_of(trial: Trial, outcome: Outcome, judgement: Judgement) -> AgreeRecord:
+    """The record of a judgement on what a backend returned in a trial.
+
+    What agrees needs no sentence: it was a third of the document.
+    """
+    judged = {name: _plain(getattr(judgement, name)) for name in _JUDGED}
+    judged |= {name: _brief(judged[name]) for name in ("ratio", "radius")}
+    if judgement.verdict == "agree":
+        judged["message"] = ""
     return AgreeRecord(
         op=trial.problem.op.name,
         case=trial.name,
