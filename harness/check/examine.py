@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_map
 
 from gradwatch.harness.check.causes import cause_of, with_cause
 from gradwatch.harness.check.inputs import Trial, torch_dtype
@@ -17,7 +19,9 @@ from gradwatch.harness.check.runs import (
     Tensor,
     copies,
     differentiated,
+    floating,
     in_short,
+    nodes_behind,
     observe,
     same,
 )
@@ -122,6 +126,57 @@ def examined(
             alone = [dy if i == j else None for j, dy in enumerate(cotangents)]
             rows += bench.rows(alone, f"only {names[i]} used", False)
     return rows
+
+
+#: A step in float64, whose own error is about its square root: 1e-12, or 1e-8 by it.
+STEP = 1e-6
+#: Shares of a slope within which a difference quotient shows it.
+NEAR = 1e-3
+
+
+def steps_have_its_slope(subject: Subject, trial: Trial) -> bool:
+    """Whether the steps of a forward have the slope that its values show, in float64.
+
+    They have another one where it rounds, or looks for a root by bisection. Asked only
+    of what runs a `torch.autograd.Function`: a detach elsewhere is meant.
+    """
+    double = torch.float64
+
+    def widened(value: Any) -> Any:
+        return value.detach().to(double) if floating(value) else value
+
+    args, kwargs = tree_map(widened, (trial.args, dict(trial.kwargs)))
+    wide = replace(trial, args=args, kwargs=kwargs, dtype="float64", order="vjp")
+    bound = subject.bound(wide)
+    expected = Expected.of(bound)
+    own = torch.autograd.function.BackwardCFunction
+    if not any(isinstance(node, own) for node in nodes_behind(expected.outputs)):
+        return True
+    cotangents = expected.cotangents(wide)
+    call = bind(subject.own, bound)
+    moved = [
+        wide.tangent(tensor, i) if wanted else None
+        for i, (tensor, wanted) in enumerate(
+            zip(bound.tensors, bound.wanted, strict=True)
+        )
+    ]
+
+    def value(step: float) -> float:
+        pairs = zip(bound.tensors, moved, strict=True)
+        outputs = call(*(t if v is None else t + step * v for t, v in pairs))
+        products = zip(outputs, cotangents, strict=False)
+        return sum(float((y * dy).sum()) for y, dy in products if dy is not None)
+
+    right, _ = Bench(subject, bound, call, expected, wide, None).truth(cotangents)
+    nodes = right.graphs["first"]
+    slope = sum(
+        float(np.sum(nodes[f"d{name}"].value * array_of(v)))
+        for name, v in zip(bound.names, moved, strict=True)
+        if v is not None
+    )
+    with torch.no_grad():
+        seen = (value(STEP) - value(-STEP)) / (2 * STEP)
+    return abs(seen - slope) <= NEAR * (abs(seen) + abs(slope))
 
 
 @dataclass

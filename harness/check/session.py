@@ -14,7 +14,7 @@ import torch
 from torch._functorch import config as functorch
 
 from gradwatch.harness.check import inputs as made
-from gradwatch.harness.check.examine import examine
+from gradwatch.harness.check.examine import examine, steps_have_its_slope
 from gradwatch.harness.check.inputs import Trial
 from gradwatch.harness.check.report import Report, Row
 from gradwatch.harness.check.runs import in_short, replica
@@ -161,6 +161,7 @@ class Session:
             rows = tuple(
                 examine(self.subject, self.candidate, timed, self.compute, self.notes)
             )
+            self._refuse_other_steps(trials, rows)
         reference, candidate = self._names()
         report = Report(
             reference,
@@ -180,6 +181,20 @@ class Session:
         """Whether the reference is the `apply` of a `torch.autograd.Function`."""
         owner = getattr(self.reference, "__self__", None)
         return inspect.isclass(owner) and issubclass(owner, torch.autograd.Function)
+
+    def _refuse_other_steps(self, trials: Sequence[Trial], rows: Sequence[Row]) -> None:
+        """Raise where a forward that was accused by cannot be the definition."""
+        wrong = {r.trial for r in rows if r.own and r.judgement.verdict == "disagree"}
+        own = next((t for t in trials if t.as_given and t.name in wrong), None)
+        if self.candidate is not None or own is None:
+            return
+        if not steps_have_its_slope(self.subject, own):
+            name = self.subject.name
+            raise ValueError(
+                f"the steps of {name}'s forward have another slope than its values (an"
+                " iteration, a rounding), so it needs a reference:"
+                f" gradwatch.check(REFERENCE, {name}, ...)"
+            )
 
     @contextlib.contextmanager
     def _with_the_way_round(self) -> Iterator[None]:

@@ -88,6 +88,42 @@ def test_a_forward_that_cannot_be_followed_needs_a_reference(kernel):
     assert check(lambda x: x * x, kernel.apply, shapes=[(4, 8)], quick=True).passes
 
 
+def root(factor):
+    """The cube root by bisection, whose steps have no slope; its own is 1 / 3 y^2."""
+
+    class Root(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            low, high = torch.full_like(x, -9), torch.full_like(x, 9)
+            for _ in range(60):
+                middle = (low + high) / 2
+                above = middle**3 > x
+                low = torch.where(above, low, middle)
+                high = torch.where(above, middle, high)
+            ctx.save_for_backward(middle)
+            return middle
+
+        @staticmethod
+        def backward(ctx, dy):
+            return factor * dy / (3 * ctx.saved_tensors[0] ** 2)
+
+    return Root
+
+
+@pytest.mark.parametrize("factor", [1, 1.01])
+def test_a_forward_whose_steps_have_another_slope_needs_a_reference(factor):
+    kernel = root(factor).apply
+    with pytest.raises(ValueError, match=r"another slope.*check\(REFERENCE, "):
+        check(kernel, inputs=[torch.rand(3, 4) + 1])
+
+    def power(x):
+        return x ** (1 / 3)
+
+    assert check(power, kernel, inputs=[torch.rand(9) + 1], quick=True).passes is (
+        factor == 1
+    )
+
+
 def test_the_command_takes_one_argument(tmp_path, monkeypatch):
     (tmp_path / "ours.py").write_text(
         "import torch\nclass Twice(torch.autograd.Function):\n"
@@ -169,3 +205,20 @@ def test_gradgradcheck_finds_a_double_backward_that_is_a_constant():
 def test_an_argument_that_pytorch_has_not_is_refused():
     with pytest.raises(TypeError, match="tolerance"):
         gradcheck(Cube.apply, given(), tolerance=1)
+
+
+def test_a_detach_that_is_meant_needs_no_reference():
+    """Straight through a rounding; here with a gradient that is wrong beside it."""
+
+    def rounded(x):
+        return x + (x.round() - x).detach()
+
+    assert check(rounded, shapes=[(4, 8)]).passes
+
+    def doubled(x):
+        y = rounded(x)
+        if y.requires_grad:
+            y.register_hook(lambda dy: 2 * dy)
+        return y
+
+    assert check(doubled, shapes=[(4, 8)]).failures
