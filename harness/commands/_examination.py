@@ -6,7 +6,7 @@ import importlib.metadata
 import os
 import platform
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -92,23 +92,22 @@ def _checkout(root: Path) -> Finding:
             return Finding("checkout", "", str(reason), "install git")
         why = "no git checkout: results belong to commits"
         return Finding("checkout", "", why, "git clone the project")
-    finding = Finding("checkout", f"commit {commit}")
+    why = mend = ""
     if shallow:
         why = "a shallow clone: older history is missing"
-        return replace(finding, why=why, mend="git fetch --unshallow")
-    if changed:
+        mend = "git fetch --unshallow"
+    elif changed:
         why = f"{changed} files differ from it: results will say so"
-        return replace(finding, why=why, mend="git commit, or git stash")
-    return finding
+        mend = "git commit, or git stash"
+    return Finding("checkout", f"commit {commit}", why, mend)
 
 
 def _asv() -> Finding:
     try:
-        version = importlib.metadata.version("asv")
+        return Finding("asv", importlib.metadata.version("asv"))
     except importlib.metadata.PackageNotFoundError:
         why = "asv is not installed: no history over commits"
         return Finding("asv", "", why, "python -m pip install asv")
-    return Finding("asv", version)
 
 
 # Frameworks -------------------------------------------------------------------------
@@ -155,25 +154,18 @@ def _framework(interpreter: Interpreter, facts: Mapping[str, Any]) -> Iterator[F
     for backend, fact in backends:
         if fact["error"]:
             yield Finding(backend, "", fact["error"])
-        elif cost := cost_of(backend):
-            yield _on_request(backend, cost, fact["devices"]["cpu"])
+        elif cost := cost_of(backend):  # it runs only where it is named
+            why = fact["devices"]["cpu"]
+            usable = f"usable; --backend {backend} asks for it ({cost})"
+            yield Finding(backend, "" if why else usable, why, needed=not why)
     devices = next(fact["devices"] for _, fact in backends if not fact["error"])
     for device, why in devices.items():
         yield Finding(f"{name} {device}", "" if why else "usable", why)
     yield Finding(f"{name} threads", str(facts["threads"]))
-    yield _allocator(name, facts)
-
-
-def _on_request(backend: str, cost: str, why: str) -> Finding:
-    """A backend that runs only where it is named."""
-    if why:
-        return Finding(backend, "", why, needed=False)
-    return Finding(backend, f"usable; --backend {backend} asks for it ({cost})")
-
-
-def _allocator(name: str, facts: Mapping[str, Any]) -> Finding:
-    finding = Finding(f"{name} allocator", "pinned")
-    if facts["malloc_pinned"]:
-        return finding
-    why = "not fixed, because there is no glibc: times of fresh processes differ more"
-    return replace(finding, found="the system's", why=why)
+    found, why = "pinned", ""
+    if not facts["malloc_pinned"]:
+        found = "the system's"
+        why = (
+            "not fixed, because there is no glibc: times of fresh processes differ more"
+        )
+    yield Finding(f"{name} allocator", found, why)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import importlib.metadata
 import inspect
@@ -19,6 +20,7 @@ from typing import Any
 from gradwatch.harness.project.documents import replace_file
 
 _PACKAGES = ("numpy", "torch")  # whose versions a history belongs to
+_SIZES = ("small", "middle", "large")
 
 
 class NotUsable(Exception):
@@ -71,14 +73,14 @@ def subject(wanted: str, root: Path) -> Subject:
         raise NotUsable(f"{wanted} takes no tensor by position")
     own = {"module": module, "attribute": attribute, "call": call}
     return Subject(
-        re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", attribute).lower(),
-        f"What {attribute} of {module} computes, and whether its gradient is right.",
-        inputs,
-        _formula(forward or thing, attribute),
-        _filled("own.txt", arguments=", ".join(inputs), **own),
-        f"from {module} import {attribute}",
-        call,
-        _place(sys.modules[module], root),
+        name=re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", attribute).lower(),
+        title=f"{attribute} of {module}, and whether its gradient is right.",
+        inputs=inputs,
+        formula=_formula(forward or thing, attribute),
+        implementation=_filled("own.txt", arguments=", ".join(inputs), **own),
+        import_line=f"from {module} import {attribute}",
+        call=call,
+        measures=_place(sys.modules[module], root),
     )
 
 
@@ -124,12 +126,15 @@ def _formula(function: Any, name: str) -> str:
     try:
         (node,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
         assert isinstance(node, ast.FunctionDef)
-        body = [_Renamed().visit(line) for line in node.body if not _is_aside(line)]
-        text = ast.unparse(ast.Module(body, []))
     except (OSError, TypeError, ValueError, SyntaxError, AssertionError):
-        text = ""
-    said = "# Taken from your forward: is this what it should compute?\n"
-    return textwrap.indent(said + text if text else unknown, "    ")
+        return textwrap.indent(unknown, "    ")
+    body = [_Renamed().visit(line) for line in node.body if not _is_aside(line)]
+    said = ["# Taken from your forward: is this what it should compute?"]
+    for name in sorted({n.id for n in ast.walk(node) if isinstance(n, ast.Name)}):
+        value = getattr(function, "__globals__", {}).get(name)
+        if isinstance(value, (bool, int, float)):  # a constant of the module
+            said.append(f"{name} = {value!r}")
+    return textwrap.indent("\n".join([*said, *map(ast.unparse, body)]), "    ")
 
 
 def _is_aside(line: ast.stmt) -> bool:
@@ -154,36 +159,26 @@ def files(about: Subject, root: Path) -> Iterator[tuple[str, str]]:
     arguments = ", ".join(about.inputs)
     fields = {**vars(about), "inputs": " ".join(about.inputs), "arguments": arguments}
     fields["implementation"] = about.implementation.rstrip()
-    for size, shape in {
-        "small": "(7,)",
-        "middle": "(3, 8)",
-        "large": "(64, 1000)",
-    }.items():
+    for size, shape in zip(_SIZES, ("(7,)", "(3, 8)", "(64, 1000)"), strict=True):
         fields[size] = ", ".join(f"{name}={shape}" for name in about.inputs)
     tests = "tests/" if (root / "tests").is_dir() else ""
     yield f"gradwatch_ops/{about.name}.py", _filled("page.txt", **fields)
     yield f"{tests}test_gradient_of_{about.name}.py", _filled("test.txt", **fields)
     yield ".github/workflows/gradients.yml", _filled("workflow.txt")
-    installed = {name: _version(name) for name in _PACKAGES}
-    pairs = [
-        f'"{name}": ["{version}"]' for name, version in installed.items() if version
-    ]
-    yield (
-        "asv.conf.json",
-        _filled(
-            "asv.txt",
-            project=json.dumps(root.name),
-            python=json.dumps("{}.{}".format(*sys.version_info)),
-            requirements=", ".join(pairs),
-        ),
+    versions = {name: _version(name) for name in _PACKAGES}
+    pairs = (
+        f'"{name}": ["{version}"]' for name, version in versions.items() if version
     )
+    python = json.dumps("{}.{}".format(*sys.version_info))
+    about_asv = {"python": python, "requirements": ", ".join(pairs)}
+    text = _filled("asv.txt", project=json.dumps(root.name), **about_asv)
+    yield "asv.conf.json", text
 
 
 def _version(package: str) -> str:
-    try:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(package).partition("+")[0]
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+    return ""
 
 
 def write(about: Subject, root: Path) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from msgspec import structs
@@ -25,7 +26,6 @@ from gradwatch.harness.commands._matrix import fitting
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import output, progress
 from gradwatch.harness.hosts.dispatch import agree_on_hosts
-from gradwatch.harness.judging.cases import REGIMES
 from gradwatch.harness.project import documents as recording
 from gradwatch.harness.project.records import AgreeRecord, AgreeSummary
 from gradwatch.harness.project.requested import left_out
@@ -61,24 +61,13 @@ from gradwatch.harness.workers.child import Child
 @click.option("--junit", "junit_file", metavar="F", help="Write JUnit XML, for CI.")
 @options.markdown_file
 def command(
-    ops: tuple[str, ...],
-    pages: tuple[str, ...],
-    backends: tuple[str, ...],
-    devices: tuple[str, ...],
-    dtypes: tuple[str, ...],
-    regimes: tuple[str, ...],
-    cases: tuple[str, ...],
-    orders: tuple[str, ...],
-    seed: int,
-    jobs: int,
-    timeout: float,
     require: tuple[str, ...],
     address: str,
-    first_case: bool,
     fresh: bool,
     json_file: str | None,
     junit_file: str | None,
     markdown_file: str | None,
+    **given: Any,
 ) -> int:
     r"""Judge the gradients of every op on every backend.
 
@@ -97,26 +86,17 @@ def command(
     Exit code: 0 all as expected; 1 not, or nothing was judged; 3 a required backend is
     missing, or all that are asked.
     """
+    ops, pages, backends = (given.pop(name) for name in ("ops", "pages", "backends"))
+    cases, first_case = given["cases"], given["first_case"]
     wanted = options.framework_backends(backends)
-    briefly = first_case and not (cases or backends)
-    passed = passed_over(wanted) if briefly else {}
+    passed = {} if cases or backends or not first_case else passed_over(wanted)
+    among = bool(ops or pages or given["dtypes"])
     asked = Asked(
         ops=options.sources(ops, pages),
         backends=[name for name in wanted if name not in passed],
-        devices=devices or ("cpu",),
-        regimes=regimes or tuple(REGIMES),
-        dtypes=dtypes or ("float32", "float64"),
-        cases=cases,
-        orders=orders,
-        seed=seed,
-        jobs=jobs,
-        timeout=timeout,
-        sampled=in_part(
-            cases=cases, backends=backends, among=bool(ops or pages or dtypes)
-        ),
-        first_case=first_case,
+        sampled=in_part(cases=cases, backends=backends, among=among),
+        **{name: value for name, value in given.items() if value != ()},
     )
-    documented = bool(json_file or junit_file or markdown_file)
     started = time.monotonic()
     why_not, machines = "", list[str]()
     if address == "local":
@@ -131,12 +111,12 @@ def command(
     seconds = time.monotonic() - started
     agreed.missing |= {} if backends else passed | left_out()
     summary = agreed.summary()
-    summary.seconds, summary.seed = round(seconds, 2), seed
+    summary.seconds, summary.seed = round(seconds, 2), asked.seed
     summary.machines, summary.first_case = machines, first_case
     if asked.sampled:
         ran = [b for b in asked.backends if b not in agreed.missing]
         summary.sampled = explained(ran, first_look=first_case)
-    if documented:
+    if json_file or junit_file or markdown_file:
         content = recording.document(agreed.records, summary)
         for target, text in ((junit_file, junit), (markdown_file, markdown)):
             if target:
@@ -174,59 +154,52 @@ def _check_required(agreed: Agreement, required: Sequence[str]) -> None:
 def show(agreed: Agreement, seconds: float, summary: AgreeSummary) -> None:
     """Print the matrix of ops and backends, the unexpected verdicts, and the counts."""
     console = output()
+
+    def line(text: str, style: str) -> None:
+        console.print(text, style=style, markup=False)
+
     if agreed.records:
         console.print(fitting(agreed.records, console))
-        console.print(
+        line(
             "  ".join(f"{sign} {verdict}" for verdict, (sign, _) in SIGNS.items()),
-            style="dim",
+            "dim",
         )
-    for record in _first_of_each(agreed.unexpected):
-        sign, colour = SIGNS[record.verdict]
-        console.print(
-            f"{sign} {record.case} {record.backend} {record.verdict}: {record.message}",
-            style=colour,
-            markup=False,
-        )
-    for entry in agreed.gone:
-        line = f"gone: {entry.op} {entry.backend} {entry.verdict}: {entry.reason}"
-        console.print(line, style="bold red", markup=False)
+    for r in _first_of_each(agreed.unexpected):
+        sign, colour = SIGNS[r.verdict]
+        line(f"{sign} {r.case} {r.backend} {r.verdict}: {r.message}", colour)
+    for e in agreed.gone:
+        line(f"gone: {e.op} {e.backend} {e.verdict}: {e.reason}", "bold red")
     for backend, why in sorted(agreed.missing.items()):
-        console.print(f"not run: {backend}: {why}", style="yellow", markup=False)
+        line(f"not run: {backend}: {why}", "yellow")
     sampled = summary.sampled
     for why in dict.fromkeys(sampled.values()):
         names = ", ".join(name for name in sampled if sampled[name] == why)
-        console.print(f"{names}: {why}", style="dim", markup=False)
+        line(f"{names}: {why}", "dim")
     if summary.first_case:
-        console.print(FIRST_LOOK, style="yellow", markup=False)
+        line(FIRST_LOOK, "yellow")
     console.print(_counts(agreed, seconds, summary))
     if not agreed.judged:
-        console.print("nothing was judged", style="bold red")
+        line("nothing was judged", "bold red")
 
 
 def _first_of_each(records: Sequence[AgreeRecord]) -> list[AgreeRecord]:
     """The worst record of each op, backend and verdict."""
     worst: dict[tuple[str, str, str], AgreeRecord] = {}
-    for record in records:
-        key = (record.op, record.backend, record.verdict)
-        worst[key] = max(worst.get(key, record), record, key=_distance)
+    for r in records:
+        key = (r.op, r.backend, r.verdict)
+        worst[key] = max(worst.get(key, r), r, key=lambda r: r.distance or 0.0)
     return list(worst.values())
-
-
-def _distance(record: AgreeRecord) -> float:
-    return record.distance or 0.0
 
 
 def _counts(agreed: Agreement, seconds: float, summary: AgreeSummary) -> str:
     verdicts = ", ".join(f"{n} {v}" for v, n in sorted(summary.verdicts.items()))
-    known = sum(r.listed for r in agreed.records)
-    line = f"{len(agreed.records)} tensors in {seconds:.1f} s: {verdicts}"
+    known, total = sum(r.listed for r in agreed.records), len(agreed.records)
+    line = f"{total} tensors in {seconds:.1f} s: {verdicts}"
     line += f" ({summary.vacuous_share:.0%} of the judged are vacuous)"
-    if known:
-        line += f"; {known} are known defects"
+    line += f"; {known} are known defects" if known else ""
     line += f"; {summary.unexpected} not as expected"
     if agreed.recalled:
-        line += (
-            f"; {agreed.recalled} of {len(agreed.records)} remembered, judged since "
-        )
-        line += f"{min(agreed.remembered.values())} (--fresh judges them again)"
+        since = min(agreed.remembered.values())
+        line += f"; {agreed.recalled} of {total} remembered, judged since {since}"
+        line += " (--fresh judges them again)"
     return line

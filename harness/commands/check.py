@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,9 @@ from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.project import documents
 from gradwatch.harness.workers.child import Child, Failed
 from gradwatch.impls.catalogue import known
+
+#: Options that choose the trials, and what fails of them.
+_CHOICE = ("only", "skip", "quick", "edges", "strict", "budget")
 
 
 def _dtypes(
@@ -126,24 +129,10 @@ def _arguments(
 def command(
     reference: str,
     candidate: str | None,
-    shapes: Sequence[str],
-    kwargs: Mapping[str, Any],
-    dtypes: Sequence[str],
-    device: str,
-    compute: str | None,
-    seed: int,
-    order: str,
-    only: Sequence[str],
-    skip: Sequence[str],
-    quick: bool,
-    edges: str,
-    strict: bool,
-    budget: float | None,
-    name: str,
     kernelbench: bool,
-    timeout: float,
     json_file: str | None,
     repro: str | None,
+    **given: Any,
 ) -> int:
     r"""Judge a function of your own, forward and backward.
 
@@ -165,33 +154,18 @@ def command(
     """
     if kernelbench and candidate is None:
         raise click.UsageError("--kernelbench takes a problem and a solution")
-    if not kernelbench and not shapes and not reference.isidentifier():
+    if not kernelbench and not given["shapes"] and not reference.isidentifier():
         raise click.UsageError("no inputs: give a --shape for each")
-    known("device", device.partition(":")[0], options.DEVICES)
-    if compute is not None:
-        known("precision", compute, (*PRECISIONS, "tf32"))
+    known("device", given["device"].partition(":")[0], options.DEVICES)
+    if given["compute"] is not None:
+        known("precision", given["compute"], (*PRECISIONS, "tf32"))
     request = {
         "reference": reference,
         "candidate": candidate,
         "kernelbench": [reference, candidate] if kernelbench else [],
-        "shapes": list(shapes),
-        "kwargs": dict(kwargs),
-        "dtypes": list(dtypes),
-        "device": device,
-        "compute": compute,
-        "seed": seed,
-        "order": order,
-        "name": name,
-        "choice": {
-            "only": list(only),
-            "skip": list(skip),
-            "quick": quick,
-            "edges": edges,
-            "strict": strict,
-            "budget": budget,
-        },
+        "choice": {part: given.pop(part) for part in _CHOICE},
         "repro": bool(repro),
-        "timeout": timeout,
+        **given,
     }
     with ticking(lambda: "checking"):
         found = _asked(request)

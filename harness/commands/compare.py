@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.table import Table
@@ -32,6 +33,7 @@ from gradwatch.harness.timing.compare import (
     WITHIN,
     Plan,
     Side,
+    WrongGradient,
     compare_sides,
 )
 from gradwatch.harness.timing.report import compared
@@ -94,17 +96,12 @@ def command(
     ops: tuple[str, ...],
     pages: tuple[str, ...],
     backends: tuple[str, ...],
-    device: str,
-    dtypes: tuple[str, ...],
-    sizes: tuple[str, ...],
     phase: str,
     budget: float | None,
-    pairs: int,
-    threads: int,
-    seed: int,
     most: int | None,
     json_file: str | None,
     markdown_file: str | None,
+    **given: Any,
 ) -> int:
     r"""Compare B with A, two backends, commits or versions, by timing them in turn.
 
@@ -114,7 +111,7 @@ def command(
     commits, and versions are measured in several pairs of fresh processes. Commits are
     checked out into temporary folders. A version, such as torch==1.12.1, runs in the
     environment of the checkout that has it; of versions the accuracy is compared, too.
-    A side whose gradient is wrong is not timed.
+    A side whose gradient is wrong is not timed, and the command fails.
 
     \b
     Examples:
@@ -124,14 +121,17 @@ def command(
       gradwatch compare origin/main HEAD --affected 24 --markdown comparison.md
       gradwatch compare torch==1.12.1 torch==2.13.0 --op gelu --size middle
     Verdicts: faster, slower, no difference, not resolved.
+    Exit code: 1 if a gradient is wrong, or nothing could be compared; 3 if what is
+    needed for it is missing.
     """
     integrity.remember()  # before any page is read
     if most is not None and _are_versions(a, b):
         raise click.UsageError("--affected needs two commits")
-    if why := why_not_timed(device):
+    if why := why_not_timed(given["device"]):
         raise click.UsageError(why)
+    sizes, dtypes = given.pop("sizes"), given.pop("dtypes")
     trials = options.sized_trials(
-        options.loaded_ops(ops, pages), sizes=sizes, dtypes=dtypes, seed=seed
+        options.loaded_ops(ops, pages), sizes=sizes, dtypes=dtypes, seed=given["seed"]
     )
     unchanged = _unchanged(a, b, {trial.op for trial in trials})
     trials = [trial for trial in trials if trial.op not in unchanged]
@@ -139,7 +139,7 @@ def command(
         phases = [one for one in PHASES if phase in (one, "both")]
         chosen = None if most is None else _affected(a, b, most)
         plans = [
-            (one, other, Plan(t, f, spent, pairs, device, threads, seed, longest))
+            (one, other, Plan(t, f, spent, longest=longest, **given))
             for t in trials
             for f in phases
             for one, other in sides
@@ -147,30 +147,33 @@ def command(
             for longest in [None if budget else LONGEST * spent]
             if chosen is None or (t.problem.op.name, one.backend) in chosen
         ]
-        rows, failed, absent = _compared(plans)
+        rows, failed = _compared(plans)
     counts = Counter(row.verdict.replace(" ", "_") for row in rows)
-    summary = CompareSummary(**counts, failed=failed + absent)
-    content = recording.document(rows, summary)
+    reasons = [_line(why, what) for (_, why), what in failed.items()]
+    content = recording.document(rows, CompareSummary(**counts, failed=reasons))
     if markdown_file:
         recording.replace_file(Path(markdown_file), compared(content))
     if json_file:
         recording.write(content, json_file)
     if json_file != "-" and rows:
         output().print(_table(a, b, rows))
-    for why in failed + absent:
-        say(f"not compared: {why}", "yellow")
-    if absent and not rows and not failed:
+    kinds = {kind for kind, _ in failed}
+    for (kind, _), line in zip(failed, reasons, strict=True):
+        say(f"not compared: {line}", "bold red" if kind is WrongGradient else "yellow")
+    if kinds == {Absent} and not rows:
         raise Required("nothing could be compared")
-    return 1 if failed and not rows else 0
+    return 1 if WrongGradient in kinds or (failed and not rows) else 0
+
+
+#: What could not be compared, by the kind of the reason and its message.
+Failures = dict[tuple[type[Exception], str], list[str]]
 
 
 def _compared(
     plans: Sequence[tuple[Side, Side, Plan]],
-) -> tuple[list[CompareRecord], list[str], list[str]]:
-    """Records; why comparisons failed, and why others could not be made here."""
-    rows: list[CompareRecord] = []
-    failed: dict[str, list[str]] = {}  # what, by the reason
-    absent: dict[str, list[str]] = {}
+) -> tuple[list[CompareRecord], Failures]:
+    """Records, and what failed; a wrong gradient comes first, what is absent last."""
+    rows, failed = list[CompareRecord](), Failures()
     with progress("comparing") as advance:
         for done, (one, other, plan) in enumerate(plans, 1):
             try:
@@ -178,19 +181,16 @@ def _compared(
                 rows.append(_with_accuracy(row, one, other, plan.trial.problem.op))
             except (Died, NotMeasured) as reason:
                 what = f"{plan.trial.name} {plan.phase} {one.backend}"
-                alike = absent if isinstance(reason, Absent) else failed
-                alike.setdefault(str(reason), []).append(what)
+                failed.setdefault((type(reason), str(reason)), []).append(what)
             advance(done, len(plans))
-    return rows, _lines(failed), _lines(absent)
+    order: dict[type[Exception], int] = {WrongGradient: 0, Absent: 2}
+    return rows, dict(sorted(failed.items(), key=lambda f: order.get(f[0][0], 1)))
 
 
-def _lines(reasons: Mapping[str, Sequence[str]]) -> list[str]:
-    """A line for each reason, with the first that it holds for."""
-    more = {why: len(whats) - 1 for why, whats in reasons.items()}
-    return [
-        f"{first}{f' and {more[why]} more' if more[why] else ''}: {why}"
-        for why, (first, *_) in reasons.items()
-    ]
+def _line(why: str, whats: Sequence[str]) -> str:
+    """The first that a reason holds for, and how many more."""
+    more = f" and {len(whats) - 1} more" if len(whats) > 1 else ""
+    return f"{whats[0]}{more}: {why}"
 
 
 def _are_versions(a: str, b: str) -> bool:
@@ -238,18 +238,10 @@ def _sides(
     if _are_versions(a, b):
         yield _versions(a, b, backends)
         return
-    commits = {name: _commit(name) for name in (a, b)}
-    with contextlib.ExitStack() as stack:
-        trees = {
-            commit: stack.enter_context(checked_out(commit))
-            for commit in dict.fromkeys(commits.values())
-        }
-        if commits[a] == commits[b]:  # measures the noise between two checkouts
-            again = stack.enter_context(checked_out(commits[b]))
-        else:
-            again = trees[commits[b]]
+    one, other = (_commit(name) for name in (a, b))
+    with checked_out(one) as tree, checked_out(other) as another:
         yield [
-            (Side(a, name, trees[commits[a]]), Side(b, name, again))
+            (Side(a, name, tree), Side(b, name, another))
             for name in options.framework_backends(backends)
         ]
 
@@ -262,11 +254,8 @@ def _versions(a: str, b: str, backends: Sequence[str]) -> list[tuple[Side, Side]
         raise click.UsageError(str(error)) from None
     if one.framework != other.framework:
         raise click.UsageError(f"{a} and {b} are versions of two frameworks")
-    names = [
-        name
-        for name in options.framework_backends(backends)
-        if framework_of(name) == one.framework
-    ]
+    every = options.framework_backends(backends)
+    names = [name for name in every if framework_of(name) == one.framework]
     if not names:
         raise click.UsageError(f"no backend of {one.framework} is asked for")
     return [(Side(a, n, version=one), Side(b, n, version=other)) for n in names]
@@ -295,17 +284,6 @@ def _commit(name: str) -> str:
         return known("backend or commit", name, backend_names())
 
 
-def _pairs(row: CompareRecord) -> str:
-    """The number of pairs, and the number that makes the ratio accurate."""
-    return f"{row.pairs} ({row.pairs_needed})" if row.pairs > 1 else "1"
-
-
-def _radii(row: CompareRecord) -> tuple[str, str, str]:
-    """The errors of both versions, and what they say."""
-    a, b = ("" if r is None else f"{r:.2g}" for r in (row.a_radii, row.b_radii))
-    return a, b, row.accuracy
-
-
 def _table(a: str, b: str, rows: Sequence[CompareRecord]) -> Table:
     table = Table(title=f"{b} against {a}: time ratio", title_justify="left")
     for heading in ("op", "size", "phase", "backend"):
@@ -318,19 +296,20 @@ def _table(a: str, b: str, rows: Sequence[CompareRecord]) -> Table:
         table.caption = _PAIRS
     table.add_column("verdict")
     of_versions = any(row.accuracy for row in rows)
-    if of_versions:
-        for heading in ("radii A", "radii B", "accuracy"):
-            table.add_column(heading, justify="right")
+    for heading in ("radii A", "radii B", "accuracy") if of_versions else ():
+        table.add_column(heading, justify="right")
     for row in rows:
         verdict = f"[{_COLOURS.get(row.verdict, 'yellow')}]{row.verdict}[/]"
+        pairs = f"{row.pairs} ({row.pairs_needed})" if row.pairs > 1 else "1"
+        radii = ("" if r is None else f"{r:.2g}" for r in (row.a_radii, row.b_radii))
         table.add_row(
             *(row.op, row.case, row.phase, row.backend),
             f"{row.ratio:.4f}",
             f"{row.low:.4f} to {row.high:.4f}",
             f"{row.noise_low:.4f} to {row.noise_high:.4f}",
             *(f"{seconds * 1e6:.4g}" for seconds in row.medians),
-            *([_pairs(row)] if in_pairs else []),
+            *([pairs] if in_pairs else []),
             verdict + (f" ({row.short})" if row.short else ""),
-            *(_radii(row) if of_versions else ()),
+            *((*radii, row.accuracy) if of_versions else ()),
         )
     return table

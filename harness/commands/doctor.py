@@ -12,11 +12,7 @@ from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import errors, output, ticking
 from gradwatch.harness.project import documents
 
-_SIGNS = {
-    "ok": ("✓", "green"),
-    "warning": ("▲", "yellow"),
-    "missing": ("✗", "red"),
-}
+_SIGNS = {"ok": ("✓", "green"), "warning": ("▲", "yellow"), "missing": ("✗", "red")}
 
 
 @click.command()

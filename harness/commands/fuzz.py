@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -91,11 +90,11 @@ def command(
         return _write(folder or store.FOLDER, page, known)
     folder = folder or store.LATEST
     asked = Asked(
-        options.sources(ops, pages),
-        options.framework_backends(backends),
-        budget,
-        end,
-        seed,
+        ops=options.sources(ops, pages),
+        backends=options.framework_backends(backends),
+        budget=budget,
+        end=end,
+        seed=seed,
     )
     run, interrupted = Run(), False
     with Child(hunt) as child, progress("looking") as advance:
@@ -136,25 +135,19 @@ class Asked(Struct):
     patience: float = PATIENCE
 
 
-class _Step(Struct):
-    """A finding, or none, and how far the hunt is: seconds, trials, verdicts."""
+class Run(Struct):
+    """How far a hunt is: seconds, trials, verdicts; and the finding, if there is one.
 
-    finding: Finding | None
-    seconds: int
-    tried: int
-    judged: int
-    missing: dict[str, str]
+    failed: why an op could not be run. findings: of all hunts of a run, by site.
+    """
 
-
-@dataclass
-class Run:
-    """What all hunts of a run have found; `failed` says why an op could not be run."""
-
-    findings: dict[str, Finding] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)
+    seconds: int = 0
     tried: int = 0
     judged: int = 0
+    missing: dict[str, str] = {}
+    failed: dict[str, str] = {}
+    finding: Finding | None = None
+    findings: dict[str, Finding] = {}
 
 
 def _hunt(
@@ -172,7 +165,7 @@ def _hunt(
         seen = [finding.site for finding in run.findings.values()]
         return structs.replace(asked, ops=left, seen=seen)
 
-    for one in child.run(asked.ops, request, _Step):
+    for one in child.run(asked.ops, request, Run):
         if isinstance(one, Failed):
             run.failed.setdefault(one.op, f"{one.verdict}: {one.message}")
             continue
@@ -180,11 +173,10 @@ def _hunt(
         run.missing |= one.missing
         progress(one.seconds, int(asked.budget))
         if one.finding is not None:
-            script = store.save(one.finding, folder).name
-            if one.finding.site.id not in run.findings:
+            site, script = one.finding.site.id, store.save(one.finding, folder).name
+            if site not in run.findings:
                 say(store.headline(one.finding))
-            kept = dataclasses.replace(one.finding, script=script)
-            run.findings[one.finding.site.id] = kept
+            run.findings[site] = dataclasses.replace(one.finding, script=script)
 
 
 def hunt(content: bytes, link: Link) -> None:
@@ -204,9 +196,10 @@ def hunt(content: bytes, link: Link) -> None:
         if not good:
             ops.pop(source, None)
 
-    def tell(finding: Finding | None, seconds: int) -> None:
-        counts = search.tried, search.judged, search.missing
-        link.tell(_Step(finding, seconds, *counts))
+    def tell(finding: Finding | None = None) -> None:
+        seconds = int(time.monotonic() - asked.end + asked.budget)
+        counts = (search.tried, search.judged, search.missing)
+        link.tell(Run(seconds, *counts, finding=finding))
 
     frameworks = {framework_of(name) for name in asked.backends}
     fleet = link.kept(Fleet, jobs=len(frameworks), waiting=link.alive)
@@ -214,12 +207,8 @@ def hunt(content: bytes, link: Link) -> None:
     search.seen = set(asked.seen)
     # Starting counts, but at least half of the time is for searching.
     left = max(asked.end - time.monotonic(), asked.budget / 2)
-
-    def seconds() -> int:
-        return int(time.monotonic() - asked.end + asked.budget)
-
-    for finding in search.run(ops, left, lambda *_: tell(None, seconds())):
-        tell(finding, seconds())
+    for finding in search.run(ops, left, lambda *_: tell()):
+        tell(finding)
 
 
 def _write(folder: Path, page: Path | None, known: Sequence[str]) -> int:
@@ -229,14 +218,11 @@ def _write(folder: Path, page: Path | None, known: Sequence[str]) -> int:
     if known:
         runs = [documents.read(name, AGREE).records for name in known]
         lost = set.intersection(*(set(gone(run, load())) for run in runs))
-        kept = [
-            entry
-            for number, entry in enumerate(entries())
-            if not {*expanded(number, entry)} <= lost
-        ]
-        others = [[r for r in run if not r.listed] for run in runs]
+        kept = [e for i, e in enumerate(entries()) if not {*expanded(i, e)} <= lost]
         try:
-            new = announced(others, findings)
+            new = announced(
+                [[r for r in run if not r.listed] for run in runs], findings
+            )
         except Unconfirmed as error:
             say(str(error))
             return 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -71,16 +72,12 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> floa
 @options.seed
 @options.jobs
 def command(
-    budget: float,
     folder: Path,
     previous: Path | None,
-    ops: tuple[str, ...],
     backends: tuple[str, ...],
     parts: tuple[str, ...],
-    require: tuple[str, ...],
     fresh: bool,
-    seed: int,
-    jobs: int,
+    **given: Any,
 ) -> int:
     r"""Run all checks, then write one summary and end with one exit code.
 
@@ -97,28 +94,20 @@ def command(
     judged nothing.
     """
     chosen = {n: _ticking(n, p) for n, p in PARTS.items() if not parts or n in parts}
-    ops = ops or op_names()
-    backends = options.framework_backends(backends)
-    what = {"ops": ops, "backends": backends, "seed": seed, "parts": list(chosen)}
+    given["ops"] = given["ops"] or op_names()
+    given["backends"] = options.framework_backends(backends)
+    what = {name: given[name] for name in ("ops", "backends", "seed")}
     try:
         with alone(ROOT / ".asv" / "nightly.lock", "gradwatch nightly", ENDING):
             before, notes = problems_of(previous or folder / "nightly.json")
             for note in notes:
                 say(note)
-            journal = Journal(folder / "parts", key_of(what), fresh=fresh)
+            key = key_of({**what, "parts": list(chosen)})
+            journal = Journal(folder / "parts", key, fresh=fresh)
             if journal.resumed:
                 say(f"continued: {journal.resumed} pieces are already done")
-            night = Night(
-                folder,
-                journal,
-                budget,
-                ops,
-                backends,
-                require=require,
-                seed=seed,
-                jobs=jobs,
-                cache=None if fresh else user_cache(),
-            )
+            cache = None if fresh else user_cache()
+            night = Night(folder, journal, cache=cache, **given)
             report = runner.report(runner.run(night, chosen, _show), before, notes)
             runner.write(report, night)
             journal.finish()

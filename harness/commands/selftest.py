@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.table import Table
@@ -72,26 +73,18 @@ def command(
     """
     started = time.monotonic()
     extent, machines = QUICK if quick else FULL, list[str]()
-    if address == "local":
-        with progress("trying the judges") as advance:
-            score = try_judges(
-                extent, ops=ops, orders=orders, seed=seed, jobs=jobs, progress=advance
-            )
-    else:
-        part = Part(
-            ops=ops or op_names(),
-            orders=orders,
-            backends=examined(),
-            quick=quick,
-            seed=seed,
-            jobs=jobs_there(jobs),
-        )
-        with hosts_at(address) as hosts, progress("trying the judges") as advance:
-            score, machines = selftest_on_hosts(hosts, part, advance)
-    seconds = time.monotonic() - started
-    summary = summarise(
-        score, extent, ops=ops, orders=orders, seconds=round(seconds, 1), seed=seed
-    )
+    asked: dict[str, Any] = {"ops": ops, "orders": orders, "seed": seed}
+    with progress("trying the judges") as advance:
+        if address == "local":
+            score = try_judges(extent, jobs=jobs, progress=advance, **asked)
+        else:
+            asked |= {"ops": ops or op_names(), "jobs": jobs_there(jobs)}
+            part = Part(backends=examined(), quick=quick, **asked)
+            with hosts_at(address) as hosts:
+                score, machines = selftest_on_hosts(hosts, part, advance)
+    seconds = round(time.monotonic() - started, 1)
+    asked = {"ops": ops, "orders": orders, "seconds": seconds, "seed": seed}
+    summary = summarise(score, extent, **asked)
     summary.machines = machines
     if json_file != "-":
         show(score, summary)
@@ -167,35 +160,34 @@ def _required(
 def show(score: Score, summary: SelftestSummary) -> None:
     """Print the shares caught and falsely rejected, requirements and misses."""
     console = output()
+
+    def line(text: str, style: str = "") -> None:
+        console.print(text, style=style, markup=False)
+
     if summary.detection or summary.false_alarms:
         caught = [(r.dtype, r.effect, r.runs, r.caught) for r in summary.detection]
         console.print(_table("planted errors caught, %", "effect", "runs", caught))
         right = [(r.dtype, "right", r.tensors, r.accused) for r in summary.false_alarms]
         console.print(_table("right tensors accused, %", "", "tensors", right))
     for one in summary.second_order:
-        console.print(f"{one.mistake}: {one.caught} of {one.runs} caught", markup=False)
-    for requirement in summary.requirements:
-        sign, colour = ("✓", "green") if requirement.met else ("✗", "bold red")
-        line = f"{sign} {requirement.required}: {requirement.found}"
-        console.print(line, style=colour, markup=False)
-    for record in summary.accused[:MISSES_SHOWN]:
-        line = f"accused: {record.case} {record.backend} {record.tensor}"
-        console.print(f"{line}, ratio {_ratio(record)}", style="red", markup=False)
-    missed = [pair for one in score.of_every_order for pair in one.missed]
+        line(f"{one.mistake}: {one.caught} of {one.runs} caught")
+    for goal in summary.requirements:
+        sign, colour = ("✓", "green") if goal.met else ("✗", "bold red")
+        line(f"{sign} {goal.required}: {goal.found}", colour)
+    for a in summary.accused[:MISSES_SHOWN]:
+        ratio = "not finite" if a.ratio is None else f"{a.ratio:.3g}"
+        line(f"accused: {a.case} {a.backend} {a.tensor}, ratio {ratio}", "red")
+    missed = [pair for order in score.of_every_order for pair in order.missed]
     for trial, run in sorted(missed, key=lambda m: -m[1].effect)[:MISSES_SHOWN]:
-        line = f"missed: {trial.name} {run.mistake}, effect {run.effect:.2g}"
-        console.print(f"{line}: {scoring.why_missed(run)}", style="dim", markup=False)
+        what = f"missed: {trial.name} {run.mistake}, effect {run.effect:.2g}"
+        line(f"{what}: {scoring.why_missed(run)}", "dim")
     for backend, why in sorted(score.missing.items()):
-        console.print(f"not run: {backend}: {why}", style="yellow", markup=False)
+        line(f"not run: {backend}: {why}", "yellow")
     console.print(
         f"{summary.planted} planted errors over {summary.ops} ops: "
         f"{summary.runs} runs, of which {summary.counted} are visible in their "
         f"precision and {len(missed)} were missed; {summary.seconds} s"
     )
-
-
-def _ratio(accused: Accused) -> str:
-    return "not finite" if accused.ratio is None else f"{accused.ratio:.3g}"
 
 
 def _table(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
 import msgspec
@@ -58,19 +59,7 @@ Reasons = dict[str, str]  # by backend
 )
 @options.seed
 @options.json_file
-def command(
-    ops: tuple[str, ...],
-    pages: tuple[str, ...],
-    backends: tuple[str, ...],
-    devices: tuple[str, ...],
-    dtypes: tuple[str, ...],
-    sizes: tuple[str, ...],
-    budget: float,
-    threads: int,
-    first_look: bool,
-    seed: int,
-    json_file: str | None,
-) -> int:
+def command(first_look: bool, json_file: str | None, **given: Any) -> int:
     r"""Time forward and backward of every backend whose gradient is right.
 
     All backends are timed in turn, call by call, in random order, each in its own
@@ -85,6 +74,8 @@ def command(
       gradwatch time --size middle --json results/latest/time.json
       gradwatch time --device cuda --backend torch_autograd --backend torch_custom
     """
+    ops, pages, backends = (given.pop(name) for name in ("ops", "pages", "backends"))
+    devices = given["devices"]
     for why in filter(None, map(why_not_timed, devices)):
         raise click.UsageError(why)
     wanted = options.framework_backends(backends)
@@ -93,17 +84,12 @@ def command(
         ops=options.sources(ops, pages),
         backends=[name for name in wanted if name not in passed],
         passed=passed,
-        devices=devices or ("cpu",),
-        dtypes=dtypes,
-        sizes=sizes,
-        budget=budget,
-        threads=threads,
-        seed=seed,
+        **given,
     )
     with progress("judging and timing") as advance:
         measured = _timed(asked, advance)
     rows, untimed = measured.rows, measured.untimed
-    bandwidth = copy_bandwidth() if "cpu" in (devices or ("cpu",)) else None
+    bandwidth = copy_bandwidth() if "cpu" in devices else None
     summary = TimeSummary(timed=len(rows), untimed=untimed, copy_bandwidth=bandwidth)
     if json_file:
         recording.write(recording.document(rows, summary), json_file)
@@ -206,23 +192,16 @@ def _on(device: str, trials: Sequence[Trial], asked: Asked, link: Link) -> None:
     with lines(asked.threads, frameworks, link.alive) as line:  # import meanwhile
         missing, wrong = _judged(trials, usable, device, asked.patience, link)
         link.tell(Timed(absent=list(missing.values())))
+        settings: dict[str, Any] = {"device": device, "budget": asked.budget}
         for done, one in enumerate(trials, 1):
             reasons = missing | wrong[one.name]
             right = [name for name in usable if name not in reasons]
             with link.at(one.op, one.name, asked.patience):
-                rows, why = time_trial(
-                    one,
-                    right,
-                    line,
-                    device=device,
-                    budget=asked.budget,
-                    seed=asked.seed,
-                )
+                rows, why = time_trial(one, right, line, seed=asked.seed, **settings)
                 label = f"{one.problem.op.name} {one.case} {one.problem.dtype}"
                 reasons = asked.passed | reasons | why
                 untimed = {f"{label} {b}": why for b, why in reasons.items()}
-                case = device, one.name
-                measured = Timed(rows=rows, untimed=untimed, case=case)
+                measured = Timed(rows=rows, untimed=untimed, case=(device, one.name))
                 measured.done, measured.total = done, len(trials)
                 link.tell(measured)
 
@@ -244,30 +223,27 @@ def _judged(
         for one, outcomes in gathered(tasks(trials, backends, [device], ()), fleet):
             with link.at(one.op, one.name, patience):
                 judged.add(judge_trial(one, outcomes, (), pairs=False))
-    verdicts: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+    said: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for record in judged.records:
-        place = record.case, record.backend
-        verdicts[place].append((record.verdict, record.message))
-    wrong: dict[str, Reasons] = {one.name: {} for one in trials}
-    for case, reasons in wrong.items():
-        for backend in backends:
-            why = why_unfit(verdicts[case, backend])
-            if why and backend not in judged.missing:
-                reasons[backend] = why
-    return judged.missing, wrong
+        said[record.case, record.backend].append((record.verdict, record.message))
+    asked = [name for name in backends if name not in judged.missing]
+    return judged.missing, {
+        one.name: {b: why for b in asked if (why := why_unfit(said[one.name, b]))}
+        for one in trials
+    }
 
 
 def _show(
     rows: Sequence[TimeRecord], untimed: dict[str, str], bandwidth: float | None
 ) -> None:
-    console = output()
     for device in sorted({row.device for row in rows}):
-        console.print(_table([r for r in rows if r.device == device], bandwidth))
-    doubts = sorted({d for row in rows for d in row.doubts if "busy" not in d})
-    if any("busy" in doubt for row in rows for doubt in row.doubts):
+        output().print(_table([r for r in rows if r.device == device], bandwidth))
+    every = {doubt for row in rows for doubt in row.doubts}
+    doubts = sorted(doubt for doubt in every if "busy" not in doubt)
+    if len(doubts) < len(every):
         doubts.append("other processes were busy on this machine")
     for doubt in doubts[:5]:
-        console.print(f"doubtful: {doubt}", style="yellow", markup=False)
+        output().print(f"doubtful: {doubt}", style="yellow", markup=False)
     alike: dict[tuple[str, str], list[str]] = {}
     for what, why in untimed.items():
         alike.setdefault((what.rpartition(" ")[2], why), []).append(what)
@@ -299,8 +275,7 @@ def _table(rows: Sequence[TimeRecord], bandwidth: float | None) -> Table:
 def _cell(row: TimeRecord | None, fastest: float, bandwidth: float | None) -> str:
     if row is None:
         return ""
-    shown = f"{row.seconds * 1e6:,.3g}" if row.seconds < 1e-3 else ""
-    shown = shown or f"{row.seconds * 1e6:,.0f}"
+    shown = f"{row.seconds * 1e6:,.{'3g' if row.seconds < 1e-3 else '0f'}}"
     if row.seconds == fastest:
         shown = f"[bold]{shown}[/]"
     if bandwidth and row.bytes:

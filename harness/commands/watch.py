@@ -73,9 +73,10 @@ def command(
     r"""Find every lasting step and slow drift in the history: speed, memory, accuracy.
 
     A change is suspected until about eight runs follow it, or until --confirm has
-    compared both commits. The command fails if a confirmed change made something worse
-    since the newest release, or if a series has moved beyond its budget without a step
-    (asv.conf.json, regressions_thresholds). Improvements are shown and never fail.
+    compared both commits; a gradient that became wrong is confirmed at once. The
+    command fails if a confirmed change made something worse since the newest release,
+    or if a series has moved beyond its budget without a step (asv.conf.json,
+    regressions_thresholds). Improvements are shown and never fail.
 
     \b
     Examples:
@@ -133,30 +134,21 @@ def _show_commit(console: Console, commit: str, alerts: Sequence[Alert]) -> None
     first = alerts[0]
     named_as = commit[:10]
     if first.candidates > 1:
-        span = f"{first.good[:10]}..{commit[:10]}"
-        named_as = f"{span} ({first.candidates} commits)"
+        named_as = f"{first.good[:10]}..{named_as} ({first.candidates} commits)"
     console.print(f"[bold]{named_as}[/] {escape(git.subject(commit))}")
     names = Counter(alert.series.name for alert in alerts)
     for alert in alerts[:_SHOWN]:
-        name = alert.series.name
-        several = names[name] > 1
-        _show_alert(console, alert, name, alert.series.environment if several else "")
+        name, environment = alert.series.name, escape(alert.series.environment)
+        where = f" [dim]({environment})[/]" if names[name] > 1 else ""
+        change = f"[{_colour(alert)}]{size(alert.relative_change):>10}[/]"
+        console.print(f"  {change}  {escape(name)}{where}", soft_wrap=True)
+        state = f"{alert.state}: {alert.why}" if alert.why else alert.state
+        about = f"{alert.kind}, {size(alert.low)} to {size(alert.high)},"
+        about = f"{about} confidence {alert.confidence:.0%}, {escape(state)}"
+        console.print(f"              {about}", style="dim", soft_wrap=True)
     if len(alerts) > _SHOWN:
         console.print(f"  and {len(alerts) - _SHOWN} more series (--json has them)")
     console.print(f"  [dim]→ {escape(repro(first))}[/]", soft_wrap=True)
-
-
-def _show_alert(console: Console, alert: Alert, name: str, environment: str) -> None:
-    change = f"[{_colour(alert)}]{size(alert.relative_change):>10}[/]"
-    where = f" [dim]({escape(environment)})[/]" if environment else ""
-    state = f"{alert.state}: {alert.why}" if alert.why else alert.state
-    console.print(f"  {change}  {escape(name)}{where}", soft_wrap=True)
-    console.print(
-        f"              {alert.kind}, {size(alert.low)} to {size(alert.high)},"
-        f" confidence {alert.confidence:.0%}, {escape(state)}",
-        style="dim",
-        soft_wrap=True,
-    )
 
 
 def _colour(alert: Alert) -> str:
@@ -188,13 +180,9 @@ def _bisect(
         for c, r in bisection.asked
     ]
     if json_file:
-        summary = BisectSummary(
-            series=series.name,
-            good=good,
-            commit=bisection.commit,
-            skipped=list(bisection.skipped),
-            unsure=list(bisection.unsure),
-        )
+        names = ("commit", "skipped", "unsure")
+        found = {name: getattr(bisection, name) for name in names}
+        summary = BisectSummary(series=series.name, good=good, **found)
         documents.write(documents.document(rows, summary), json_file)
     if json_file != "-":
         _show_bisection(bisection, good, len(commits))

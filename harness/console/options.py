@@ -41,33 +41,34 @@ def checked(kind: str, names: Callable[[], Iterable[str]]) -> Callable[..., Any]
     return check
 
 
-def _several(
-    name: str, kind: str, names: Callable[[], Iterable[str]], text: str
+def several(
+    name: str, names: Callable[[], Iterable[str]], text: str, **more: Any
 ) -> Callable[[Command], Command]:
+    """Return an option whose names are checked, repeated or with commas."""
     return click.option(
         f"--{name}",
         f"{name}s",
         multiple=True,
-        metavar=name.upper(),
-        callback=checked(kind, names),
+        metavar=more.pop("metavar", name.upper()),
+        callback=checked(name, names),
         help=f"{text} Repeatable, or with commas.",
+        **more,
     )
 
 
-op = _several("op", "op", op_names, "Only this op; see `gradwatch list ops`.")
-backend = _several(
-    "backend", "backend", backend_names, "Only this backend; `gradwatch list backends`."
+op = several("op", op_names, "Only this op; see `gradwatch list ops`.")
+backend = several(
+    "backend", backend_names, "Only this backend; `gradwatch list backends`."
 )
-device = _several("device", "device", lambda: DEVICES, "cpu (the default) or cuda.")
-dtype = _several(
-    "dtype",
+device = several(
+    "device", lambda: DEVICES, "cpu (the default) or cuda.", default=["cpu"]
+)
+dtype = several(
     "dtype",
     lambda: PRECISIONS,
     "float32 and float64 by default; also float16 and bfloat16.",
 )
-regime = _several(
-    "regime", "regime", lambda: REGIMES, f"Only these inputs: {', '.join(REGIMES)}."
-)
+regime = several("regime", lambda: REGIMES, f"Only these inputs: {', '.join(REGIMES)}.")
 case = click.option(
     "--case",
     "cases",
@@ -78,17 +79,10 @@ case = click.option(
 
 
 def _orders(default: Sequence[str]) -> Callable[[Command], Command]:
-    return click.option(
-        "--order",
-        "orders",
-        multiple=True,
-        default=tuple(default),
-        show_default=",".join(default),
-        metavar="ORDERS",
-        callback=checked("order", lambda: ORDERS),
-        help="vjp (the gradient), jvp (forward mode), hvp (the double backward: "
-        "gradients of the sum of dx * v). Repeatable, or with commas.",
-    )
+    text = "vjp (the gradient), jvp (forward mode), hvp (the double backward: "
+    shown = {"default": tuple(default), "show_default": ",".join(default)}
+    text += "gradients of the sum of dx * v)."
+    return several("order", lambda: ORDERS, text, metavar="ORDERS", **shown)
 
 
 orders, every_order = _orders(ORDERS[:1]), _orders(ORDERS)
@@ -159,17 +153,9 @@ def folder(
     name: str, text: str, default: Path | None = None, shown: str = "", **more: Any
 ) -> Callable[[Command], Command]:
     """Return an option that takes a folder; `shown` is its default, in words."""
-    kind = click.Path(file_okay=False, path_type=Path)
-    default_in_words = shown or False
-    return click.option(
-        *name.split(),
-        default=default,
-        show_default=default_in_words,
-        metavar="FOLDER",
-        type=kind,
-        help=text,
-        **more,
-    )
+    more |= {"type": click.Path(file_okay=False, path_type=Path), "default": default}
+    more |= {"show_default": shown or False, "metavar": "FOLDER", "help": text}
+    return click.option(*name.split(), **more)
 
 
 timeout = seconds(

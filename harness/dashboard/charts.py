@@ -13,23 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from bokeh import models
 from bokeh.core.types import ID
 from bokeh.embed import json_item
-from bokeh.models import (
-    BasicTickFormatter,
-    BooleanFilter,
-    CDSView,
-    ColumnDataSource,
-    DataRange1d,
-    FixedTicker,
-    HoverTool,
-    LogTicker,
-    LogTickFormatter,
-    NumeralTickFormatter,
-    OpenURL,
-    Range1d,
-    TapTool,
-)
 from bokeh.models.annotations import Span
 from bokeh.plotting import figure
 
@@ -76,12 +62,14 @@ class Frame:
             background_fill_alpha=0,
             border_fill_alpha=0,
             outline_line_alpha=0,
-            **{"x_range": DataRange1d(), "y_axis_type": "log", **options},
+            **{"x_range": models.DataRange1d(), "y_axis_type": "log", **options},
         )
         self.plot.toolbar.logo = None
-        self.plot.yaxis.ticker = LogTicker(desired_num_ticks=5)  # more would overlap
-        self.plot.yaxis.formatter = BasicTickFormatter(power_limit_high=6)
-        self._sources: dict[str, ColumnDataSource] = {}
+        self.plot.yaxis.ticker = models.LogTicker(
+            desired_num_ticks=5
+        )  # more would overlap
+        self.plot.yaxis.formatter = models.BasicTickFormatter(power_limit_high=6)
+        self._sources: dict[str, models.ColumnDataSource] = {}
         self._draw("lines", "multi_line", xs="xs", ys="ys", line_dash="dash")
         self._draw("points", "segment", x0="x", y0="low", x1="x", y1="high")
         marker = {"field": "marker"}
@@ -89,7 +77,7 @@ class Frame:
         ring = {"size": 16, "fill_alpha": 0, "line_width": 2.5}
         self._draw("rings", "scatter", x="x", y="y", **ring)
         lines = [("", "@runner"), ("", "@what"), ("", "@detail")]
-        self.plot.add_tools(HoverTool(tooltips=lines, renderers=[dots]))
+        self.plot.add_tools(models.HoverTool(tooltips=lines, renderers=[dots]))
         if level:
             line = Span(location=1, dimension="width", line_dash="dashed")
             line.update(line_color=level)
@@ -97,8 +85,8 @@ class Frame:
 
     def _draw(self, name: str, glyph: str, **options: Any) -> Any:
         """Draw the columns of a source; the page's script filters the view."""
-        source = self._sources.setdefault(name, ColumnDataSource({}, name=name))
-        view = CDSView(filter=BooleanFilter())
+        source = self._sources.setdefault(name, models.ColumnDataSource({}, name=name))
+        view = models.CDSView(filter=models.BooleanFilter())
         draw = getattr(self.plot, glyph)
         return draw(source=source, view=view, color={"field": "colour"}, **options)
 
@@ -156,29 +144,29 @@ def _frame(kind: str) -> Frame:
     if kind == "times":
         label = "bytes moved, at least"
         frame = Frame(height=300, x_axis_type="log", x_axis_label=label)
-        frame.plot.xaxis.ticker = LogTicker(desired_num_ticks=5)
-        frame.plot.xaxis.formatter = NumeralTickFormatter(format="0 bd")
+        frame.plot.xaxis.ticker = models.LogTicker(desired_num_ticks=5)
+        frame.plot.xaxis.formatter = models.NumeralTickFormatter(format="0 bd")
         frame.plot.yaxis.axis_label = "µs"
     elif kind == "history":
         frame = Frame(height=380, x_axis_label="commit, oldest first")
-        page = OpenURL(url="../commits.html#c-@commit", same_tab=True)
-        frame.plot.add_tools(TapTool(callback=page))
+        page = models.OpenURL(url="../commits.html#c-@commit", same_tab=True)
+        frame.plot.add_tools(models.TapTool(callback=page))
     else:
         label = "comparisons, in order of their ratio"
-        ranges = {"x_range": Range1d(start=0, end=10), "y_axis_label": "B ÷ A"}
+        ranges = {"x_range": models.Range1d(start=0, end=10), "y_axis_label": "B ÷ A"}
         frame = Frame(height=320, x_axis_label=label, level="#7a8590", **ranges)
-        frame.plot.y_range = Range1d(start=0.8, end=1.25)
+        frame.plot.y_range = models.Range1d(start=0.8, end=1.25)
     return frame
 
 
 @functools.cache
 def _agreement_frame(regimes: tuple[str, ...]) -> Frame:
     """A column for each regime; the limit is at 1."""
-    across = Range1d(start=-0.5, end=max(len(regimes), 1) - 0.5)
+    across = models.Range1d(start=-0.5, end=max(len(regimes), 1) - 0.5)
     label = "error ÷ allowed error"
     frame = Frame(height=340, x_range=across, y_axis_label=label, level=BAD)
-    frame.plot.yaxis.formatter = LogTickFormatter()
-    frame.plot.xaxis.ticker = FixedTicker(ticks=list(range(len(regimes))))
+    frame.plot.yaxis.formatter = models.LogTickFormatter()
+    frame.plot.xaxis.ticker = models.FixedTicker(ticks=list(range(len(regimes))))
     frame.plot.xaxis.major_label_overrides = dict(enumerate(regimes))
     frame.plot.xaxis.major_label_orientation = math.pi / 4
     frame.plot.xgrid.visible = False
@@ -221,7 +209,7 @@ def agreement(
         return None
     frame = _agreement_frame(tuple(regimes))
     top = max(3.0, *(point.y for point in points))  # leaves room for the limit at 1
-    frame.plot.y_range = Range1d(start=LEAST / 2, end=2 * top)
+    frame.plot.y_range = models.Range1d(start=LEAST / 2, end=2 * top)
     return frame.filled(points, looks)
 
 
@@ -300,12 +288,12 @@ def _digits(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _decades(points: Sequence[Point], others: Sequence[float] = ()) -> Range1d:
+def _decades(points: Sequence[Point], others: Sequence[float] = ()) -> models.Range1d:
     """The range of a logarithmic axis; a factor of 2 at least, or noise fills it."""
     heights = [*others, *(end for p in points for end in (p.y, p.low, p.high) if end)]
     low, high = min(heights, default=1.0), max(heights, default=10.0)
     margin = 1.6 if high < 2 * low else (high / low) ** 0.06
-    return Range1d(start=low / margin, end=high * margin)
+    return models.Range1d(start=low / margin, end=high * margin)
 
 
 def clock(seconds: float | None) -> str:

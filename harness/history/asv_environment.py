@@ -132,20 +132,13 @@ def _choose_by_default() -> None:
     discover = asv.benchmarks.Benchmarks.discover.__func__
 
     def chosen(
-        cls: Any,
-        conf: Any,
-        repo: Any,
-        environments: Any,
-        commit_hash: Any,
-        regex: Any = None,
-        check: bool = False,
+        cls: Any, conf: Any, *place: Any, regex: Any = None, check: bool = False
     ) -> Any:
-        regex = regex or getattr(conf, "default_bench", None)
         _leave_out(unrunnable(op_names()))
-        benchmarks = discover(cls, conf, repo, environments, commit_hash, regex, check)
-        os.environ["ASV_OPS"] = " ".join(
-            sorted({name.split(".")[1] for name in benchmarks})
-        )
+        regex = regex or getattr(conf, "default_bench", None)
+        benchmarks = discover(cls, conf, *place, regex=regex, check=check)
+        ops = {name.split(".")[1] for name in benchmarks}
+        os.environ["ASV_OPS"] = " ".join(sorted(ops))
         return benchmarks
 
     asv.benchmarks.Benchmarks.discover = classmethod(chosen)
@@ -206,31 +199,25 @@ class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no
         except WrongCall as error:
             raise asv.util.UserError(f"asv.conf.json: {error}") from None
         if folder is None:
+            versions = ", ".join(f"{n} {v}" for n, v in wanted.items())
             raise asv.environment.EnvironmentUnavailable(
-                f"no environment of Python {python} with exactly"
-                f" {', '.join(f'{n} {v}' for n, v in wanted.items())};"
+                f"no environment of Python {python} with exactly {versions};"
                 f" to measure it too: {command_for(python, wanted)}"
             )
         self._python, self._requirements = python, requirements  # for self.name
         super().__init__(conf, python, requirements, tagged_env_vars)
         frameworks = {framework_of(backend) for backend in backend_names()}
+        named = sorted(frameworks & {*self._requirements})
         self._global_env_vars["ASV_PYTHON"] = str(folder / "bin" / "python")
-        self._global_env_vars["ASV_FRAMEWORKS"] = " ".join(
-            sorted(frameworks & {*self._requirements})
-        )
+        self._global_env_vars["ASV_FRAMEWORKS"] = " ".join(named)
 
     @property
     def name(self) -> str:
         """The versions and the number of threads; all other variables depend on it."""
-        threads = {
-            (tag, key): value
-            for (tag, key), value in self._tagged_env_vars.items()
-            if key == "OMP_NUM_THREADS"
-        }
-        named: str = asv.environment.get_env_name(
-            self.tool_name, self._python, self._requirements, threads
-        )
-        return named
+        variables = self._tagged_env_vars.items()
+        threads = {key: v for key, v in variables if key[1] == "OMP_NUM_THREADS"}
+        parts = (self.tool_name, self._python, self._requirements, threads)
+        return str(asv.environment.get_env_name(*parts))
 
     def _setup(self) -> None:
         """Make only the folder: nothing is installed."""

@@ -14,38 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from asv.publishing import OutputPublisher
+from jinja2 import Template
 
 #: A file that `gradwatch report` puts into the folder of a site.
 MARK = ".gradwatch-site"
+
+_ERROR = Path(__file__).with_name("asv_error.html.j2")
 
 _BACK = '<li id="nav-li-dashboard"><a href="../index.html">gradwatch dashboard</a></li>'
 
 _FROM_FILE = """<script>
 if (location.protocol === "file:") location.replace("error.html")
 </script>"""
-
-_ERROR = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>asv cannot be shown here</title>
-<style>body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 42rem;
-margin: 3rem auto; padding: 0 1rem }}</style>
-</head>
-<body>
-<h1>asv cannot be shown here</h1>
-<p>Its pages load scripts from the network, and browsers let them read their data only
-from a server, not from a file.</p>
-<p>With a network, <code>.venv/bin/python -m http.server --directory html</code> in the
-checkout serves them at <code>http://localhost:8000/asv/</code>.</p>
-{back}</body>
-</html>
-"""
-_ERROR_BACK = """<p>The <a href="../index.html">gradwatch dashboard</a> shows the same
-history without either.</p>
-"""
 
 
 class Dashboard(OutputPublisher):  # type: ignore[misc]  # asv ships no types
@@ -76,5 +56,5 @@ def link(site: Path) -> None:
         before, end, after = page.partition("</ul>")  # the first is the navigation
         page = f"{before}{_BACK}\n{end}{after}"
     index.write_text(page, encoding="utf-8")
-    back = _ERROR_BACK if beside else ""
-    (site / "error.html").write_text(_ERROR.format(back=back), encoding="utf-8")
+    error = Template(_ERROR.read_text(encoding="utf-8")).render(beside=beside)
+    (site / "error.html").write_text(error, encoding="utf-8")

@@ -155,15 +155,9 @@ def _read_run(file: Path) -> _Run:
         date = datetime.datetime.fromtimestamp(seconds, tz=datetime.timezone.utc)
     except (OverflowError, ValueError, OSError):
         raise Unreadable(f"{file}: {content.date} is no date") from None
-    return _Run(
-        file,
-        machine,
-        content.env_name,
-        content.commit_hash,
-        date,
-        content.requirements,
-        dict(_entries(file, content, date)),
-    )
+    entries = dict(_entries(file, content, date))
+    name, commit = content.env_name, content.commit_hash
+    return _Run(file, machine, name, commit, date, content.requirements, entries)
 
 
 def _entries(
@@ -190,10 +184,8 @@ def _entries(
         for point, value, low, high, samples in figures:
             if value is None or not math.isnan(value):
                 value, low, high = map(_finite, (value, low, high))
-                entry = Entry(
-                    content.commit_hash, date, value, low, high, int(samples or 0)
-                )
-                yield (name, point), entry
+                figures_of = (value, low, high, int(samples or 0))
+                yield (name, point), Entry(content.commit_hash, date, *figures_of)
 
 
 def _finite(value: float | None) -> float | None:
@@ -204,30 +196,22 @@ def _series(
     runs: Iterable[_Run], known: Mapping[str, _Benchmark], rank: Mapping[str, int]
 ) -> Iterator[Series]:
     """The runs of each machine and environment as series."""
-    groups = defaultdict[tuple[str, str], list[_Run]](list)
-    for run in runs:
-        groups[run.machine, run.environment].append(run)
-    for (machine, environment), group in groups.items():
-        versions = group[0].versions
-        entries = defaultdict[_Point, list[Entry]](list)
-        for run in sorted(group, key=lambda r: (rank.get(r.commit, -1), r.date)):
-            for point, entry in run.entries.items():
-                entries[point].append(entry)
-        for (name, values), several in entries.items():
+    entries = defaultdict[tuple[str, str], dict[_Point, list[Entry]]](dict)
+    versions: dict[tuple[str, str], Mapping[str, str]] = {}
+    for run in sorted(runs, key=lambda r: (rank.get(r.commit, -1), r.date)):
+        place = (run.machine, run.environment)
+        versions.setdefault(place, run.versions)
+        for point, entry in run.entries.items():
+            entries[place].setdefault(point, []).append(entry)
+    for place in sorted(entries):
+        for (name, values), several in entries[place].items():
             about = known.get(name, _Benchmark())
             names = about.param_names
             if len(names) != len(values):
                 names = [f"param{i}" for i in range(len(values))]
-            parameters = dict(zip(names, map(_unquoted, values), strict=True))
-            yield Series(
-                machine,
-                environment,
-                name,
-                parameters,
-                about.unit,
-                versions,
-                tuple(several),
-            )
+            given = dict(zip(names, map(_unquoted, values), strict=True))
+            of_it = tuple(several)
+            yield Series(*place, name, given, about.unit, versions[place], of_it)
 
 
 def _unquoted(value: str) -> str:
@@ -296,16 +280,16 @@ def machine_for(folder: Path, traits: Json) -> str:
     Raises:
         OtherMachine: GRADWATCH_MACHINE is the name of another machine.
     """
-    given = os.environ.get("GRADWATCH_MACHINE")
-    if given:
-        check_machine(folder, {**traits, "machine": given})
-        return given
     plain = machine_name()
-    for number in itertools.count(1):
-        name = plain if number == 1 else f"{plain}-{number}"
-        if not _differences(folder, {**traits, "machine": name}):
-            return name
-    raise AssertionError("numbers do not end")
+    if os.environ.get("GRADWATCH_MACHINE"):
+        check_machine(folder, {**traits, "machine": plain})
+        return plain
+    numbered = (f"{plain}-{number}" for number in itertools.count(2))
+    return next(
+        name
+        for name in itertools.chain([plain], numbered)
+        if not _differences(folder, {**traits, "machine": name})
+    )
 
 
 def check_machine(folder: Path, traits: Json) -> None:

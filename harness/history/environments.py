@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import importlib.metadata
 import json
 import platform
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from importlib.util import module_from_spec, spec_from_file_location
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +50,22 @@ def environment_with(
         parsed(f"{name}=={version}")
     if PROJECT.table and _is_running(python, wanted):
         return Path(sys.prefix)
+    return next(environments_with(wanted, root, python), None)
+
+
+def environments_with(
+    wanted: Mapping[str, str], root: Path = ROOT, python: str = "*"
+) -> Iterator[Path]:
+    """The environments that have these versions; 2.13.0+cpu is a build of 2.13.0."""
     for folder in sorted(root.glob(".venv*")):
-        site = folder / "lib" / f"python{python}" / "site-packages"
-        python_there = (folder / "bin" / "python").exists()
-        if python_there and all(_installed(site, n, v) for n, v in wanted.items()):
-            return folder
-    return None
+        for site in folder.glob(f"lib/python{python}/site-packages"):
+            exact = all(
+                (site / f"{name}-{version}.dist-info").is_dir()
+                or any(site.glob(f"{name}-{version}+*.dist-info"))
+                for name, version in wanted.items()
+            )
+            if exact and (folder / "bin" / "python").exists():
+                yield folder
 
 
 def _is_running(python: str, wanted: Mapping[str, str]) -> bool:
@@ -64,15 +74,8 @@ def _is_running(python: str, wanted: Mapping[str, str]) -> bool:
         installed = {n: importlib.metadata.version(n).partition("+")[0] for n in wanted}
     except importlib.metadata.PackageNotFoundError:
         return False
-    return platform.python_version().startswith(f"{python}.") and installed == {
-        **wanted
-    }
-
-
-def _installed(site: Path, name: str, version: str) -> bool:
-    """Whether a version fits; a build such as 2.13.0+cpu fits 2.13.0."""
-    exact, builds = f"{name}-{version}.dist-info", f"{name}-{version}+*.dist-info"
-    return (site / exact).is_dir() or any(site.glob(builds))
+    alike = platform.python_version().startswith(f"{python}.")
+    return alike and installed == {**wanted}
 
 
 def parsed(requirement: str) -> tuple[str, str]:
@@ -122,35 +125,20 @@ def _install(
     folder: Path, python: str, requirements: Sequence[str], root: Path
 ) -> None:
     """Install with uv, found and configured as in `make environments`."""
-    environments = _environments(root)
+    environments: Any = importlib.import_module("scripts.environments")
     try:
-        uv = environments.Uv(root)
-        asyncio.run(uv.make(folder, python, *requirements))
-    except environments.Unavailable as problem:
+        asyncio.run(environments.Uv(root).make(folder, python, *requirements))
+    except BaseException as problem:
         shutil.rmtree(folder, ignore_errors=True)
-        raise NotMade(str(problem)) from None
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(problem, environments.Unavailable):
+            raise NotMade(str(problem)) from None
         raise
-
-
-def _environments(root: Path) -> Any:
-    """scripts/environments.py, imported as a module."""
-    spec = spec_from_file_location("environments", root / "scripts" / "environments.py")
-    assert spec is not None, "scripts/environments.py is a Python file"
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look it up
-    spec.loader.exec_module(module)
-    return module
 
 
 def _add_entry(file: Path, python: str, wanted: Mapping[str, str]) -> None:
     """Add the entry with the threads of the others, if it is not there yet."""
     conf: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    threads = {
-        name: values[0] for name, values in conf["matrix"]["env_nobuild"].items()
-    }
+    threads = {name: v[0] for name, v in conf["matrix"]["env_nobuild"].items()}
     entry = {"python": python, "req": dict(wanted), "env_nobuild": threads}
     if entry not in conf["include"]:
         conf["include"].append(entry)

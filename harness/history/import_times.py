@@ -144,22 +144,16 @@ def _add_times(
             for several in zip(*columns, strict=True)
         ]
         points = list(itertools.product(*params))
-        taken = [_taken(records.get(point)) for point in points]
+        taken: list[tuple[Any, Any, Any]] = [(math.nan, None, None)] * len(points)
+        for point, record in records.items():  # value, samples and calls in a sample
+            of_samples = (True, record.samples, 1) if record.samples else ()
+            taken[points.index(point)] = of_samples or (record.seconds, None, None)
         result.add_result(
             {**known[name], "params": params},
             BenchmarkResult(*map(list, zip(*taken, strict=True)), 0, "", None),
             started_at=datetime.datetime.fromisoformat(document.environment.date),
-            selected_idx=[i for i, point in enumerate(points) if point in records],
+            selected_idx=[points.index(point) for point in records],
         )
-
-
-def _taken(record: TimeRecord | None) -> tuple[Any, Any, Any]:
-    """Value, samples and number in asv's format."""
-    if record is None:
-        return math.nan, None, None
-    if record.samples:
-        return True, record.samples, 1
-    return record.seconds, None, None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -34,7 +34,6 @@ from gradwatch.harness.workers.messages import Outcome, Task
 from gradwatch.harness.workers.pythons.interpreters import Interpreter, has_cuda
 from gradwatch.harness.workers.worker import Died
 from gradwatch.impls.catalogue import framework_of
-from gradwatch.impls.contract import Problem
 
 #: Number of samples kept of each phase, evenly spread: with 200, the 99 % interval of
 #: the median covers a tenth of the ranks on either side.
@@ -211,7 +210,9 @@ def _judged(
     line: Line | None = None
     try:
         for question in asked:
-            right = _lazily(question.trial.problem)
+            right = functools.cache(
+                functools.partial(reference, question.trial.problem)
+            )
             for backend in question.backends:
                 line = line or target.start()
                 task = Task.of(question.trial, backend, question.device)
@@ -224,11 +225,6 @@ def _judged(
     finally:
         if line is not None:
             line.close()
-
-
-def _lazily(problem: Problem) -> Callable[[], Reference]:
-    """The reference of a problem, worked out when it is first asked for."""
-    return functools.cache(lambda: reference(problem))
 
 
 def _figures(
@@ -268,11 +264,9 @@ def _seen(peak: int | None, outcome: Outcome) -> int | None:
     """
     assert outcome.result is not None
     given = [a for a in outcome.task.problem.cotangents if a is not None]
-    made = [*outcome.result.outputs.values()]
-    for gradient in outcome.result.gradients.values():
-        if gradient is not None and not any(np.array_equal(gradient, g) for g in given):
-            made.append(gradient)
-    least = sum(array.nbytes for array in made)
+    gradients = [g for g in outcome.result.gradients.values() if g is not None]
+    made = [g for g in gradients if not any(np.array_equal(g, a) for a in given)]
+    least = sum(a.nbytes for a in (*outcome.result.outputs.values(), *made))
     if peak is None or least < SEEN or peak < ALMOST * least:
         return None
     return peak
@@ -342,12 +336,12 @@ def _timed(
         for phase in PHASES
     }
     judge = Judge([source.problem for source in sources], question.device)
-    claimed = {
-        name: {phase: float(np.median(samples[phase][name])) for phase in PHASES}
-        for name in question.backends
-    }
-    reasons = {n: why_refused(line, n, judge, claimed[n]) for n in question.backends}
-    return ready["first"], samples, {n: why for n, why in reasons.items() if why}
+    refused = {}
+    for name in question.backends:
+        claimed = {phase: float(np.median(samples[phase][name])) for phase in PHASES}
+        if why := why_refused(line, name, judge, claimed):
+            refused[name] = why
+    return ready["first"], samples, refused
 
 
 def _keep_few(figures: Figures) -> None:

@@ -7,10 +7,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from pathlib import Path
 
-from gradwatch.harness.history.environments import WrongCall, parsed
+from gradwatch.harness.history.environments import (
+    WrongCall,
+    environments_with,
+    parsed,
+)
 from gradwatch.harness.history.measure import (
     Figures,
     MeasurementTarget,
@@ -34,21 +37,12 @@ def interpreter_with(requirement: str, root: Path = ROOT) -> Interpreter:
         WrongCall: The version is not exact, or no environment of the checkout has it.
     """
     name, version = parsed(requirement)
-    for folder in _environments_with(name, version, root):
-        python = folder / "bin" / "python"
-        if python.exists():
-            return Interpreter(name, python, f"{folder.name}/bin/python")
+    for folder in environments_with({name: version}, root):
+        return Interpreter(name, folder / "bin" / "python", f"{folder.name}/bin/python")
     raise WrongCall(
         f"no environment of the checkout has {requirement}; `make framework` or"
         f' `make version WITH="{requirement}"` makes one'
     )
-
-
-def _environments_with(name: str, version: str, root: Path) -> Iterator[Path]:
-    """Folders with a version; a build such as 2.13.0+cpu is of 2.13.0."""
-    for build in ("", "+*"):
-        pattern = f".venv*/lib/python*/site-packages/{name}-{version}{build}.dist-info"
-        yield from (info.parents[3] for info in sorted(root.glob(pattern)))
 
 
 @functools.cache
@@ -58,9 +52,7 @@ def worst_error(op: Op, backend: str, dtype: str, interpreter: Interpreter) -> F
     Raises:
         NotMeasured: The interpreter or its framework does not start.
     """
-    target = MeasurementTarget(
-        ROOT, [interpreter.framework], interpreter.python, complete=True
-    )
+    target = MeasurementTarget(ROOT, [interpreter.framework], interpreter.python)
     asked = trials(op, regimes=["normal"], dtypes=[dtype])
     found = measure(asked, [backend], ["cpu"], target, processes=0, seconds=0)
     return worst_of(list(found.values()))

@@ -69,18 +69,19 @@ def document(
 
 def surroundings() -> Environment:
     """Return machine, commit and versions, without any path or host name."""
-    commit, dirty = _commit()
     now = datetime.datetime.now(datetime.timezone.utc)
-    return Environment(
+    about = Environment(
         machine=machine_name(),
         cpu=_processor(),
         cores=os.cpu_count() or 1,
         system=platform.system(),
         python=platform.python_version(),
-        commit=commit,
-        dirty=dirty,
         date=now.isoformat("T", "seconds"),
     )
+    with contextlib.suppress(NoCommit):  # an installed copy has no commit to name
+        about.commit = git.commit_of("HEAD", ROOT)
+        about.dirty = bool(git.changed_files(ROOT, (".", ":!results"), untracked="no"))
+    return about
 
 
 def _processor() -> str:
@@ -95,15 +96,6 @@ def _processor() -> str:
 def machine_name() -> str:
     """Return GRADWATCH_MACHINE, or else a name made of the number of cores."""
     return os.environ.get("GRADWATCH_MACHINE") or f"cpu-{os.cpu_count() or 1}core"
-
-
-def _commit() -> tuple[str, bool]:
-    """The commit of the checkout, and whether what runs differs from it."""
-    try:
-        commit = git.commit_of("HEAD", ROOT)
-    except NoCommit:
-        return "", False  # an installed copy has no commit to name
-    return commit, bool(git.changed_files(ROOT, (".", ":!results"), untracked="no"))
 
 
 # Writing ------------------------------------------------------------------------
@@ -173,11 +165,11 @@ def write(content: Any, target: str | Path) -> None:
     text = dumps(content) + "\n"
     if str(target) == "-":
         sys.stdout.write(text)
-    elif str(target).endswith(".gz"):
-        compressed = gzip.compress(text.encode(errors="replace"), _LEVEL, mtime=0)
-        replace_file(Path(target), compressed)
-    else:
-        replace_file(Path(target), text)
+        return
+    whole: str | bytes = text
+    if str(target).endswith(".gz"):
+        whole = gzip.compress(text.encode(errors="replace"), _LEVEL, mtime=0)
+    replace_file(Path(target), whole)
 
 
 def replace_file(target: Path, content: str | bytes) -> None:
@@ -222,19 +214,18 @@ def bytes_of(source: str | Path) -> bytes:
         with open(source, "rb") as file:
             zipped = file.read(2) == _GZIP
             file.seek(0)
-            if not zipped and os.fstat(file.fileno()).st_size > LONGEST:
-                raise Unreadable(f"more than {LONGEST >> 20} MB long", source)
-            content = (gzip.GzipFile(fileobj=file) if zipped else file).read(
-                LONGEST + 1
-            )
+            size = 0 if zipped else os.fstat(file.fileno()).st_size
+            reader = gzip.GzipFile(fileobj=file) if zipped else file
+            content = reader.read(LONGEST + 1) if size <= LONGEST else b""
     except FileNotFoundError:
         raise Unreadable("no such file", source) from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise Unreadable(f"not readable as gzip ({error})", source) from None
     except OSError as error:
         raise Unreadable(error.strerror or str(error), source) from None
-    if len(content) > LONGEST:
-        raise Unreadable(f"more than {LONGEST >> 20} MB when expanded", source)
+    if max(size, len(content)) > LONGEST:
+        how = "when expanded" if zipped else "long"
+        raise Unreadable(f"more than {LONGEST >> 20} MB {how}", source)
     return content
 
 

@@ -176,21 +176,16 @@ def _files(op: str) -> list[str]:
     return [f":(glob){pattern}" for pattern in PROJECT.files(op)]
 
 
-def _has_page(commit: str, op: str, root: Path) -> bool:
-    pages = [f"{folder}/{op}.py" for folder in PROJECT.ops]
-    return bool(git("ls-tree", "--name-only", commit, "--", *pages, root=root))
-
-
 def same_implementation(old: str, new: str, op: str, root: Path = ROOT) -> bool:
     """Whether two commits run the same files for an op, byte for byte.
 
     False if one of them has no page of this op.
     """
-    try:
-        differ = changed_between(old, new, *_files(op), root=root)
-        return not differ and _has_page(old, op, root)
-    except NoCommit:
-        return False
+    pages = [f"{folder}/{op}.py" for folder in PROJECT.ops]
+    with contextlib.suppress(NoCommit):
+        if not changed_between(old, new, *_files(op), root=root):
+            return bool(git("ls-tree", "--name-only", old, "--", *pages, root=root))
+    return False
 
 
 def count_between(old: str, new: str, root: Path = ROOT) -> int:
@@ -218,7 +213,7 @@ class Commit:
 
 def log(root: Path = ROOT) -> dict[str, Commit]:
     """All commits of any branch or tag, by hash, oldest first; empty as `commits`."""
-    order = ("--all", "--reverse", "-z", "--format=%H%x00%cI%x00%s")
+    order = ("--all", "--reverse", "--topo-order", "-z", "--format=%H%x00%cI%x00%s")
     try:
         tags = {commit: name for name, commit in releases(root).items()}
         fields = iter(_listed("log", *order, root=root))
@@ -263,13 +258,10 @@ def is_version(tag: str) -> bool:
 
 def newest_release(root: Path = ROOT) -> str:
     """The newest tag before HEAD that is a release; "" if there is none."""
-    try:
-        matches = [f"--match={name}" for name in releases(root, "HEAD^")]
-    except NoCommit:
-        return ""  # there is no commit before HEAD
-    if not matches:
-        return ""
-    return git("describe", "--tags", "--abbrev=0", *matches, "HEAD^", root=root)
+    with contextlib.suppress(NoCommit):  # there is a commit before HEAD
+        if matches := [f"--match={name}" for name in releases(root, "HEAD^")]:
+            return git("describe", "--tags", "--abbrev=0", *matches, "HEAD^", root=root)
+    return ""
 
 
 def is_shallow(root: Path = ROOT) -> bool:
@@ -286,8 +278,7 @@ def changed_files(
     that git does not know count: "all" or "no".
     """
     options = ("--porcelain", "-z", "--no-renames", f"--untracked-files={untracked}")
-    listed = _listed("status", *options, "--", *paths, root=root)
-    return [entry[3:] for entry in listed]
+    return [one[3:] for one in _listed("status", *options, "--", *paths, root=root)]
 
 
 def fingerprint(root: Path = ROOT) -> str:

@@ -113,9 +113,6 @@ _NONE = (
 )
 
 
-_NO_PARSER = "pyproject.toml cannot be read before Python 3.11: pip install tomli"
-
-
 def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
@@ -124,8 +121,7 @@ def _text(file: Path) -> str:
 
 
 def _decoded(fields: Mapping[str, Any]) -> Project:
-    names = ("ops", "backends", "measures")
-    ops, backends, measures = (tuple(map(str, fields[name])) for name in names)
+    ops, backends, measures = (tuple(map(str, fields[name])) for name in _LISTS)
     return Project(Path(fields["root"]), ops, backends, measures, fields["python"])
 
 
@@ -135,19 +131,16 @@ def _read(file: Path) -> Project:
         table = _toml(file)["tool"]["gradwatch"]
         if wrong := "; ".join(_wrong(table)):
             raise ValueError(wrong)
+        return _decoded({**_DEFAULTS, **table, "root": file.parent})
     except ImportError:
-        return Project(file.parent, (), (), (), problem=_NO_PARSER)
+        problem = "pyproject.toml cannot be read before Python 3.11: pip install tomli"
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return Project(file.parent, (), (), (), problem=f"{file.name}: {error}")
-    return _decoded({**_DEFAULTS, **table, "root": file.parent})
+        problem = f"{file.name}: {error}"
+    return Project(file.parent, (), (), (), problem=problem)
 
 
-_DEFAULTS: Mapping[str, Any] = {
-    "ops": ["gradwatch_ops"],
-    "backends": [],
-    "measures": [],
-    "python": {},
-}
+_LISTS = ("ops", "backends", "measures")
+_DEFAULTS = {"ops": ["gradwatch_ops"], "backends": [], "measures": [], "python": {}}
 
 
 def _toml(file: Path) -> dict[str, Any]:
@@ -160,15 +153,14 @@ def _wrong(table: Mapping[str, Any]) -> Iterator[str]:
     """What a table says that it must not."""
     for name in sorted({*table} - {*_DEFAULTS}):
         yield f"[tool.gradwatch] has no {name!r}; it has {', '.join(_DEFAULTS)}"
-    for name in ("ops", "backends", "measures"):
+    for name in _LISTS:
         value = table.get(name, [])
         if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
             yield f"{name} is a list of folders"
-        else:
-            outside = [
-                v for v in value if Path(v).is_absolute() or ".." in v.split("/")
-            ]
-            yield from (f"{name}: {v!r} lies outside the project" for v in outside)
+            continue
+        for v in value:
+            if Path(v).is_absolute() or ".." in v.split("/"):
+                yield f"{name}: {v!r} lies outside the project"
     if not isinstance(table.get("python", {}), dict):
         yield 'python is a table of interpreters, such as {torch = ".venv/bin/python"}'
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gradwatch.harness.judging.cases import Trial, variants
 from gradwatch.harness.judging.reference import reference
@@ -35,9 +35,7 @@ from gradwatch.harness.workers.worker import Died
 from gradwatch.impls.catalogue import framework_of
 
 PAIRS = 16  # process pairs by default: they reduce a spread of 5.5 % to 1.5 %
-SAMPLED = (
-    0.5 * PAIRS
-)  # seconds of sampling by default; starting takes five times longer
+SAMPLED = 0.5 * PAIRS  # seconds of sampling by default; starting takes five times that
 #: How many times longer sides in one process are sampled where the interval is wide:
 #: it halves, and then takes as long as sixteen pairs of processes.
 LONGEST = 4
@@ -46,6 +44,10 @@ WITHIN = 0.04  # of 1, in 95 % of comparisons: `pairs_needed` is for this accura
 
 class WrongGradient(Died):
     """A side does not agree with the reference, so it is not timed."""
+
+
+class NotTimed(Died):
+    """The timed calls are not known to have done their work."""
 
 
 @dataclass(frozen=True)
@@ -104,11 +106,13 @@ def compare_sides(a: Side, b: Side, plan: Plan) -> CompareRecord:
 
     Raises:
         WrongGradient: A side does not agree; both are judged before the timing.
+        NotTimed: The calls that were timed may not have done their work.
         Absent: A framework or the device is missing.
         Died: A worker was lost, or the op failed.
     """
     started = time.monotonic()
-    fields = (_in_one_process if a.beside(b) else _in_pairs)(a, b, plan)
+    measured = (_in_one_process if a.beside(b) else _in_pairs)(a, b, plan)
+    ratio, noise = measured.ratio, measured.noise
     return CompareRecord(
         a=a.name,
         b=b.name,
@@ -118,9 +122,32 @@ def compare_sides(a: Side, b: Side, plan: Plan) -> CompareRecord:
         device=plan.device,
         dtype=plan.trial.problem.dtype,
         phase=plan.phase,
-        **fields,
+        ratio=ratio.value,
+        low=ratio.low,
+        high=ratio.high,
+        level=ratio.level,
+        verdict=judged(ratio, noise),
+        pairs=measured.pairs,
+        noise=noise.value,
+        noise_low=noise.low,
+        noise_high=noise.high,
+        a_seconds=measured.medians[0],
+        b_seconds=measured.medians[1],
+        short=measured.short,
+        pairs_needed=measured.needed,
         seconds=time.monotonic() - started,
     )
+
+
+class _Measured(NamedTuple):
+    """Both estimates, the medians in seconds, and how many pairs they are from."""
+
+    ratio: Estimate
+    noise: Estimate
+    medians: Sequence[float]
+    short: str
+    pairs: int = 1
+    needed: int | None = None
 
 
 def _check(line: Line, side: Side, plan: Plan) -> None:
@@ -141,12 +168,12 @@ def _judge(plan: Plan) -> Judge:
 def _prove(
     line: Line, key: str, side: Side, judge: Judge, seconds: Mapping[Phase, float]
 ) -> None:
-    """Raise WrongGradient unless the timed calls themselves did their work."""
+    """Raise NotTimed unless the timed calls themselves did their work."""
     if why := why_refused(line, key, judge, seconds):
-        raise WrongGradient(f"{side.backend} of {side.name} is not timed: {why}")
+        raise NotTimed(f"{side.backend} of {side.name} is not timed: {why}")
 
 
-def _in_one_process(a: Side, b: Side, plan: Plan) -> dict[str, Any]:
+def _in_one_process(a: Side, b: Side, plan: Plan) -> _Measured:
     with contextlib.closing(Line(a.interpreter, threads=plan.threads)) as line:
         for side in dict.fromkeys((a, b)):
             _check(line, side, plan)
@@ -154,18 +181,17 @@ def _in_one_process(a: Side, b: Side, plan: Plan) -> dict[str, Any]:
         sources = variants(plan.trial, plan.seed)
         prepare_steps(line, sources, steps, plan.device, seed=unforeseen())
         asked = {"phase": plan.phase, "budget": plan.budget, "longest": plan.longest}
-        comparison: dict[str, Any] = line.ask("compare", **asked)["comparison"]
+        taken: dict[str, Any] = line.ask("compare", **asked)["comparison"]
         judge = _judge(plan)
-        for side, key, seconds in zip((a, b), "ab", comparison["medians"], strict=True):
+        for side, key, seconds in zip((a, b), "ab", taken["medians"], strict=True):
             _prove(line, key, side, judge, {plan.phase: seconds})
-    count, level = comparison["rounds"], comparison["level"]
-    ratio, noise = (_estimate(comparison[n], count, level) for n in ("ratio", "noise"))
-    return _fields(ratio, noise, 1, comparison["medians"], comparison["short"])
+    number: Any = (taken["rounds"], taken["level"])
+    ratio, noise = (Estimate(*(*taken[n], *number)) for n in ("ratio", "noise"))
+    return _Measured(ratio, noise, taken["medians"], taken["short"])
 
 
-def _in_pairs(a: Side, b: Side, plan: Plan) -> dict[str, Any]:
-    order = random.Random(plan.seed)
-    judge = _judge(plan)
+def _in_pairs(a: Side, b: Side, plan: Plan) -> _Measured:
+    order, judge = random.Random(plan.seed), _judge(plan)
     pairs = [_one_pair(a, b, plan, order, judge, i == 0) for i in range(plan.pairs)]
     ratios = [math.log(pair.ratio.value) for pair in pairs]
     noises = [math.log(pair.noise.value) for pair in pairs]
@@ -174,15 +200,10 @@ def _in_pairs(a: Side, b: Side, plan: Plan) -> dict[str, Any]:
         statistics.median(pair.b.median for pair in pairs),
     ]
     few = f"an interval needs {FEWEST} pairs of processes"
-    fields = _fields(
-        resampled(ratios),
-        resampled(noises),
-        plan.pairs,
-        medians,
-        few if plan.pairs < FEWEST else "",
-    )
-    enough = pairs_needed(ratios, WITHIN) if plan.pairs > 1 else None
-    return {**fields, "pairs_needed": enough}
+    short = few if plan.pairs < FEWEST else ""
+    needed = pairs_needed(ratios, WITHIN) if plan.pairs > 1 else None
+    estimates = resampled(ratios), resampled(noises)
+    return _Measured(*estimates, medians, short, plan.pairs, needed)
 
 
 def _one_pair(
@@ -192,10 +213,16 @@ def _one_pair(
     sides = [("a", a), ("b", b)]
     order.shuffle(sides)
     with contextlib.ExitStack() as stack:
-        started = [
-            (*side, stack.enter_context(_fresh(side[1], plan.threads)))
-            for side in sides
-        ]
+        started = []
+        for name, side in sides:
+            line = Line(
+                side.interpreter,
+                threads=plan.threads,
+                measured=side.measured,
+                huge_pages=True,
+            )
+            stack.callback(line.close)
+            started.append((name, side, line))
         runs: dict[str, Run] = {}
         sources, seed = variants(plan.trial, plan.seed), unforeseen()
         for name, side, line in started:
@@ -203,47 +230,8 @@ def _one_pair(
                 _check(line, side, plan)
             prepare_steps(line, sources, {name: side.backend}, plan.device, seed=seed)
             runs[name] = Remote(line, name, plan.phase)
-        both = interleave(
-            runs,
-            budget=plan.budget / plan.pairs,
-            timer=RemoteTimer(),
-            seed=order.randrange(1 << 30),
-        )
+        budget, draw = plan.budget / plan.pairs, order.randrange(1 << 30)
+        both = interleave(runs, budget=budget, timer=RemoteTimer(), seed=draw)
         for name, side, line in started:
             _prove(line, name, side, judge, {plan.phase: both[name].median})
     return paired(both["a"], both["b"])
-
-
-def _fresh(side: Side, threads: int) -> contextlib.closing[Line]:
-    """A new process for a side."""
-    line = Line(
-        side.interpreter,
-        threads=threads,
-        measured=side.measured,
-        huge_pages=True,
-    )
-    return contextlib.closing(line)
-
-
-def _estimate(ends: Sequence[float], count: int, level: float) -> Estimate:
-    value, low, high = ends
-    return Estimate(value, low, high, count, level)
-
-
-def _fields(
-    ratio: Estimate, noise: Estimate, pairs: int, medians: Sequence[float], short: str
-) -> dict[str, Any]:
-    return {
-        "ratio": ratio.value,
-        "low": ratio.low,
-        "high": ratio.high,
-        "level": ratio.level,
-        "verdict": judged(ratio, noise),
-        "pairs": pairs,
-        "noise": noise.value,
-        "noise_low": noise.low,
-        "noise_high": noise.high,
-        "a_seconds": medians[0],
-        "b_seconds": medians[1],
-        "short": short,
-    }

@@ -213,16 +213,14 @@ def release(request: Request) -> dict[str, Any]:
 
 
 def _plain(comparison: Comparison) -> dict[str, Any]:
-    """A comparison in builtin types."""
+    """What the main process needs of a comparison, in builtin types."""
+    ratio, noise = comparison.ratio, comparison.noise
     return {
-        "ratio": [comparison.ratio.value, comparison.ratio.low, comparison.ratio.high],
-        "noise": [comparison.noise.value, comparison.noise.low, comparison.noise.high],
-        "rounds": comparison.ratio.count,
-        "level": comparison.ratio.level,
-        "verdict": comparison.verdict,
+        "ratio": [ratio.value, ratio.low, ratio.high],
+        "noise": [noise.value, noise.low, noise.high],
+        "rounds": ratio.count,
+        "level": ratio.level,
         "medians": [comparison.a.median, comparison.b.median],
-        "calls": comparison.a.calls,
-        "faults": [comparison.a.faults, comparison.b.faults],
         "short": comparison.short or "",
     }
 

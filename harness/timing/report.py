@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 
 from gradwatch.harness.project.documents import Document
 from gradwatch.harness.project.markdown import cell
@@ -16,14 +16,11 @@ Comparisons = Document[CompareRecord, CompareSummary]
 def compared(document: Comparisons) -> str:
     """The rows of `gradwatch compare`; those with a difference come first."""
     rows = sorted(document.records, key=lambda r: (_quiet(r), -abs(r.ratio - 1)))
-    failed = [f"- not compared: {cell(why)}" for why in _failed(document)]
+    failed = [f"- not compared: {cell(w)}" for w in document.summary.failed[:SHOWN]]
     if not rows:
-        return "\n".join(
-            ["No implementation differs that could be compared.", *failed, ""]
-        )
-    counts: dict[str, int] = defaultdict(int)
-    for row in rows:
-        counts[row.verdict] += 1
+        none = "No implementation differs that could be compared."
+        return "\n".join([none, *failed, ""])
+    counts = Counter(row.verdict for row in rows)
     counted = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     lines = [f"**{rows[0].b} against {rows[0].a}**: {counted}", ""]
     lines += ["| op | size | phase | backend | ratio | 95 % | verdict |"]
@@ -36,10 +33,6 @@ def compared(document: Comparisons) -> str:
     left = len(rows) - 3 * SHOWN
     lines += ["", f"and {left} more"] if left > 0 else []
     return "\n".join([*lines, *([""] if failed else []), *failed]) + "\n"
-
-
-def _failed(document: Comparisons) -> list[str]:
-    return document.summary.failed[:SHOWN]
 
 
 def _quiet(row: CompareRecord) -> bool:

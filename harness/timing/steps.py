@@ -100,10 +100,8 @@ def both(step: Step) -> None:
     step.wait()
 
 
-_STATUS = Path("/proc/self/status")
-
-
-_RESET_PEAK = ("/proc/self/clear_refs", "5")  # proc(5): VmHWM becomes VmRSS
+_STATUS, _CLEAR = (Path("/proc/self", name) for name in ("status", "clear_refs"))
+_RESET_PEAK = "5"  # proc(5): VmHWM becomes VmRSS
 
 
 def peak_bytes(step: Step) -> int | None:
@@ -116,7 +114,7 @@ def peak_bytes(step: Step) -> int | None:
         trim = ctypes.CDLL(None).malloc_trim
         both(step)
         trim(0)
-        Path(_RESET_PEAK[0]).write_text(_RESET_PEAK[1], encoding="ascii")
+        _CLEAR.write_text(_RESET_PEAK, encoding="ascii")
         before = _resident("VmRSS")
         both(step)
         return _resident("VmHWM") - before

@@ -58,16 +58,13 @@ def time_trial(
     ready: dict[str, tuple[Line, Mapping[str, Any]]] = {}
     sources, moves = variants(trial, seed), unforeseen()
     for framework in sorted(set(map(framework_of, backends))):
-        names = [b for b in backends if framework_of(b) == framework]
+        steps = {b: b for b in backends if framework_of(b) == framework}
         try:
-            steps = dict(zip(names, names, strict=True))
-            prepared = prepare_steps(
-                line(framework), sources, steps, device, seed=moves
-            )
+            place = line(framework)
+            prepared = prepare_steps(place, sources, steps, device, seed=moves)
+            ready |= dict.fromkeys(steps, (place, prepared))
         except Died as reason:
-            untimed |= dict.fromkeys(names, str(reason))
-        else:
-            ready |= dict.fromkeys(names, (line(framework), prepared))
+            untimed |= dict.fromkeys(steps, str(reason))
     if not ready:
         return [], untimed
     runs = {
@@ -76,17 +73,23 @@ def time_trial(
         for phase in PHASES
         for cold in ((True,) if device == "cpu" else (True, False))
     }
+    # A GPU's events are around each call, so none is batched.
+    timer = RemoteTimer() if device == "cpu" else RemoteTimer(shortest=0.0)
     try:
-        samples = interleave(runs, budget=budget, timer=_timer(device), seed=seed)
+        samples = interleave(runs, budget=budget, timer=timer, seed=seed)
     except (ValueError, Died) as reason:  # no time at all: a page has broken the clock
         return [], untimed | dict.fromkeys(ready, str(reason))
     judge = Judge([source.problem for source in sources], device)
     kept = _kept({name: place for name, (place, _) in ready.items()}, judge)
-    for name in list(ready):
+    for name, (place, _) in list(ready.items()):
         claimed: dict[Phase, float] = {
             phase: samples[name, phase, True].median for phase in PHASES
         }
-        if why := _refusal(ready[name][0], name, judge, claimed, kept.get(name)):
+        try:
+            why = why_refused(place, name, judge, claimed, kept.get(name))
+        except Died as reason:
+            why = str(reason)
+        if why:
             untimed[name] = why
             del ready[name]
     least = judge.least
@@ -102,7 +105,9 @@ def time_trial(
             dtype=trial.problem.dtype,
             phase=phase,
             **_figures(samples[name, phase, True], least[phase].bytes),
-            warm_seconds=_median(samples.get((name, phase, False))),
+            warm_seconds=warm.median
+            if (warm := samples.get((name, phase, False)))
+            else None,
             first=prepared["first"][name],
             peak_bytes=_seen(prepared["peak"][name], least["backward"]),
             bytes=least[phase].bytes,
@@ -112,11 +117,6 @@ def time_trial(
         for phase in PHASES
     ]
     return records, untimed
-
-
-def _timer(device: str) -> RemoteTimer:
-    """A GPU's events are around each call, so none is batched."""
-    return RemoteTimer() if device == "cpu" else RemoteTimer(shortest=0.0)
 
 
 def _kept(lines: Mapping[str, Line], judge: Judge) -> dict[str, Mapping[str, Any]]:
@@ -136,30 +136,12 @@ def _kept(lines: Mapping[str, Line], judge: Judge) -> dict[str, Mapping[str, Any
     for answer in answers:
         with contextlib.suppress(Died):  # it will be said when it is asked again
             kept |= answer()["kept"]
-    together: dict[str, list[Any]] = {
-        phase: [one for each in kept.values() for one in each["results"].get(phase, ())]
-        for phase in PHASES
-    }
+    together: dict[str, list[Any]] = defaultdict(list)
+    for phase in PHASES:
+        for one in kept.values():
+            together[phase] += one["results"].get(phase, ())
     judge.why_any_wrong(together)
     return changed_here(kept)
-
-
-def _refusal(
-    line: Line,
-    name: str,
-    judge: Judge,
-    claimed: Mapping[Phase, float],
-    evidence: Mapping[str, Any] | None,
-) -> str:
-    try:
-        return why_refused(line, name, judge, claimed, evidence)
-    except Died as reason:
-        return str(reason)
-
-
-def _median(samples: Samples | None) -> float | None:
-    """The median with a warm L2 cache, on a GPU; elsewhere None."""
-    return samples.median if samples else None
 
 
 def _seen(peak: int | None, backward: Work) -> int | None:

@@ -11,11 +11,7 @@ from gradwatch.harness.history.series import Series
 from gradwatch.harness.project import git
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.project.records import (
-    AlertKind,
-    AlertState,
-    Phase,
-)
+from gradwatch.harness.project.records import AlertKind, AlertState, Phase
 
 STATES: tuple[AlertState, ...] = get_args(AlertState)
 

@@ -16,14 +16,13 @@ from pathlib import Path
 
 from gradwatch.harness.history.environments import WrongCall
 from gradwatch.harness.history.measure import (
-    Figures,
     MeasurementTarget,
     NotMeasured,
     measure,
 )
 from gradwatch.harness.history.series import Series
 from gradwatch.harness.history.versions import interpreter_with
-from gradwatch.harness.judging.cases import REGIMES, Trial, trial, trials
+from gradwatch.harness.judging.cases import REGIMES, trial, trials
 from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.paths import ROOT
@@ -75,9 +74,8 @@ class Ratio:
         The border is halfway between both on a log scale.
         """
         if factor < 1:
-            return Ratio(1 / self.value, 1 / self.high, 1 / self.low).is_like(
-                1 / factor
-            )
+            inverse = Ratio(1 / self.value, 1 / self.high, 1 / self.low)
+            return inverse.is_like(1 / factor)
         border = math.sqrt(factor)
         if self.low <= border <= self.high:
             return None
@@ -170,14 +168,9 @@ def _version(series: Series) -> Interpreter | None:
 def _measured(series: Series, trees: tuple[Path, Path]) -> Ratio:
     framework = framework_of(backend_of(series))
     python = (_version(series) or interpreter_of(framework)).python
-    times = DRAWS.get(series.metric, 1)
-    old, new = (
-        [
-            _figure(series, MeasurementTarget(tree, [framework], python))
-            for _ in range(times)
-        ]
-        for tree in trees
-    )
+    targets = (MeasurementTarget(tree, [framework], python) for tree in trees)
+    draws = range(DRAWS.get(series.metric, 1))
+    old, new = ([_figure(series, target) for _ in draws] for target in targets)
     if not min(old):
         value = math.inf if min(new) else 1.0
         return Ratio(value, value, value)
@@ -186,37 +179,24 @@ def _measured(series: Series, trees: tuple[Path, Path]) -> Ratio:
 
 def _figure(series: Series, target: MeasurementTarget) -> float:
     """The worst figure of all cases, as benchmarks/ records it."""
-    devices = [series.parameters["device"]]
+    given = series.parameters
+    where = ([backend_of(series)], [given["device"]], target)
     try:
-        by_point = measure(
-            _trials(series),
-            [backend_of(series)],
-            devices,
-            target,
-            processes=0,
-            seconds=0,
-        )
+        op = load_op(series.op)
+        asked = trials(op, regimes=["normal"], dtypes=[given["dtype"]])
+        if "size" in given:
+            size = op.sizes[given["size"]]
+            asked = iter([trial(op, size, REGIMES["normal"], given["dtype"])])
+        by_point = measure(asked, *where, processes=0, seconds=0)
     except (NotMeasured, UnknownName, KeyError) as reason:
         raise NotComparable(str(reason)) from None
-    figures = [_value(series, one) for one in by_point.values()]
-    known = [figure for figure in figures if figure is not None]
+    found = by_point.values()
+    figures = [getattr(one, FIGURES[series.metric]) for one in found]
+    known: list[float] = [figure for figure in figures if figure is not None]
     if not known:
-        reasons = "; ".join(sorted({one.why for one in by_point.values()} - {""}))
+        reasons = "; ".join(sorted({one.why for one in found} - {""}))
         raise NotComparable(reasons or f"{series.metric} cannot be measured here")
     return max(known)
-
-
-def _trials(series: Series) -> list[Trial]:
-    op, given = load_op(series.op), series.parameters
-    if "size" in given:
-        size = op.sizes[given["size"]]
-        return [trial(op, size, REGIMES["normal"], given["dtype"])]
-    return list(trials(op, regimes=["normal"], dtypes=[given["dtype"]]))
-
-
-def _value(series: Series, figures: Figures) -> float | None:
-    value: float | None = getattr(figures, FIGURES[series.metric])
-    return value
 
 
 # Confirming ---------------------------------------------------------------------
@@ -224,7 +204,7 @@ def _value(series: Series, figures: Figures) -> float | None:
 
 def confirm(
     alerts: Sequence[Alert],
-    compare: Compare,
+    compare: Compare | None,
     *,
     machine: str,
     root: Path = ROOT,
@@ -236,7 +216,7 @@ def confirm(
 
     Args:
         alerts: Only alerts that are worse and not accepted are measured again.
-        compare: See `comparing`.
+        compare: See `comparing`; with None only `known` comparisons decide.
         machine: The name of this machine; alerts of others are passed on unchanged.
         root: The checkout.
         known: Comparisons of earlier calls, by `key_of`; they are not repeated.
@@ -246,14 +226,16 @@ def confirm(
     for alert in alerts:
         if not alert.worse or alert.state not in ("suspected", "confirmed"):
             yield alert
-        elif git.same_implementation(*alert.around, alert.series.op, root):
-            yield alert.settled("cleared", "both commits run the same code for this op")
-        elif alert.series.machine != machine:
-            yield _still(alert, f"recorded on {alert.series.machine}, not here")
         elif known is not None and key_of(alert) in known:
             record = known[key_of(alert)]
             ends = (record.ratio, record.low, record.high)
             yield _settled(alert, Ratio(*(math.inf if e is None else e for e in ends)))
+        elif compare is None:
+            yield alert
+        elif git.same_implementation(*alert.around, alert.series.op, root):
+            yield alert.settled("cleared", "both commits run the same code for this op")
+        elif alert.series.machine != machine:
+            yield _still(alert, f"recorded on {alert.series.machine}, not here")
         elif enough():
             yield _still(alert, "no time was left to compare")
         else:
@@ -263,11 +245,9 @@ def confirm(
 def _compared(
     alert: Alert, compare: Compare, keep: Callable[[ConfirmationRecord], None]
 ) -> Alert:
+    factor = sought(alert.relative_change)
     try:
-        ratio = resolve(
-            partial(compare, alert.series, *alert.around),
-            sought(alert.relative_change),
-        )
+        ratio = resolve(partial(compare, alert.series, *alert.around), factor)
     except NotComparable as reason:
         return _still(alert, f"not compared: {reason}")
     ends = (finite(one) for one in (ratio.value, ratio.low, ratio.high))
@@ -276,10 +256,8 @@ def _compared(
 
 
 def _settled(alert: Alert, ratio: Ratio) -> Alert:
-    value, low, high = (
-        f"{one:.3f}" if one < 10 else f"{one:.3g}"
-        for one in (ratio.value, ratio.low, ratio.high)
-    )
+    ends = (ratio.value, ratio.low, ratio.high)
+    value, low, high = (f"{one:{'.3f' if one < 10 else '.3g'}}" for one in ends)
     summary = f"compared: {value} ({low} to {high})"
     factor = sought(alert.relative_change)
     state = state_after(ratio, factor, alert.state)
@@ -320,17 +298,14 @@ class Findings:
         self.troubles: list[str] = []
         self.known: dict[str, ConfirmationRecord] = {}
         self._damaged = False
-        if file.exists():
-            self._read()
-
-    def _read(self) -> None:
+        if not file.exists():
+            return
         try:
-            records = documents.read(self.file, CONFIRMATIONS).records
+            records = documents.read(file, CONFIRMATIONS).records
+            self.known = {one.key: one for one in records}
         except Unreadable as error:
             self.troubles.append(f"{error}; it is left as it is, nothing is added")
             self._damaged = True
-        else:
-            self.known = {one.key: one for one in records}
 
     def keep(self, record: ConfirmationRecord) -> None:
         """Add a comparison; if it cannot be written, `trouble` says so."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from gradwatch.harness.history.series import Series
 from gradwatch.harness.project import git
-from gradwatch.harness.project.records import (
-    AlertRecord,
-    finite,
-)
+from gradwatch.harness.project.records import AlertRecord, finite
 from gradwatch.harness.watch.alerts import PHASES, Alert, Order
 
 
@@ -55,27 +53,19 @@ def repro(alert: Alert) -> str:
 def record(alert: Alert, order: Order) -> AlertRecord:
     """An alert as a record of a document; see docs/watch.md."""
     series = alert.series
+    of_it: dict[str, Any]
+    of_it = {n: getattr(series, n) for n in ("machine", "environment", "op", "unit")}
+    said = ("kind", "commit", "candidates", "worse", "state", "fails", "why")
+    numbers = ("relative_change", "low", "high", "confidence")
+    of_it |= {name: getattr(alert, name) for name in said}
+    of_it |= {name: finite(getattr(alert, name)) for name in numbers}
     return AlertRecord(
         series=series.name,
-        machine=series.machine,
-        environment=series.environment,
-        op=series.op,
-        backend=backend_of(series),
         metric=series.metric,
-        unit=series.unit,
-        kind=alert.kind,
-        commit=alert.commit,
+        backend=backend_of(series),
         subject=git.subject(alert.commit, order.root),
         range=f"{alert.good}..{alert.commit}",
-        candidates=alert.candidates,
-        relative_change=finite(alert.relative_change),
-        low=finite(alert.low),
-        high=finite(alert.high),
-        confidence=finite(alert.confidence),
-        worse=alert.worse,
-        state=alert.state,
         suspected=alert.state == "suspected",
-        fails=alert.fails,
-        why=alert.why,
         repro=repro(alert),
+        **of_it,
     )

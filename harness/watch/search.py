@@ -3,7 +3,7 @@
 There are three kinds: a lasting step and a slow drift (`harness.find_changes` finds
 both), and a creep, which is further from the reference than the series' budget allows.
 A new change is suspected until further runs or a paired comparison confirm it. Only a
-confirmed change for the worse fails.
+confirmed change for the worse fails, and a gradient that became wrong.
 """
 
 from __future__ import annotations
@@ -19,13 +19,20 @@ from numpy.typing import NDArray
 from gradwatch.harness.history.changepoints import Change, find_changes
 from gradwatch.harness.history.noise import LASTING, Values
 from gradwatch.harness.history.series import Entry, Series
+from gradwatch.harness.judging.cases import trials
+from gradwatch.harness.judging.reference import limit_for, reference
 from gradwatch.harness.project import git
 from gradwatch.harness.watch.alerts import SMALL, STATES, Alert, Order
 from gradwatch.harness.watch.budget import Rules, creep
 from gradwatch.harness.watch.neighbours import SHORT, steps_between
+from gradwatch.impls.catalogue import UnknownName, load_op
 
 #: Runs by which the position of a step can be wrong; the mean is 0.3 (docs/changes.md).
 OFF = 1
+
+#: The worst error of a gradient; and why an alert about it needs no further runs.
+GRADIENT = "track_gradient_ratio"
+WRONG = "the gradient is wrong: its error is past what is allowed"
 
 #: Confirms or clears alerts by other means than the series; yields all of them.
 Settle = Callable[[Sequence[Alert]], Iterable[Alert]]
@@ -91,45 +98,61 @@ def _trails(series: Iterable[Series], order: Order) -> list[_Trail]:
 
 
 def _moves(trail: _Trail, order: Order, rules: Rules) -> list[Alert]:
-    """The steps and drift of a series."""
-    changes = find_changes(trail.values)
-    alerts = [_alert(trail, change, order) for change in changes]
-    places = [change.index for change in changes]
+    """The steps and drift of a series, and since when its gradient is wrong."""
+    wrong = _wrong(trail)
+    changes = list(find_changes(trail.values))
+    around = {
+        c.index: (trail.commit(c.index - 1), trail.commit(c.index)) for c in wrong
+    }
     if len(trail) < SHORT:
-        for change in _between(trail, rules):
-            if all(abs(change.index - place) > OFF for place in places):
-                alerts += _between_neighbours(trail, change, order)
-    return _by_rules(alerts, trail, order, rules) if alerts else []
-
-
-def _by_rules(
-    alerts: Iterable[Alert], trail: _Trail, order: Order, rules: Rules
-) -> list[Alert]:
-    """The alerts, with what the rules accept."""
-    floor = _accepted(trail.series, order, rules)
+        for change in steps_between(trail.entries, rules.budget(trail.series)):
+            place = (trail.commit(change.index - 1), trail.commit(change.index))
+            far = all(abs(change.index - one.index) > OFF for one in changes)
+            if far and _implementing(*place, trail.series.op, order):
+                changes.append(change)
+                around[change.index] = place
+    places = [change.index for change in wrong]
+    others = [c for c in changes if all(abs(c.index - at) > OFF for at in places)]
+    floor = _accepted(trail.series, order, rules) if wrong or others else -1
     tolerance = rules.tolerance(trail.series)
-
-    def by_rules(alert: Alert) -> Alert:
+    alerts = []
+    for change in (*wrong, *others):
+        alert = _alert(trail, change, order)
+        alert = replace(alert, around=around.get(change.index, alert.around))
+        if change in wrong:
+            alert = replace(alert, why=WRONG)
         if order.rank[alert.commit] <= floor:
-            return alert.settled("accepted", _why_accepted(floor, order))
-        if alert.worse and alert.relative_change <= tolerance:
-            return replace(alert, why=SMALL, fails=False)
-        return alert
-
-    return list(map(by_rules, alerts))
-
-
-def _between(trail: _Trail, rules: Rules) -> Iterator[Change]:
-    """The steps between neighbouring runs of a short series."""
-    return steps_between(trail.entries, rules.budget(trail.series))
+            alert = alert.settled("accepted", _why_accepted(floor, order))
+        elif change in others and alert.worse and change.relative_change <= tolerance:
+            alert = replace(alert, why=SMALL, fails=False)
+        alerts.append(alert)
+    return alerts
 
 
-def _between_neighbours(trail: _Trail, change: Change, order: Order) -> list[Alert]:
-    """A step between two runs, if a commit between them changes what the op runs."""
-    place = (trail.commit(change.index - 1), trail.commit(change.index))
-    if not _implementing(*place, trail.series.op, order):
+def _wrong(trail: _Trail) -> list[Change]:
+    """The step since which a gradient is past its limit: a verdict, not a sample."""
+    if trail.series.metric != GRADIENT or not trail.values[-1] > limit_for(0):
         return []
-    return [replace(_alert(trail, change, order), around=place)]
+    right = np.flatnonzero(trail.values <= _limit(trail.series))
+    at = int(right[-1]) + 1 if right.size else 0
+    if not 0 < at < len(trail):
+        return []
+    before, after = map(float, trail.values[at - 1 : at + 1])
+    grown = after / before - 1 if before > 0 else math.inf
+    return [
+        Change(at, grown, grown, grown, before, after, "step", 1.0, True, False),
+    ]
+
+
+def _limit(series: Series) -> float:
+    """The largest ratio that is right in any case of an op; infinite of no op."""
+    try:
+        asked = trials(
+            load_op(series.op), regimes=["normal"], dtypes=[series.parameters["dtype"]]
+        )
+        return max(reference(one.problem).limit for one in asked)
+    except (UnknownName, KeyError):
+        return math.inf
 
 
 def _accepted(series: Series, order: Order, rules: Rules) -> int:

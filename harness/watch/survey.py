@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.history.series import Series
@@ -74,21 +75,16 @@ def survey(
     warnings = _off_branch_warning(off_branch_commits(series, order))
     warnings += map(str, unreadable)
     look = partial(watch, series, order, rules(root / "asv.conf.json"))
-    if not confirming:
-        return Survey(order, len(series), look(), warnings)
     machine = this_machine(results)
     findings = Findings(results / "confirmations" / f"{machine}.json")
+    kept: dict[str, Any] = {
+        "known": findings.known,
+        "keep": findings.keep,
+        "enough": enough,
+    }
+    settle = partial(confirm, machine=machine, root=root, **kept)
     with comparing(root, budget) as compare:
-        settle = partial(
-            confirm,
-            compare=compare,
-            machine=machine,
-            root=root,
-            known=findings.known,
-            keep=findings.keep,
-            enough=enough,
-        )
-        alerts = look(settle)
+        alerts = look(partial(settle, compare=compare if confirming else None))
     warnings += findings.troubles
     return Survey(order, len(series), alerts, warnings)
 

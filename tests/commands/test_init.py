@@ -106,3 +106,15 @@ def test_what_cannot_be_judged_is_one_line(theirs, name, said):
     root, module = theirs
     with pytest.raises(starting.NotUsable, match=said):
         starting.subject(name.format(module), root)
+
+
+def test_a_constant_of_the_module_comes_along(theirs):
+    """The page is read without the module, so the formula would lack it."""
+    root, module = theirs
+    file = root / "src" / f"{module}.py"
+    file.write_text(f"{KERNEL}SCALE = 0.5\n\ndef halved(x):\n    return x * SCALE\n")
+    written = dict(starting.write(starting.subject(f"{module}:halved", root), root))
+    assert written["gradwatch_ops/halved.py"] == "written"
+    op = load_op(str(root / "gradwatch_ops" / "halved.py"))
+    (dx,) = judge(op, [[1.0, -2.0]], [1.0, 1.0], [[0.5, 0.5]])
+    assert dx.verdict == "agree"

@@ -9,6 +9,8 @@ from gradwatch.harness.commands import compare
 from gradwatch.harness.history.environments import WrongCall
 from gradwatch.harness.history.measure import Figures
 from gradwatch.harness.history.versions import accuracy, interpreter_with, worst_error
+from gradwatch.harness.project.records import CompareRecord
+from gradwatch.harness.timing.compare import WrongGradient
 from gradwatch.impls.catalogue import load_op
 from tests.command_line import gradwatch
 
@@ -68,6 +70,7 @@ def test_a_version_that_is_wrong_is_not_called_accurate():
     assert accuracy(right, wrong) == "B is wrong"
 
 
+_SMALL = ("--size", "small")
 _FEW = ("--size", "small", "--phase", "backward", "--pairs", "1", "--budget", "0.05")
 
 
@@ -109,3 +112,19 @@ def test_versions_that_cannot_be_compared_are_one_line_and_exit_2(call, said):
     done = gradwatch("compare", *call, "--op", "square", "--size", "small")
     assert done.returncode == 2
     assert said in done.stderr
+
+
+def test_a_wrong_gradient_fails_a_comparison_of_which_other_rows_are_right(monkeypatch):
+    def compared(a, b, plan):
+        if plan.phase == "backward":
+            raise WrongGradient("numpy_manual of HEAD is wrong: disagree")
+        asked = {"op": "square", "case": "8", "dtype": "float32", "device": "cpu"}
+        shown = {"noise_low": 1.0, "noise_high": 1.0, "verdict": "no difference"}
+        size = {"ratio": 1.0, "low": 1.0, "high": 1.0, "phase": plan.phase}
+        return CompareRecord(a=a.name, b=b.name, **asked, **shown, **size)
+
+    monkeypatch.setattr(compare, "compare_sides", compared)
+    done = gradwatch("compare", *["numpy_manual"] * 2, "--op", "square", *_SMALL)
+    assert done.returncode == 1
+    assert "not compared: square[" in done.stderr
+    assert "numpy_manual of HEAD is wrong" in done.stderr

@@ -43,6 +43,14 @@ def test_a_tag_may_hold_what_ends_a_line(root, separator):
     assert git.releases(root) == {"v1.0": git.commit_of("HEAD", root)}
 
 
+def test_a_parent_comes_before_its_children_of_the_same_second(tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.histories.time.time", lambda: 1.7e9)
+    commits = repository(tmp_path / "quick", ["square"] * 8)
+    for commit in commits:
+        run(tmp_path / "quick", "branch", f"at-{commit}", commit)
+    assert list(git.log(tmp_path / "quick")) == commits
+
+
 def test_a_changed_file_may_hold_what_ends_a_line(root):
     name = "impls/ops/one\u2028\n two.py"
     (root / name).write_text("")

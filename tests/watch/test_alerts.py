@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from gradwatch.harness.commands import watch as watch_command
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.history.series import Entry, Series
 from gradwatch.harness.project.documents import Unreadable
@@ -17,6 +18,7 @@ from gradwatch.harness.watch.naming import named, repro, size
 from gradwatch.harness.watch.naming import record as record_of
 from gradwatch.harness.watch.neighbours import SHORT, steps_between
 from gradwatch.harness.watch.survey import survey
+from tests import command_line
 from tests.command_line import gradwatch_of
 from tests.copies import copy_code
 from tests.histories import (
@@ -58,6 +60,34 @@ def test_a_slowdown_fails_and_its_commit_is_named(root, by):
     assert alert.low <= by <= alert.high
     assert alert.state == "confirmed"
     assert found.failing == [alert]
+
+
+GRADIENT = "bench_accuracy.square.track_gradient_ratio"
+
+
+@pytest.mark.parametrize("runs", [4, RUNS])
+def test_a_gradient_that_became_wrong_fails_at_once_at_its_first_commit(root, runs):
+    """A verdict is no sample: one run is enough, however short the history is."""
+    ratios = [0.4] * (runs - 1) + [1.3e11]
+    commits, found = watched(root, ratios, metric=GRADIENT)
+    (alert,) = found.failing
+    assert (alert.state, alert.kind, alert.candidates) == ("confirmed", "step", 1)
+    assert alert.commit == commits[-1]
+    assert alert.why.startswith("the gradient is wrong")
+    asked = ["watch", "--results", str(root / "results")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(watch_command, "survey", lambda *_, **__: found)
+        done = command_line.gradwatch(*asked)
+    assert done.returncode == 1
+    assert commits[-1][:10] in done.stdout
+    assert "the gradient is wrong" in done.stdout
+
+
+@pytest.mark.parametrize("ratios", [[99.0] * 6, [0.4, 99.0, 0.4, 0.4], [0.4, 15.0]])
+def test_a_gradient_that_was_always_wrong_is_right_again_or_right_does_not_fail(
+    root, ratios
+):
+    assert not watched(root, ratios, metric=GRADIENT)[1].failing
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -10,6 +10,7 @@ import pytest
 
 from gradwatch.harness.history.environments import WrongCall
 from gradwatch.harness.history.series import Series
+from gradwatch.harness.project.records import ConfirmationRecord
 from gradwatch.harness.timing.compare import PAIRS
 from gradwatch.harness.watch.bisect import bisect
 from gradwatch.harness.watch.confirm import (
@@ -20,6 +21,7 @@ from gradwatch.harness.watch.confirm import (
     _version,
     comparing,
     confirm,
+    key_of,
     sought,
     state_after,
 )
@@ -216,6 +218,19 @@ def test_a_damaged_file_of_comparisons_is_said_and_left_alone(suspect, root, tmp
     (trouble,) = findings.troubles
     assert "cpu.json: Expected `float | null`" in trouble
     assert file.read_text() == before
+
+
+def test_what_was_confirmed_stays_so_without_measuring_again(root, monkeypatch):
+    monkeypatch.setattr(
+        "gradwatch.harness.watch.survey.this_machine", lambda _: MACHINE
+    )
+    record(root, repository(root, ["square"] * 4), {SERIES: [1.0, 1.0, 1.0, 2.0]})
+    (alert,) = survey(root / "results", root=root).alerts
+    assert alert.state == "suspected"
+    findings = Findings(root / "results" / "confirmations" / f"{MACHINE}.json")
+    findings.keep(ConfirmationRecord(key_of(alert), 2.0, 1.9, 2.1))
+    (alert,) = survey(root / "results", root=root).failing
+    assert alert.state == "confirmed"
 
 
 def test_a_creep_that_looked_like_a_step_still_fails(root, monkeypatch):
