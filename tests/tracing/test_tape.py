@@ -67,6 +67,7 @@ FOLLOWED = {
     "gradient penalty": penalty,
     "vmap of grad": lambda x: torch.vmap(torch.func.grad(lambda r: r.sin().sum()))(x),
     "boolean index": lambda x: x[x > 0].exp(),
+    "counts": lambda x: x.sin() * torch.histc((x > 0).double().sum(0), 3, 0, 3),
     "whole numbers": lambda x: x[x.argsort(0)[0, 0].item() :] * len(x[0].tolist()),
 }
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from gradwatch.harness.tracing.aten.moves import moved
+from gradwatch.harness.tracing.untraceable import Untraceable
 from gradwatch.harness.tracing.values import as_exact, as_float, as_mask
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
@@ -145,7 +146,17 @@ def _middle(function: Callable[..., Any]) -> Rule:
     return rule
 
 
+def _counts(x: Any, *bins: Any, **named: Any) -> Node:
+    """How many fall in each bin, of whole numbers: rounding moves none to another."""
+    held = as_exact(x).double()
+    if not torch.equal(held, held.round()):
+        why = "counts numbers that rounding may move to another bin"
+        raise Untraceable("aten.histc", why, "control")
+    return as_float(torch.histc(held, *bins, **named))
+
+
 ON_VALUES: dict[str, Rule] = {
+    "histc": _counts,
     "any": lambda x, *dim: over(graph.any)(as_mask(x), *dim),
     "all": lambda x, *dim: over(graph.all)(as_mask(x), *dim),
     "max": _whole_or_axis(_chosen(torch.max), largest),
