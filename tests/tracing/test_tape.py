@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
+from torch.nn import functional as F  # noqa: E402, N812  # after importorskip; as in its docs
 
 from gradwatch.harness.tracing import Untraceable, trace  # noqa: E402  # after importorskip
+
+WORDS = torch.tensor([[0, 2, 0], [3, 2, 2]])
 
 
 def rows(*shape):
@@ -67,6 +70,8 @@ FOLLOWED = {
     "gradient penalty": penalty,
     "vmap of grad": lambda x: torch.vmap(torch.func.grad(lambda r: r.sin().sum()))(x),
     "boolean index": lambda x: x[x > 0].exp(),
+    "padding": lambda x: F.embedding(WORDS, x, padding_idx=0).exp(),
+    "by frequency": lambda x: F.embedding(WORDS, x, scale_grad_by_freq=True).exp(),
     "counts": lambda x: x.sin() * torch.histc((x > 0).double().sum(0), 3, 0, 3),
     "whole numbers": lambda x: x[x.argsort(0)[0, 0].item() :] * len(x[0].tolist()),
 }

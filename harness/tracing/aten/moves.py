@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from gradwatch.harness.tracing.values import as_exact, as_float
+from gradwatch.harness.tracing.aten.narrow import written_over
+from gradwatch.harness.tracing.values import as_exact, as_float, as_mask
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 
@@ -23,7 +24,7 @@ Rule = Callable[..., Any]
 
 _MOVES = """
     alias as_strided as_strided_scatter broadcast_in_dim cat channel_shuffle clone
-    constant_pad_nd contiguous copy diagonal diagonal_scatter embedding expand
+    constant_pad_nd contiguous copy diagonal diagonal_scatter expand
     fill flip gather im2col index index_copy index_fill index_put index_select
     lift_fresh masked_fill masked_scatter masked_select movedim narrow
     _pack_padded_sequence
@@ -156,7 +157,23 @@ def _index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> 
     return _added(x, place, source if alpha == 1 else alpha * source)
 
 
+def _embedding(
+    table: Any, index: Any, padding: int = -1, by_frequency: bool = False, *_: Any
+) -> Node:
+    """Rows of a table; those of the padding have, as documented, no gradient."""
+    table, index = as_float(table), as_exact(index)
+    rows = moved(lambda held: held[index], table)
+    if by_frequency:
+        often = torch.bincount(index.reshape(-1), minlength=1)[index][..., None]
+        rows = written_over(rows / as_float(often), rows)
+    if not (index == padding).any():
+        return rows
+    hidden = as_mask((index == padding)[..., None])
+    return graph.where(hidden, graph.stop_gradient(rows), rows)
+
+
 ON_VALUES: dict[str, Rule] = {
+    "embedding": _embedding,
     "scatter_add": _scatter_add,
     "index_put": _index_put,
     "_unsafe_index_put": _index_put,
