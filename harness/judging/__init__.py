@@ -3,8 +3,9 @@
 - cases: the inputs: every case of an op in several regimes of values
 - layouts: other shapes that an op accepts, derived from its cases
 - precisions: floating-point formats, and in which of them an implementation computes
-- reference: the right answer in a wider type, and `limit_for`, the tolerance
-- rounding: how far rounding may move each value; one rule for each primitive
+- reference: the right answer in a wider type
+- rounding: how far rounding may move each value, by one rule for each primitive; and
+  `limit_for`, the tolerance
 - excuses: overflow, contested choices, lost digits, ties: why a deviation is right
 - spread, draws: how far rounding moves a result, measured with perturbations
 - comparison: a tensor beside the right answer, element by element: makes the verdict

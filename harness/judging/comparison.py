@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.reference import Truth
 from gradwatch.harness.judging.rounding.errors import everywhere, largest
-from gradwatch.harness.judging.whole import LIMIT, Whole
+from gradwatch.harness.judging.whole import Whole
 
 Array = NDArray[Any]
 
@@ -96,13 +96,13 @@ def judge_numbers(
 def judge_whole(judgement: Judgement, whole: Whole, got: Array) -> Judgement:
     """The verdict on a tensor whose elements say nothing, by its norm and projection.
 
-    It agrees where it would have been seen to be a tenth too large. What overflows is
-    left to the elements.
+    It agrees where it would have been seen to be half too large. What overflows is left
+    to the elements.
     """
     ratio, kind, part, at = whole.worst(got)
-    if ratio <= LIMIT and whole.least_seen > SAYS_NOTHING:
+    if ratio <= whole.limit and whole.least_seen > MOST:
         return _known_a_little(judgement, whole)
-    verdict = "agree" if ratio <= LIMIT else "disagree"
+    verdict = "agree" if ratio <= whole.limit else "disagree"
     moved = float((part.norm if kind == "norm" else part.projection).flat[at])
     where = "" if part.axis is None else f", slice {at} along axis {part.axis}"
     wrong = "is off" if kind == "norm" else "is too large or too small"
@@ -117,7 +117,7 @@ def judge_whole(judgement: Judgement, whole: Whole, got: Array) -> Judgement:
         judgement,
         verdict=verdict if ratio < np.inf else "nonfinite",
         ratio=ratio,
-        limit=LIMIT,
+        limit=whole.limit,
         worst_index=(),
         got=off,
         expected=0.0,
@@ -126,7 +126,7 @@ def judge_whole(judgement: Judgement, whole: Whole, got: Array) -> Judgement:
         message=(
             f"{judgement.tensor}{where} {wrong} by {share(off)} as a whole, "
             f"{ratio:.3g} times what one rounding at each step does "
-            f"({share(moved)}), and up to {LIMIT:g} times is allowed"
+            f"({share(moved)}), and up to {whole.limit:.3g} times is allowed"
         ),
     )
 

@@ -189,11 +189,12 @@ class Draws:
     def _by_digits(self, value: Array, rng: Generator) -> Array:
         """Random numbers that are the same for the same digits; odd, as rounding is."""
         digits = self.errors.arithmetic.step.digits
-        table = rng.random(2**digits + 1, dtype=np.float32) - np.float32(0.5)
         significand = np.where(np.isfinite(value), np.frexp(value)[0], 0.0)
-        place = np.rint(np.ldexp(np.abs(significand), digits)).astype(np.intp)
-        noise: Array = np.where(significand < 0, -table[place], table[place])
-        return noise
+        held = np.rint(np.ldexp(np.abs(significand), digits))
+        different, place = np.unique(held, return_inverse=True)
+        of_each = rng.random(different.size, dtype=np.float32) - np.float32(0.5)
+        noise = of_each[place.reshape(held.shape)]
+        return np.where(significand < 0, -noise, noise)
 
     def _weights(self, node: Node, rng: Generator, draw: Draw) -> Pair:
         """Those of the reference, but where a choice is contested."""

@@ -30,8 +30,8 @@ class Judgement:
         compute: The widest precision of intermediate values with which the tensor is
             consistent: "float32" or "mixed" (steps rounded to 16 bits, sums in float32)
             for one of 16 bits; empty where it is consistent with none.
-        convention: How ties are broken ("first", "last", "even", or "mixed" where it
-            is not the same in every row), where they are.
+        convention: How ties are broken ("first", "last", "even", "shared", or "mixed"
+            where it is not the same in every row), where they are.
         message: One sentence that tells all of this.
     """
 

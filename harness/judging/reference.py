@@ -8,7 +8,6 @@ precision is no wider than float64, the radius doubles by itself.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -47,6 +46,7 @@ from gradwatch.harness.judging.rounding.errors import (
     Errors,
     Table,
     everywhere,
+    limit_for,
     longest_reduction,
 )
 from gradwatch.harness.judging.spread import spread
@@ -96,6 +96,7 @@ class Reference:
         limit: The ratio up to which an error is rounding.
         wide: Name of the type that the reference is computed in.
         judged: What was said of tensors, by their bits; see `verdict`.
+        choices: What the graph chooses among, by a convention where there is a tie.
     """
 
     def __init__(
@@ -104,8 +105,9 @@ class Reference:
         orders: Mapping[str, Sequence[graph.Node]],
         dtype: str,
         compute: str | None = None,
+        choices: Sequence[graph.Choice] = (),
     ) -> None:
-        self.graphs = graphs
+        self.graphs, self.choices = graphs, choices
         self._orders = orders
         self.dtype = dtype
         self.arithmetics = arithmetics(dtype, compute)
@@ -345,17 +347,6 @@ def _whole(name: str, node: graph.Node, errors: Errors, risk: Risk | None) -> Tr
     return Truth(name, node.value, radius, none, 0.0, (axis % source.ndim, right))
 
 
-def limit_for(reduction: int) -> float:
-    """The tolerance, in rounding radii, for sums of up to `reduction` terms.
-
-    16 is larger than every ratio of a correct kernel in the calibration, less the rest
-    (at most 15.9 with OneFlow's kernels and 5.5 without, docs/selftest.md). sqrt(n)/2
-    is for sums that add their terms one by one: their error grows faster than that of a
-    blocked sum.
-    """
-    return 16 + math.sqrt(reduction) / 2
-
-
 def wider(precision: Precision) -> np.dtype[Any]:
     """The type in which gradients of this precision are judged."""
     return np.dtype(np.longdouble if precision.name == "float64" else np.float64)
@@ -453,29 +444,31 @@ def reference_of_graph(
         ValueError: no such `compute` for this dtype.
     """
     arithmetics(dtype, compute)
-    graphs = {"first": _built(build, "first")}
+    with graph.ties("first") as choices:
+        graphs = {"first": _evaluated(build)}
     orders = {"first": graph.topological_order(graphs["first"].values())}
-    if _selects(orders["first"]):
-        for convention in graph.TIES[1:]:
-            nodes = _built(build, convention)
+    if choices:
+        indexed = any(choice.indexed for choice in choices)
+        for convention in graph.TIES[1:] + (graph.SHARED,) * indexed:
+            with graph.ties(convention):
+                nodes = _evaluated(build)
             if _differ(graphs["first"], nodes):
                 graphs[convention] = nodes
                 orders[convention] = graph.topological_order(nodes.values())
     if outputs and _touches(orders["first"]) and _continuous(outputs):
         with graph.other_side():
-            nodes = _built(build, "first")
+            nodes = _evaluated(build)
         if _differ(graphs["first"], nodes):
             graphs[OTHER_SIDE] = nodes
             orders[OTHER_SIDE] = graph.topological_order(nodes.values())
-    return Reference(graphs, orders, dtype, compute)
+    return Reference(graphs, orders, dtype, compute, choices)
 
 
-def _built(
-    build: Callable[[], Mapping[str, graph.Node]], convention: str
+def _evaluated(
+    build: Callable[[], Mapping[str, graph.Node]],
 ) -> Mapping[str, graph.Node]:
-    with graph.ties(convention):
-        nodes = build()
-        graph.forward(nodes.values())
+    nodes = build()
+    graph.forward(nodes.values())
     return nodes
 
 
@@ -515,12 +508,6 @@ def _results(
     return leaves, results
 
 
-def _selects(order: Sequence[graph.Node]) -> bool:
-    """Whether the graph holds a choice that a tie could turn around."""
-    names = {node.primitive.name for node in order if node.primitive}
-    return bool(names & {*graph.SELECTIONS, "argmax"})
-
-
 def _touches(order: Sequence[graph.Node]) -> bool:
     """Whether a comparison of floating numbers is exactly met."""
     compared = (
@@ -535,10 +522,10 @@ def _continuous(outputs: Callable[[], Mapping[str, graph.Node]]) -> bool:
     But for some roundings in the wide type: branches need not compute alike. A branch
     that cannot be taken there, as its index is outside of the array, continues nothing.
     """
-    here = _built(outputs, "first")
+    here = _evaluated(outputs)
     try:
         with graph.other_side():
-            there = _built(outputs, "first")
+            there = _evaluated(outputs)
     except IndexError:
         return False
     for name, node in here.items():

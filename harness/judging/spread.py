@@ -83,8 +83,13 @@ def spread(
         }
 
 
-def moved_gaps(errors: Errors, order: Sequence[Node]) -> dict[Node, Any]:
-    """How far the judge allows each choice's gap to move: rms of draws before it."""
+def moved_gaps(
+    errors: Errors, order: Sequence[Node], scale: float = 1.0
+) -> dict[Node, Any]:
+    """How far the judge allows each choice's gap to move: rms of draws before it.
+
+    The draws are `scale` as large, and what they show is multiplied accordingly.
+    """
     choices = [node for node in order if contested.is_choice(node)]
     if not choices:
         return {}
@@ -93,13 +98,13 @@ def moved_gaps(errors: Errors, order: Sequence[Node]) -> dict[Node, Any]:
     gaps = {n: contested.gap(n, *(s.value for s in n.inputs)) for n in choices}
     moved: dict[Node, Any] = dict.fromkeys(choices, 0.0)
     for i in range(contested.PILOTS):
-        values = draws.pair(np.random.default_rng(i), sources)
+        values = draws.pair(np.random.default_rng(i), sources, Draw(scale))
         for node in choices:
             for side in zip(*(values[s] for s in node.inputs), strict=True):
                 change = contested.gap(node, *side) - gaps[node]
                 moved[node] = np.hypot(moved[node], change.astype(np.float64))
     count = 2 * contested.PILOTS
-    return {n: m / count**0.5 for n, m in moved.items()}
+    return {n: m / (scale * count**0.5) for n, m in moved.items()}
 
 
 def _unknown(draws: Draws) -> dict[Node, Any]:

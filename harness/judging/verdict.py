@@ -29,7 +29,7 @@ from gradwatch.harness.judging.orders import is_second
 from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic, plain
 from gradwatch.harness.judging.reference import Reference, Truth
 from gradwatch.harness.judging.rounding.errors import everywhere
-from gradwatch.harness.judging.whole import EXCUSED, LIMIT, WHOLE, Whole
+from gradwatch.harness.judging.whole import EXCUSED, WHOLE, Whole
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
@@ -145,7 +145,7 @@ class _Tensor:
         if by_spread.any():
             truth = replace(truth, radius=radius)
             judgement = judge_numbers(truth, self.got, limit, self.dtype, by_spread)
-        if judgement.verdict == "vacuous" and arithmetic.has_wide_sums:
+        if judgement.verdict == "vacuous":
             whole = self._whole(arithmetic)
             if whole is not None:
                 return judge_whole(judgement, whole, self._as_a_whole)
@@ -161,12 +161,10 @@ class _Tensor:
         return np.where(finite, self.got, value)
 
     def off_as_a_whole(self) -> bool:
-        """Whether the tensor as a whole is wrong, and no sums in 16 bits explain it."""
+        """Whether the tensor as a whole is wrong, and no careless sums explain it."""
         arithmetic = self.right.arithmetics[-1]
-        if not arithmetic.has_wide_sums:
-            return False
         whole, got = self._whole(arithmetic), self._as_a_whole
-        if whole is None or whole.worst(got)[0] <= LIMIT:
+        if whole is None or whole.worst(got)[0] <= whole.limit:
             return False
         excuse = self._whole(plain(PRECISIONS[self.right.dtype]), careless=True)
         return excuse is not None and excuse.worst(got)[0] > EXCUSED
@@ -303,8 +301,6 @@ def zeros_pass(right: Reference, tensor: str) -> bool:
     if ((allowed(right, "first", tensor) < size) & np.isfinite(size)).any():
         return False
     arithmetic = right.arithmetics[-1]
-    if not arithmetic.has_wide_sums:
-        return True
     whole = right.wholes("first", arithmetic).get(tensor)
     return whole is None or whole.least_seen >= 1
 

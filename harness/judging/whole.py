@@ -1,14 +1,14 @@
-"""A tensor as a whole, beside evaluations with roundings of honest size: for 16 bits.
+"""A tensor as a whole, beside evaluations with roundings of honest size.
 
 The limit of 16 and more radii leaves room for sums whose order nobody knows. To 8 bits
-that is a third of a value at each step: the spread is beyond its first-order picture,
-or wider than nearly every element of a network's gradients, and says nothing of them.
-But where sums are accumulated in a wider type, their order is no matter, and each step
-is rounded once. So the graph is evaluated with one rounding at each step, and how far a
-tensor is off is compared with how far these evaluations are: by its norm, and by its
-projection on the right tensor; as a whole, and slice by slice along each axis. A lost
-path, row or factor moves much more than rounding does there, though no single element
-shows it.
+that is a third of a value at each step, and a batch norm of few numbers magnifies it in
+24: the spread is beyond its first-order picture, or wider than nearly every element,
+and says nothing of them. So the graph is evaluated with one rounding at each step, and
+how far a tensor is off is compared with how far these evaluations are: by its norm, and
+by its projection on the right tensor; as a whole, and slice by slice along each axis. A
+lost path, row or factor moves much more than rounding does there, though no single
+element shows it. Where sums are accumulated in a wider type, their order is no matter;
+elsewhere the limit grows with their length as that of elements does.
 
 Under the model of rounding errors as independent random numbers, a projection is nearly
 normal, as the sum of many of them, and its ratio to the rms of as many evaluations
@@ -35,8 +35,8 @@ from gradwatch.harness.judging.draws import UNIT, Draw, Draws, Pair
 from gradwatch.harness.judging.excuses import contested
 from gradwatch.harness.judging.excuses.centring import exposed
 from gradwatch.harness.judging.excuses.regrouping import Peaks
-from gradwatch.harness.judging.rounding.errors import Error, Errors
-from gradwatch.harness.judging.spread import CURVED, moved_gaps, overflowing
+from gradwatch.harness.judging.rounding.errors import Error, Errors, limit_for
+from gradwatch.harness.judging.spread import moved_gaps, overflowing
 from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
@@ -73,11 +73,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Whole:
-    """What one rounding at each step does to a tensor; `known` elements take part."""
+    """What one rounding at each step does to a tensor; `known` elements take part.
+
+    `limit` is the largest ratio of an honest tensor.
+    """
 
     value: Error
     known: Mask
     parts: tuple[Part, ...]
+    limit: float = LIMIT
 
     def ratios(self, got: Array) -> Iterator[tuple[str, Part, Error]]:
         """How far a tensor is off, over how far the evaluations are.
@@ -105,7 +109,7 @@ class Whole:
         """The least share by which a tensor that is too large or small is accused."""
         total = self.parts[0]
         with np.errstate(all="ignore"):
-            share = float(LIMIT * total.projection / total.size)
+            share = float(self.limit * total.projection / total.size)
         return share if share == share else math.inf
 
 
@@ -134,7 +138,7 @@ def whole(
     draws, scale = Draws(errors, order, seen=seen), 1 / (UNIT * errors.limit)
     cancelled = exposed(order)
     with np.errstate(all="ignore"):
-        moves = moved_gaps(errors, order)
+        moves = moved_gaps(errors, order, scale)
         draws.open = {n: contested.contested(n, m) for n, m in moves.items()}
         draws.shares = {n: contested.chances(n, scale * m) for n, m in moves.items()}
         kept = {
@@ -153,8 +157,9 @@ def whole(
             for node, moments in kept.items():
                 moments.add(values[node])
         risky = overflowing(draws, scale)
+    alone = 1.0 if errors.arithmetic.has_wide_sums else errors.limit / limit_for(0)
     return {
-        name: kept[node].whole(errors.arithmetic.roundoff)
+        name: kept[node].whole(errors.arithmetic.roundoff, LIMIT * alone)
         for name, node in nodes.items()
         if node in kept and kept[node].enough and not np.any(risky.get(node, False))
     }
@@ -197,17 +202,18 @@ class _Moments:
             even = np.square(measured((up + down) / 2, self.value, axis))
             self.sums[axis] = self.sums[axis] + np.stack([odd, even])
 
-    def whole(self, roundoff: float) -> Whole:
+    def whole(self, roundoff: float, limit: float) -> Whole:
         """Root mean squares, and a unit in the last place: it may be a bias."""
         parts = []
         for axis in self.axes:
             size, _ = measured(self.value, self.value, axis)
             zero = np.zeros((2, 2, *size.shape))
             odd, even = np.sqrt(self.sums[axis] / PAIRS + zero)
-            bias = UNIT * roundoff / LIMIT * size
-            norm, projection = np.where(even <= CURVED * odd, odd + bias, np.inf)
+            bias = UNIT * roundoff / limit * size
+            rms = np.hypot(odd, even) + bias
+            norm, projection = np.where(even <= odd, rms, np.inf)
             parts.append(Part(axis, size, norm, projection))
-        return Whole(self.value, self.known, tuple(parts))
+        return Whole(self.value, self.known, tuple(parts), limit)
 
 
 def _over(error: Error, radius: Error) -> Error:

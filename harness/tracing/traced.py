@@ -14,9 +14,9 @@ from numpy.typing import DTypeLike, NDArray
 from torch.utils._pytree import tree_leaves
 
 from gradwatch.harness.judging.precisions import PRECISIONS, arithmetics
-from gradwatch.harness.judging.reference import limit_for, wider
+from gradwatch.harness.judging.reference import wider
 from gradwatch.harness.judging.rounding.analysis import running_errors
-from gradwatch.harness.judging.rounding.errors import longest_reduction
+from gradwatch.harness.judging.rounding.errors import limit_for, longest_reduction
 from gradwatch.harness.tracing.calls import Call, tensors_in
 from gradwatch.harness.tracing.capture import capture
 from gradwatch.harness.tracing.interpret import interpret, name_of, refuse_uncovered

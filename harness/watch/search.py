@@ -20,7 +20,8 @@ from gradwatch.harness.history.changepoints import Change, find_changes
 from gradwatch.harness.history.noise import LASTING, Values
 from gradwatch.harness.history.series import Entry, Series
 from gradwatch.harness.judging.cases import trials
-from gradwatch.harness.judging.reference import limit_for, reference
+from gradwatch.harness.judging.reference import reference
+from gradwatch.harness.judging.rounding.errors import limit_for
 from gradwatch.harness.project import git
 from gradwatch.harness.watch.alerts import SMALL, STATES, Alert, Order
 from gradwatch.harness.watch.budget import Rules, creep

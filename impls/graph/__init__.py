@@ -54,21 +54,33 @@ from gradwatch.impls.graph.engine import (
     variable,
 )
 from gradwatch.impls.graph.hints import miss
-from gradwatch.impls.graph.selection import SELECTIONS, TIES, pick, share, ties
+from gradwatch.impls.graph.selection import (
+    SELECTIONS,
+    SHARED,
+    TIES,
+    Choice,
+    convention,
+    pick,
+    share,
+    ties,
+)
 
 __all__ = [
     "FUNCTIONS",
     "PRIMITIVES",
     "SELECTIONS",
+    "SHARED",
     "TIES",
     "Array",
     "Builder",
+    "Choice",
     "Node",
     "Primitive",
     "arithmetic",
     "choices",
     "computed",
     "computing",
+    "convention",
     "creation",
     "elementwise",
     "forward",

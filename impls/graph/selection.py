@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ from gradwatch.impls.graph.engine import (
     FLOATING,
     Array,
     Node,
+    Primitive,
     as_nodes,
     axes_of,
+    broadcast,
     broadcasting,
     no_gradient,
     primitive,
@@ -27,19 +30,44 @@ from gradwatch.impls.graph.engine import (
 from gradwatch.impls.graph.moves import broadcast_to, reshape, together
 
 TIES = ("first", "last", "even")
-_TIES: ContextVar[str] = ContextVar("ties", default="first")
+#: As "even", and what moves an element by its index (sort, a maximum with its index)
+#: shares among equal ones, too; otherwise these take the index that they are given.
+SHARED = "shared"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Tensors that are chosen among: of one along an axis, or element by element."""
+
+    among: tuple[Node, ...]
+    axis: int | None = None
+    indexed: bool = False
+
+
+_TIES: ContextVar[tuple[str, list[Choice]]] = ContextVar("ties")
 
 
 @contextlib.contextmanager
-def ties(convention: str) -> Iterator[None]:
-    """Which subgradient rules written inside take: one of `TIES`."""
-    if convention not in TIES:
+def ties(convention: str) -> Iterator[list[Choice]]:
+    """Which subgradient rules written inside take: one of `TIES`.
+
+    Gives a list in which every choice is noted that asks for it.
+    """
+    if convention not in (*TIES, SHARED):
         raise ValueError(f"no convention {convention!r}; one of {', '.join(TIES)}")
-    token = _TIES.set(convention)
+    choices: list[Choice] = []
+    token = _TIES.set((convention, choices))
     try:
-        yield
+        yield choices
     finally:
         _TIES.reset(token)
+
+
+def convention(*among: Node, axis: int | None = None, indexed: bool = False) -> str:
+    """The convention by which a choice among tensors breaks its ties; it is noted."""
+    name, choices = _TIES.get(("first", []))
+    choices.append(Choice(among, axis, indexed))
+    return "even" if name == SHARED and not indexed else name
 
 
 def spread(dy: Node, x: Node, axis: Any, keepdims: bool) -> Node:
@@ -67,11 +95,20 @@ def _largest(x: Array, axis: int, keepdims: bool) -> Array:
 
 
 def _share(a: Array, b: Array, *, at_tie: float) -> Array:
-    """1 where a wins, 0 where b does, `at_tie` where they are equal."""
-    share = np.where(a == b, at_tie, np.where(a > b, 1.0, 0.0))
+    """1 where a wins, 0 where b does, `at_tie` where they are equal.
+
+    The 0 is negative where one of them is infinite: see `weighed`.
+    """
+    share = np.where(a == b, at_tie, np.where(a > b, 1.0, _nothing(a, b)))
     known = (a == a) & (b == b)  # false for nan, in any dtype
     weight: Array = np.where(known, share, np.nan).astype(a.dtype)
     return weight
+
+
+def _nothing(a: Array, b: Array) -> Array:
+    """The weight of what lost: 0, and -0 of or beside an infinity."""
+    infinite = (np.abs(a) == np.inf) | (np.abs(b) == np.inf)
+    return np.where(infinite, -0.0, 0.0)
 
 
 def _pick(x: Array, *, axis: int, convention: str) -> Array:
@@ -84,6 +121,7 @@ def _pick(x: Array, *, axis: int, convention: str) -> Array:
         ordered = top if convention == "first" else np.flip(top, axis)
         weight = ordered & (np.cumsum(ordered, axis=axis) == 1)
         weight = weight if convention == "first" else np.flip(weight, axis)
+    weight = np.where(weight == 0, _nothing(x, largest), weight)
     known: Array = np.where(largest == largest, weight, np.nan)
     return known.astype(x.dtype)
 
@@ -106,19 +144,47 @@ SELECTIONS = ("share", "pick", "sign")
 _WEIGHT = {"first": (1.0, 0.0), "last": (0.0, 1.0), "even": (0.5, 0.5)}
 
 
+def _times_weight(dy: Array, weight: Array) -> Array:
+    lost = (weight == 0) & (np.copysign(1.0, weight.astype(float)) > 0)
+    product: Array = np.where(lost, 0, dy * weight)
+    return product
+
+
+#: A product, as all analyses of the graph have it.
+_WEIGHED = Primitive(
+    "multiply",
+    _times_weight,
+    lambda dy, y, a, weight: (weighed(dy, weight), dy * a),
+    shape=broadcast,
+)
+
+
+def weighed(dy: Node, weight: Node) -> Node:
+    """A cotangent times the weight of a choice; 0 where that is 0, however large dy.
+
+    What was not chosen changes nothing: sqrt(maximum(x, 0)) is constant below 0, though
+    the slope of the root is infinite there. Beside an infinite value nothing is
+    certain, and zero times an infinity is nan.
+    """
+    return Node(_WEIGHED, (dy, weight))
+
+
 def _maximum_rule(dy: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
-    to_a, to_b = _WEIGHT[_TIES.get()]
-    return dy * share(a, b, at_tie=to_a), dy * share(b, a, at_tie=to_b)
+    to_a, to_b = _WEIGHT[convention(a, b)]
+    return (
+        weighed(dy, share(a, b, at_tie=to_a)),
+        weighed(dy, share(b, a, at_tie=to_b)),
+    )
 
 
 def _abs_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
     one_sided = {"first": 1.0, "last": -1.0, "even": 0.0}
-    return (dy * _sign_primitive(a, at_tie=one_sided[_TIES.get()]),)
+    return (dy * _sign_primitive(a, at_tie=one_sided[convention(a)]),)
 
 
 def _max_rule(dy: Node, y: Node, x: Node, *, axis: int, keepdims: bool) -> tuple[Node]:
     copied = spread(dy, x, axis, keepdims)
-    return (copied * pick(x, axis=axis, convention=_TIES.get()),)
+    return (weighed(copied, pick(x, axis=axis, convention=convention(x, axis=axis))),)
 
 
 maximum = public(primitive("maximum", np.maximum, broadcasting(_maximum_rule)))

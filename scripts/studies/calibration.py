@@ -1,8 +1,8 @@
 """How the judge's one constant is chosen: what a smaller or larger one would do.
 
 A ratio beyond c + sqrt(n)/2 is a wrong gradient
-(`harness.judging.reference.limit_for`). Every run keeps its ratio, so that c can be
-moved without running anything again.
+(`limit_for` in harness/judging/rounding/errors.py). Every run keeps its ratio, so that
+c can be moved without running anything again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging.defects import known
-from gradwatch.harness.judging.reference import limit_for
+from gradwatch.harness.judging.rounding.errors import limit_for
 from gradwatch.harness.selftest import scoring
 from gradwatch.harness.selftest.charts import SETTINGS, write_figure
 from gradwatch.harness.selftest.examine import JUDGE

@@ -45,8 +45,12 @@ from gradwatch.harness.judging.acceptance.pairwise import CAREFUL
 from gradwatch.harness.judging.comparison import SAYS_NOTHING, sentence
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS, plain
-from gradwatch.harness.judging.reference import limit_for, nodes_of, require_subnormals
-from gradwatch.harness.judging.rounding.errors import Errors, longest_reduction
+from gradwatch.harness.judging.reference import nodes_of, require_subnormals
+from gradwatch.harness.judging.rounding.errors import (
+    Errors,
+    limit_for,
+    longest_reduction,
+)
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Problem
 from gradwatch.impls.graph import Node

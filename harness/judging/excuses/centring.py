@@ -54,7 +54,7 @@ def _cancelled(node: Node) -> Mask | None:
     if node.primitive.name != "subtract":
         return None
     source, mean = node.inputs
-    if source.size < node.size or not _is_mean(mean, source):
+    if not node.size or source.size < node.size or not _is_mean(mean, source):
         return None
     axes = copied_axes(mean, node)
     left = np.max(np.abs(node.value), axis=axes, keepdims=True)

@@ -70,9 +70,11 @@ def contested(node: Node, moved: Array) -> Mask:
 
     Args:
         node: The choice.
-        moved: How far the judge allows its gap to move: root mean squares of draws.
+        moved: How far the judge allows its gap to move: root mean squares of draws; nan
+            where a draw is outside of a function's domain, so that nothing is certain.
     """
-    open_: Mask = (moved > 0) & (_apart(node) <= REACH * moved)  # false for nan
+    apart = _apart(node)
+    open_: Mask = np.isfinite(apart) & (moved != 0) & ~(apart > REACH * moved)
     return open_
 
 

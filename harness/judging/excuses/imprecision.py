@@ -52,6 +52,7 @@ from gradwatch.harness.judging.rounding.errors import (
     At,
     Error,
     Table,
+    copied,
     terms,
     terms_of_scatter,
 )
@@ -210,11 +211,43 @@ def _squared(at: At) -> Error:
 
 
 def _power(at: At) -> Error:
-    """exp2 as exp(x ln 2), or exp as exp2(x / ln 2): one rounding of the argument."""
+    """exp2 as exp(x ln 2), or exp as exp2(x / ln 2): one rounding of the argument.
+
+    Of exp(x - m) two roundings of m as well: a softmax as exp(x - logsumexp(x)).
+    """
     assert at.node.primitive is not None
     error = ERROR[at.node.primitive.name](at)
-    extra = at.v * np.expm1(math.log(4) * at.roundoff * at.a) / at.u
+    off = math.log(4) * at.a + 2 * _subtracted(at.node.inputs[0])
+    extra = at.v * np.expm1(at.roundoff * off) / at.u
     return np.asarray(error + np.where(np.isfinite(extra), extra, 0.0))
+
+
+def _subtracted(node: Node) -> Error:
+    """Magnitude of what a difference subtracts; 0 of what is no difference."""
+    if node.primitive is None or node.primitive.name != "subtract":
+        return np.zeros(())
+    return np.abs(node.inputs[1].value).astype(np.float64)
+
+
+def _log(at: At) -> Error:
+    """log(sum(exp(x - m))) as logsumexp(x) - m: two roundings of m."""
+    error, source = ERROR["log"](at), at.node.inputs[0]
+    while source.primitive is not None and ERROR[source.primitive.name] is copied:
+        source = source.inputs[0]
+    if source.primitive is None or source.primitive.name != "sum" or terms(source) == 1:
+        return error
+    terms_ = source.inputs[0]
+    if terms_.primitive is None or terms_.primitive.name != "exp":
+        return error
+    lost = 2 * at.roundoff * np.max(_subtracted(terms_.inputs[0]), initial=0.0)
+    return np.asarray(error + np.where(np.isfinite(lost), lost, 0.0) / at.u)
+
+
+def _log1p(at: At) -> Error:
+    """log(1 + x): 1 + x is rounded, and what is left of a small x."""
+    size = np.abs(1 + at.node.inputs[0].value).astype(np.float64)
+    lost = np.where(size > 0, at.roundoff / size, 0.0)
+    return np.asarray(ERROR["log1p"](at) + lost / at.u)
 
 
 def _sigmoid(at: At) -> Error:
@@ -229,13 +262,15 @@ SEQUENTIAL: Table = {
     "cumulative_sum": _cumulative_sum,
     "scatter_add": _scattered,
     "matmul": _matmul,
+    "exp": _power,
+    "log": _log,
+    "log1p": _log1p,
 }
 CARELESS: Table = {
     **SEQUENTIAL,
     "matmul": _fast_matmul,
     "square": _squared,
     "multiply": _squared,
-    "exp": _power,
     "exp2": _power,
     "sigmoid": _sigmoid,
 }

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gradwatch.harness.judging.excuses.contested import is_choice
 from gradwatch.harness.judging.excuses.regrouping import Peaks, magnitudes
 from gradwatch.harness.judging.rounding.analysis import ERROR
 from gradwatch.harness.judging.rounding.errors import Errors, copied, largest, terms
@@ -261,9 +262,16 @@ def _added(sign: float) -> Rule:
 
 
 def _multiplied(at: _View) -> tuple[Any, Any]:
+    """Zero times an infinity; but what was not chosen has no slope, however large."""
     clash = (at.infinite(0) & at.zero(1)) | (at.infinite(1) & at.zero(0))
     infinite = at.may_overflow(0) | at.may_overflow(1)
-    return infinite, at.undefined(0) | at.undefined(1) | clash
+    undefined = at.undefined(0) | at.undefined(1) | clash
+    if is_choice(at.node.inputs[1]):
+        among = at.node.inputs[1].inputs[0].value
+        left = (at.value(1) == 0) & (at.reach(1) == 0) & np.isinf(at.value(0))
+        left &= np.isfinite(among)  # of an infinite input, nothing is certain
+        infinite, undefined = infinite & ~left, undefined & ~left
+    return infinite, undefined
 
 
 def _divided(at: _View) -> tuple[Any, Any]:

@@ -7,8 +7,8 @@ only elementwise steps separate from the inputs, and all gradients that depend o
 choice have that shape. Then a choice touches its own *group* alone: the same row of all
 these gradients, along the axes of the maxima.
 
-A group is right by one of the conventions, or by shares of its own: each element lies
-between what the conventions give it, and the group's total is the cotangent's. A kink
+A group is right by one of the conventions, or by shares of its own: each tied element
+lies between what the conventions give those of its group, and the total is kept. A kink
 (abs, a maximum against a constant) has a group of one element, and no total to keep.
 """
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.impls.graph import SELECTIONS, Node, topological_order
+from gradwatch.impls.graph import Choice, topological_order
 
 if TYPE_CHECKING:
     from gradwatch.harness.judging.reference import Reference
@@ -52,7 +52,7 @@ def put_right(
     """
     names = [name for name in got if right.depends_on_ties(name)]
     conventions = tuple(right.graphs)
-    axes = _axes(right.order("first"))
+    axes = _axes(right.choices)
     shapes = {right.graphs["first"][name].shape for name in names}
     arrays = [got[name] for name in names]
     if axes is None or len(shapes) != 1 or {axes[0]} != shapes:
@@ -91,14 +91,24 @@ def _off(given: Array, value: Array, room: Array, along: tuple[int, ...]) -> Arr
 def _shared(
     given: Array, values: Mapping[str, Array], room: Mapping[str, Array], along: Any
 ) -> Array:
-    """Groups whose elements are convex shares: between the conventions, same total."""
-    first, last, even = (values[c] for c in ("first", "last", "even"))
-    width = np.max(np.abs(first - last), axis=along, keepdims=True)
-    middle = np.where(first == last, first + np.sign(even - first) * width, first)
-    ends = np.stack([first, last, even, middle])
+    """Groups whose tied elements share what the conventions give them.
+
+    Each is between the least and the most that a tied one of its group gets by some
+    convention, and the group's total is the same.
+    """
+    stack = np.stack(list(values.values()))
     slack = np.max(list(room.values()), axis=0)
-    inside = (given >= ends.min(0) - slack) & (given <= ends.max(0) + slack)
-    totals = [np.sum(v, axis=along, keepdims=True) for v in (given, first, last, even)]
+    tied = (stack != stack[0]).any(axis=0)
+    least, most = (
+        extreme(np.where(tied, ends, none), axis=along, keepdims=True)
+        for extreme, ends, none in (
+            (np.min, stack.min(axis=0), np.inf),
+            (np.max, stack.max(axis=0), -np.inf),
+        )
+    )
+    near = np.abs(given - stack[0]) <= slack
+    inside = np.where(tied, (given >= least - slack) & (given <= most + slack), near)
+    totals = [np.sum(v, axis=along, keepdims=True) for v in (given, *stack)]
     enough = np.sum(slack, axis=along, keepdims=True)
     kept = np.ptp(totals, axis=0) <= enough  # false for nan
     alone = given.size == kept.size  # one element in each group
@@ -106,13 +116,14 @@ def _shared(
     return good
 
 
-def _axes(order: Sequence[Node]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def _axes(
+    choices: Sequence[Choice],
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """The shape in which all choices are made, and the axes of the maxima."""
-    choices = [n for n in order if n.primitive and n.primitive.name in SELECTIONS]
-    sources = [source for node in choices for source in node.inputs]
+    sources = [source for choice in choices for source in choice.among]
     shapes = {source.shape for source in sources}
     behind = {n.primitive.name for n in topological_order(sources) if n.primitive}
     if len(shapes) != 1 or not behind <= _ELEMENTWISE:
         return None
-    along = {n.attributes["axis"] for n in choices if "axis" in n.attributes}
+    along = {choice.axis for choice in choices if choice.axis is not None}
     return shapes.pop(), tuple(sorted(along))

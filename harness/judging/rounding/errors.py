@@ -125,6 +125,17 @@ def longest_reduction(nodes: Iterable[Node]) -> int:
     return max(map(terms, nodes), default=1)
 
 
+def limit_for(reduction: int) -> float:
+    """The tolerance, in rounding radii, for sums of up to `reduction` terms.
+
+    16 is larger than every ratio of a correct kernel in the calibration, less the rest
+    (at most 15.9 with OneFlow's kernels and 5.5 without, docs/selftest.md). sqrt(n)/2
+    is for sums that add their terms one by one: their error grows faster than that of a
+    blocked sum.
+    """
+    return 16 + math.sqrt(reduction) / 2
+
+
 def terms(node: Node) -> int:
     """How many terms each element of a node adds up."""
     count = _TERMS.get(node.primitive.name) if node.primitive else None

@@ -12,7 +12,7 @@ import torch
 
 from gradwatch.harness.tracing.aten.moves import moved
 from gradwatch.harness.tracing.untraceable import Untraceable
-from gradwatch.harness.tracing.values import as_exact, as_float, as_mask
+from gradwatch.harness.tracing.values import as_exact, as_float, as_mask, constant
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 
@@ -108,19 +108,60 @@ ON_FLOATS: dict[str, Rule] = {
 
 
 def _chosen(function: Callable[..., Any], default: int = -1) -> Rule:
-    """max, sort, topk, ... along an axis: values moved by the indices of PyTorch's."""
+    """max, sort, topk, ... along an axis: values moved by the indices of PyTorch's.
+
+    Of equal values any may be meant, so that the gradient is a set.
+    """
 
     def rule(x: Any, *args: Any, **kwargs: Any) -> Any:
         x = as_float(x)
-        _, index = function(as_exact(x), *args, **kwargs)
+        _, index = function(exact := as_exact(x), *args, **kwargs)
         dims = [a for a in args if isinstance(a, int) and not isinstance(a, bool)]
         place = 1 if function in (torch.topk, torch.kthvalue) else 0
         dim = kwargs.get("dim", dims[place] if len(dims) > place else default)
-        whole = index if index.ndim == x.ndim else index.unsqueeze(dim)
+        at = index
+        if function is not torch.mode and _has_ties(exact, dim):
+            convention = graph.convention(x, axis=dim % x.ndim, indexed=True)
+            if convention in ("first", "last"):
+                ranks = _ranks(exact, dim, from_the_end=convention == "last")
+                _, at = function(ranks.double(), *args, **kwargs)
+            elif convention == graph.SHARED:
+                x = _shared(x, exact, dim)
+        whole = at if at.ndim == x.ndim else at.unsqueeze(dim)
         values = moved(lambda a: torch.gather(a, dim, whole), x) if x.ndim else x
         return graph.reshape(values, tuple(index.shape)), index
 
     return rule
+
+
+def _has_ties(x: torch.Tensor, dim: int) -> bool:
+    """Whether two elements along an axis are equal, and none is nan."""
+    if not x.ndim or not x.numel() or bool(x.isnan().any()):
+        return False
+    return bool((x.sort(dim).values.diff(dim=dim) == 0).any())
+
+
+def _ranks(x: torch.Tensor, dim: int, *, from_the_end: bool) -> torch.Tensor:
+    """Each element's place in order; equal ones in the order in which they stand."""
+    turned = x.flip(dim) if from_the_end else x
+    ranks = turned.argsort(stable=True, dim=dim).argsort(dim)
+    return ranks.flip(dim) if from_the_end else ranks
+
+
+def _shared(x: Node, exact: torch.Tensor, dim: int) -> Node:
+    """x; each of equal elements has the same share of the gradient."""
+    ordered, order = exact.movedim(dim, -1).sort(-1)
+    differs = torch.ones_like(ordered, dtype=torch.bool)
+    differs[..., 1:] = ordered.diff() != 0
+    group = torch.empty_like(order)
+    group.scatter_(-1, order, differs.reshape(-1).cumsum(0).reshape(order.shape) - 1)
+    place = group.movedim(-1, dim).numpy()
+    counts = np.bincount(place.reshape(-1))
+    sums = graph.scatter_add(
+        x * constant(1 / counts[place]), index=place, shape=counts.shape
+    )
+    means = graph.gather(sums, index=place)
+    return graph.stop_gradient(x) + (means - graph.stop_gradient(means))
 
 
 def _sort(

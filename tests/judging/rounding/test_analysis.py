@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from gradwatch.harness.judging.precisions import PRECISIONS, plain
-from gradwatch.harness.judging.reference import limit_for, reference_of_graph
+from gradwatch.harness.judging.reference import reference_of_graph
 from gradwatch.harness.judging.rounding.analysis import ERROR, FORMER, running_errors
-from gradwatch.harness.judging.rounding.errors import longest_reduction
+from gradwatch.harness.judging.rounding.errors import limit_for, longest_reduction
 from gradwatch.impls import graph
 from tests.balls import balls, precise
 from tests.primitives import ALL, DRAWN, UNARY, any_sign

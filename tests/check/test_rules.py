@@ -1,0 +1,217 @@
+"""Rules of the judge that everyday code needs, each with a wrong one beside it."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.nn.functional as f  # noqa: E402  # after importorskip
+from torch import nn  # noqa: E402  # likewise
+
+from gradwatch import check  # noqa: E402  # likewise
+
+
+def verdicts(report, tensor):
+    """Of the caller's own trial and those made of it."""
+    return {r.judgement.verdict for r in report.rows if r.judgement.tensor == tensor}
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+# A cast inside: no element says anything, but the tensor does ----------------------
+
+
+def amp(x, w):
+    with torch.autocast("cpu", torch.bfloat16):
+        return f.linear(f.gelu(f.linear(x, w)), w).float()
+
+
+def halved(x, w):
+    return (x.bfloat16() @ w.bfloat16()).float().sigmoid().square()
+
+
+@pytest.mark.parametrize("function", [amp, halved])
+def test_mixed_precision_is_judged_as_a_whole(function):
+    given = (torch.randn(32, 32), torch.randn(32, 32))
+    report = check(function, None, given, quick=True)
+    assert report.passes
+    assert verdicts(report, "dw") == verdicts(report, "dx") == {"agree"}
+
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, w):
+            return w.clone()
+
+        @staticmethod
+        def backward(ctx, dy):
+            return torch.cat([dy[:-1], 0 * dy[-1:]])
+
+    lost = check(function, lambda x, w: function(x, Wrong.apply(w)), given, quick=True)
+    assert not lost.passes
+
+
+# The derivative of the function, not of its formula --------------------------------
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.clamp(min=0).sqrt(),
+        lambda x: torch.relu(x).sqrt(),
+        lambda x: torch.maximum(x, torch.zeros(())).pow(0.25),
+    ],
+    ids=["clamp", "relu", "maximum"],
+)
+def test_what_was_not_chosen_has_no_gradient_though_the_slope_is_infinite(function):
+    given = (torch.randn(4, 16),)
+    report = check(function, None, given, quick=True)
+    assert verdicts(report, "dx") <= {"agree", "nonfinite"}  # nan is said, not hidden
+
+    class Zero(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return function(x)
+
+        @staticmethod
+        def backward(ctx, dy):
+            (x,) = ctx.saved_tensors
+            with torch.enable_grad():
+                own = x.clamp(min=1e-30).detach().requires_grad_()
+                (dx,) = torch.autograd.grad(function(own), own, dy)
+            return torch.where(x > 0, dx, torch.full_like(x, ctx.below))
+
+    class Garbage(Zero):
+        @staticmethod
+        def backward(ctx, dy):
+            ctx.below = 777.0
+            return Zero.backward(ctx, dy)
+
+    class Right(Zero):
+        @staticmethod
+        def backward(ctx, dy):
+            ctx.below = 0.0
+            return Zero.backward(ctx, dy)
+
+    assert check(function, Right.apply, given, quick=True).passes
+    assert not check(function, Garbage.apply, given, quick=True).passes
+
+
+LARGEST = {
+    "max": lambda x: x.max(-1).values,
+    "amax": lambda x: x.amax(-1),
+    "topk": lambda x: x.topk(1, -1).values[..., 0],
+    "sort": lambda x: x.sort(-1).values[..., -1],
+    "last of cummax": lambda x: x.cummax(-1).values[..., -1],
+}
+TIED = torch.tensor([[1.0, 3.0, 3.0, 0.0, 3.0], [2.0, 2.0, 2.0, 2.0, 2.0]])
+
+
+@pytest.mark.parametrize("candidate", LARGEST)
+@pytest.mark.parametrize("reference", LARGEST)
+def test_of_equal_values_any_has_the_gradient(reference, candidate):
+    reference, candidate = LARGEST[reference], LARGEST[candidate]
+    assert check(reference, candidate, (TIED,), quick=True).passes
+    assert not check(
+        reference, lambda x: candidate(x) * 1.01, (TIED,), quick=True
+    ).passes
+
+
+def test_a_tied_gradient_keeps_its_total_and_its_place():
+    class Both(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.amax(-1)
+
+        @staticmethod
+        def backward(ctx, dy):
+            (x,) = ctx.saved_tensors
+            return (x == x.amax(-1, keepdim=True)) * dy[..., None]
+
+    class Elsewhere(Both):
+        @staticmethod
+        def backward(ctx, dy):
+            (x,) = ctx.saved_tensors
+            return f.one_hot(x.argmin(-1), x.shape[-1]) * dy[..., None]
+
+    for reference in (LARGEST["max"], LARGEST["amax"], LARGEST["sort"]):
+        assert not check(reference, Both.apply, (TIED,), quick=True).passes
+        assert not check(reference, Elsewhere.apply, (TIED[:1],), quick=True).passes
+
+
+class Table(nn.Module):
+    """An embedding."""
+
+    def __init__(self, **how):
+        super().__init__()
+        self.table = nn.Embedding(6, 4, **how)
+
+    def forward(self, words):
+        return self.table(words)
+
+
+@pytest.mark.parametrize("how", [{"padding_idx": 0}, {"scale_grad_by_freq": True}])
+def test_an_embedding_is_as_documented(how):
+    words = (torch.tensor([[0, 1, 2], [3, 0, 0]]),)
+    assert check(Table(**how), None, words).passes
+    assert not check(Table(**how), Table(), words).passes
+    assert not check(Table(), Table(**how), words).passes
+
+
+# Honest losses ---------------------------------------------------------------------
+
+
+def shifted():
+    return (1e4 + 1e-3 * torch.randn(8, 33),)
+
+
+def unshifted(x):
+    return x - torch.logsumexp(x, -1, keepdim=True)
+
+
+def test_a_logsumexp_that_is_subtracted_is_imprecise():
+    own = check(lambda x: torch.logsumexp(x, -1), None, shifted(), quick=True)
+    assert verdicts(own, "dx") == {"imprecise"}
+    report = check(lambda x: f.log_softmax(x, -1), unshifted, shifted(), quick=True)
+    assert verdicts(report, "dx") == {"imprecise"}
+
+
+def cross_entropy(x):
+    return f.cross_entropy(x, torch.arange(8))
+
+
+def fused(factor):
+    class Fused(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            lse = torch.logsumexp(x, -1, keepdim=True)
+            ctx.save_for_backward(x, lse)
+            return (lse[:, 0] - x[torch.arange(8), torch.arange(8)]).mean()
+
+        @staticmethod
+        def backward(ctx, dy):
+            x, lse = ctx.saved_tensors
+            onehot = f.one_hot(torch.arange(8), x.shape[-1])
+            return factor * dy * ((x - lse).exp() - onehot) / 8
+
+    return Fused.apply
+
+
+def test_a_fused_cross_entropy_is_imprecise_where_logits_are_large():
+    report = check(cross_entropy, fused(1.0), shifted(), quick=True)
+    assert report.passes
+    assert verdicts(report, "dx") <= {"agree", "imprecise"}
+    for factor in (0.0, -1.0, 1.1):
+        assert not check(cross_entropy, fused(factor), shifted(), quick=True).passes
+
+
+def test_log_of_one_plus_exp_is_imprecise_at_the_saturated_end():
+    def candidate(x):
+        return torch.clamp(x, max=0) - torch.log(1 + torch.exp(-x.abs()))
+
+    given = (torch.linspace(1, 32, 64),)
+    report = check(f.logsigmoid, candidate, given, quick=True)
+    assert verdicts(report, "y") == {"imprecise"}
+    assert not check(f.logsigmoid, lambda x: 0 * x, given, quick=True).passes
