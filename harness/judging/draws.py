@@ -27,6 +27,8 @@ Generator = np.random.Generator
 
 #: Roundoffs that one operation may be off by: a unit in the last place.
 UNIT = 2.0
+#: Digits of which a random number for each significand takes no room.
+FEW = 11
 #: Beside moves: what is linear in one input.
 _LINEAR = ("multiply", "divide", "negative", "where", "scatter_add")
 #: A range so near to its end that overflow must be looked at element by element.
@@ -191,9 +193,12 @@ class Draws:
         digits = self.errors.arithmetic.step.digits
         significand = np.where(np.isfinite(value), np.frexp(value)[0], 0.0)
         held = np.rint(np.ldexp(np.abs(significand), digits))
-        different, place = np.unique(held, return_inverse=True)
-        of_each = rng.random(different.size, dtype=np.float32) - np.float32(0.5)
-        noise = of_each[place.reshape(held.shape)]
+        different, place = 2**digits + 1, held.astype(np.intp)
+        if digits > FEW:
+            found, place = np.unique(held, return_inverse=True)
+            different, place = found.size, place.reshape(held.shape)
+        of_each = rng.random(different, dtype=np.float32) - np.float32(0.5)
+        noise = of_each[place]
         return np.where(significand < 0, -noise, noise)
 
     def _weights(self, node: Node, rng: Generator, draw: Draw) -> Pair:

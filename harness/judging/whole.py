@@ -36,7 +36,7 @@ from gradwatch.harness.judging.excuses import contested
 from gradwatch.harness.judging.excuses.centring import exposed
 from gradwatch.harness.judging.excuses.regrouping import Peaks
 from gradwatch.harness.judging.rounding.errors import Error, Errors, limit_for
-from gradwatch.harness.judging.spread import moved_gaps, overflowing
+from gradwatch.harness.judging.spread import CURVED, moved_gaps, overflowing
 from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
@@ -210,7 +210,7 @@ class _Moments:
             zero = np.zeros((2, 2, *size.shape))
             odd, even = np.sqrt(self.sums[axis] / PAIRS + zero)
             bias = UNIT * roundoff / limit * size
-            rms = np.hypot(odd, even) + bias
+            rms = np.where(even <= CURVED * odd, odd, np.hypot(odd, even)) + bias
             norm, projection = np.where(even <= odd, rms, np.inf)
             parts.append(Part(axis, size, norm, projection))
         return Whole(self.value, self.known, tuple(parts), limit)
