@@ -198,8 +198,8 @@ class Draws:
             found, place = np.unique(held, return_inverse=True)
             different, place = found.size, place.reshape(held.shape)
         of_each = rng.random(different, dtype=np.float32) - np.float32(0.5)
-        noise = of_each[place]
-        return np.where(significand < 0, -noise, noise)
+        noise: Array = np.where(significand < 0, -of_each[place], of_each[place])
+        return noise
 
     def _weights(self, node: Node, rng: Generator, draw: Draw) -> Pair:
         """Those of the reference, but where a choice is contested."""
