@@ -11,5 +11,4 @@
 - repro: a finding as a plain script that needs only NumPy and the framework
 - calls: what a page calls, as straight-line code in a framework's names
 - store: findings on disk, their description for a bug report, and docs/findings.md
-- known_entries: known outcomes, made from findings
 """

@@ -15,13 +15,11 @@ from msgspec import Struct, structs
 from gradwatch.harness.agreement import store
 from gradwatch.harness.agreement.findings import Finding, Site
 from gradwatch.harness.agreement.fuzz import Hunt
-from gradwatch.harness.agreement.known_entries import Unconfirmed, announced, text
 from gradwatch.harness.agreement.suite import Required
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import output, progress, say
-from gradwatch.harness.judging.defects.known import FILE, entries, expanded, gone, load
 from gradwatch.harness.project import documents
-from gradwatch.harness.project.records import AGREE, FuzzSummary
+from gradwatch.harness.project.records import FuzzSummary
 from gradwatch.harness.workers.child import PATIENCE, Child, Failed, Link
 from gradwatch.harness.workers.pool import Fleet
 from gradwatch.impls.catalogue import framework_of, load_op
@@ -36,8 +34,7 @@ from gradwatch.impls.contract import Op
 @options.seed
 @click.option(
     "--folder",
-    show_default="results/latest/findings; of --replay, --page and --known"
-    " results/findings",
+    show_default="results/latest/findings; of --replay and --page results/findings",
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the scripts of findings and their index.",
 )
@@ -47,13 +44,6 @@ from gradwatch.impls.contract import Op
     metavar="F.md",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Only write a page with all findings.",
-)
-@click.option(
-    "--known",
-    multiple=True,
-    metavar="AGREE.json",
-    help="Only write defects/outcomes.json, from documents of `gradwatch agree` with"
-    " several seeds; each defect in them needs a finding. Repeatable.",
 )
 @options.json_file
 def command(
@@ -65,7 +55,6 @@ def command(
     folder: Path | None,
     replay: bool,
     page: Path | None,
-    known: tuple[str, ...],
     json_file: str | None,
 ) -> int:
     r"""Search for inputs on which a backend is wrong, and shrink them.
@@ -81,13 +70,15 @@ def command(
       gradwatch fuzz --ops my_op.py --seed 7
       gradwatch fuzz --replay              which findings still fail
     Exit code: 0; 1 if a page cannot be run, if nothing was judged, or if a finding is
-    gone (--replay) or missing (--known); 3 if all backends are missing.
+    gone (--replay); 3 if all backends are missing.
     """
     end = time.monotonic() + budget
     if replay:
         return _replay(folder or store.FOLDER)
-    if page or known:
-        return _write(folder or store.FOLDER, page, known)
+    if page:
+        findings = _loaded(folder or store.FOLDER)
+        documents.replace_file(page, store.page(findings))
+        return 0
     folder = folder or store.LATEST
     asked = Asked(
         ops=options.sources(ops, pages),
@@ -209,25 +200,6 @@ def hunt(content: bytes, link: Link) -> None:
     left = max(asked.end - time.monotonic(), asked.budget / 2)
     for finding in search.run(ops, left, lambda *_: tell()):
         tell(finding)
-
-
-def _write(folder: Path, page: Path | None, known: Sequence[str]) -> int:
-    findings = _loaded(folder)
-    if page:
-        documents.replace_file(page, store.page(findings))
-    if known:
-        runs = [documents.read(name, AGREE).records for name in known]
-        lost = set.intersection(*(set(gone(run, load())) for run in runs))
-        kept = [e for i, e in enumerate(entries()) if not {*expanded(i, e)} <= lost]
-        try:
-            new = announced(
-                [[r for r in run if not r.listed] for run in runs], findings
-            )
-        except Unconfirmed as error:
-            say(str(error))
-            return 1
-        documents.replace_file(FILE, text([*new, *kept]))
-    return 0
 
 
 def _loaded(folder: Path) -> list[Finding]:
