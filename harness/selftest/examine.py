@@ -131,7 +131,7 @@ def _bench(problem: Problem, backend: str, options: Mapping[str, Any]) -> _Bench
 
 
 def _other(problem: Problem, backend: str) -> Result:
-    """What the rivals compare with: PyTorch's gradient, or else the textbook's."""
+    """What the rivals compare with: PyTorch's gradient, or else the page's `manual`."""
     if catalogue.framework_of(backend) == "torch":
         return _ran(catalogue.load_backend(backend).prepare(_contiguous(problem)))
     return _result(problem, mutants.right(problem.op))
@@ -153,7 +153,6 @@ def _contiguous(problem: Problem) -> Problem:
 
 def _alarms(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Alarm]:
     problem = bench.problem
-    textbook = mutants.right(problem.op)
     for name, version, result in _right(problem, options):
         tensors = _tensors(result)
         for j in _judged(bench.right, result, problem.dtype):
@@ -167,15 +166,15 @@ def _alarms(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Alarm]:
             yield Alarm(name, version, *judged, accused, asked)
     if bench.gradcheck:
         asked = tuple(rivals.GRADCHECKS)
-        accused = _gradchecked(problem, textbook)
+        accused = _gradchecked(problem, mutants.right(problem.op))
         nothing = ("all", "", 0.0, 0.0)  # gradcheck looks at all gradients at once
-        yield Alarm("textbook", np.__version__, *nothing, accused, asked)
+        yield Alarm("manual", np.__version__, *nothing, accused, asked)
 
 
 def _right(
     problem: Problem, options: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, Result]]:
-    """Backend, version and result of each right backward, the textbook's included."""
+    """Backend, version and result of each right backward, the spoilt one's included."""
     for name in options["backends"]:
         backend = catalogue.load_backend(name)
         try:
@@ -184,7 +183,7 @@ def _right(
             continue  # `gradwatch agree` reports the reason
     if options["planted"]:
         result = _result(problem, mutants.right(problem.op))
-        yield "textbook", np.__version__, result
+        yield "manual", np.__version__, result
 
 
 def _ran(step: Any) -> Result:

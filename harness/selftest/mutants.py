@@ -1,10 +1,9 @@
 """Known-wrong backwards: right ones with one mistake planted in each.
 
-A textbook backward (harness/selftest/textbook.py) is spoilt in one of two ways: an edit
-of its text, listed in mistakes.toml, or a change to what goes in or
-comes out of it, which every op can suffer (`ANYWHERE`). Either gives a function that is
-called like an op's `manual` dialect and computes in the precision of its arrays, as a
-real one would.
+The `manual` dialect of an op's page is spoilt in one of two ways: an edit of its text,
+listed in mistakes.toml, or a change to what goes in or comes out of it, which every op
+can suffer (`ANYWHERE`). Either gives a function that is called like it and computes in
+the precision of its arrays, as a real one would.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.selftest import textbook
 from gradwatch.harness.selftest.mistakes import Edit
 from gradwatch.impls.contract import Op, Shape
 
@@ -48,15 +46,15 @@ def planted(op: Op, edits: Iterable[Sequence[str]] = ()) -> tuple[Planted, ...]:
     """Return the wrong backwards of an op: its own edits, then `ANYWHERE`.
 
     Raises:
-        ValueError: an edit's fragment does not occur exactly once in the textbook's.
+        ValueError: an edit's fragment does not occur exactly once in the page's.
     """
     own = tuple((mistake, before, after) for mistake, before, after in edits)
     return _planted(op.name, right(op), own)
 
 
 def right(op: Op) -> Manual:
-    """The backward that errors are planted in; a new op's is that of its page."""
-    manual: Manual = getattr(textbook, op.name, None) or op.said("manual", "numpy")
+    """Return the backward that errors are planted in."""
+    manual: Manual = op.said("manual", "numpy")
     return manual
 
 

@@ -16,7 +16,7 @@ from gradwatch.harness.judging.cases import trials
 from gradwatch.harness.judging.rounding import analysis
 from gradwatch.harness.project.records import MissRecord
 from gradwatch.harness.selftest import examine as examine_module
-from gradwatch.harness.selftest import rivals, run, scoring, textbook
+from gradwatch.harness.selftest import rivals, run, scoring
 from gradwatch.harness.selftest.charts import chart_detection
 from gradwatch.harness.selftest.examine import JUDGE, Run, examine, read
 from gradwatch.harness.selftest.mistakes import read_mistakes
@@ -80,8 +80,8 @@ def test_each_error_that_any_op_can_suffer_is_wrong_for_some():
 
 
 def test_an_edit_whose_text_is_not_there_is_refused_and_named():
-    with pytest.raises(ValueError, match=r"'dy / b' occurs 0 times in .*textbook\.mul"):
-        edited(textbook.mul, "dy / b", "dy")
+    with pytest.raises(ValueError, match=r"'dy / b' occurs 0 times in .*ops\.mul\.manual"):
+        edited(catalogue.load_op("mul").said("manual", "numpy"), "dy / b", "dy")
 
 
 def test_an_op_of_your_own_is_given_the_errors_that_any_op_can_suffer():
