@@ -81,6 +81,17 @@ def test_actionlint_has_nothing_to_say():
     assert actionlint() == ""
 
 
+@pytest.mark.parametrize(("change", "code"), [("", 0), (".1", 1), ("rc1", 1)])
+def test_a_release_is_refused_whose_tag_names_another_version(change, code):
+    (release,) = [file for file in WORKFLOWS if file.stem == "release"]
+    (step,) = [s for s in steps(release) if "TAG" in s.get("env", {})]
+    pyproject = (ROOT / "pyproject.toml").read_text()
+    (version,) = re.findall(r'^version = "(.*)"$', pyproject, re.M)
+    tag = {**os.environ, "TAG": f"v{version}{change}"}
+    done = subprocess.run(["bash", "-c", step["run"]], cwd=ROOT, env=tag)
+    assert done.returncode == code
+
+
 # For others -----------------------------------------------------------------------
 
 
