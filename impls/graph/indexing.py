@@ -26,6 +26,11 @@ def _numbered(shape: Sequence[int]) -> Array:
     return np.arange(math.prod(shape)).reshape(shape)
 
 
+def _unheld(shape: Sequence[int]) -> Array:
+    """As `_numbered`, of which nothing but shape and strides is looked at."""
+    return np.empty(shape)  # the system gives no pages to what is not written
+
+
 def _exact(part: Any) -> Any:
     """One part of an index; nodes must be integers or truth values that are known."""
     if not isinstance(part, Node):
@@ -48,6 +53,10 @@ def take(
     (x,) = as_nodes((x,))
     if indices is None:
         parts = index if isinstance(index, tuple) else (index,)
+        if all(p is None or isinstance(p, slice | type(...)) for p in parts):
+            seen = _unheld(x.shape)[parts]
+            if seen.size == x.size and seen.flags.c_contiguous:
+                return reshape(x, seen.shape)
         return gather(x, index=_numbered(x.shape)[tuple(map(_exact, parts))])
     if axis is None and x.ndim != 1:
         raise ValueError(f"say along which of {x.ndim} axes: axis=")

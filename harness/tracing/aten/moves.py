@@ -37,6 +37,22 @@ _MOVES = """
     _upsample_nearest_exact2d _upsample_nearest_exact3d view
 """
 MOVES = frozenset(_MOVES.split())
+_VIEWS = frozenset(
+    (
+        *(
+            "alias",
+            "broadcast_in_dim",
+            "clone",
+            "contiguous",
+            "expand",
+            "lift_fresh",
+            "movedim",
+            "permute",
+        ),
+        *("reshape", "_reshape_alias", "squeeze", "t", "transpose", "_unsafe_view"),
+        *("unsqueeze", "view"),
+    )
+)
 _CHOOSE = {"index", "indices", "lengths", "mask"}  # arguments that say where, not what
 
 
@@ -52,6 +68,8 @@ def is_move(name: str) -> bool:
 
 def move(target: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
     """The nodes that an ATen operator of `MOVES` makes of its float arguments."""
+    if target._schema.name.split("::")[1].removesuffix("_copy") in _VIEWS:
+        return _viewed(args[0], target(_unheld(args[0].shape), *args[1:], **kwargs))
     known = target._schema.arguments
     given = {**dict(zip((a.name for a in known), args, strict=False)), **kwargs}
     numbers = [a.name for a in known if str(a.type) == "number" and a.name in given]
@@ -68,6 +86,22 @@ def move(target: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
         return target(**{k: float(v) if k in numbers else v for k, v in named.items()})
 
     return moved(run, **{k: v for k, v in given.items() if v is not None})
+
+
+def _unheld(shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.empty(shape, device="meta")
+
+
+def _viewed(x: Node, out: torch.Tensor) -> Node:
+    """A view of all elements of a node, or copies of it, by its strides."""
+    out = out if out._is_view() else _unheld(tuple(out.shape))
+    strides, shape = out.stride(), tuple(out.shape)
+    moves = [i for i, n in enumerate(shape) if n > 1 and strides[i]]
+    order = sorted(moves, key=lambda i: -strides[i])
+    dense = graph.reshape(x, tuple(shape[i] for i in order))
+    turned = graph.permute_dims(dense, tuple(map(order.index, moves)))
+    lengths = tuple(n if i in moves else 1 for i, n in enumerate(shape))
+    return graph.broadcast_to(graph.reshape(turned, lengths), shape)
 
 
 def _exact(tree: Any) -> Any:
