@@ -55,7 +55,7 @@ from scripts.studies.calibration import (
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "selftest.md"
 JUDGED = tuple(judge for judge in JUDGES if judge not in GRADCHECKS)
-PARTS = ("detection", "calibration", "regimes", "networks", "cost", "large")
+PARTS = ("detection", "calibration", "regimes", "cost", "large")
 EXTENTS = {"full": FULL, "other": OTHER}
 TOGETHER = 3  # ops whose workers start together, and whose score is kept together
 PATIENCE = 600.0  # seconds for one trial, beside whatever else the machine does
@@ -71,7 +71,6 @@ def main(parts: tuple[str, ...], jobs: int, keep: Path | None) -> None:
         "detection": lambda: detected(jobs, keep),
         "calibration": lambda: {"calibration": calibrated(jobs, keep)},
         "regimes": lambda: {"regimes": regimes(jobs, keep)},
-        "networks": lambda: {"networks": printed("networks.py")},
         "cost": lambda: {"cost": printed("judgement.py")},
         "large": lambda: {"large": printed("judging_at_size.py")},
     }
