@@ -4,9 +4,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from gradwatch.harness.judging import spread  # noqa: E402  # after importorskip
-from gradwatch.harness.judging.reference import Reference  # noqa: E402  # likewise
-from scripts.studies.modules import transformer_row  # noqa: E402  # likewise
+from gradwatch.harness.judging import spread  # after importorskip
+from gradwatch.harness.judging.reference import Reference  # likewise
+from scripts.studies.modules import transformer_row  # likewise
 
 
 def tried(layers, dtype):
