@@ -31,7 +31,6 @@ from gradwatch.impls.catalogue import UnknownName, known, op_names, op_page
 _ANYWHERE = ("check", "doctor", "init", "list", "selftest")
 #: Modules that an extra brings, and its name.
 _EXTRAS = {
-    "hypothesis": "fuzz",
     "asv": "history",
     "ruptures": "history",
     "dask": "cluster",

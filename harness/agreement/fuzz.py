@@ -1,16 +1,14 @@
 """Searches for failures: draws trials, judges them, and shrinks those that fail.
 
-Hypothesis draws the trials, and the agreement suite runs them in batches to keep the
-workers busy. The failures of a batch are then shrunk one by one, as `gradwatch.check`
-shrinks its own, with the failing backend alone.
+The agreement suite runs the trials in batches to keep the workers busy. The failures of
+a batch are then shrunk one by one, as `gradwatch.check` shrinks its own, with the
+failing backend alone.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
-import random
 import re
 import time
 from collections import defaultdict
@@ -19,9 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import hypothesis
 import numpy as np
-from hypothesis.errors import NoSuchExample, Unsatisfiable
 from msgspec import structs
 
 from gradwatch.harness.agreement import strategies
@@ -46,28 +42,13 @@ SHRINKING = 15.0  # seconds at most for one finding
 DYING = 4  # crashes while shrinking one finding: each costs a new worker
 SMALL = 4  # elements of an input; a crash with so few is not shrunk further
 
-_SETTINGS = hypothesis.settings(
-    database=None, deadline=None, phases=[hypothesis.Phase.generate]
-)
-
 
 def draw(op: Op, source: str, seed: int, risky: bool) -> list[Trial]:
-    """The trials that a seed draws, each with a unique name."""
-    drawn: list[Trial] = []
-
-    def keep(trial: Trial) -> bool:
-        drawn.append(replace(trial, case=f"{trial.case}#{len(drawn)}"))
-        return False
-
-    most = RISKY if risky else BATCH
-    with contextlib.suppress(NoSuchExample, Unsatisfiable):
-        hypothesis.find(
-            strategies.trials(op, source, risky),
-            keep,
-            settings=hypothesis.settings(_SETTINGS, max_examples=most),
-            random=random.Random(seed),
-        )
-    return drawn
+    """Draw the trials of a seed, each with a unique name."""
+    rng, count = np.random.default_rng(seed), RISKY if risky else BATCH
+    drawn = (strategies.draw_trial(rng, op, source, risky) for _ in range(count))
+    numbered = enumerate(filter(None, drawn))
+    return [replace(trial, case=f"{trial.case}#{i}") for i, trial in numbered]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for the fuzzer: shapes, values, layouts, attributes.
+"""What the fuzzer draws: shapes, values, layouts, attributes.
 
 Everything is derived from an op's page: shapes are those of its cases with other
 lengths (harness/judging/layouts.py), attributes are those of its cases and similar
@@ -9,13 +9,10 @@ are easy to read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from hypothesis import assume
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging import layouts
@@ -32,9 +29,10 @@ from gradwatch.harness.workers.arrays import LAYOUTS
 from gradwatch.impls.contract import Case, Op, Shape
 
 Array = NDArray[Any]
-Draw = Any  # its type in Hypothesis is private
+Rng = np.random.Generator
 LONGEST = 4  # enough for all axes of a matrix product to differ
 MOST = 256  # elements of an input: larger ones take longer and find nothing more
+TRIES = 50  # cases drawn for one that the op admits
 
 CENTRES = (0.0, 100.0, 1e4, 1e6)
 SCALES = (1.0, 1e-3, 1e3)
@@ -44,21 +42,23 @@ SPECIAL = (-0.0, np.inf, -np.inf, np.nan)
 VALUES = tuple(dict.fromkeys(regime.values for regime in REGIMES.values()))
 
 
-@st.composite
-def trials(draw: Draw, op: Op, source: str, risky: bool = False) -> Trial:
-    """A trial of an op; `risky` ones can crash a worker.
+def draw_trial(rng: Rng, op: Op, source: str, risky: bool = False) -> Trial | None:
+    """Draw a trial of an op; None if none of `TRIES` cases is admitted.
 
-    A risky trial has an empty input or is one of the page's odd cases. The formula may
-    refuse an empty one.
+    A `risky` trial, which can crash a worker, has an empty input or is one of the
+    page's odd cases. The formula may refuse an empty one.
     """
-    case = draw(_risky_cases(op) if risky else cases(op, op.cases.values()))
-    dtype = draw(st.sampled_from(("float32", "float64")))
-    layout, cotangent_layout = draw(_layouts()), draw(_layouts())
-    values = draw(_inputs(op, case, dtype))
+    drawn = (_draw_case(rng, op, risky) for _ in range(TRIES))
+    case = next(filter(None, drawn), None)
+    if case is None:
+        return None
+    dtype = _one(rng, ("float32", "float64"))
+    layout, cotangent_layout = _draw_layout(rng), _draw_layout(rng)
+    values = _draw_inputs(rng, op, case, dtype)
     if layout == "expanded":
         values = {name: _repeated(array) for name, array in values.items()}
     cotangents = [
-        None if shape is None else draw(_integers(shape, 3))
+        None if shape is None else _integers(rng, shape, 3)
         for shape in _shapes_of_outputs(op, case)
     ]
     if cotangent_layout == "expanded":
@@ -67,48 +67,48 @@ def trials(draw: Draw, op: Op, source: str, risky: bool = False) -> Trial:
     return Trial(source, case.name, "fuzz", problem, layout, cotangent_layout)
 
 
-def _layouts() -> st.SearchStrategy[str]:
-    return st.just("contiguous") | st.sampled_from(tuple(LAYOUTS))
+def _one(rng: Rng, among: Sequence[Any]) -> Any:
+    return among[rng.integers(len(among))]
+
+
+def _draw_layout(rng: Rng) -> str:
+    return _one(rng, tuple(LAYOUTS)) if rng.random() < 0.5 else "contiguous"
 
 
 # Shapes and attributes ------------------------------------------------------------
 
 
-def _risky_cases(op: Op) -> st.SearchStrategy[Case]:
-    empty = cases(op, (*op.cases.values(), *op.odd.values()), empty=True)
-    return cases(op, op.odd.values()) | empty if op.odd else empty
-
-
-@st.composite
-def cases(draw: Draw, op: Op, listed: Iterable[Case], empty: bool = False) -> Case:
-    """One of the listed cases, with other lengths and attributes."""
-    case = draw(st.sampled_from(tuple(listed)))
-    lengths = st.integers(0 if empty else 1, LONGEST)
-    change = {n: draw(lengths) for n in layouts.lengths(op, case)}
-    if draw(st.booleans()):  # square shapes hide some transpositions and reveal others
+def _draw_case(rng: Rng, op: Op, risky: bool) -> Case | None:
+    """Draw a case of the page with other lengths and attributes; None if refused."""
+    usual, odd = (*op.cases.values(),), (*op.odd.values(),)
+    empty = risky and not (odd and rng.random() < 0.5)
+    case = _one(rng, (*usual, *odd) if empty else odd if risky else usual)
+    names = layouts.lengths(op, case)
+    change = {n: int(rng.integers(0 if empty else 1, LONGEST + 1)) for n in names}
+    if rng.random() < 0.5:  # square shapes hide some transpositions and reveal others
         change = dict.fromkeys(change, next(iter(change.values()), 1))
     case = layouts.resized(op, case, change)
     sizes = [int(np.prod(shape)) for shape in op.shapes(case).values()]
-    assume(max(sizes) <= MOST and (0 in sizes) == empty)
+    if max(sizes) > MOST or (0 in sizes) != empty:
+        return None
     changed = {
-        name: draw(_attribute(name, value, op, case))
+        name: _draw_attribute(rng, name, value, op, case)
         for name, value in op.attributes(case).items()
     }
     case = Case(case.name, **{**case.fields, **changed})
-    assume(empty or admits(op, case))
-    return case
+    return case if empty or admits(op, case) else None
 
 
-def _attribute(name: str, value: Any, op: Op, case: Case) -> st.SearchStrategy[Any]:
-    """The attributes of the page's cases, with similar axes and small numbers."""
+def _draw_attribute(rng: Rng, name: str, value: Any, op: Op, case: Case) -> Any:
+    """Draw from the attributes of the page's cases, similar axes and small numbers."""
     listed = (*op.cases.values(), *op.odd.values())
     shown = list(dict.fromkeys(op.attributes(c).get(name, value) for c in listed))
     axes = len(next(iter(op.shapes(case).values())))
     if isinstance(value, int) and not isinstance(value, bool) and axes:
-        return st.integers(-axes, axes - 1)
+        return int(rng.integers(-axes, axes))
     if isinstance(value, float):
         shown += [value / 1000]
-    return st.sampled_from(shown)
+    return _one(rng, shown)
 
 
 def _shapes_of_outputs(op: Op, case: Case) -> Sequence[Shape | None]:
@@ -122,47 +122,35 @@ def _shapes_of_outputs(op: Op, case: Case) -> Sequence[Shape | None]:
 # Values ---------------------------------------------------------------------------
 
 
-@st.composite
-def _inputs(draw: Draw, op: Op, case: Case, dtype: str) -> dict[str, Array]:
-    """Kinds of values: any for the first input; plain, equal or any for the others."""
-    first = draw(_kinds())
-    others = draw(st.sampled_from((PLAIN, first, None)))
-    values: dict[str, Array] = {}
-    constants = draw(_constants(op, case))
-    for name, shape in op.shapes(case).items():
-        if name in constants:
-            values[name] = constants[name]
-            continue
-        kind = (others or draw(_kinds())) if values else first
-        values[name] = draw(_array(shape, kind, dtype))
-    return values
+def _draw_inputs(rng: Rng, op: Op, case: Case, dtype: str) -> dict[str, Array]:
+    """Draw any kind of values for the first input, plain, equal or any for others."""
+    first = _draw_kind(rng)
+    others = _one(rng, (PLAIN, first, None))
+    has_constants = getattr(op, "constants", ())  # an older commit's op knows of none
+    values = dict(constants_of(op, case, rng) if has_constants else {})
+    for i, (name, shape) in enumerate(op.shapes(case).items()):
+        if name not in values:
+            kind = first if i == 0 else others or _draw_kind(rng)
+            values[name] = _draw_array(rng, shape, kind, dtype)
+    return {name: values[name] for name in op.shapes(case)}
 
 
-def _constants(op: Op, case: Case) -> st.SearchStrategy[dict[str, Array]]:
-    if not getattr(op, "constants", ()):  # an older commit's op knows of none
-        return st.just({})
-    generators = st.integers(0, 2**16).map(np.random.default_rng)
-    return generators.map(lambda rng: constants_of(op, case, rng))
+def _draw_kind(rng: Rng) -> Any:
+    """Draw a centre and a scale, or a regime."""
+    if rng.random() < 2 / 3:
+        return _one(rng, CENTRES), _one(rng, SCALES)
+    return _one(rng, VALUES)
 
 
-def _kinds() -> st.SearchStrategy[Any]:
-    """A centre and a scale, or a regime."""
-    grid = st.tuples(st.sampled_from(CENTRES), st.sampled_from(SCALES))
-    return grid | grid | st.sampled_from(VALUES)
-
-
-@st.composite
-def _array(draw: Draw, shape: Shape, kind: Any, dtype: str) -> Array:
+def _draw_array(rng: Rng, shape: Shape, kind: Any, dtype: str) -> Array:
     if not isinstance(kind, tuple):
-        rng = np.random.default_rng(draw(st.integers(0, 2**16)))
         values: Array = np.asarray(kind(rng, shape, PRECISIONS[dtype]))
-        return rounded(values, draw(st.sampled_from(DIGITS)))
+        return rounded(values, _one(rng, DIGITS))
     centre, scale = kind
-    values = centre + scale * draw(_integers(shape, 4))
-    places = st.integers(0, max(values.size - 1, 0))
-    few = st.lists(st.tuples(places, st.sampled_from(SPECIAL)), max_size=2)
-    for place, special in draw(st.just([]) | st.just([]) | few) if values.size else ():
-        values.flat[place] = special
+    values = centre + scale * _integers(rng, shape, 4)
+    if values.size and rng.random() < 1 / 3:
+        for _ in range(rng.integers(3)):
+            values.flat[rng.integers(values.size)] = _one(rng, SPECIAL)
     return values
 
 
@@ -172,10 +160,8 @@ def rounded(values: Array, digits: int) -> Array:
     return np.reshape(few, values.shape)
 
 
-def _integers(shape: Shape, largest: int) -> st.SearchStrategy[Array]:
-    """Each element is drawn by itself: an array of equal numbers cancels nothing."""
-    whole = st.integers(-largest, largest)
-    return npst.arrays(np.float64, shape, elements=whole, fill=st.nothing())
+def _integers(rng: Rng, shape: Shape, largest: int) -> Array:
+    return np.asarray(rng.integers(-largest, largest + 1, shape), np.float64)
 
 
 def _repeated(array: Array) -> Array:

@@ -286,17 +286,14 @@ def test_every_backend_is_listed():
     assert done.stdout.split() == list(backend_names())
 
 
-@pytest.mark.parametrize(
-    ("command", "module", "extra"),
-    [("fuzz", "hypothesis", "fuzz")],  # watch reads asv's files without asv
-)
-def test_an_extra_that_is_missing_is_one_line_and_exit_3(command, module, extra):
-    code = f"import sys; sys.modules[{module!r}] = None; sys.argv[1:] = [{command!r}]"
+def test_an_extra_that_is_missing_is_one_line_and_exit_3():
+    call = ["agree", "--on", "dask://head:8786", "--op", "square"]
+    code = f"import sys; sys.modules['dask'] = None; sys.argv[1:] = {call}"
     code += "; from gradwatch.harness.__main__ import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=SOURCE, capture_output=True, text=True
     )
-    told = f"gradwatch: {command} needs {module}: pip install 'gradwatch[{extra}]'\n"
+    told = "gradwatch: agree needs dask: pip install 'gradwatch[cluster]'\n"
     assert (done.returncode, done.stderr) == (3, told)
 
 
