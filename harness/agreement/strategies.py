@@ -68,7 +68,7 @@ def draw_trial(rng: Rng, op: Op, source: str, risky: bool = False) -> Trial | No
 
 
 def _one(rng: Rng, among: Sequence[Any]) -> Any:
-    return among[rng.integers(len(among))]
+    return among[int(rng.integers(len(among)))]
 
 
 def _draw_layout(rng: Rng) -> str:
