@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from gradwatch.harness.judging import tables
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.project.verdicts import SIGNS, VERDICTS
 
@@ -76,7 +76,7 @@ class Row:
         return not j.passes, spoken, ratio
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """The judgements of a check; iterating gives them, worst first.
 
@@ -217,14 +217,15 @@ class Report:
         )
 
     def __str__(self) -> str:
-        cells = self._cells()
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = [
-            "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
-            for row in cells
-        ]
         head = [self.headline, *filter(None, [self._at_the_edges()])]
+        lines = tables.as_text(self._cells())
         return "\n".join([*head, "", *lines, *self._footer()]).rstrip()
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        notes = (self._at_the_edges(), *self._footer())
+        return tables.as_html(self._cells(), self.headline, notes, self.repro())
 
     def _at_the_edges(self) -> str:
         """One line: what is wrong there, tensor by tensor."""
@@ -277,23 +278,6 @@ class Report:
         shown = {key: _shown(rows) for key, rows in heaps.items()}
         ordered = sorted(shown, key=lambda key: shown[key].rank, reverse=True)
         return [COLUMNS, *(_cells(shown[key], heaps[key]) for key in ordered)]
-
-    def _repr_html_(self) -> str:
-        header, *body = self._cells()
-        head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
-        lines = (
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in body
-        )
-        notes = "".join(
-            f"<p>{html.escape(line)}</p>"
-            for line in (self._at_the_edges(), *self._footer())
-            if line
-        )
-        return (
-            f"<p><b>{html.escape(self.headline)}</b></p><table><thead><tr>{head}</tr>"
-            f"</thead><tbody>{''.join(lines)}</tbody></table>{notes}"
-        )
 
 
 def _tensors(rows: Sequence[Row]) -> set[tuple[str, str]]:

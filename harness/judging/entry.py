@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.judging.acceptance.early import accepted
 from gradwatch.harness.judging.cases import run_formula
-from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.judgement import Judgements
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS, name_of
 from gradwatch.harness.judging.reference import reference
@@ -40,7 +40,7 @@ def judge(
     compute: str | None = None,
     order: str = "vjp",
     tangents: Sequence[Any] = (),
-) -> tuple[Judgement, ...]:
+) -> Judgements:
     """Judge gradients that were computed elsewhere.
 
     Args:
@@ -67,6 +67,7 @@ def judge(
 
     Returns:
         A Judgement for each gradient; then, if outputs are given, one for each of them.
+        The tuple shows itself as a table, at a prompt and in a notebook.
 
     Raises:
         UnknownName: no op bears that name (a LookupError).
@@ -82,8 +83,9 @@ def judge(
     dtypes = {n: problem.dtype for n, a in named.items() if _dtype_of(a) in holders}
     early = accepted(problem, got, dtypes, compute)
     if early is not None:
-        return early
-    return judge_tensors(reference(problem, compute), got, dtypes, dtype=problem.dtype)
+        return Judgements(early)
+    of_it = reference(problem, compute)
+    return Judgements(judge_tensors(of_it, got, dtypes, dtype=problem.dtype))
 
 
 def assert_agrees(

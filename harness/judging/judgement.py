@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gradwatch.harness.project.verdicts import PASSING
+from gradwatch.harness.judging import tables
+from gradwatch.harness.project.verdicts import PASSING, SIGNS
 
 
 @dataclass(frozen=True)
@@ -57,3 +58,28 @@ class Judgement:
     def changed(self, **fields: Any) -> Judgement:
         """The same but for some fields; `dataclasses.replace` takes twice as long."""
         return Judgement(**{**vars(self), **fields})
+
+
+class Judgements(tuple[Judgement, ...]):
+    """What `judge` returns: a tuple that shows itself as a table."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "\n".join(tables.as_text(self._cells()))
+
+    def _repr_html_(self) -> str:
+        notes = [j.message for j in self if not j.passes]
+        return tables.as_html(self._cells(), notes=notes)
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        names = ("tensor", "verdict", "got", "expected", "ratio", "limit", "at")
+        return [("", *names), *map(_cells, self)]
+
+
+def _cells(j: Judgement) -> tuple[str, ...]:
+    sign, at = SIGNS[j.verdict][0], ", ".join(map(str, j.worst_index))
+    if j.ratio != j.ratio:  # nothing was compared
+        return (sign, j.tensor, j.verdict, "", "", "", "", "")
+    values = (f"{j.got:.6g}", f"{j.expected:.6g}", f"{j.ratio:.3g}", f"{j.limit:.3g}")
+    return (sign, j.tensor, j.verdict, *values, f"[{at}]" if at else "")

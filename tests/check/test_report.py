@@ -6,9 +6,12 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from lxml import html
 
+from gradwatch import Op, judge
 from gradwatch.harness.check import Report, Row, check
 from gradwatch.harness.check.child import checked
 from gradwatch.harness.check.shapes import Spec, parsed, smaller, tails
@@ -76,6 +79,42 @@ def test_a_notebook_gets_a_table_without_markup_of_the_candidate_s():
     found = Report("<b>", "candidate", "cpu", (row("dx", "disagree"),))
     assert "&lt;b&gt;" in found._repr_html_()
     assert found._repr_html_().count("<tr>") == 2
+
+
+def test_a_report_and_a_judgement_show_themselves_as_their_tables():
+    found = report(row("y", "agree"), row("dx", "disagree"))
+    assert repr(found) == str(found)
+    x = np.array([1.0, 2.0])
+    op = Op("square", inputs="x", formula=lambda xp, x: x * x)
+    right, wrong = (judge(op, [x], np.ones(2), [k * x]) for k in (2, 3))
+    (only,) = right
+    assert only == right[0] == (*right,)[0]
+    assert repr(right).splitlines()[1].split()[:5] == ["✓", "dx", "agree", "2", "2"]
+    assert repr(wrong).splitlines()[1].split()[:3] == ["✗", "dx", "disagree"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "colour"),
+    [("agree", "#2e8b57"), ("disagree", "#d4351c"), ("vacuous", "#a8730e")],
+)
+def test_in_a_notebook_the_colour_is_the_verdict_and_numbers_are_at_the_right(
+    verdict, colour
+):
+    shown = html.fromstring(report(row("dx", verdict))._repr_html_())
+    sign, tensor, _, said, got = shown.xpath("//tbody/tr/td")[:5]
+    assert colour in sign.get("style")
+    assert colour in said.get("style")
+    assert "color" not in tensor.get("style")
+    assert "right" in got.get("style")
+    assert "left" in tensor.get("style")
+
+
+def test_a_notebook_folds_the_script_that_shows_a_failure():
+    failing = Report("r", "c", "cpu", (row("dx", "disagree"),), script=lambda: "a < b")
+    (folded,) = html.fromstring(failing._repr_html_()).xpath("//details/pre/text()")
+    assert folded == "a < b"
+    passing = replace(failing, rows=(row("dx", "agree"),))
+    assert "details" not in passing._repr_html_()
 
 
 def test_the_document_is_strict_json():
