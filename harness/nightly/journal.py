@@ -7,9 +7,8 @@ or not there. A new run starts from the beginning; so does one whose files have 
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -67,50 +66,3 @@ class Journal:
     def finish(self) -> None:
         """Mark the run as finished: the next one starts from the beginning."""
         documents.replace_file(self._file, documents.dumps({"finished": True}))
-
-
-# Files that others write --------------------------------------------------------
-
-
-@contextlib.contextmanager
-def guarded(files: Callable[[], list[Path]], safe: Path) -> Iterator[None]:
-    """Restore files that another program left damaged because it was killed.
-
-    Args:
-        files: Lists the existing JSON files that the program can write.
-        safe: A folder for copies. After a kill the next call restores from it first.
-    """
-    _restore(files(), safe)
-    shutil.rmtree(safe, ignore_errors=True)
-    safe.mkdir(parents=True)
-    for file in files():
-        shutil.copy2(file, safe / _copy(file))
-    (safe / "complete").touch()
-    try:
-        yield
-    finally:
-        _restore(files(), safe)
-
-
-def _restore(files: list[Path], safe: Path) -> None:
-    complete = (safe / "complete").exists()
-    for file in files:
-        copy = safe / _copy(file)
-        if _is_whole(file) or not complete:
-            continue
-        if copy.exists():
-            shutil.copy2(copy, file)
-        else:
-            file.unlink()  # a part of a file that did not exist before
-
-
-def _is_whole(file: Path) -> bool:
-    """Whether a file of asv is complete; asv writes NaN, which strict JSON has not."""
-    try:
-        return isinstance(json.loads(documents.bytes_of(file)), dict)
-    except (Unreadable, ValueError, RecursionError):
-        return False
-
-
-def _copy(file: Path) -> str:
-    return f"{file.parent.name}-{file.name}"

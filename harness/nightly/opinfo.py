@@ -12,6 +12,7 @@ import datetime
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct
 
@@ -42,35 +43,27 @@ class Verdict(Struct):
     message: str
 
 
-class Sample(Struct):
-    """One call of an entry, judged."""
-
-    judged: list[Verdict]
-
-
-class NotJudged(Struct):
-    """Why a sample could not be judged; `kind` is a key of the sweep's reasons."""
-
-    kind: str
-    why: str = ""
-
-
 class Entry(Struct, rename={"reasons": "not"}):
     """The sweep's record of an entry of OpInfo.
 
-    reasons: of samples that were not judged. finding: explains what disagrees: the name
-    of its script in results/pytorch, "" where none is listed.
+    reasons: `kind` and `why` of each sample that was not judged. finding: the name of
+    the script in results/pytorch that explains what disagrees; "" where none is listed.
     """
 
     name: str
-    samples: list[Sample]
-    reasons: list[NotJudged]
+    samples: list[dict[Literal["judged"], list[Verdict]]]
+    reasons: list[dict[str, str]]
     finding: str
+
+    @property
+    def judged(self) -> list[Verdict]:
+        """The verdicts on all samples."""
+        return [one for sample in self.samples for one in sample["judged"]]
 
     @property
     def wrong(self) -> list[Verdict]:
         """Every verdict that does not pass."""
-        return [j for s in self.samples for j in s.judged if j.verdict not in PASSING]
+        return [one for one in self.judged if one.verdict not in PASSING]
 
 
 Entries = dict[str, list[Entry]]  # by precision
@@ -130,7 +123,7 @@ def _unlisted(dtype: str, entries: list[Entry]) -> Iterator[Problem]:
 def _result(tonight: int, entries: Entries, problems: list[Problem]) -> Result:
     """The line, and what is missing: a precision of which nothing was judged."""
     tensors = {
-        dtype: sum(len(s.judged) for entry in recorded for s in entry.samples)
+        dtype: sum(len(entry.judged) for entry in recorded)
         for dtype, recorded in entries.items()
     }
     count = len({entry.name for recorded in entries.values() for entry in recorded})
@@ -147,11 +140,11 @@ def _notes(entries: Entries) -> Iterator[str]:
     Those are listed, and agree in all precisions.
     """
     faults = Counter(
-        f"OpInfo {entry.name}, {dtype}: not judged ({reason.kind}: {reason.why})"
+        f"OpInfo {entry.name}, {dtype}: not judged ({reason['kind']}: {reason['why']})"
         for dtype, recorded in entries.items()
         for entry in recorded
         for reason in entry.reasons
-        if reason.kind in FAULTS
+        if reason["kind"] in FAULTS
     )
     yield from (f"{line}, {count} samples" for line, count in faults.items())
     listed = {e.name: e.finding for r in entries.values() for e in r if e.finding}

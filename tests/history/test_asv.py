@@ -650,3 +650,13 @@ def test_an_attack_in_a_commit_has_no_time_and_those_beside_it_have(clone):
     }
     assert "torch_custom" not in timed
     assert {"torch_autograd", "torch_formula", "numpy_graph"} <= timed
+
+
+def test_a_kill_while_asv_writes_leaves_the_old_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(asv.util, "write_json", asv.util.write_json)
+    asv_environment.replace_whole_files()
+    file = tmp_path / "machine" / "results.json"
+    asv.util.write_json(str(file), {"n": 1}, 2)
+    with pytest.raises(TypeError):
+        asv.util.write_json(str(file), {"n": 2, "m": object()}, 2)
+    assert json.loads(file.read_text()) == {"n": 1, "version": 2}

@@ -20,7 +20,7 @@ from lxml import etree
 from gradwatch.harness.agreement.findings import Finding, Site
 from gradwatch.harness.agreement.suite import Agreement
 from gradwatch.harness.nightly import judging, measuring, other_commands, runner
-from gradwatch.harness.nightly.journal import Journal, guarded
+from gradwatch.harness.nightly.journal import Journal
 from gradwatch.harness.nightly.model import Night, Result
 from gradwatch.harness.nightly.report import junit, markdown
 from gradwatch.harness.project import documents, git
@@ -465,53 +465,6 @@ def test_a_killed_run_is_continued_by_the_same_call(tmp_path):
     assert (tmp_path / "parts" / "agree-add.json").read_bytes() == first
 
 
-# Others' files --------------------------------------------------------------------
-
-
-@pytest.fixture
-def file(tmp_path):
-    (tmp_path / "m").mkdir()
-    found = tmp_path / "m" / "abc.json"
-    found.write_text('{"n": 1}')
-    return found
-
-
-def files(tmp_path):
-    return lambda: sorted((tmp_path / "m").glob("*.json"))
-
-
-def test_damaged_files_are_restored_and_new_ones_are_kept(tmp_path, file):
-    with guarded(files(tmp_path), tmp_path / "safe"):
-        file.write_text('{"n": 2, "m')
-        (tmp_path / "m" / "new.json").write_text('{"n": 3}')
-        (tmp_path / "m" / "half.json").write_text('{"n"')
-    assert json.loads(file.read_text()) == {"n": 1}
-    assert [f.name for f in files(tmp_path)()] == ["abc.json", "new.json"]
-
-
-def test_what_asv_could_not_measure_makes_no_file_damaged(tmp_path):
-    """asv writes NaN for it, which strict JSON has not."""
-    file = tmp_path / "new.json"
-    with guarded(lambda: [*tmp_path.glob("*.json")], tmp_path / "safe"):
-        file.write_text('{"results": [NaN]}')
-    assert file.exists()
-
-
-def test_after_a_kill_the_next_run_restores_files_first(tmp_path, file):
-    with guarded(files(tmp_path), tmp_path / "safe"):
-        pass
-    file.write_text('{"n": 2, "m')  # the kill, as if within
-    with guarded(files(tmp_path), tmp_path / "safe"):
-        assert json.loads(file.read_text()) == {"n": 1}
-
-
-def test_a_file_that_was_damaged_before_is_left_for_its_owner(tmp_path, file):
-    """There is no copy of it, so nothing is known of what it was."""
-    file.write_text('{"n"')
-    with guarded(files(tmp_path), tmp_path / "safe"):
-        assert file.read_text() == '{"n"'
-
-
 # The parts ------------------------------------------------------------------------
 
 
@@ -613,13 +566,6 @@ def test_a_shallow_clone_breaks_the_watch_with_the_command_that_fixes_it(
     (done,) = runner.run(night, {"watch": measuring.watch})
     assert done.state == "broken"
     assert "git fetch --unshallow" in done.told
-
-
-def test_a_command_that_is_not_there_is_skipped_with_the_reason(night):
-    assert (
-        other_commands._command(night, "dream", []).skipped
-        == "there is no `gradwatch dream`"
-    )
 
 
 def test_a_failed_command_is_reported_with_its_last_line(night):
