@@ -2,9 +2,8 @@
 
     python -m scripts.studies.clock aa
     python -m scripts.studies.clock planted
-    python -m scripts.studies.clock against e79b942
 
-Together they take about twelve minutes, on one thread; the machine should be quiet.
+Together they take about nine minutes, on one thread; the machine should be quiet.
 
 - `aa`: forward and backward of PyTorch's layer_norm, each compared with itself 40 times
   for 2 to 8 s, as `gradwatch compare` does, while another process, started here, copies
@@ -14,33 +13,24 @@ Together they take about twelve minutes, on one thread; the machine should be qu
   follows each comparison, for 2 s, and a backward that is built twice.
 - `planted`: the backward against itself with 2 % more work, 20 times for 5 s, beside
   the same neighbour. Yes if 19 are called slower, and of 20 without it, at most one.
-- `against COMMIT`: ten ops by the worker's clock of that commit and by today's, of the
-  same steps and arrays, in turn, for 3 x 2 s. Yes if the ratio of each phase of each op
-  is within 2 %. (Arrays elsewhere in memory would make another difference of 5 %.)
 
 What is timed are the calls that `gradwatch time` makes: inputs and cotangents change
 before each sample, and results are kept. The exit code is 1 if the verdict is no.
 """
 
-import importlib
 import itertools
 import os
 import platform
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import numpy as np
 
 from gradwatch.harness.judging.cases import REGIMES, Trial, trial, variants
-from gradwatch.harness.project.git import checked_out
-from gradwatch.harness.timing import handlers
 from gradwatch.harness.timing.compare import LONGEST
 from gradwatch.harness.timing.evidence.rotation import (
     PHASES,
@@ -52,19 +42,13 @@ from gradwatch.harness.timing.evidence.witness import RotatingPhase, WitnessedTi
 from gradwatch.harness.timing.interleave import compare
 from gradwatch.harness.timing.memory import page_aligned
 from gradwatch.harness.timing.samples import Comparison
-from gradwatch.harness.timing.timers import SHORTEST, HostTimer, Reading
+from gradwatch.harness.timing.timers import HostTimer
 from gradwatch.harness.workers.allocator import pin_malloc
 from gradwatch.impls.catalogue import load_backend, load_op
 
 BACKEND, OP, SIZE = "torch_autograd", "layer_norm", "256x1024"
-#: Elementwise, a broadcast, reductions, products and norms: all that costs are there.
-TEN = (
-    *("add", "mul", "exp2", "sigmoid", "softmax", "log_softmax"),
-    *("linear", "matmul", "layer_norm", "batch_norm"),
-)
 NEAR, SHARE = 0.003, 0.95  # of an A/A comparison
 PLANTED, SEEN = 0.02, 0.95  # 19 of 20
-SAME = 0.02  # of two clocks
 
 NEIGHBOUR = """
 import os, sys
@@ -206,77 +190,6 @@ def calibrated(
     return slower
 
 
-# Another commit's clock -----------------------------------------------------------
-
-#: Where the worker's side of the clock was while it kept plain steps, newest first.
-HANDLERS = (
-    *("gradwatch.harness.timing.handlers", "harness.timing.handlers"),
-    "harness.stopwatch",
-)
-
-
-def handlers_of(folder: Path) -> Any:
-    """The worker's side of a checkout's clock, beside ours in this process.
-
-    Its modules have the names of ours, so they are in `sys.modules` only meanwhile.
-    """
-    places = {name: folder / f"{name.replace('.', '/')}.py" for name in HANDLERS}
-    name = next(name for name, file in places.items() if file.exists())
-    ours = _taken()
-    sys.path.insert(0, str(folder))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(folder))
-        _taken()
-        sys.modules.update(ours)
-
-
-def _taken() -> dict[str, ModuleType]:
-    names = ("gradwatch", "harness", "impls")
-    named = {n for n in sys.modules if n.partition(".")[0] in names}
-    return {name: sys.modules.pop(name) for name in named}
-
-
-class Sampled(NamedTuple):
-    """A phase whose samples a worker's handlers take."""
-
-    handlers: Any
-    prepared: Any  # as these handlers keep it
-    phase: str
-
-    def __call__(self) -> None:
-        """Only `SampledTimer` can time it."""
-        raise NotImplementedError
-
-
-class SampledTimer:
-    """Asks the handlers for a sample, as the main process does."""
-
-    now = staticmethod(time.perf_counter_ns)
-    shortest = SHORTEST
-
-    def __call__(self, run: Any, calls: int) -> Reading:
-        """Seconds per call, by the handlers' own clock."""
-        run.handlers._ready["one"] = run.prepared
-        request = {"step": "one", "phase": run.phase, "calls": calls}
-        return Reading(*run.handlers.sample(request)["reading"])
-
-
-def by_both(before: Any, op: str, seconds: float) -> dict[str, Comparison]:
-    """Today's clock against the one before, by phase, of the same steps and arrays."""
-    one = rotation_of(drawn(op))
-    return {
-        phase: compare(
-            Sampled(before, one.step(phase), phase),
-            Sampled(handlers, one, phase),
-            budget=seconds,
-            timer=SampledTimer(),
-        )
-        for phase in PHASES
-    }
-
-
 # Commands -------------------------------------------------------------------------
 
 
@@ -345,33 +258,6 @@ def planted_command(runs: int, seconds: float) -> None:
         slower[PLANTED] >= SEEN * runs and slower[0.0] <= (1 - SEEN) * runs,
         f"{slower[PLANTED]} of {runs} planted {PLANTED:.0%} are called slower, and "
         f"{slower[0.0]} of {runs} with nothing planted",
-    )
-
-
-@main.command()
-@click.argument("commit")
-@click.option("--seconds", default=2.0, show_default=True, help="of one comparison")
-@click.option("--repeats", default=3, show_default=True, help="with steps made anew")
-@click.option("--op", "ops", multiple=True, default=TEN, show_default=True)
-def against(commit: str, seconds: float, repeats: int, ops: tuple[str, ...]) -> None:
-    """The figures of ten ops against those of a commit's clock."""
-    ratios: dict[str, float] = {}
-    with checked_out(commit) as folder:
-        before = handlers_of(folder)
-        for op in ops:
-            rounds = [by_both(before, op, seconds) for _ in range(repeats)]
-            for phase in PHASES:
-                several = [one[phase].ratio.value for one in rounds]
-                ratios[f"{op} {phase}"] = float(np.median(several))
-                shown = ", ".join(f"{ratio:.4f}" for ratio in several)
-                seconds_now = rounds[-1][phase].b.median
-                click.echo(f"{op:12} {phase:9} {seconds_now * 1e6:8.1f} us  {shown}")
-    worst = max(ratios, key=lambda name: abs(np.log(ratios[name])))
-    near = sum(abs(np.log(ratio)) <= np.log1p(SAME) for ratio in ratios.values())
-    verdict(
-        near == len(ratios),
-        f"{near} of {len(ratios)} figures are within {SAME:.0%} of those by the clock "
-        f"of {commit}; the farthest is {worst}, ratio {ratios[worst]:.4f}",
     )
 
 

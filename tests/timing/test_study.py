@@ -1,6 +1,5 @@
 """scripts/studies/clock.py: each command runs, and its verdict can be no."""
 
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -54,30 +53,3 @@ def test_nineteen_of_twenty_planted_slowdowns_are_to_be_seen(
 
     monkeypatch.setattr(clock, "planted", planted)
     assert told("planted", "--runs", 20).startswith(f"{verdict}: {seen} of 20 planted")
-
-
-HALVED = """
-import time
-
-_ready = {}
-
-
-def sample(request):
-    step = _ready[request["step"]]
-    begun = time.perf_counter()
-    getattr(step, request["phase"])()
-    return {"reading": [(time.perf_counter() - begun) / 2]}
-"""
-
-
-def test_a_clock_that_shows_half_is_told_from_ours(monkeypatch, tmp_path):
-    """It is a checkout's own, although its modules have the names of ours."""
-    (tmp_path / "harness").mkdir()
-    (tmp_path / "harness" / "__init__.py").touch()
-    (tmp_path / "harness" / "stopwatch.py").write_text(HALVED)
-    monkeypatch.setattr(clock, "checked_out", lambda _: nullcontext(tmp_path))
-    verdict = told("against", "x", "--op", "square", "--repeats", 1, "--seconds", 0.2)
-    assert verdict.startswith("NO: 0 of 2 figures are within 2%")
-    monkeypatch.setattr(clock, "SAME", 1e3)
-    verdict = told("against", "x", "--op", "square", "--repeats", 1, "--seconds", 0.02)
-    assert verdict.startswith("yes: 2 of 2 figures are within")
