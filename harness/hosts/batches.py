@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 from gradwatch.harness.agreement.remote import unjudged, vanished
 from gradwatch.harness.agreement.suite import Agreement, Asked
 from gradwatch.harness.console.options import runs_on
-from gradwatch.harness.hosts.identity import Identity, Offer
+from gradwatch.harness.hosts.identity import Offer
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.selftest.remote import Part, Tried
@@ -26,72 +26,54 @@ from gradwatch.harness.workers.child import Failed
 from gradwatch.impls.catalogue import framework_of
 
 
-class Batch(Struct, tag="agree"):
-    """Work for one host at a time; `digest` is that of the sender's `Identity`."""
+class Batch(Struct):
+    """Work for one host at a time: of `agree`, or else of `selftest`."""
 
-    asked: Asked
-    digest: str
+    asked: Asked | None = None
+    part: Part | None = None
+
+    @property
+    def work(self) -> Asked | Part:
+        """What is asked for, whichever it is."""
+        work = self.asked or self.part
+        assert work is not None
+        return work
 
     @property
     def device(self) -> str:
         """The one device."""
-        return self.asked.devices[0]
+        return self.asked.devices[0] if self.asked else "cpu"
 
     @property
     def frameworks(self) -> set[str]:
         """The frameworks that a host must have."""
-        return {framework_of(backend) for backend in self.asked.backends}
+        return {framework_of(backend) for backend in self.work.backends}
 
     @property
     def name(self) -> str:
-        """For people: "softmax cpu float32 vjp torch"."""
-        a = self.asked
-        parts = (*a.ops, *a.devices, *a.dtypes, *a.orders, *sorted(self.frameworks))
-        return " ".join(parts)
+        """For people: "softmax cpu float32 vjp torch", "selftest softmax torch"."""
+        ops, a = self.work.ops, self.asked
+        parts = (*ops, *a.devices, *a.dtypes, *a.orders) if a else ("selftest", *ops)
+        return " ".join((*parts, *sorted(self.frameworks)))
 
     def lost(self, why: str) -> Answer:
         """The answer if it takes each host with it: a crash of its op."""
-        (op,) = self.asked.ops
-        record = unjudged(Failed(op, "", "crash", why))
-        return Answer("", Agreement([record]))
-
-
-class Planting(Struct, tag="selftest"):
-    """One op of a self-test; `digest` is that of the sender's `Identity`."""
-
-    part: Part
-    digest: str
-    device: str = "cpu"
-
-    @property
-    def frameworks(self) -> set[str]:
-        """The frameworks that a host must have."""
-        return {framework_of(backend) for backend in self.part.backends}
-
-    @property
-    def name(self) -> str:
-        """For people: "selftest softmax torch"."""
-        return " ".join(("selftest", *self.part.ops, *sorted(self.frameworks)))
-
-    def lost(self, why: str) -> Answer:
-        """The answer if it takes each host with it: its backends lack an op."""
-        missing = dict.fromkeys(self.part.backends, f"crash: {why}")
+        (op,) = self.work.ops
+        if self.asked:
+            return Answer("", Agreement([unjudged(Failed(op, "", "crash", why))]))
+        missing = dict.fromkeys(self.work.backends, f"crash: {why}")
         return Answer("", tried=Tried(missing=missing))
 
 
 class Answer(Struct):
-    """The result of a whole batch.
-
-    A host that runs something else judges nothing: `refusal` is what it runs.
-    """
+    """The result of a whole batch, and the name of the machine."""
 
     machine: str
     agreed: Agreement | None = None
     tried: Tried | None = None
-    refusal: Identity | None = None
 
 
-def split(asked: Asked, offers: Iterable[Offer], digest: str) -> Iterator[Batch]:
+def split(asked: Asked, offers: Iterable[Offer]) -> Iterator[Batch]:
     """The batches of a run; backends that no host has are in none of them."""
     offered = list(offers)
     groups = {
@@ -102,17 +84,17 @@ def split(asked: Asked, offers: Iterable[Offer], digest: str) -> Iterator[Batch]
         for backends, dtype, order in parts:
             names: dict[str, Any] = {"ops": [op], "devices": [device]}
             names |= {"dtypes": [dtype], "orders": [order], "backends": backends}
-            yield Batch(structs.replace(asked, **names), digest)
+            yield Batch(structs.replace(asked, **names))
 
 
-def plantings(part: Part, offers: Iterable[Offer], digest: str) -> Iterator[Planting]:
+def split_selftest(part: Part, offers: Iterable[Offer]) -> Iterator[Batch]:
     """Likewise of a self-test; NumPy's worker plants if PyTorch is on another host."""
     groups = _groups(part.backends, "cpu", list(offers))
     with_numpy = next((g for g in groups if "numpy" in map(framework_of, g)), [])
     leader = leader_of(with_numpy)
     for op, backends in product(part.ops, groups):
         one = structs.replace(part, ops=[op], backends=backends, leader=leader)
-        yield Planting(one, digest)
+        yield Batch(part=one)
 
 
 def _groups(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
@@ -22,12 +22,11 @@ from gradwatch.harness.agreement.suite import Agreement, Asked, Required
 from gradwatch.harness.hosts.batches import (
     Answer,
     Batch,
-    Planting,
     explained,
     lacking,
     merged,
-    plantings,
     split,
+    split_selftest,
 )
 from gradwatch.harness.hosts.identity import Offer, difference, identity, mixture
 from gradwatch.harness.project.documents import packed
@@ -93,7 +92,7 @@ def agree_on_hosts(
         Required: A host runs other code, or what is needed is not offered.
     """
     offers = _await_offers(hosts, asked, named, patience)
-    batches = list(split(asked, offers.values(), identity().digest))
+    batches = list(split(asked, offers.values()))
     answers, machines = _collect_answers(hosts, batches, progress, patience)
     agreement = merged(asked, [a.agreed for a in answers if a.agreed])
     agreement.missing |= explained(lacking(asked, offers.values()), offers.values())
@@ -113,7 +112,7 @@ def selftest_on_hosts(
     """
     asked = Asked(ops=part.ops, backends=part.backends)
     offers = _await_offers(hosts, asked, (), patience)
-    batches = list(plantings(part, offers.values(), identity().digest))
+    batches = list(split_selftest(part, offers.values()))
     answers, machines = _collect_answers(hosts, batches, progress, patience)
     tried = [answer.tried for answer in answers if answer.tried]
     replies = {name: reply for one in tried for name, reply in one.replies.items()}
@@ -121,26 +120,27 @@ def selftest_on_hosts(
     missing = {name: why for one in tried for name, why in one.missing.items()}
     missing |= explained(lacking(asked, offers.values()), offers.values())
     extent = QUICK if part.quick else FULL
+    leader = next(batch.part.leader for batch in batches if batch.part)
     trials = chosen(extent, part.ops, part.seed, part.orders)
-    plan = planned(trials, extent, part.backends, batches[0].part.leader)
+    plan = planned(trials, extent, part.backends, leader)
     score = scored(plan, replies, lost)
     score.missing = dict(sorted((score.missing | missing).items()))
     return score, machines
 
 
-def _collect_answers(
-    hosts: Hosts,
-    batches: Sequence[Batch | Planting],
-    progress: Callable[[int, int], None],
-    patience: float,
-) -> tuple[list[Answer], list[str]]:
-    """The answer to each batch, and the names of the machines."""
-    answers, machines = list[Answer](), set[str]()
-    for answer in _stream_answers(hosts, batches, patience):
-        answers.append(answer)
-        machines |= {answer.machine} - {""}
-        progress(len(answers), len(batches))
-    return answers, sorted(machines)
+def _offers(hosts: Hosts) -> Mapping[str, Offer]:
+    """The offers of the hosts that are there, by name.
+
+    Raises:
+        Required: A host runs something else than what runs here, or than another.
+    """
+    offers, ours = hosts.offers(), identity()
+    for host, offer in offers.items():
+        if why := difference(ours, offer.identity):
+            raise Required(f"host {host} is refused: {why}")
+    if why := mixture(offers):
+        raise Required(f"these hosts cannot judge together: {why}")
+    return offers
 
 
 def _await_offers(
@@ -149,8 +149,7 @@ def _await_offers(
     """Wait for all that must be there; the offers of the hosts, by name."""
     end = time.monotonic() + patience
     while True:
-        offers = hosts.offers()
-        _refuse_others(offers)
+        offers = _offers(hosts)
         absent = lacking(asked, offers.values())
         needed = {name: why for name, why in absent.items() if name in named}
         if offers and not needed and len(absent) < len(asked.backends):
@@ -174,36 +173,29 @@ def _unoffered(
     return f"{said}, for {patience:g} s ({there or 'no host is there'})"
 
 
-def _refuse_others(offers: Mapping[str, Offer]) -> None:
-    """Refuse hosts that run something else than what runs here, or than each other."""
-    ours = identity()
-    for host, offer in offers.items():
-        if why := difference(ours, offer.identity):
-            raise Required(f"host {host} is refused: {why}")
-    if why := mixture(offers):
-        raise Required(f"these hosts cannot judge together: {why}")
-
-
 class _Flight(NamedTuple):
     """A batch under way, and the hosts that offered what it needs when it left."""
 
-    batch: Batch | Planting
+    batch: Batch
     hosts: set[str]
 
 
-def _stream_answers(
-    hosts: Hosts, batches: Sequence[Batch | Planting], patience: float
-) -> Iterator[Answer]:
-    """The answer to each batch, once, in the order in which they come.
+def _collect_answers(
+    hosts: Hosts,
+    batches: Sequence[Batch],
+    progress: Callable[[int, int], None],
+    patience: float,
+) -> tuple[list[Answer], list[str]]:
+    """The answer to each batch, once, and the names of the machines.
 
     Raises:
         Required: What a batch needs has not been offered for `patience` seconds.
     """
     waiting, flying = list(batches), dict[Future[bytes], _Flight]()
-    served = time.monotonic()
+    answers, served = list[Answer](), time.monotonic()
     try:
         while waiting or flying:
-            offers = hosts.offers()
+            offers = _offers(hosts)
             waiting = _take_back(offers, flying) + waiting
             waiting = _send(hosts, offers, waiting, flying)
             absent = {
@@ -219,15 +211,17 @@ def _stream_answers(
             if not flying:
                 time.sleep(LOOK)
             for future in wait(flying, LOOK, FIRST_COMPLETED).done:
-                yield _answer(hosts, future, flying.pop(future).batch)
+                answers.append(_answer(hosts, future, flying.pop(future).batch))
+                progress(len(answers), len(batches))
     finally:
         for future in flying:
             future.cancel()
+    return answers, sorted({answer.machine for answer in answers} - {""})
 
 
 def _take_back(
     offers: Mapping[str, Offer], flying: dict[Future[bytes], _Flight]
-) -> list[Batch | Planting]:
+) -> list[Batch]:
     """Cancel what no host has any longer that had it when it left.
 
     Dask does not look again at such a task when a new worker gets its resources.
@@ -241,16 +235,16 @@ def _take_back(
 def _send(
     hosts: Hosts,
     offers: Mapping[str, Offer],
-    waiting: Sequence[Batch | Planting],
+    waiting: Sequence[Batch],
     flying: dict[Future[bytes], _Flight],
-) -> list[Batch | Planting]:
+) -> list[Batch]:
     """Send one batch for each host; return those that still wait.
 
     A host has one batch in hand: another host could take the second, and with a host
     that is lost Dask counts a loss for all that it was given.
     """
     busy = Counter(_needs(flight.batch) for flight in flying.values())
-    left = list[Batch | Planting]()
+    left = list[Batch]()
     for batch in waiting:
         able = _able(batch, offers)
         if busy[_needs(batch)] >= len(able):
@@ -262,28 +256,24 @@ def _send(
     return left
 
 
-def _answer(hosts: Hosts, future: Future[bytes], batch: Batch | Planting) -> Answer:
+def _answer(hosts: Hosts, future: Future[bytes], batch: Batch) -> Answer:
     """The answer to a batch; a crash of its op if it took hosts with it.
 
     Raises:
-        Required: The hosts are gone, or one that came later has other code.
+        Required: The hosts are gone.
     """
     try:
-        answer = msgspec.msgpack.decode(future.result(), type=Answer)
+        return msgspec.msgpack.decode(future.result(), type=Answer)
     except hosts.fatal:
         return batch.lost(f"several hosts were lost with {batch.name}")
     except hosts.gone as error:
         raise Required(f"the hosts are gone: {error}") from None
-    if answer.refusal is not None:
-        why = difference(identity(), answer.refusal)
-        raise Required(f"a host ({answer.machine}) is refused: {why}")
-    return answer
 
 
-def _needs(batch: Batch | Planting) -> tuple[str, frozenset[str]]:
+def _needs(batch: Batch) -> tuple[str, frozenset[str]]:
     return batch.device, frozenset(batch.frameworks)
 
 
-def _able(batch: Batch | Planting, offers: Mapping[str, Offer]) -> set[str]:
+def _able(batch: Batch, offers: Mapping[str, Offer]) -> set[str]:
     """The hosts that can judge a batch."""
     return {h for h, o in offers.items() if o.has(batch.device, batch.frameworks)}

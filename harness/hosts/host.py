@@ -16,7 +16,7 @@ import msgspec
 from msgspec import structs
 
 from gradwatch.harness.agreement.remote import judge, judged
-from gradwatch.harness.hosts.batches import Answer, Batch, Planting
+from gradwatch.harness.hosts.batches import Answer, Batch
 from gradwatch.harness.hosts.identity import Offer, own_offer, signature
 from gradwatch.harness.project.documents import packed
 from gradwatch.harness.selftest.remote import Part, Tried, attempt
@@ -25,9 +25,6 @@ from gradwatch.harness.workers.child import Child, Failed, Job
 #: One batch at a time. And Linux ends the workers with the *thread* that started them
 #: (prctl(2), PR_SET_PDEATHSIG): this one lives as long as the process.
 _keeper = ThreadPoolExecutor(1, "gradwatch-host")
-
-
-_batches = msgspec.msgpack.Decoder(Batch | Planting)
 
 
 class Changed(Exception):
@@ -54,7 +51,7 @@ def offer() -> bytes:
 
 
 def run(content: bytes) -> bytes:
-    """Judge a `Batch`, or try the judges on a `Planting`; the `Answer`.
+    """Judge what a `Batch` asks, or try the judges on it; the `Answer`.
 
     Raises:
         Changed: It is not known what this process would judge with.
@@ -63,19 +60,21 @@ def run(content: bytes) -> bytes:
 
 
 def _run(content: bytes) -> bytes:
-    batch, (before, own) = _batches.decode(content), _own()
-    if own.identity.digest != batch.digest:
-        return packed(Answer(own.machine, refusal=own.identity))
+    batch = msgspec.msgpack.decode(content, type=Batch)
+    before, own = _own()
     if signature() != before:
         raise Changed("files have changed since this host started: start it again")
-    if isinstance(batch, Planting):
-        return packed(Answer(own.machine, tried=_tried(batch)))
-    asked = structs.replace(batch.asked, jobs=_jobs(batch.asked.jobs))
-    return packed(Answer(own.machine, judged(asked, _child(judge))))
+    jobs = batch.work.jobs or os.cpu_count() or 1
+    if batch.asked:
+        asked = structs.replace(batch.asked, jobs=jobs)
+        return packed(Answer(own.machine, judged(asked, _child(judge))))
+    assert batch.part is not None
+    part = structs.replace(batch.part, jobs=jobs)
+    return packed(Answer(own.machine, tried=_tried(part)))
 
 
-def _tried(batch: Planting) -> Tried:
-    part, tried = structs.replace(batch.part, jobs=_jobs(batch.part.jobs)), Tried()
+def _tried(part: Part) -> Tried:
+    tried = Tried()
 
     def request(left: Sequence[str]) -> Part:
         return structs.replace(part, ops=left)
@@ -88,7 +87,3 @@ def _tried(batch: Planting) -> Tried:
             tried.replies |= one.replies
             tried.lost |= one.lost
     return tried
-
-
-def _jobs(asked: int) -> int:
-    return asked or os.cpu_count() or 1

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from gradwatch.harness.project import git
@@ -31,11 +30,6 @@ class Identity(Struct):
     commit: str
     files: dict[str, str]
     versions: dict[str, str]
-
-    @property
-    def digest(self) -> str:
-        """One hash of all of it."""
-        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
 
 
 class Offer(Struct):

@@ -134,19 +134,9 @@ def test_a_page_of_this_machine_alone_is_a_wrong_call(tmp_path):
 def test_a_host_whose_files_have_changed_judges_nothing(monkeypatch):
     monkeypatch.setattr(host, "_own", lambda: (1, host.Offer(identity(), "m", {})))
     asked = Asked(ops=["square"], backends=["numpy_manual"])
-    batch = dispatch.Batch(asked, identity().digest)
+    batch = dispatch.Batch(asked)
     with pytest.raises(host.Changed, match="files have changed"):
         host.run(documents.packed(batch))
-
-
-def test_a_host_refuses_what_another_commit_asks(monkeypatch):
-    monkeypatch.setattr(host, "_own", lambda: (1, host.Offer(identity(), "m", {})))
-    batch = dispatch.Batch(Asked(ops=["square"], backends=["numpy_manual"]), "other")
-    answer = dispatch.msgspec.msgpack.decode(
-        host.run(documents.packed(batch)), type=dispatch.Answer
-    )
-    assert answer.refusal == identity()
-    assert answer.agreed is None
 
 
 # A host is killed -------------------------------------------------------------------

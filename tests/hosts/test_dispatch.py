@@ -7,7 +7,7 @@ import pytest
 
 from gradwatch.harness.agreement.suite import Agreement, Required
 from gradwatch.harness.hosts import dispatch
-from gradwatch.harness.hosts.batches import Answer, Batch, Planting, plantings
+from gradwatch.harness.hosts.batches import Answer, Batch, split_selftest
 from gradwatch.harness.hosts.dispatch import agree_on_hosts, selftest_on_hosts
 from gradwatch.harness.hosts.identity import Identity
 from gradwatch.harness.project.documents import packed
@@ -35,7 +35,7 @@ class Scripted:
         return self.states.pop(0) if len(self.states) > 1 else self.states[0]
 
     def submit(self, content, device, frameworks):
-        batch = msgspec.msgpack.decode(content, type=Batch | Planting)
+        batch = msgspec.msgpack.decode(content, type=Batch)
         self.asked.append(batch.name)
         future = Future()
         done = self.act(batch, self.asked.count(batch.name))
@@ -153,9 +153,12 @@ def test_a_host_of_another_commit_is_refused_before_it_judges():
 
 
 def test_a_host_of_another_commit_that_comes_later_is_refused():
-    hosts = Scripted(lambda batch, time: Answer("gpu", refusal=OTHER), HERE)
-    with pytest.raises(Required, match=r"gpu.* is refused: it has bbbbbbbbb"):
+    other = offer(cpu=["numpy"])
+    other.identity = OTHER
+    hosts = Scripted(lambda batch, time: answered(batch), HERE, HERE | {"gpu": other})
+    with pytest.raises(Required, match=r"gpu is refused: it has bbbbbbbbb"):
         agree_on_hosts(hosts, RUN)
+    assert hosts.asked == []
 
 
 @pytest.mark.parametrize("address", ["", "slurm", "dask://", "ssh://a"])
@@ -186,7 +189,7 @@ PART = Part(
     ids=["one host has both", "two hosts"],
 )
 def test_errors_are_planted_once_whatever_a_host_has(offers, parts):
-    made = [one.part for one in plantings(PART, offers, "same")]
+    made = [one.part for one in split_selftest(PART, offers)]
     assert [tuple(one.ops) for one in made] == [
         (op,) for op in PART.ops for _ in range(len(parts))
     ]
