@@ -10,14 +10,13 @@ TIMED = softmax layer_norm batch_norm linear matmul
 run:  ## a first look: judge one case of each op, time some, write the page
 	@python3 scripts/environments.py --first-look
 	@.venv/bin/python -m scripts.tour
-	@.venv/bin/gradwatch agree --first-case --regime normal \
-	  --json results/latest/agree.json.gz; code=$$?; \
+	@.venv/bin/gradwatch agree --first-case --regime normal; code=$$?; \
 	.venv/bin/gradwatch time $(TIMED:%=--op %) --size small --budget 0.5 --first-look \
-	  --json results/latest/time.json || code=$$?; \
+	  || code=$$?; \
 	.venv/bin/gradwatch report; exit $$code
 
 agree: environments  ## judge every gradient in all cases; four minutes on two cores
-	.venv/bin/gradwatch agree --json results/latest/agree.json.gz
+	.venv/bin/gradwatch agree
 
 # mypy takes one core for a minute, so it runs beside the tests. SLOW=1 runs quick and slow
 # tests in one session, which collects them and starts each framework once.

@@ -27,7 +27,8 @@ import click
 
 from gradwatch.harness.commands.selftest import per_cent, summarise
 from gradwatch.harness.judging.defects import known
-from gradwatch.harness.project.documents import machine_name, replace_file
+from gradwatch.harness.project.documents import replace_file
+from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.markdown import table
 from gradwatch.harness.project.records import SelftestSummary
 from gradwatch.harness.selftest.charts import chart_detection

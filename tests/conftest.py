@@ -35,6 +35,9 @@ for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 #: What is judged here is judged now: no test passes by what an earlier run has judged.
 os.environ["GRADWATCH_CACHE"] = "off"
 
+#: Nor is what tests run shown as what this checkout's last runs found.
+os.environ["GRADWATCH_RESULTS"] = "off"
+
 
 _compiling: list[subprocess.Popen[bytes]] = []
 

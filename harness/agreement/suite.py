@@ -128,6 +128,31 @@ class Agreement(Struct):
         )
 
 
+def combined(
+    before: AgreeSummary, now: AgreeSummary, records: Sequence[AgreeRecord]
+) -> AgreeSummary:
+    """The summary of two runs, whose records these are, the newer ones last."""
+    ran = {record.backend for record in records}
+    missing = before.missing | now.missing
+    both = Agreement(
+        list(records),
+        before.pairs | now.pairs,
+        {name: why for name, why in missing.items() if name not in ran},
+        [*dict.fromkeys((*before.unrepeatable, *now.unrepeatable))],
+        gone=gone(records, known.load()),
+        remembered=now.remembered,
+    )
+    summary = both.summary()
+    summary.sampled = before.sampled | now.sampled
+    looks: dict[bool, set[str]] = {True: set(), False: set()}
+    for one in (before, now):
+        looks[one.first_case] |= {*one.pairs}
+    summary.first_case = bool(looks[True] - looks[False])
+    summary.machines = [*dict.fromkeys((*before.machines, *now.machines))]
+    summary.seconds, summary.seed = now.seconds, now.seed
+    return summary
+
+
 def agree(
     trials: Iterable[Trial],
     backends: Sequence[str],

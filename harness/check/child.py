@@ -50,6 +50,7 @@ def checked(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "text": str(report),
         "document": report.document(),
+        "kept": report.kept(),
         "passes": report.passes,
         "script": report.repro() if asked["repro"] else "",
     }

@@ -195,6 +195,18 @@ class Report:
             ],
         }
 
+    def kept(self) -> dict[str, Any]:
+        """The fields of a `CheckRecord`."""
+        worst = max(self.failures, key=lambda row: row.rank, default=None)
+        return {
+            "name": f"{self.candidate} against {self.reference}",
+            "passes": self.passes,
+            "told": self.headline,
+            "message": worst.story if worst else "",
+            "device": self.device,
+            "tensors": len(self.rows),
+        }
+
     @property
     def headline(self) -> str:
         """One line: what was checked, and how it ended."""

@@ -20,14 +20,14 @@ from gradwatch.harness.agreement.sampling import (
     in_part,
     passed_over,
 )
-from gradwatch.harness.agreement.suite import Agreement, Asked, Required
+from gradwatch.harness.agreement.suite import Agreement, Asked, Required, combined
 from gradwatch.harness.commands._hosts import hosts_at, jobs_there
 from gradwatch.harness.commands._matrix import fitting
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import output, progress
+from gradwatch.harness.console.terminal import keep, output, progress
 from gradwatch.harness.hosts.dispatch import agree_on_hosts
 from gradwatch.harness.project import documents as recording
-from gradwatch.harness.project.records import AgreeRecord, AgreeSummary
+from gradwatch.harness.project.records import AGREE, AgreeRecord, AgreeSummary
 from gradwatch.harness.project.requested import left_out
 from gradwatch.harness.project.verdicts import SIGNS
 from gradwatch.harness.workers.child import Child
@@ -116,13 +116,14 @@ def command(
     if asked.sampled:
         ran = [b for b in asked.backends if b not in agreed.missing]
         summary.sampled = explained(ran, first_look=first_case)
-    if json_file or junit_file or markdown_file:
-        content = recording.document(agreed.records, summary)
-        for target, text in ((junit_file, junit), (markdown_file, markdown)):
-            if target:
-                recording.replace_file(Path(target), text(content))
-        if json_file:
-            recording.write(content, json_file)
+    content = recording.document(agreed.records, summary)
+    for target, text in ((junit_file, junit), (markdown_file, markdown)):
+        if target:
+            recording.replace_file(Path(target), text(content))
+    if pages and json_file:  # of pages outside the project nothing is kept
+        recording.write(content, json_file)
+    elif not pages and agreed.records:
+        keep(AGREE, content, json_file, combined)
     if json_file != "-":
         show(agreed, seconds, summary)
         if why_not:

@@ -12,10 +12,11 @@ import click
 
 from gradwatch.harness.check import child
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import ticking
+from gradwatch.harness.console.terminal import keep, ticking
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.project import documents
+from gradwatch.harness.project.records import CHECK, CheckRecord, NoSummary
 from gradwatch.harness.workers.child import Child, Failed
 from gradwatch.impls.catalogue import known
 
@@ -198,6 +199,7 @@ def _show(answered: Mapping[str, Any], json_file: str | None, repro: str | None)
         summary = dict(answered["document"])
         records = summary.pop("records")
         documents.write(documents.document(records, summary), json_file)
+    keep(CHECK, documents.document([CheckRecord(**answered["kept"])], NoSummary()))
     if json_file != "-":
         click.echo(answered["text"])
     if repro and answered["script"]:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from gradwatch.harness.agreement.suite import Required
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import output, progress, say
+from gradwatch.harness.console.terminal import keep, output, progress, say
 from gradwatch.harness.history.environments import WrongCall
 from gradwatch.harness.history.measure import NotMeasured
 from gradwatch.harness.history.versions import accuracy, interpreter_with, worst_error
@@ -25,7 +25,7 @@ from gradwatch.harness.project.git import (
     commit_of,
     same_implementation,
 )
-from gradwatch.harness.project.records import CompareRecord, CompareSummary
+from gradwatch.harness.project.records import COMPARE, CompareRecord, CompareSummary
 from gradwatch.harness.timing.compare import (
     LONGEST,
     PAIRS,
@@ -148,13 +148,12 @@ def command(
             if chosen is None or (t.problem.op.name, one.backend) in chosen
         ]
         rows, failed = _compared(plans)
-    counts = Counter(row.verdict.replace(" ", "_") for row in rows)
     reasons = [_line(why, what) for (_, why), what in failed.items()]
-    content = recording.document(rows, CompareSummary(**counts, failed=reasons))
+    content = recording.document(rows, _counted(rows, reasons))
     if markdown_file:
         recording.replace_file(Path(markdown_file), compared(content))
-    if json_file:
-        recording.write(content, json_file)
+    if rows or json_file:
+        keep(COMPARE, content, json_file, _combined)
     if json_file != "-" and rows:
         output().print(_table(a, b, rows))
     kinds = {kind for kind, _ in failed}
@@ -163,6 +162,17 @@ def command(
     if kinds == {Absent} and not rows:
         raise Required("nothing could be compared")
     return 1 if WrongGradient in kinds or (failed and not rows) else 0
+
+
+def _combined(
+    before: CompareSummary, now: CompareSummary, rows: Sequence[CompareRecord]
+) -> CompareSummary:
+    return _counted(rows, now.failed)
+
+
+def _counted(rows: Sequence[CompareRecord], reasons: list[str]) -> CompareSummary:
+    counts = Counter(row.verdict.replace(" ", "_") for row in rows)
+    return CompareSummary(**counts, failed=reasons)
 
 
 #: What could not be compared, by the kind of the reason and its message.

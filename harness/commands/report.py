@@ -49,7 +49,7 @@ def command(
 
     \b
     Examples:
-      gradwatch agree --json results/latest/agree.json && gradwatch report --open
+      gradwatch agree && gradwatch report --open
       gradwatch report --pictures docs
     """
     # Importing the charts takes a second, so the options are checked first.

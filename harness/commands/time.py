@@ -22,10 +22,10 @@ from gradwatch.harness.agreement.suite import (
     tasks,
 )
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import output, progress, say
+from gradwatch.harness.console.terminal import keep, output, progress, say
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.project import documents as recording
-from gradwatch.harness.project.records import TimeRecord, TimeSummary
+from gradwatch.harness.project.records import TIME, TimeRecord, TimeSummary
 from gradwatch.harness.timing.memory import copy_bandwidth
 from gradwatch.harness.timing.remote import lines
 from gradwatch.harness.timing.steps import why_not_timed
@@ -71,7 +71,7 @@ def command(first_look: bool, json_file: str | None, **given: Any) -> int:
     \b
     Examples:
       gradwatch time --op layer_norm --size 256x1024
-      gradwatch time --size middle --json results/latest/time.json
+      gradwatch time --size middle --json -
       gradwatch time --device cuda --backend torch_autograd --backend torch_custom
     """
     ops, pages, backends = (given.pop(name) for name in ("ops", "pages", "backends"))
@@ -91,8 +91,8 @@ def command(first_look: bool, json_file: str | None, **given: Any) -> int:
     rows, untimed = measured.rows, measured.untimed
     bandwidth = copy_bandwidth() if "cpu" in devices else None
     summary = TimeSummary(timed=len(rows), untimed=untimed, copy_bandwidth=bandwidth)
-    if json_file:
-        recording.write(recording.document(rows, summary), json_file)
+    if rows or json_file:
+        keep(TIME, recording.document(rows, summary), json_file, _combined)
     if json_file != "-":
         _show(rows, untimed, bandwidth)
     for op, why in measured.failed.items():
@@ -100,6 +100,18 @@ def command(first_look: bool, json_file: str | None, **given: Any) -> int:
     if measured.absent and not rows and not measured.failed:
         raise Required(f"nothing could be timed: {measured.absent[0]}")
     return 0 if rows and not measured.failed else 1
+
+
+def _combined(
+    before: TimeSummary, now: TimeSummary, records: Sequence[TimeRecord]
+) -> TimeSummary:
+    timed = {f"{one.op} {one.case} {one.dtype} {one.backend}" for one in records}
+    untimed = (before.untimed | now.untimed).items()
+    return TimeSummary(
+        timed=len(records),
+        untimed={what: why for what, why in untimed if what not in timed},
+        copy_bandwidth=now.copy_bandwidth or before.copy_bandwidth,
+    )
 
 
 class Asked(Struct, kw_only=True):

@@ -12,13 +12,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import errors, output, ticking
+from gradwatch.harness.console.terminal import errors, keep, output, ticking
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.history.series import Series
 from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.git import NoCommit
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.project.records import BisectRecord, BisectSummary
+from gradwatch.harness.project.records import WATCH, BisectRecord, BisectSummary
 from gradwatch.harness.timing.compare import SAMPLED
 from gradwatch.harness.watch.alerts import Alert
 from gradwatch.harness.watch.bisect import Bisection, bisect
@@ -92,8 +92,8 @@ def command(
             surveyed = survey(results, since=since, confirming=confirm, budget=budget)
     except (NoCommit, NotComparable) as error:
         raise click.UsageError(str(error)) from None
-    if json_file:
-        documents.write(surveyed.document(), json_file)
+    if surveyed.series or json_file:
+        keep(WATCH, surveyed.document(), json_file)
     if json_file != "-":
         _show(surveyed, everything)
     return 1 if surveyed.failing else 0

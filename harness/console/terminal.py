@@ -19,6 +19,10 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from gradwatch.harness.project import documents, latest
+from gradwatch.harness.project.documents import Document
+from gradwatch.harness.project.records import Kind, Record, Summary
+
 EVERY = 10.0  # seconds between two lines of progress in a log
 
 
@@ -35,6 +39,19 @@ def errors() -> Console:
 def say(line: str, style: str = "") -> None:
     """Print a line on standard error as it is, however wide the terminal."""
     errors().print(line, style=style, markup=False, soft_wrap=True)
+
+
+def keep(
+    kind: Kind[Record, Summary],
+    content: Document[Record, Summary],
+    json_file: str | None = None,
+    *combined: latest.Combined[Summary, Record],
+) -> None:
+    """Merge a document into results/latest, and write a copy where one is asked for."""
+    if json_file:
+        documents.write(content, json_file)
+    if why := latest.keep(kind, content, *combined):
+        say(why, "yellow")
 
 
 class _Console(Console):

@@ -22,9 +22,9 @@ from gradwatch.harness.dashboard.series import History, Move, moves, read_histor
 from gradwatch.harness.dashboard.sources import Results, Trouble, read_results
 from gradwatch.harness.dashboard.writer import Writer, anchor
 from gradwatch.harness.project import git
-from gradwatch.harness.project.documents import machine_name
 from gradwatch.harness.project.git import Commit
 from gradwatch.harness.project.lock import alone
+from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.paths import ROOT
 
 # Marks a folder as a dashboard: only such a folder is ever replaced.

@@ -18,7 +18,6 @@ import contextlib
 import functools
 import io
 import os
-import platform
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -35,14 +34,13 @@ import asv_runner
 import asv_runner.run
 
 from gradwatch.harness.console.terminal import ticking
-from gradwatch.harness.history import asv_results
 from gradwatch.harness.history.environments import (
     WrongCall,
     command_for,
     environment_with,
 )
 from gradwatch.harness.history.runnable import unrunnable
-from gradwatch.harness.project import git
+from gradwatch.harness.project import git, machines
 from gradwatch.harness.project.documents import replace_file
 from gradwatch.harness.project.lock import Busy, alone
 from gradwatch.harness.project.paths import PROJECT, ROOT, SOURCE
@@ -117,24 +115,16 @@ def refuse_quick(arguments: Sequence[str]) -> None:
 
 def _name_machine() -> None:
     """Answer asv's questions about the machine; store them here, not in the home."""
-    traits = _traits()
+    traits = machines.traits()
     try:
-        traits["machine"] = asv_results.machine_for(ROOT / "results" / "asv", traits)
-    except asv_results.OtherMachine as error:
+        name = machines.machine_name()
+    except machines.OtherMachine as error:
         raise asv.util.UserError(str(error)) from None
     file = STATE / "machine.json"
     asv.machine.MachineCollection.get_machine_file_path = lambda: str(file)
-    asv.machine.Machine.hardcoded_machine_name = traits["machine"]
+    asv.machine.Machine.hardcoded_machine_name = name
     STATE.mkdir(exist_ok=True)
-    asv.machine.MachineCollection.save(traits["machine"], traits)
-
-
-def _traits() -> dict[str, str]:
-    """asv's description of the machine, without details that change on one machine."""
-    traits: dict[str, str] = asv.machine.Machine.get_defaults()
-    traits["os"] = platform.system()
-    traits["ram"] = f"{round(int(traits['ram']) / 2**30)} GiB"
-    return traits
+    asv.machine.MachineCollection.save(name, {**traits, "machine": name})
 
 
 def _choose_by_default() -> None:

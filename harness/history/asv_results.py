@@ -11,7 +11,6 @@ import datetime
 import itertools
 import json
 import math
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,13 +21,10 @@ import msgspec
 
 from gradwatch.harness.history.series import Entry, Series
 from gradwatch.harness.project import documents, git
-from gradwatch.harness.project.documents import Unreadable, machine_name
+from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.paths import ROOT
 
 RESULTS = ROOT / "results" / "asv"
-
-#: Two machines differ if one of these differs; memory and kernel may change.
-IDENTITY = ("arch", "cpu", "num_cpu")
 
 _API = 2  # asv's, of results and of the list of benchmarks
 _MACHINE_API = 1
@@ -39,10 +35,6 @@ CELLS = 1_000_000
 
 Json = Mapping[str, Any]
 _T = TypeVar("_T")
-
-
-class OtherMachine(Exception):
-    """Results would be mixed with those of another machine of the same name."""
 
 
 def read(
@@ -266,50 +258,3 @@ def _typed(file: Path, content: Any, kind: type[_T]) -> _T:
         return msgspec.convert(content, kind)
     except (msgspec.ValidationError, OverflowError, RecursionError) as error:
         raise Unreadable(f"{file}: {error}") from None
-
-
-# Machines -----------------------------------------------------------------------
-
-
-def machine_for(folder: Path, traits: Json) -> str:
-    """The name under which a machine's results are recorded.
-
-    It is GRADWATCH_MACHINE, or else a plain name such as cpu-2core; if another machine
-    has that name, cpu-2core-2 and so on.
-
-    Raises:
-        OtherMachine: GRADWATCH_MACHINE is the name of another machine.
-    """
-    plain = machine_name()
-    if os.environ.get("GRADWATCH_MACHINE"):
-        check_machine(folder, {**traits, "machine": plain})
-        return plain
-    numbered = (f"{plain}-{number}" for number in itertools.count(2))
-    return next(
-        name
-        for name in itertools.chain([plain], numbered)
-        if not _differences(folder, {**traits, "machine": name})
-    )
-
-
-def check_machine(folder: Path, traits: Json) -> None:
-    """Raise OtherMachine unless results of `traits["machine"]` are of that machine."""
-    differences = _differences(folder, traits)
-    if differences:
-        raise OtherMachine(
-            f"results of {traits['machine']} were recorded on another machine"
-            f" ({'; '.join(differences)}): give this one another name in"
-            " GRADWATCH_MACHINE"
-        )
-
-
-def _differences(folder: Path, traits: Json) -> list[str]:
-    file = folder / traits["machine"] / "machine.json"
-    if not file.exists():
-        return []
-    recorded = load(file)
-    return [
-        f"{name} {recorded.get(name)!r}, here {traits.get(name)!r}"
-        for name in IDENTITY
-        if str(recorded.get(name)) != str(traits.get(name))
-    ]

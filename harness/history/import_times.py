@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gradwatch.harness.history import asv_results
-from gradwatch.harness.project import documents, git
+from gradwatch.harness.project import documents, git, machines
 from gradwatch.harness.project.documents import Document, Unreadable
 from gradwatch.harness.project.git import NoCommit
 from gradwatch.harness.project.paths import ROOT
@@ -58,7 +58,7 @@ def add(
 
     Raises:
         Refused: The tree was changed, or the commit or a version is unknown.
-        harness.history.asv_results.OtherMachine: The machine's name is another
+        harness.project.machines.OtherMachine: The machine's name is another
         machine's. harness.project.documents.Unreadable: benchmarks.json is not there or
         damaged.
     """
@@ -83,7 +83,7 @@ def add(
         "os": about.system,
         "ram": about.ram or "",
     }
-    asv_results.check_machine(folder, traits)
+    machines.check_machine(folder, about.machine, traits)
     try:
         made = git.git("show", "-s", "--format=%at", f"{commit}^{{commit}}", root=root)
     except NoCommit:
@@ -165,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for source in given.documents:
         try:
             file = add(documents.read(source, TIME), commit=given.commit)
-        except (Refused, Unreadable, asv_results.OtherMachine) as error:
+        except (Refused, Unreadable, machines.OtherMachine) as error:
             parser.exit(1, f"{source}: {error}\n")
         sys.stderr.write(f"{source}: recorded in {file.name}\n")
     return 0

@@ -12,8 +12,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from gradwatch.harness.project import git
-from gradwatch.harness.project.documents import machine_name
 from gradwatch.harness.project.git import NoCommit
+from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.paths import PROJECT, ROOT, SOURCE
 from gradwatch.harness.workers.client import probe
 from gradwatch.harness.workers.pythons.interpreters import installed, interpreters_of

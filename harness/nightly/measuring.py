@@ -11,10 +11,11 @@ from pathlib import Path
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.nightly.model import Night, Result
 from gradwatch.harness.project import documents, git
+from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.records import Problem
 from gradwatch.harness.watch.alerts import Alert
 from gradwatch.harness.watch.naming import backend_of, size
-from gradwatch.harness.watch.survey import survey, this_machine
+from gradwatch.harness.watch.survey import survey
 
 
 def times(night: Night) -> Result:
@@ -33,7 +34,7 @@ def times(night: Night) -> Result:
     bench = rf"^bench_(speed|accuracy)[.]({ops})[.]"
     call = ("-m", "asv", "run", "--skip-existing", "--bench", bench, "HEAD^!")
     code, tail = night.run("time", *call)
-    machine = this_machine(night.results)
+    machine = machine_name(night.results / "asv")
     entries = [
         series.at(commit)
         for series in asv_results.read(folder, git.commits(night.root), [])

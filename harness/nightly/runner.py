@@ -18,6 +18,7 @@ from gradwatch.harness.nightly.model import Night, Part, Report, Result
 from gradwatch.harness.nightly.report import junit, markdown
 from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.documents import Unreadable
+from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import (
     AGREE,
@@ -134,6 +135,6 @@ def key_of(night_options: Mapping[str, Any], root: Path = ROOT) -> dict[str, Any
     """Identifies a run that can be continued: options, machine, state of the files."""
     return {
         **night_options,
-        "machine": documents.machine_name(),
+        "machine": machine_name(),
         "files": git.fingerprint(root),
     }

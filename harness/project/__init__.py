@@ -6,6 +6,8 @@
 - imports: lets another interpreter import our packages
 - affected: which ops and backends a change of files can affect
 - documents: the JSON document that every command writes
+- machines: the name of this machine
+- latest: the results folder's newest verdicts and times, merged from run to run
 - records: the types of all records and summaries
 - verdicts: the names of the verdicts
 - markdown: escapes text for Markdown

@@ -27,6 +27,7 @@ from msgspec.structs import replace
 from gradwatch.harness.project import git
 from gradwatch.harness.project.git import NoCommit
 from gradwatch.harness.project.lock import remove_stale
+from gradwatch.harness.project.machines import machine_name, traits
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import Environment, Kind, Record, Summary
 
@@ -72,7 +73,7 @@ def surroundings() -> Environment:
     now = datetime.datetime.now(datetime.timezone.utc)
     about = Environment(
         machine=machine_name(),
-        cpu=_processor(),
+        cpu=traits()["cpu"],
         cores=os.cpu_count() or 1,
         system=platform.system(),
         python=platform.python_version(),
@@ -82,20 +83,6 @@ def surroundings() -> Environment:
         about.commit = git.commit_of("HEAD", ROOT)
         about.dirty = bool(git.changed_files(ROOT, (".", ":!results"), untracked="no"))
     return about
-
-
-def _processor() -> str:
-    """The model of the processor on Linux, else its architecture."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.machine()
-
-
-def machine_name() -> str:
-    """Return GRADWATCH_MACHINE, or else a name made of the number of cores."""
-    return os.environ.get("GRADWATCH_MACHINE") or f"cpu-{os.cpu_count() or 1}core"
 
 
 # Writing ------------------------------------------------------------------------

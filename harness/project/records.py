@@ -64,7 +64,8 @@ class AgreeRecord(Struct, kw_only=True):
     comparison can say nothing. message: the verdict in a sentence, empty
     where the tensor agrees. order: vjp (the gradient), jvp or hvp, whose tensors are
     called jvp.y, hvp.dx, hvp.ddy (harness/judging/orders.py). flags: of the case: its
-    attributes that are true or false ("training", "not-training"), and "empty".
+    attributes that are true or false ("training", "not-training"), and "empty". date,
+    commit: where it was not judged with the others of its document.
     """
 
     op: str
@@ -91,6 +92,8 @@ class AgreeRecord(Struct, kw_only=True):
     message: str = ""
     flags: list[str] = []
     order: str = "vjp"
+    date: Date = ""
+    commit: str = ""
 
     def __post_init__(self) -> None:
         """Raise ValueError on a verdict that no judge gives."""
@@ -140,6 +143,25 @@ class AgreeSummary(Struct, kw_only=True):
     seed: int | None = None
 
 
+class CheckRecord(Struct, kw_only=True):
+    """One function that was checked, by `gradwatch check` or in a test.
+
+    name: of the function, and what it was held against. test: which one, or "". told:
+    the outcome in a line; message: of the worst tensor, where it does not pass.
+    tensors: how many judgements. date, commit: where they are not its document's.
+    """
+
+    name: str
+    passes: bool
+    told: str
+    message: str = ""
+    test: str = ""
+    device: str = "cpu"
+    tensors: int = 0
+    date: Date = ""
+    commit: str = ""
+
+
 class FindingRecord(Struct, kw_only=True):
     """A disagreement that the fuzzer found and shrank: a line of a findings' index.
 
@@ -178,7 +200,8 @@ class TimeRecord(Struct, kw_only=True):
     samples: seconds a call, evenly spread over the `taken` ones, each the mean of
     `calls`. warmup: calls before the first. faults: page faults a call. first: the
     first forward and backward. warm_seconds: with a warm L2, on a GPU. bytes, flops:
-    the least that the formula needs. doubts: why the figure may mislead.
+    the least that the formula needs. doubts: why the figure may mislead. date, commit:
+    where it was not timed with the others of its document.
     """
 
     op: str
@@ -204,6 +227,8 @@ class TimeRecord(Struct, kw_only=True):
     peak_bytes: int | None = None
     bytes: int | None = None
     flops: int | None = None
+    date: Date = ""
+    commit: str = ""
 
 
 class TimeSummary(Struct, kw_only=True):
@@ -220,7 +245,8 @@ class CompareRecord(Struct, kw_only=True):
     pairs: of fresh processes, 1 for one process; pairs_needed: how many it takes for
     4 %. backend: where both sides are commits or versions. short: why it is not
     resolved. seconds: what the comparison took. a_radii, b_radii: of two versions, the
-    largest error of a gradient in the op's cases, and in words what that says.
+    largest error of a gradient in the op's cases, and in words what that says. date,
+    commit: where it was not compared with the others of its document.
     """
 
     a: str
@@ -248,6 +274,8 @@ class CompareRecord(Struct, kw_only=True):
     a_radii: Number = None
     b_radii: Number = None
     accuracy: str = ""
+    date: Date = ""
+    commit: str = ""
 
     @property
     def medians(self) -> tuple[float, float]:
@@ -527,17 +555,26 @@ Summary = TypeVar("Summary", bound=Struct)
 
 @dataclass(frozen=True)
 class Kind(Generic[Record, Summary]):
-    """A kind of document: the command that writes it, and the types in it."""
+    """A kind of document: the command that writes it, and the types in it.
+
+    key: the fields by which a newer record takes the place of an older one in
+    results/latest; without any a newer document does.
+    """
 
     name: str
     record: type[Record]
     summary: type[Summary]
+    key: tuple[str, ...] = ()
 
 
-AGREE = Kind("agree", AgreeRecord, AgreeSummary)
+_CASE = ("op", "case", "backend", "device")
+
+AGREE = Kind("agree", AgreeRecord, AgreeSummary, (*_CASE, "order"))
+CHECK = Kind("check", CheckRecord, NoSummary, ("test", "name", "device"))
 FUZZ = Kind("fuzz", FindingRecord, FuzzSummary)
-TIME = Kind("time", TimeRecord, TimeSummary)
-COMPARE = Kind("compare", CompareRecord, CompareSummary)
+TIME = Kind("time", TimeRecord, TimeSummary, (*_CASE, "dtype"))
+_COMPARED = ("a", "b", *_CASE, "dtype", "phase")
+COMPARE = Kind("compare", CompareRecord, CompareSummary, _COMPARED)
 SELFTEST: Kind[Any, SelftestSummary] = Kind(
     "selftest",
     PlantedRecord | MissRecord,  # type: ignore[arg-type]  # a union is no class
@@ -548,6 +585,6 @@ BISECT = Kind("bisect", BisectRecord, BisectSummary)
 CONFIRMATIONS = Kind("confirmations", ConfirmationRecord, NoSummary)
 NIGHTLY = Kind("nightly", ProblemRecord, NightlySummary)
 KINDS: tuple[Kind[Any, Any], ...] = (
-    *(AGREE, FUZZ, TIME, COMPARE, SELFTEST),
+    *(AGREE, CHECK, FUZZ, TIME, COMPARE, SELFTEST),
     *(WATCH, BISECT, CONFIRMATIONS, NIGHTLY),
 )

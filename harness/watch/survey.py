@@ -12,6 +12,7 @@ from gradwatch.harness.history import asv_results
 from gradwatch.harness.history.series import Series
 from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.documents import Document, Unreadable
+from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import AlertRecord, WatchSummary
 from gradwatch.harness.timing.compare import SAMPLED
@@ -75,7 +76,7 @@ def survey(
     warnings = _off_branch_warning(off_branch_commits(series, order))
     warnings += map(str, unreadable)
     look = partial(watch, series, order, rules(root / "asv.conf.json"))
-    machine = this_machine(results)
+    machine = machine_name(results / "asv")
     findings = Findings(results / "confirmations" / f"{machine}.json")
     kept: dict[str, Any] = {
         "known": findings.known,
@@ -87,13 +88,6 @@ def survey(
         alerts = look(partial(settle, compare=compare if confirming else None))
     warnings += findings.troubles
     return Survey(order, len(series), alerts, warnings)
-
-
-def this_machine(results: Path) -> str:
-    """The name under which this machine's results are recorded."""
-    from asv.machine import Machine
-
-    return asv_results.machine_for(results / "asv", Machine.get_defaults())
 
 
 def _off_branch_warning(commits: Sequence[str]) -> list[str]:

@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from gradwatch.harness.project.documents import machine_name, replace_file
+from gradwatch.harness.project.documents import replace_file
+from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.markdown import table
 from gradwatch.harness.project.verdicts import PASSING
 from gradwatch.harness.tracing.aten.table import covered

@@ -10,10 +10,11 @@ import pytest
 from asv.results import Results
 from asv.runner import BenchmarkResult
 
-from gradwatch.harness.history import asv_results, import_times
-from gradwatch.harness.history.asv_results import OtherMachine, read
+from gradwatch.harness.history import import_times
+from gradwatch.harness.history.asv_results import read
 from gradwatch.harness.history.import_times import Refused, add
 from gradwatch.harness.project.documents import Document, Unreadable
+from gradwatch.harness.project.machines import OtherMachine
 from gradwatch.harness.project.records import Environment, TimeRecord, TimeSummary
 
 NAME = "bench_sizes.add.time_backward"
@@ -249,37 +250,6 @@ def test_a_second_file_of_the_same_commit_is_refused(folder):
     )
     with pytest.raises(Unreadable, match="the same commit"):
         read(folder, [A])
-
-
-# --- machines --------------------------------------------------------------------
-
-
-@pytest.fixture(autouse=True)
-def unnamed(monkeypatch):
-    """As on a machine that nobody has named."""
-    monkeypatch.delenv("GRADWATCH_MACHINE", raising=False)
-    monkeypatch.setattr(asv_results, "machine_name", lambda: "cpu-2core")
-
-
-def test_the_same_machine_keeps_its_name_when_its_memory_or_kernel_changes(folder):
-    record(folder, A, [1.0, 1.0])
-    changed = {**TRAITS, "os": "Linux 7", "ram": "2"}
-    assert asv_results.machine_for(folder, changed) == "cpu-2core"
-
-
-@pytest.mark.parametrize("trait", ["arch", "cpu", "num_cpu"])
-def test_another_machine_gets_another_name(folder, trait):
-    record(folder, A, [1.0, 1.0])
-    record(folder, A, [1.0, 1.0], machine="cpu-2core-2", cpu="A third")
-    assert asv_results.machine_for(folder, {**TRAITS, trait: "other"}) == "cpu-2core-3"
-
-
-def test_a_given_name_that_is_another_machine_s_is_refused(folder, monkeypatch):
-    record(folder, A, [1.0, 1.0])
-    monkeypatch.setenv("GRADWATCH_MACHINE", "cpu-2core")
-    assert asv_results.machine_for(folder, TRAITS) == "cpu-2core"
-    with pytest.raises(OtherMachine, match="cpu 'One CPU', here 'Another'"):
-        asv_results.machine_for(folder, {**TRAITS, "cpu": "Another"})
 
 
 # --- timings made elsewhere ------------------------------------------------------

@@ -19,7 +19,7 @@ from gradwatch.harness.hosts import dask, dispatch, host
 from gradwatch.harness.hosts.dask import Cluster
 from gradwatch.harness.hosts.dispatch import agree_on_hosts
 from gradwatch.harness.hosts.identity import Identity, identity
-from gradwatch.harness.project import documents
+from gradwatch.harness.project import documents, machines
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.selftest import run
 from tests.command_line import gradwatch
@@ -75,7 +75,7 @@ def test_the_document_is_that_of_one_machine(address):
     there = gradwatch("agree", "--on", address, *RUN, *NUMPY, "--json", "-")
     assert there.returncode == 0, there.stderr
     here = gradwatch("agree", *RUN, *NUMPY, "--json", "-")
-    assert json.loads(there.stdout)["summary"]["machines"] == [documents.machine_name()]
+    assert json.loads(there.stdout)["summary"]["machines"] == [machines.machine_name()]
     assert canonical(there.stdout) == canonical(here.stdout)
     assert json.loads(here.stdout)["records"]
 
@@ -86,7 +86,7 @@ def test_a_self_test_is_that_of_one_machine(address, monkeypatch):
     asked = ("selftest", "--quick", "--op", "mul,add", "--jobs", "1", "--json", "-")
     there, here = (gradwatch(*asked, *on) for on in (("--on", address), ()))
     assert there.returncode == here.returncode == 0, there.stderr
-    assert json.loads(there.stdout)["summary"]["machines"] == [documents.machine_name()]
+    assert json.loads(there.stdout)["summary"]["machines"] == [machines.machine_name()]
     assert comparable(there.stdout) == comparable(here.stdout)
     assert json.loads(here.stdout)["summary"]["runs"] > 50
 

@@ -511,7 +511,7 @@ def test_a_damaged_document_is_named_and_costs_the_watch_alone(
     night, monkeypatch, name, how
 ):
     monkeypatch.setattr(
-        "gradwatch.harness.watch.survey.this_machine", lambda results: "here"
+        "gradwatch.harness.watch.survey.machine_name", lambda folder: "here"
     )
     file = _damaged(night.root / name, how)
     watch, after = runner.run(night, {"watch": measuring.watch, "next": told()})

@@ -222,7 +222,7 @@ def test_a_damaged_file_of_comparisons_is_said_and_left_alone(suspect, root, tmp
 
 def test_what_was_confirmed_stays_so_without_measuring_again(root, monkeypatch):
     monkeypatch.setattr(
-        "gradwatch.harness.watch.survey.this_machine", lambda _: MACHINE
+        "gradwatch.harness.watch.survey.machine_name", lambda _: MACHINE
     )
     record(root, repository(root, ["square"] * 4), {SERIES: [1.0, 1.0, 1.0, 2.0]})
     (alert,) = survey(root / "results", root=root).alerts
@@ -246,7 +246,7 @@ def test_a_creep_that_looked_like_a_step_still_fails(root, monkeypatch):
         "gradwatch.harness.watch.survey.comparing", lambda *_: nullcontext(compare)
     )
     monkeypatch.setattr(
-        "gradwatch.harness.watch.survey.this_machine", lambda _: MACHINE
+        "gradwatch.harness.watch.survey.machine_name", lambda _: MACHINE
     )
     creep, step = survey(root / "results", root=root, confirming=True).alerts
     assert (step.kind, step.state, step.fails) == ("step", "cleared", False)
@@ -262,7 +262,7 @@ def test_a_cleared_step_with_equal_ends_is_no_creep(root, monkeypatch):
     always = nullcontext(lambda *_: about(1.0))
     monkeypatch.setattr("gradwatch.harness.watch.survey.comparing", lambda *_: always)
     monkeypatch.setattr(
-        "gradwatch.harness.watch.survey.this_machine", lambda _: MACHINE
+        "gradwatch.harness.watch.survey.machine_name", lambda _: MACHINE
     )
     found = survey(root / "results", root=root, confirming=True)
     assert {(alert.kind, alert.state) for alert in found.alerts} == {

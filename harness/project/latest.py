@@ -1,0 +1,83 @@
+"""What the last runs found, merged in results/latest of their project.
+
+Of each op, backend and case the newest verdict counts; one that was not found with the
+others of its document has the date and the commit of its own. Outside of a project, and
+where GRADWATCH_RESULTS is "off", nothing is kept.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gradwatch.harness.project import documents
+from gradwatch.harness.project.documents import Document, Unreadable
+from gradwatch.harness.project.lock import Busy, alone
+from gradwatch.harness.project.paths import PROJECT, ROOT
+from gradwatch.harness.project.records import Kind, Record, Summary
+from gradwatch.impls.catalogue import op_names
+
+LATEST = ROOT / "results" / "latest"
+
+#: Is "off" where a run leaves no trace.
+VARIABLE = "GRADWATCH_RESULTS"
+
+_PATIENCE = 60.0  # seconds, for another run that is writing
+
+#: The summary of two documents: the earlier, the newer, and the records of both.
+Combined = Callable[[Summary, Summary, Sequence[Record]], Summary]
+
+
+def keep(
+    kind: Kind[Record, Summary],
+    content: Document[Record, Summary],
+    combined: Combined[Summary, Record] = lambda before, now, records: now,
+) -> str:
+    """Merge a document into that of its kind; return why it was not kept, or "".
+
+    What another machine found before is moved aside, under that machine's name.
+    """
+    if PROJECT.problem or os.environ.get(VARIABLE) == "off":
+        return ""
+    file = LATEST / f"{kind.name}.json.gz"
+    try:
+        with alone(LATEST / f".{kind.name}.lock", f"writing {file.name}", _PATIENCE):
+            if file.exists():
+                before = documents.read(file, kind)
+                if before.environment.machine == content.environment.machine:
+                    content = merged(kind, before, content, combined)
+                else:
+                    other = f"{kind.name}-{before.environment.machine}.json.gz"
+                    file.rename(LATEST / other)
+            documents.write(content, file)
+    except (Unreadable, Busy) as error:
+        return f"not kept in results/latest: {error}"
+    except OSError as error:
+        return f"not kept: {error.strerror or error}: {error.filename or file}"
+    return ""
+
+
+def merged(
+    kind: Kind[Record, Summary],
+    before: Document[Record, Summary],
+    now: Document[Record, Summary],
+    combined: Combined[Summary, Record],
+) -> Document[Record, Summary]:
+    """Return the newer document, with what only the earlier one says."""
+    if not kind.key:
+        return now
+    newer, there = {_key(kind, one) for one in now.records}, {*op_names()}
+    about, records = before.environment, list[Any]()
+    for one in before.records:
+        if _key(kind, one) not in newer and getattr(one, "op", "") in (there | {""}):
+            if not one.date:  # type: ignore[attr-defined]  # kinds with a key have it
+                one.date, one.commit = about.date, about.commit  # type: ignore[attr-defined]
+            records.append(one)
+    records += now.records
+    summary = combined(before.summary, now.summary, records)
+    return Document(now.environment, summary, records)
+
+
+def _key(kind: Kind[Any, Any], record: Any) -> tuple[object, ...]:
+    return tuple(getattr(record, name) for name in kind.key)

@@ -1,0 +1,114 @@
+"""One name for one machine, in every command: its processor and memory decide.
+
+asv keeps what a machine is in results/asv/NAME/machine.json; a name there belongs to
+the machine that it describes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import json
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gradwatch.harness.project.paths import ROOT
+
+RECORDED = ROOT / "results" / "asv"
+
+#: What two machines differ in, beside their memory.
+_IDENTITY = ("arch", "cpu", "num_cpu")
+
+#: Of two sizes of memory that are one machine's: a kernel keeps a varying part.
+_ALIKE = 0.8
+
+
+class OtherMachine(Exception):
+    """GRADWATCH_MACHINE is the name of another machine; the message says which."""
+
+    exit_code = 2
+
+
+@functools.cache
+def traits() -> dict[str, str]:
+    """What this machine is, in the fields of asv's machine.json."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    return {
+        "arch": platform.machine(),
+        "cpu": _processor(),
+        "num_cpu": str(os.cpu_count() or 1),
+        "os": platform.system(),
+        "ram": f"{memory:.0f} GiB",
+    }
+
+
+def _processor() -> str:
+    """The model of the processor on Linux, else its architecture."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def machine_name(
+    folder: Path = RECORDED, about: Mapping[str, Any] | None = None
+) -> str:
+    """Return the name of this machine, or of the one that `about` describes.
+
+    It is GRADWATCH_MACHINE; or the name in the folder that was recorded here; or a
+    plain one that no other machine has, such as cpu-2core or cpu-2core-2.
+
+    Raises:
+        OtherMachine: GRADWATCH_MACHINE is the name of another machine.
+    """
+    about = about or traits()
+    if given := os.environ.get("GRADWATCH_MACHINE"):
+        check_machine(folder, given, about)
+        return given
+    taken = {}
+    for file in sorted(folder.glob("*/machine.json")):
+        if not (differing := differences(folder, file.parent.name, about)):
+            return file.parent.name
+        taken[file.parent.name] = differing
+    plain = f"cpu-{about['num_cpu']}core"
+    names = itertools.chain([plain], (f"{plain}-{n}" for n in itertools.count(2)))
+    return next(name for name in names if name not in taken)
+
+
+def check_machine(folder: Path, name: str, about: Mapping[str, Any]) -> None:
+    """Raise OtherMachine unless what is recorded under a name is of that machine."""
+    if differing := differences(folder, name, about):
+        raise OtherMachine(
+            f"results of {name} were recorded on another machine"
+            f" ({'; '.join(differing)}): give this one another name in"
+            " GRADWATCH_MACHINE"
+        )
+
+
+def differences(folder: Path, name: str, about: Mapping[str, Any]) -> list[str]:
+    """Return in what the machine of that name differs; empty if it is not recorded."""
+    file = folder / name / "machine.json"
+    if not file.exists():
+        return []
+    try:
+        there = json.loads(file.read_bytes())
+        found = {trait: str(there.get(trait)) for trait in _IDENTITY}
+    except (ValueError, AttributeError, OSError):
+        return [f"{file.name} cannot be read"]
+    here = {trait: str(about.get(trait)) for trait in _IDENTITY}
+    told = [f"{t} {found[t]!r}, here {here[t]!r}" for t in here if found[t] != here[t]]
+    sizes = sorted(filter(None, map(_gibibytes, (there.get("ram"), about.get("ram")))))
+    if len(sizes) == 2 and sizes[0] < _ALIKE * sizes[1]:
+        told.append(f"memory {there['ram']}, here {about['ram']}")
+    return told
+
+
+def _gibibytes(ram: Any) -> float:
+    """The number of "24 GiB"; of another form 0, which is compared with nothing."""
+    number, _, unit = str(ram).partition(" ")
+    return float(number) if unit == "GiB" and number.isdigit() else 0.0

@@ -1,0 +1,92 @@
+"""What is kept of the last runs: the newest of each, with its date and commit."""
+
+import pytest
+
+from gradwatch.harness.agreement.suite import combined
+from gradwatch.harness.project import documents, latest
+from gradwatch.harness.project.records import (
+    AGREE,
+    CHECK,
+    AgreeRecord,
+    AgreeSummary,
+    CheckRecord,
+    Environment,
+    NoSummary,
+)
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(latest, "LATEST", tmp_path)
+    monkeypatch.delenv(latest.VARIABLE)
+
+
+def verdict(op, verdict="agree", case="a", backend="torch_custom"):
+    given = {"op": op, "case": case, "backend": backend, "verdict": verdict}
+    rest = {"regime": "normal", "framework": "torch", "framework_version": "2"}
+    return AgreeRecord(**given, **rest, device="cpu", dtype="float32", tensor="dx")
+
+
+def run(day, *records, machine="here", **summary):
+    about = Environment(machine=machine, date=f"2026-01-0{day}", commit=str(day) * 40)
+    summary = AgreeSummary(pairs={r.op: {} for r in records}, **summary)
+    assert (
+        latest.keep(AGREE, documents.document(records, summary, about), combined) == ""
+    )
+    return documents.read(latest.LATEST / "agree.json.gz", AGREE)
+
+
+def test_the_newest_verdict_of_each_case_counts_with_its_date_and_commit():
+    run(1, verdict("softmax"), verdict("gelu", "disagree"))
+    kept = run(2, verdict("softmax", "disagree"))
+    found = {r.op: (r.verdict, r.date, r.commit[:1]) for r in kept.records}
+    assert found == {
+        "softmax": ("disagree", "", ""),
+        "gelu": ("disagree", "2026-01-01", "1"),
+    }
+    assert kept.environment.date == "2026-01-02"
+    assert kept.summary.verdicts == {"disagree": 2}
+    again = run(3, verdict("softmax"))
+    assert {r.op: r.date for r in again.records}["gelu"] == "2026-01-01"
+
+
+def test_an_op_that_has_gone_is_forgotten():
+    run(1, verdict("no_such_op"), verdict("gelu"))
+    assert [r.op for r in run(2, verdict("softmax")).records] == ["gelu", "softmax"]
+
+
+def test_a_first_look_is_one_until_a_run_judges_all_of_its_ops_in_full():
+    run(1, verdict("softmax"), verdict("gelu"), first_case=True)
+    assert run(2, verdict("softmax")).summary.first_case
+    assert not run(3, verdict("gelu"), verdict("softmax")).summary.first_case
+    assert not run(4, verdict("gelu"), first_case=True).summary.first_case
+
+
+def test_a_backend_that_ran_once_is_not_missing():
+    run(1, verdict("softmax"), missing={"mlx_custom": "not installed"})
+    kept = run(2, verdict("gelu"), missing={"torch_custom": "not asked"})
+    assert kept.summary.missing == {"mlx_custom": "not installed"}
+
+
+def test_machines_are_not_mixed():
+    run(1, verdict("softmax"), machine="there")
+    assert [r.op for r in run(2, verdict("gelu")).records] == ["gelu"]
+    aside = documents.read(latest.LATEST / "agree-there.json.gz", AGREE)
+    assert [r.op for r in aside.records] == ["softmax"]
+
+
+def test_a_file_that_cannot_be_read_is_left_as_it_is():
+    file = latest.LATEST / "check.json.gz"
+    file.write_text("{")
+    told = CheckRecord(name="a against b", passes=True, told="passes")
+    why = latest.keep(CHECK, documents.document([told], NoSummary()))
+    assert "check.json.gz: not readable as JSON" in why
+    assert file.read_text() == "{"
+
+
+def test_outside_of_a_project_nothing_is_written(monkeypatch):
+    nowhere = latest.PROJECT.__class__(latest.ROOT, (), (), (), problem="none here")
+    monkeypatch.setattr(latest, "PROJECT", nowhere)
+    told = CheckRecord(name="a against b", passes=True, told="passes")
+    assert latest.keep(CHECK, documents.document([told], NoSummary())) == ""
+    assert not [*latest.LATEST.iterdir()]

@@ -1,0 +1,59 @@
+"""The name of a machine."""
+
+import json
+
+import pytest
+
+from gradwatch.harness.project.machines import OtherMachine, machine_name
+
+HERE = {"arch": "x86_64", "cpu": "One CPU", "num_cpu": "2", "ram": "24 GiB"}
+
+
+@pytest.fixture(autouse=True)
+def _unnamed(monkeypatch):
+    monkeypatch.delenv("GRADWATCH_MACHINE", raising=False)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Recorded: another machine of the plain name, and this one under another."""
+    for name, about in (
+        ("cpu-2core", {**HERE, "cpu": "Another"}),
+        ("lab", {**HERE, "os": "Linux 6", "ram": "23 GiB"}),
+    ):
+        file = tmp_path / name / "machine.json"
+        file.parent.mkdir()
+        file.write_text(json.dumps({**about, "machine": name, "version": 1}))
+    return tmp_path
+
+
+def test_a_machine_has_the_name_under_which_it_was_recorded(folder):
+    assert machine_name(folder, {**HERE, "os": "Linux 7"}) == "lab"
+
+
+def test_what_asv_wrote_of_the_memory_in_bytes_is_not_compared(folder):
+    assert machine_name(folder, {**HERE, "ram": "25205325824"}) == "lab"
+
+
+@pytest.mark.parametrize(
+    "differing",
+    [{"arch": "arm64"}, {"cpu": "A third"}, {"ram": "12 GiB"}],
+)
+def test_another_processor_or_memory_is_another_machine(folder, differing):
+    assert machine_name(folder, {**HERE, **differing}) == "cpu-2core-2"
+
+
+def test_a_stranger_s_history_gives_no_name(folder):
+    assert machine_name(folder, {**HERE, "num_cpu": "8"}) == "cpu-8core"
+
+
+def test_a_given_name_that_is_another_machine_s_is_refused(folder, monkeypatch):
+    monkeypatch.setenv("GRADWATCH_MACHINE", "cpu-2core")
+    assert machine_name(folder, {**HERE, "cpu": "Another"}) == "cpu-2core"
+    with pytest.raises(OtherMachine, match="cpu 'Another', here 'One CPU'"):
+        machine_name(folder, HERE)
+
+
+def test_a_damaged_file_is_no_machine_s(folder):
+    (folder / "lab" / "machine.json").write_text("[1]")
+    assert machine_name(folder, HERE) == "cpu-2core-2"
