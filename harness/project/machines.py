@@ -100,8 +100,8 @@ def differences(folder: Path, name: str, about: Mapping[str, Any]) -> list[str]:
         found = {trait: str(there.get(trait)) for trait in _IDENTITY}
     except (ValueError, AttributeError, OSError):
         return [f"{file.name} cannot be read"]
-    here = {trait: str(about.get(trait)) for trait in _IDENTITY}
-    told = [f"{t} {found[t]!r}, here {here[t]!r}" for t in here if found[t] != here[t]]
+    own = {trait: str(about.get(trait)) for trait in _IDENTITY}
+    told = [f"{t} {found[t]!r}, here {own[t]!r}" for t in own if found[t] != own[t]]
     sizes = sorted(filter(None, map(_gibibytes, (there.get("ram"), about.get("ram")))))
     if len(sizes) == 2 and sizes[0] < _ALIKE * sizes[1]:
         told.append(f"memory {there['ram']}, here {about['ram']}")

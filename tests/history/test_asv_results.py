@@ -11,7 +11,7 @@ from asv.results import Results
 from asv.runner import BenchmarkResult
 
 from gradwatch.harness.history import import_times
-from gradwatch.harness.history.asv_results import read
+from gradwatch.harness.history.asv_results import RESULTS, read
 from gradwatch.harness.history.import_times import Refused, add
 from gradwatch.harness.project.documents import Document, Unreadable
 from gradwatch.harness.project.machines import OtherMachine
@@ -213,7 +213,7 @@ def test_a_text_that_looks_like_no_number_stays_one(folder, word):
 
 def test_series_have_what_recorded_files_have():
     """Compared with the JSON alone, of a commit with a file in three environments."""
-    place, commit = asv_results.RESULTS / "cpu-2core-epyc", "5d37d685"
+    place, commit = RESULTS / "cpu-2core-epyc", "5d37d685"
     files = sorted(place.glob(f"{commit}-*.json"))
     expected, seen = {}, {}
     for file in files:
