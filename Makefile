@@ -38,7 +38,7 @@ types: environments  ## mypy --strict
 
 findings: environments  ## search for defects for ten minutes, then write docs/findings.md
 	.venv/bin/gradwatch fuzz --budget 600 --folder results/findings
-	.venv/bin/gradwatch fuzz --page docs/findings.md
+	.venv/bin/python scripts/findings.py
 
 # Six minutes for 500 on a quiet machine with two cores; SEED=2 injects others.
 N_FAULTS = 500
@@ -85,7 +85,7 @@ pictures: environments  ## draw the README's pictures, in docs
 	@.venv/bin/gradwatch report --pictures docs
 
 version: environments  ## also measure other versions: WITH="numpy==1.26.4"
-	@.venv/bin/python -m gradwatch.harness.history.environments $(patsubst %,'%',$(WITH)) $(if $(PYTHON),--python $(PYTHON))
+	@.venv/bin/python scripts/version.py $(patsubst %,'%',$(WITH)) $(if $(PYTHON),--python $(PYTHON))
 
 clean:  ## remove the environments, caches and build leftovers; results stay
 	rm -rf .venv .venv.new .venv.old .venv-*

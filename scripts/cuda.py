@@ -29,7 +29,6 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 ENDING = 10.0  # seconds for a step to end after it has been asked to
@@ -281,24 +280,12 @@ def of_tests(file: Path) -> list[str]:
     return lines[: TOLD + 1]
 
 
-def records_of(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """The records, also of a compressed document, which has them in columns."""
-    if "columns" not in document:
-        return list(document["records"])
-    lists = {
-        name: one if isinstance(one, list) else [one["values"][i] for i in one["at"]]
-        for name, one in document["columns"].items()
-    }
-    count = max(map(len, lists.values()), default=0)
-    return [{name: one[i] for name, one in lists.items()} for i in range(count)]
-
-
 def of_document(file: Path) -> list[str]:
     """The counts of a document, and what in it is not as expected."""
     opened = gzip.open if file.suffix == ".gz" else open
     with opened(str(file), "rt", encoding="utf-8") as text:
         document = json.load(text)
-    about, records = document["summary"], records_of(document)
+    about, records = document["summary"], document["records"]
     kinds = {name: n for name, n in about.items() if isinstance(n, (int, float))}
     lines = [f"- {len(records)} records; " + json.dumps(kinds)]
     lines += [

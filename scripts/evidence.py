@@ -31,7 +31,6 @@ from gradwatch.harness.project.documents import replace_file
 from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.markdown import table
 from gradwatch.harness.project.records import SelftestSummary
-from gradwatch.harness.selftest.charts import chart_detection
 from gradwatch.harness.selftest.examine import JUDGE, Alarm, Run
 from gradwatch.harness.selftest.mistakes import read_mistakes
 from gradwatch.harness.selftest.mutants import ANYWHERE
@@ -52,6 +51,7 @@ from scripts.studies.calibration import (
     chart_calibration,
     excess,
 )
+from scripts.studies.detection import chart_detection
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "selftest.md"

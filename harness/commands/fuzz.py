@@ -34,17 +34,11 @@ from gradwatch.impls.contract import Op
 @options.seed
 @click.option(
     "--folder",
-    show_default="results/latest/findings; of --replay and --page results/findings",
+    show_default="results/latest/findings; of --replay results/findings",
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the scripts of findings and their index.",
 )
 @click.option("--replay", is_flag=True, help="Only run the scripts of the findings.")
-@click.option(
-    "--page",
-    metavar="F.md",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Only write a page with all findings.",
-)
 @options.json_file
 def command(
     ops: tuple[str, ...],
@@ -54,7 +48,6 @@ def command(
     seed: int,
     folder: Path | None,
     replay: bool,
-    page: Path | None,
     json_file: str | None,
 ) -> int:
     r"""Search for inputs on which a backend is wrong, and shrink them.
@@ -75,10 +68,6 @@ def command(
     end = time.monotonic() + budget
     if replay:
         return _replay(folder or store.FOLDER)
-    if page:
-        findings = _loaded(folder or store.FOLDER)
-        documents.replace_file(page, store.page(findings))
-        return 0
     folder = folder or store.LATEST
     asked = Asked(
         ops=options.sources(ops, pages),

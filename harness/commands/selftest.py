@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -40,12 +39,6 @@ MISSES_SHOWN = 8  # the JSON has all of them
 @options.jobs
 @options.on
 @options.json_file
-@click.option(
-    "--picture",
-    metavar="F.svg",
-    type=click.Path(dir_okay=False),
-    help="Draw the share that each judge catches and falsely rejects; .svg or .png.",
-)
 def command(
     ops: tuple[str, ...],
     orders: tuple[str, ...],
@@ -54,7 +47,6 @@ def command(
     jobs: int,
     address: str,
     json_file: str | None,
-    picture: str | None,
 ) -> int:
     r"""Plant every known wrong backward and count which judges reject it.
 
@@ -67,7 +59,7 @@ def command(
     Examples:
       gradwatch selftest --quick
       gradwatch selftest --order jvp,hvp
-      gradwatch selftest --picture detection.svg --json selftest.json
+      gradwatch selftest --op softmax --json selftest.json
     Exit code: 0 if our judge meets all requirements, else 1; 3 if the hosts of --on
     cannot try it.
     """
@@ -88,10 +80,6 @@ def command(
     summary.machines = machines
     if json_file != "-":
         show(score, summary)
-    if picture:
-        from gradwatch.harness.selftest.charts import chart_detection  # half a second
-
-        chart_detection(summary, Path(picture))
     if json_file:
         content = recording.document(scoring.records(score), summary)
         recording.write(content, json_file)

@@ -1,28 +1,15 @@
-"""Finds environments by their versions, and adds new ones to the history.
-
-    python -m gradwatch.harness.history.environments numpy==1.26.4
-
-This makes .venv-numpy-1.26.4, and `asv run` measures it from then on.
-"""
+"""Finds environments by the versions that they have; scripts/version.py adds some."""
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import importlib
 import importlib.metadata
-import json
 import platform
 import re
-import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
-from gradwatch.harness.project.documents import replace_file
 from gradwatch.harness.project.paths import PROJECT, ROOT
-from gradwatch.impls.catalogue import UnknownName, backend_names, framework_of, known
 
 MAIN = "3.11"  # Python of .venv, by default
 
@@ -32,10 +19,6 @@ _EXACT = re.compile(r"(?P<name>[a-z0-9-]+)==(?P<version>\d[\w.]*)")
 
 class WrongCall(ValueError):
     """A version is not exact, or no backend needs the package."""
-
-
-class NotMade(Exception):
-    """The environment could not be made; the message says why."""
 
 
 def environment_with(
@@ -97,69 +80,3 @@ def command_for(python: str, wanted: Mapping[str, str]) -> str:
         return f"pip install {packages}, or change the matrix in asv.conf.json"
     other = "" if python == MAIN else f" PYTHON={python}"
     return f'make version WITH="{packages}"{other}'
-
-
-def add(requirements: Sequence[str], python: str = MAIN, root: Path = ROOT) -> Path:
-    """Make an environment, and an entry for it in asv.conf.json; return its folder.
-
-    Raises:
-        WrongCall: A version is not exact, or the package is not a framework.
-        NotMade: uv could not install it.
-    """
-    wanted = dict(map(parsed, requirements))
-    frameworks = {framework_of(backend) for backend in backend_names()}
-    for name in wanted:
-        try:
-            known("framework", name, frameworks)
-        except UnknownName as error:
-            raise WrongCall(str(error)) from None
-    folder = environment_with(python, wanted, root)
-    if folder is None:
-        folder = root / f".venv-{'-'.join(f'{n}-{v}' for n, v in wanted.items())}"
-        _install(folder, python, requirements, root)
-    _add_entry(root / "asv.conf.json", python, wanted)
-    return folder
-
-
-def _install(
-    folder: Path, python: str, requirements: Sequence[str], root: Path
-) -> None:
-    """Install with uv, found and configured as in `make environments`."""
-    environments: Any = importlib.import_module("scripts.environments")
-    try:
-        asyncio.run(environments.Uv(root).make(folder, python, *requirements))
-    except BaseException as problem:
-        shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(problem, environments.Unavailable):
-            raise NotMade(str(problem)) from None
-        raise
-
-
-def _add_entry(file: Path, python: str, wanted: Mapping[str, str]) -> None:
-    """Add the entry with the threads of the others, if it is not there yet."""
-    conf: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    threads = {name: v[0] for name, v in conf["matrix"]["env_nobuild"].items()}
-    entry = {"python": python, "req": dict(wanted), "env_nobuild": threads}
-    if entry not in conf["include"]:
-        conf["include"].append(entry)
-        replace_file(file, json.dumps(conf, indent=2) + "\n")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command of `make version`."""
-    parser = argparse.ArgumentParser(prog=f"python -m {__package__}.environments")
-    parser.add_argument("requirements", nargs="+", metavar="numpy==1.26.4")
-    parser.add_argument("--python", default=MAIN, help="%(default)s by default")
-    given = parser.parse_args(arguments)
-    try:
-        folder = add(given.requirements, given.python)
-    except WrongCall as error:
-        parser.error(str(error))
-    except NotMade as error:
-        parser.exit(1, f"{error}\n")
-    sys.stderr.write(f"{folder.name} is ready; `asv run` measures it, too\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,6 +5,5 @@
 - rivals: the judges that others use: allclose, assert_close, gradcheck
 - examine: asks every judge about one trial, in a worker
 - scoring: counts caught errors and false alarms
-- charts: the chart of docs/selftest.md
 - run: `run`: all of it, on every backend
 """

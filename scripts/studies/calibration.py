@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.rounding.errors import limit_for
 from gradwatch.harness.selftest import scoring
-from gradwatch.harness.selftest.charts import SETTINGS, write_figure
 from gradwatch.harness.selftest.examine import JUDGE
 from gradwatch.harness.selftest.scoring import Requirement, Score
+from scripts.studies.detection import SETTINGS, write_figure
 
 SHIPPED = limit_for(0)
 CONSTANTS = 2.0 ** np.arange(-1, 8.01, 0.25)  # from half a rounding to 256 of them

@@ -20,8 +20,8 @@ if __package__ in (None, ""):  # run by path
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from gradwatch.harness.judging.reference import reference_of_graph
-from gradwatch.harness.selftest.charts import SETTINGS, write_figure
 from gradwatch.impls import graph
+from scripts.studies.detection import SETTINGS, write_figure
 
 DEPTHS = (2, 3, 5, 8, 12, 20, 30, 50)
 ROWS, WIDTH = 8, 16

@@ -15,8 +15,8 @@ import pytest
 
 from gradwatch.harness.agreement import store
 from gradwatch.harness.agreement.fuzz import Hunt
-from gradwatch.harness.agreement.store import page as page_of
 from gradwatch.impls.catalogue import load_op
+from scripts.findings import page as page_of
 from tests.command_line import gradwatch
 from tests.pages import CUBE
 

@@ -17,7 +17,6 @@ from gradwatch.harness.judging.rounding import analysis
 from gradwatch.harness.project.records import MissRecord
 from gradwatch.harness.selftest import examine as examine_module
 from gradwatch.harness.selftest import rivals, run, scoring
-from gradwatch.harness.selftest.charts import chart_detection
 from gradwatch.harness.selftest.examine import JUDGE, Run, examine, read
 from gradwatch.harness.selftest.mistakes import read_mistakes
 from gradwatch.harness.selftest.mutants import ANYWHERE, edited, planted
@@ -27,6 +26,7 @@ from gradwatch.harness.workers.messages import Outcome, Task
 from gradwatch.impls import catalogue
 from gradwatch.impls.contract import Op
 from scripts.studies import calibration
+from scripts.studies.detection import chart_detection
 
 OPS = catalogue.op_names()
 EDITS = read_mistakes()

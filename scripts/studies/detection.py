@@ -1,4 +1,4 @@
-"""The chart of a selftest: what each judge catches beside what it falsely accuses.
+"""The chart of docs/selftest.md: what each judge catches beside false alarms.
 
 Lines differ in marker and dash as well as in colour, so that they read in grey.
 """
