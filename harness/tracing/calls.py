@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -19,7 +20,15 @@ def held(module: torch.nn.Module, state: Mapping[str, Tensor]) -> Iterator[None]
     known = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     instead = {id(known[name]): tensor for name, tensor in state.items()}
     tables: list[tuple[Any, dict[str, Any]]] = []
+    scripted: list[tuple[Any, str, Tensor]] = []
     for part in module.modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            own = (
+                part.named_parameters(recurse=False),
+                part.named_buffers(recurse=False),
+            )
+            scripted += [(part._c, *pair) for pairs in own for pair in pairs]
+            continue
         own: tuple[Any, ...] = (vars(part), part._parameters, part._buffers)
         tables += [(table, dict(table)) for table in own]
     for table, before in tables:
@@ -28,9 +37,13 @@ def held(module: torch.nn.Module, state: Mapping[str, Tensor]) -> Iterator[None]
                 table[name] = instead[id(tensor)]
                 if isinstance(tensor, torch.nn.Parameter):
                     table[name]._is_param = True  # which isinstance asks for
+    for owner, name, tensor in scripted:
+        owner.setattr(name, instead.get(id(tensor), tensor))
     try:
         yield
     finally:
+        for owner, name, tensor in scripted:
+            owner.setattr(name, tensor)
         for table, before in tables:
             table.clear()
             table.update(before)
@@ -71,5 +84,11 @@ class Call:
 
 
 def tensors_in(tree: Any) -> list[Tensor]:
-    """The tensors among lists, dictionaries and their like, in order."""
-    return [value for value in tree_leaves(tree) if isinstance(value, Tensor)]
+    """The tensors among lists, dictionaries, dataclasses and their like, in order."""
+    found: list[Tensor] = []
+    for value in tree_leaves(tree):
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            found += tensors_in([getattr(value, f.name) for f in fields(value)])
+    return found

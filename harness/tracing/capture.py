@@ -21,7 +21,11 @@ from torch.utils._pytree import tree_map_only
 
 from gradwatch.harness.tracing.calls import tensors_in
 from gradwatch.harness.tracing.tape import Function, Program, Tape, Tensor, replica
-from gradwatch.harness.tracing.untraceable import Untraceable, callers_place
+from gradwatch.harness.tracing.untraceable import (
+    Untraceable,
+    callers_place,
+    refuse_as_pytorch,
+)
 
 #: What hands a tensor's numbers over to NumPy, to Triton or to another compiler.
 _HANDS_OVER = (Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.data_ptr)
@@ -52,11 +56,9 @@ def capture(
     with _plainly(), _forwards_alone(tape), tape, _Leaving(tape):
         try:
             returned = function(*leaves)
-        except RuntimeError as error:
-            if "setStorage" not in str(error):
-                raise
-            why, place = "reads storage outside of its input", callers_place(error)
-            raise Untraceable("aten.as_strided", why, "no rule", place) from error
+        except (RuntimeError, ValueError) as error:
+            refuse_as_pytorch(error)
+            raise
     return tape.finished(tensors_in(returned))
 
 
@@ -68,7 +70,16 @@ def plain_autograd() -> Iterator[None]:
         stack.enter_context(torch.enable_grad())
         for device in ("cpu", "cuda"):
             stack.enter_context(torch.autocast(device, enabled=False))
+        # What TorchScript optimises hides its gradient from a dispatcher.
+        stack.enter_context(torch.jit.optimized_execution(False))
+        flex = sys.modules.get("torch.nn.attention.flex_attention")
+        if hasattr(flex, "_validate_device"):  # on a CPU it runs, but slowly
+            stack.enter_context(patch.object(flex, "_validate_device", _anywhere))
         yield
+
+
+def _anywhere(*_: Tensor) -> None:
+    """Let attention run on any device."""
 
 
 @contextlib.contextmanager
@@ -153,11 +164,18 @@ class _Leaving(TorchFunctionMode):
     def _higher(self, operator: Any, args: Any, kwargs: Any) -> Any:
         """What a higher-order operator runs, such as the branch of torch.cond."""
         whole = operator.py_kernels.get(DispatchKey.CompositeExplicitAutograd)
-        with self:
-            if operator.name() == "cond":
-                chosen, then, otherwise, operands = args
-                return (then if chosen else otherwise)(*operands)
-            return (whole or operator)(*args, **kwargs)
+        try:
+            with self:
+                if operator.name() == "cond":
+                    chosen, then, otherwise, operands = args
+                    return (then if chosen else otherwise)(*operands)
+                return (whole or operator)(*args, **kwargs)
+        except (AssertionError, NotImplementedError) as error:
+            why, place = (
+                "is an operator of higher order without a rule",
+                callers_place(),
+            )
+            raise Untraceable(operator.name(), why, "no rule", place) from error
 
 
 def _listed(tensor: Tensor) -> Any:

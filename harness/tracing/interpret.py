@@ -19,7 +19,7 @@ from gradwatch.harness.tracing.aten.narrow import (
     written_over,
 )
 from gradwatch.harness.tracing.aten.table import ON_FLOATS, ON_VALUES
-from gradwatch.harness.tracing.tape import Like, Program, as_written
+from gradwatch.harness.tracing.tape import FACTORIES, Like, Program, as_written, name_of
 from gradwatch.harness.tracing.untraceable import Place, Untraceable
 from gradwatch.harness.tracing.values import (
     as_exact,
@@ -29,12 +29,6 @@ from gradwatch.harness.tracing.values import (
 )
 from gradwatch.impls.graph import Node
 
-_FACTORIES = """
-    arange empty empty_like empty_permuted empty_strided eye full full_like linspace
-    logspace new_empty new_empty_strided new_full new_ones new_zeros ones ones_like
-    scalar_tensor tril_indices triu_indices zeros zeros_like
-"""
-FACTORIES = frozenset(_FACTORIES.split())
 _OURS = (operator.getitem, as_written)  # of the tape, no operators of ATen
 _CASTS = frozenset(("_to_copy", "convert_element_type", "to", "type_as", "device_put"))
 _FACTORISATIONS = ("linalg_", "_linalg_", "cholesky", "geqrf", "lu_", "ormqr", "svd")
@@ -67,12 +61,6 @@ def interpret(program: Program, leaves: Sequence[Any]) -> tuple[list[Any], list[
             if node.target not in _OURS and not is_move(name_of(node.target)):
                 known[node] = narrowed(known[node], _meta(node), widest)
     raise AssertionError("a program ends with its output")
-
-
-def name_of(target: Any) -> str:
-    """An operator's name without namespace, overload and the _ of in-place forms."""
-    name = target._schema.name.split("::")[1]
-    return str(name if name.startswith("_") else name.rstrip("_"))
 
 
 def apply(target: Any, args: Any, kwargs: dict[str, Any], meta: Any) -> Any:

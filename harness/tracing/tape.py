@@ -36,9 +36,24 @@ COMPOSITES = frozenset(_COMPOSITES.split())
 _WHOLE = "take detach special_log_ndtr _safe_softmax xlogy special_xlog1py"
 WHOLE = frozenset(f"aten::{name}" for name in _WHOLE.split())
 
+#: What makes a tensor of no other's numbers.
+_FACTORIES = """
+    arange empty empty_like empty_permuted empty_strided eye full full_like linspace
+    logspace new_empty new_empty_strided new_full new_ones new_zeros ones ones_like
+    scalar_tensor tril_indices triu_indices zeros zeros_like
+"""
+FACTORIES = frozenset(_FACTORIES.split())
+
 Function = Callable[..., Any]
 Tensor = torch.Tensor
 aten = torch.ops.aten
+_AS_STRIDED = aten.as_strided.default  # reads the storage, whatever lies over it
+
+
+def name_of(target: Any) -> str:
+    """An operator's name without namespace, overload and the _ of in-place forms."""
+    name = target._schema.name.split("::")[1]
+    return str(name if name.startswith("_") else name.rstrip("_"))
 
 
 @functools.cache
@@ -245,7 +260,7 @@ class Tape(TorchDispatchMode):
         if torch.Tag.data_dependent_output in target.tags:
             return self._read_out(target, args)
         if target is aten.copy_.default:
-            return self._write(args[0], args[1], self.stops(args[0]))
+            return self._write(args[0], args[1], self._is_unseen(*args[:2]))
         functional = _functional(target)
         if functional is not None:
             return self._write_in_place(target, functional, args, kwargs)
@@ -275,6 +290,11 @@ class Tape(TorchDispatchMode):
         recorded = tensor.requires_grad and torch.is_grad_enabled()
         through = self.within or recorded or not tensor.is_floating_point()
         return held is not None and held.followed and not through
+
+    def _is_unseen(self, into: Tensor, *given: Tensor) -> bool:
+        """Whether autograd sees nothing of a write to a tensor."""
+        recorded = torch.is_grad_enabled() and any(t.requires_grad for t in given)
+        return self.stops(into) and not recorded
 
     def _follows(self, tensor: Tensor) -> bool:
         held = self.memory.get(_address(tensor))
@@ -329,8 +349,9 @@ class Tape(TorchDispatchMode):
         if made is None:
             made = target(*args, **kwargs)
         node = self._emit(target, read_args, read_kwargs, made)
-        depends = any(map(self.depends, given))
-        followed = any(map(self._follows, given))
+        sources = () if name_of(target) in FACTORIES else given
+        depends = any(map(self.depends, sources))
+        followed = any(map(self._follows, sources))
         shared = {_address(t) for t in given}
         for i, part in enumerate(made if isinstance(made, (tuple, list)) else [made]):
             if not isinstance(part, Tensor):
@@ -342,7 +363,7 @@ class Tape(TorchDispatchMode):
                 self._remember(part, own, depends, followed and _is_float(part))
             elif target.is_view and _address(part) in self.memory:
                 held = self.memory[_address(part)]
-                if held.geometry != Geometry.of(part):
+                if held.geometry != Geometry.of(part) and target is not _AS_STRIDED:
                     self.views.setdefault((held.node, Geometry.of(part)), own)
         return made
 
@@ -379,7 +400,7 @@ class Tape(TorchDispatchMode):
         ]
         made = self._inside(functional, (), named)
         values = made if isinstance(made, (tuple, list)) else [made]
-        unseen = list(map(self.stops, into))
+        unseen = [self._is_unseen(tensor, *_tensors(named)) for tensor in into]
         self.within += 1
         try:
             for i, tensor in enumerate(into, len(values) - len(into)):
@@ -494,8 +515,11 @@ def _whole_storage(tensor: Tensor) -> Tensor:
 def replica(tensor: Tensor, wanted: bool) -> Tensor:
     """A copy in memory of its own, with the same strides (0 included) and gaps.
 
-    One that needs a gradient is no leaf of autograd's, so that it may be written to.
+    One that needs a gradient is no leaf of autograd's, so that it may be written to; of
+    elements that share memory each has a gradient of its own.
     """
+    if wanted and torch._debug_has_internal_overlap(tensor) == 1:
+        tensor = tensor.contiguous()
     if tensor.layout != torch.strided or tensor._is_zerotensor():
         return tensor.detach().clone().requires_grad_(wanted)
     whole = _whole_storage(tensor).clone()

@@ -19,8 +19,8 @@ from gradwatch.harness.judging.rounding.analysis import running_errors
 from gradwatch.harness.judging.rounding.errors import limit_for, longest_reduction
 from gradwatch.harness.tracing.calls import Call, tensors_in
 from gradwatch.harness.tracing.capture import capture
-from gradwatch.harness.tracing.interpret import interpret, name_of, refuse_uncovered
-from gradwatch.harness.tracing.tape import Program
+from gradwatch.harness.tracing.interpret import interpret, refuse_uncovered
+from gradwatch.harness.tracing.tape import Program, name_of
 from gradwatch.harness.tracing.untraceable import Untraceable
 from gradwatch.harness.tracing.values import array_of, constant, in_type
 from gradwatch.impls import graph

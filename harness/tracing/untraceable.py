@@ -21,8 +21,19 @@ WAYS_ROUND = {
     "complex": "split it into real and imaginary parts",
     "sparse": "make it dense first, with .to_dense()",
     "factorisation": "judge what comes before and after the factorisation separately",
+    "frozen": "mark the inputs that are to be differentiated with requires_grad_()",
     "no rule": "write this part in other operators (`gradwatch list aten` has them)",
 }
+
+
+#: What PyTorch says in its own words: a part of it, the operator, why, and the kind.
+_WORDS = (
+    ("setStorage", "aten.as_strided", "reads storage outside of its input", "no rule"),
+    (
+        *("is not differentiable with respect to argument", "PyTorch's operator"),
+        *("has no gradient by one of the inputs", "frozen"),
+    ),
+)
 
 
 class Untraceable(Exception):
@@ -83,3 +94,10 @@ def callers_place(of: BaseException | None = None) -> Place:
         if not module and isinstance(mine, torch.nn.Module):
             module = f"{type(mine).__name__}({mine.extra_repr()})"
     return Place("", 0, module)
+
+
+def refuse_as_pytorch(error: Exception) -> None:
+    """Raise Untraceable for an error of PyTorch's that has a way round."""
+    for part, op, why, kind in _WORDS:
+        if part in str(error):
+            raise Untraceable(op, why, kind, callers_place(error)) from error

@@ -1,5 +1,7 @@
 """References and candidates as people write and train them are judged as they are."""
 
+import dataclasses
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -8,6 +10,7 @@ from torch.nn import functional as F  # noqa: E402, N812  # likewise; as in its 
 from torch.utils.checkpoint import checkpoint  # noqa: E402  # likewise
 
 from gradwatch.harness.check import check  # noqa: E402  # likewise
+from gradwatch.harness.tracing import Untraceable  # noqa: E402  # likewise
 
 X = torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
 
@@ -215,6 +218,57 @@ LEFT_OUT = {
     "view": (lambda x: x.view(-1, 3).sin(), [X], "permuted"),
     "domain": (F.binary_cross_entropy, [X.sigmoid(), X.sigmoid()], "large"),
 }
+
+
+@dataclasses.dataclass
+class Output:
+    loss: torch.Tensor
+    logits: torch.Tensor | None = None
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_scripted_functions_and_modules_are_judged():
+    scripted = torch.jit.script(times_two)
+    assert check(scripted, None, [X, X.t()]).passes
+    module = torch.jit.script(nn.Sequential(nn.Linear(6, 4), nn.Tanh()))
+    before = [p.clone() for p in module.parameters()]
+    assert check(module, None, [X]).passes
+    assert all(map(torch.equal, before, module.parameters()))
+
+
+def times_two(x: torch.Tensor, w: torch.Tensor):
+    return torch.tanh(x @ w) * 2.0
+
+
+def test_outputs_in_a_dataclass_are_judged():
+    report = check(lambda x: Output(x.square().sum(), x.exp()), None, [X])
+    assert report.passes
+    assert {j.tensor for j in report} == {"y0", "y1", "dx"}
+
+
+def test_attention_with_a_score_function_is_judged_on_a_cpu():
+    flex = pytest.importorskip("torch.nn.attention.flex_attention")
+    qkv = torch.randn(3, 1, 2, 5, 4, generator=torch.manual_seed(0)).unbind()
+
+    def candidate(q, k, v):
+        place = torch.arange(5.0)
+        scores = q @ k.mT / 2 + (place[:, None] - place) / 8
+        return scores.softmax(-1) @ v
+
+    def reference(q, k, v):
+        return flex.flex_attention(q, k, v, lambda s, b, h, i, j: s + (i - j) / 8)
+
+    assert check(reference, candidate, qkv).passes
+    assert not check(reference, lambda q, k, v: candidate(q, k, v) * 1.001, qkv).passes
+
+
+def test_an_input_by_which_pytorch_has_no_gradient_asks_for_marks():
+    def loss(x, weight):
+        return F.cross_entropy(x, torch.tensor([0, 1, 2, 2, 3]), weight)
+
+    with pytest.raises(Untraceable, match=r"test_as_written.py.*requires_grad_"):
+        check(loss, None, [X, torch.rand(6)])
+    assert check(loss, None, [X.clone().requires_grad_(), torch.rand(6)]).passes
 
 
 @pytest.mark.parametrize("name", LEFT_OUT)

@@ -61,7 +61,17 @@ def penalty(x):
     return slope**2
 
 
+def added_at_indices(x):
+    y = torch.zeros_like(x)
+    for rows in ([0, 2], [2, 1]):
+        y.index_add_(0, torch.tensor(rows), x[rows] * x[:1])
+    return y
+
+
 FOLLOWED = {
+    "added to zeros": added_at_indices,
+    "other strides": lambda x: x.t().as_strided((4, 3), (3, 1)).exp() * x,
+    "turned strides": lambda x: x.t().contiguous().t().as_strided((3, 4), (4, 1)).exp(),
     "a part written": part_written,
     "through a view": through_a_view,
     "unseen by autograd": unseen_by_autograd,
@@ -88,6 +98,14 @@ def test_values_and_gradients_are_those_of_autograd(name):
     np.testing.assert_allclose(found.outputs["y"].value, y.detach(), rtol=1e-12)
     (dx,) = found.gradients({"y": dy.numpy()}).values()
     np.testing.assert_allclose(dx.value, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_elements_that_share_memory_have_a_gradient_each():
+    x = rows(1).expand(3)
+    (dx,) = (
+        trace(lambda x: x[0] + 2 * x[1] + x[2] ** 2, [x]).gradients({"y": 1}).values()
+    )
+    np.testing.assert_allclose(dx.value, [1, 2, 2 * x[2]], rtol=1e-14)
 
 
 def test_a_function_s_forward_is_followed_and_what_was_detached_before_is_not():
