@@ -23,11 +23,8 @@ def held(module: torch.nn.Module, state: Mapping[str, Tensor]) -> Iterator[None]
     scripted: list[tuple[Any, str, Tensor]] = []
     for part in module.modules():
         if isinstance(part, torch.jit.ScriptModule):
-            own = (
-                part.named_parameters(recurse=False),
-                part.named_buffers(recurse=False),
-            )
-            scripted += [(part._c, *pair) for pairs in own for pair in pairs]
+            mine = (*part.named_parameters("", False), *part.named_buffers("", False))
+            scripted += [(part._c, name, tensor) for name, tensor in mine]
             continue
         own: tuple[Any, ...] = (vars(part), part._parameters, part._buffers)
         tables += [(table, dict(table)) for table in own]

@@ -27,6 +27,7 @@ from gradwatch.harness.tracing.untraceable import (
     refuse_as_pytorch,
 )
 
+_optimized: Any = torch.jit.optimized_execution  # type: ignore[attr-defined]
 #: What hands a tensor's numbers over to NumPy, to Triton or to another compiler.
 _HANDS_OVER = (Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.data_ptr)
 
@@ -71,7 +72,7 @@ def plain_autograd() -> Iterator[None]:
         for device in ("cpu", "cuda"):
             stack.enter_context(torch.autocast(device, enabled=False))
         # What TorchScript optimises hides its gradient from a dispatcher.
-        stack.enter_context(torch.jit.optimized_execution(False))
+        stack.enter_context(_optimized(False))
         flex = sys.modules.get("torch.nn.attention.flex_attention")
         if hasattr(flex, "_validate_device"):  # on a CPU it runs, but slowly
             stack.enter_context(patch.object(flex, "_validate_device", _anywhere))

@@ -246,6 +246,7 @@ def test_outputs_in_a_dataclass_are_judged():
     assert {j.tensor for j in report} == {"y0", "y1", "dx"}
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_attention_with_a_score_function_is_judged_on_a_cpu():
     flex = pytest.importorskip("torch.nn.attention.flex_attention")
     qkv = torch.randn(3, 1, 2, 5, 4, generator=torch.manual_seed(0)).unbind()
