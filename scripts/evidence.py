@@ -1,27 +1,25 @@
 """Make the figures of docs/selftest.md again.
 
-    python scripts/evidence.py [PART]... [--keep FOLDER]
+    python scripts/evidence.py [PART]...
 
 The parts between <!-- name --> and <!-- /name --> are replaced; all other text is kept.
 Detection: all ops, seed 0. Calibration: the constant is chosen on every other op of
 that run, and confirmed on the remaining ops with seed 1. Regimes: other cotangents and
-sizes. It takes an hour on two cores; with --keep, what was finished of it is kept in
-a folder, and a run that was interrupted is continued. The costs need an idle machine.
+sizes. It takes an hour on two cores. The costs need an idle machine.
 """
 
 from __future__ import annotations
 
 import datetime
 import functools
-import pickle
 import re
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -39,7 +37,6 @@ from gradwatch.harness.selftest.run import (
     FULL,
     OTHER,
     OTHERS,
-    chosen,
     try_judges,
 )
 from gradwatch.harness.selftest.scoring import JUDGES, Score, listed
@@ -56,23 +53,20 @@ from scripts.studies.detection import chart_detection
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "selftest.md"
 JUDGED = tuple(judge for judge in JUDGES if judge not in GRADCHECKS)
-PARTS = ("detection", "calibration", "regimes", "cost", "large")
+PARTS = ("detection", "calibration", "regimes", "large")
 EXTENTS = {"full": FULL, "other": OTHER}
-TOGETHER = 3  # ops whose workers start together, and whose score is kept together
 PATIENCE = 600.0  # seconds for one trial, beside whatever else the machine does
 
 
 @click.command()
 @click.argument("parts", nargs=-1, type=click.Choice(PARTS))
 @click.option("--jobs", default=2, help="Workers that run at the same time.")
-@click.option("--keep", type=click.Path(path_type=Path), help="Continue from here.")
-def main(parts: tuple[str, ...], jobs: int, keep: Path | None) -> None:
+def main(parts: tuple[str, ...], jobs: int) -> None:
     """Make all parts, or those that are named; detection is that by op, too."""
     makers: dict[str, Callable[[], dict[str, str]]] = {
-        "detection": lambda: detected(jobs, keep),
-        "calibration": lambda: {"calibration": calibrated(jobs, keep)},
-        "regimes": lambda: {"regimes": regimes(jobs, keep)},
-        "cost": lambda: {"cost": printed("judgement.py")},
+        "detection": lambda: detected(jobs),
+        "calibration": lambda: {"calibration": calibrated(jobs)},
+        "regimes": lambda: {"regimes": regimes(jobs)},
         "large": lambda: {"large": printed("judging_at_size.py")},
     }
     made: dict[str, str] = {}
@@ -84,19 +78,19 @@ def main(parts: tuple[str, ...], jobs: int, keep: Path | None) -> None:
     replace_file(PAGE, text)
 
 
-def detected(jobs: int, keep: Path | None) -> dict[str, str]:
+def detected(jobs: int) -> dict[str, str]:
     """The tables of what is caught, by effect and by op; draws the chart."""
-    score, seconds = scored("full", tuple(catalogue.op_names()), 0, jobs, keep)
+    score, seconds = scored("full", tuple(catalogue.op_names()), 0, jobs)
     summary = summarise(score, FULL, seconds=round(seconds, 1))
     chart_detection(summary, PAGE.with_name("detection.svg"))
     return {"detection": detection(summary), "planted": planted_by_op(score)}
 
 
-def calibrated(jobs: int, keep: Path | None) -> str:
+def calibrated(jobs: int) -> str:
     """The table of the calibration; draws its chart."""
     entries, names = known.load(), tuple(catalogue.op_names())
-    score, _ = scored("full", names, 0, jobs, keep)
-    others, _ = scored("full", names[1::2], 1, jobs, keep)
+    score, _ = scored("full", names, 0, jobs)
+    others, _ = scored("full", names[1::2], 1, jobs)
     chosen, confirmed = excess(_of(score, names[::2]), entries), excess(others, entries)
     chart_calibration(chosen, confirmed, PAGE.with_name("calibration.svg"))
     return calibration(chosen, confirmed)
@@ -104,42 +98,13 @@ def calibrated(jobs: int, keep: Path | None) -> str:
 
 @functools.cache
 def scored(
-    name: str, ops: tuple[str, ...], seed: int, jobs: int, keep: Path | None
+    name: str, ops: tuple[str, ...], seed: int, jobs: int
 ) -> tuple[Score, float]:
-    """The score of these ops, made a few at a time, and the seconds that it took.
-
-    What is in the folder already is not made again; what is made is put there.
-    """
-    extent, total, seconds = EXTENTS[name], Score(), 0.0
-    for i in range(0, len(ops), TOGETHER):
-        group = ops[i : i + TOGETHER]
-        file = keep and keep / f"{name}-{seed}-{group[0]}.pickle"
-        trials = {t.name: t for t in chosen(extent, group, seed)}
-        if file and file.exists():
-            made = pickle.loads(file.read_bytes())
-        else:
-            started = time.monotonic()
-            score = try_judges(
-                extent, ops=group, seed=seed, jobs=jobs, timeout=PATIENCE
-            )
-            parts = (
-                [(t.name, made) for one in score.of_every_order for t, made in of(one)]
-                for of in (attrgetter("runs"), attrgetter("alarms"))
-            )
-            made = [*parts, score.missing, time.monotonic() - started]
-            if file:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                half = file.with_suffix(".part")
-                half.write_bytes(pickle.dumps(made))
-                half.replace(file)
-        runs, alarms, missing, took = made
-        for trial, run in runs:
-            total.add(trials[trial], [], [run])
-        for trial, alarm in alarms:
-            total.add(trials[trial], [alarm], [])
-        total.missing |= missing
-        seconds += took
-    return total, seconds
+    """The score of these ops, and the seconds that it took."""
+    started = time.monotonic()
+    asked: dict[str, Any] = {"ops": ops, "seed": seed, "jobs": jobs}
+    score = try_judges(EXTENTS[name], timeout=PATIENCE, **asked)
+    return score, time.monotonic() - started
 
 
 def replaced(text: str, name: str, part: str) -> str:
@@ -226,9 +191,9 @@ def calibration(chosen: Excess, confirmed: Excess) -> str:
     return table([*head, *(f"caught at c = {c:g}, %" for c in constants)], rows)
 
 
-def regimes(jobs: int, keep: Path | None = None) -> str:
+def regimes(jobs: int) -> str:
     """What each judge catches and accuses under other cotangents and sizes."""
-    score, _ = scored("other", tuple(catalogue.op_names()), 0, jobs, keep)
+    score, _ = scored("other", tuple(catalogue.op_names()), 0, jobs)
     entries = known.load()
     caught, accused = [], []
     for regime in OTHERS:

@@ -20,7 +20,7 @@ def evidence():
 
 @pytest.mark.parametrize(
     "part",
-    ["detection", "calibration", "planted", "regimes", "cost", "large"],
+    ["detection", "calibration", "planted", "regimes", "large"],
 )
 def test_the_page_has_a_place_for_each_part(evidence, part):
     text = (ROOT / "docs" / "selftest.md").read_text()
