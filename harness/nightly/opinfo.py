@@ -3,7 +3,9 @@
 scripts/studies/opinfo.py tries every entry of PyTorch's OpInfo database, which takes
 too long for one night. Each night tries one of `SHARES` shares, by its date; all
 entries come round in `SHARES` nights. The script lies in this checkout alone, so that
-there is no such part in a project elsewhere.
+there is no such part in a project elsewhere. It records of each entry its name, of its
+samples what is judged and which are not, why, and the script in results/pytorch that
+explains what disagrees, if any.
 """
 
 from __future__ import annotations
@@ -12,13 +14,10 @@ import datetime
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
-
-from msgspec import Struct
+from typing import Any
 
 from gradwatch.harness.nightly.model import Night, Result
 from gradwatch.harness.project import documents
-from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.records import Problem
 from gradwatch.harness.project.verdicts import PASSING
 from gradwatch.impls.catalogue import op_names
@@ -35,37 +34,7 @@ SHARES = 13
 FAULTS = ("error", "time", "samples")
 
 
-class Verdict(Struct):
-    """Of one tensor of a sample."""
-
-    tensor: str
-    verdict: str
-    message: str
-
-
-class Entry(Struct, rename={"reasons": "not"}):
-    """The sweep's record of an entry of OpInfo.
-
-    reasons: `kind` and `why` of each sample that was not judged. finding: the name of
-    the script in results/pytorch that explains what disagrees; "" where none is listed.
-    """
-
-    name: str
-    samples: list[dict[Literal["judged"], list[Verdict]]]
-    reasons: list[dict[str, str]]
-    finding: str
-
-    @property
-    def judged(self) -> list[Verdict]:
-        """The verdicts on all samples."""
-        return [one for sample in self.samples for one in sample["judged"]]
-
-    @property
-    def wrong(self) -> list[Verdict]:
-        """Every verdict that does not pass."""
-        return [one for one in self.judged if one.verdict not in PASSING]
-
-
+Entry = dict[str, Any]
 Entries = dict[str, list[Entry]]  # by precision
 
 
@@ -102,31 +71,34 @@ def pytorch_gradients(night: Night) -> Result:
 
 def _recorded(file: Path) -> list[Entry]:
     """The sweep's records; none if it ended before its first entry."""
-    try:
-        return documents.load(file, list[Entry])
-    except Unreadable:
-        if file.exists():
-            raise
-        return []
+    return documents.load(file, list[Entry]) if file.exists() else []
+
+
+def _judged(entry: Entry) -> list[dict[str, Any]]:
+    """The verdicts on all samples of an entry."""
+    return [one for sample in entry["samples"] for one in sample["judged"]]
+
+
+def _wrong(entry: Entry) -> list[dict[str, Any]]:
+    """Every verdict that does not pass."""
+    return [one for one in _judged(entry) if one["verdict"] not in PASSING]
 
 
 def _unlisted(dtype: str, entries: list[Entry]) -> Iterator[Problem]:
     """One problem for each entry whose disagreement no finding explains."""
     for entry in entries:
-        if entry.wrong and not entry.finding:
-            first, count = entry.wrong[0], len(entry.wrong)
-            what = f"{dtype} {first.tensor} {first.verdict}"
-            line = f"{first.message} ({count} tensors)"
-            yield Problem("opinfo", f"OpInfo {entry.name}", "PyTorch", what, line)
+        wrong = _wrong(entry)
+        if wrong and not entry["finding"]:
+            what = f"{dtype} {wrong[0]['tensor']} {wrong[0]['verdict']}"
+            line = f"{wrong[0]['message']} ({len(wrong)} tensors)"
+            yield Problem("opinfo", f"OpInfo {entry['name']}", "PyTorch", what, line)
 
 
 def _result(tonight: int, entries: Entries, problems: list[Problem]) -> Result:
     """The line, and what is missing: a precision of which nothing was judged."""
-    tensors = {
-        dtype: sum(len(entry.judged) for entry in recorded)
-        for dtype, recorded in entries.items()
-    }
-    count = len({entry.name for recorded in entries.values() for entry in recorded})
+    tensors = {d: sum(map(len, map(_judged, some))) for d, some in entries.items()}
+    every = [entry for some in entries.values() for entry in some]
+    count = len({entry["name"] for entry in every})
     line = f"{sum(tensors.values()):,} tensors of {count} OpInfo entries judged"
     line += f" (share {tonight} of {SHARES}), {len(problems)} unexplained"
     nothing = ", ".join(dtype for dtype, judged in tensors.items() if not judged)
@@ -140,15 +112,15 @@ def _notes(entries: Entries) -> Iterator[str]:
     Those are listed, and agree in all precisions.
     """
     faults = Counter(
-        f"OpInfo {entry.name}, {dtype}: not judged ({reason['kind']}: {reason['why']})"
+        f"OpInfo {entry['name']}, {dtype}: not judged ({one['kind']}: {one['why']})"
         for dtype, recorded in entries.items()
         for entry in recorded
-        for reason in entry.reasons
-        if reason["kind"] in FAULTS
+        for one in entry["not"]
+        if one["kind"] in FAULTS
     )
     yield from (f"{line}, {count} samples" for line, count in faults.items())
-    listed = {e.name: e.finding for r in entries.values() for e in r if e.finding}
-    wrong = {e.name for recorded in entries.values() for e in recorded if e.wrong}
-    for name in sorted({*listed} - wrong):
+    every = [entry for recorded in entries.values() for entry in recorded]
+    listed = {e["name"]: e["finding"] for e in every if e["finding"]}
+    for name in sorted({*listed} - {e["name"] for e in every if _wrong(e)}):
         script = f"results/pytorch/{listed[name]}.py"
         yield f"OpInfo {name} agrees, though {script} lists a defect"
