@@ -8,7 +8,7 @@ help:  ## print this list
 # Five ops at a small size: enough to see who is fast, in about twenty seconds.
 TIMED = softmax layer_norm batch_norm linear matmul
 run:  ## a first look: judge one case of each op, time some, write the page
-	@python3 scripts/environments.py --first-look
+	@python3 scripts/environments.py
 	@.venv/bin/python -m scripts.tour
 	@.venv/bin/gradwatch agree --first-case --regime normal; code=$$?; \
 	.venv/bin/gradwatch time $(TIMED:%=--op %) --size small --budget 0.5 --first-look \

@@ -38,7 +38,6 @@ ROOT = Path(__file__).resolve().parent.parent
 UV = "uv==0.13.8"  # installed if there is no uv on PATH
 OLDEST_UV = (0, 5)  # earlier versions lack options used below
 EVERY = 10  # seconds between lines of progress
-COMPILING = 600  # seconds to compile ten thousand files, which takes twenty
 
 # pip's settings and their names in uv, which reads none of pip's; the separator is
 # what uv wants between several values, pip's being white space.
@@ -153,6 +152,8 @@ def uv_variables(root: Path, settings: Mapping[str, str]) -> dict[str, str]:
         "UV_PYTHON_INSTALL_DIR": str(root / ".uv" / "python"),
         "UV_PYTHON_INSTALL_BIN": "0",  # no link in the user's home
     }
+    if sys.dont_write_bytecode:  # each import of torch would compile it again: 1.1 s
+        ours["UV_COMPILE_BYTECODE"] = "1"
     for name, (variable, separator) in PIP_TO_UV.items():
         if settings.get(name):
             ours[variable] = separator.join(settings[name].split())
@@ -330,20 +331,6 @@ class Environment:
             await uv.run(self.folder.name, "pip", "install", *where, *options)
         write_record(folder / "gradwatch.json", self.inputs())
 
-    def compile(self) -> None:
-        """Compile all that is installed, where Python keeps nothing that it compiles.
-
-        Each import of torch would otherwise take 2.2 s instead of 1.1 s.
-        """
-        note = self.folder / "compiled"
-        if not sys.dont_write_bytecode or not self.folder.exists() or note.exists():
-            return
-        tell(f"{self.folder.name}: compiling it (PYTHONDONTWRITEBYTECODE is set)")
-        python, packages = self.folder / "bin" / "python", self.folder.glob("lib/*/*")
-        quiet = ("-q", "-q", "-j", "0")  # not all that is installed can be compiled
-        answer([python, "-I", "-m", "compileall", *quiet, *packages], COMPILING)
-        note.touch()
-
 
 def read_record(file: Path) -> dict[str, object]:
     """Return a small JSON file of ours, or {} where it is absent or damaged."""
@@ -460,11 +447,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="NAME",
         help="also try this framework, even if it was skipped, and fail without it",
     )
-    parser.add_argument(
-        "--first-look",
-        action="store_true",
-        help="leave what PYTHONDONTWRITEBYTECODE leaves uncompiled to the next run",
-    )
     given = parser.parse_args(arguments)
     required, names = given.require, (*FRAMEWORKS, COMPILED)
     if required is not None and required not in names:
@@ -474,8 +456,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with alone(ROOT):
             skipped = ensure_all(ROOT, required)
-            for name in () if given.first_look else ("", *FRAMEWORKS):
-                Environment(ROOT, name).compile()
     except Unavailable as problem:
         tell(f"error: {problem}")
         return 1

@@ -276,42 +276,11 @@ def test_a_checkout_that_cannot_be_written_gives_one_line(checkout, capfd):
 # --- what is compiled -------------------------------------------------------------
 
 
-@pytest.fixture
-def installed(tmp_path, monkeypatch):
-    """An environment with a module, whose Python keeps nothing that it compiles."""
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    folder = tmp_path / ".venv"
-    command = [sys.executable, "-m", "venv", "--without-pip", folder]
-    subprocess.run(command, check=True)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    (packages / "module.py").touch()
-    return packages / "__pycache__"
-
-
-def test_all_is_compiled_once_where_python_keeps_nothing(installed, tmp_path):
-    environments.Environment(tmp_path).compile()
-    assert [file.name.partition(".")[0] for file in installed.iterdir()] == ["module"]
-    shutil.rmtree(installed)
-    environments.Environment(tmp_path).compile()
-    assert not installed.exists(), "it would take as long each time"
-
-
-def test_where_python_keeps_what_it_compiles_it_is_left(
-    installed, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    environments.Environment(tmp_path).compile()
-    assert not installed.exists()
-
-
-def test_a_first_look_leaves_the_rest_to_the_next_command(
-    checkout, both_pythons, monkeypatch, capfd
-):
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    assert run("--first-look") == 0
-    assert "compiling" not in capfd.readouterr().err
-    assert run() == 0
-    assert capfd.readouterr().err.count("compiling") == 3, "one for each environment"
+@pytest.mark.parametrize("keeps", [True, False])
+def test_all_is_compiled_where_python_keeps_nothing(tmp_path, monkeypatch, keeps):
+    monkeypatch.setattr(sys, "dont_write_bytecode", not keeps)
+    variables = environments.uv_variables(tmp_path, {})
+    assert variables.get("UV_COMPILE_BYTECODE") == (None if keeps else "1")
 
 
 # --- what cannot be had ----------------------------------------------------------
