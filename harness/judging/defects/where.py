@@ -109,16 +109,6 @@ def _saturated(problem: Problem) -> Array:
     return np.asarray((above < size) & (size < -math.log(precision.smallest)))
 
 
-def _large_row_of_several(problem: Problem) -> bool:
-    """A row whose largest element is above 64, and another has a hundredth's share."""
-    x, axis = next(_inputs(problem)), problem.attributes.get("axis", -1)
-    if not x.size or not x.ndim:
-        return False
-    largest = x.max(axis, keepdims=True)
-    several = (largest - x < math.log(100)).sum(axis, keepdims=True) > 1
-    return bool((np.isfinite(largest) & (np.abs(largest) > 64) & several).any())
-
-
 def _is_subnormal(problem: Problem) -> bool:
     """An input, or its product with a cotangent or a tangent, is subnormal."""
     smallest = PRECISIONS[problem.dtype].smallest
@@ -242,7 +232,6 @@ PROPERTIES: dict[str, Callable[[Problem], bool]] = {
     "an infinite weight": lambda problem: bool(
         np.isinf(problem.inputs["weight"]).any()
     ),
-    "a large row of several": _large_row_of_several,
     "a number near 0": _any(lambda a: (a != 0) & (abs(a) < 0.01)),
     "a tangent far below another": _uneven_tangents,
     "a subnormal square": _subnormal_square,
