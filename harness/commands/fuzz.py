@@ -69,14 +69,14 @@ def command(
     if replay:
         return _replay(folder or store.FOLDER)
     folder = folder or store.LATEST
-    asked = Asked(
+    asked = SearchRequest(
         ops=options.sources(ops, pages),
         backends=options.framework_backends(backends),
         budget=budget,
         end=end,
         seed=seed,
     )
-    run, interrupted = Run(), False
+    run, interrupted = SearchState(), False
     with Child(hunt) as child, progress("looking") as advance:
         try:
             _hunt(asked, child, run, folder, advance)
@@ -99,7 +99,7 @@ def command(
     return 0 if interrupted or (run.judged and not run.failed) else 1
 
 
-class Asked(Struct):
+class SearchRequest(Struct):
     """Where to look, for how many seconds; `seen` was found already.
 
     `end` is when they are over, on time.monotonic: one clock for all processes. The
@@ -115,7 +115,7 @@ class Asked(Struct):
     patience: float = PATIENCE
 
 
-class Run(Struct):
+class SearchState(Struct):
     """How far a hunt is: seconds, trials, verdicts; and the finding, if there is one.
 
     failed: why an op could not be run. findings: of all hunts of a run, by site.
@@ -131,21 +131,21 @@ class Run(Struct):
 
 
 def _hunt(
-    asked: Asked,
+    asked: SearchRequest,
     child: Child,
-    run: Run,
+    run: SearchState,
     folder: Path,
     progress: Callable[[int, int], None],
 ) -> None:
     """Let a process with the job `hunt` look, and keep what it finds."""
-    before = Run()
+    before = SearchState()
 
-    def request(left: Sequence[str]) -> Asked:
+    def request(left: Sequence[str]) -> SearchRequest:
         before.tried, before.judged = run.tried, run.judged
         seen = [finding.site for finding in run.findings.values()]
         return structs.replace(asked, ops=left, seen=seen)
 
-    for one in child.run(asked.ops, request, Run):
+    for one in child.run(asked.ops, request, SearchState):
         if isinstance(one, Failed):
             run.failed.setdefault(one.op, f"{one.verdict}: {one.message}")
             continue
@@ -161,7 +161,7 @@ def _hunt(
 
 def hunt(content: bytes, link: Link) -> None:
     """The job: look where is asked, and hand over each finding."""
-    asked = msgspec.msgpack.decode(content, type=Asked)
+    asked = msgspec.msgpack.decode(content, type=SearchRequest)
     ops: dict[str, Op] = {}
     for source in asked.ops:
         with link.at(source, patience=asked.patience):
@@ -179,7 +179,7 @@ def hunt(content: bytes, link: Link) -> None:
     def tell(finding: Finding | None = None) -> None:
         seconds = int(time.monotonic() - asked.end + asked.budget)
         counts = (search.tried, search.judged, search.missing)
-        link.tell(Run(seconds, *counts, finding=finding))
+        link.tell(SearchState(seconds, *counts, finding=finding))
 
     frameworks = {framework_of(name) for name in asked.backends}
     fleet = link.kept(Fleet, jobs=len(frameworks), waiting=link.alive)

@@ -179,7 +179,7 @@ def measure(
         for one in trials
         for device in present
     ]
-    figures = dict(_judged(asked, target))
+    figures = dict(_judge_all(asked, target))
     for turn in range(processes):
         _add_times(figures, _agreeing(asked, figures, turn), target, seconds)
     for one in figures.values():
@@ -203,7 +203,7 @@ def worst_of(several: Sequence[Figures]) -> Figures:
 # Judging ------------------------------------------------------------------------
 
 
-def _judged(
+def _judge_all(
     asked: Iterable[_Question], target: MeasurementTarget
 ) -> Iterator[tuple[Point, Figures]]:
     """Measure all in one process; a crash costs one question and restarts it."""
@@ -303,7 +303,7 @@ def _add_times(
         for question in asked:
             line = line or target.start()
             try:
-                first, samples, refused = _timed(line, question, seconds)
+                first, samples, refused = _time(line, question, seconds)
             except Died as reason:  # it costs this question alone
                 line.close()
                 line, first, samples = None, {}, {}
@@ -322,7 +322,7 @@ def _add_times(
             line.close()
 
 
-def _timed(
+def _time(
     line: Line, question: _Question, seconds: float
 ) -> tuple[Any, Any, dict[str, str]]:
     """Seconds of the first pass, by backend; samples by phase and backend; refusals."""

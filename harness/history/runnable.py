@@ -17,7 +17,7 @@ from gradwatch.harness.workers.child import Child, Failed, Link
 from gradwatch.impls.catalogue import load_op
 
 
-class Asked(msgspec.Struct):
+class Pages(msgspec.Struct):
     """The ops, or pages, to try."""
 
     ops: Sequence[str]
@@ -26,7 +26,7 @@ class Asked(msgspec.Struct):
 def unrunnable(ops: Sequence[str]) -> dict[str, str]:
     """The reason why a page cannot be loaded, or its formula not run, by op."""
     with Child(probe) as child:
-        found = list(child.run(ops, Asked, str))
+        found = list(child.run(ops, Pages, str))
     return {
         one.op: f"{one.verdict}: {one.message}"
         for one in found
@@ -36,7 +36,7 @@ def unrunnable(ops: Sequence[str]) -> dict[str, str]:
 
 def probe(content: bytes, link: Link) -> None:
     """The job: load each page, and run its formula on its first case."""
-    for op in msgspec.msgpack.decode(content, type=Asked).ops:
+    for op in msgspec.msgpack.decode(content, type=Pages).ops:
         with link.at(op):
             one = next(trials(load_op(op), regimes=["normal"], dtypes=["float64"]))
             reference(one.problem)

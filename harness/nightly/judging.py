@@ -26,7 +26,7 @@ def agreement(night: Night) -> Result:
     agreed, read = Agreement(), partial(documents.load, kind=Agreement)
     with Child(judge) as child:
         for op in night.ops:
-            make = partial(_judged, night, op, child)
+            make = partial(_judge_op, night, op, child)
             agreed.add(night.journal.once(f"agree-{op}", make, read))
     agreed.gone = gone(agreed.records, known.load())  # a matter of all ops
     summary = agreed.summary()
@@ -55,7 +55,7 @@ def _absent(agreed: Agreement) -> list[str]:
     return [f"{', '.join(names)}: {why}" for why, names in backends.items()]
 
 
-def _judged(night: Night, op: str, child: Child) -> Agreement:
+def _judge_op(night: Night, op: str, child: Child) -> Agreement:
     asked = _asked(night, ops=[op], backends=night.backends)
     agreed = judged(asked, child, remembered=Remembered(asked, night.cache))
     agreed.gone = ()

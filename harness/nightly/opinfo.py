@@ -74,14 +74,14 @@ def _recorded(file: Path) -> list[Entry]:
     return documents.load(file, list[Entry]) if file.exists() else []
 
 
-def _judged(entry: Entry) -> list[dict[str, Any]]:
+def _verdicts(entry: Entry) -> list[dict[str, Any]]:
     """The verdicts on all samples of an entry."""
     return [one for sample in entry["samples"] for one in sample["judged"]]
 
 
 def _wrong(entry: Entry) -> list[dict[str, Any]]:
     """Every verdict that does not pass."""
-    return [one for one in _judged(entry) if one["verdict"] not in PASSING]
+    return [one for one in _verdicts(entry) if one["verdict"] not in PASSING]
 
 
 def _unlisted(dtype: str, entries: list[Entry]) -> Iterator[Problem]:
@@ -96,7 +96,7 @@ def _unlisted(dtype: str, entries: list[Entry]) -> Iterator[Problem]:
 
 def _result(tonight: int, entries: Entries, problems: list[Problem]) -> Result:
     """The line, and what is missing: a precision of which nothing was judged."""
-    tensors = {d: sum(map(len, map(_judged, some))) for d, some in entries.items()}
+    tensors = {d: sum(map(len, map(_verdicts, some))) for d, some in entries.items()}
     every = [entry for some in entries.values() for entry in some]
     count = len({entry["name"] for entry in every})
     line = f"{sum(tensors.values()):,} tensors of {count} OpInfo entries judged"

@@ -115,7 +115,9 @@ def write(report: Report, night: Night) -> None:
         known=len(report.known),
         gone=list(report.gone),
     )
-    documents.replace_file(night.folder / "junit.xml", junit(report, _judged(night)))
+    documents.replace_file(
+        night.folder / "junit.xml", junit(report, _read_verdicts(night))
+    )
     documents.replace_file(night.folder / "summary.md", markdown(report))
     documents.write(
         documents.document(rows, summary, report.environment),
@@ -123,7 +125,7 @@ def write(report: Report, night: Night) -> None:
     )
 
 
-def _judged(night: Night) -> Judged | None:
+def _read_verdicts(night: Night) -> Judged | None:
     """Tonight's verdicts, if that part was done."""
     try:
         return documents.read(night.journal.path("agree"), AGREE)

@@ -133,7 +133,7 @@ def _bench(problem: Problem, backend: str, options: Mapping[str, Any]) -> _Bench
 def _other(problem: Problem, backend: str) -> Result:
     """What the rivals compare with: PyTorch's gradient, or else the page's `manual`."""
     if catalogue.framework_of(backend) == "torch":
-        return _ran(catalogue.load_backend(backend).prepare(_contiguous(problem)))
+        return _run_step(catalogue.load_backend(backend).prepare(_contiguous(problem)))
     return _result(problem, mutants.right(problem.op))
 
 
@@ -155,7 +155,7 @@ def _alarms(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Alarm]:
     problem = bench.problem
     for name, version, result in _right(problem, options):
         tensors = _tensors(result)
-        for j in _judged(bench.right, result, problem.dtype):
+        for j in _judge(bench.right, result, problem.dtype):
             accused: Names = () if j.passes else (JUDGE,)
             one = {j.tensor: tensors[j.tensor]}
             accused += rivals.accusers(
@@ -166,7 +166,7 @@ def _alarms(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Alarm]:
             yield Alarm(name, version, *judged, accused, asked)
     if bench.gradcheck:
         asked = tuple(rivals.GRADCHECKS)
-        accused = _gradchecked(problem, mutants.right(problem.op))
+        accused = _gradcheck(problem, mutants.right(problem.op))
         nothing = ("all", "", 0.0, 0.0)  # gradcheck looks at all gradients at once
         yield Alarm("manual", np.__version__, *nothing, accused, asked)
 
@@ -178,7 +178,7 @@ def _right(
     for name in options["backends"]:
         backend = catalogue.load_backend(name)
         try:
-            yield name, backend.version(), _ran(backend.prepare(problem))
+            yield name, backend.version(), _run_step(backend.prepare(problem))
         except (Unsupported, RuntimeError, TypeError, ValueError, IndexError):
             continue  # `gradwatch agree` reports the reason
     if options["planted"]:
@@ -186,7 +186,7 @@ def _right(
         yield "manual", np.__version__, result
 
 
-def _ran(step: Any) -> Result:
+def _run_step(step: Any) -> Result:
     step.forward()
     step.backward()
     step.wait()
@@ -198,7 +198,7 @@ def _tensors(result: Result) -> Tensors:
     return {**result.gradients, **result.state}
 
 
-def _judged(right: Reference, result: Result, dtype: str) -> tuple[Judgement, ...]:
+def _judge(right: Reference, result: Result, dtype: str) -> tuple[Judgement, ...]:
     return judge_tensors(right, _tensors(result), result.dtypes, dtype=dtype)
 
 
@@ -210,7 +210,7 @@ def _runs(bench: _Bench, edits: Sequence[Sequence[str]]) -> Iterator[Run]:
     manual = mutants.right(problem.op)
     right = _result(problem, manual)
     wide = _tensors(_result(replace(problem, dtype=WIDE), manual))
-    judged = _judged(bench.inside, right, problem.dtype)
+    judged = _judge(bench.inside, right, problem.dtype)
     informative = [j.tensor for j in judged if j.vacuous < 0.5]
     for error in planted(problem.op, edits):
         try:
@@ -221,7 +221,7 @@ def _runs(bench: _Bench, edits: Sequence[Sequence[str]]) -> Iterator[Run]:
         if _same(result, right):
             yield Run(error.mistake, "same", 0.0, 0.0, 0.0, bench.right.limit, (), ())
             continue
-        measured = _measured(bench, wide, wrong, result.dtypes, informative)
+        measured = _measure(bench, wide, wrong, result.dtypes, informative)
         yield _run(bench, error.mistake, error.manual, result, measured)
 
 
@@ -241,7 +241,7 @@ def _run(
     measured: tuple[str, float, float],
 ) -> Run:
     dtype = bench.problem.dtype
-    judged = _judged(bench.inside, result, dtype)
+    judged = _judge(bench.inside, result, dtype)
     accused: Names = (JUDGE,) if any(not j.passes for j in judged) else ()
     asked = (JUDGE, *bench.comparisons)
     accused += rivals.accusers(
@@ -249,7 +249,7 @@ def _run(
     )
     if bench.gradcheck:
         asked += tuple(rivals.GRADCHECKS)
-        accused += _gradchecked(bench.problem, manual)
+        accused += _gradcheck(bench.problem, manual)
     ratio = max((j.ratio for j in judged if j.ratio == j.ratio), default=0.0)
     return Run(mistake, *measured, ratio, bench.right.limit, accused, asked)
 
@@ -261,8 +261,8 @@ def _result(problem: Problem, manual: Manual) -> Result:
     """
     precision = PRECISIONS.get(problem.dtype)
     if precision is None or precision.digits >= PRECISIONS["float32"].digits:
-        return _ran(numpy_manual.Manual(problem, manual))
-    result = _ran(numpy_manual.Manual(replace(problem, dtype="float32"), manual))
+        return _run_step(numpy_manual.Manual(problem, manual))
+    result = _run_step(numpy_manual.Manual(replace(problem, dtype="float32"), manual))
     named = {
         n: problem.dtype if d == "float32" else d for n, d in result.dtypes.items()
     }
@@ -277,7 +277,7 @@ def _result(problem: Problem, manual: Manual) -> Result:
 # How wrong it is --------------------------------------------------------------------
 
 
-def _measured(
+def _measure(
     bench: _Bench,
     wide: Tensors,
     wrong: Tensors,
@@ -327,7 +327,7 @@ def _gap(wrong: Array, right: Any, radius: NDArray[np.float64]) -> tuple[float, 
 # gradcheck ------------------------------------------------------------------------
 
 
-def _gradchecked(problem: Problem, manual: Manual) -> Names:
+def _gradcheck(problem: Problem, manual: Manual) -> Names:
     """Names of the gradchecks that reject this backward with the right forward."""
     names = list(problem.wanted)
     state = {n: problem.inputs[n] for n in problem.op.state}
@@ -341,12 +341,12 @@ def _gradchecked(problem: Problem, manual: Manual) -> Names:
     def run(*arrays: Array) -> tuple[list[Array], Callable[..., list[Array | None]]]:
         right = ready(mutants.right(problem.op), arrays)
         suspect = ready(manual, arrays)
-        return right.outputs, lambda *dys: _swept(suspect, dys)
+        return right.outputs, lambda *dys: _sweep(suspect, dys)
 
     return rivals.gradcheckers(run, [problem.inputs[n] for n in names])
 
 
-def _swept(step: numpy_manual.Manual, dys: Sequence[Array]) -> list[Array | None]:
+def _sweep(step: numpy_manual.Manual, dys: Sequence[Array]) -> list[Array | None]:
     step.cotangents = list(dys)
     step.backward()
     return list(step.gradients.values())

@@ -25,7 +25,7 @@ from gradwatch.harness.timing.evidence.rotation import unforeseen
 from gradwatch.harness.timing.interleave import interleave
 from gradwatch.harness.timing.intervals import FEWEST, Estimate, pairs_needed, resampled
 from gradwatch.harness.timing.remote import Remote, RemoteTimer, prepare_steps
-from gradwatch.harness.timing.samples import Comparison, judged, paired
+from gradwatch.harness.timing.samples import Comparison, paired, verdict_on
 from gradwatch.harness.timing.timers import Run
 from gradwatch.harness.workers.client import Line
 from gradwatch.harness.workers.fitness import judge_outcome, why_unfit
@@ -126,7 +126,7 @@ def compare_sides(a: Side, b: Side, plan: Plan) -> CompareRecord:
         low=ratio.low,
         high=ratio.high,
         level=ratio.level,
-        verdict=judged(ratio, noise),
+        verdict=verdict_on(ratio, noise),
         pairs=measured.pairs,
         noise=noise.value,
         noise_low=noise.low,

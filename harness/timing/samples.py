@@ -134,10 +134,12 @@ def paired(a: Samples, b: Samples, *, same: float = SAME) -> Comparison:
         raise ValueError("only samples of the same rounds make pairs: interleave them")
     ratio = of_median(np.log(b.seconds) - np.log(a.seconds)).exp()
     noise = of_median(np.concatenate([_against_itself(a), _against_itself(b)])).exp()
-    return Comparison(a, b, ratio, noise, judged(ratio, noise, same=same))
+    return Comparison(a, b, ratio, noise, verdict_on(ratio, noise, same=same))
 
 
-def judged(ratio: Estimate, noise: Estimate | None, *, same: float = SAME) -> Verdict:
+def verdict_on(
+    ratio: Estimate, noise: Estimate | None, *, same: float = SAME
+) -> Verdict:
     """The verdict on B, from its ratio to A and from the noise, if known.
 
     - "no difference": the whole interval lies within a factor 1 + `same` of 1;

@@ -53,7 +53,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Run:
+class Evaluation:
     """A problem after its forward and backward, with the arrays that it was given."""
 
     step: Step
@@ -133,7 +133,7 @@ def _second_order(backend: Backend, request: Request) -> dict[str, Any]:
     }
 
 
-def run(backend: Backend, request: Request) -> Run:
+def run(backend: Backend, request: Request) -> Evaluation:
     """Run forward and backward once, on new arrays in the requested layouts."""
     problem = problem_of(request)
     step = backend.prepare(problem)
@@ -143,7 +143,7 @@ def run(backend: Backend, request: Request) -> Run:
         read = _read(step)  # as a consumer would: it waits for the current stream alone
     finally:
         step.wait()  # what is computed later must crash within its own task
-    return Run(step, *_given(problem, request), read)
+    return Evaluation(step, *_given(problem, request), read)
 
 
 def problem_of(request: Request) -> Problem:
@@ -239,7 +239,7 @@ def _read(step: Step) -> dict[str, Any]:
     }
 
 
-def _backward_again(first: Run) -> dict[str, Packed | None] | Exception:
+def _backward_again(first: Evaluation) -> dict[str, Packed | None] | Exception:
     """The gradients of a second backward on the same graph, or why it failed.
 
     Changed cotangents are restored first, so that a difference can only come from

@@ -549,8 +549,8 @@ def test_a_page_that_hangs_is_ended_in(tmp_path, monkeypatch, capfd, command, ol
 def test_a_formula_that_hangs_is_ended_by_fuzz(tmp_path):
     page = plant(tmp_path, _FORMULA, f"{_FORMULA}while True: pass\n    ")
     end = time.monotonic() + 60
-    asked = fuzz.Asked([page], NUMPY[1:2], 60.0, end, 0, patience=1.0)
-    run = fuzz.Run()
+    asked = fuzz.SearchRequest([page], NUMPY[1:2], 60.0, end, 0, patience=1.0)
+    run = fuzz.SearchState()
     with Child(fuzz.hunt) as child:
         fuzz._hunt(asked, child, run, tmp_path / "findings", lambda *_: None)
     assert run.failed[page].startswith("timeout: no answer in 1 s")

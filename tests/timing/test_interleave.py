@@ -17,7 +17,7 @@ from gradwatch.harness.timing.interleave import (
     measure,
 )
 from gradwatch.harness.timing.intervals import Estimate
-from gradwatch.harness.timing.samples import Rounds, Samples, judged, paired
+from gradwatch.harness.timing.samples import Rounds, Samples, paired, verdict_on
 from gradwatch.harness.timing.timers import (
     SHORTEST,
     Busy,
@@ -425,11 +425,11 @@ QUIET, LOUD = Estimate(1, 0.999, 1.001, 500, 0.95), Estimate(1, 0.97, 1.03, 500,
     ],
 )
 def test_a_verdict_follows_its_rule(low, value, high, noise, verdict):
-    assert judged(Estimate(value, low, high, 1000, 0.95), noise) == verdict
+    assert verdict_on(Estimate(value, low, high, 1000, 0.95), noise) == verdict
 
 
 def test_too_few_pairs_resolve_nothing():
-    assert judged(Estimate(2, 1.9, 2.1, 5, 0.9375), QUIET) == "not resolved"
+    assert verdict_on(Estimate(2, 1.9, 2.1, 5, 0.9375), QUIET) == "not resolved"
 
 
 # The device
