@@ -216,6 +216,7 @@ def test_packed_sequences_and_masked_transformers_are_judged():
 
 LEFT_OUT = {
     "view": (lambda x: x.view(-1, 3).sin(), [X], "permuted"),
+    "nan": (torch.logit, [X.sigmoid()], "large"),
     "domain": (F.binary_cross_entropy, [X.sigmoid(), X.sigmoid()], "large"),
 }
 
@@ -238,6 +239,15 @@ def test_scripted_functions_and_modules_are_judged():
 
 def times_two(x: torch.Tensor, w: torch.Tensor):
     return torch.tanh(x @ w) * 2.0
+
+
+def test_a_product_by_groups_of_rows_is_judged():
+    rows, ends = torch.randn(4, 8), torch.tensor([1, 1, 4], dtype=torch.int32)
+    experts = torch.randn(3, 8, 4).requires_grad_()
+    call = [rows.requires_grad_(), experts, ends]
+    product = F.grouped_mm(rows, experts, offs=ends)
+    assert torch.allclose(product[1:], rows[1:] @ experts[2], atol=1e-5)
+    assert check(lambda a, b, n: F.grouped_mm(a, b, offs=n), None, call).passes
 
 
 def test_outputs_in_a_dataclass_are_judged():

@@ -70,6 +70,7 @@ def added_at_indices(x):
 
 FOLLOWED = {
     "added to zeros": added_at_indices,
+    "rows of nothing": lambda x: torch.cat([x[:0].t().expand(3, 0), x.t().exp()], 1),
     "other strides": lambda x: x.t().as_strided((4, 3), (3, 1)).exp() * x,
     "turned strides": lambda x: x.t().contiguous().t().as_strided((3, 4), (4, 1)).exp(),
     "a part written": part_written,

@@ -96,6 +96,8 @@ def _viewed(x: Node, out: torch.Tensor) -> Node:
     """A view of all elements of a node, or copies of it, by its strides."""
     out = out if out._is_view() else _unheld(tuple(out.shape))
     strides, shape = out.stride(), tuple(out.shape)
+    if not out.numel():
+        return graph.reshape(graph.gather(x, index=np.zeros(0, np.intp)), shape)
     moves = [i for i, n in enumerate(shape) if n > 1 and strides[i]]
     order = sorted(moves, key=lambda i: -strides[i])
     dense = graph.reshape(x, tuple(shape[i] for i in order))

@@ -12,6 +12,7 @@ import torch
 from gradwatch.harness.tracing.aten.moves import moved
 from gradwatch.harness.tracing.aten.reductions import total
 from gradwatch.harness.tracing.aten.windows import listed, windows
+from gradwatch.harness.tracing.untraceable import Untraceable
 from gradwatch.harness.tracing.values import as_exact, as_float, constant
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
@@ -148,7 +149,22 @@ ON_FLOATS: dict[str, Rule] = {
     "_trilinear": _trilinear,
 }
 
+
+def _grouped_mm(a: Any, b: Any, offs: Any = None, *_: Any, **__: Any) -> Node:
+    """Rows of a, up to each offset, times the matrix of their group."""
+    a, b = as_float(a), as_float(b)
+    if offs is None:
+        return graph.matmul(a, b)
+    if (a.ndim, b.ndim) != (2, 3):
+        why = "has groups of columns, which have no rule"
+        raise Untraceable("aten._grouped_mm", why, "no rule")
+    ends = as_exact(offs).tolist()
+    pairs = zip([0, *ends], ends, strict=False)
+    return graph.concat([a[i:j] @ b[e] for e, (i, j) in enumerate(pairs) if j > i])
+
+
 ON_VALUES: dict[str, Rule] = {
+    "_grouped_mm": _grouped_mm,
     "_linear_cross_entropy_batch_chunked": _linear_cross_entropy,
     "_linear_cross_entropy_batch_chunked_no_reduction": _without_reduction,
 }

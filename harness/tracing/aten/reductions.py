@@ -60,13 +60,16 @@ def _along(function: Callable[..., Node]) -> Rule:
 
 
 def _logcumsumexp(x: Node, dim: int) -> Node:
-    """Each prefix relative to its own maximum; of n elements that takes n^2 numbers."""
+    """Each prefix relative to its own maximum, by doubling the prefixes' length."""
     if not x.ndim:
         return x
-    dim, n = dim % x.ndim, x.shape[dim]
-    rows = graph.expand_dims(graph.moveaxis(x, dim, -1), axis=-2)
-    prefix = graph.where(np.tri(n, dtype=bool), rows, -np.inf)
-    return graph.moveaxis(graph.logsumexp(prefix, axis=-1), -1, dim)
+    n, step, y = x.shape[dim], 1, graph.moveaxis(x, dim, -1)
+    while step < n:
+        earlier = moved(lambda held, by=step: held.roll(by, -1), y)
+        earlier = graph.where(np.arange(n) < step, -np.inf, earlier)
+        pair = moved(lambda a, b: torch.stack((a, b), -1), y, earlier)
+        y, step = graph.logsumexp(pair, axis=-1), 2 * step
+    return graph.moveaxis(y, -1, dim)
 
 
 def norm(

@@ -91,7 +91,9 @@ def _between_poles(at: Any) -> Any:
     """As `_monotone`, where 0, -1, -2, ... are poles: none may be within reach."""
     x, h = at.node.inputs[0].value, at.u * at.e[0]
     pole = (h > 0) & (x - h <= 0) & (np.ceil(x - h) <= x + h)
-    return np.where(pole, np.inf, _monotone(at))
+    # At its root a digamma is what log(x), 1 / (2 x) and more of their size leave.
+    parts = np.isfinite(x) * float(at.node.attributes.get("n") == 0)
+    return np.where(pole, np.inf, _monotone(at) + parts)
 
 
 def _special(
