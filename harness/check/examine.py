@@ -34,8 +34,9 @@ from gradwatch.harness.check.subjects.binding import (
     bind,
 )
 from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.question import Question
 from gradwatch.harness.judging.reference import Reference
-from gradwatch.harness.judging.verdict import allowed, judge_tensors, zeros_pass
+from gradwatch.harness.judging.verdict import allowed, zeros_pass
 from gradwatch.impls.backends._torchlike import refusals
 from gradwatch.impls.contract import Array, Unsupported
 
@@ -170,8 +171,8 @@ def steps_have_its_slope(subject: Subject, trial: Trial) -> bool:
         products = zip(outputs, cotangents, strict=False)
         return sum(float((y * dy).sum()) for y, dy in products if dy is not None)
 
-    right, _ = Bench(subject, bound, call, expected, wide, None).truth(cotangents)
-    nodes = right.graphs["first"]
+    asked = Bench(subject, bound, call, expected, wide, None).truth(cotangents)
+    nodes = asked.right.graphs["first"]
     slope = sum(
         float(np.sum(nodes[f"d{name}"].value * array_of(v)))
         for name, v in zip(bound.names, moved, strict=True)
@@ -194,8 +195,8 @@ class Bench:
     compute: str | None
     unrepeatable: bool = False
     beyond: int = 0
-    zero: frozenset[str] = frozenset()
-    right: Reference | None = None
+    asked: Question | None = None
+    _zero: frozenset[str] | None = None
 
     @property
     def tangents(self) -> list[Tensor | None]:
@@ -207,10 +208,8 @@ class Bench:
             for i, (tensor, wanted) in enumerate(pairs)
         ]
 
-    def truth(
-        self, cotangents: Sequence[Tensor | None]
-    ) -> tuple[Reference, tuple[str, ...]]:
-        """The reference, and names of gradients that no path leads to."""
+    def truth(self, cotangents: Sequence[Tensor | None]) -> Question:
+        """The right tensors."""
         dys, along = (
             [None if t is None else array_of(t) for t in tensors]
             for tensors in (cotangents, self.tangents)
@@ -248,7 +247,7 @@ class Bench:
             yield Judgement("cotangents", "malformed", message=message)
         named = dict(zip(self.second_names(cotangents), got, strict=True))
         like = torch_dtype(self.trial.dtype)
-        right, _ = self.truth(cotangents)
+        right = self.truth(cotangents)
         judgements = self._judge(right, {n: (t, like) for n, t in named.items()})
         wrong = order == "hvp" and not all(j.passes for j in judgements)
         cause = cause_of(self.call, bound, cotangents) if wrong else ""
@@ -270,7 +269,7 @@ class Bench:
             judgement,
             how,
             self._silent(judgement),
-            judgement.tensor in self.zero,
+            self._is_zero(judgement),
             own=self.trial.as_given,
             edge=self.trial.edge,
         )
@@ -290,10 +289,17 @@ class Bench:
 
     def _silent(self, judgement: Judgement) -> bool:
         """Whether a tensor of zeros would have passed."""
-        name = judgement.tensor
-        if judgement.verdict != "vacuous" or name in self.zero or self.right is None:
+        if judgement.verdict != "vacuous" or self._is_zero(judgement):
             return False
-        return zeros_pass(self.right, name)
+        return self.asked is not None and zeros_pass(self.asked.right, judgement.tensor)
+
+    def _is_zero(self, judgement: Judgement) -> bool:
+        """Whether a gradient is zero but for rounding, beside the others."""
+        if judgement.verdict != "vacuous" or self.asked is None:
+            return False
+        if self._zero is None:
+            self._zero = frozenset(_zeros(self.asked.right))
+        return judgement.tensor in self._zero
 
     def _judged(
         self, cotangents: Sequence[Tensor | None], thorough: bool
@@ -314,15 +320,15 @@ class Bench:
             ]
         self.unrepeatable = thorough and not seen.repeatable
         self.beyond = max(0, len(seen.outputs) - len(self.expected.outputs))
-        right, unreached = self.truth(cotangents)
-        self.zero, self.right = frozenset(_zeros(right)), right
+        right = self.asked = self.truth(cotangents)
+        self._zero = None
         judgements = [("", j) for j in self._faults(seen)]
-        judgements += [("", j) for j in self._numbers(right, seen, unreached)]
+        judgements += [("", j) for j in self._numbers(right, seen)]
         for how, places, gradients in seen.others:
             message = self._frozen_names(places) if places else how
             compared = [None if i in places else g for i, g in enumerate(gradients)]
             firsts = [None if i in places else g for i, g in enumerate(seen.gradients)]
-            odd = self._differing(right, firsts, compared, unreached)
+            odd = self._differing(right, firsts, compared)
             judgements += [(message, judgement) for judgement in odd]
         for how, places, words in seen.raised:
             if places and self._needs(places):
@@ -378,49 +384,52 @@ class Bench:
             message = f"returned {got} tensors, expected {wanted}"
             yield Judgement("outputs", "malformed", message=message)
 
-    def _numbers(
-        self, right: Reference, seen: Observation, unreached: Sequence[str]
-    ) -> Iterable[Judgement]:
+    def _numbers(self, right: Question, seen: Observation) -> Iterable[Judgement]:
         results = self.subject.results(self.bound)
         tensors: dict[str, tuple[Tensor | None, torch.dtype]] = {}
         for name, y, like in zip(
             results, seen.outputs, self.expected.outputs, strict=False
         ):
             tensors[name] = (y, like.dtype)
-        tensors |= self._gradients(seen.gradients, unreached)
+        tensors |= self._gradients(right, seen.gradients)
+        changes = self.bound.updated or self.bound.call.state
+        changed = set(right.names) - {*tensors} if changes else ()
         for place, name in enumerate(self.bound.names):
-            if name in right.graphs["first"] and name not in tensors:
+            if name in changed:
                 tensors[name] = (seen.leaves[place], self.bound.tensors[place].dtype)
         return self._judge(right, tensors)
 
     def _gradients(
-        self, gradients: Sequence[Tensor | None], unreached: Sequence[str]
+        self, right: Question, gradients: Sequence[Tensor | None]
     ) -> dict[str, tuple[Tensor | None, torch.dtype]]:
         named = {}
         triples = zip(self.bound.names, self.bound.tensors, gradients, strict=True)
         for (name, like, gradient), wanted in zip(
             triples, self.bound.wanted, strict=True
         ):
-            absent = gradient is None and f"d{name}" in unreached
+            absent = (
+                gradient is None
+                and f"d{name}" in right.names
+                and (f"d{name}" in right.unreached)
+            )
             if wanted and not absent:
                 named[f"d{name}"] = (gradient, like.dtype)
         return named
 
     def _differing(
         self,
-        right: Reference,
+        right: Question,
         firsts: Sequence[Tensor | None],
         gradients: Sequence[Tensor | None],
-        unreached: Sequence[str],
     ) -> Iterable[Judgement]:
         """Judgements on gradients that are not those of the first run."""
         pairs = zip(self.bound.names, gradients, firsts, strict=True)
         odd = {f"d{name}" for name, mine, first in pairs if not same(mine, first)}
-        named = self._gradients(gradients, unreached)
+        named = self._gradients(right, gradients)
         return self._judge(right, {n: t for n, t in named.items() if n in odd})
 
     def _judge(
-        self, right: Reference, tensors: Mapping[str, tuple[Tensor | None, torch.dtype]]
+        self, right: Question, tensors: Mapping[str, tuple[Tensor | None, torch.dtype]]
     ) -> tuple[Judgement, ...]:
         dtype = self.trial.dtype
         arrays: dict[str, Array | None] = {}
@@ -430,7 +439,7 @@ class Bench:
             if tensor is not None:
                 has = str(tensor.dtype).removeprefix("torch.")
                 dtypes[name] = dtype if tensor.dtype == like else has
-        return judge_tensors(right, arrays, dtypes, dtype=dtype)
+        return right.judge(arrays, dtypes)
 
 
 def _zeros(right: Reference) -> Iterator[str]:

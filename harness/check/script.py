@@ -167,7 +167,7 @@ def script(
     call = bind(subject.own if candidate is None else candidate, bound)
     bench = Bench(subject, bound, call, expected, trial, None)
     cotangents = expected.cotangents(trial)
-    right, _ = bench.truth(cotangents)
+    right = bench.truth(cotangents).right
     second = trial.order != "vjp"
     return TEMPLATE.format(
         headline=f"Reproduces: {row.where}, {row.dtype}.",

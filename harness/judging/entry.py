@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.acceptance.early import accepted
 from gradwatch.harness.judging.cases import run_formula
 from gradwatch.harness.judging.judgement import Judgements
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS, name_of
-from gradwatch.harness.judging.reference import reference
-from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.harness.judging.question import Question
 from gradwatch.impls import catalogue, graph
 from gradwatch.impls.catalogue import known
 from gradwatch.impls.contract import Op, Problem
@@ -81,11 +79,7 @@ def judge(
     holders = {problem.dtype, *_floating(problem.op, inputs)}
     got = {name: None if a is None else _array(a) for name, a in named.items()}
     dtypes = {n: problem.dtype for n, a in named.items() if _dtype_of(a) in holders}
-    early = accepted(problem, got, dtypes, compute)
-    if early is not None:
-        return Judgements(early)
-    of_it = reference(problem, compute)
-    return Judgements(judge_tensors(of_it, got, dtypes, dtype=problem.dtype))
+    return Judgements(Question.of(problem, compute).judge(got, dtypes))
 
 
 def assert_agrees(

@@ -370,6 +370,10 @@ def require_subnormals() -> None:
         )
 
 
+#: Gives the nodes of tensors by name, not evaluated, for leaves of a type.
+Build = Callable[[np.dtype[Any]], Mapping[str, graph.Node]]
+
+
 def reference(problem: Problem, compute: str | None = None) -> Reference:
     """Gradients, outputs and state of a problem, with their rounding radii.
 
@@ -379,19 +383,25 @@ def reference(problem: Problem, compute: str | None = None) -> Reference:
         ValueError: no such `compute` for the problem's dtype.
     """
     require_subnormals()
-    order = getattr(problem, "order", "vjp")  # an older commit's problem has none
-    problem = widened(problem, wider(PRECISIONS[problem.dtype]))
+    wide = wider(PRECISIONS[problem.dtype])
+    second = getattr(problem, "order", "vjp") in SECOND
     return reference_of_graph(
-        lambda: _nodes(problem, order),
+        lambda: nodes_of(problem, wide),
         problem.dtype,
         compute,
-        (lambda: _results(problem)[1]) if order in SECOND else None,
+        (lambda: results_of(problem, wide)) if second else None,
     )
 
 
 def nodes_of(problem: Problem, wide: np.dtype[Any]) -> dict[str, graph.Node]:
-    """The graph of a gradient in a type: gradients by name, then outputs and state."""
-    return _nodes(widened(problem, wide), "vjp")
+    """The tensors of a problem, of its order, for leaves of a type."""
+    order = getattr(problem, "order", "vjp")  # an older commit's problem has none
+    return _nodes(widened(problem, wide), order)
+
+
+def results_of(problem: Problem, wide: np.dtype[Any]) -> dict[str, graph.Node]:
+    """Outputs and new state of a problem, for leaves of a type."""
+    return _results(widened(problem, wide))[1]
 
 
 def widened(problem: Problem, wide: np.dtype[Any]) -> Problem:

@@ -64,7 +64,7 @@ divide = public(
 negative = public(
     primitive("negative", np.negative, lambda dy, y, a: (-dy,), shape=broadcast)
 )
-_pow = primitive("pow", np.power, _pow_rule, floating=True)
+_pow = primitive("pow", np.power, _pow_rule, floating=True, shape=broadcast)
 
 
 def _atan2(a: Any, b: Any) -> Any:
@@ -73,7 +73,7 @@ def _atan2(a: Any, b: Any) -> Any:
     return np.frompyfunc(lambda s, t: type(s).atan2(s, t), 2, 1)(a, b)
 
 
-atan2 = public(primitive("atan2", _atan2, _atan2_rule, floating=True))
+atan2 = public(primitive("atan2", _atan2, _atan2_rule, floating=True, shape=broadcast))
 
 
 @public

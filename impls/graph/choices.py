@@ -18,6 +18,7 @@ from gradwatch.impls.graph.engine import (
     Array,
     Node,
     as_nodes,
+    broadcast,
     broadcasting,
     no_gradient,
     primitive,
@@ -65,12 +66,13 @@ def _compared(a: Array, b: Array, how: str) -> Array:
     return np.asarray(COMPARISONS[how](a, b), bool)
 
 
-_compare = primitive("compare", _compared, no_gradient, dtype=to_bool)
+_compare = primitive("compare", _compared, no_gradient, dtype=to_bool, shape=broadcast)
 _logical = primitive(
     "logical",
     lambda a, b, how: np.asarray(LOGIC[how](a, b), bool),
     no_gradient,
     dtype=to_bool,
+    shape=broadcast,
 )
 
 
@@ -169,7 +171,7 @@ def _where_rule(dy: Node, y: Node, c: Node, a: Node, b: Node) -> list[Node | Non
     return [None, where(c, dy, 0.0), where(c, 0.0, dy)]
 
 
-primitive("where", np.where, _where_rule, dtype=lambda c, a, b: a)
+primitive("where", np.where, _where_rule, dtype=lambda c, a, b: a, shape=broadcast)
 
 
 @public

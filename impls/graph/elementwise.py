@@ -129,7 +129,7 @@ def log10(x: Any) -> Node:
 # Steps: whole numbers, constant between their jumps ----------------------------------
 
 STEPS = {"floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint}
-_step = primitive("step", lambda x, how: STEPS[how](x), no_gradient)
+_step = primitive("step", lambda x, how: STEPS[how](x), no_gradient, shape=broadcast)
 
 
 @public

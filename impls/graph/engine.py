@@ -238,6 +238,8 @@ def _inferred(node: Node) -> tuple[int, ...]:
 
 def broadcast(*shapes: tuple[int, ...], **attributes: Any) -> tuple[int, ...]:
     """The shape of what is computed element by element."""
+    if len(shapes) > 2:
+        return np.broadcast_shapes(*shapes)
     first, second = shapes[0], shapes[-1]
     if first == second or not second:
         return first
@@ -419,10 +421,6 @@ def gradient(
 _KEEP_ZEROS = frozenset(("add", "subtract", "negative", "where"))
 
 
-#: Elementwise, though they do not say so by their shape.
-_ALONE = frozenset(("abs", "maximum", "pow", "atan2"))
-
-
 def _branch(node: Node, i: int, taken: Node | None) -> Node | None:
     """Where the cotangent of an input may differ from zero; None if not known.
 
@@ -433,7 +431,7 @@ def _branch(node: Node, i: int, taken: Node | None) -> Node | None:
     if step is None or source.shape != node.shape:
         return None
     if step.name != "where":
-        return taken if step.elementwise or step.name in _ALONE else None
+        return taken if step.elementwise else None
     chosen = node.inputs[0] if i == 1 else FUNCTIONS["logical_not"](node.inputs[0])
     both = chosen if taken is None else FUNCTIONS["logical_and"](taken, chosen)
     return cast(Node, both)

@@ -80,6 +80,7 @@ _astype = primitive(
     lambda x, dtype: x.astype(dtype),
     lambda dy, y, x, dtype: (astype(dy, x.dtype),),
     dtype=lambda x, dtype: dtype,
+    shape=broadcast,
 )
 stop_gradient = public(
     primitive("stop_gradient", np.asarray, no_gradient, shape=broadcast)
@@ -153,11 +154,14 @@ def _gather_rule(dy: Node, y: Node, *sources: Node, index: Array) -> list[Node |
     return parts
 
 
-_gather_primitive = primitive("gather", _gather, _gather_rule)
+_gather_primitive = primitive(
+    "gather", _gather, _gather_rule, shape=lambda *x, index: index.shape
+)
 _scatter_primitive = primitive(
     "scatter_add",
     _scatter_add,
     lambda dy, y, values, index, shape: (gather(dy, index=index),),
+    shape=lambda x, index, shape: shape,
 )
 
 

@@ -131,9 +131,9 @@ def _sign(a: Array, *, at_tie: float) -> Array:
     return sign.astype(a.dtype)
 
 
-share = primitive("share", _share, no_gradient)
-pick = primitive("pick", _pick, no_gradient)
-_sign_primitive = primitive("sign", _sign, no_gradient)
+share = primitive("share", _share, no_gradient, shape=broadcast)
+pick = primitive("pick", _pick, no_gradient, shape=lambda x, **_: x)
+_sign_primitive = primitive("sign", _sign, no_gradient, shape=broadcast)
 _argmax = primitive(
     "argmax",
     lambda x, axis: np.argmax(x, axis=axis),
@@ -187,8 +187,10 @@ def _max_rule(dy: Node, y: Node, x: Node, *, axis: int, keepdims: bool) -> tuple
     return (weighed(copied, pick(x, axis=axis, convention=convention(x, axis=axis))),)
 
 
-maximum = public(primitive("maximum", np.maximum, broadcasting(_maximum_rule)))
-abs = public(primitive("abs", np.abs, _abs_rule))
+maximum = public(
+    primitive("maximum", np.maximum, broadcasting(_maximum_rule), shape=broadcast)
+)
+abs = public(primitive("abs", np.abs, _abs_rule, shape=broadcast))
 _max = primitive("max", _largest, _max_rule, shape=reduced)
 
 

@@ -18,7 +18,7 @@ from gradwatch.harness.check.subjects.binding import (
     arrays,
     named,
 )
-from gradwatch.harness.judging.reference import Reference, reference
+from gradwatch.harness.judging.question import Question
 from gradwatch.impls.backends._torchlike_names import ArrayNames
 from gradwatch.impls.contract import Array, Op, Problem, as_tuple
 
@@ -68,15 +68,15 @@ class OpSubject:
         tangents: Sequence[Array | None],
         trial: Trial,
         compute: str | None = None,
-    ) -> tuple[Reference, tuple[str, ...]]:
-        """As `gradwatch.harness.judging.reference.reference` has it."""
+    ) -> Question:
+        """Its formula's gradients, outputs and state."""
         problem = Problem(
             *(self.op, arrays(bound), cotangents, dict(trial.kwargs)),
             dtype=trial.dtype,
             order=trial.order,
             tangents=named(bound, tangents),
         )
-        return reference(problem, compute), ()
+        return Question.of(problem, compute)
 
     def results(self, bound: Bound) -> tuple[str, ...]:
         """The outputs of the page."""

@@ -16,8 +16,7 @@ from gradwatch.harness.check.inputs import Trial
 from gradwatch.harness.check.runs import Tensor
 from gradwatch.harness.check.subjects.binding import Bound, Call, Function, State, named
 from gradwatch.harness.judging.orders import Function as Derived
-from gradwatch.harness.judging.precisions import PRECISIONS
-from gradwatch.harness.judging.reference import Reference, reference_of_graph, wider
+from gradwatch.harness.judging.question import Question
 from gradwatch.harness.tracing import Graph, Traced, tensors_in, trace
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Array
@@ -103,37 +102,33 @@ class TorchSubject:
         tangents: Sequence[Array | None],
         trial: Trial,
         compute: str | None = None,
-    ) -> tuple[Reference, tuple[str, ...]]:
-        """The right tensors of the trial's order; gradients no path leads to."""
+    ) -> Question:
+        """The right tensors of the trial's order."""
         traced = bound.traced
         assert traced is not None
-        wide = wider(PRECISIONS[trial.dtype])
         at = [n for n, w in zip(bound.names, bound.wanted, strict=True) if w]
         pairs = zip(traced.results, cotangents, strict=False)
         dy = {name: array for name, array in pairs if array is not None}
         along = named(bound, tangents)
         unreached: list[str] = []
 
-        def gradients() -> dict[str, graph.Node]:
+        def gradients(wide: Any) -> dict[str, graph.Node]:
             made = traced.graph(wide)
             found = made.gradients(dy, at)
             unreached[:] = [n for n, node in found.items() if node is None]
             nodes = {n: _or_zero(node, made, n) for n, node in found.items()}
             return {**nodes, **made.outputs}
 
-        def second() -> dict[str, graph.Node]:
+        def second(wide: Any) -> dict[str, graph.Node]:
             made = traced.graph(wide)
             outputs = {name: made.outputs[name] for name in dy}
             inputs = {name: made.leaves[name] for name in along}
             return Derived(outputs, inputs, dy, along).derivatives(trial.order).nodes
 
         if trial.order == "vjp":
-            right = reference_of_graph(gradients, trial.dtype, compute)
-        else:
-            right = reference_of_graph(
-                second, trial.dtype, compute, lambda: traced.graph(wide).outputs
-            )
-        return right, tuple(unreached)
+            return Question(gradients, trial.dtype, compute, unreached=unreached)
+        outputs = functools.partial(_outputs, traced)
+        return Question(second, trial.dtype, compute, outputs)
 
     def results(self, bound: Bound) -> tuple[str, ...]:
         """Names of what it returns, then of the buffers that it may have changed."""
@@ -146,6 +141,10 @@ def _uncompiled(function: Function) -> Function:
     plain = getattr(function, "_torchdynamo_orig_callable", function)
     module: Function = getattr(plain, "_orig_mod", plain)
     return module
+
+
+def _outputs(traced: Traced, wide: Any) -> dict[str, graph.Node]:
+    return dict(traced.graph(wide).outputs)
 
 
 def _or_zero(node: graph.Node | None, made: Graph, name: str) -> graph.Node:

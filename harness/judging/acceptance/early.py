@@ -14,12 +14,15 @@ For float64 the reference is computed in float64, too, beside which a tensor is 
 half of the limit: the other half is for the reference, which is an honest
 implementation itself, whose sums lose less (pairwise.py).
 
-Left to the judgement: second orders, 16 bits, ops with choices, indices or functions
-that have no rule here, and tensors of which a quarter might be vacuous.
+Tensors of 16 bits are accepted as computed in float32 and rounded once.
+
+Left to the judgement: choices among equal numbers, functions that have no rule here,
+and tensors of which a quarter might be vacuous.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -40,19 +43,20 @@ from gradwatch.harness.judging.acceptance.least_spread import (
     SURE,
     Places,
     ratios_of_terms,
+    rounds,
 )
 from gradwatch.harness.judging.acceptance.pairwise import CAREFUL
 from gradwatch.harness.judging.comparison import SAYS_NOTHING, sentence
 from gradwatch.harness.judging.judgement import Judgement
-from gradwatch.harness.judging.precisions import PRECISIONS, plain
-from gradwatch.harness.judging.reference import nodes_of, require_subnormals
+from gradwatch.harness.judging.precisions import Arithmetic, arithmetics
+from gradwatch.harness.judging.reference import Build, require_subnormals
 from gradwatch.harness.judging.rounding.errors import (
     Errors,
+    largest,
     limit_for,
     longest_reduction,
 )
 from gradwatch.impls import graph
-from gradwatch.impls.contract import Problem
 from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
@@ -77,34 +81,43 @@ STEPS = 6
 _LEAST = 5e-324  # instead of a division by zero
 
 
+def is_large(got: Mapping[str, Array | None]) -> bool:
+    """Whether some tensor has so many elements that it is looked at first."""
+    return any(a is not None and a.size >= LARGE for a in got.values())
+
+
 def accepted(
-    problem: Problem,
+    build: Build,
+    dtype: str,
     got: Mapping[str, Array | None],
     dtypes: Mapping[str, str],
     compute: str | None = None,
-) -> tuple[Judgement, ...] | None:
-    """Judgements of right tensors; None where they have to be judged in full.
+) -> dict[str, Judgement]:
+    """Judgements of those tensors that are right; the others have to be judged.
 
     Args:
-        problem: The op's inputs, cotangents and attributes.
+        build: Gives the nodes of the tensors by name, not evaluated, for leaves of a
+            type.
+        dtype: The precision under test.
         got: The tensors by name.
         dtypes: Names of the dtypes that they have where they come from.
-        compute: The precision inside; None is that of the tensors.
+        compute: The precision inside; None is what frameworks do.
     """
-    sizes = (array.size for array in problem.inputs.values())
-    if max(sizes, default=0) < LARGE or problem.dtype not in ("float64", "float32"):
-        return None
-    if compute not in (None, problem.dtype) or problem.order != "vjp":
-        return None
-    if any(a is None or dtypes.get(n) != problem.dtype for n, a in got.items()):
-        return None
+    ways = arithmetics(dtype, compute)
+    held = {
+        name: array
+        for name, array in got.items()
+        if array is not None and dtypes.get(name) == dtype
+    }
+    if ways[0].name not in ("float64", "float32") or not held:
+        return {}
     require_subnormals()
-    _use_pages_again(sum(array.size for array in problem.inputs.values()))
-    look = _Look(problem)
     try:
-        return look.judgements({n: a for n, a in got.items() if a is not None})
+        with graph.ties("first"):
+            nodes = build(np.dtype(np.float64))
+        return _Look(nodes, ways[0]).judgements(held)
     except Unknown:
-        return None
+        return {}
 
 
 def _use_pages_again(elements: int) -> None:
@@ -119,33 +132,33 @@ def _use_pages_again(elements: int) -> None:
 
 
 class _Look:
-    """A problem's graph in float64, with the extent of every node."""
+    """A graph in float64, with the extent of every node."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem, self.dtype = problem, problem.dtype
-        self.precision = PRECISIONS[problem.dtype]
-        self.arithmetic = plain(self.precision)
+    def __init__(self, nodes: Mapping[str, Node], arithmetic: Arithmetic) -> None:
+        self.nodes, self.arithmetic = nodes, arithmetic
+        self.precision, self.dtype = arithmetic.step, arithmetic.stored.name
+        self.order = graph.topological_order(nodes.values())
+        leaves = [node.size for node in self.order if node.primitive is None]
+        _use_pages_again(sum(leaves))
         self._extents: dict[Node, Extent] = {}
         self.unknown = False
-        longest = sum(array.size for array in problem.inputs.values())
         #: More than what E becomes the deviation by: the limit is not known yet.
-        self.reach = limit_for(longest) * self.precision.roundoff
+        self.reach = limit_for(sum(leaves)) * self.precision.roundoff
         self.tiny = self.precision.smallest / self.precision.roundoff
 
     def grid(self) -> Grid:
         """A new grid; not kept here, as a circle would hold all values until later."""
-        axes = max(array.ndim for array in self.problem.inputs.values())
+        axes = max(node.ndim for node in self.order if node.primitive is None)
         return Grid(axes, self.extent, self.reach, self.tiny)
 
-    def judgements(self, got: Mapping[str, Array]) -> tuple[Judgement, ...]:
-        """The judgements.
+    def judgements(self, got: Mapping[str, Array]) -> dict[str, Judgement]:
+        """The judgements of right tensors.
 
         Raises:
-            Unknown: some tensor has to be judged in full.
+            Unknown: all tensors have to be judged in full.
         """
         with np.errstate(all="ignore"), graph.computing(self.compute):
-            nodes = nodes_of(self.problem, np.dtype(np.float64))
-            order = graph.topological_order(nodes.values())
+            nodes, order = self.nodes, self.order
             if {n.primitive.name for n in order if n.primitive} - RULES.keys():
                 raise Unknown
             limit = limit_for(longest_reduction(order))
@@ -154,11 +167,13 @@ class _Look:
             self._require_known()
             share = HALF if self.dtype == "float64" else 1.0
             errors = Errors(self.arithmetic, limit * share, {}, {}, {})
-            grid = self.grid()
-            return tuple(
-                self._judged(name, nodes[name], array, errors, limit, grid)
-                for name, array in got.items()
-            )
+            grid, found = self.grid(), {}
+            for name, array in got.items():
+                with contextlib.suppress(Unknown):
+                    found[name] = self._judged(
+                        name, nodes[name], array, errors, limit, grid
+                    )
+            return found
 
     def _require_known(self) -> None:
         if self.unknown:
@@ -176,8 +191,6 @@ class _Look:
             value = graph.computed(node, arrays)
         else:
             value = graph.computed(node, arrays, spare)
-        if name not in RULES:
-            self.unknown = True
         if not self.unknown:
             self._note(name, node, value)
         return value
@@ -187,10 +200,15 @@ class _Look:
         most, least = source[0].most, source[0].least
         if name not in MOVED:
             most, least = magnitudes(value)
+        if most == np.inf and any(s.infinite for s in source):  # of a mask
+            finite = np.isfinite(value)
+            most, least = float(largest(np.abs(value[finite]), initial=0.0)), None
+            self.unknown |= bool(np.isnan(value).any())
+        infinite = any(s.infinite for s in source) and not np.isfinite(value).all()
         error = RULES[name](View(node, value, source, most, self.reach, self.tiny))
-        self._extents[node] = Extent(most, error, least)
+        self._extents[node] = Extent(most, float(error), least, infinite)
         top = self.precision.largest / 4
-        if not (most < top and error < top):  # true for nan
+        if not (most < top and error < top / self.reach):  # true for nan
             self.unknown = True
 
     def _share_of_silent(self, node: Node, reach: float, grid: Grid) -> float:
@@ -208,11 +226,15 @@ class _Look:
     def extent(self, node: Node) -> Extent:
         """The largest magnitude and E of a node."""
         if node not in self._extents:  # a leaf
-            most, least = magnitudes(node.value)
-            exact = node.size > 1 or bool(
-                (self.precision.round(node.value) == node.value).all()
-            )
-            self._extents[node] = Extent(most, 0.0 if exact else most, least)
+            value, exact = node.value, node.size > 1 or node.dtype.kind != "f"
+            most, least = magnitudes(value)
+            infinite = most == np.inf
+            if infinite:
+                finite = np.abs(value[np.isfinite(value)])
+                most, least = float(largest(finite, initial=0.0)), None
+            exact = exact or bool((self.precision.round(value) == value).all())
+            error = 0.0 if exact else most
+            self._extents[node] = Extent(most, error, least, infinite)
         return self._extents[node]
 
     def _judged(
@@ -227,11 +249,13 @@ class _Look:
         value, roundoff = node.value, errors.arithmetic.roundoff
         if got.shape != value.shape or value.dtype.kind != "f" or not value.size:
             raise Unknown
+        if node.primitive is None and not np.array_equal(got, value):
+            raise Unknown  # a zero, or an input itself
         silent = self._share_of_silent(node, limit * roundoff, grid)
         if silent > UNKNOWN:
             raise Unknown
         blunt = limit * roundoff**0.5 * self.extent(node).error
-        ratios, left, error = _beyond_own_rounding(got, value, errors, blunt)
+        ratios, left, error = _beyond_own_rounding(got, node, errors, blunt)
         if left.size:
             sharp = np.abs(value.reshape(-1)[left]) > blunt
             there = ratios_of_terms(node, left, error, errors, sharp)
@@ -253,7 +277,7 @@ class _Look:
             if ratio
             else 0.0,
             radius_kind="least",
-            compute=self.dtype,
+            compute=self.arithmetic.name,
         )
         return judgement.changed(message=sentence(judgement, self.dtype))
 
@@ -285,7 +309,7 @@ def _soon_computed(node: Node) -> bool:
 
 
 def _beyond_own_rounding(
-    got: Array, value: Array, errors: Errors, blunt: float
+    got: Array, node: Node, errors: Errors, blunt: float
 ) -> tuple[list[tuple[float, int]], Places, Array]:
     """Elements that are off by more than their own last rounding explains.
 
@@ -297,8 +321,12 @@ def _beyond_own_rounding(
         The largest ratio of each block to that rounding, and its flat position; the
         positions of the elements that are off by more; how far they are off.
     """
-    unit = errors.arithmetic.roundoff
+    unit, value = errors.arithmetic.roundoff, node.value
     sure, all_ = SURE * errors.limit * unit, errors.limit * unit
+    if not rounds(node):
+        sure = all_ = 0.0
+    stored = errors.arithmetic.stored
+    once = 1.01 * stored.roundoff if stored is not errors.arithmetic.step else 0.0
     ratios, left, off = [], [], []
     sides = got.reshape(-1), value.reshape(-1)
     space = np.empty((2, min(BLOCK, value.size)))
@@ -309,6 +337,8 @@ def _beyond_own_rounding(
         error -= right
         np.abs(error, out=error)
         np.abs(right, out=ratio)
+        if once:
+            error -= np.minimum(once * ratio, error)
         ratio += _LEAST
         np.divide(error, ratio, out=ratio)
         worst = int(ratio.argmax())

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging.acceptance.least_spread import MOVED
-from gradwatch.harness.judging.rounding.errors import largest, smallest
+from gradwatch.harness.judging.rounding.errors import largest, smallest, terms
 from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
@@ -29,11 +29,13 @@ class Extent(NamedTuple):
     """The largest magnitude and E of all elements of a node; or arrays, of some.
 
     Where all elements have one sign, `least` is the smallest magnitude, or less.
+    `infinite` elements are not counted: a mask made them so.
     """
 
     most: Number
     error: Number
     least: float | None = None
+    infinite: bool = False
 
 
 def magnitudes(value: Array) -> tuple[float, float | None]:
@@ -58,6 +60,11 @@ class View(NamedTuple):
     most: Number
     reach: float
     tiny: float
+    given: Sequence[Array] | None = None
+
+    def values(self, i: int) -> Array:
+        """An input's values: all, or those of some elements."""
+        return self.node.inputs[i].value if self.given is None else self.given[i]
 
     @property
     def errors(self) -> list[Number]:
@@ -108,9 +115,8 @@ def _square(at: View) -> Number:
 
 
 def _sum(at: View) -> Number:
-    (a,) = at.inputs
-    count = at.node.inputs[0].size / max(at.value.size, 1)
-    return count * (a.error + a.most)
+    (a,), count = at.inputs, terms(at.node)
+    return count * (a.error + a.most) if count > 1 else a.error
 
 
 #: Sums of squares of rows and of columns.
@@ -129,9 +135,44 @@ def _contraction(at: View) -> Number:
 
 
 def _bounded(at: View) -> Number:
-    """tanh and sigmoid: slopes and second derivatives are at most 1."""
+    """Slopes and second derivatives are at most 2 / sqrt(pi)."""
     (a,) = at.inputs
-    return a.error + at.reach * a.error * a.error + at.most + at.tiny
+    return 1.13 * (a.error + at.reach * a.error * a.error) + at.most + at.tiny
+
+
+def _turns(at: View) -> Number:
+    """A choice between two numbers: off by all where rounding may turn it."""
+    a, b = at.values(0), at.values(-1)
+    blur = at.reach * (at.errors[0] + at.errors[-1])
+    near = (np.abs(np.subtract(a, b, dtype=np.float64)) <= blur) & (blur > 0)
+    return near / at.reach if at.given is not None else near.any() / at.reach
+
+
+def _share(at: View) -> Number:
+    """As above; at a tie the gradient is a set."""
+    if at.given is None and (at.values(0) == at.values(1)).any():
+        raise Unknown
+    return _turns(at)
+
+
+def _pick(at: View) -> Number:
+    x, axis, (error,) = at.values(0), at.node.attributes["axis"], at.errors
+    near = x >= np.max(x, axis=axis, keepdims=True) - 2 * at.reach * error
+    if np.count_nonzero(near) == near.size // x.shape[axis]:
+        return 0.0
+    if not error:
+        raise Unknown
+    return 1 / at.reach
+
+
+def _logical(at: View) -> Number:
+    return np.maximum(at.errors[0], at.errors[-1])
+
+
+def _where(at: View) -> Number:
+    of_c, of_a, of_b = at.errors
+    apart = (at.inputs[1].most + at.inputs[2].most) / at.reach
+    return np.maximum(of_a, of_b) + np.where(of_c > 0, apart, 0.0)
 
 
 RULES: dict[str, Rule] = {
@@ -145,14 +186,17 @@ RULES: dict[str, Rule] = {
     "sqrt": _root,
     "square": _square,
     "log": lambda at: at.errors[0] / at.lowest(0) + at.most,
-    "tanh": _bounded,
-    "sigmoid": _bounded,
-    "max": lambda at: at.errors[0],
-    "stop_gradient": lambda at: at.errors[0],
-    "sum": _sum,
-    "sum_to": _sum,
+    **dict.fromkeys(("tanh", "sigmoid", "sin", "cos", "atan", "erf"), _bounded),
+    "maximum": lambda at: np.maximum(*at.errors),
+    **dict.fromkeys(("sum", "sum_to", "scatter_add", "cumulative_sum"), _sum),
     "matmul": _contraction,
-    **dict.fromkeys(MOVED, lambda at: at.errors[0]),
+    "compare": _turns,
+    "share": _share,
+    "pick": _pick,
+    "logical": _logical,
+    "where": _where,
+    "gather": lambda at: max(at.errors),
+    **dict.fromkeys((*MOVED, "abs", "max", "stop_gradient"), lambda at: at.errors[0]),
 }
 
 #: Rules that look at the values of this input when the node's own are there.

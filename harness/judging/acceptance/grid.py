@@ -16,6 +16,8 @@ from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
 
+#: Of a leaf and of these all elements have the E of the whole.
+WHOLE = ("", "matmul", "gather", "scatter_add", "pick", "cumulative_sum")
 #: Elements of the largest tensor that are on a grid.
 PLACES = 1024
 
@@ -87,7 +89,7 @@ class Grid:
     def _error(self, node: Node, most: Array) -> Array:
         name = node.primitive.name if node.primitive else ""
         shape = most.shape
-        if name in ("", "matmul"):
+        if name in WHOLE:
             return np.full(shape, self.extent(node).error)
         inputs = [self._known[source] for source in node.inputs]
         if name in MOVED:
@@ -100,7 +102,9 @@ class Grid:
             return reached
         if name == "max":
             return self._reduced(node, inputs[0].error)
-        view = View(node, self._values[node], inputs, most, self.reach, self.tiny)
+        given = [self._values[source] for source in node.inputs]
+        at = node, self._values[node], inputs, most, self.reach, self.tiny, given
+        view = View(*at)
         error = np.asarray(RULES[name](view))
         return error if error.shape == shape else np.broadcast_to(error, shape)
 

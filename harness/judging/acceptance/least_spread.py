@@ -27,7 +27,12 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.judging.acceptance.pairwise import summed_axes
 from gradwatch.harness.judging.draws import UNIT
-from gradwatch.harness.judging.rounding.errors import Error, Errors, terms
+from gradwatch.harness.judging.rounding.errors import (
+    Error,
+    Errors,
+    terms,
+    terms_of_scatter,
+)
 from gradwatch.impls.graph import Node, topological_order
 
 Array = NDArray[Any]
@@ -56,6 +61,15 @@ _ROUNDED = frozenset(
     )
 )
 SUMS = frozenset(("sum", "sum_to"))
+_ALSO_ROUNDED = frozenset(("exp", "exp2", "erf", "atan", "cumulative_sum", "matmul"))
+
+
+def rounds(node: Node) -> bool:
+    """Whether each element has a rounding of its own, or is one that was moved."""
+    while node.primitive and node.primitive.name in MOVED:
+        (node,) = node.inputs
+    name = node.primitive.name if node.primitive else ""
+    return name in _ROUNDED | _ALSO_ROUNDED or (name in SUMS and terms(node) > 1)
 
 
 class Least(NamedTuple):
@@ -162,6 +176,11 @@ def _own(
     name = node.primitive.name if node.primitive else ""
     if name in SUMS and terms(node) > 1 and errors.sums == 1:
         return _of_terms(node, few, places)
+    if name == "scatter_add" and terms(node) > 1 and errors.sums == 1:
+        assert node.primitive is not None
+        size = np.abs(node.inputs[0].value)
+        size = node.primitive.compute(size, **node.attributes).reshape(-1)
+        return np.where(terms_of_scatter(node)[places] > 1, size[places], 0.0)
     if name == "matmul" and errors.sums == 1:
         return _of_products(node, few)[places]
     if name in _ROUNDED:
