@@ -139,7 +139,7 @@ class _Look:
         self.precision, self.dtype = arithmetic.step, arithmetic.stored.name
         self.order = graph.topological_order(nodes.values())
         leaves = [node.size for node in self.order if node.primitive is None]
-        _use_pages_again(sum(leaves))
+        _use_pages_again(max(leaves, default=0))
         self._extents: dict[Node, Extent] = {}
         self.unknown = False
         #: More than what E becomes the deviation by: the limit is not known yet.
@@ -217,10 +217,11 @@ class _Look:
         E of the whole node may show already that few are; else each has its own.
         """
         sizes = np.abs(grid.values(node))
-        silent = _share(reach * self.extent(node).error > SAYS_NOTHING * sizes)
+        least = 16 * reach * self.tiny  # underflow alone: zero is as good
+        says = np.maximum(SAYS_NOTHING * sizes, least)
+        silent = _share(reach * self.extent(node).error > says)
         if silent > UNKNOWN:
-            error = grid.at(node).error
-            silent = _share(~(MARGIN * reach * error <= SAYS_NOTHING * sizes))
+            silent = _share(~(MARGIN * reach * grid.at(node).error <= says))
         return silent
 
     def extent(self, node: Node) -> Extent:
