@@ -142,8 +142,8 @@ class _Look:
         _use_pages_again(max(leaves, default=0))
         self._extents: dict[Node, Extent] = {}
         self.unknown = False
-        #: More than what E becomes the deviation by: the limit is not known yet.
-        self.reach = limit_for(sum(leaves)) * self.precision.roundoff
+        self.limit = limit_for(longest_reduction(self.order))
+        self.reach = self.limit * self.precision.roundoff
         self.tiny = self.precision.smallest / self.precision.roundoff
 
     def grid(self) -> Grid:
@@ -161,7 +161,7 @@ class _Look:
             nodes, order = self.nodes, self.order
             if {n.primitive.name for n in order if n.primitive} - RULES.keys():
                 raise Unknown
-            limit = limit_for(longest_reduction(order))
+            limit = self.limit
             judged = [nodes[name] for name in got]
             graph.forward_dropping(judged, _passing(order, judged))
             self._require_known()
@@ -206,9 +206,11 @@ class _Look:
             self.unknown |= bool(np.isnan(value).any())
         infinite = any(s.infinite for s in source) and not np.isfinite(value).all()
         error = RULES[name](View(node, value, source, most, self.reach, self.tiny))
-        self._extents[node] = Extent(most, float(error), least, infinite)
-        top = self.precision.largest / 4
-        if not (most < top and error < top / self.reach):  # true for nan
+        known = error == error  # else a divisor may vanish, as far as is known
+        self._extents[node] = Extent(
+            most, float(error) if known else np.inf, least, infinite
+        )
+        if not most < self.precision.largest / 4:  # true for nan
             self.unknown = True
 
     def _share_of_silent(self, node: Node, reach: float, grid: Grid) -> float:

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.judging.acceptance.extents import RULES, Extent, Unknown, View
 from gradwatch.harness.judging.acceptance.least_spread import MOVED
+from gradwatch.harness.judging.rounding.errors import terms
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
 
 #: Of a leaf and of these all elements have the E of the whole.
-WHOLE = ("", "matmul", "gather", "scatter_add", "pick", "cumulative_sum")
+WHOLE = ("", "gather", "scatter_add", "pick", "cumulative_sum")
 #: Elements of the largest tensor that are on a grid.
 PLACES = 1024
 
@@ -90,7 +91,10 @@ class Grid:
         name = node.primitive.name if node.primitive else ""
         shape = most.shape
         if name in WHOLE:
-            return np.full(shape, self.extent(node).error)
+            error = self.extent(node).error
+            if self._chosen(node):  # what was not chosen is exactly zero
+                return np.where(most == 0, 0.0, error)
+            return np.full(shape, error)
         inputs = [self._known[source] for source in node.inputs]
         if name in MOVED:
             return self._moved(name, node, inputs[0].error)
@@ -100,6 +104,11 @@ class Grid:
             reached = self._reduced(node, a.error + a.most)
             reached *= terms * reached.size / max(a.most.size, 1)
             return reached
+        if name == "matmul":  # as a sum
+            a, b = inputs
+            cross = a.most @ (b.error + b.most) + a.error @ b.most
+            cross += self.reach * (a.error @ b.error)
+            return np.asarray(cross * (node.inputs[0].shape[-1] / a.most.shape[-1]))
         if name == "max":
             return self._reduced(node, inputs[0].error)
         given = [self._values[source] for source in node.inputs]
@@ -107,6 +116,18 @@ class Grid:
         view = View(*at)
         error = np.asarray(RULES[name](view))
         return error if error.shape == shape else np.broadcast_to(error, shape)
+
+    def _chosen(self, node: Node) -> bool:
+        """Whether elements only moved from products with weights that are certain."""
+        while node.primitive and node.primitive.name in (*MOVED, "scatter_add"):
+            if terms(node) > 1:
+                return False
+            (node,) = node.inputs
+        if node.primitive is None or node.primitive.name != "multiply":
+            return False
+        weight = node.inputs[1]
+        kind = weight.primitive.name if weight.primitive else ""
+        return kind in ("pick", "share") and self.extent(weight).error == 0
 
     def _reduced(self, node: Node, terms: Array) -> Array:
         assert node.primitive is not None

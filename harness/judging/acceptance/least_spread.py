@@ -57,11 +57,12 @@ MOVED = frozenset(("reshape", "permute_dims", "broadcast_to"))
 _ROUNDED = frozenset(
     (
         *("add", "subtract", "multiply", "divide", "square", "sqrt"),
-        *("log", "sin", "cos", "tanh", "sigmoid"),
+        *("log", "sin", "cos", "tanh", "sigmoid", "erf", "atan"),
     )
 )
+_POWERS = frozenset(("exp", "exp2"))
 SUMS = frozenset(("sum", "sum_to"))
-_ALSO_ROUNDED = frozenset(("exp", "exp2", "erf", "atan", "cumulative_sum", "matmul"))
+_ALSO_ROUNDED = frozenset((*_POWERS, "cumulative_sum", "matmul"))
 
 
 def rounds(node: Node) -> bool:
@@ -122,6 +123,10 @@ def least_radii(
         reached = np.abs(way.slope) * _own(other, way.places, errors, few, picked)
         total += reached
         squares += reached * reached
+        if way.depth < depth and (inside := _inside(other, few)) is not None:
+            bound, square = (found[way.places] for found in inside)
+            total += np.abs(way.slope) * bound
+            squares += way.slope * way.slope * square
         if way.depth < depth:
             for source, there, slope in _sources(other, way.places, picked):
                 _add(ways, source, there, slope * way.slope, way.depth)
@@ -183,9 +188,32 @@ def _own(
         return np.where(terms_of_scatter(node)[places] > 1, size[places], 0.0)
     if name == "matmul" and errors.sums == 1:
         return _of_products(node, few)[places]
-    if name in _ROUNDED:
-        return np.abs(picked.values(node, places))
+    if name in _ROUNDED or name in _POWERS:
+        size = np.abs(picked.values(node, places))
+        return np.where(size == 1, 0.0, size) if name in _POWERS else size
     return np.zeros(places.size)
+
+
+def _inside(node: Node, few: int | None) -> tuple[Error, Error] | None:
+    """Of a sum of matrix products: what their own roundings add, and its square."""
+    step = node.primitive
+    if step is None or step.name not in (*SUMS, "scatter_add"):
+        return None
+    moves, source = [], node.inputs[0]
+    while source.primitive and source.primitive.name in MOVED:
+        moves.append(source)
+        (source,) = source.inputs
+    if source.primitive is None or source.primitive.name != "matmul":
+        return None
+    own: Array = _of_products(source, few).reshape(source.shape)
+    for move in reversed(moves):
+        assert move.primitive is not None
+        own = move.primitive.compute(own, **move.attributes)
+    bound, square = (
+        np.asarray(step.compute(e, **node.attributes)).reshape(-1)
+        for e in (own, own * own)
+    )
+    return bound, square
 
 
 def _of_terms(node: Node, few: int | None, places: Places) -> Error:
