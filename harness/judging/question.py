@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from gradwatch.harness.judging.acceptance.early import accepted, is_large
+from gradwatch.harness.judging.acceptance.early import Looked, is_large, looked_at
+from gradwatch.harness.judging.acceptance.parts import Parts
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS, Array, arithmetics
 from gradwatch.harness.judging.reference import (
@@ -19,9 +20,15 @@ from gradwatch.harness.judging.reference import (
     results_of,
     wider,
 )
+from gradwatch.harness.judging.rounding.errors import limit_for
 from gradwatch.harness.judging.verdict import judge_tensors
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Problem
+
+#: Elements of all values of a graph up to which tensors are judged in full.
+FULL = 1 << 21
+#: Places of each axis of a sample.
+SAMPLE = 4
 
 
 @dataclass(frozen=True)
@@ -81,9 +88,55 @@ class Question:
         """
         found: dict[str, Judgement] = {}
         if is_large(got) and "right" not in self.__dict__:
-            found = accepted(self.build, self.dtype, got, dtypes, self.compute)
+            asked = self.build, self.dtype, got, dtypes, self.compute
+            looked = looked_at(*asked)
+            found = looked.judgements
+            if looked.size > FULL:
+                for name in got.keys() & looked.far.keys() - found.keys():
+                    array = got[name]
+                    assert array is not None
+                    found[name] = self._in_part(name, array, looked)
         left = {name: array for name, array in got.items() if name not in found}
         if left:
             judged = judge_tensors(self.right, left, dtypes, dtype=self.dtype)
             found |= {j.tensor: j for j in judged}
         return tuple(found[name] for name in got)
+
+    def _in_part(self, name: str, got: Array, looked: Looked) -> Judgement:
+        """The judgement of the elements farthest off, and of a sample."""
+        seed = int(np.random.default_rng().integers(1 << 31))
+        rng = np.random.default_rng(seed)
+        far = np.unravel_index(looked.far[name], got.shape)
+        boxes = [tuple(map(np.unique, far))] * bool(looked.far[name].size)
+        boxes.append(
+            tuple(np.sort(rng.choice(n, min(n, SAMPLE), False)) for n in got.shape)
+        )
+        judged = []
+        for box in boxes:
+            judged.append(self._judged_in(name, got, box, looked.longest))
+            if not judged[-1].passes:
+                break
+        worst = max(judged, key=lambda j: (not j.passes, j.ratio / (j.limit or 1.0)))
+        sizes = [int(np.prod([p.size for p in box])) for box in boxes]
+        where = f"a sample of {sizes[-1]} elements (seed {seed})"
+        if len(boxes) > 1:
+            where = f"{sizes[0]} elements farthest off or beside these, and {where}"
+        said = f"{worst.message}; of {got.size} elements, {where} were judged in full"
+        return worst.changed(message=said)
+
+    def _judged_in(
+        self, name: str, got: Array, box: Sequence[Array], longest: int
+    ) -> Judgement:
+        """The judgement of the elements at some places of each axis."""
+        wide = wider(PRECISIONS[self.dtype])
+
+        def part() -> dict[str, graph.Node]:
+            return {name: Parts().part(self.build(wide)[name], tuple(box))}
+
+        right = reference_of_graph(part, self.dtype, self.compute)
+        right.longest, right.limit = longest, limit_for(longest)
+        some = got[np.ix_(*box)] if got.ndim else got
+        (j,) = judge_tensors(right, {name: some}, {name: self.dtype}, dtype=self.dtype)
+        there = tuple(int(p[i]) for p, i in zip(box, j.worst_index, strict=False))
+        old, new = (f"{name}[{', '.join(map(str, i))}]" for i in (j.worst_index, there))
+        return j.changed(worst_index=there, message=j.message.replace(old, new, 1))

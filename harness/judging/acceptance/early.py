@@ -22,8 +22,8 @@ and tensors of which a quarter might be vacuous.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,8 @@ UNKNOWN = 0.25
 MARGIN = 4.0
 #: What float64 is allowed beside a reference in float64.
 HALF = 0.5
+#: Elements that are looked at where they are, as they are farthest off.
+FARTHEST = 6
 #: Elements that are compared at a time: a few arrays of them fit into a core's cache.
 BLOCK = 1 << 14
 #: Elements below which a value is held.
@@ -86,14 +88,31 @@ def is_large(got: Mapping[str, Array | None]) -> bool:
     return any(a is not None and a.size >= LARGE for a in got.values())
 
 
-def accepted(
+@dataclass(frozen=True)
+class Looked:
+    """What a look at some tensors has shown.
+
+    Attributes:
+        judgements: Of those that are right; the others have to be judged.
+        far: Of the others, flat positions of the elements that are farthest off.
+        longest: The number of terms of the longest reduction.
+        size: Elements of all values of the graph.
+    """
+
+    judgements: dict[str, Judgement]
+    far: dict[str, Places]
+    longest: int
+    size: int
+
+
+def looked_at(
     build: Build,
     dtype: str,
     got: Mapping[str, Array | None],
     dtypes: Mapping[str, str],
     compute: str | None = None,
-) -> dict[str, Judgement]:
-    """Judgements of those tensors that are right; the others have to be judged.
+) -> Looked:
+    """Judgements of those tensors that are right, and where the others are far off.
 
     Args:
         build: Gives the nodes of the tensors by name, not evaluated, for leaves of a
@@ -109,15 +128,14 @@ def accepted(
         for name, array in got.items()
         if array is not None and dtypes.get(name) == dtype
     }
-    if ways[0].name not in ("float64", "float32") or not held:
-        return {}
     require_subnormals()
-    try:
-        with graph.ties("first"):
-            nodes = build(np.dtype(np.float64))
-        return _Look(nodes, ways[0]).judgements(held)
-    except Unknown:
-        return {}
+    with graph.ties("first"):
+        nodes = build(np.dtype(np.float64))
+    held = {n: a for n, a in held.items() if nodes[n].shape == a.shape}
+    look = _Look(nodes, ways[0])
+    judgements = look.judgements(held) if held else {}
+    longest, size = longest_reduction(look.order), sum(n.size for n in look.order)
+    return Looked(judgements, look.far, longest, size)
 
 
 def _use_pages_again(elements: int) -> None:
@@ -141,7 +159,10 @@ class _Look:
         leaves = [node.size for node in self.order if node.primitive is None]
         _use_pages_again(max(leaves, default=0))
         self._extents: dict[Node, Extent] = {}
-        self.unknown = False
+        names = {n.primitive.name for n in self.order if n.primitive}
+        self.unknown = bool(names - RULES.keys())
+        self.unknown |= arithmetic.name not in ("float64", "float32")
+        self.far: dict[str, Places] = {}
         self.limit = limit_for(longest_reduction(self.order))
         self.reach = self.limit * self.precision.roundoff
         self.tiny = self.precision.smallest / self.precision.roundoff
@@ -152,32 +173,22 @@ class _Look:
         return Grid(axes, self.extent, self.reach, self.tiny)
 
     def judgements(self, got: Mapping[str, Array]) -> dict[str, Judgement]:
-        """The judgements of right tensors.
-
-        Raises:
-            Unknown: all tensors have to be judged in full.
-        """
+        """The judgements of right tensors; `far` holds what the others are."""
         with np.errstate(all="ignore"), graph.computing(self.compute):
             nodes, order = self.nodes, self.order
-            if {n.primitive.name for n in order if n.primitive} - RULES.keys():
-                raise Unknown
             limit = self.limit
             judged = [nodes[name] for name in got]
             graph.forward_dropping(judged, _passing(order, judged))
-            self._require_known()
             share = HALF if self.dtype == "float64" else 1.0
             errors = Errors(self.arithmetic, limit * share, {}, {}, {})
             grid, found = self.grid(), {}
             for name, array in got.items():
-                with contextlib.suppress(Unknown):
-                    found[name] = self._judged(
-                        name, nodes[name], array, errors, limit, grid
-                    )
+                try:
+                    asked = name, nodes[name], array, errors, limit, grid
+                    found[name] = self._judged(*asked)
+                except Unknown:
+                    self.far.setdefault(name, _farthest(array, nodes[name].value))
             return found
-
-    def _require_known(self) -> None:
-        if self.unknown:
-            raise Unknown
 
     def compute(
         self, node: Node, arrays: Sequence[Array | None], spare: Array | None = None
@@ -192,7 +203,10 @@ class _Look:
         else:
             value = graph.computed(node, arrays, spare)
         if not self.unknown:
-            self._note(name, node, value)
+            try:
+                self._note(name, node, value)
+            except Unknown:
+                self.unknown = True
         return value
 
     def _note(self, name: str, node: Node, value: Array) -> None:
@@ -254,18 +268,23 @@ class _Look:
             raise Unknown
         if node.primitive is None and not np.array_equal(got, value):
             raise Unknown  # a zero, or an input itself
-        silent = self._share_of_silent(node, limit * roundoff, grid)
-        if silent > UNKNOWN:
-            raise Unknown
-        blunt = limit * roundoff**0.5 * self.extent(node).error
+        blunt = limit * roundoff**0.5
+        blunt *= np.inf if self.unknown else self.extent(node).error
         ratios, left, error = _beyond_own_rounding(got, node, errors, blunt)
         if left.size:
             sharp = np.abs(value.reshape(-1)[left]) > blunt
             there = ratios_of_terms(node, left, error, errors, sharp)
             if not (there <= errors.limit).all():
+                there = np.where(np.isnan(there), np.inf, there)
+                first = left[np.argsort(-there, kind="stable")[:FARTHEST]]
+                self.far[name] = np.append(first, _farthest(got, value))
                 raise Unknown
             at = int(there.argmax())
             ratios.append((float(there[at]), int(left[at])))
+        if self.unknown:
+            raise Unknown
+        if self._share_of_silent(node, limit * roundoff, grid) > UNKNOWN:
+            raise Unknown
         ratio, place = max(ratios)
         worst = np.unravel_index(place, value.shape)
         judgement = Judgement(
@@ -283,6 +302,17 @@ class _Look:
             compute=self.arithmetic.name,
         )
         return judgement.changed(message=sentence(judgement, self.dtype))
+
+
+def _farthest(got: Array, value: Array) -> Places:
+    """Flat positions of the largest errors; of nan before all others."""
+    with np.errstate(all="ignore"):
+        error = np.abs(got.reshape(-1) - value.reshape(-1)).astype(np.float64)
+        error[(got == value).reshape(-1)] = 0.0
+    error[np.isnan(error)] = np.inf
+    few = min(FARTHEST // 2, error.size)
+    places = np.argpartition(error, error.size - few)[error.size - few :]
+    return places[error[places] > 0]
 
 
 def _share(mask: NDArray[np.bool_]) -> float:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from gradwatch.harness import judge
-from gradwatch.harness.judging.acceptance.early import _Look, _passing, accepted
+from gradwatch.harness.judging.acceptance import early as early_look
+from gradwatch.harness.judging.acceptance.early import _Look, _passing
 from gradwatch.harness.judging.acceptance.least_spread import _of_terms, least_radii
 from gradwatch.harness.judging.precisions import PRECISIONS, plain
 from gradwatch.harness.judging.reference import nodes_of, reference
@@ -48,7 +49,8 @@ def early(made, got):
 
 def looked_at(made, got, dtypes):
     """Judgements of all tensors; None where one is not accepted."""
-    found = accepted(partial(nodes_of, made), made.dtype, got, dtypes)
+    look = early_look.looked_at(partial(nodes_of, made), made.dtype, got, dtypes)
+    found = look.judgements
     return tuple(found.values()) if len(found) == len(got) else None
 
 

@@ -1,0 +1,228 @@
+"""The part of a graph that some elements of a tensor depend on, as a graph of its own.
+
+Elements are a box: some places of each axis. What an operation needs of its inputs for
+a box is a box again: the same places where it works element by element, whole axes
+where it adds up, rows and columns of a matrix product. What only moves elements takes
+them from the smallest box that holds them. The part has the values of the whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradwatch.harness.judging.acceptance.pairwise import summed_axes
+from gradwatch.impls import graph
+from gradwatch.impls.graph import Node
+from gradwatch.impls.graph.engine import axes_of
+
+Places = NDArray[np.intp]
+#: Places of each axis, in order; None for all of them.
+Box = tuple[Places | None, ...]
+#: What is computed along one axis from all its elements, and has its length.
+_ALONG = ("pick", "cumulative_sum")
+
+
+class Parts:
+    """Parts of one graph; what several of them need in common is computed once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Node] = {}
+
+    def part(self, node: Node, box: Box) -> Node:
+        """A node of the elements in a box, computed from those that they need."""
+        lengths = zip(box, node.shape, strict=True)
+        box = tuple(None if p is None or p.size == n else p for p, n in lengths)
+        key = node, tuple(None if p is None else p.tobytes() for p in box)
+        if key not in self._known:
+            self._known[key] = self._made(node, box)
+        return self._known[key]
+
+    def _made(self, node: Node, box: Box) -> Node:
+        step = node.primitive
+        if step is None:
+            if not any(p is not None for p in box):
+                return node
+            return Node(None, attributes=node.attributes, value=_cut(node.value, box))
+        make = _RULES.get(step.name)
+        if make is None and step.elementwise:
+            make = _elementwise
+        if make is None:
+            every: Box = (None,) * node.ndim
+            whole = Node(step, self._all(node.inputs), node.attributes)
+            return node if box == every else _picked(whole, node.shape, box)
+        return make(self, node, box)
+
+    def _all(self, nodes: Sequence[Node]) -> tuple[Node, ...]:
+        return tuple(self.part(n, (None,) * n.ndim) for n in nodes)
+
+    def at(self, source: Node, flat: Places) -> Node:
+        """Elements at flat positions, in their shape; -1 gives 0."""
+        inside = np.unique(flat[flat >= 0])
+        grid = np.unravel_index(inside, source.shape) if source.shape else ()
+        box: Box = tuple(map(np.unique, grid))
+        held = self.part(source, box)
+        there = np.unravel_index(np.maximum(flat, 0), source.shape)
+        within = [
+            np.minimum(np.searchsorted(p, i), p.size - 1)
+            for p, i in zip(box, there, strict=True)
+            if p is not None
+        ]
+        if not source.shape or not inside.size:
+            return graph.gather(held, index=np.where(flat < 0, -1, 0))
+        place = np.ravel_multi_index(tuple(within), held.shape)
+        return graph.gather(held, index=np.where(flat < 0, -1, place))
+
+
+def _cut(array: Any, box: Box) -> Any:
+    return array[np.ix_(*_places(array.shape, box))] if array.ndim else array
+
+
+def _places(shape: Sequence[int], box: Box) -> list[Places]:
+    pairs = zip(shape, box, strict=True)
+    return [np.arange(n) if p is None else p for n, p in pairs]
+
+
+def _shape(shape: Sequence[int], box: Box) -> tuple[int, ...]:
+    pairs = zip(shape, box, strict=True)
+    return tuple(n if p is None else p.size for n, p in pairs)
+
+
+def _flat(shape: Sequence[int], box: Box) -> Places:
+    """Flat positions of a box's elements, in its shape."""
+    index: Places = np.zeros((), np.intp)
+    for n, places in zip(shape, _places(shape, box), strict=True):
+        index = index[..., None] * n + places
+    return index
+
+
+def _picked(held: Node, shape: Sequence[int], box: Box) -> Node:
+    return graph.gather(held, index=_flat(shape, box))
+
+
+def _inner(source: Node, box: Box) -> Box:
+    """Of an input that is copied along axes of length 1 and in front."""
+    pairs = zip(source.shape, box[len(box) - source.ndim :], strict=True)
+    return tuple(None if n == 1 else p for n, p in pairs)
+
+
+def _elementwise(parts: Parts, node: Node, box: Box) -> Node:
+    inputs = tuple(parts.part(s, _inner(s, box)) for s in node.inputs)
+    return Node(node.primitive, inputs, node.attributes)
+
+
+def _broadcast_to(parts: Parts, node: Node, box: Box) -> Node:
+    held = parts.part(node.inputs[0], _inner(node.inputs[0], box))
+    return Node(node.primitive, (held,), {"shape": _shape(node.shape, box)})
+
+
+def _permute_dims(parts: Parts, node: Node, box: Box) -> Node:
+    axes = node.attributes["axes"]
+    inside = tuple(box[axes.index(i)] for i in range(node.ndim))
+    return Node(node.primitive, (parts.part(node.inputs[0], inside),), {"axes": axes})
+
+
+def _reshape(parts: Parts, node: Node, box: Box) -> Node:
+    (source,) = node.inputs
+    if not any(p is not None for p in box):
+        return graph.reshape(parts.part(source, (None,) * source.ndim), node.shape)
+    longer = [[n for n in one.shape if n > 1] for one in (source, node)]
+    if longer[0] == longer[1]:  # only axes of length 1 come and go
+        lengths = iter([p for p, n in zip(box, node.shape, strict=True) if n > 1])
+        inside = tuple(next(lengths) if n > 1 else None for n in source.shape)
+        return graph.reshape(parts.part(source, inside), _shape(node.shape, box))
+    return parts.at(source, _flat(node.shape, box))
+
+
+def _reduction(parts: Parts, node: Node, box: Box) -> Node:
+    (source,), attributes = node.inputs, dict(node.attributes)
+    if "shape" in attributes or isinstance(attributes["axis"], tuple):
+        axes: tuple[int, ...] = summed_axes(node, source.shape)
+    else:
+        axes = axes_of(attributes["axis"], source.ndim)
+    kept = [i for i in range(source.ndim) if i not in axes]
+    aligned = "shape" in attributes or node.ndim == source.ndim
+    new = source.ndim - node.ndim
+    inside = {i: box[i - new if aligned else j] for j, i in enumerate(kept)}
+    held = parts.part(source, tuple(inside.get(i) for i in range(source.ndim)))
+    if "shape" in attributes:
+        attributes["shape"] = _shape(node.shape, box)
+    return Node(node.primitive, (held,), attributes)
+
+
+def _along(parts: Parts, node: Node, box: Box) -> Node:
+    (source,), axis = node.inputs, node.attributes["axis"] % node.ndim
+    lines = tuple(None if i == axis else p for i, p in enumerate(box))
+    held = Node(node.primitive, (parts.part(source, lines),), node.attributes)
+    inside = tuple(p if i == axis else None for i, p in enumerate(box))
+    if inside[axis] is None:
+        return held
+    return _picked(held, _shape(node.shape, lines), inside)
+
+
+def _argmax(parts: Parts, node: Node, box: Box) -> Node:
+    (source,), axis = node.inputs, node.attributes["axis"]
+    axis %= source.ndim
+    held = parts.part(source, (*box[:axis], None, *box[axis:]))
+    return Node(node.primitive, (held,), node.attributes)
+
+
+def _matmul(parts: Parts, node: Node, box: Box) -> Node:
+    a, b = node.inputs
+    ends: tuple[Box, Box] = ((box[-2], None), (None, box[-1]))
+    inside = (
+        (*_inner_of(s, box[:-2]), *end) for s, end in zip((a, b), ends, strict=True)
+    )
+    inputs = tuple(parts.part(s, i) for s, i in zip((a, b), inside, strict=True))
+    return Node(node.primitive, inputs, node.attributes)
+
+
+def _inner_of(source: Node, batch: Box) -> Box:
+    shape = source.shape[:-2]
+    pairs = zip(shape, batch[len(batch) - len(shape) :], strict=True)
+    return tuple(None if n == 1 else p for n, p in pairs)
+
+
+def _gather(parts: Parts, node: Node, box: Box) -> Node:
+    index, start = _cut(node.attributes["index"], box), 0
+    if len(node.inputs) == 1:
+        return parts.at(node.inputs[0], index)
+    found = None
+    for source in node.inputs:
+        mine = (index >= start) & (index < start + source.size)
+        if mine.any():
+            held = parts.at(source, np.where(mine, index - start, -1))
+            chosen = graph.where(mine, held, 0.0 if found is None else found)
+            found = held if mine.all() else chosen
+        start += source.size
+    if found is None:  # zeros alone
+        return parts.at(node.inputs[0], np.full(index.shape, -1))
+    return found
+
+
+def _scatter_add(parts: Parts, node: Node, box: Box) -> Node:
+    (source,), index = node.inputs, node.attributes["index"]
+    wanted, shape = _flat(node.shape, box), _shape(node.shape, box)
+    new = np.full(math.prod(node.shape), -1)
+    new[wanted.reshape(-1)] = np.arange(wanted.size)
+    place = np.where(index >= 0, new[np.maximum(index, 0)], -1)
+    terms = np.flatnonzero(place >= 0)
+    held = parts.at(source, terms)
+    return graph.scatter_add(held, index=place.reshape(-1)[terms], shape=shape)
+
+
+_RULES: dict[str, Callable[[Parts, Node, Box], Node]] = {
+    "broadcast_to": _broadcast_to,
+    "permute_dims": _permute_dims,
+    "reshape": _reshape,
+    **dict.fromkeys(("sum", "sum_to", "max"), _reduction),
+    **dict.fromkeys(_ALONG, _along),
+    "argmax": _argmax,
+    "matmul": _matmul,
+    "gather": _gather,
+    "scatter_add": _scatter_add,
+}

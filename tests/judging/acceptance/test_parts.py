@@ -1,0 +1,119 @@
+"""The part of a graph behind some elements; tensors too large to be judged in full."""
+
+import numpy as np
+import pytest
+
+from gradwatch.harness.judging import question
+from gradwatch.harness.judging.acceptance.parts import Parts
+from gradwatch.harness.judging.question import Question
+from gradwatch.impls import graph
+
+RNG = np.random.default_rng(3)
+
+
+def softmax(x):
+    y = graph.exp(x - graph.stop_gradient(graph.max(x, -1, keepdims=True)))
+    return y / graph.sum(y, -1, keepdims=True)
+
+
+def norm(x):
+    centred = x - graph.mean(x, -1, keepdims=True)
+    return centred / graph.sqrt(graph.mean(centred * centred, -1, keepdims=True) + 1e-5)
+
+
+FORMULAS = {
+    "softmax": softmax,
+    "norm": norm,
+    "product": lambda x: x @ graph.permute_dims(x, (1, 0)),
+    "attention": lambda x: softmax(x @ graph.permute_dims(x, (1, 0)) / 256.0) @ x,
+    "relu": lambda x: graph.maximum(x, 0.0),
+    "windows": lambda x: graph.max(graph.sliding_windows(x, (2, 2), stride=2), (2, 3)),
+    "joined": lambda x: graph.concat((x, graph.exp(x)), axis=1),
+    "shifted": lambda x: graph.roll(x, 1, 0) * x,
+    "added up": lambda x: graph.cumulative_sum(x, axis=1),
+    "reshaped": lambda x: graph.sum(graph.reshape(x, (-1, 4)), 1),
+}
+
+
+def gradient(formula, x, dy=None):
+    leaf = graph.variable(x)
+    y = formula(leaf)
+    dy = RNG.standard_normal(y.shape) if dy is None else dy
+    return {"y": y, "dx": graph.gradient([y], [dy], [leaf])[0]}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_part_has_the_values_of_the_whole(name):
+    for node in gradient(FORMULAS[name], RNG.standard_normal((8, 12))).values():
+        box = tuple(np.sort(RNG.choice(n, min(n, 3), False)) for n in node.shape)
+        part = Parts().part(node, box)
+        expected = node.value[np.ix_(*box)]
+        np.testing.assert_allclose(part.value, expected, rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["softmax", "norm", "relu"])
+def test_of_few_rows_only_these_are_computed(name):
+    node = gradient(FORMULAS[name], RNG.standard_normal((256, 16)))["dx"]
+    part = Parts().part(node, (np.array([3, 200]), np.array([5])))
+    sizes = [
+        sum(n.size for n in graph.topological_order([one])) for one in (node, part)
+    ]
+    assert sizes[1] < sizes[0] / 64
+
+
+def asked(name, dtype, monkeypatch):
+    """A question that is too large to be judged in full, and right answers."""
+    monkeypatch.setattr(question, "FULL", 0)
+    x = RNG.standard_normal((128, 256)).astype(dtype)
+    made = gradient(FORMULAS[name], x.astype(np.longdouble))
+    dy = RNG.standard_normal(made["y"].shape).astype(dtype)
+
+    def build(wide):
+        return gradient(FORMULAS[name], x.astype(wide), dy.astype(wide))
+
+    right = build(np.dtype(np.longdouble))
+    got = {n: node.value.astype(dtype) for n, node in right.items()}
+    return Question(build, dtype), got
+
+
+#: What kernels get wrong at size: a place, and what comes out there.
+PLANTED = {
+    "one element": lambda a: np.add.at(a, (77, 31), 0.01 * np.abs(a).max()),
+    "the tail of the last block": lambda a: a.__setitem__((-1, slice(-3, None)), 0),
+    "one row in bfloat16": lambda a: a.view(np.uint32).__setitem__(
+        5, a.view(np.uint32)[5] & 0xFFFF0000
+    ),
+    "a swapped tile": lambda a: a.__setitem__(
+        (slice(4), slice(8)), a[:4, :8][::-1].copy()
+    ),
+    "a row that is not written": lambda a: a.__setitem__(100, 0),
+    "not a number": lambda a: a.__setitem__((9, 9), np.nan),
+}
+
+
+@pytest.mark.parametrize("name", ["softmax", "norm", "attention", "product"])
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_wrong_element_of_a_large_tensor_is_found_and_named(
+    name, planted, monkeypatch
+):
+    question_, got = asked(name, "float32", monkeypatch)
+    right = question_.judge(got, dict.fromkeys(got, "float32"))
+    assert {j.verdict for j in right} == {"agree"}
+    for tensor in got:
+        wrong = {**got, tensor: got[tensor].copy()}
+        PLANTED[planted](wrong[tensor])
+        found = question_.judge(wrong, dict.fromkeys(got, "float32"))
+        (j,) = [j for j in found if not j.passes]
+        assert j.tensor == tensor
+        assert wrong[tensor][j.worst_index] != got[tensor][j.worst_index]
+        assert "right" not in question_.__dict__  # nothing was judged in full
+
+
+def test_what_was_looked_at_is_said(monkeypatch):
+    question_, got = asked("norm", "float32", monkeypatch)
+    got["dx"][3, 4] += 1
+    (j,) = [j for j in question_.judge(got, dict.fromkeys(got, "float32")) if j.verdict
+            != "agree"]  # fmt: skip
+    assert j.worst_index == (3, 4)
+    assert "of 32768 elements" in j.message
+    assert "were judged in full" in j.message
