@@ -312,7 +312,7 @@ def _farthest(got: Array, value: Array) -> Places:
     error[np.isnan(error)] = np.inf
     few = min(FARTHEST // 2, error.size)
     places = np.argpartition(error, error.size - few)[error.size - few :]
-    return places[error[places] > 0]
+    return np.asarray(places[error[places] > 0])
 
 
 def _share(mask: NDArray[np.bool_]) -> float:

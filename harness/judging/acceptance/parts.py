@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging.acceptance.pairwise import summed_axes
-from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
+from gradwatch.impls.graph.choices import where
 from gradwatch.impls.graph.engine import axes_of
+from gradwatch.impls.graph.moves import gather, reshape, scatter_add
 
 Places = NDArray[np.intp]
 #: Places of each axis, in order; None for all of them.
@@ -73,9 +74,9 @@ class Parts:
             if p is not None
         ]
         if not source.shape or not inside.size:
-            return graph.gather(held, index=np.where(flat < 0, -1, 0))
+            return gather(held, index=np.where(flat < 0, -1, 0))
         place = np.ravel_multi_index(tuple(within), held.shape)
-        return graph.gather(held, index=np.where(flat < 0, -1, place))
+        return gather(held, index=np.where(flat < 0, -1, place))
 
 
 def _cut(array: Any, box: Box) -> Any:
@@ -101,7 +102,7 @@ def _flat(shape: Sequence[int], box: Box) -> Places:
 
 
 def _picked(held: Node, shape: Sequence[int], box: Box) -> Node:
-    return graph.gather(held, index=_flat(shape, box))
+    return gather(held, index=_flat(shape, box))
 
 
 def _inner(source: Node, box: Box) -> Box:
@@ -129,12 +130,12 @@ def _permute_dims(parts: Parts, node: Node, box: Box) -> Node:
 def _reshape(parts: Parts, node: Node, box: Box) -> Node:
     (source,) = node.inputs
     if not any(p is not None for p in box):
-        return graph.reshape(parts.part(source, (None,) * source.ndim), node.shape)
+        return reshape(parts.part(source, (None,) * source.ndim), node.shape)
     longer = [[n for n in one.shape if n > 1] for one in (source, node)]
     if longer[0] == longer[1]:  # only axes of length 1 come and go
         lengths = iter([p for p, n in zip(box, node.shape, strict=True) if n > 1])
         inside = tuple(next(lengths) if n > 1 else None for n in source.shape)
-        return graph.reshape(parts.part(source, inside), _shape(node.shape, box))
+        return reshape(parts.part(source, inside), _shape(node.shape, box))
     return parts.at(source, _flat(node.shape, box))
 
 
@@ -196,7 +197,7 @@ def _gather(parts: Parts, node: Node, box: Box) -> Node:
         mine = (index >= start) & (index < start + source.size)
         if mine.any():
             held = parts.at(source, np.where(mine, index - start, -1))
-            chosen = graph.where(mine, held, 0.0 if found is None else found)
+            chosen = where(mine, held, 0.0 if found is None else found)
             found = held if mine.all() else chosen
         start += source.size
     if found is None:  # zeros alone
@@ -212,7 +213,7 @@ def _scatter_add(parts: Parts, node: Node, box: Box) -> Node:
     place = np.where(index >= 0, new[np.maximum(index, 0)], -1)
     terms = np.flatnonzero(place >= 0)
     held = parts.at(source, terms)
-    return graph.scatter_add(held, index=place.reshape(-1)[terms], shape=shape)
+    return scatter_add(held, index=place.reshape(-1)[terms], shape=shape)
 
 
 _RULES: dict[str, Callable[[Parts, Node, Box], Node]] = {
