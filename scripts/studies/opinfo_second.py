@@ -5,9 +5,8 @@
 
 Each entry that says it supports gradgrad (and forward AD) is traced, and what PyTorch
 computes for its first samples is judged. Where something is wrong, PyTorch's own
-checks are asked on the same sample; where all agrees, judging and gradgradcheck are
-timed on the first one. `--table` prints what is wrong, for docs/second-order.md; the
-scripts in results/pytorch say why.
+checks are asked on the same sample. `--table` prints what is wrong, for
+docs/second-order.md; the scripts in results/pytorch say why.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import functools
 import itertools
 import json
 import signal
-import statistics
 import sys
 import time
 import warnings
@@ -163,7 +161,7 @@ def one_entry(entry: Any) -> Record:
     """The verdicts on an entry, and why what was not judged was not."""
     orders = ["hvp", *(["jvp"] if entry.supports_forward_ad else [])]
     record: Record = {"name": entry.formatted_name, "orders": orders}
-    record |= {"judged": [], "not": [], "checks": {}, "seconds": {}}
+    record |= {"judged": [], "not": [], "checks": {}}
     torch.manual_seed(0)
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
@@ -204,24 +202,6 @@ def _add(record: Record, entry: Any, sample: Any, i: int) -> None:
             for mode in ("fast", "slow"):
                 words = trial.pytorchs(order, fast=mode == "fast")
                 record["checks"].setdefault(f"{order} {mode}", words)
-    if i == 0 and _has(record, "hvp") and not _wrong(record):
-        again = functools.partial(Trial, trial.function, trial.tensors, trial.wanted)
-        record["seconds"] = {
-            "traced": _seconds(again),
-            "judged": _seconds(lambda: trial.judged("hvp")),
-            "gradgradcheck": _seconds(lambda: trial.pytorchs("hvp", fast=True)),
-        }
-
-
-def _seconds(call: Callable[[], Any]) -> float:
-    """Of the faster of two calls: the first one of a process imports and compiles."""
-
-    def once() -> float:
-        started = time.perf_counter()
-        call()
-        return time.perf_counter() - started
-
-    return min(once(), once())
 
 
 @functools.cache
@@ -289,16 +269,9 @@ def _late(*_: object) -> None:
 
 
 def summary(records: Sequence[Record]) -> Record:
-    """Counts of entries and tensors, and the ratio of the costs."""
+    """Counts of entries and tensors."""
     verdicts = Counter((j["order"], j["verdict"]) for r in records for j in r["judged"])
     wrong = [r for r in records if _wrong(r)]
-    costs = [r["seconds"] for r in records if r["seconds"]]
-    ratios = {
-        "judged": [c["judged"] / c["gradgradcheck"] for c in costs],
-        "with tracing": [
-            (c["traced"] + c["judged"]) / c["gradgradcheck"] for c in costs
-        ],
-    }
     return {
         "entries": len(records),
         "judged": sum(_has(r, "hvp") for r in records),
@@ -309,11 +282,6 @@ def summary(records: Sequence[Record]) -> Record:
         "without a cause": sorted({r["name"] for r in wrong} - {*causes()}),
         "missed by fast": sum(_passed(r, "fast") for r in wrong),
         "missed by slow": sum(_passed(r, "slow") for r in wrong),
-        "timed": len(costs),
-        "ratio": {n: round(statistics.median(r), 2) for n, r in ratios.items() if r},
-        "seconds": {n: round(sum(c[n] for c in costs), 2) for n in costs[0]}
-        if costs
-        else {},
     }
 
 

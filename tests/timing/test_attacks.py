@@ -183,18 +183,16 @@ def timed(name, *options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["patched_judge", "empty_gradient_after_calls"])
-def test_gradwatch_time_shows_no_figure_of_an_attack(name):
-    records, summary = timed(name)
+def test_gradwatch_time_shows_no_figure_of_an_attack():
+    records, summary = timed("patched_judge")
     assert records == []
     (why,) = summary["untimed"].values()
-    assert re.search(SEEN[name], why), why
+    assert re.search(SEEN["patched_judge"], why), why
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("threads", ["1", "2"])
-def test_gradwatch_time_shows_those_of_an_honest_page_on_its_own_threads(threads):
-    records, summary = timed("honest", "--threads", threads)
+def test_gradwatch_time_shows_those_of_an_honest_page_on_its_own_threads():
+    records, summary = timed("honest", "--threads", "2")
     assert summary["untimed"] == {}
     assert [record["phase"] for record in records] == ["forward", "backward"]
 

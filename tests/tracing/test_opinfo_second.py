@@ -13,11 +13,10 @@ def entry(name):
     return next(e for e in entries(torch.float64) if e.formatted_name == name)
 
 
-def test_both_orders_of_an_entry_are_judged_beside_gradgradcheck():
+def test_both_orders_of_an_entry_are_judged():
     record = one_entry(entry("tanh"))
     assert {j["order"] for j in record["judged"]} == {"jvp", "hvp"}
     assert {j["verdict"] for j in record["judged"]} == {"agree"}
-    assert set(record["seconds"]) == {"traced", "judged", "gradgradcheck"}
     assert summary([record])["wrong"] == []
 
 
