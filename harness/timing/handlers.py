@@ -135,20 +135,13 @@ def compare(request: Request) -> dict[str, Any]:
 
 
 def kept(request: Request) -> dict[str, Any]:
-    """Return what timed calls computed, and what speaks against their times.
+    """Return what timed calls of a step computed, and what speaks against their times.
 
-    For each step, `results` holds by phase the kept results, packed; `against` a line
-    for each thing that was seen. What a page has changed counts against all of them.
+    `results` holds by phase the kept results, packed; `against` a line for each thing
+    that was seen. What a page has changed counts against all steps.
     """
-    rotations = {step: _ready[step] for step in request["steps"]}
-    frameworks = {one.backend.framework for one in rotations.values()}
-    changes = {name: integrity.changes(name) for name in frameworks}
-    return {
-        "kept": {
-            step: evidence(one, changes[one.backend.framework])
-            for step, one in rotations.items()
-        }
-    }
+    rotation = _ready[request["step"]]
+    return evidence(rotation, integrity.changes(rotation.backend.framework))
 
 
 def evidence(rotation: Rotation, changes: Sequence[str]) -> dict[str, Any]:

@@ -7,8 +7,6 @@ for two at the same time. A backend that does not agree is not timed.
 
 from __future__ import annotations
 
-import contextlib
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +14,7 @@ import numpy as np
 
 from gradwatch.harness.judging.cases import Trial, variants
 from gradwatch.harness.project.records import Phase, TimeRecord
-from gradwatch.harness.timing.evidence.proof import Judge, changed_here, why_refused
+from gradwatch.harness.timing.evidence.proof import Judge, why_refused
 from gradwatch.harness.timing.evidence.rotation import unforeseen
 from gradwatch.harness.timing.interleave import interleave
 from gradwatch.harness.timing.remote import Remote, RemoteTimer, prepare_steps
@@ -80,13 +78,12 @@ def time_trial(
     except (ValueError, Died) as reason:  # no time at all: a page has broken the clock
         return [], untimed | dict.fromkeys(ready, str(reason))
     judge = Judge([source.problem for source in sources], device)
-    kept = _kept({name: place for name, (place, _) in ready.items()}, judge)
     for name, (place, _) in list(ready.items()):
         claimed: dict[Phase, float] = {
             phase: samples[name, phase, True].median for phase in PHASES
         }
         try:
-            why = why_refused(place, name, judge, claimed, kept.get(name))
+            why = why_refused(place, name, judge, claimed)
         except Died as reason:
             why = str(reason)
         if why:
@@ -117,31 +114,6 @@ def time_trial(
         for phase in PHASES
     ]
     return records, untimed
-
-
-def _kept(lines: Mapping[str, Line], judge: Judge) -> dict[str, Mapping[str, Any]]:
-    """What the workers have kept, judged all together if it is small; else nothing.
-
-    All workers are asked at once: nothing is timed meanwhile. The reasons stay with the
-    judge, who is then asked for each backend.
-    """
-    steps: dict[Line, list[str]] = defaultdict(list)
-    for name, line in lines.items() if judge.small else ():
-        steps[line].append(name)
-    kept: dict[str, Mapping[str, Any]] = {}
-    answers = list[Callable[[], Mapping[str, Any]]]()
-    for line, names in steps.items():
-        with contextlib.suppress(Died):
-            answers.append(line.begin("kept", steps=names))
-    for answer in answers:
-        with contextlib.suppress(Died):  # it will be said when it is asked again
-            kept |= answer()["kept"]
-    together: dict[str, list[Any]] = defaultdict(list)
-    for phase in PHASES:
-        for one in kept.values():
-            together[phase] += one["results"].get(phase, ())
-    judge.why_any_wrong(together)
-    return changed_here(kept)
 
 
 def _seen(peak: int | None, backward: Work) -> int | None:

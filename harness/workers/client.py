@@ -110,16 +110,6 @@ class Line:
         """
         return _result(self.reply(request, **payload))
 
-    def begin(self, request: str, **payload: Any) -> Callable[[], Mapping[str, Any]]:
-        """Send a request to a worker that works beside others; what waits for `ask`'s.
-
-        Raises:
-            Died, Absent: As above, here or when the answer is waited for.
-        """
-        self.facts  # noqa: B018  # its first answer, which is to none of these
-        self._worker.send(request, payload)
-        return lambda: _result(self._answer(PATIENCE))
-
     def _answer(self, seconds: float, when: str = "") -> Mapping[str, Any]:
         end = time.monotonic() + seconds
         while (event := self._heard(end)) is None:

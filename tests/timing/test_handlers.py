@@ -163,13 +163,10 @@ class PlayedLine:
             names = payload["options"]["steps"]
             return {"first": dict.fromkeys(names, 1.0), "peak": dict.fromkeys(names)}
         if request == "kept":
-            return {"kept": {"torch_autograd": {"results": {}, "against": []}}}
+            return {"results": {}, "against": []}
         if request == "spin":
             return {"spun": [payload["seconds"], 5e-4, 1.0]}
         return {"reading": [1e-3 if payload["cold"] else 5e-4, 0, 0]}
-
-    def begin(self, request, **payload):
-        return partial(self.ask, request, **payload)
 
 
 @pytest.mark.parametrize(("device", "warm"), [("cuda", 5e-4), ("cpu", None)])

@@ -9,10 +9,8 @@ with the worker's.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Hashable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -46,9 +44,6 @@ SHOWN, SHOWN_BY_EVENTS = 0.5, 0.9
 #: it finds other things in the caches and in the allocator, and several threads wait
 #: for each other at every barrier (3.6 times was seen of two, beside six processes).
 SLOWER = 3.0
-#: Bytes of a backward's arrays up to which several references are judged at a time: a
-#: spread takes some tens of times as much memory as they do.
-TOGETHER = 8 << 20
 
 
 class Judge:
@@ -61,7 +56,6 @@ class Judge:
     def __init__(self, sources: Sequence[Problem], device: str = "cpu") -> None:
         self.sources, self.device = sources, device
         self.least = work(sources[0])
-        self.small = self.least["backward"].bytes <= TOGETHER
         self._right: dict[tuple[int, int], Reference] = {}
         self._reasons: dict[Hashable, str] = {}
 
@@ -76,23 +70,14 @@ class Judge:
         return self._right[inputs, cotangents]
 
     def why_any_wrong(self, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-        """Return why a result kept by phase is wrong, or "".
-
-        No clock runs meanwhile, so all cores judge, each against a reference of its
-        own: what costs time is a reference's radius, and NumPy lets other threads run.
-        """
-        heaps: dict[Reference, list[tuple[Mapping[str, Any], str]]] = {}
-        for phase in sorted(results):  # a forward is judged by a backward's reference
-            for result in results[phase]:
-                heap = heaps.setdefault(self._right_of(result, phase), [])
-                heap.append((result, phase))
-
-        def judged(right: Reference) -> str:
-            reasons = (self._why_wrong(right, *one) for one in heaps[right])
-            return next(filter(None, reasons), "")
-
-        with ThreadPoolExecutor(os.cpu_count() if self.small else 1) as pool:
-            return next(filter(None, pool.map(judged, heaps)), "")
+        """Return why a result kept by phase is wrong, or ""."""
+        # The backward's first: a forward is judged by a backward's reference.
+        reasons = (
+            self._why_wrong(result, phase)
+            for phase in sorted(results)
+            for result in results[phase]
+        )
+        return next(filter(None, reasons), "")
 
     def _right_of(self, result: Mapping[str, Any], phase: str) -> Reference:
         """Return the reference of a result."""
@@ -102,9 +87,8 @@ class Judge:
             cotangents = next(known, inputs)
         return self.right(inputs, cotangents)
 
-    def _why_wrong(
-        self, right: Reference, result: Mapping[str, Any], phase: str
-    ) -> str:
+    def _why_wrong(self, result: Mapping[str, Any], phase: str) -> str:
+        right = self._right_of(result, phase)
         bits = (tuple(sorted(result[kind].items())) for kind in ("tensors", "dtypes"))
         key = phase, right, *bits
         if key not in self._reasons:
@@ -127,7 +111,6 @@ def why_refused(
     step: str,
     judge: Judge,
     seconds: Mapping[Phase, float],
-    evidence: Mapping[str, Any] | None = None,
 ) -> str:
     """Return why the times of a step must not be shown, or "".
 
@@ -136,12 +119,11 @@ def why_refused(
         step: The key of the step.
         judge: Knows the right answers.
         seconds: What a call is claimed to take, by phase.
-        evidence: What the worker has kept, if it has been asked for that, beside
-            `changed_here`.
     """
-    if evidence is None:
-        evidence = changed_here(line.ask("kept", steps=[step])["kept"])[step]
-    why = why_not_believed(evidence, judge)
+    kept = line.ask("kept", step=step)
+    # What a page has changed over here counts, too.
+    against = [*kept["against"], *integrity.changes()]
+    why = why_not_believed({**kept, "against": against}, judge)
     for phase, claimed in seconds.items():
         why = why or _why_doubted(line, step, phase, claimed)
     return why
@@ -152,16 +134,6 @@ def why_not_believed(evidence: Mapping[str, Any], judge: Judge) -> str:
     for against in evidence["against"]:
         return str(against)
     return judge.why_any_wrong(evidence["results"])
-
-
-def changed_here(
-    kept: Mapping[str, Mapping[str, Any]],
-) -> dict[str, Mapping[str, Any]]:
-    """Return the evidence of each step, and what a page has changed over here."""
-    here = integrity.changes()
-    return {
-        step: {**one, "against": [*one["against"], *here]} for step, one in kept.items()
-    }
 
 
 def _why_doubted(line: Line, step: str, phase: str, claimed: float) -> str:

@@ -49,8 +49,7 @@ class PlayedLine:
 
     def ask(self, request, **payload):
         if request == "kept":
-            kept = {"results": {"forward": self.results}, "against": self.against}
-            return {"kept": dict.fromkeys(payload["steps"], kept)}
+            return {"results": {"forward": self.results}, "against": self.against}
         honest = (1.0, CLAIMED, 1.0)
         speed, least, shown = self.spun.pop(0) if self.spun else honest
         self.passed += (
@@ -102,12 +101,8 @@ def test_a_clock_that_was_replaced_over_here_is_seen(judge, monkeypatch):
     assert told == "time.perf_counter has been replaced"
 
 
-@pytest.mark.parametrize("together", [0, proof.TOGETHER])
 @pytest.mark.parametrize("wrong", range(4))
-def test_one_wrong_result_among_those_of_several_sources_is_found(
-    together, wrong, monkeypatch
-):
-    monkeypatch.setattr(proof, "TOGETHER", together)
+def test_one_wrong_result_among_those_of_several_sources_is_found(wrong):
     op, seeds = load_op("square"), range(4)
     sources = [
         trial(op, op.cases["3"], REGIMES["normal"], "float64", seed).problem
