@@ -97,6 +97,7 @@ class Reference:
         wide: Name of the type that the reference is computed in.
         judged: What was said of tensors, by their bits; see `verdict`.
         choices: What the graph chooses among, by a convention where there is a tie.
+        build: Builds the nodes once more, as a diagnosis needs them.
     """
 
     def __init__(
@@ -106,8 +107,9 @@ class Reference:
         dtype: str,
         compute: str | None = None,
         choices: Sequence[graph.Choice] = (),
+        build: Callable[[], Mapping[str, graph.Node]] | None = None,
     ) -> None:
-        self.graphs, self.choices = graphs, choices
+        self.graphs, self.choices, self.build = graphs, choices, build
         self._orders = orders
         self.dtype = dtype
         self.arithmetics = arithmetics(dtype, compute)
@@ -471,7 +473,7 @@ def reference_of_graph(
         if _differ(graphs["first"], nodes):
             graphs[OTHER_SIDE] = nodes
             orders[OTHER_SIDE] = graph.topological_order(nodes.values())
-    return Reference(graphs, orders, dtype, compute, choices)
+    return Reference(graphs, orders, dtype, compute, choices, build)
 
 
 def _evaluated(

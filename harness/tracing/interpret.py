@@ -27,7 +27,7 @@ from gradwatch.harness.tracing.values import (
     constant,
     is_float_tensor,
 )
-from gradwatch.impls.graph import Node
+from gradwatch.impls.graph import Node, recorded
 
 _OURS = (operator.getitem, as_written)  # of the tape, no operators of ATen
 _CASTS = frozenset(("_to_copy", "convert_element_type", "to", "type_as", "device_put"))
@@ -41,6 +41,7 @@ def interpret(program: Program, leaves: Sequence[Any]) -> tuple[list[Any], list[
         Untraceable: an operator has no place in the engine.
     """
     known: dict[Any, Any] = {}
+    record = recorded()
     given, untouched = iter(leaves), {}
     inputs = (node for node in program.graph.nodes if node.op == "placeholder")
     widest = epsilon([tensor for node in inputs for tensor in _meta(node)])
@@ -60,6 +61,8 @@ def interpret(program: Program, leaves: Sequence[Any]) -> tuple[list[Any], list[
             known[node] = apply(node.target, args, kwargs, _meta(node))
             if node.target not in _OURS and not is_move(name_of(node.target)):
                 known[node] = narrowed(known[node], _meta(node), widest)
+            if record and isinstance(known[node], Node):
+                record.places.setdefault(known[node], node.meta.get("place"))
     raise AssertionError("a program ends with its output")
 
 

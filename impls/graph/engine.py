@@ -303,6 +303,38 @@ def computed(
 _COMPUTE: ContextVar[Compute] = ContextVar("compute", default=computed)
 
 
+@dataclass
+class Record:
+    """Who made the nodes of a gradient.
+
+    Attributes:
+        outputs: The nodes that were differentiated, each with its cotangent.
+        inputs: The nodes that they were differentiated by.
+        rules: By which node's rule, and for which of its inputs, a part was made.
+        places: Lines of the user's code, by the node that they returned.
+    """
+
+    outputs: list[tuple[Node, Node]]
+    inputs: list[Node]
+    rules: list[tuple[Node, Node, Sequence[Node | None]]]
+    places: dict[Node, Any]
+
+
+_RECORD: ContextVar[Record | None] = ContextVar("record", default=None)
+recorded = _RECORD.get
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[Record]:
+    """Note who makes the nodes of gradients that are built inside."""
+    record = Record([], [], [], {})
+    token = _RECORD.set(record)
+    try:
+        yield record
+    finally:
+        _RECORD.reset(token)
+
+
 @contextlib.contextmanager
 def computing(compute: Compute) -> Iterator[None]:
     """How values of nodes are computed inside; by default as `computed` does."""
@@ -393,15 +425,23 @@ def gradient(
     """
     reached: dict[Node, Node] = {}
     taken: dict[Node, Node | None] = {}  # where a branch is taken; None: everywhere
+    record = recorded()
+    if record:
+        record.inputs += inputs
     for output, cotangent in zip(outputs, cotangents, strict=True):
-        _add_to(reached, output, _cotangent(output, cotangent))
+        given = _cotangent(output, cotangent)
+        _add_to(reached, output, given)
         taken[output] = None
+        if record:
+            record.outputs.append((output, given))
     for node in reversed(topological_order(outputs)):
         if node.primitive is None or node not in reached:
             continue
         parts = node.primitive.gradient(
             reached[node], node, *node.inputs, **node.attributes
         )
+        if record:
+            record.rules.append((node, reached[node], parts))
         for i, (source, part) in enumerate(zip(node.inputs, parts, strict=True)):
             if part is None or source.dtype.kind not in FLOATING:
                 continue
