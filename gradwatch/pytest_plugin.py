@@ -152,7 +152,7 @@ def _with_script(told: object, script: str) -> str:
 def _table(judgements: Sequence[Judgement]) -> str:
     """Worst first, a line each."""
     rows = sorted(judgements, key=lambda j: j.passes)
-    return "\n".join(f"{'ok  ' if j.passes else 'FAIL'}  {j.message}" for j in rows)
+    return "\n".join(f"{'ok  ' if j.passes else 'FAIL'}  {j.story}" for j in rows)
 
 
 def _script(

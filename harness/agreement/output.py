@@ -24,7 +24,7 @@ def junit(document: Judged) -> str:
         bad = unexpected(records)
         if bad:
             kind = Failure if bad[0].verdict != "error" else Error
-            lines = [legal_xml(f"{r.case}: {r.verdict}: {r.message}") for r in bad]
+            lines = [legal_xml(f"{r.case}: {r.verdict}: {r.story}") for r in bad]
             fault = kind(lines[0], bad[0].verdict)
             fault.text = "\n".join(lines[:20])
             case.result = [fault]
@@ -51,7 +51,7 @@ def markdown(document: Judged) -> str:
         lines.append(
             f"- **{cell(op)}** on {code(backend)}, {len(records)} tensors, such as "
         )
-        lines[-1] += f"{code(worst.case)}: {worst.verdict}: {cell(worst.message)}"
+        lines[-1] += f"{code(worst.case)}: {worst.verdict}: {cell(worst.story)}"
     lines += [f"- known defect is gone: {cell(reason)}" for reason in summary.gone]
     lines += [
         f"- not run: {code(b)}: {cell(why)}" for b, why in summary.missing.items()

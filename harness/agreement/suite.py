@@ -25,6 +25,7 @@ from gradwatch.harness.agreement.pairs import (
 from gradwatch.harness.judging import platforms
 from gradwatch.harness.judging.cases import REGIMES, Trial
 from gradwatch.harness.judging.defects import known
+from gradwatch.harness.judging.diagnosis import Diagnoses
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import compute_on
 from gradwatch.harness.judging.reference import reference
@@ -272,9 +273,16 @@ def judge_trial(
         for record in records:
             record.expected_verdict = known.expected_verdict(record, reaching)
             agreement.records.append(record)
+        fresh = {r.tensor for r in records if r.verdict != r.expected_verdict}
+        got = {n: a for n, a in tensors.get(backend, {}).items() if n in fresh}
+        told = _DIAGNOSES.sentences(right, got, records, (op, backend))
+        for record in records:
+            record.diagnosis = told.get(record.tensor, "")
     return agreement
 
 
+#: Of unexpected verdicts, some seconds in all for one process.
+_DIAGNOSES = Diagnoses()
 #: The fields that a record and a judgement have in common.
 _JUDGED = sorted(
     {one.name for one in fields(Judgement)} & set(AgreeRecord.__struct_fields__)

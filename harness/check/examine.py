@@ -33,6 +33,7 @@ from gradwatch.harness.check.subjects.binding import (
     array_of,
     bind,
 )
+from gradwatch.harness.judging.diagnosis import Diagnoses
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.judging.reference import Reference
@@ -91,10 +92,10 @@ def examine(
         gradwatch.harness.tracing.Untraceable: The engine cannot follow the reference.
         ValueError: The candidate's parameters are not the reference's.
     """
-    left_out: dict[str, list[str]] = {}
+    left_out, diagnoses = dict[str, list[str]](), Diagnoses()
     for trial in trials:
         try:
-            yield from examined(subject, candidate, trial, compute, notes)
+            yield from examined(subject, candidate, trial, compute, notes, diagnoses)
         except Exception as error:  # every library refuses numbers in its own way
             if trial.as_given:
                 raise
@@ -109,13 +110,14 @@ def examined(
     trial: Trial,
     compute: str | None = None,
     notes: list[str] | None = None,
+    diagnoses: Diagnoses | None = None,
 ) -> list[Row]:
     """The judgements of one trial, and of one output alone where there are several."""
     bound = subject.bound(trial)
     expected = Expected.of(bound)
     cotangents = expected.cotangents(trial)
     call = bind(subject.own if candidate is None else candidate, bound)
-    bench = Bench(subject, bound, call, expected, trial, compute)
+    bench = Bench(subject, bound, call, expected, trial, compute, diagnoses)
     if trial.order != "vjp":
         second = bench.judge_second(cotangents)
         return [bench.row(judgement) for judgement in second]
@@ -193,6 +195,7 @@ class Bench:
     expected: Expected
     trial: Trial
     compute: str | None
+    diagnoses: Diagnoses | None = None
     unrepeatable: bool = False
     beyond: int = 0
     asked: Question | None = None
@@ -439,7 +442,10 @@ class Bench:
             if tensor is not None:
                 has = str(tensor.dtype).removeprefix("torch.")
                 dtypes[name] = dtype if tensor.dtype == like else has
-        return right.judge(arrays, dtypes)
+        judged = right.judge(arrays, dtypes)
+        if self.diagnoses is None or self.trial.edge:
+            return judged
+        return self.diagnoses.told_of(right.known, arrays, judged, self.trial.dtype)
 
 
 def _zeros(right: Reference) -> Iterator[str]:

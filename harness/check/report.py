@@ -259,11 +259,21 @@ class Report:
             reverse=True,
         )
         lines = [row.story for row in worst[:3]]
+        lines += self._diagnoses(worst)
         if not self.judged:
             lines = [row.judgement.message for row in self.rows[:1]]
         lines += self._hidden()
         notes = [f"note: {note}" for note in (*self._refusals(), *self.notes)]
         return ["", *lines, *notes] if lines or notes else []
+
+    def _diagnoses(self, worst: Sequence[Row]) -> Iterator[str]:
+        """The mistakes that give what came back, a line for each wrong tensor."""
+        told = dict.fromkeys((r.judgement.tensor, r.dtype) for r in worst)
+        for row in self.failures:
+            key = row.judgement.tensor, row.dtype
+            if row.judgement.diagnosis and key in told:
+                del told[key]
+                yield f"diagnosis: {row.judgement.diagnosis} ({row.place})"
 
     def _hidden(self) -> Iterator[str]:
         """What rounding hides at the caller's own numbers, a line each."""

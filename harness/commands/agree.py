@@ -167,7 +167,7 @@ def show(agreed: Agreement, seconds: float, summary: AgreeSummary) -> None:
         )
     for r in _first_of_each(agreed.unexpected):
         sign, colour = SIGNS[r.verdict]
-        line(f"{sign} {r.case} {r.backend} {r.verdict}: {r.message}", colour)
+        line(f"{sign} {r.case} {r.backend} {r.verdict}: {r.story}", colour)
     for e in agreed.gone:
         line(f"gone: {e.op} {e.backend} {e.verdict}: {e.reason}", "bold red")
     for backend, why in sorted(agreed.missing.items()):

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging.cases import run_formula
+from gradwatch.harness.judging.diagnosis import Diagnoses
 from gradwatch.harness.judging.judgement import Judgements
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS, name_of
@@ -79,7 +80,9 @@ def judge(
     holders = {problem.dtype, *_floating(problem.op, inputs)}
     got = {name: None if a is None else _array(a) for name, a in named.items()}
     dtypes = {n: problem.dtype for n, a in named.items() if _dtype_of(a) in holders}
-    return Judgements(Question.of(problem, compute).judge(got, dtypes))
+    question = Question.of(problem, compute)
+    judged = question.judge(got, dtypes)
+    return Judgements(Diagnoses().told_of(question.known, got, judged))
 
 
 def assert_agrees(
@@ -107,7 +110,8 @@ def assert_agrees(
 
     Raises:
         AssertionError: one gradient or more is wrong, or nothing can be said of it; the
-            message says op, tensor, index, got, expected, radius and ratio of each.
+            message says op, tensor, index, got, expected, radius and ratio of each, and
+            which mistake gives what came back, where one does.
     """
     judgements = judge(
         op,
@@ -127,9 +131,7 @@ def assert_agrees(
         *(["imprecise"] if strict else []),
     ]
     wrong = [
-        f"{name}: {j.message}"
-        for j in judgements
-        if not j.passes or j.verdict in refused
+        f"{name}: {j.story}" for j in judgements if not j.passes or j.verdict in refused
     ]
     if wrong:
         raise AssertionError("\n".join(wrong))

@@ -34,6 +34,7 @@ class Judgement:
         convention: How ties are broken ("first", "last", "even", "shared", or "mixed"
             where it is not the same in every row), where they are.
         message: One sentence that tells all of this.
+        diagnosis: The mistake that gives what came back; empty where none is known.
     """
 
     tensor: str
@@ -49,11 +50,17 @@ class Judgement:
     compute: str = ""
     convention: str = ""
     message: str = ""
+    diagnosis: str = ""
 
     @property
     def passes(self) -> bool:
         """Whether the verdict is none that a correct implementation could not earn."""
         return self.verdict in PASSING
+
+    @property
+    def story(self) -> str:
+        """The message, then the diagnosis."""
+        return "; ".join(filter(None, (self.message, self.diagnosis)))
 
     def changed(self, **fields: Any) -> Judgement:
         """The same but for some fields; `dataclasses.replace` takes twice as long."""
@@ -69,7 +76,7 @@ class Judgements(tuple[Judgement, ...]):
         return "\n".join(tables.as_text(self._cells()))
 
     def _repr_html_(self) -> str:
-        notes = [j.message for j in self if not j.passes]
+        notes = [j.story for j in self if not j.passes]
         return tables.as_html(self._cells(), notes=notes)
 
     def _cells(self) -> list[tuple[str, ...]]:

@@ -77,6 +77,11 @@ class Question:
             None if outputs is None else lambda: outputs(wide),
         )
 
+    @property
+    def known(self) -> Reference | None:
+        """The right tensors, if they were needed in full."""
+        return self.__dict__.get("right")
+
     def judge(
         self, got: Mapping[str, Array | None], dtypes: Mapping[str, str]
     ) -> tuple[Judgement, ...]:

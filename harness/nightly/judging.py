@@ -92,7 +92,7 @@ def _problems(agreed: Agreement) -> list[Problem]:
             "agree",
             *place,
             f"{record.tensor} {record.verdict}",
-            f"{record.case}: {record.message} ({count[place]} tensors)",
+            f"{record.case}: {record.story} ({count[place]} tensors)",
         )
         for place, record in worst.items()
     ]

@@ -79,7 +79,7 @@ def _new_finding(finding: FindingRecord) -> Problem:
         finding.op,
         finding.backend,
         f"{finding.record.tensor} {finding.verdict} ({finding.place})",
-        f"findings/{finding.script}: {finding.record.message}",
+        f"findings/{finding.script}: {finding.record.story}",
     )
 
 

@@ -61,11 +61,13 @@ class AgreeRecord(Struct, kw_only=True):
     radius_kind says whether the radius is the bound or the spread, or of the tensor as
     a whole (norm, projection). compute: the widest precision of intermediate values
     with which the tensor is consistent. vacuous: the share of elements of which the
-    comparison can say nothing. message: the verdict in a sentence, empty
-    where the tensor agrees. order: vjp (the gradient), jvp or hvp, whose tensors are
-    called jvp.y, hvp.dx, hvp.ddy (harness/judging/orders.py). flags: of the case: its
-    attributes that are true or false ("training", "not-training"), and "empty". date,
-    commit: where it was not judged with the others of its document.
+    comparison can say nothing. message: the verdict in a sentence, empty where the
+    tensor agrees. diagnosis: the mistake in the right backward that gives what came
+    back, where one is known, of unexpected verdicts. order: vjp (the gradient), jvp or
+    hvp, whose tensors are called jvp.y, hvp.dx, hvp.ddy (harness/judging/orders.py).
+    flags: of the case: its attributes that are true or false ("training",
+    "not-training"), and "empty". date, commit: where it was not judged with the others
+    of its document.
     """
 
     op: str
@@ -90,6 +92,7 @@ class AgreeRecord(Struct, kw_only=True):
     vacuous: Number = 0.0
     convention: str = ""
     message: str = ""
+    diagnosis: str = ""
     flags: list[str] = []
     order: str = "vjp"
     date: Date = ""
@@ -106,6 +109,11 @@ class AgreeRecord(Struct, kw_only=True):
         if self.verdict in NUMBERLESS:
             return None
         return math.inf if self.ratio is None else self.ratio
+
+    @property
+    def story(self) -> str:
+        """The message, then the diagnosis."""
+        return "; ".join(filter(None, (self.message, self.diagnosis)))
 
     @property
     def listed(self) -> bool:

@@ -425,23 +425,20 @@ def gradient(
     """
     reached: dict[Node, Node] = {}
     taken: dict[Node, Node | None] = {}  # where a branch is taken; None: everywhere
-    record = recorded()
-    if record:
-        record.inputs += inputs
+    record = recorded() or Record([], [], [], {})
+    record.inputs += inputs
     for output, cotangent in zip(outputs, cotangents, strict=True):
-        given = _cotangent(output, cotangent)
-        _add_to(reached, output, given)
+        dy = _cotangent(output, cotangent)
+        _add_to(reached, output, dy)
         taken[output] = None
-        if record:
-            record.outputs.append((output, given))
+        record.outputs.append((output, dy))
     for node in reversed(topological_order(outputs)):
         if node.primitive is None or node not in reached:
             continue
         parts = node.primitive.gradient(
             reached[node], node, *node.inputs, **node.attributes
         )
-        if record:
-            record.rules.append((node, reached[node], parts))
+        record.rules.append((node, reached[node], parts))
         for i, (source, part) in enumerate(zip(node.inputs, parts, strict=True)):
             if part is None or source.dtype.kind not in FLOATING:
                 continue

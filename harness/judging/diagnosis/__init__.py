@@ -10,19 +10,38 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
 from gradwatch.harness.judging.diagnosis.search import Case, Finding, search
 from gradwatch.harness.judging.diagnosis.sweep import Sweep
 from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.orders import is_second
 from gradwatch.harness.judging.precisions import PRECISIONS, Array
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.verdict import allowed
 
-EACH = 2.0  # seconds for the tensors of a call
+EACH, REPORT = 2.0, 10.0  # seconds for the tensors of a call, and in all
+WRONG = ("disagree", "nonfinite")
+
+
+class Verdict(Protocol):
+    """A judgement or a record."""
+
+    @property
+    def tensor(self) -> str:
+        """Its name."""
+
+    @property
+    def verdict(self) -> str:
+        """What was said of it."""
+
+    @property
+    def convention(self) -> str:
+        """How ties are broken."""
 
 
 @dataclass(frozen=True)
@@ -41,19 +60,16 @@ class Explanations:
 def explanations(
     right: Reference,
     got: Mapping[str, Array | None],
-    judgements: Sequence[Judgement],
+    judgements: Sequence[Verdict],
     seconds: float = EACH,
 ) -> Explanations:
-    """Explanations of the gradients that are wrong.
+    """Explanations of the gradients that are wrong, as far as the time allows.
 
-    Args:
-        right: The reference, which is built once more.
-        got: What came back.
-        judgements: What was said of it.
-        seconds: After which nothing more is tried.
+    The reference is built once more.
     """
     until = time.monotonic() + seconds
-    wrong = [j.tensor for j in judgements if j.verdict in ("disagree", "nonfinite")]
+    wrong = [j.tensor for j in judgements if j.verdict in WRONG]
+    wrong = [name for name in wrong if not is_second(name)]
     if not wrong or right.build is None:
         return Explanations(None, {})
     ties = next((j.convention for j in judgements if j.convention), "first")
@@ -74,17 +90,41 @@ def explanations(
         return Explanations(sweep, search(case))
 
 
-def diagnosed(
-    right: Reference,
-    got: Mapping[str, Array | None],
-    judgements: Sequence[Judgement],
-    seconds: float = EACH,
-) -> tuple[Judgement, ...]:
-    """The judgements; of each wrong gradient with a sentence that names the mistake."""
-    if all(j.passes for j in judgements):
-        return tuple(judgements)
-    found = explanations(right, got, judgements, seconds).by_tensor
-    return tuple(
-        j.changed(diagnosis=found[j.tensor][0].sentence) if found.get(j.tensor) else j
-        for j in judgements
-    )
+class Diagnoses:
+    """Sentences on wrong gradients: each tensor of a key once, some seconds in all."""
+
+    def __init__(self, seconds: float = REPORT) -> None:
+        self.left, self.told = seconds, set[tuple[Any, str]]()
+
+    def sentences(
+        self,
+        right: Reference,
+        got: Mapping[str, Array | None],
+        verdicts: Iterable[Verdict],
+        key: Any = None,
+    ) -> dict[str, str]:
+        """By tensor the likeliest mistake; see `explanations`."""
+        asked = [v for v in verdicts if v.tensor in got and v.verdict in WRONG]
+        if self.left <= 0 or all((key, v.tensor) in self.told for v in asked):
+            return {}
+        started = time.monotonic()
+        found = explanations(right, got, asked, min(EACH, self.left)).by_tensor
+        self.left -= time.monotonic() - started
+        self.told |= {(key, v.tensor) for v in asked}
+        return {name: ones[0].sentence for name, ones in found.items() if ones}
+
+    def told_of(
+        self,
+        right: Reference | None,
+        got: Mapping[str, Array | None],
+        judged: Sequence[Judgement],
+        key: Any = None,
+    ) -> tuple[Judgement, ...]:
+        """The judgements, with the sentences."""
+        if right is None or all(j.passes for j in judged):
+            return tuple(judged)
+        said = self.sentences(right, got, judged, key)
+        return tuple(
+            j.changed(diagnosis=said[j.tensor]) if j.tensor in said else j
+            for j in judged
+        )

@@ -1,583 +1,547 @@
 """The list of mistakes: what may stand in a backward in place of a right value.
 
-From cheap to dear: each row changes one value of the gradient's graph. `rank` says how
-readily a person believes a row, where several explain the same numbers.
+Each row changes a value of the gradient's graph. Its rank says how readily a person
+believes it, where several rows explain the same numbers: less is better.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.judging.diagnosis.sweep import Array, At, Make, Sweep
-from gradwatch.harness.judging.diagnosis.words import Words, number
+from gradwatch.harness.judging.diagnosis.sweep import Array, At, Make, Sweep, itself
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 from gradwatch.impls.graph.engine import axes_of
 
-Form = tuple[int, str, str, Callable[[Array], Array]]
-NEAREST = 24  # other values that are tried for one, nearest in the graph first
+Change = Callable[[Array], Array]
+Form = tuple[float, str, str, Change]
+NEAREST = 24  # values that are tried in place of another, nearest in the graph first
 
 
 @dataclass(frozen=True)
 class Edit:
-    """One value of the graph replaced.
+    """Values of the graph replaced.
 
     Attributes:
-        rank: How far-fetched it is.
-        kind: Of mistake.
-        words: What is said of it.
-        node: Whose value.
-        make: Of the other values.
+        rank, kind: How far-fetched it is, and what kind of mistake.
+        text: Says it; {term} and {rule} are those of the first node it is about, {0}
+            and {1} the expressions of the others.
+        about: Nodes.
+        edits: What nodes become.
+        saved: What nodes of the forward become where the backward reads them.
         scales: A factor that is fitted may stand before it.
     """
 
-    rank: int
+    rank: float
     kind: str
-    words: Callable[[], str]
-    node: Node
-    make: Make
+    text: str
+    about: tuple[Node, ...]
+    edits: Mapping[Node, Make] = field(default_factory=dict)
+    saved: Mapping[Node, Make] = field(default_factory=dict)
     scales: bool = True
 
+    @property
+    def plain(self) -> bool:
+        """Whether it is nothing but a factor before a term."""
+        return self.kind == "path" and self.scales
 
-def _kept(v: Array, axis: int, part: slice) -> Array:
-    """Zero outside of a part of an axis."""
-    out, at = np.zeros_like(v), (slice(None),) * axis + (part,)
-    out[at] = v[at]
+
+def _along(x: Array, axis: Any, how: Callable[..., Any]) -> Array:
+    return np.broadcast_to(how(x, axis=axis, keepdims=True), x.shape)
+
+
+def _without(x: Array, axis: int, place: int) -> Array:
+    out = x.copy()
+    np.moveaxis(out, axis, 0)[place] = 0
     return out
 
 
-def _along(v: Array, axis: Any, function: Callable[..., Any]) -> Array:
-    return np.broadcast_to(function(v, axis=axis, keepdims=True), v.shape)
+def _of_one(x: Array, axis: int, place: int) -> Array:
+    return np.broadcast_to(x.take([place], axis), x.shape)
 
 
-def _first(v: Array, axis: int, place: int) -> Array:
-    return np.broadcast_to(v.take([place], axis), v.shape)
-
-
-def narrow(name: str) -> Callable[[Array], Array]:
-    """Rounding to a narrower type."""
-    return PRECISIONS[name].round
-
-
-def tf32(v: Array) -> Array:
-    """Rounding to 11 digits, as the inputs of TF32 products."""
-    mantissa, exponent = np.frexp(v)
+def tf32(x: Array) -> Array:
+    """Rounding to 11 digits, as of what enters a TF32 product."""
+    mantissa, exponent = np.frexp(x)
     return np.asarray(np.ldexp(np.rint(mantissa * 2048) / 2048, exponent))
 
 
-def forms(v: Array, digits: int) -> Iterator[Form]:
-    """What may stand for a value, computed from it alone.
+#: What may stand for a value, computed from it alone.
+_VALUES: Sequence[Form] = (
+    (4, "factor", "1 stands for {}", np.ones_like),
+    (5, "value", "|{}| stands for it", np.abs),
+    (5, "value", "the square of {} stands for it", np.square),
+    (6, "value", "1 / {} stands for it", lambda x: 1 / x),
+    (6, "value", "the root of {} stands for it", lambda x: np.sqrt(np.abs(x))),
+    (6, "value", "1 - {} stands for it", lambda x: 1 - x),
+    (6, "value", "1 + {} stands for it", lambda x: 1 + x),
+    (6, "value", "the sign of {} stands for it", np.sign),
+    (6, "value", "{} is clipped at 0", lambda x: np.maximum(x, 0)),
+    (6, "value", "its sine stands for {}", np.sin),
+    (6, "value", "its cosine stands for {}", np.cos),
+    (6, "mean", "the mean of {} stands for it", lambda x: _along(x, None, np.mean)),
+    (6, "mean", "the sum of {} stands for it", lambda x: _along(x, None, np.sum)),
+)
+_MASKS: Sequence[Form] = (
+    (5, "mask", "{} is not applied", np.ones_like),
+    (5, "mask", "{} is inverted", np.logical_not),
+    (6, "mask", "{} is false everywhere", np.zeros_like),
+)
+_ORDERS: Sequence[Form] = (
+    (5, "order", "{} is reversed", np.flip),
+    (6, "shift", "{} is shifted by one", lambda x: np.roll(x, 1)),
+    (6, "shift", "{} is shifted back by one", lambda x: np.roll(x, -1)),
+)
+_MATRICES: Sequence[Form] = (
+    (6, "order", "{} is read in column order", lambda x: x.reshape(x.shape[::-1]).T),
+    (6, "order", "{} is its transpose, read in rows", lambda x: x.T.reshape(x.shape)),
+)
+_AXES: Sequence[tuple[float, str, str, Callable[[Array, int], Array]]] = (
+    (6, "shift", "{} is shifted by one", lambda x, i: np.roll(x, 1, i)),
+    (6, "shift", "{} is shifted back by one", lambda x, i: np.roll(x, -1, i)),
+    (6, "order", "{} is reversed", lambda x, i: np.flip(x, i)),
+    (6, "terms", "the last of {} is left out", lambda x, i: _without(x, i, -1)),
+    (6, "terms", "the first of {} is left out", lambda x, i: _without(x, i, 0)),
+    (6, "copies", "the first of {} stands for all", lambda x, i: _of_one(x, i, 0)),
+    (6, "copies", "the last of {} stands for all", lambda x, i: _of_one(x, i, -1)),
+    (6, "copies", "the first of {} is alone", lambda x, i: x - _without(x, i, 0)),
+    (6, "mean", "the mean of {} stands for it", lambda x, i: _along(x, i, np.mean)),
+    (6, "mean", "the sum of {} stands for it", lambda x, i: _along(x, i, np.sum)),
+)
 
-    Args:
-        v: The value.
-        digits: Of the precision under test: what is narrower is tried.
+
+def forms(x: Array, digits: int) -> Iterator[Form]:
+    """What may stand for a value, computed from it alone, in so many digits."""
+    number = x.dtype.kind != "b"
+    yield from _VALUES if number else _MASKS
+    if number:
+        yield from _roundings(digits)
+    if x.size > 1:
+        yield from _ORDERS
+    if x.ndim > 1:
+        yield from _MATRICES
+        if x.shape[-1] == x.shape[-2]:
+            yield 5, "order", "{} is transposed", lambda x: np.swapaxes(x, -1, -2)
+    if x.ndim > 2:
+        turn = "{} is turned about in its last two axes"
+        yield 5, "order", turn, lambda x: np.flip(x, (-2, -1))
+    for i, n in enumerate(x.shape):
+        for rank, kind, text, form in _AXES if n > 1 else ():
+            if number or kind == "shift":
+                at = f"{text} along axis {i}"
+                yield rank, kind, at, partial(_along_axis, form, i)
+
+
+def _roundings(digits: int) -> Iterator[Form]:
+    for name, precision in PRECISIONS.items():
+        if precision.digits < digits:
+            rounding = precision.round
+            yield 6, "narrow", f"{{}} is rounded to {name}", rounding
+            inverse = f"1 / {{}} is rounded to {name}"
+            yield 7, "narrow", inverse, partial(_inverse, rounding)
+    if digits > 11:
+        yield 7, "narrow", "{} is rounded to TF32", tf32
+
+
+def _along_axis(form: Callable[[Array, int], Array], axis: int, x: Array) -> Array:
+    return form(x, axis)
+
+
+def _inverse(form: Change, x: Array) -> Array:
+    return np.asarray(1 / form(1 / x))
+
+
+def _times(other: Node, x: Array, at: At) -> Array:
+    return np.asarray(x * at(other))
+
+
+def _over(other: Node, x: Array, at: At) -> Array:
+    return np.asarray(x / at(other))
+
+
+def _instead(other: Node, x: Array, at: At) -> Array:
+    return at(other)
+
+
+def _formed(form: Change, x: Array, at: At) -> Array:
+    return form(x)
+
+
+def _read(node: Node, at: At) -> Array:
+    return at(node)
+
+
+def _of(node: Node, form: Change, at: At) -> Array:
+    return form(at(node))
+
+
+def _beside_root(a: Node, b: Node, at: At) -> Array:
+    return np.asarray(np.sqrt(at(a)) + at(b))
+
+
+# Of one node ------------------------------------------------------------------------
+
+
+def local(sweep: Sweep, digits: int) -> Iterator[Edit]:
+    """Every edit of one node that depends on a cotangent, from cheap to dear."""
+    ways = list(_ways(sweep))
+    for node, about, text, made in ways:
+        rank = 3 if len(about) == 1 else 3.3
+        yield Edit(rank, "path", text + " is", about, made(lambda x, at: x))
+        for other in near(node, sweep, wider=True):
+            about_it, by = (*about, other), f"{{{len(about) - 1}}}"
+            more = made(partial(_times, other))
+            yield Edit(5, "value", f"{text} is multiplied by {by}", about_it, more)
+            less = made(partial(_over, other))
+            yield Edit(4.5, "factor", f"{text} is divided by {by}", about_it, less)
+            if other.shape == node.shape:
+                same = made(partial(_instead, other))
+                yield Edit(5.5, "value", f"{by} stands for {text}", about_it, same)
+    for node in sweep.flowing:
+        yield from _sums(node, sweep)
+        yield from _indices(node)
+        yield from _steps(node, sweep)
+        yield from _operands(node, sweep, digits)
+    for node, about, text, made in ways:
+        given = node in sweep.cotangents
+        for rank, kind, said, form in forms(node.value, digits):
+            new = made(partial(_formed, form))
+            kind = "cotangent" if given else kind
+            yield Edit(rank - given, kind, said.format(text), about, new)
+
+
+Made = Callable[[Callable[[Array, At], Array]], Mapping[Node, Make]]
+
+
+def _ways(sweep: Sweep) -> Iterator[tuple[Node, tuple[Node, ...], str, Made]]:
+    """What flows: all of a gradient, and where it is used several times, each use.
+
+    Yields the gradient's node, what is to be said, and what makes an edit of it.
     """
-    if v.dtype.kind == "b":
-        yield 5, "mask", "{} is not applied", np.ones_like
-        yield 5, "mask", "{} is inverted", np.logical_not
-    else:
-        yield 4, "factor left out", "1 stands for {}", np.ones_like
-        yield 5, "value", "the absolute value of {} stands for it", np.abs
-        yield 5, "value", "the square of {} stands for it", np.square
-        yield 6, "value", "1 / {} stands for it", lambda x: 1 / x
-        yield 6, "value", "the root of {} stands for it", lambda x: np.sqrt(np.abs(x))
-        yield 6, "value", "1 - {} stands for it", lambda x: 1 - x
-        yield 6, "value", "1 + {} stands for it", lambda x: 1 + x
-        yield 6, "value", "the sign of {} stands for it", np.sign
-        yield 6, "value", "{} is clipped at 0", lambda x: np.maximum(x, 0)
-        for name, precision in PRECISIONS.items():
-            if precision.digits < digits:
-                yield 6, "narrow", f"{{}} is rounded to {name}", narrow(name)
-                yield (
-                    7,
-                    "narrow",
-                    f"1 / {{}} is rounded to {name}",
-                    lambda x, p=precision: 1 / p.round(1 / x),
-                )
-        if digits > 11:
-            yield 7, "narrow", "{} is rounded to TF32", tf32
-    if v.size < 2:
-        return
-    if v.dtype.kind != "b":
-        yield 6, "mean", "the mean of {} stands for it", lambda x: _along(x, None, np.mean)
-        yield 6, "sum", "the sum of {} stands for it", lambda x: _along(x, None, np.sum)
-    yield 5, "order", "{} is reversed", np.flip
-    yield 6, "shift", "{} is shifted by one", lambda x: np.roll(x, 1)
-    yield 6, "shift", "{} is shifted back by one", lambda x: np.roll(x, -1)
-    if v.ndim > 1:
-        yield 6, "order", "{} is read in column order", lambda x: x.reshape(x.shape[::-1]).T
-        if v.shape[-1] == v.shape[-2]:
-            yield 5, "transposed", "{} is transposed", lambda x: np.swapaxes(x, -1, -2)
-    for axis in range(v.ndim):
-        yield from _of_axis(v, axis)
+    for node in sweep.flowing:
+        users = sweep.users.get(node, [])
+
+        def whole(how: Any, node: Node = node) -> Mapping[Node, Make]:
+            return {node: lambda at: how(itself(node, at), at)}
+
+        yield node, (node,), "{term}", whole
+        for user, place in users if len(users) > 1 else ():
+
+            def one(
+                how: Any, node: Node = node, user: Node = user, place: int = place
+            ) -> Mapping[Node, Make]:
+                return _with(user, place, lambda at: how(at(node), at))
+
+            yield node, (user, node), "{way}", one
 
 
-def _of_axis(v: Array, axis: int) -> Iterator[Form]:
-    n = v.shape[axis]
-    if n < 2:
-        return
-    at = f" along axis {axis}" if v.ndim > 1 else ""
-    if v.ndim > 1:
-        yield 6, "shift", f"{{}} is shifted by one{at}", lambda x: np.roll(x, 1, axis)
-        yield 6, "shift", f"{{}} is shifted back by one{at}", lambda x: np.roll(x, -1, axis)
-        yield 6, "order", f"{{}} is reversed{at}", lambda x: np.flip(x, axis)
-        if v.dtype.kind != "b":
-            yield 6, "mean", f"the mean of {{}}{at} stands for it", lambda x: _along(x, axis, np.mean)
-            yield 6, "sum", f"the sum of {{}}{at} stands for it", lambda x: _along(x, axis, np.sum)
-    if v.dtype.kind != "b":
-        last, first = slice(0, n - 1), slice(1, n)
-        yield 6, "last term", f"the last element of {{}}{at} is left out", lambda x: _kept(x, axis, last)
-        yield 6, "last term", f"the first element of {{}}{at} is left out", lambda x: _kept(x, axis, first)
-        yield 6, "one for all", f"the first element of {{}}{at} stands for all", lambda x: _first(x, axis, 0)
-        yield 6, "one for all", f"the last element of {{}}{at} stands for all", lambda x: _first(x, axis, -1)
-
-
-#: What may be computed in place of an operation.
-_SIBLINGS: dict[str, tuple[str, ...]] = {
-    "add": ("subtract",),
-    "subtract": ("add",),
-    "multiply": ("divide", "add"),
-    "divide": ("multiply",),
-    "sin": ("cos",),
-    "cos": ("sin",),
-    "sinh": ("cosh",),
-    "cosh": ("sinh",),
-    "exp": ("expm1",),
-    "sqrt": ("positive",),
-    "square": ("positive",),
-}
-
-
-def edits(sweep: Sweep, words: Words, digits: int) -> Iterator[Edit]:
-    """Every edit of a node that depends on a cotangent, from cheap to dear."""
-    nodes = sweep.flowing[::-1]
-    for node in nodes:
-        yield _itself(node, words)
-        yield from _edges(node, sweep, words)
-    for node in nodes:
-        yield from _reductions(node, words)
-        yield from _operands(node, sweep, words, digits)
-    for node in nodes:
-        value = node.value
-        for rank, kind, text, form in forms(value, digits):
-            yield Edit(
-                rank - (node in sweep.cotangents),
-                "cotangent" if node in sweep.cotangents else kind,
-                lambda text=text, node=node: text.format(words.path(node)),
-                node,
-                _of(node, form),
-            )
-    for node in nodes:
-        yield from _others(node, sweep, words)
-
-
-def _itself(node: Node, words: Words) -> Edit:
-    def make(at: At) -> Array:
-        return graph.computed(node, [at(n) for n in node.inputs]) if node.primitive else at(node)
-
-    return Edit(3, "path", lambda: words.path(node), node, make)
-
-
-def _of(node: Node, form: Callable[[Array], Array]) -> Make:
-    """A form of a node's own value."""
-
-    def make(at: At) -> Array:
-        own = graph.computed(node, [at(n) for n in node.inputs]) if node.primitive else at(node)
-        return form(own)
-
-    return make
-
-
-def _with(node: Node, place: int, other: Callable[[At], Array]) -> Make:
-    """A node's value where one of its operands is another."""
+def _with(node: Node, place: int, other: Callable[[At], Array]) -> Mapping[Node, Make]:
+    """A node whose operand is another."""
 
     def make(at: At) -> Array:
         arrays = [other(at) if i == place else at(n) for i, n in enumerate(node.inputs)]
         return graph.computed(node, arrays)
 
-    return make
+    return {node: make}
 
 
-def _edges(node: Node, sweep: Sweep, words: Words) -> Iterator[Edit]:
-    """One of several terms that a node adds, or one of several uses of a value."""
-    flowing = [i for i, n in enumerate(node.inputs) if n in sweep.flows]
-    if len(flowing) < 2:
-        return
-    for i in flowing:
-        source = node.inputs[i]
-        for rank, factor, said in (
-            (2, 0.0, "left out"),
-            (3, -1.0, "given the wrong sign"),
-            (3, 2.0, "counted twice"),
-        ):
-            yield Edit(
-                rank,
-                "path",
-                lambda source=source, said=said: f"{words.path(source)} is {said}",
-                node,
-                _with(node, i, lambda at, s=source, f=factor: at(s) * f),
-                scales=False,
-            )
-
-
-def _reductions(node: Node, words: Words) -> Iterator[Edit]:
-    """Sums that take one copy, their mean or their largest, and index mistakes."""
-    step = node.primitive
-    if step is None:
-        return
-    source = node.inputs[0]
-    if step.name in ("sum", "sum_to"):
-        shape, attributes = node.shape, node.attributes
-        whole = graph.computed(node, [np.ones_like(source.value)])
-        count = float(np.max(whole, initial=1.0))
-        if count < 2:
-            return
-        axes = _summed(node)
-
-        def reduced(x: Array, how: Callable[..., Any]) -> Array:
-            return np.asarray(how(x, axes)).reshape(shape)
-
-        rows: Sequence[tuple[int, str, str, Callable[[Array, Any], Array]]] = (
-            (4, "copies", "the first of {n} terms stands for the sum of {}", lambda x, a: _ends(x, a, 0)),
-            (4, "copies", "the last of {n} terms stands for the sum of {}: it is overwritten, not added up", lambda x, a: _ends(x, a, -1)),
-            (5, "copies", "the largest of {n} terms stands for the sum of {}", lambda x, a: np.max(x, a)),
-            (5, "last term", "the last of {n} terms is missing in the sum of {}", lambda x, a: np.sum(x, a) - _ends(x, a, -1)),
-            (5, "last term", "the first of {n} terms is missing in the sum of {}", lambda x, a: np.sum(x, a) - _ends(x, a, 0)),
-            (5, "sum", "absolute values are summed of {}", lambda x, a: np.sum(np.abs(x), a)),
-        )
-        for rank, kind, text, how in rows:
-            yield Edit(
-                rank,
-                kind,
-                lambda text=text: text.format(words.path(source), n=int(count)),
-                node,
-                lambda at, how=how: reduced(at(source), how),
-            )
-        yield from _other_axes(node, words, attributes)
-    if step.name == "scatter_add":
-        index, shape = node.attributes["index"], node.attributes["shape"]
-
-        def written(at: At) -> Array:
-            out = np.zeros(int(np.prod(shape)) + 1, at(source).dtype)
-            out[index] = at(source)
-            return out[:-1].reshape(shape)
-
-        yield Edit(
-            4,
-            "copies",
-            lambda: f"equal places overwrite each other, where {words.path(source)} should be added up",
-            node,
-            written,
-        )
-    if step.name in ("gather", "scatter_add"):
-        for by in (1, -1):
-            moved = np.roll(node.attributes["index"], by, -1) if node.attributes["index"].ndim else None
-            if moved is not None and step is not None:
-                yield Edit(
-                    6,
-                    "index",
-                    lambda by=by: f"the index of {words.path(node)} is off by {by}",
-                    node,
-                    lambda at, moved=moved: np.asarray(
-                        step.compute(*(at(n) for n in node.inputs), **{**node.attributes, "index": moved})
-                    ),
-                )
-
-
-def _summed(node: Node) -> tuple[int, ...]:
-    """The axes that a sum goes over."""
-    source = node.inputs[0]
-    if node.primitive and node.primitive.name == "sum":
-        return axes_of(node.attributes["axis"], source.ndim)
-    shape = node.attributes["shape"]
-    new = source.ndim - len(shape)
-    copied = (i + new for i, n in enumerate(shape) if n == 1 and source.shape[i + new] != 1)
-    return (*range(new), *copied)
-
-
-def _ends(x: Array, axes: Sequence[int], place: int) -> Array:
+def _end(x: Array, axes: Sequence[int], place: int) -> Array:
     """The first or last of the terms of a sum."""
     at = tuple(place if i in axes else slice(None) for i in range(x.ndim))
     return np.asarray(x[at])
 
 
-def _other_axes(node: Node, words: Words, attributes: Any) -> Iterator[Edit]:
-    """A sum along other axes whose result has, or is copied to, the same shape."""
-    source, axes = node.inputs[0], _summed(node)
-    if len(axes) != 1:
-        return
-    for axis in range(source.ndim):
-        if axis in axes:
-            continue
-        for how in ("kept", "dropped"):
-
-            def make(at: At, axis: int = axis, how: str = how) -> Array:
-                total = np.sum(at(source), axis, keepdims=how == "kept")
-                return np.broadcast_to(total, node.shape)
-
-            yield Edit(
-                5,
-                "axis",
-                lambda axis=axis: f"the sum of {words.path(source)} is taken along axis {axis}, not {axes[0]}",
-                node,
-                make,
-            )
+#: What may stand for a sum over axes.
+_SUMS: Sequence[tuple[float, str, str, Callable[[Array, Any], Any]]] = (
+    (4, "copies", "the first copy stands for the sum", lambda x, a: _end(x, a, 0)),
+    (4, "copies", "the last copy overwrites the others", lambda x, a: _end(x, a, -1)),
+    (5, "copies", "the largest term stands for the sum", np.max),
+    (5, "terms", "the last term is missing", lambda x, a: x.sum(a) - _end(x, a, -1)),
+    (5, "terms", "the first term is missing", lambda x, a: x.sum(a) - _end(x, a, 0)),
+    (5, "value", "the absolute values are added", lambda x, a: np.abs(x).sum(a)),
+    (6, "value", "the squares are added", lambda x, a: np.square(x).sum(a)),
+)
 
 
-def _operands(node: Node, sweep: Sweep, words: Words, digits: int) -> Iterator[Edit]:
-    """Another form of a saved value in one operation of the backward."""
-    for i, source in enumerate(node.inputs):
-        if source in sweep.flows or node.primitive is None:
-            continue
-        for rank, kind, text, form in forms(source.value, digits):
-            yield Edit(
-                rank,
-                kind,
-                lambda text=text, source=source: f"in {words.rule(node)}, {text.format(words.quoted(source))}",
-                node,
-                _with(node, i, lambda at, s=source, f=form: f(at(s))),
-            )
-        yield Edit(
-            6,
-            "value",
-            lambda source=source: f"in {words.rule(node)}, {words.quoted(source)} is left out",
-            node,
-            _with(node, i, lambda at, s=source: np.zeros_like(at(s))),
-            scales=False,
-        )
-    yield from _swapped(node, words)
-
-
-def missing(sweep: Sweep, words: Words) -> Iterator[Edit]:
-    """A saved factor that is left out, or another one in its place."""
-    for node in sweep.flowing:
-        for edit in (*_operands(node, sweep, words, 0), *_others(node, sweep, words)):
-            if edit.kind == "factor left out" or edit.rank == 4:
-                yield edit
-
-
-def _swapped(node: Node, words: Words) -> Iterator[Edit]:
-    """Another operation on the same operands."""
+def _sums(node: Node, sweep: Sweep) -> Iterator[Edit]:
+    """One copy for a sum, a term that is missing, other axes."""
     name = node.primitive.name if node.primitive else ""
-    for other in _SIBLINGS.get(name, ()):
-        if other in graph.PRIMITIVES:
-            compute = graph.PRIMITIVES[other].compute
-            yield Edit(
-                5,
-                "operation",
-                lambda other=other: f"in {words.rule(node)}, {other} stands for {name}",
-                node,
-                lambda at, compute=compute: np.asarray(compute(*(at(n) for n in node.inputs))),
-            )
+    if name not in ("sum", "sum_to") or node.size == node.inputs[0].size:
+        return
+    (source,), shape, axes = node.inputs, node.shape, _summed(node)
+    for rank, kind, text, how in _SUMS:
+        make = {node: partial(_summed_by, how, source, axes, shape)}
+        yield Edit(rank, kind, f"in the sum of {{term}}, {text}", (source,), make)
+    chain = [node]
+    while len(users := sweep.users.get(chain[-1], [])) == 1:
+        chain.append(users[0][0])
+        if chain[-1].primitive and chain[-1].primitive.name == "broadcast_to":
+            break
+    held = [None, *near(node, sweep)[:4]]
+    for k, axis, other in itertools.product(
+        range(len(chain)), (None, *range(source.ndim)), held
+    ):
+
+        def made(
+            at: At, k: int = k, axis: int | None = axis, other: Node | None = other
+        ) -> Array:
+            # Inside or outside of the right sum it is the same.
+            by = 1.0 if other is None else at(other)
+            total = (at(source) * by).sum(axis, keepdims=True) / by
+            for before, one in itertools.pairwise(chain[: k + 1]):
+                total = _with_one(one, before, total, at)
+            return np.broadcast_to(total, chain[k].shape)
+
+        which = "all axes" if axis is None else f"axis {axis}"
+        text = f"{{term}} is summed along {which}, not {axes}"
+        yield Edit(5, "axis", text, (source,), {chain[k]: made})
 
 
-def _others(node: Node, sweep: Sweep, words: Words) -> Iterator[Edit]:
-    """Another saved value of the same shape in one operation of the backward."""
+def _with_one(node: Node, source: Node, value: Array, at: At) -> Array:
+    """A node whose source has another value."""
+    return itself(node, lambda n: value if n is source else at(n))
+
+
+def _summed_by(
+    how: Callable[[Array, Any], Any], source: Node, axes: Any, shape: Any, at: At
+) -> Array:
+    return np.asarray(how(at(source), axes)).reshape(shape)
+
+
+def _summed(node: Node) -> tuple[int, ...]:
+    """The axes that a sum goes over."""
+    (source,), shape = node.inputs, node.shape
+    if "axis" in node.attributes:
+        return axes_of(node.attributes["axis"], source.ndim)
+    new = source.ndim - len(shape)
+    wide = zip(shape, source.shape[new:], strict=True)
+    return (*range(new), *(i + new for i, (n, m) in enumerate(wide) if n == 1 != m))
+
+
+def _indices(node: Node) -> Iterator[Edit]:
+    """Places that are off by one, and copies that overwrite each other."""
+    name = node.primitive.name if node.primitive else ""
+    if name not in ("gather", "scatter_add") or not node.attributes["index"].ndim:
+        return
+    index, source = node.attributes["index"], node.inputs[0]
+    if name == "scatter_add":
+
+        def written(at: At, mean: bool) -> Array:
+            out, count = np.zeros(node.size + 1, node.dtype), np.zeros(node.size + 1)
+            if mean:
+                np.add.at(out, index, at(source))
+                np.add.at(count, index, 1)
+                out /= np.maximum(count, 1)
+            else:
+                out[index] = at(source)
+            return out[:-1].reshape(node.shape)
+
+        for mean, how in (
+            (False, "overwrite {term}"),
+            (True, "take the mean of {term}"),
+        ):
+            made: Mapping[Node, Make] = {node: partial(written, mean=mean)}
+            text = f"equal indices {how}, and do not add it up"
+            yield Edit(4, "copies", text, (source,), made)
+    size, row = source.size if name == "gather" else node.size, node.shape[-1:] or (1,)
+    moved = [("rolled by one", np.roll(index, i, -1)) for i in (1, -1)]
+    moved += [(f"{i} off", (index + i) % size) for i in (1, -1, *row, -row[0])]
+    for how, places in moved:
+        other = {**node.attributes, "index": np.where(index < 0, -1, places)}
+        made = {node: partial(_stepped, node, other)}
+        yield Edit(6, "shift", f"an index of {{term}} is {how}", (node,), made)
+
+
+def _stepped(node: Node, attributes: Mapping[str, Any], at: At) -> Array:
+    assert node.primitive is not None
+    return np.asarray(node.primitive.compute(*map(at, node.inputs), **attributes))
+
+
+def _operands(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
+    """Another form of a saved value, or another operation with it."""
     for i, source in enumerate(node.inputs):
-        if source in sweep.flows or source.value.dtype.kind not in "f":
-            continue
-        if node.primitive is None or (source.primitive is None and source not in words.names):
-            continue
-        for other in near(source, sweep, words):
-            yield Edit(
-                4 if other in words.names or other in sweep.outputs else 5,
-                "value",
-                lambda s=source, o=other: f"in {words.rule(node)}, {words.quoted(o)} stands for {words.quoted(s)}",
-                node,
-                _with(node, i, lambda at, o=other: at(o)),
-            )
+        if source not in sweep.flows:
+            for rank, kind, text, form in forms(source.value, digits):
+                make = _with(node, i, partial(_of, source, form))
+                text = f"in {{rule}}, {text.format('{0}')}"
+                yield Edit(rank, kind, text, (node, source), make)
+            alike = near(source, sweep, until=node)
+            if source.shape != node.shape:
+                alike += near(node, sweep)
+            for other in alike if source.dtype.kind == "f" else ():
+                rank = 4 if other in sweep.known else 5
+                make = _with(node, i, partial(_read, other))
+                text = "in {rule}, {1} stands for {0}"
+                yield Edit(rank, "value", text, (node, source, other), make)
+    yield from _operations(node, "in {rule}, ")
 
 
-def near(source: Node, sweep: Sweep, words: Words) -> list[Node]:
-    """Values of the same shape, inputs and outputs first, then by their place."""
-    place = {n: i for i, n in enumerate(sweep.order)}
+def _steps(node: Node, sweep: Sweep) -> Iterator[Edit]:
+    """A step that is left out."""
+    step, (source, *_) = node.primitive, (*node.inputs, node)
+    if step is None or source not in sweep.flows or source.shape != node.shape:
+        return
+    if step.name != "add":
+        text = f"{step.name} is left out after {{term}}"
+        yield Edit(5, "operation", text, (source,), {node: lambda at: at(source)})
+
+
+#: What may be computed in place of an operation.
+_SIBLINGS = {
+    "add": "subtract", "subtract": "add", "multiply": "divide", "divide": "multiply",
+    "sin": "cos", "cos": "sin", "sinh": "cosh", "cosh": "sinh", "log": "sqrt",
+    "sqrt": "abs", "square": "abs", "exp": "expm1", "tanh": "sigmoid",
+}  # fmt: skip
+
+
+def _operations(node: Node, where: str) -> Iterator[Edit]:
+    name = node.primitive.name if node.primitive else ""
+    if name in _SIBLINGS:
+        other = graph.PRIMITIVES[_SIBLINGS[name]]
+        make = {node: lambda at: np.asarray(other.compute(*map(at, node.inputs)))}
+        text = f"{where}{other.name} stands for {name}"
+        yield Edit(5.5, "operation", text, (node, node), make)
+
+
+def near(
+    source: Node, sweep: Sweep, *, wider: bool = False, until: Node | None = None
+) -> list[Node]:
+    """Saved values of a shape, or that could be copied to it.
+
+    Inputs and outputs come first, then what is near in the graph; with `until` also
+    gradients that are computed before that node.
+    """
+    place = sweep.place
+    late = -1 if until is None else place[until]
+
+    def fits(n: Node) -> bool:
+        named = n.primitive is not None or n in sweep.known
+        flows = n in sweep.flows and place[n] >= late
+        if n is source or flows or not named or n.dtype != source.dtype:
+            return False
+        if not wider or n.ndim > source.ndim or not n.ndim:
+            return n.shape == source.shape
+        pairs = zip(n.shape[::-1], source.shape[::-1], strict=False)
+        return all(a in (1, b) for a, b in pairs)
+
+    alike = filter(fits, sweep.order)
     here = place[source]
-    alike = [
-        n
-        for n in sweep.order
-        if n is not source
-        and n not in sweep.flows
-        and n.value.shape == source.shape
-        and n.value.dtype == source.value.dtype
-        and (n.primitive is not None or n in words.names)
+    return sorted(alike, key=lambda n: (n not in sweep.known, abs(place[n] - here)))[
+        :NEAREST
     ]
-    first = {*words.names, *sweep.outputs}
-    return sorted(alike, key=lambda n: (n not in first, abs(place[n] - here)))[:NEAREST]
 
 
-# What changes many values at once ---------------------------------------------------
+# Of many nodes ----------------------------------------------------------------------
+
+#: Numbers that people write for an eps or a scale.
+_NUMBERS = (0.0, 1.0, 2.0, 0.5, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1)
 
 
-@dataclass(frozen=True)
-class Change:
-    """A value of the forward that the backward, or everything, sees changed."""
-
-    rank: int
-    kind: str
-    words: Callable[[], str]
-    saved: dict[Node, Make]
-    edits: dict[Node, Make]
-    within: Set[Node] | None = None
-
-
-#: Values that people write for an eps or a scale.
-_CONSTANTS = (0.0, 1.0, 2.0, 0.5, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1)
-
-
-def constants(sweep: Sweep, words: Words) -> list[Node]:
+def constants(sweep: Sweep) -> list[Node]:
     """Numbers in the formula that the backward depends on."""
     return [
         n
         for n in sweep.order
-        if n.primitive is None
-        and n not in words.names
-        and n not in sweep.flows
-        and n.value.size == 1
-        and n.value.dtype.kind == "f"
+        if n.primitive is None and n not in sweep.known and n not in sweep.flows
+        if n.value.size == 1 and n.value.dtype.kind == "f"
     ]
 
 
-def constant(node: Node, new: float, words: Words, rank: int = 4) -> Iterator[Change]:
-    """Another number in place of a constant: everywhere, or in one of both sweeps."""
-    old = float(node.value.reshape(-1)[0])
-    user = next((n for n in words.sweep.order if any(i is node for i in n.inputs)), node)
-    said = f"{number(new)} stands for {number(old)} in {words.quoted(user)}{words.line(user)}"
-
-    def other(at: At) -> Array:
-        return np.full_like(node.value, new)
-
-    def own(at: At) -> Array:
-        return node.value
-
-    yield Change(rank, "constant", lambda: said, {}, {node: other})
-    if node in words.sweep.forward:
-        yield Change(rank + 1, "constant", lambda: said, {node: own}, {node: other})
+def constant(node: Node, new: float, sweep: Sweep, rank: float) -> Iterator[Edit]:
+    """Another number in place of a constant: everywhere, or in the forward alone."""
+    user = next((n for n in sweep.order if any(i is node for i in n.inputs)), node)
+    text, value = f"{short(new)} stands for {{0}} in {{1}}", node.value
+    made: dict[Node, Make] = {node: lambda at: np.full_like(value, new)}
+    about = (user, node, user)
+    yield Edit(rank, "constant", text, about, made)
+    if node in sweep.forward:
+        kept: dict[Node, Make] = {node: lambda at: value}
+        yield Edit(rank + 1, "constant", text, about, made, kept)
 
 
-def changes(sweep: Sweep, words: Words, digits: int) -> Iterator[Change]:
+def short(value: float) -> str:
+    """A number, as few digits as are right."""
+    return f"{value:.9g}"
+
+
+def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
     """Edits of constants, of saved values wherever they are used, and of inputs."""
-    for node in constants(sweep, words):
+    for node in constants(sweep):
         old = float(node.value.reshape(-1)[0])
-        tried = (*_CONSTANTS, -old, old - 1, old + 1, 10 * old, old / 10, old * 100, old / 100, 2 * old, old / 2)
-        if float(np.float16(old)) != old:
-            tried += (float(np.float32(old)), float(np.float16(old)))
-        for new in dict.fromkeys(tried):
+        nearby = (-old, old - 1, old + 1, 10 * old, old / 10, 2 * old, old / 2)
+        narrow = (float(np.float32(old)), float(np.float16(old)), float(f"{old:.2g}"))
+        for new in dict.fromkeys((*_NUMBERS, *nearby, 100 * old, old / 100, *narrow)):
             if new != old:
-                yield from constant(node, new, words)
-    held = [n for n in sweep.order if n not in sweep.flows and n.value.dtype.kind in "fb"]
-    held = [n for n in held if n.primitive is not None or n in words.names]
-    for node in held:
-        if node.value.dtype.kind == "f":
-            for other in near(node, sweep, words)[:8]:
-                yield Change(
-                    5,
-                    "value",
-                    lambda n=node, o=other: f"the backward uses {words.quoted(o)} for {words.quoted(n)}{words.line(n)}",
-                    {node: lambda at, o=other: at(o)},
-                    {},
-                )
-        for rank, kind, text, form in forms(node.value, digits):
-            yield Change(
-                rank + 1,
-                kind,
-                lambda n=node, text=text: f"in the backward, {text.format(words.quoted(n))}{words.line(n)}",
-                {node: lambda at, n=node, f=form: f(at(n))},
-                {},
-            )
-        for swap in _swapped(node, words):
-            yield Change(
-                6,
-                "operation",
-                lambda n=node, s=swap: f"the backward has {s.words().split(', ')[-1]} in {words.quoted(n)}",
-                {node: swap.make},
-                {},
-            )
-    yield from _roots(sweep, words)
-    yield from _inputs(sweep, words, digits)
+                yield from constant(node, new, sweep, 4)
+    yield from _roots(sweep)
+    yield from _exchanged(sweep)
+    yield from _inputs(sweep, digits)
+    for node in sweep.order:
+        named = node.primitive is not None or node in sweep.known
+        if named and node not in sweep.flows and node.value.dtype.kind in "fb":
+            yield from _saved(node, sweep, digits)
 
 
-def _roots(sweep: Sweep, words: Words) -> Iterator[Change]:
+def _saved(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
+    for other in near(node, sweep)[:8] if node.value.dtype.kind == "f" else ():
+        text = "the backward uses {1} for {0}"
+        made: dict[Node, Make] = {node: partial(_read, other)}
+        yield Edit(5, "value", text, (node, node, other), {}, made)
+    for rank, kind, text, form in forms(node.value, digits):
+        text = f"in the backward, {text.format('{0}')}"
+        made = {node: partial(_of, node, form)}
+        yield Edit(rank + 1, kind, text, (node, node), {}, made)
+    for edit in _operations(node, "the backward has {0}, where "):
+        yield Edit(6, edit.kind, edit.text, edit.about, {}, edit.edits)
+
+
+def _exchanged(sweep: Sweep) -> Iterator[Edit]:
+    """Two cotangents or two saved values, each in place of the other."""
+    read = dict.fromkeys(n for v in sweep.flowing for n in v.inputs)
+    held = [n for n in read if n not in sweep.flows and n.value.dtype.kind == "f"]
+    for group in ([*sweep.cotangents], held[:24]):
+        for a, b in itertools.combinations(group, 2):
+            if a.shape == b.shape:
+                # What is read is what there was before: `kept` and edits are apart.
+                made: dict[Node, Make] = {
+                    a: partial(_read, b),
+                    b: partial(_read, a),
+                }
+                text = "the backward takes {0} and {1} for each other"
+                yield Edit(5, "swapped", text, (a, a, b), {}, made)
+
+
+def _roots(sweep: Sweep) -> Iterator[Edit]:
     """A constant that stands beside a root, not under it."""
     for node in sweep.order:
-        under = node.inputs[0] if node.primitive and node.primitive.name == "sqrt" else None
-        if under is None or not under.primitive or under.primitive.name != "add":
-            continue
-        value, eps = under.inputs
-        if eps.size == 1 and eps.primitive is None:
-
-            def make(at: At, value: Node = value, eps: Node = eps) -> Array:
-                return np.asarray(np.sqrt(at(value)) + at(eps))
-
-            yield Change(
-                4,
-                "constant",
-                lambda eps=eps, node=node: f"{words.quoted(eps)} is added to the root, not under it, in {words.quoted(node)}{words.line(node)}",
-                {},
-                {node: make},
-            )
+        if node.primitive and node.primitive.name == "sqrt":
+            (under,) = node.inputs
+            if under.primitive and under.primitive.name == "add":
+                a, b = under.inputs
+                made = {node: partial(_beside_root, a, b)}
+                text = "{1} is added to the root in {0}, not under it"
+                yield Edit(4, "constant", text, (node, node, b), made)
 
 
-def _inputs(sweep: Sweep, words: Words, digits: int) -> Iterator[Change]:
-    """Inputs that are not the saved ones, in all that the backward computes."""
-    leaves = [n for n in sweep.inputs.values() if n.value.dtype.kind == "f" and n in words.names]
-    leaves = [n for n in leaves if n in sweep.values]
-    for name, precision in PRECISIONS.items():
-        if precision.digits < digits:
-            for some in ([leaves] if len(leaves) > 1 else []) + [[n] for n in leaves]:
-                what = "all inputs" if len(some) > 1 else words.names[some[0]]
-                yield Change(
-                    5,
-                    "narrow",
-                    lambda name=name, what=what: f"what is saved of {what} is rounded to {name}",
-                    {},
-                    {n: lambda at, n=n, f=narrow(name): f(at(n)) for n in some},
-                )
-    for leaf in leaves:
-        for rank, kind, text, form in forms(leaf.value, 0):
-            yield Change(
-                rank + 1,
-                kind,
-                lambda leaf=leaf, text=text: text.format(words.names[leaf]),
-                {},
-                {leaf: lambda at, n=leaf, f=form: f(at(n))},
-            )
-
-
-def rules(sweep: Sweep, words: Words) -> Iterator[Change]:
-    """Another value wherever the rule of one operation uses a saved one."""
-    by_rule: dict[Node, list[Node]] = {}
-    for node, (rule, _) in words.made.items():
-        by_rule.setdefault(rule, []).append(node)
-    for rule, made in by_rule.items():
-        within = {*made}
-        for source in dict.fromkeys((*rule.inputs, rule)):
-            users = [n for n in made if any(i is source for i in n.inputs)]
-            if len(users) < 2 or source.value.dtype.kind != "f" or source in sweep.flows:
-                continue
-            for other in broadcast(source, sweep, words):
-                yield Change(
-                    5,
-                    "value",
-                    lambda s=source, o=other, r=rule: f"in the backward of {words.quoted(r)}{words.line(r)}, {words.quoted(o)} stands for {words.quoted(s)}",
-                    {source: lambda at, o=other, s=source: np.broadcast_to(at(o), s.shape)},
-                    {},
-                    within,
-                )
-
-
-def broadcast(source: Node, sweep: Sweep, words: Words) -> list[Node]:
-    """Saved values that could be copied to a shape, those of the same shape first."""
-    wider = []
-    for n in sweep.order:
-        if n not in sweep.flows and n.value.dtype == source.value.dtype and n is not source and n.ndim:
-            if n.shape != source.shape and (n.primitive is not None or n in words.names):
-                with contextlib.suppress(ValueError):
-                    if np.broadcast_shapes(n.shape, source.shape) == source.shape:
-                        wider.append(n)
-    return near(source, sweep, words)[:12] + wider[:12]
+def _inputs(sweep: Sweep, digits: int) -> Iterator[Edit]:
+    """Inputs that the backward reads as others than the forward does."""
+    leaves = [n for n in sweep.inputs.values() if n in sweep.values]
+    for rank, kind, text, form in _roundings(digits):
+        made: dict[Node, Make] = {
+            n: partial(_of, n, form) for n in leaves if n.dtype.kind == "f"
+        }
+        if leaves and rank < 7:
+            text = text.format("what is saved of the inputs")
+            yield Edit(5, kind, text, (leaves[0],), made)
+    for leaf in leaves if len(sweep.inputs) else ():
+        for rank, kind, text, form in forms(leaf.value, digits):
+            text = f"in all that the backward uses, {text.format('{0}')}"
+            made = {leaf: partial(_of, leaf, form)}
+            yield Edit(rank + 1, kind, text, (leaf, leaf), made)

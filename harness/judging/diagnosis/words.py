@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from gradwatch.harness.judging.diagnosis.sweep import Sweep
 from gradwatch.impls.graph import Node
 
+if TYPE_CHECKING:
+    from gradwatch.harness.judging.diagnosis.edits import Edit
+
 _INFIX = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "matmul": "@"}
-_SILENT = ("stop_gradient", "reshape", "broadcast_to", "astype", "gather", "sum_to")
+_SILENT = ("stop_gradient", "reshape", "broadcast_to", "astype", "sum_to")
 LONGEST = 44  # characters of an expression
 
 
@@ -23,16 +24,14 @@ class Words:
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
         self.names = {node: name for name, node in sweep.inputs.items()}
-        self.made: dict[Node, tuple[Node, int | None]] = {}
         for i, dy in enumerate(sweep.cotangents):
-            self.names[dy] = "the cotangent" if i == 0 else f"cotangent {i}"
-        for node, dy, parts in sweep.record.rules:
-            self.made.setdefault(dy, (node, None))
+            self.names[dy] = f"dy{i}" if len(sweep.cotangents) > 1 else "dy"
+        self.made: dict[Node, tuple[Node, int | None]] = {}
+        for rule, dy, parts in sweep.record.rules:
             for i, part in enumerate(parts):
-                if part is not None:
-                    self._within(part, dy, node)
-                    if part is not dy:
-                        self.made[part] = (node, i)
+                if part is not None and part is not dy:
+                    self._within(part, dy, rule)
+                    self.made[part] = (rule, i)
 
     def _within(self, part: Node, dy: Node, rule: Node) -> None:
         """What stands between a cotangent and a part was made by the same rule."""
@@ -43,75 +42,74 @@ class Words:
                 self.made[node] = (rule, None)
                 stack += node.inputs
 
-    def expression(self, node: Node, depth: int = 3) -> str:
-        """What a node computes, such as `x - sum(x) / 8`."""
-        for deep in range(depth, -1, -1):
-            text = self._text(node, deep)
-            if len(text) <= LONGEST:
-                return text
-        return text
+    def say(self, edit: Edit) -> str:
+        """What an edit does."""
+        first, *others = edit.about
+        quoted = [self.quoted(n) for n in others]
+        term, rule = self.term(first), self.rule(first)
+        way = f"{self.term(others[0])}, on its way into {rule}," if others else ""
+        return edit.text.format(*quoted, term=term, rule=rule, way=way)
+
+    def quoted(self, node: Node) -> str:
+        """A name, a number, or an expression such as `x - sum(x) / 8`."""
+        text = next(
+            t for d in (3, 2, 1, 0) if len(t := self._text(node, d)) < LONGEST or not d
+        )
+        return text if node.primitive is None else f"`{text}`"
 
     def _text(self, node: Node, depth: int) -> str:
         if node in self.names:
             return self.names[node]
         if node.primitive is None:
-            value = node.value
-            if value.size == 1:
-                return f"{float(value.reshape(-1)[0]):.6g}"
-            return f"a constant of shape {value.shape}"
+            number = f"{float(node.value.flat[0]):.6g}" if node.size == 1 else ""
+            return number or f"a constant of shape {node.shape}"
         name = node.primitive.name
         if name in _SILENT:
             return self._text(node.inputs[0], depth)
         if depth < 0:
             return "..."
         parts = [self._text(n, depth - 1) for n in node.inputs]
-        if name in _INFIX and len(parts) == 2:
-            return " ".join((_held(parts[0]), _INFIX[name], _held(parts[1])))
+        if name in _INFIX:
+            return f" {_INFIX[name]} ".join(map(_held, parts))
         if name == "negative":
             return f"-{_held(parts[0])}"
-        if name == "compare":
-            return f"{node.attributes['how']}({', '.join(parts)})"
         axis = node.attributes.get("axis")
         at = f", axis={axis}" if isinstance(axis, (int, tuple)) else ""
+        name = node.attributes.get("how", name) if name == "compare" else name
         return f"{name}({', '.join(parts)}{at})"
 
     def line(self, node: Node) -> str:
-        """Where the node's operation stands in the user's code; "" if not known."""
-        places, stack, seen = self.sweep.record.places, [node], {node}
-        users: dict[Node, list[Node]] = {}
-        if not places:
-            return ""
-        for user in self.sweep.forward:
-            for source in user.inputs:
-                users.setdefault(source, []).append(user)
-        while stack:
-            node = stack.pop(0)
-            place = places.get(node)
-            if place is not None and str(place):
-                return f" ({_short(place)})"
-            for user in users.get(node, ()):
-                if user not in seen:
-                    seen.add(user)
-                    stack.append(user)
+        """Where an operation stands in the user's code; empty if not known."""
+        places, queue = self.sweep.record.places, [node]
+        for one in queue if places else ():
+            if str(place := places.get(one) or ""):
+                folder = str(Path(getattr(place, "file", "")).parent) + "/"
+                return f" ({str(place).replace(folder, '')})"
+            if len(queue) < 200:
+                queue += [
+                    u for u in self.sweep.forward if any(i is one for i in u.inputs)
+                ]
         return ""
 
-    def quoted(self, node: Node) -> str:
-        """The expression in backquotes; the plain name of an input or number."""
-        text = self.expression(node)
-        return text if node.primitive is None else f"`{text}`"
-
-    def path(self, node: Node) -> str:
+    def term(self, node: Node) -> str:
         """What a node of the backward carries: the term that a rule passes on."""
         if node in self.sweep.cotangents:
             return self.names[node]
         rule, place = self.made.get(node, (None, None))
         if rule is None:
-            return "a sum of terms"
-        where = self.line(rule)
-        if place is None or len(rule.inputs) == 1:
-            return f"the term through {self.quoted(rule)}{where}"
-        to = self.quoted(rule.inputs[place])
-        return f"the term through {self.quoted(rule)} to {to}{where}"
+            name = next((n for n, t in self.sweep.tensors.items() if t is node), "")
+            return name or self._sum(node)
+        through = f"the term through {self.quoted(rule)}"
+        if place is not None and len(rule.inputs) > 1:
+            through += f" to {self.quoted(rule.inputs[place])}"
+        return through + self.line(rule)
+
+    def _sum(self, node: Node) -> str:
+        """A sum of terms, by the node whose gradient it is."""
+        for rule, dy, _ in self.sweep.record.rules:
+            if dy is node:
+                return f"the gradient of {self.quoted(rule)}{self.line(rule)}"
+        return "a sum of terms"
 
     def rule(self, node: Node) -> str:
         """Whose rule made a node of the backward."""
@@ -122,60 +120,43 @@ class Words:
 
 
 def _held(text: str) -> str:
-    plain = text.replace(".", "").replace("_", "").isalnum()
-    closed = text.endswith(")") and text.count("(") == 1 and " " not in text[: text.index("(")]
-    return text if plain or closed else f"({text})"
+    """In parentheses, if it is more than a name, a number or a call."""
+    bare = text.replace(".", "").replace("_", "").isalnum()
+    call = text.endswith(")") and " " not in text.partition("(")[0] and text[0] != "("
+    return text if bare or call else f"({text})"
 
 
-def _short(place: Any) -> str:
-    file = getattr(place, "file", "")
-    text = str(place)
-    return text.replace(str(Path(file).parent) + "/", "") if file else text
+def _numbers() -> dict[float, str]:
+    """Numbers that a person would write, with words."""
+    roots = {"ln 2": math.log(2), "ln 10": math.log(10), "pi": math.pi}
+    roots |= {"the root of 2": 2**0.5, "3": 3.0, "4": 4.0}
+    found = {0.0: "left out", 2.0: "counted twice", -1.0: "given the wrong sign"}
+    found |= {0.5: "halved", -2.0: "multiplied by -2", -0.5: "multiplied by -1/2"}
+    found |= {value: f"multiplied by {name}" for name, value in roots.items()}
+    return found | {1 / value: f"divided by {name}" for name, value in roots.items()}
 
 
-#: Numbers that a person would write.
-_WRITTEN = [
-    (0.0, "left out"),
-    (2.0, "counted twice"),
-    (-1.0, "given the wrong sign"),
-    (0.5, "halved"),
-    (math.log(2), "multiplied by ln 2"),
-    (1 / math.log(2), "divided by ln 2"),
-    (math.log(10), "multiplied by ln 10"),
-    (1 / math.log(10), "divided by ln 10"),
-    (math.log10(2) / math.log(2), "divided by ln 10"),
-    (math.pi, "multiplied by pi"),
-    (math.sqrt(2), "multiplied by the root of 2"),
-    (math.sqrt(0.5), "divided by the root of 2"),
-    (3.0, "counted three times"),
-    (4.0, "multiplied by 4"),
-    (0.25, "divided by 4"),
-    (-2.0, "multiplied by -2"),
-    (-0.5, "multiplied by -1/2"),
-]
+_NUMBERS = _numbers()
 
 
-def written(factor: float, lengths: Iterable[int], near: float) -> list[tuple[float, str]]:
+def written(
+    factor: float, lengths: Iterable[int], near: float
+) -> list[tuple[float, str]]:
     """Factors that a person would write near this one, nearest first, with words."""
-    known = list(_WRITTEN)
+    known = dict(_NUMBERS)
     for n in lengths:
         if n > 1:
-            known += [
-                (1 / n, f"divided by {n}"),
-                (float(n), f"multiplied by {n}"),
-                (n / (n - 1), f"multiplied by {n}/{n - 1}"),
-                ((n - 1) / n, f"multiplied by {n - 1}/{n}"),
-                (n / (n + 1), f"multiplied by {n}/{n + 1}"),
-                (math.sqrt(n), f"multiplied by the root of {n}"),
-                (1 / math.sqrt(n), f"divided by the root of {n}"),
-            ]
-    close = [(abs(factor - v), v, w) for v, w in known if abs(factor - v) <= near * (abs(v) or 1)]
-    return [(v, w) for _, v, w in sorted(close)[:3]]
-
-
-def number(value: float) -> str:
-    """A number as short as its digits allow."""
-    return np.format_float_positional(value, 6, trim="-", fractional=False) if 1e-4 <= abs(value) < 1e6 else f"{value:.6g}"
+            ratios = {f"{n}/{n - 1}": n / (n - 1), f"{n - 1}/{n}": (n - 1) / n}
+            ratios |= {f"{n}": float(n), f"the root of {n}": n**0.5}
+            known |= {
+                v: f"multiplied by {text}"
+                for text, v in ratios.items()
+                if v not in known
+            }
+            known.setdefault(1 / n, f"divided by {n}, as in a mean for a sum")
+            known.setdefault(n**-0.5, f"divided by the root of {n}")
+    close = [v for v in known if v != 1 and abs(factor - v) <= near * (abs(v) or 1)]
+    return [(v, known[v]) for v in sorted(close, key=lambda v: abs(v - factor))[:3]]
 
 
 def factored(value: float) -> str:

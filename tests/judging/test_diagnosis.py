@@ -1,0 +1,205 @@
+"""The diagnosis names planted mistakes, says nothing of right ones, and claims no more.
+
+Each mistake is planted in a backward that is written out here by hand.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gradwatch.harness.judging.diagnosis import explanations
+from gradwatch.harness.judging.entry import assert_agrees, judge
+from gradwatch.harness.judging.reference import reference
+from gradwatch.impls import catalogue
+from gradwatch.impls.contract import Case, Op, Problem
+
+RNG = np.random.default_rng(7)
+X = RNG.standard_normal((5, 12)).astype(np.float32)
+W = RNG.standard_normal(12).astype(np.float32)
+B = RNG.standard_normal(12).astype(np.float32)
+DY = RNG.standard_normal((5, 12)).astype(np.float32)
+N = X.shape[-1]
+
+
+def mean(a: Any) -> Any:
+    return a.mean(-1, keepdims=True)
+
+
+def layer_norm(
+    eps: float = 1e-5,
+    weight: Any = W,
+    shift: float = 1.0,
+    scale: float = 1.0,
+    saved: Callable[[Any], Any] = lambda h: h,
+    dy: Any = DY,
+    rows: Callable[[Any], Any] = lambda a: a.sum(0),
+    last: float = 1.0,
+) -> list[Any]:
+    """The gradients of a layer norm in float64, each part with a factor."""
+    x, dy = X.astype(np.float64), np.asarray(dy, np.float64)
+    centred = x - mean(x)
+    rstd = 1 / np.sqrt(mean(centred**2) + eps)
+    h = saved(centred * rstd)
+    g = dy * weight
+    dx = last * rstd * (g - shift * mean(g) - scale * h * mean(g * h))
+    return [dx, rows(dy * h), rows(dy)]
+
+
+def said(gradients: list[Any], dtype: str = "float32") -> list[str]:
+    """The sentences on dx, dweight and dbias."""
+    wide = [np.asarray(a, dtype) for a in (X, W, B)]
+    narrow = [np.asarray(g).astype(dtype) for g in gradients]
+    found = judge(
+        "layer_norm", wide, DY.astype(dtype), narrow, attributes={"eps": 1e-5}
+    )
+    return [j.diagnosis for j in found]
+
+
+def test_a_right_gradient_has_no_diagnosis() -> None:
+    assert said(layer_norm()) == ["", "", ""]
+
+
+def test_nothing_is_searched_where_everything_passes(monkeypatch: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr("gradwatch.harness.judging.diagnosis.Sweep", refuse)
+    assert said(layer_norm()) == ["", "", ""]
+
+
+MISTAKES = {
+    "the mean's term is left out": (layer_norm(shift=0), 0, "`sum(x", "is left out"),
+    "the mean's term counts twice": (layer_norm(shift=2), 0, "`sum(x", "counted twice"),
+    "a sum for a mean": (layer_norm(shift=N), 0, "`sum(x", f"multiplied by {N}"),
+    "the variance's sign": (layer_norm(scale=-1), 0, "sqrt", "wrong sign"),
+    "eps is forgotten": (layer_norm(eps=0), 0, "0 stands for 1e-05", "agree"),
+    "eps is another": (layer_norm(eps=1e-3), 0, "0.001 stands for 1e-05", "agree"),
+    "an eps that nobody writes": (layer_norm(eps=0.0437), 0, "0.0437 stands", "agree"),
+    "the weight is forgotten": (layer_norm(weight=1), 0, "weight", "1 stands for"),
+    "a factor of its own": (
+        layer_norm(last=1.2345),
+        0,
+        "multiplied by 1.2345",
+        "agree",
+    ),
+    "the wrong sign": (layer_norm(last=-1), 0, "dx is given the wrong sign", "agree"),
+    "zero": (layer_norm(last=0), 0, "dx is zero everywhere", "60 elements"),
+    "the mean of rows": (
+        layer_norm(rows=lambda a: a.mean(0)),
+        *(2, "dbias is divided by 5", "a mean for a sum"),
+    ),
+    "the last row overwrites": (
+        layer_norm(rows=lambda a: a[-1]),
+        *(2, "the last copy overwrites", "dy"),
+    ),
+    "the last row is missing": (
+        layer_norm(rows=lambda a: a[:-1].sum(0)),
+        *(2, "the last", "dy"),
+    ),
+    "the cotangent is ones": (
+        layer_norm(dy=np.ones_like(DY)),
+        0,
+        "1 stands for dy",
+        "",
+    ),
+    "the cotangent is reversed": (
+        layer_norm(dy=DY[::-1, ::-1]),
+        0,
+        "dy is reversed",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_planted_mistake_is_named(name: str, dtype: str) -> None:
+    gradients, at, *words = MISTAKES[name]
+    sentence = said(gradients, dtype)[at]
+    assert all(word in sentence for word in words), sentence
+
+
+TENSORS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "transposed": (lambda g: g.T.copy(), "is transposed"),
+    "shifted": (lambda g: np.roll(g, 1), "is shifted by one"),
+    "reversed": (lambda g: np.flip(g, 0), "is reversed along axis 0"),
+    "clipped": (lambda g: np.clip(g, -1, 1), "is clipped to [-1, 1]"),
+    "rounded": (lambda g: g.astype(np.float16), "rounded to float16"),
+    "one row": (
+        lambda g: g * (np.arange(9) != 4)[:, None],
+        "slice 4 of 9 along axis 0",
+    ),
+    "a tail": (lambda g: g * (np.arange(9) < 8), "tail after blocks of 8"),
+    "a part": (lambda g: g * (np.arange(9) % 3 != 2), "the last of every block of 3"),
+    "noise": (lambda g: g + RNG.standard_normal(g.shape), "81 of 81 elements"),
+}
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_what_happened_to_a_whole_tensor_is_named(name: str) -> None:
+    change, words = TENSORS[name]
+    a, b, dy = (RNG.standard_normal((9, 9)) for _ in range(3))
+    right = dy @ b.T
+    wrong = np.asarray(change(right), np.float64)
+    first, second = judge("matmul", [a, b], dy, [wrong, a.T @ dy])
+    assert words in first.diagnosis
+    assert second.diagnosis == ""
+
+
+def test_what_nothing_explains_claims_no_agreement() -> None:
+    noise = [g + RNG.standard_normal(g.shape) for g in layer_norm()]
+    assert all(s and "agree" not in s for s in said(noise))
+
+
+def test_values_of_an_input_tell_wrong_elements_apart() -> None:
+    x, dy = RNG.standard_normal((2, 8, 9))
+    wrong = np.where(x < 0, dy + RNG.standard_normal(x.shape), dy)
+    op = Op("identity", inputs="x", cases=[Case("3", x=(3,))])
+    op.implement("formula")(lambda xp, x: x * 1.0)
+    (judged,) = judge(op, [x], dy, [wrong])
+    assert "those where x is at most -" in judged.diagnosis
+
+
+def test_an_explanation_predicts_other_numbers() -> None:
+    """What was found at some numbers holds at those near by, computed by hand."""
+    inputs = {"x": X, "weight": W, "bias": B}
+    op = catalogue.load_op("layer_norm")
+    problem = Problem(op, inputs, [DY], {"eps": 1e-5}, dtype="float32")
+    right = reference(problem)
+    wrong = layer_norm(shift=0)
+    got = {f"d{n}": g.astype(np.float32) for n, g in zip(inputs, wrong, strict=True)}
+    from gradwatch.harness.judging.verdict import judge_tensors
+
+    judged = judge_tensors(right, got, dict.fromkeys(got, "float32"), dtype="float32")
+    found = explanations(right, got, judged)
+    assert found.sweep is not None
+    (first, *_) = found.by_tensor["dx"]
+    (dy,) = found.sweep.cotangents
+    other = RNG.standard_normal(DY.shape)
+    there = found.sweep.moved({dy: other})
+    assert first.predict is not None
+    expected = layer_norm(shift=0, dy=other)[0]
+    np.testing.assert_allclose(
+        first.predict(there)["dx"], expected, rtol=1e-6, atol=1e-6
+    )
+
+
+def test_assert_agrees_says_it() -> None:
+    wrong = [g.astype(np.float32) for g in layer_norm(shift=0)]
+    with pytest.raises(AssertionError, match=r"`sum\(x.* is left out"):
+        assert_agrees("layer_norm", [X, W, B], DY, wrong, attributes={"eps": 1e-5})
+
+
+def test_a_wrong_tensor_costs_less_than_two_seconds() -> None:
+    x, dy = RNG.standard_normal((2, 64, 256)).astype(np.float32)
+    w = np.ones(256, np.float32)
+    noise = [RNG.standard_normal(a.shape).astype(np.float32) for a in (x, w, w)]
+    began = time.process_time()
+    judged = judge("layer_norm", [x, w, w], dy, noise, attributes={"eps": 1e-5})
+    assert all(j.diagnosis for j in judged)
+    assert time.process_time() - began < 5  # the judge itself included
