@@ -275,9 +275,9 @@ def judge_trial(
             agreement.records.append(record)
         fresh = {r.tensor for r in records if r.verdict != r.expected_verdict}
         got = {n: a for n, a in tensors.get(backend, {}).items() if n in fresh}
-        told = _DIAGNOSES.sentences(right, got, records, (op, backend))
+        sentences = _DIAGNOSES.sentences(right, got, records, (op, backend))
         for record in records:
-            record.diagnosis = told.get(record.tensor, "")
+            record.diagnosis = sentences.get(record.tensor, "")
     return agreement
 
 

@@ -268,11 +268,11 @@ class Report:
 
     def _diagnoses(self, worst: Sequence[Row]) -> Iterator[str]:
         """The mistakes that give what came back, a line for each wrong tensor."""
-        told = dict.fromkeys((r.judgement.tensor, r.dtype) for r in worst)
+        waiting = dict.fromkeys((r.judgement.tensor, r.dtype) for r in worst)
         for row in self.failures:
             key = row.judgement.tensor, row.dtype
-            if row.judgement.diagnosis and key in told:
-                del told[key]
+            if row.judgement.diagnosis and key in waiting:
+                del waiting[key]
                 yield f"diagnosis: {row.judgement.diagnosis} ({row.place})"
 
     def _hidden(self) -> Iterator[str]:
