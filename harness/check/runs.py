@@ -215,14 +215,14 @@ def observe(
 
     first = Graph(function, tensors, wanted)
     if not thorough:
-        return _beside(first, Graph(function, _rolled(tensors), wanted), cotangents)
+        return _beside(first, _another(function, tensors, wanted), cotangents)
     given = replicas(cotangents)
     gradients = copies(first.backward(given))
     seen = Observation(first.first_outputs, gradients, first.given)
     seen.faults += _mutated(first, cotangents, given)
     try:
         again = Graph(function, tensors, wanted)
-        other = Graph(function, _rolled(tensors), wanted)
+        other = _another(function, tensors, wanted)
         beside = _beside(again, other, cotangents)
         new = (fault for fault in beside.faults if fault not in seen.faults)
         seen.faults += new
@@ -241,6 +241,19 @@ def observe(
         except (Exception, SystemExit) as error:  # noqa: BLE001  # likewise
             seen.raised.append(("frozen", places, in_short(error)))
     return seen
+
+
+def _another(
+    function: Function, tensors: Sequence[Tensor], wanted: Sequence[bool]
+) -> Graph:
+    """A graph of the same numbers in other places; of the same, where it refuses them.
+
+    Times have to ascend, for one.
+    """
+    try:
+        return Graph(function, _rolled(tensors), wanted)
+    except Exception:  # noqa: BLE001  # whatever it raises
+        return Graph(function, tensors, wanted)
 
 
 def _beside(

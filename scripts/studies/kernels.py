@@ -68,8 +68,8 @@ LACKING = """
     _ps_roi_align_backward(Tensor a) -> Tensor
     _ps_roi_pool_backward(Tensor a) -> Tensor
 """
-#: Seconds for one; parameters above which a model's own trial has to do.
-LONG, LARGE = 120, 3000
+#: Seconds of processor time for one; parameters above which one trial has to do.
+LONG, LARGE = 60, 3000
 
 
 def install() -> None:
@@ -218,18 +218,18 @@ def rows() -> Iterator[tuple[str, str, list[str], str]]:
 
 @contextlib.contextmanager
 def limit(seconds: int) -> Iterator[None]:
-    """Raise TimeoutError after some seconds."""
+    """Raise TimeoutError after some seconds of the processor's."""
 
     def late(*_: Any) -> None:
         raise TimeoutError(f"over {seconds} s")
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(seconds)
+    before = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def made(first: list[str], call: str) -> Given:
@@ -268,7 +268,7 @@ class Planted(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, mistake: str) -> Tensor:
         """The same numbers."""
         ctx.mistake = mistake
-        return x.view_as(x)
+        return x.clone()
 
     @staticmethod
     def backward(ctx: Any, *dys: Tensor) -> Any:

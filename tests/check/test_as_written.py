@@ -250,6 +250,17 @@ def test_a_product_by_groups_of_rows_is_judged():
     assert check(lambda a, b, n: F.grouped_mm(a, b, offs=n), None, call).passes
 
 
+def test_numbers_that_must_ascend_are_judged():
+    def weighted(x, times):
+        assert (times.diff() > 0).all(), "times ascend"
+        return (x * times.diff()).sum(-1)
+
+    times = torch.linspace(0, 1, 7).requires_grad_()
+    report = check(weighted, weighted, [X.clone().requires_grad_(), times])
+    assert report.passes
+    assert not report.refused
+
+
 def test_outputs_in_a_dataclass_are_judged():
     report = check(lambda x: Output(x.square().sum(), x.exp()), None, [X])
     assert report.passes
