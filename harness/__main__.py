@@ -6,26 +6,26 @@ backend or device is missing.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
 import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from gradwatch.harness.agreement.suite import Required
-from gradwatch.harness.console.terminal import legible_streams, nowhere
-from gradwatch.harness.judging.defects.known import Malformed
-from gradwatch.harness.project.documents import Unreadable
-from gradwatch.harness.project.git import NotTrusted, refuse_untrusted
+from gradwatch.harness.console.streams import legible_streams, nowhere
+from gradwatch.harness.project.git import refuse_untrusted
 from gradwatch.harness.project.paths import PROJECT
-from gradwatch.harness.workers.child import PATIENCE, Child, Failed, Link
-from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.impls import catalogue
 from gradwatch.impls.catalogue import UnknownName, known, op_names, op_page
+
+if TYPE_CHECKING:
+    from gradwatch.harness.workers.child import Link
 
 #: Commands that need no project; others do where only pages outside it are judged.
 _ANYWHERE = ("check", "doctor", "init", "list", "selftest")
@@ -38,7 +38,12 @@ _EXTRAS = {
 }
 #: Commands whose own process loads pages or runs their formulas, as a night does where
 #: it compares commits; `agree`, `time`, `fuzz` and `check` leave that to a job.
-_LOADING = ("compare", "list", "nightly", "selftest", "watch")
+_LOADING = ("compare", "cases", "nightly", "selftest", "watch")
+#: In which a person meets the commands; any other comes last.
+_ORDER = (
+    *("check", "init", "agree", "time", "compare", "watch", "report", "nightly"),
+    *("fuzz", "doctor", "list", "selftest"),
+)
 _COMMANDS = Path(__file__).parent / "commands"
 
 
@@ -47,8 +52,16 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of the files in harness/commands."""
-        stems = (path.stem for path in _COMMANDS.glob("*.py"))
-        return sorted(stem for stem in stems if not stem.startswith("_"))
+        stems = {path.stem for path in _COMMANDS.glob("*.py")}
+        names = sorted(stem for stem in stems if not stem.startswith("_"))
+        return sorted(names, key=lambda n: _ORDER.index(n) if n in _ORDER else 99)
+
+    def format_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        """Write the first sentence of each; no file is imported for it."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(n, _summary(n)) for n in self.list_commands(ctx)])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the file of one command."""
@@ -65,21 +78,28 @@ class Commands(click.Group):
         return command
 
 
+def _summary(name: str) -> str:
+    """The first line of a command's help, read from its file."""
+    tree = ast.parse((_COMMANDS / f"{name}.py").read_text(encoding="utf-8"))
+    called = (n for n in tree.body if isinstance(n, ast.FunctionDef))
+    docstring = next(ast.get_docstring(n) for n in called if n.name == "command")
+    return (docstring or "").partition("\n")[0].rstrip(".")
+
+
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="gradwatch")
 def gradwatch() -> None:
     r"""Is the gradient right, is it fast, and since when.
 
-    Each operation is written in several ways: NumPy by hand, a NumPy graph engine,
-    PyTorch, OneFlow. Every gradient is compared with a reference in a wider type, with
-    a tolerance that is derived from the rounding errors. Right gradients are timed, and
-    the history is kept.
+    A gradient is compared with a reference in a wider type; the tolerance is derived
+    from the rounding errors. Right gradients are timed, and the history is kept.
 
     \b
     First steps:
-      gradwatch doctor                     what is installed here, and what is missing
-      gradwatch agree --op layer_norm      judge one op on every backend
-      gradwatch agree                      judge all of them
+      gradwatch check mykernels:FastSilu --shape 64x1000   one function of yours
+      gradwatch init mykernels:FastSilu                    a repository of yours
+      gradwatch agree --op layer_norm                      one op on every backend
+      gradwatch doctor                                     what is installed here
     """
     refuse_untrusted()
 
@@ -93,10 +113,13 @@ gradwatch.help = _set(gradwatch.help)
 
 
 class Called(msgspec.Struct):
-    """A command line, and the seconds that a page or its formula may be silent."""
+    """A command line, and the seconds that a page or its formula may be silent.
+
+    None: as long as any child.
+    """
 
     arguments: Sequence[str]
-    patience: float = PATIENCE
+    patience: float | None = None
 
 
 def main() -> None:
@@ -112,6 +135,8 @@ def apart(called: Called) -> int:
 
     A Ctrl-C interrupts the child, which says what it has and how it ends.
     """
+    from gradwatch.harness.workers.child import Child, Failed
+
     with Child(command, stdin=None, stdout=None, variables={}) as child:
         child.ask(called)
         try:
@@ -131,9 +156,11 @@ def apart(called: Called) -> int:
 
 def command(content: bytes, link: Link) -> None:
     """The job: run a command line, and hand over its exit code."""
+    from gradwatch.harness.workers.child import PATIENCE
+
     called = msgspec.msgpack.decode(content, type=Called)
-    sys.argv = [*called.arguments]
-    catalogue.guard = lambda page: link.running(page, patience=called.patience)
+    sys.argv, patience = [*called.arguments], called.patience or PATIENCE
+    catalogue.guard = lambda page: link.running(page, patience=patience)
     legible_streams()
     code = _exit_code()
     with contextlib.suppress(BrokenPipeError):
@@ -154,11 +181,8 @@ def _exit_code() -> int:
         _say("interrupted")
         return 130
     except click.ClickException as error:
-        error.show()
+        _say(error.format_message())
         return 2
-    except (UnknownName, Unreadable, Malformed, NotTrusted, Required) as error:
-        _say(str(error))
-        return 3 if isinstance(error, Required) else 2
     except BrokenPipeError:  # of `--json -`: nobody reads it any longer
         nowhere(sys.stdout.fileno())
         return 1
@@ -171,15 +195,20 @@ def _exit_code() -> int:
 
 
 def _unforeseen(error: Exception) -> int:
-    """The exit code for an error of a page, or a module that is missing.
+    """The exit code for what users can fix, as of a page or a missing module.
 
     Raises:
         Exception: The same one: the fault is ours.
     """
+    if isinstance(code := getattr(error, "exit_code", None), int):
+        _say(str(error))
+        return code
     if lacking := _lacking(error):
         _say(lacking)
         return 3
     if page := _page_of(error):
+        from gradwatch.harness.workers.evaluate import in_short
+
         _say(f"{page} cannot be run: {in_short(error)}")
         return 1
     raise error

@@ -17,9 +17,10 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gradwatch.impls.contract import Backend, Op
+if TYPE_CHECKING:
+    from gradwatch.impls.contract import Backend, Op
 
 _HERE = Path(__file__).parent
 _OPS = _HERE / "ops"
@@ -33,6 +34,8 @@ guard = contextlib.nullcontext  # type: ignore[assignment]  # of the name, not o
 
 class UnknownName(LookupError):
     """There is nothing of that name; the message suggests the nearest known one."""
+
+    exit_code = 2
 
 
 def op_names() -> tuple[str, ...]:
@@ -163,6 +166,8 @@ def _backend_of(module: ModuleType) -> Backend:
 
 
 def _op_of(module: ModuleType) -> Op:
+    from gradwatch.impls.contract import Op  # imports NumPy, which names do not need
+
     op = getattr(module, "op", None)
     if not isinstance(op, Op):
         raise TypeError(f"{module.__file__} does not define `op = Op(...)`")

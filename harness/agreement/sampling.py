@@ -16,12 +16,6 @@ from collections.abc import Sequence
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.project.traits import compiles, traits_of
 
-#: What --first-case judges; a document says it with a field of its summary.
-FIRST_LOOK = (
-    "a first look: of each op only the first case in each regime and precision asked "
-    "for; gradwatch agree without --first-case (make agree) judges all"
-)
-
 
 def precisions(backend: str, *, first_look: bool = False) -> Sequence[str]:
     """Those in which a sample is judged; empty where everything is."""

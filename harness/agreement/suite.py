@@ -36,10 +36,6 @@ from gradwatch.harness.workers.pool import Fleet
 from gradwatch.impls.catalogue import framework_of
 
 
-class Required(Exception):
-    """A required backend cannot run here; the message says why."""
-
-
 class Asked(Struct, kw_only=True):
     """What is to be judged; `settled` are cases, with the device, that are already.
 

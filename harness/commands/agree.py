@@ -9,28 +9,28 @@ from typing import Any
 
 import click
 from msgspec import structs
-from rich.markup import escape
 
 from gradwatch.harness.agreement.output import junit, markdown
 from gradwatch.harness.agreement.remembered import Remembered, user_cache
 from gradwatch.harness.agreement.remote import judge, judged
 from gradwatch.harness.agreement.sampling import (
-    FIRST_LOOK,
     explained,
     in_part,
     passed_over,
 )
-from gradwatch.harness.agreement.suite import Agreement, Asked, Required, combined
+from gradwatch.harness.agreement.suite import Agreement, Asked, combined
 from gradwatch.harness.commands._hosts import hosts_at, jobs_there
 from gradwatch.harness.commands._matrix import fitting
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import keep, output, progress
+from gradwatch.harness.console.terminal import ending, keep, output, progress, say
 from gradwatch.harness.hosts.dispatch import agree_on_hosts
 from gradwatch.harness.project import documents as recording
+from gradwatch.harness.project.paths import PROJECT
 from gradwatch.harness.project.records import AGREE, AgreeRecord, AgreeSummary
-from gradwatch.harness.project.requested import left_out
-from gradwatch.harness.project.verdicts import SIGNS
+from gradwatch.harness.project.requested import Required, left_out
+from gradwatch.harness.project.verdicts import MEANINGS, SIGNS
 from gradwatch.harness.workers.child import Child
+from gradwatch.impls.catalogue import framework_of
 
 
 @click.command()
@@ -97,6 +97,8 @@ def command(
         sampled=in_part(cases=cases, backends=backends, among=among),
         **{name: value for name, value in given.items() if value != ()},
     )
+    if address == "local":
+        options.on_this_machine(given["devices"])
     started = time.monotonic()
     why_not, machines = "", list[str]()
     if address == "local":
@@ -110,12 +112,7 @@ def command(
         raise click.UsageError("no case matches; see `gradwatch list cases`")
     seconds = time.monotonic() - started
     agreed.missing |= {} if backends else passed | left_out()
-    summary = agreed.summary()
-    summary.seconds, summary.seed = round(seconds, 2), asked.seed
-    summary.machines, summary.first_case = machines, first_case
-    if asked.sampled:
-        ran = [b for b in asked.backends if b not in agreed.missing]
-        summary.sampled = explained(ran, first_look=first_case)
+    summary = _summary(agreed, asked, seconds, machines)
     content = recording.document(agreed.records, summary)
     for target, text in ((junit_file, junit), (markdown_file, markdown)):
         if target:
@@ -126,10 +123,22 @@ def command(
         keep(AGREE, content, json_file, combined)
     if json_file != "-":
         show(agreed, seconds, summary)
-        if why_not:
-            output().print(f"nothing is remembered: {escape(why_not)}")
+        if why_not and not (PROJECT.table or pages):
+            say(f"nothing is remembered: {why_not}")
     _check_required(agreed, require)
     return agreed.exit_code
+
+
+def _summary(
+    agreed: Agreement, asked: Asked, seconds: float, machines: list[str]
+) -> AgreeSummary:
+    summary = agreed.summary()
+    summary.seconds, summary.seed = round(seconds, 2), asked.seed
+    summary.machines, summary.first_case = machines, asked.first_case
+    if asked.sampled:
+        ran = [b for b in asked.backends if b not in agreed.missing]
+        summary.sampled = explained(ran, first_look=asked.first_case)
+    return summary
 
 
 def _elsewhere(
@@ -153,7 +162,7 @@ def _check_required(agreed: Agreement, required: Sequence[str]) -> None:
 
 
 def show(agreed: Agreement, seconds: float, summary: AgreeSummary) -> None:
-    """Print the matrix of ops and backends, the unexpected verdicts, and the counts."""
+    """Print the matrix of ops and backends, the unexpected verdicts, and the end."""
     console = output()
 
     def line(text: str, style: str) -> None:
@@ -161,26 +170,85 @@ def show(agreed: Agreement, seconds: float, summary: AgreeSummary) -> None:
 
     if agreed.records:
         console.print(fitting(agreed.records, console))
-        line(
-            "  ".join(f"{sign} {verdict}" for verdict, (sign, _) in SIGNS.items()),
-            "dim",
-        )
+        seen = [v for v in SIGNS if v in summary.verdicts]
+        means = (f"{SIGNS[v][0]} {v}: {MEANINGS[v]}" for v in seen if v in MEANINGS)
+        for meaning in means:
+            line(meaning, "dim")
     for r in _first_of_each(agreed.unexpected):
         sign, colour = SIGNS[r.verdict]
         line(f"{sign} {r.case} {r.backend} {r.verdict}: {r.story}", colour)
     for e in agreed.gone:
         line(f"gone: {e.op} {e.backend} {e.verdict}: {e.reason}", "bold red")
-    for backend, why in sorted(agreed.missing.items()):
-        line(f"not run: {backend}: {why}", "yellow")
-    sampled = summary.sampled
-    for why in dict.fromkeys(sampled.values()):
-        names = ", ".join(name for name in sampled if sampled[name] == why)
-        line(f"{names}: {why}", "dim")
-    if summary.first_case:
-        line(FIRST_LOOK, "yellow")
-    console.print(_counts(agreed, seconds, summary))
+    right = not agreed.unexpected and not agreed.gone and agreed.judged
+    ending(
+        _found(agreed, seconds, summary),
+        "green" if right else "red",
+        absent=_absent(agreed, summary),
+        next_step=_next(agreed),
+    )
+
+
+def _found(agreed: Agreement, seconds: float, summary: AgreeSummary) -> str:
+    """The outcome, and of how many tensors."""
     if not agreed.judged:
-        line("nothing was judged", "bold red")
+        return "nothing was judged"
+    wrong = {(r.op, r.backend) for r in agreed.unexpected}
+    ops = {r.op for r in agreed.records}
+    ran = {r.backend for r in agreed.records if r.verdict != "unsupported"}
+    if wrong or agreed.gone:
+        parts = {f"{op} on {backend}" for op, backend in sorted(wrong)}
+        named = ", ".join([*sorted(parts)[:3], *(["..."] if len(parts) > 3 else [])])
+        line = (
+            f"{len({op for op, _ in wrong})} of {_many(len(ops), 'op')} not as expected"
+        )
+        line += f": {named}" if named else f": {len(agreed.gone)} known defects gone"
+        line += f"; {summary.unexpected} of {len(agreed.records)} tensors"
+    else:
+        verb = "agrees" if len(ops) == 1 else "agree"
+        line = f"{_many(len(ops), 'op')} {verb} on {_many(len(ran), 'backend')}"
+        line += f": {summary.verdicts.get('agree', 0)} of {summary.judged} tensors"
+        line += (
+            f", {summary.vacuous_share:.0%} vacuous" if summary.vacuous_share else ""
+        )
+    known = {(r.op, r.backend, r.verdict) for r in agreed.records if r.listed}
+    line += f"; {_many(len(known), 'known defect')}" if known else ""
+    line += f" ({seconds:.1f} s"
+    if agreed.recalled:
+        since = min(agreed.remembered.values())
+        line += f"; {agreed.recalled} remembered, judged since {since}"
+    return line + ")"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _absent(agreed: Agreement, summary: AgreeSummary) -> str:
+    """What was not judged, counted, and the command that shows or runs it."""
+    parts = []
+    reasons = {*agreed.missing.values()}
+    if len(reasons) == 1 and len(agreed.missing) < 3:
+        parts += [f"{name}: {why}" for name, why in agreed.missing.items()]
+    elif agreed.missing:
+        names = ", ".join(sorted({*map(framework_of, agreed.missing)}))
+        parts.append(f"{len(agreed.missing)} backends ({names}): gradwatch doctor")
+    if summary.sampled:
+        names = ", ".join(sorted({*map(framework_of, summary.sampled)}))
+        parts.append(f"all cases of {names}: --op and --backend")
+    if summary.first_case:
+        parts.append("all but the first cases: gradwatch agree")
+    if agreed.recalled:
+        parts.append("what is remembered: --fresh")
+    return "; ".join(parts)
+
+
+def _next(agreed: Agreement) -> str:
+    if agreed.unexpected:
+        first = agreed.unexpected[0]
+        return (
+            f"gradwatch fuzz --op {first.op} --backend {first.backend} writes a script"
+        )
+    return "gradwatch time; gradwatch report --open" if agreed.judged else ""
 
 
 def _first_of_each(records: Sequence[AgreeRecord]) -> list[AgreeRecord]:
@@ -190,17 +258,3 @@ def _first_of_each(records: Sequence[AgreeRecord]) -> list[AgreeRecord]:
         key = (r.op, r.backend, r.verdict)
         worst[key] = max(worst.get(key, r), r, key=lambda r: r.distance or 0.0)
     return list(worst.values())
-
-
-def _counts(agreed: Agreement, seconds: float, summary: AgreeSummary) -> str:
-    verdicts = ", ".join(f"{n} {v}" for v, n in sorted(summary.verdicts.items()))
-    known, total = sum(r.listed for r in agreed.records), len(agreed.records)
-    line = f"{total} tensors in {seconds:.1f} s: {verdicts}"
-    line += f" ({summary.vacuous_share:.0%} of the judged are vacuous)"
-    line += f"; {known} are known defects" if known else ""
-    line += f"; {summary.unexpected} not as expected"
-    if agreed.recalled:
-        since = min(agreed.remembered.values())
-        line += f"; {agreed.recalled} of {total} remembered, judged since {since}"
-        line += " (--fresh judges them again)"
-    return line

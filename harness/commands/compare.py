@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.table import Table
 
-from gradwatch.harness.agreement.suite import Required
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import keep, output, progress, say
+from gradwatch.harness.console.terminal import ending, keep, output, progress, say
 from gradwatch.harness.history.environments import WrongCall
 from gradwatch.harness.history.measure import NotMeasured
 from gradwatch.harness.history.versions import accuracy, interpreter_with, worst_error
@@ -24,9 +25,12 @@ from gradwatch.harness.project.git import (
     checked_out,
     commit_of,
     same_implementation,
+    subject,
 )
 from gradwatch.harness.project.records import COMPARE, CompareRecord, CompareSummary
+from gradwatch.harness.project.requested import Required
 from gradwatch.harness.timing.compare import (
+    LEAST,
     LONGEST,
     PAIRS,
     SAMPLED,
@@ -42,11 +46,11 @@ from gradwatch.harness.timing.trial import PHASES
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.client import Absent
 from gradwatch.harness.workers.worker import Died
-from gradwatch.impls.catalogue import backend_names, framework_of, known
+from gradwatch.impls.catalogue import UnknownName, backend_names, framework_of, known
 from gradwatch.impls.contract import Op
 
 _BUDGETS = {True: 2.0, False: SAMPLED}  # seconds: in one process, and in pairs
-_PAIRS = f"pairs: and in brackets as many as bring 95 % of ratios within {WITHIN:.0%}"
+_WIDE = 110  # columns in which the noise and the pairs stand beside the ratio
 _COLOURS = {"slower": "red", "faster": "green", "no difference": "dim"}
 
 
@@ -82,11 +86,21 @@ _COLOURS = {"slower": "red", "faster": "green", "no difference": "dim"}
 @options.threads
 @options.seed
 @click.option(
+    "--least",
+    default=LEAST,
+    show_default=True,
+    type=click.FloatRange(0, 1),
+    help="A smaller change, as a share of the time, is none.",
+)
+@options.seconds(
+    "--limit", 120.0, "Time after which no further row is begun, and no pair of it."
+)
+@click.option(
     "--affected",
     "most",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Two commits: only ops and backends whose files differ, at most N of them.",
+    help="Two commits: at most N of the ops and backends that they touch.",
 )
 @options.json_file
 @options.markdown_file
@@ -98,6 +112,7 @@ def command(
     backends: tuple[str, ...],
     phase: str,
     budget: float | None,
+    limit: float,
     most: int | None,
     json_file: str | None,
     markdown_file: str | None,
@@ -108,10 +123,11 @@ def command(
     The ratio is the time of B divided by that of A: above 1, B is slower. It comes with
     a 95 % interval and with the noise, which is each side compared with itself. Two
     backends of one framework share a process. Backends of different frameworks,
-    commits, and versions are measured in several pairs of fresh processes. Commits are
-    checked out into temporary folders. A version, such as torch==1.12.1, runs in the
-    environment of the checkout that has it; of versions the accuracy is compared, too.
-    A side whose gradient is wrong is not timed, and the command fails.
+    commits, and versions are measured in several pairs of fresh processes, until the
+    answer is clear. Of two commits only what they touch is compared, unless --backend
+    names others. A version, such as torch==1.12.1, runs in the environment of the
+    checkout that has it; of versions the accuracy is compared, too. A side whose
+    gradient is wrong is not timed, and the command fails.
 
     \b
     Examples:
@@ -137,7 +153,7 @@ def command(
     trials = [trial for trial in trials if trial.op not in unchanged]
     with _sides(a, b, backends if trials else None) as sides:
         phases = [one for one in PHASES if phase in (one, "both")]
-        chosen = None if most is None else _affected(a, b, most)
+        chosen = _affected(a, b, most, backends) if trials else None
         plans = [
             (one, other, Plan(t, f, spent, longest=longest, **given))
             for t in trials
@@ -147,18 +163,18 @@ def command(
             for longest in [None if budget else LONGEST * spent]
             if chosen is None or (t.problem.op.name, one.backend) in chosen
         ]
-        rows, failed = _compared(plans)
+        rows, failed, left = _compared(plans, limit)
     reasons = [_line(why, what) for (_, why), what in failed.items()]
     content = recording.document(rows, _counted(rows, reasons))
     if markdown_file:
         recording.replace_file(Path(markdown_file), compared(content))
     if rows or json_file:
         keep(COMPARE, content, json_file, _combined)
-    if json_file != "-" and rows:
-        output().print(_table(a, b, rows))
     kinds = {kind for kind, _ in failed}
-    for (kind, _), line in zip(failed, reasons, strict=True):
-        say(f"not compared: {line}", "bold red" if kind is WrongGradient else "yellow")
+    if json_file != "-":
+        _show(a, b, rows, failed, reasons)
+        if trials:
+            _end(a, b, rows, failed, left)
     if kinds == {Absent} and not rows:
         raise Required("nothing could be compared")
     return 1 if WrongGradient in kinds or (failed and not rows) else 0
@@ -180,21 +196,39 @@ Failures = dict[tuple[type[Exception], str], list[str]]
 
 
 def _compared(
-    plans: Sequence[tuple[Side, Side, Plan]],
-) -> tuple[list[CompareRecord], Failures]:
-    """Records, and what failed; a wrong gradient comes first, what is absent last."""
-    rows, failed = list[CompareRecord](), Failures()
+    plans: Sequence[tuple[Side, Side, Plan]], limit: float
+) -> tuple[list[CompareRecord], Failures, tuple[int, float]]:
+    """Records; what failed, a wrong gradient first, what is absent last; what is left.
+
+    The last is how many rows, and about how many seconds they would take.
+    """
+    rows, failed, started = list[CompareRecord](), Failures(), time.monotonic()
+    done = 0
     with progress("comparing") as advance:
-        for done, (one, other, plan) in enumerate(plans, 1):
+        for one, other, plan in plans:
+            spent = time.monotonic() - started
+            share = spent + (limit - spent) / (len(plans) - done)
+
+            def enough(
+                pairs: int, plan: Plan = plan, begun: int = done, end: float = share
+            ) -> bool:
+                advance(begun * plan.pairs + pairs, len(plans) * plan.pairs)
+                return time.monotonic() - started > end
+
+            if spent > limit and done:
+                break
             try:
-                row = compare_sides(one, other, plan)
+                row = compare_sides(one, other, replace(plan, enough=enough))
                 rows.append(_with_accuracy(row, one, other, plan.trial.problem.op))
             except (Died, NotMeasured) as reason:
                 what = f"{plan.trial.name} {plan.phase} {one.backend}"
                 failed.setdefault((type(reason), str(reason)), []).append(what)
-            advance(done, len(plans))
+            done += 1
     order: dict[type[Exception], int] = {WrongGradient: 0, Absent: 2}
-    return rows, dict(sorted(failed.items(), key=lambda f: order.get(f[0][0], 1)))
+    in_order = dict(sorted(failed.items(), key=lambda f: order.get(f[0][0], 1)))
+    rest = len(plans) - done
+    left = (rest, rest * (time.monotonic() - started) / max(done, 1))
+    return rows, in_order, left
 
 
 def _line(why: str, whats: Sequence[str]) -> str:
@@ -222,10 +256,18 @@ def _unchanged(a: str, b: str, names: Collection[str]) -> set[str]:
     return same
 
 
-def _affected(a: str, b: str, most: int) -> list[Pair]:
+def _affected(
+    a: str, b: str, most: int | None, backends: Sequence[str]
+) -> list[Pair] | None:
+    """What two commits touch; None: all that is asked, as where backends are named."""
     try:
-        return spread(affected(a, b), most)
+        if most is None and (a == b or backends):
+            return None
+        pairs = affected(a, b)
+        return pairs if most is None else spread(pairs, most)
     except NoCommit as error:
+        if most is None:
+            return None  # two backends, or versions
         raise click.UsageError(f"--affected needs two commits: {error}") from None
 
 
@@ -291,35 +333,105 @@ def _commit(name: str) -> str:
     try:
         return commit_of(name)
     except NoCommit:
-        return known("backend or commit", name, backend_names())
+        raise UnknownName(
+            f"{name!r} is neither a commit (git rev-parse {name}) nor a backend"
+            " (gradwatch list backends)"
+        ) from None
+
+
+def _show(
+    a: str,
+    b: str,
+    rows: Sequence[CompareRecord],
+    failed: Failures,
+    reasons: Sequence[str],
+) -> None:
+    """Print what is wrong or could not be compared, and the table."""
+    for (kind, _), line in zip(failed, reasons, strict=True):
+        if kind is WrongGradient:
+            say(f"✗ {line}", "bold red")
+        else:
+            say(f"not compared: {line}", "yellow")
+    if rows:
+        output().print(_table(a, b, rows))
 
 
 def _table(a: str, b: str, rows: Sequence[CompareRecord]) -> Table:
-    table = Table(title=f"{b} against {a}: time ratio", title_justify="left")
-    for heading in ("op", "size", "phase", "backend"):
-        table.add_column(heading)
-    for heading in ("ratio", "95 % interval", "noise", "µs A", "µs B"):
-        table.add_column(heading, justify="right")
-    in_pairs = any(row.pairs > 1 for row in rows)
-    if in_pairs:
-        table.add_column("pairs", justify="right")
-        table.caption = _PAIRS
-    table.add_column("verdict")
+    """Rows are phases and backends: the figures fit 80 columns, and are never cut."""
+    wide = output().width >= _WIDE
     of_versions = any(row.accuracy for row in rows)
-    for heading in ("radii A", "radii B", "accuracy") if of_versions else ():
-        table.add_column(heading, justify="right")
+    table = Table(
+        title=f"time of {b} over that of {a}",
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+    )
+    table.add_column("op, size, backend", overflow="fold")
+    table.add_column("phase", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    figures = ["ratio", "95 % interval", "A µs", "B µs"]
+    figures += ["noise", "pairs", f"for {WITHIN:.0%}"] if wide else []
+    figures += ["A radii", "B radii", "accuracy"] if of_versions else []
+    for heading in figures:
+        table.add_column(heading, justify="right", no_wrap=heading != "accuracy")
+    last = ""
     for row in rows:
-        verdict = f"[{_COLOURS.get(row.verdict, 'yellow')}]{row.verdict}[/]"
-        pairs = f"{row.pairs} ({row.pairs_needed})" if row.pairs > 1 else "1"
+        colour = _COLOURS.get(row.verdict, "yellow")
         radii = ("" if r is None else f"{r:.2g}" for r in (row.a_radii, row.b_radii))
+        noise = f"{row.noise_low or 0:.3f} to {row.noise_high or 0:.3f}"
+        place = f"{row.op} {row.case} {row.backend}".strip()
         table.add_row(
-            *(row.op, row.case, row.phase, row.backend),
-            f"{row.ratio:.4f}",
-            f"{row.low:.4f} to {row.high:.4f}",
-            f"{row.noise_low:.4f} to {row.noise_high:.4f}",
+            "" if place == last else place,
+            row.phase,
+            f"[{colour}]{row.verdict}[/]",
+            f"{row.ratio:.3f}",
+            f"{row.low:.3f} to {row.high:.3f}",
             *(f"{seconds * 1e6:.4g}" for seconds in row.medians),
-            *([pairs] if in_pairs else []),
-            verdict + (f" ({row.short})" if row.short else ""),
+            *((noise, str(row.pairs), str(row.pairs_needed or "")) if wide else ()),
             *((*radii, row.accuracy) if of_versions else ()),
         )
+        last = place
     return table
+
+
+def _at(b: str, failed: Failures) -> str:
+    """The commit, if b is one and is the first of both that is wrong."""
+    whys = [why for kind, why in failed if kind is WrongGradient]
+    with contextlib.suppress(NoCommit):
+        if all(f" of {b} is wrong" in why for why in whys):
+            commit = commit_of(b)
+            return f", since {commit[:10]} {subject(commit)!r}"
+    return ""
+
+
+def _end(
+    a: str,
+    b: str,
+    rows: Sequence[CompareRecord],
+    failed: Failures,
+    left: tuple[int, float],
+) -> None:
+    """What was found, what was not compared, and what to do next."""
+    wrong = sum(len(w) for (kind, _), w in failed.items() if kind is WrongGradient)
+    counts = Counter(row.verdict for row in rows)
+    found = [f"{wrong} with a wrong gradient{_at(b, failed)}"] if wrong else []
+    slower = [row for row in rows if row.verdict == "slower"]
+    if slower:
+        worst = max(slower, key=lambda row: row.ratio)
+        name = f"{worst.op} {worst.phase} {worst.backend}".strip()
+        found.append(f"{len(slower)} slower, most {name}: {worst.ratio:.2f} times")
+    rest = ("faster", "no difference", "not resolved")
+    found += [f"{counts[verdict]} {verdict}" for verdict in rest if counts[verdict]]
+    next_step = ""
+    if wrong:
+        next_step = f"git checkout {b}; gradwatch agree shows the elements"
+    elif counts["not resolved"]:
+        next_step = "--budget and --pairs measure longer"
+    count, seconds = left
+    more = f"{count} rows, about {seconds:.0f} s more; --limit {seconds + 240:.0f}"
+    ending(
+        f"{b} against {a}: {', '.join(found) or 'nothing was compared'}",
+        "red" if wrong or slower else "green" if rows else "yellow",
+        absent=more if count else "",
+        next_step=next_step,
+    )

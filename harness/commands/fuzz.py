@@ -15,11 +15,11 @@ from msgspec import Struct, structs
 from gradwatch.harness.agreement import store
 from gradwatch.harness.agreement.findings import Finding, Site
 from gradwatch.harness.agreement.fuzz import Hunt
-from gradwatch.harness.agreement.suite import Required
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import output, progress, say
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.records import FuzzSummary
+from gradwatch.harness.project.requested import Required
 from gradwatch.harness.workers.child import PATIENCE, Child, Failed, Link
 from gradwatch.harness.workers.pool import Fleet
 from gradwatch.impls.catalogue import framework_of, load_op

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
-from gradwatch.harness.judging.cases import REGIMES, case_name
 from gradwatch.impls.catalogue import backend_names, load_op, op_names
 
 
 def _cases() -> list[str]:
+    from gradwatch.harness.judging.cases import REGIMES, case_name  # imports NumPy
+
     ops = [load_op(name) for name in op_names()]
     return [
         case_name(op.name, name, case.name, dtype)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import click
@@ -16,20 +16,20 @@ from rich.table import Table
 from gradwatch.harness.agreement.sampling import passed_over
 from gradwatch.harness.agreement.suite import (
     Agreement,
-    Required,
     gathered,
     judge_trial,
     tasks,
 )
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import keep, output, progress, say
+from gradwatch.harness.console.terminal import ending, keep, output, progress, say
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.project import documents as recording
-from gradwatch.harness.project.records import TIME, TimeRecord, TimeSummary
+from gradwatch.harness.project.records import TIME, Phase, TimeRecord, TimeSummary
+from gradwatch.harness.project.requested import Required
 from gradwatch.harness.timing.memory import copy_bandwidth
 from gradwatch.harness.timing.remote import lines
 from gradwatch.harness.timing.steps import why_not_timed
-from gradwatch.harness.timing.trial import time_trial
+from gradwatch.harness.timing.trial import PHASES, time_trial
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.child import PATIENCE, Child, Failed, Link
 from gradwatch.harness.workers.fitness import why_unfit
@@ -78,6 +78,7 @@ def command(first_look: bool, json_file: str | None, **given: Any) -> int:
     devices = given["devices"]
     for why in filter(None, map(why_not_timed, devices)):
         raise click.UsageError(why)
+    options.on_this_machine(devices)
     wanted = options.framework_backends(backends)
     passed = passed_over(wanted) if first_look and not backends else {}
     asked = Asked(
@@ -94,7 +95,8 @@ def command(first_look: bool, json_file: str | None, **given: Any) -> int:
     if rows or json_file:
         keep(TIME, recording.document(rows, summary), json_file, _combined)
     if json_file != "-":
-        _show(rows, untimed, bandwidth)
+        absent = {*measured.absent, *passed.values()}
+        _show(rows, untimed, absent, bandwidth)
     for op, why in measured.failed.items():
         say(f"not judged: {op}: {why}", "red")
     if measured.absent and not rows and not measured.failed:
@@ -246,50 +248,87 @@ def _judged(
 
 
 def _show(
-    rows: Sequence[TimeRecord], untimed: dict[str, str], bandwidth: float | None
+    rows: Sequence[TimeRecord],
+    untimed: dict[str, str],
+    absent: Collection[str],
+    bandwidth: float | None,
 ) -> None:
+    """A table for each op and size, and at the end what was found and not timed."""
     for device in sorted({row.device for row in rows}):
         output().print(_table([r for r in rows if r.device == device], bandwidth))
-    every = {doubt for row in rows for doubt in row.doubts}
-    doubts = sorted(doubt for doubt in every if "busy" not in doubt)
-    if len(doubts) < len(every):
-        doubts.append("other processes were busy on this machine")
-    for doubt in doubts[:5]:
-        output().print(f"doubtful: {doubt}", style="yellow", markup=False)
-    alike: dict[tuple[str, str], list[str]] = {}
-    for what, why in untimed.items():
-        alike.setdefault((what.rpartition(" ")[2], why), []).append(what)
-    for (backend, why), (what, *more) in alike.items():
-        subject = f"{what} and {len(more)} more of {backend}" if more else what
-        say(f"not timed: {subject}: {why}", "yellow")
+    left_out = (*absent, "unsupported")
+    wrong = {w: why for w, why in untimed.items() if not why.startswith(left_out)}
+    for what, why in wrong.items():
+        say(f"not timed: {what}: {why}", "red")
+    fastest = Counter(_fastest(rows).values()).most_common(1)
+    count = len({(r.op, r.case, r.dtype, r.device, r.phase) for r in rows})
+    found = f"{len({row.backend for row in rows})} backends timed"
+    found += f", {len(wrong)} not" if wrong else ""
+    found += "".join(f"; {b} is fastest in {n} of {count}" for b, n in fastest)
+    busy = {doubt for row in rows for doubt in row.doubts}
+    doubts = "other processes were busy" if any("busy" in d for d in busy) else ""
+    doubts = doubts or min(busy, default="")
+    found += f"; doubtful: {doubts}" if doubts else ""
+    gone = {w for w, why in untimed.items() if why in absent}
+    names = sorted({what.rpartition(" ")[2] for what in gone})
+    families = ", ".join(sorted({*map(framework_of, names)}))
+    ending(
+        found,
+        "red" if wrong or not rows else "yellow" if doubts else "green",
+        absent=f"{len(names)} backends ({families}): gradwatch doctor" if names else "",
+        next_step="gradwatch compare A B for two of them; gradwatch report --open",
+    )
+
+
+def _fastest(rows: Sequence[TimeRecord]) -> dict[tuple[str, ...], str]:
+    """The backend with the least time of each op, case and phase."""
+    found: dict[tuple[str, ...], TimeRecord] = {}
+    for row in rows:
+        key = (row.op, row.case, row.dtype, row.device, row.phase)
+        found[key] = min(found.get(key, row), row, key=lambda r: r.seconds)
+    return {key: row.backend for key, row in found.items()}
 
 
 def _table(rows: Sequence[TimeRecord], bandwidth: float | None) -> Table:
-    """The medians by op and size; the fastest of each row is bold."""
-    title = f"median microseconds, {rows[0].device}, {rows[0].threads} thread"
+    """Rows are backends, the fastest first; its time, and of others the multiple."""
+    title = f"median times, {rows[0].device}, {rows[0].threads} thread"
     if bandwidth:
-        title += f"; in brackets the share of {bandwidth / 1e9:.1f} GB/s copy bandwidth"
-    table = Table(title=title, title_justify="left")
-    backends = sorted({row.backend for row in rows})
-    for heading in ("op", "size", "phase"):
-        table.add_column(heading)
-    for name in backends:
-        table.add_column(escape(name).replace("_", "\n", 1), justify="right")
-    keys = dict.fromkeys((r.op, r.case, r.dtype, r.phase) for r in rows)
-    for key in keys:
-        here = {r.backend: r for r in rows if (r.op, r.case, r.dtype, r.phase) == key}
-        fastest = min(row.seconds for row in here.values())
-        cells = (_cell(here.get(name), fastest, bandwidth) for name in backends)
-        table.add_row(escape(key[0]), escape(f"{key[1]} {key[2]}"), key[3], *cells)
+        title += f"; bw: share of the copy bandwidth, {bandwidth / 1e9:.1f} GB/s"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table.add_column("op, size, backend", overflow="fold")
+    for phase in PHASES:
+        for heading in (f"{phase} µs", "", *(["bw"] if bandwidth else [])):
+            table.add_column(heading, justify="right", no_wrap=True)
+    groups: dict[tuple[str, str, str], dict[str, dict[str, TimeRecord]]] = {}
+    for row in rows:
+        group = groups.setdefault((row.op, row.case, row.dtype), {})
+        group.setdefault(row.backend, {})[row.phase] = row
+    for (op, case, dtype), backends in groups.items():
+        table.add_row(f"[bold]{escape(f'{op} {case} {dtype}')}[/]")
+        least = {
+            phase: min(b[phase].seconds for b in backends.values() if phase in b)
+            for phase in PHASES
+            if any(phase in b for b in backends.values())
+        }
+
+        total = {n: sum(r.seconds for r in b.values()) for n, b in backends.items()}
+        for name in sorted(backends, key=total.__getitem__):
+            cells = [
+                cell
+                for phase in PHASES
+                for cell in _cells(backends[name].get(phase), least, bandwidth)
+            ]
+            table.add_row(f"  {escape(name)}", *cells)
     return table
 
 
-def _cell(row: TimeRecord | None, fastest: float, bandwidth: float | None) -> str:
+def _cells(
+    row: TimeRecord | None, least: Mapping[Phase, float], bandwidth: float | None
+) -> list[str]:
     if row is None:
-        return ""
+        return [""] * (3 if bandwidth else 2)
     shown = f"{row.seconds * 1e6:,.{'3g' if row.seconds < 1e-3 else '0f'}}"
-    if row.seconds == fastest:
-        shown = f"[bold]{shown}[/]"
-    if bandwidth and row.bytes:
-        shown += f" [dim]({row.bytes / row.seconds / bandwidth:.0%})[/]"
-    return shown
+    times = row.seconds / least[row.phase]
+    beside = "[green]fastest[/]" if times == 1 else f"{times:.3g}x"
+    share = f"{row.bytes / row.seconds / (bandwidth or 1):.0%}" if row.bytes else ""
+    return [shown, beside, *([share] if bandwidth else [])]

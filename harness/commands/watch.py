@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import errors, keep, output, ticking
+from gradwatch.harness.console.terminal import ending, errors, keep, output, ticking
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.history.series import Series
 from gradwatch.harness.project import documents, git
@@ -23,7 +23,8 @@ from gradwatch.harness.timing.compare import SAMPLED
 from gradwatch.harness.watch.alerts import Alert
 from gradwatch.harness.watch.bisect import Bisection, bisect
 from gradwatch.harness.watch.confirm import NotComparable, Ratio, comparing
-from gradwatch.harness.watch.naming import named, repro, size
+from gradwatch.harness.watch.naming import backend_of, named, repro, size
+from gradwatch.harness.watch.search import WRONG
 from gradwatch.harness.watch.survey import Survey, candidates, survey
 from gradwatch.impls.catalogue import known
 
@@ -59,7 +60,12 @@ _SHOWN = 6  # series of one commit: one change must not fill the screen
 @options.seconds(
     "--budget", SAMPLED, "Sampling time of each comparison of two commits."
 )
-@click.option("--all", "everything", is_flag=True, help="Show accepted changes, too.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Show also what is only suspected, was cleared or accepted.",
+)
 @options.json_file
 def command(
     results: Path,
@@ -105,50 +111,71 @@ def headline(surveyed: Survey) -> str:
         suspected = sum(a.worse and a.state == "suspected" for a in surveyed.alerts)
         quiet = f"{surveyed.series} series watched, nothing confirmed is worse"
         return quiet + (f", {suspected} suspected" if suspected else "")
-    worst = surveyed.failing[0]
+    wrong = [alert for alert in surveyed.failing if alert.why == WRONG]
+    worst = (wrong or surveyed.failing)[0]
+    about = f"{worst.series.op} on {backend_of(worst.series)}"
+    change = "wrong" if wrong else f"{worst.series.name} {size(worst.relative_change)}"
+    subject = git.subject(worst.commit)
+    what = f"{about}: {change}" if wrong else change
+    place = f"since {worst.commit[:10]} {subject!r}" if subject else worst.where
     more = len(surveyed.failing) - 1
-    line = f"{worst.series.name} {size(worst.relative_change)} {worst.where}"
-    return line + (f" and {more} more" if more else "")
+    return f"{what} {place}" + (f" and {more} more" if more else "")
 
 
 # Showing ------------------------------------------------------------------------
 
 
 def _show(surveyed: Survey, everything: bool) -> None:
-    """Print the alerts by commit, the worst first."""
+    """Print what is confirmed, by commit and the worst first; count the rest."""
     console = output()
     for warning in surveyed.warnings:
         errors().print(warning, style="yellow", markup=False)
-    shown = [a for a in surveyed.alerts if everything or a.state != "accepted"]
+    firm = ("confirmed",)
+    shown = [a for a in surveyed.alerts if everything or a.fails or a.state in firm]
     order = list(dict.fromkeys(alert.commit for alert in shown))
     shown.sort(key=lambda alert: order.index(alert.commit))
     for commit, several in groupby(shown, key=lambda alert: alert.commit):
-        _show_commit(console, commit, list(several))
+        _show_commit(console, commit, list(several), everything)
     if not surveyed.series:
-        console.print("no history yet: `make bench` records this commit")
-    else:
-        console.print(headline(surveyed), markup=False)
+        console.print("no history yet: `asv run 'HEAD^!'` records this commit")
+        return
+    rest = Counter(a.state for a in surveyed.alerts if a not in shown)
+    counted = ", ".join(f"{count} {state}" for state, count in rest.items())
+    failing = surveyed.failing
+    first = failing[0] if failing else None
+    ending(
+        headline(surveyed),
+        "red" if failing else "green",
+        absent=f"{counted}: --all shows, --confirm measures again" if rest else "",
+        next_step=repro(first) if first else "",
+    )
 
 
-def _show_commit(console: Console, commit: str, alerts: Sequence[Alert]) -> None:
+def _show_commit(
+    console: Console, commit: str, alerts: Sequence[Alert], everything: bool
+) -> None:
     first = alerts[0]
     named_as = commit[:10]
     if first.candidates > 1:
         named_as = f"{first.good[:10]}..{named_as} ({first.candidates} commits)"
     console.print(f"[bold]{named_as}[/] {escape(git.subject(commit))}")
     names = Counter(alert.series.name for alert in alerts)
-    for alert in alerts[:_SHOWN]:
+    shown = alerts if everything else alerts[:_SHOWN]
+    for alert in shown:
         name, environment = alert.series.name, escape(alert.series.environment)
         where = f" [dim]({environment})[/]" if names[name] > 1 else ""
         change = f"[{_colour(alert)}]{size(alert.relative_change):>10}[/]"
-        console.print(f"  {change}  {escape(name)}{where}", soft_wrap=True)
+        brief = escape(name.partition(".")[2] or name)
+        console.print(f"  {change}  {brief}{where}", soft_wrap=True)
         state = f"{alert.state}: {alert.why}" if alert.why else alert.state
         about = f"{alert.kind}, {size(alert.low)} to {size(alert.high)},"
-        about = f"{about} confidence {alert.confidence:.0%}, {escape(state)}"
-        console.print(f"              {about}", style="dim", soft_wrap=True)
-    if len(alerts) > _SHOWN:
-        console.print(f"  and {len(alerts) - _SHOWN} more series (--json has them)")
-    console.print(f"  [dim]→ {escape(repro(first))}[/]", soft_wrap=True)
+        about += f" confidence {alert.confidence:.0%}, " if everything else " "
+        detail = state if alert.why == WRONG else f"{about}{state}"
+        console.print(f"    {escape(detail)}", style="dim", soft_wrap=True)
+    if len(alerts) > len(shown):
+        console.print(f"  and {len(alerts) - len(shown)} more series (--all)")
+    if everything:
+        console.print(f"  [dim]→ {escape(repro(first))}[/]", soft_wrap=True)
 
 
 def _colour(alert: Alert) -> str:

@@ -12,7 +12,8 @@ import click
 from gradwatch.harness.judging.cases import REGIMES, Trial, trial
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS
-from gradwatch.harness.project.requested import by_default
+from gradwatch.harness.project.machines import has_cuda
+from gradwatch.harness.project.requested import Required, by_default
 from gradwatch.impls.catalogue import (
     backend_names,
     framework_of,
@@ -122,6 +123,12 @@ on = click.option(
 threads = click.option(
     "--threads", default=1, show_default=True, help="Threads of a framework."
 )
+
+
+def on_this_machine(devices: Iterable[str]) -> None:
+    """Raise Required at once where none of the devices can be here."""
+    if {*devices} == {"cuda"} and not has_cuda():
+        raise Required("no CUDA device is here (gradwatch doctor): --device cpu")
 
 
 def require(text: str) -> Callable[[Command], Command]:

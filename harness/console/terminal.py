@@ -17,8 +17,10 @@ from rich.progress import (
     Progress,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 
+from gradwatch.harness.console.streams import nowhere
 from gradwatch.harness.project import documents, latest
 from gradwatch.harness.project.documents import Document
 from gradwatch.harness.project.records import Kind, Record, Summary
@@ -28,7 +30,8 @@ EVERY = 10.0  # seconds between two lines of progress in a log
 
 def output() -> Console:
     """Standard output; a wide table is not folded when it goes to a file."""
-    return _Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
+    return _Console(width=wide, highlight=False)
 
 
 def errors() -> Console:
@@ -54,6 +57,16 @@ def keep(
         say(why, "yellow")
 
 
+def ending(found: str, style: str, *, absent: str = "", next_step: str = "") -> None:
+    """Print the last lines of a command: what was found, not run, and comes next."""
+    console, sign = output(), {"green": "✓", "red": "✗"}.get(style, "▲")
+    console.print(f"{sign} {found}", style=style, markup=False)
+    if absent:
+        console.print(f"not run: {absent}", style="yellow", markup=False)
+    if next_step:
+        console.print(f"next: {next_step}", style="dim", markup=False)
+
+
 class _Console(Console):
     """A console that survives a closed pipe, such as `| head`: the run goes on."""
 
@@ -61,31 +74,6 @@ class _Console(Console):
         """Let the rest go nowhere."""
         self.quiet = True
         nowhere(self.file.fileno())
-
-
-def nowhere(stream: int) -> None:
-    """Let what is still written to a descriptor go nowhere, without an error."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, stream)
-    os.close(null)
-
-
-def legible_streams() -> None:
-    """Have printing never fail: a closed stream, or letters that it cannot show.
-
-    What is opened next would get the number of a closed one, and what is printed.
-    """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # for as long as the process lives
-        else:
-            stream.reconfigure(errors="replace")
 
 
 @contextlib.contextmanager
@@ -126,13 +114,21 @@ def _interrupts() -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """One line that is rewritten, with an estimate; plain lines in a log."""
     if not sys.stderr.isatty():
-        state = [what]
+        state, begun = [what], time.monotonic()
+
+        def note(done: int, total: int) -> None:
+            spent = time.monotonic() - begun
+            rest = f", {spent * (total - done) / done:.0f} s left" if done else ""
+            state[0] = f"{what}: {done} of {total}{rest}" if total else what
+
         with ticking(lambda: state[0]):
-            yield lambda done, total: state.__setitem__(0, f"{what}: {done} of {total}")
+            yield note
         return
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=errors(), transient=True) as bar:
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn())
+    times = (TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn())
+    with Progress(*columns, *times, console=errors(), transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

@@ -18,9 +18,9 @@ from dask.distributed import Client
 from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 
-from gradwatch.harness.agreement.suite import Required
 from gradwatch.harness.hosts import host
 from gradwatch.harness.hosts.identity import Offer
+from gradwatch.harness.project.requested import Required
 
 CONNECTING = 15.0  # seconds for the scheduler to answer
 #: How often an error of the host itself, such as no memory, is tried elsewhere.

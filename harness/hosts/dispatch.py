@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from gradwatch.harness.agreement.suite import Agreement, Asked, Required
+from gradwatch.harness.agreement.suite import Agreement, Asked
 from gradwatch.harness.hosts.batches import (
     Answer,
     Batch,
@@ -30,6 +30,7 @@ from gradwatch.harness.hosts.batches import (
 )
 from gradwatch.harness.hosts.identity import Offer, difference, identity, mixture
 from gradwatch.harness.project.documents import packed
+from gradwatch.harness.project.requested import Required
 from gradwatch.harness.selftest.remote import Part
 from gradwatch.harness.selftest.run import FULL, QUICK, chosen, planned, scored
 from gradwatch.harness.selftest.scoring import Score

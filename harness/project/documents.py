@@ -47,6 +47,8 @@ class Unreadable(Exception):
     `why` is the reason without the file, for pages that name the file beside it.
     """
 
+    exit_code = 2
+
     def __init__(self, why: str, source: str | Path = "") -> None:
         """Keep both; the message has the file before the reason."""
         super().__init__(f"{source}: {why}" if source else why)

@@ -50,6 +50,8 @@ class NotTrusted(Exception):
     This is not a `NoCommit`, so that it is never treated as a folder without history.
     """
 
+    exit_code = 2
+
 
 def git(*arguments: str, root: Path = ROOT) -> str:
     """Return the output of a git command for the checkout at `root`.

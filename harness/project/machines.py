@@ -101,14 +101,21 @@ def differences(folder: Path, name: str, about: Mapping[str, Any]) -> list[str]:
     except (ValueError, AttributeError, OSError):
         return [f"{file.name} cannot be read"]
     own = {trait: str(about.get(trait)) for trait in _IDENTITY}
-    told = [f"{t} {found[t]!r}, here {own[t]!r}" for t in own if found[t] != own[t]]
+    differing = [
+        f"{t} {found[t]!r}, here {own[t]!r}" for t in own if found[t] != own[t]
+    ]
     sizes = sorted(filter(None, map(_gibibytes, (there.get("ram"), about.get("ram")))))
     if len(sizes) == 2 and sizes[0] < _ALIKE * sizes[1]:
-        told.append(f"memory {there['ram']}, here {about['ram']}")
-    return told
+        differing.append(f"memory {there['ram']}, here {about['ram']}")
+    return differing
 
 
 def _gibibytes(ram: Any) -> float:
     """The number of "24 GiB"; of another form 0, which is compared with nothing."""
     number, _, unit = str(ram).partition(" ")
     return float(number) if unit == "GiB" and number.isdigit() else 0.0
+
+
+def has_cuda() -> bool:
+    """Whether this machine has a CUDA driver, found without starting it."""
+    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()

@@ -16,6 +16,12 @@ from gradwatch.impls import catalogue
 from gradwatch.impls.catalogue import backend_names
 
 
+class Required(Exception):
+    """A required backend or device is not here; the message says why."""
+
+    exit_code = 3
+
+
 def cost_of(backend: str) -> str:
     """What a backend costs that runs only on request; "" for the others."""
     return _cost_in(Path(catalogue.__file__).parent / "backends" / f"{backend}.py")

@@ -12,6 +12,14 @@ PASSING = ("agree", "convention", "imprecise", "vacuous", "unsupported")
 #: Nothing was compared: there is no ratio, rather than an infinite one.
 NUMBERLESS = ("unsupported", "malformed", "error", "crash", "timeout")
 
+#: What those say that a newcomer cannot guess.
+MEANINGS = {
+    "convention": "right, with its own choice at a tie",
+    "imprecise": "right, but more is lost than in other algorithms",
+    "vacuous": "rounding hides it, so nothing can be said",
+    "unsupported": "the page or the framework does not have it",
+}
+
 # A verdict is told by its sign as well as by its colour.
 SIGNS = {
     "agree": ("✓", "green"),

@@ -11,7 +11,7 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,6 +39,7 @@ SAMPLED = 0.5 * PAIRS  # seconds of sampling by default; starting takes five tim
 #: How many times longer sides in one process are sampled where the interval is wide:
 #: it halves, and then takes as long as sixteen pairs of processes.
 LONGEST = 4
+LEAST = 0.03  # of the time: less is not called slower, nor faster
 WITHIN = 0.04  # of 1, in 95 % of comparisons: `pairs_needed` is for this accuracy
 
 
@@ -84,7 +85,9 @@ class Side:
 class Plan:
     """Trial, phase and budget of a comparison; the budget is for all pairs.
 
-    In one process sampling may go on for `longest` seconds; see `interleave.compare`.
+    In one process sampling may go on for `longest` seconds; see `interleave.compare`. A
+    change by less than `least`, a share of the time, is none. `enough` is told after
+    each pair how many there are, and says whether no more shall be started.
     """
 
     trial: Trial
@@ -95,6 +98,8 @@ class Plan:
     threads: int = 1
     seed: int = 0
     longest: float | None = None
+    least: float = LEAST
+    enough: Callable[[int], bool] = lambda pairs: False
 
 
 def compare_sides(a: Side, b: Side, plan: Plan) -> CompareRecord:
@@ -126,7 +131,7 @@ def compare_sides(a: Side, b: Side, plan: Plan) -> CompareRecord:
         low=ratio.low,
         high=ratio.high,
         level=ratio.level,
-        verdict=verdict_on(ratio, noise),
+        verdict=verdict_on(ratio, noise, same=plan.least),
         pairs=measured.pairs,
         noise=noise.value,
         noise_low=noise.low,
@@ -192,18 +197,46 @@ def _in_one_process(a: Side, b: Side, plan: Plan) -> _Measured:
 
 def _in_pairs(a: Side, b: Side, plan: Plan) -> _Measured:
     order, judge = random.Random(plan.seed), _judge(plan)
-    pairs = [_one_pair(a, b, plan, order, judge, i == 0) for i in range(plan.pairs)]
-    ratios = [math.log(pair.ratio.value) for pair in pairs]
-    noises = [math.log(pair.noise.value) for pair in pairs]
+    pairs, ratios, noises = list[Comparison](), list[float](), list[float]()
+    while len(pairs) < plan.pairs:
+        pairs.append(_one_pair(a, b, plan, order, judge, not pairs))
+        ratios.append(math.log(pairs[-1].ratio.value))
+        noises.append(math.log(pairs[-1].noise.value))
+        stopped = plan.enough(len(pairs)) and len(pairs) >= FEWEST
+        if stopped or is_clear(ratios, noises, plan.least):
+            break
     medians = [
         statistics.median(pair.a.median for pair in pairs),
         statistics.median(pair.b.median for pair in pairs),
     ]
     few = f"an interval needs {FEWEST} pairs of processes"
-    short = few if plan.pairs < FEWEST else ""
-    needed = pairs_needed(ratios, WITHIN) if plan.pairs > 1 else None
+    short = few if len(pairs) < FEWEST else ""
+    needed = pairs_needed(ratios, WITHIN) if len(pairs) > 1 else None
     estimates = resampled(ratios), resampled(noises)
-    return _Measured(*estimates, medians, short, plan.pairs, needed)
+    return _Measured(*estimates, medians, short, len(pairs), needed)
+
+
+#: Pairs in a row that give the same answer before the others are left out.
+AGREEING = 2
+
+
+def is_clear(ratios: Sequence[float], noises: Sequence[float], least: float) -> bool:
+    """Whether more pairs could hardly change the answer; both are logarithms.
+
+    The verdict is one, with an interval wholly beyond a change by `least` or wholly
+    within, and was so before the last pair, too. A look after each pair favours no
+    answer: of two alike sides it would have to leave the border of `least`, not 1.
+    """
+    if len(ratios) <= FEWEST:
+        return False
+    answers = set()
+    for count in range(len(ratios) - AGREEING + 1, len(ratios) + 1):
+        found = resampled(ratios[:count])
+        verdict = verdict_on(found, resampled(noises[:count]), same=least)
+        beyond = found.low > 1 + least or found.high < 1 / (1 + least)
+        settled = beyond or verdict == "no difference"
+        answers.add(verdict if settled else "not resolved")
+    return len(answers) == 1 and "not resolved" not in answers
 
 
 def _one_pair(

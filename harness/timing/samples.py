@@ -144,14 +144,14 @@ def verdict_on(
 
     - "no difference": the whole interval lies within a factor 1 + `same` of 1;
     - "slower" or "faster": the interval excludes 1, and the ratio is further from 1
-      than any end of the noise's interval;
+      than that factor and than any end of the noise's interval;
     - "not resolved": neither, or there are too few pairs for an interval.
     """
     if not ratio.resolved:
         return "not resolved"
     if max(ratio.high, 1 / ratio.low) <= 1 + same:
         return "no difference"
-    reach = max(noise.high, 1 / noise.low) if noise else 1.0
+    reach = max(1 + same, noise.high, 1 / noise.low) if noise else 1 + same
     if ratio.low > 1 and ratio.value > reach:
         return "slower"
     if ratio.high < 1 and 1 / ratio.value > reach:

@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from gradwatch.harness.agreement.suite import Asked, Required
+from gradwatch.harness.agreement.suite import Asked
 from gradwatch.harness.commands import agree as command
 from gradwatch.harness.commands import selftest
 from gradwatch.harness.hosts import dask, dispatch, host
@@ -21,6 +21,7 @@ from gradwatch.harness.hosts.dispatch import agree_on_hosts
 from gradwatch.harness.hosts.identity import Identity, identity
 from gradwatch.harness.project import documents, machines
 from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.requested import Required
 from gradwatch.harness.selftest import run
 from tests.command_line import gradwatch
 

@@ -5,12 +5,13 @@ from concurrent.futures import Future
 import msgspec
 import pytest
 
-from gradwatch.harness.agreement.suite import Agreement, Required
+from gradwatch.harness.agreement.suite import Agreement
 from gradwatch.harness.hosts import dispatch
 from gradwatch.harness.hosts.batches import Answer, Batch, split_selftest
 from gradwatch.harness.hosts.dispatch import agree_on_hosts, selftest_on_hosts
 from gradwatch.harness.hosts.identity import Identity
 from gradwatch.harness.project.documents import packed
+from gradwatch.harness.project.requested import Required
 from gradwatch.harness.selftest.remote import Part, Tried
 from tests.hosts.test_batches import SAME, asked, offer, record
 

@@ -21,7 +21,7 @@ from gradwatch.harness.timing import compare
 from gradwatch.harness.timing.compare import Plan, Side, compare_sides
 from gradwatch.harness.timing.intervals import Estimate
 from gradwatch.harness.timing.remote import Remote, RemoteTimer, lines
-from gradwatch.harness.timing.samples import Comparison
+from gradwatch.harness.timing.samples import Comparison, verdict_on
 from gradwatch.harness.timing.trial import time_trial
 from gradwatch.harness.workers.client import Line
 from gradwatch.harness.workers.pythons.interpreters import interpreter_of
@@ -130,7 +130,7 @@ def played_pair(log_ratio, log_noise):
 
 
 @pytest.mark.parametrize(
-    ("truth", "verdict"), [(0.1, "slower"), (-0.1, "faster"), (0.0, "not resolved")]
+    ("truth", "verdict"), [(0.1, "slower"), (-0.1, "faster"), (0.0, "no difference")]
 )
 def test_one_noisy_pair_of_processes_does_not_hide_a_change(
     truth, verdict, monkeypatch
@@ -145,6 +145,29 @@ def test_one_noisy_pair_of_processes_does_not_hide_a_change(
     assert found.verdict == verdict
     assert found.low < math.exp(truth) < found.high
     assert 6 <= found.pairs_needed <= 12  # 3 % in one pair: by hand 2.3 for 4 %
+
+
+def test_a_comparison_ends_when_the_answer_is_clear_and_not_before():
+    quiet = [0.001 * (-1) ** i for i in range(16)]
+    slower = [0.2 + noise for noise in quiet]
+    assert not compare.is_clear(slower[:6], quiet[:6], 0.03)
+    assert compare.is_clear(slower[:7], quiet[:7], 0.03)
+    assert compare.is_clear(quiet[:7], quiet[:7], 0.03)
+    for at in (0.03, -0.03):  # at the border of what counts no number is enough
+        border = [at + 5 * noise for noise in quiet]
+        assert not compare.is_clear(border, quiet, 0.03)
+
+
+def test_a_change_below_the_least_effect_is_not_called_slower():
+    """Of a forward that nobody had changed, measured beside other work."""
+    ratio, noise = (Estimate(*ends, 16, 0.95) for ends in _ALIKE)
+    assert verdict_on(ratio, noise, same=0.03) == "not resolved"
+    assert verdict_on(ratio, noise) == "slower"
+    faster = Estimate(1 / 1.018, 1 / 1.0391, 1 / 1.0065, 16, 0.95)
+    assert verdict_on(faster, noise, same=0.03) == "not resolved"
+
+
+_ALIKE = ((1.018, 1.0065, 1.0391), (1.0, 0.99, 1.01))
 
 
 def test_processes_of_a_pair_keep_their_heap_on_huge_pages():

@@ -136,6 +136,8 @@ class Known:
 class Malformed(ValueError):
     """The data file cannot be read, or an entry is malformed; the message says how."""
 
+    exit_code = 2
+
 
 def load(path: Path = FILE) -> tuple[Known, ...]:
     """The defects of the data file, each on each of its ops, backends and orders.

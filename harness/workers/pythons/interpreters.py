@@ -23,6 +23,7 @@ from pathlib import Path
 
 import msgspec
 
+from gradwatch.harness.project.machines import has_cuda as has_cuda
 from gradwatch.harness.project.paths import PROJECT, ROOT
 from gradwatch.harness.project.traits import traits_of
 
@@ -140,11 +141,6 @@ def on_request(framework: str, root: Path = ROOT) -> str:
         if found := re.search(r"^# On request: (.+)$", head, re.MULTILINE):
             return found[1]
     return ""
-
-
-def has_cuda() -> bool:
-    """Whether this machine has a CUDA driver, found without starting it."""
-    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
 
 
 # Where it is ----------------------------------------------------------------------
