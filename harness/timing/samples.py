@@ -106,7 +106,7 @@ class Comparison:
     """B compared with A: `ratio` is the time of B over that of A; above 1 is slower.
 
     `noise` has the same figure for each side compared with itself in the same rounds,
-    which should be 1. `verdict` is about B, by `judged`.
+    which should be 1. `verdict` is about B, by `verdict_on`.
     """
 
     a: Samples
