@@ -3,15 +3,18 @@
     def test_silu(gradwatch):
         gradwatch.check(torch.nn.functional.silu, FastSilu.apply, shapes=[(64, 1000)])
 
-A failure prints a table and a script that reproduces it. A vacuous comparison does not
-pass. `--gradwatch-json F` writes every judgement into one document, also from all the
-workers of pytest-xdist.
+A failure is at most twelve lines: what is wrong, and last the file of a script that
+reproduces it. A vacuous comparison does not pass. `--gradwatch-json F` writes every
+judgement into one document, also from all the workers of pytest-xdist.
 """
 
 from __future__ import annotations
 
+import re
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,10 +27,8 @@ if TYPE_CHECKING:
     from gradwatch.harness.timing.samples import Comparison
 
 _PROPERTY = "gradwatch"  # under which a test's judgements travel with its report
-_NEXT = (
-    "What to do: look at the element that is named above. The script below shows this"
-    " failure alone; save it as repro.py, and run `python repro.py` until it passes."
-)
+_SHOWN = 4  # tensors of a failure, each in two lines: what it is, and its diagnosis
+_LONG = 400  # characters of a line of a failure
 _SMALL = 64  # elements of all inputs that a script may hold and still be read
 _SLOWER = (
     1.1  # by default: what asv's own threshold of a regression is in asv.conf.json
@@ -51,14 +52,16 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def gradwatch(request: pytest.FixtureRequest) -> Gradwatch:
     """`check`, `judge` and `compare`, which fail the test with the whole story."""
-    return Gradwatch(request.node.user_properties.append)
+    return Gradwatch(request.node.user_properties.append, request.node.nodeid)
 
 
 class Gradwatch:
-    """What the fixture is; `keep` takes a property of the test."""
+    """What the fixture is; `keep` takes a property of the test called `test`."""
 
-    def __init__(self, keep: Callable[[tuple[str, object]], None]) -> None:
-        self._keep = keep
+    def __init__(
+        self, keep: Callable[[tuple[str, object]], None], test: str = ""
+    ) -> None:
+        self._keep, self._test = keep, test
 
     def check(
         self, reference: Any, candidate: Any = None, *given: Any, **options: Any
@@ -67,8 +70,11 @@ class Gradwatch:
         __tracebackhide__ = True
         report = public.check(reference, candidate, *given, **options)
         self._record(report)
+        _keep_check(self._test, report.kept())
         if not report.passes:
-            pytest.fail(_with_script(report, report.repro()), pytrace=False)
+            wrong = [r.judgement for r in report.failures] or list(report)
+            told = _failure(self._test, wrong, report.repro(), report.headline)
+            pytest.fail(told, pytrace=False)
         return report
 
     def judge(
@@ -96,7 +102,9 @@ class Gradwatch:
         silent = () if allow_vacuous else ("vacuous",)
         if any(not j.passes or j.verdict in silent for j in judgements):
             script = _script(op, inputs, dy, gradients, options)
-            pytest.fail(_with_script(_table(judgements), script), pytrace=False)
+            ranked = sorted(judgements, key=lambda j: j.passes)
+            wrong = [j for j in ranked if not j.passes or j.verdict in silent]
+            pytest.fail(_failure(self._test, wrong, script), pytrace=False)
         return judgements
 
     def compare(
@@ -144,25 +152,64 @@ def _builtin(fields: Mapping[str, Any]) -> dict[str, Any]:
 # What a failure says --------------------------------------------------------------
 
 
-def _with_script(told: object, script: str) -> str:
-    """What is wrong, what to do next, and the script for it."""
-    return f"{told}\n\n{_NEXT}\n\n{script}"
+def _failure(
+    test: str, wrong: Sequence[Judgement], script: str, headline: str = ""
+) -> str:
+    """At most twelve lines; the last one is the script's file, where there is one."""
+    alike: dict[tuple[str, str], list[Judgement]] = {}
+    for one in wrong:
+        alike.setdefault((one.tensor, one.verdict), []).append(one)
+    lines = [headline] if headline else []
+    for several in [*alike.values()][:_SHOWN]:
+        first, *others = several
+        more = f" (and in {len(others)} more trials)" if others else ""
+        lines.append(f"{_brief(first.message)}{more}")
+        diagnosis = getattr(first, "diagnosis", "")
+        lines += [f"  {_brief(diagnosis)}"] if diagnosis else []
+    if len(alike) > _SHOWN:
+        lines.append(f"and {len(alike) - _SHOWN} more tensors")
+    if script:
+        lines.append("this script shows the failure alone, until it passes:")
+        lines.append(str(_written(test, script)))
+    else:
+        lines.append(f"judge {_SMALL} numbers at most, and a script has them")
+    return "\n".join(lines)
 
 
-def _table(judgements: Sequence[Judgement]) -> str:
-    """Worst first, a line each."""
-    rows = sorted(judgements, key=lambda j: j.passes)
-    return "\n".join(f"{'ok  ' if j.passes else 'FAIL'}  {j.story}" for j in rows)
+def _brief(line: str) -> str:
+    whole = " ".join(line.split())
+    return whole if len(whole) <= _LONG else f"{whole[:_LONG]}..."
+
+
+def _written(test: str, script: str) -> Path:
+    """Write a script where the project keeps what its last runs found."""
+    from gradwatch.harness.project import documents, latest
+
+    place = latest.LATEST if latest.is_kept() else Path(tempfile.gettempdir())
+    name = re.sub(r"\W+", "_", test.rpartition("/")[2]).strip("_") or "repro"
+    file = place / "repro" / f"{name}.py"
+    documents.replace_file(file, script + "\n")
+    return file
+
+
+def _keep_check(test: str, fields: Mapping[str, Any]) -> None:
+    """Keep the outcome in results/latest, as `gradwatch check` does."""
+    from gradwatch.harness.project import documents, latest
+    from gradwatch.harness.project.records import CHECK, CheckRecord, NoSummary
+
+    if latest.is_kept():
+        record = CheckRecord(**fields, test=test)
+        latest.keep(CHECK, documents.document([record], NoSummary()))
 
 
 def _script(
     op: Any, inputs: Sequence[Any], dy: Any, gradients: Sequence[Any], options: Any
 ) -> str:
-    """A script that judges the same numbers again, where they are few."""
+    """A script that judges the same numbers again; empty where they are many."""
     cotangents = dy if isinstance(dy, list) else [dy]
     arrays = [*inputs, *gradients, *cotangents]
     if sum(a.size for a in arrays if a is not None) > _SMALL:
-        return f"For a script with the numbers in it, judge {_SMALL} numbers at most."
+        return ""
     name = op if isinstance(op, str) else op.name
     given = ", ".join(map(_literal, (inputs, dy, gradients)))
     more = "".join(f", {k}={v!r}" for k, v in options.items() if k != "outputs")

@@ -29,6 +29,11 @@ _PATIENCE = 60.0  # seconds, for another run that is writing
 Combined = Callable[[Summary, Summary, Sequence[Record]], Summary]
 
 
+def is_kept() -> bool:
+    """Whether there is a project, and its runs leave a trace."""
+    return not PROJECT.problem and os.environ.get(VARIABLE) != "off"
+
+
 def keep(
     kind: Kind[Record, Summary],
     content: Document[Record, Summary],
@@ -38,7 +43,7 @@ def keep(
 
     What another machine found before is moved aside, under that machine's name.
     """
-    if PROJECT.problem or os.environ.get(VARIABLE) == "off":
+    if not is_kept():
         return ""
     file = LATEST / f"{kind.name}.json.gz"
     try:
