@@ -144,17 +144,13 @@ def written(
 ) -> list[tuple[float, str]]:
     """Factors that a person would write near this one, nearest first, with words."""
     known = dict(_NUMBERS)
-    for n in lengths:
-        if n > 1:
-            ratios = {f"{n}/{n - 1}": n / (n - 1), f"{n - 1}/{n}": (n - 1) / n}
-            ratios |= {f"{n}": float(n), f"the root of {n}": n**0.5}
-            known |= {
-                v: f"multiplied by {text}"
-                for text, v in ratios.items()
-                if v not in known
-            }
-            known.setdefault(1 / n, f"divided by {n}, as in a mean for a sum")
-            known.setdefault(n**-0.5, f"divided by the root of {n}")
+    for n in sorted(n for n in lengths if n > 1):
+        known.setdefault(1 / n, f"divided by {n}, as in a mean for a sum")
+        ratios = {f"{n}": float(n), f"{n}/{n - 1}": n / (n - 1)}
+        for text, v in {**ratios, f"{n - 1}/{n}": (n - 1) / n}.items():
+            known.setdefault(v, f"multiplied by {text}")
+        known.setdefault(n**0.5, f"multiplied by the root of {n}")
+        known.setdefault(n**-0.5, f"divided by the root of {n}")
     close = [v for v in known if v != 1 and abs(factor - v) <= near * (abs(v) or 1)]
     return [(v, known[v]) for v in sorted(close, key=lambda v: abs(v - factor))[:3]]
 
