@@ -11,7 +11,8 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
+import traceback
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -121,20 +122,66 @@ def _place(module: Any, root: Path) -> str:
 
 
 def _formula(function: Any, name: str) -> str:
-    """Return the function's own text in array-API names, else a place to write it."""
+    """Return the function's own text in array-API names, else a place to write it.
+
+    The page is read without the module, so what the text uses of it comes along.
+    """
     unknown = f'raise NotImplementedError("write here what {name} computes, with xp")'
+    node = _parsed(function)
+    if node is None:
+        return textwrap.indent(unknown, "    ")
+    said = ["# Taken from your forward: is this what it should compute?"]
+    said += _carried(function, node, set())
+    spec = inspect.signature(function).parameters.values()
+    plain = (bool, int, float, type(None))
+    said += [f"{p.name} = {p.default!r}" for p in spec if isinstance(p.default, plain)]
+    return textwrap.indent("\n".join([*said, *_renamed(function, node.body)]), "    ")
+
+
+def _parsed(function: Any) -> ast.FunctionDef | None:
     try:
         (node,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
-        assert isinstance(node, ast.FunctionDef)
-    except (OSError, TypeError, ValueError, SyntaxError, AssertionError):
-        return textwrap.indent(unknown, "    ")
-    body = [_Renamed().visit(line) for line in node.body if not _is_aside(line)]
-    said = ["# Taken from your forward: is this what it should compute?"]
+    except (OSError, TypeError, ValueError, SyntaxError):
+        return None
+    return node if isinstance(node, ast.FunctionDef) else None
+
+
+def _carried(function: Any, node: ast.FunctionDef, done: set[str]) -> Iterator[str]:
+    """Yield the constants, imports and helpers of its module that a function uses."""
+    within = getattr(function, "__globals__", {})
     for name in sorted({n.id for n in ast.walk(node) if isinstance(n, ast.Name)}):
-        value = getattr(function, "__globals__", {}).get(name)
-        if isinstance(value, (bool, int, float)):  # a constant of the module
-            said.append(f"{name} = {value!r}")
-    return textwrap.indent("\n".join([*said, *map(ast.unparse, body)]), "    ")
+        value = within.get(name)
+        if name in done or name not in within or _is_torch(value):
+            continue
+        done.add(name)
+        source = str(getattr(value, "__module__", "") or "")
+        if isinstance(value, (bool, int, float)):
+            yield f"{name} = {value!r}"
+        elif inspect.ismodule(value):
+            short = value.__name__ == name
+            yield f"import {name}" if short else f"import {value.__name__} as {name}"
+        elif inspect.isfunction(value) and (helper := _parsed(value)):
+            yield from _carried(value, helper, done)
+            arguments = ast.unparse(helper.args)
+            yield f"def {name}({arguments}):"
+            yield textwrap.indent("\n".join(_renamed(value, helper.body)), "    ")
+        elif source.partition(".")[0] in sys.stdlib_module_names:
+            yield f"from {source} import {getattr(value, '__name__', name)} as {name}"
+
+
+def _is_torch(value: Any) -> bool:
+    """Return whether a global is PyTorch's, whose functions are those of xp."""
+    place = getattr(value, "__name__" if inspect.ismodule(value) else "__module__", "")
+    return str(place).partition(".")[0] == "torch"
+
+
+def _renamed(function: Any, body: Sequence[ast.stmt]) -> list[str]:
+    """Return lines of a function in the names of the array API."""
+    within = getattr(function, "__globals__", {})
+    theirs = {n for n, value in within.items() if _is_torch(value)}
+    theirs |= {"torch", "F"} - {*within}
+    lines = [_Renamed(theirs).visit(line) for line in body if not _is_aside(line)]
+    return [ast.unparse(ast.fix_missing_locations(line)) for line in lines]
 
 
 def _is_aside(line: ast.stmt) -> bool:
@@ -145,10 +192,67 @@ def _is_aside(line: ast.stmt) -> bool:
 
 
 class _Renamed(ast.NodeTransformer):
-    """torch.exp(x) is xp.exp(x)."""
+    """torch.exp(x, dim=0) is xp.exp(x, axis=0), and so is F.exp or exp of torch."""
 
-    def visit_Name(self, node: ast.Name) -> ast.Name:
-        return ast.Name("xp", node.ctx) if node.id in ("torch", "F") else node
+    def __init__(self, theirs: Collection[str]) -> None:
+        self.theirs = theirs
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        """A function of a module of theirs, however deep: its last name."""
+        root: ast.AST = node
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if isinstance(root, ast.Name) and root.id in self.theirs:
+            return ast.Attribute(ast.Name("xp", ast.Load()), node.attr, node.ctx)
+        return self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        """A function that was imported by its name."""
+        if node.id in self.theirs:
+            return ast.Attribute(ast.Name("xp", ast.Load()), node.id, node.ctx)
+        return node
+
+    def visit_keyword(self, node: ast.keyword) -> ast.AST:
+        """PyTorch's names of arguments."""
+        names = {"dim": "axis", "keepdim": "keepdims"}
+        node.arg = names.get(node.arg or "", node.arg)
+        return self.generic_visit(node)
+
+
+def trouble(about: Subject, root: Path) -> str:
+    """Return where the formula of a page cannot be run, and why; "" where it can."""
+    from gradwatch.harness.judging.cases import trials
+    from gradwatch.harness.judging.reference import reference
+    from gradwatch.impls.catalogue import load_op
+
+    page = root / "gradwatch_ops" / f"{about.name}.py"
+    try:
+        op = load_op(str(page))
+        reference(next(trials(op, regimes=["normal"], dtypes=["float64"])).problem)
+    except Exception as error:  # noqa: BLE001  # of the page, which is the caller's
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [f.lineno for f in frames if Path(f.filename) == page]
+        place = f"{page.relative_to(root)}:{lines[-1] if lines else 1}"
+        lack = " ".join(str(error).split())
+        return f"{place}: {lack}; write there what {about.name} computes, with xp"
+    return ""
+
+
+def kernels(root: Path) -> list[str]:
+    """Return every autograd.Function in the modules of a repository: module:name."""
+    found = []
+    for folder in (root, root / "src"):
+        files = [*folder.glob("*.py"), *folder.glob("[!.]*/*.py")]
+        for file in sorted(files):
+            parts = file.relative_to(folder).with_suffix("").parts
+            if parts[0] in ("src", "tests", "gradwatch_ops"):
+                continue
+            with contextlib.suppress(OSError, SyntaxError, ValueError):
+                for node in ast.parse(file.read_text("utf-8")).body:
+                    bases = map(ast.unparse, getattr(node, "bases", ()))
+                    if any(b.endswith("autograd.Function") for b in bases):
+                        found.append(f"{'.'.join(parts)}:{node.name}")  # type: ignore[attr-defined]
+    return found
 
 
 # Files ----------------------------------------------------------------------------

@@ -15,15 +15,16 @@ from gradwatch.harness.workers.lifetime import with_this_process
 
 
 @click.command()
-@click.argument("wanted", metavar="[MODULE:NAME]", required=False)
-def command(wanted: str | None) -> int:
+@click.argument("wanted", metavar="[MODULE:NAME]...", nargs=-1)
+def command(wanted: tuple[str, ...]) -> int:
     r"""Make a repository of your own ready, and judge its first op.
 
     Writes a table into pyproject.toml, one op page, one test, a workflow for the night,
     asv.conf.json and lines of .gitignore; says what was written, and never overwrites.
     With MODULE:NAME of a function or an autograd.Function of yours the page and the
     test are about that; its formula is taken from its own text where that can be read,
-    and is yours to check. Ends with the first verdict.
+    and is yours to check. Ends with the first verdict. Without a name, in a repository
+    with several kernels, it lists them.
 
     \b
     Examples:
@@ -31,14 +32,28 @@ def command(wanted: str | None) -> int:
       gradwatch init mykernels:FastSilu
     """
     root = _root(Path.cwd())
+    there = [] if wanted else starting.kernels(root)
+    if len(there) > 1:
+        listed = "\n".join(f"  gradwatch init {name}" for name in there)
+        raise click.UsageError(f"which of {len(there)} kernels, or several?\n{listed}")
     try:
-        about = starting.subject(wanted, root) if wanted else starting.example()
+        chosen = [starting.subject(name, root) for name in wanted or there]
     except starting.NotUsable as error:
         raise click.UsageError(str(error)) from None
-    for name, done in starting.write(about, root):
-        click.echo(f"{done:>8}  {name}")
-    click.echo(f"\n$ gradwatch agree --op {about.name}")
-    return _first_verdict(about.name, root)
+    chosen = chosen or [starting.example()]
+    for about in chosen:
+        for name, done in starting.write(about, root):
+            click.echo(f"{done:>8}  {name}")
+    troubles = [why for about in chosen if (why := starting.trouble(about, root))]
+    for why in troubles:
+        click.echo(f"✗ {why}", err=True)
+    if troubles:
+        return 1
+    names = [about.name for about in chosen]
+    click.echo(f"\n$ gradwatch agree --op {','.join(names)}")
+    code = _first_verdict(",".join(names), root)
+    click.echo("now: pytest; git add . && git commit; asv run 'HEAD^!'")
+    return code
 
 
 def _root(folder: Path) -> Path:

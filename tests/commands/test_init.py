@@ -108,6 +108,53 @@ def test_what_cannot_be_judged_is_one_line(theirs, name, said):
         starting.subject(name.format(module), root)
 
 
+def test_constants_helpers_and_imports_of_the_module_come_along(theirs):
+    root, module = theirs
+    file = root / "src" / f"{module}.py"
+    file.write_text(f"""{KERNEL}
+import math
+import torch.nn.functional as F
+from math import sqrt
+
+C = 2 / sqrt(math.pi)
+
+def _inner(x, factor=1.0):
+    return C * factor * F.sigmoid(x)
+
+def centred(x, weight, eps=1e-5):
+    scaled = _inner(x) * weight / math.exp(0) + eps
+    return scaled - torch.mean(scaled, dim=-1, keepdim=True)
+""")
+    about = starting.subject(f"{module}:centred", root)
+    dict(starting.write(about, root))
+    assert about.inputs == ("x", "weight")
+    assert starting.trouble(about, root) == ""
+    text = (root / "gradwatch_ops" / "centred.py").read_text()
+    assert "torch" not in text.partition("def formula")[2].partition("@op")[0]
+
+
+def test_a_formula_that_cannot_be_run_names_its_file_and_line(theirs):
+    root, module = theirs
+    file = root / "src" / f"{module}.py"
+    file.write_text(f"{KERNEL}\ndef odd(x):\n    return torch.no_such_name(x)\n")
+    about = starting.subject(f"{module}:odd", root)
+    dict(starting.write(about, root))
+    why = starting.trouble(about, root)
+    line = int(why.partition(":")[2].partition(":")[0])
+    page = (root / "gradwatch_ops" / "odd.py").read_text().splitlines()
+    assert "no_such_name" in page[line - 1]
+    assert "no_such_name" in why
+    assert "write there what odd computes" in why
+
+
+def test_every_kernel_of_a_repository_is_offered(tmp_path):
+    two = "import torch\n\nclass {}(torch.autograd.Function):\n    pass\n"
+    (tmp_path / "one.py").write_text(two.format("A"))
+    (tmp_path / "src" / "deep").mkdir(parents=True)
+    (tmp_path / "src" / "deep" / "two.py").write_text(two.format("B"))
+    assert starting.kernels(tmp_path) == ["one:A", "deep.two:B"]
+
+
 def test_a_constant_of_the_module_comes_along(theirs):
     """The page is read without the module, so the formula would lack it."""
     root, module = theirs
