@@ -47,12 +47,11 @@ from gradwatch.harness.judging.excuses.regrouping import (
     exponents,
 )
 from gradwatch.harness.judging.precisions import PRECISIONS
-from gradwatch.harness.judging.rounding.analysis import ERROR
+from gradwatch.harness.judging.rounding.analysis import ERROR, unmoved
 from gradwatch.harness.judging.rounding.errors import (
     At,
     Error,
     Table,
-    copied,
     terms,
     terms_of_scatter,
 )
@@ -60,14 +59,17 @@ from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
 Rule = Callable[[At], Error]
+_PRODUCTS = ("multiply", "divide", "negative")
 
 LOST = 0.25  # of the average term: half of it would be the rounding of a lost one
 SEEN = 2.0  # a blocked sum may lose more than the sequential one, but hardly twice that
+NEAR = 4  # products that lie between e and 1 + e in the gradient of log(1 + e)
 MOST = 1 << 24  # multiplications of a matrix product that are done one by one: a second
 
 
 def _sum(at: At) -> Error:
-    node, error = at.node, ERROR["sum"](at)
+    node = at.node
+    error = ERROR["sum"](at) + _shift_lost(at)
     count, dtype = terms(node), at.arithmetic.accumulator
     if count <= 1 or count * at.arithmetic.sums > 1:
         return error
@@ -79,6 +81,22 @@ def _sum(at: At) -> Error:
     total = np.sum(np.abs(rows), axis=0).astype(np.float64)
     worst = SEEN * np.maximum(*ends) * total
     return np.asarray(error + worst.reshape(node.shape) / at.u)
+
+
+def _shift_lost(at: At) -> Error:
+    """sum(exp(x - m)) as exp(logsumexp(x) - m): two roundings of m."""
+    power = at.node.inputs[0]
+    shifted = power.inputs[0] if power.inputs else power
+    if not _is(power, "exp") or not _is(shifted, "subtract"):
+        return np.zeros(())
+    shift = np.abs(shifted.inputs[1].value).astype(np.float64)
+    most = np.max(np.broadcast_to(shift, shifted.shape), axis=_summed(at.node))
+    extra = at.v * np.expm1(2 * at.roundoff * most.reshape(at.node.shape)) / at.u
+    return np.where(np.isfinite(extra), extra, 0.0)
+
+
+def _is(node: Node, name: str) -> bool:
+    return node.primitive is not None and node.primitive.name == name
 
 
 def _losses(rows: Array, dtype: str) -> Error:
@@ -200,7 +218,7 @@ def _squared(at: At) -> Error:
     name = at.node.primitive.name if at.node.primitive else ""
     error, source = ERROR[name](at), at.node.inputs[0]
     twice = name == "square" or at.node.inputs[0] is at.node.inputs[1]
-    if not twice or source.primitive is None or source.primitive.name != "subtract":
+    if not twice or not _is(source, "subtract"):
         return error
     a, b = (np.square(s.value.astype(np.float64)) for s in source.inputs)
     worst = 2 * at.roundoff * (a + b)
@@ -211,36 +229,11 @@ def _squared(at: At) -> Error:
 
 
 def _power(at: At) -> Error:
-    """exp2 as exp(x ln 2), or exp as exp2(x / ln 2): one rounding of the argument.
-
-    Of exp(x - m) two roundings of m as well: a softmax as exp(x - logsumexp(x)).
-    """
+    """exp2 as exp(x ln 2), or exp as exp2(x / ln 2): one rounding of the argument."""
     assert at.node.primitive is not None
     error = ERROR[at.node.primitive.name](at)
-    off = math.log(4) * at.a + 2 * _subtracted(at.node.inputs[0])
-    extra = at.v * np.expm1(at.roundoff * off) / at.u
+    extra = at.v * np.expm1(at.roundoff * math.log(4) * at.a) / at.u
     return np.asarray(error + np.where(np.isfinite(extra), extra, 0.0))
-
-
-def _subtracted(node: Node) -> Error:
-    """Magnitude of what a difference subtracts; 0 of what is no difference."""
-    if node.primitive is None or node.primitive.name != "subtract":
-        return np.zeros(())
-    return np.abs(node.inputs[1].value).astype(np.float64)
-
-
-def _log(at: At) -> Error:
-    """log(sum(exp(x - m))) as logsumexp(x) - m: two roundings of m."""
-    error, source = ERROR["log"](at), at.node.inputs[0]
-    while source.primitive is not None and ERROR[source.primitive.name] is copied:
-        source = source.inputs[0]
-    if source.primitive is None or source.primitive.name != "sum" or terms(source) == 1:
-        return error
-    terms_ = source.inputs[0]
-    if terms_.primitive is None or terms_.primitive.name != "exp":
-        return error
-    lost = 2 * at.roundoff * np.max(_subtracted(terms_.inputs[0]), initial=0.0)
-    return np.asarray(error + np.where(np.isfinite(lost), lost, 0.0) / at.u)
 
 
 def _log1p(at: At) -> Error:
@@ -248,6 +241,26 @@ def _log1p(at: At) -> Error:
     size = np.abs(1 + at.node.inputs[0].value).astype(np.float64)
     lost = np.where(size > 0, at.roundoff / size, 0.0)
     return np.asarray(ERROR["log1p"](at) + lost / at.u)
+
+
+def _saturated(at: At) -> Error:
+    """e / (1 + e) as 1 - 1 / (1 + e), e an exponential: two roundings of 1."""
+    error, found = ERROR["multiply"](at), _factors(at.node, NEAR)
+    added = [s for n in found if _is(n, "add") for s in map(unmoved, n.inputs)]
+    for e in found:
+        if _is(e, "exp") and any(e is s for s in added) and e.shape == at.node.shape:
+            size = e.value.astype(np.float64)
+            lost = 2 * at.roundoff * at.v * (1 + size) / np.where(size > 0, size, 1)
+            error = error + np.where(np.isfinite(lost), lost, 0.0) / at.u
+    return np.asarray(error)
+
+
+def _factors(node: Node, depth: int) -> list[Node]:
+    """What a product is made of, divisors included, so many products down."""
+    node = unmoved(node)
+    if depth and node.primitive is not None and node.primitive.name in _PRODUCTS:
+        return [n for s in node.inputs for n in _factors(s, depth - 1)]
+    return [node]
 
 
 def _sigmoid(at: At) -> Error:
@@ -263,16 +276,16 @@ SEQUENTIAL: Table = {
     "scatter_add": _scattered,
     "matmul": _matmul,
     "exp": _power,
-    "log": _log,
     "log1p": _log1p,
+    "multiply": _saturated,
+    "sigmoid": _sigmoid,
 }
 CARELESS: Table = {
     **SEQUENTIAL,
     "matmul": _fast_matmul,
     "square": _squared,
-    "multiply": _squared,
+    "multiply": lambda at: np.maximum(_squared(at), _saturated(at)),
     "exp2": _power,
-    "sigmoid": _sigmoid,
 }
 
 

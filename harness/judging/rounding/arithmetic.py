@@ -21,11 +21,27 @@ from gradwatch.harness.judging.rounding.errors import (
 
 
 def _sum(at: At) -> Error:
-    error = at.v
+    error = _rounded_sum(at)
     for carried in at.inexact:
         if carried is not None:
             error = error + carried
     return error
+
+
+def _rounded_sum(at: At) -> Error:
+    """No rounding where an operand is the sum, in the wide type and in the narrow one.
+
+    The other one is far below its last place: a score under a mask of -1e30, or of the
+    largest number.
+    """
+    (a, b), node = at.node.inputs, at.node
+    of_a, of_b = node.value == a.value, np.abs(node.value) == np.abs(b.value)
+    if not (np.count_nonzero(of_a) or np.count_nonzero(of_b)):
+        return at.v
+    far_a, far_b = (at.a + at.u * at.e[0], at.b + at.u * at.e[1])
+    of_a &= (far_b > 0) & (far_b <= at.roundoff / 2 * (2 * at.a - far_a))
+    of_b &= (far_a > 0) & (far_a <= at.roundoff / 2 * (2 * at.b - far_b))
+    return np.where(of_a | of_b, 0.0, at.v)
 
 
 def _product(at: At) -> Error:
