@@ -197,7 +197,9 @@ class _Tensor:
 
         Infinities and nan are `overflowed`'s. What has no finite radius explains
         nothing; where the careless algorithm has none, the careful one in that
-        arithmetic may. Underflow never turns a sign where all terms have the same.
+        arithmetic may. Underflow never turns a sign where all terms have the same. A
+        number that is far below a unit in the last place of what may be lost has lost
+        nothing: zero would have come.
         """
         own, limit = self.right.arithmetics[-1], self.right.limit
         radius, _ = self._radius(own)
@@ -218,9 +220,13 @@ class _Tensor:
             wrong = judged & ~(error <= limit * radius)
             explained = np.isfinite(excuse) & (error <= limit * excuse)
             turned = explained & wrong & (self.got * value < 0)
-        if turned.any():
-            turned &= self.right.underflows(self.convention, self.tensor)
-            explained &= ~turned | self.right.cancels(self.convention, self.tensor)
+            kept = np.abs(self.got) < arithmetic.sums * limit * excuse
+            kept &= explained & wrong & (self.got != 0)
+        if turned.any() or kept.any():
+            small = self.right.underflows(self.convention, self.tensor)
+            cancels = self.right.cancels(self.convention, self.tensor)
+            explained &= ~(turned & small) | cancels
+            explained &= ~kept | small
         return wrong, explained
 
     def overflowed(self) -> bool:

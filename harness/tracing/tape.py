@@ -7,6 +7,7 @@ numbers that no float decides are constants, and nothing of them is.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -265,6 +266,7 @@ class Tape(TorchDispatchMode):
         if functional is not None:
             return self._write_in_place(target, functional, args, kwargs)
         if given and target in decompositions():
+            _refuse_other_function(target, decompositions()[target], args, kwargs)
             return self._inside(decompositions()[target], args, kwargs)
         if target._can_decompose():
             return self._inside(target.decompose, args, kwargs)
@@ -525,3 +527,50 @@ def replica(tensor: Tensor, wanted: bool) -> Tensor:
     whole = _whole_storage(tensor).clone()
     whole = whole.requires_grad_().clone() if wanted else whole
     return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
+#: Of the largest number that goes in or comes out: float64 computes both ways alike.
+_ALIKE = 1e-6
+
+
+def _refuse_other_function(
+    target: Any, rewritten: Function, args: Any, kwargs: Any
+) -> None:
+    """Raise Untraceable where PyTorch's decomposition is another function.
+
+    Both are run in float64; what cannot be is believed, and what is not finite.
+    """
+    if torch.Tag.nondeterministic_seeded in target.tags or name_of(target) in FACTORIES:
+        return
+
+    def doubled() -> Any:
+        return tree_map_only(Tensor, _doubled, (args, kwargs))
+
+    try:
+        with torch.no_grad():
+            (one, named), (other, same) = doubled(), doubled()
+            pair = target(*one, **named), rewritten(*other, **same)
+    except Exception:  # noqa: BLE001  # every operator refuses types in its own way
+        return
+    sizes = [_largest(t) for t in _tensors((args, kwargs, pair)) if _is_float(t)]
+    room = _ALIKE * max(sizes, default=0.0)
+    for here, there in zip(*map(_tensors, pair), strict=False):
+        comparable = _is_float(here) and here.shape == there.shape
+        if comparable and room < math.inf and _largest(here - there) > room:
+            op = f"{target.namespace}.{name_of(target)}"
+            why = (
+                "is decomposed by PyTorch into another function: in float64 the two "
+                f"differ by {_largest(here - there):.3g}"
+            )
+            raise Untraceable(op, why, "no rule", callers_place())
+
+
+def _doubled(tensor: Tensor) -> Tensor:
+    copy = tensor.detach().clone()
+    return copy.double() if _is_float(copy) else copy
+
+
+def _largest(tensor: Tensor) -> float:
+    """The largest magnitude; infinite where a number is not finite."""
+    most = float(tensor.detach().abs().max()) if tensor.numel() else 0.0
+    return most if math.isfinite(most) else math.inf

@@ -7,6 +7,7 @@ import torch.nn.functional as f  # noqa: E402  # after importorskip
 from torch import nn  # noqa: E402  # likewise
 
 from gradwatch import check  # noqa: E402  # likewise
+from gradwatch.harness.tracing.untraceable import Untraceable  # noqa: E402  # likewise
 
 
 def verdicts(report, tensor):
@@ -215,3 +216,117 @@ def test_log_of_one_plus_exp_is_imprecise_at_the_saturated_end():
     report = check(f.logsigmoid, candidate, given, quick=True)
     assert verdicts(report, "y") == {"imprecise"}
     assert not check(f.logsigmoid, lambda x: 0 * x, given, quick=True).passes
+
+
+class Once(torch.autograd.Function):
+    """The logarithm of a sigmoid, as kernels write it, times a factor."""
+
+    factor = 1.0
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.clamp(x, max=0) - torch.log(1 + torch.exp(-x.abs()))
+
+    @staticmethod
+    def backward(ctx, dy):
+        (x,) = ctx.saved_tensors
+        return Once.factor * dy * (1 - torch.sigmoid(x))
+
+
+SATURATED = {
+    "1 - sigmoid(x)": (lambda x: torch.sigmoid(-x), lambda x: 1 - torch.sigmoid(x)),
+    "sigmoid(-x)": (lambda x: 1 - torch.sigmoid(x), lambda x: torch.sigmoid(-x)),
+    "log(sigmoid(x))": (f.logsigmoid, lambda x: torch.sigmoid(x).log()),
+    "a kernel": (f.logsigmoid, Once.apply),
+}
+
+
+@pytest.mark.parametrize("title", SATURATED)
+@pytest.mark.parametrize("factor", [1.0, 0.0, -1.0, 1.01])
+def test_the_saturated_end_is_imprecise_and_the_rest_is_not(title, factor, monkeypatch):
+    reference, candidate = SATURATED[title]
+
+    def wrong(x):
+        x = x * factor + x.detach() * (1 - factor)
+        return candidate(x)
+
+    monkeypatch.setattr(Once, "factor", 1.0)
+    given = (torch.linspace(-40, 40, 64),)
+    report = check(reference, wrong, given, quick=True)
+    assert report.passes == (factor == 1.0)
+    if factor == 1.0:
+        assert verdicts(report, "dx") <= {"agree", "imprecise"}
+
+
+def test_logarithms_of_sums_are_imprecise_where_one_term_is_all():
+    """PyTorch divides dy by exp(y) as logarithms, which are as large as x."""
+    given = (torch.tensor([[-8e5, 9e5], [3e5, 2e5]]),)
+
+    def function(x):
+        return torch.logcumsumexp(x, 1)
+
+    report = check(function, None, given, quick=True)
+    assert verdicts(report, "dx") <= {"agree", "imprecise"}
+    lost = check(function, lambda x: function(x * 1.1 - 0.1 * x.detach()), given)
+    assert not lost.passes
+
+
+# Masks of large numbers ------------------------------------------------------------
+
+
+LARGE = {
+    "the largest number": torch.finfo(torch.float32).min,
+    "1e30": -1e30,
+    "1e9": -1e9,
+}
+
+
+def attention(lowest, masked=()):
+    mask = torch.full((8, 8), lowest).triu(1)
+    for row in masked:
+        mask[row] = lowest
+
+    def function(q, k, v):
+        return (q @ k.mT / 2 + mask).softmax(-1) @ v
+
+    return function
+
+
+@pytest.mark.parametrize("lowest", LARGE.values(), ids=LARGE)
+def test_a_mask_of_a_large_number_hides_nothing(lowest):
+    given = tuple(torch.randn(2, 8, 4) for _ in range(3))
+    report = check(attention(lowest), None, given, quick=True)
+    assert {r.judgement.verdict for r in report.rows} == {"agree"}
+    other = check(attention(lowest), attention(-1e5), given, quick=True)
+    assert {r.judgement.verdict for r in other.rows} == {"agree"}
+
+
+@pytest.mark.parametrize("lowest", [LARGE["the largest number"], LARGE["1e30"]])
+def test_a_row_that_is_masked_as_a_whole_is_judged(lowest):
+    given = tuple(torch.randn(2, 8, 4) for _ in range(3))
+    report = check(attention(lowest, [3]), None, given, quick=True)
+    assert {r.judgement.verdict for r in report.rows} == {"agree"}
+
+    def nothing(q, k, v):  # as a kernel that gives zeros for such a row
+        keep = torch.ones(8, 1)
+        keep[3] = 0
+        return attention(lowest, [3])(q, k, v) * keep
+
+    assert not check(attention(lowest, [3]), nothing, given, quick=True).passes
+
+
+# A decomposition is no definition --------------------------------------------------
+
+
+def test_a_decomposition_that_is_another_function_is_refused_with_the_finding():
+    target = torch.tensor([[0, 2, -1], [1, -1, -1]])
+    with pytest.raises(Untraceable, match=r"multilabel_margin_loss.*another function"):
+        check(lambda x: f.multilabel_margin_loss(x, target), None, (torch.randn(2, 3),))
+
+
+def test_a_cast_to_float8_overflows_as_pytorch_does():
+    given = (torch.tensor([300.0, 500.0, 6e4, 1e6]),)
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        report = check(lambda x, t=dtype: x.to(t).float(), None, given, quick=True)
+        assert {r.judgement.verdict for r in report.rows} <= {"agree", "vacuous"}

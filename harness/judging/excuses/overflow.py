@@ -199,9 +199,9 @@ def _beyond(at: _View) -> Mask:
     size = np.where(np.isinf(node.value), 0.0, size)  # exact, or what it came from is
     beyond: Mask = size + carried >= step.beyond
     if node.primitive is not None and node.primitive.name in ("add", "subtract"):
-        # Of operands that are finite, none is beyond the largest number.
-        a, b = (np.minimum(np.abs(at.value(i)) + at.reach(i), step.largest) for i in (0, 1))
-        beyond &= a + b >= step.beyond
+        # An operand that is finite is not beyond the largest number.
+        ends = (np.abs(at.value(i)) + at.reach(i) for i in (0, 1))
+        beyond &= sum(np.minimum(end, step.largest) for end in ends) >= step.beyond
     if at.peaks is not None:
         beyond |= at.peaks.overflow(node)
     return beyond

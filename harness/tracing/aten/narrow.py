@@ -52,9 +52,10 @@ def epsilon(tensors: Sequence[Any]) -> float:
 
 
 def _compute(x: NDArray[Any], info: torch.finfo) -> NDArray[Any]:
-    if info.bits == 8:  # has no infinity
+    if info.dtype == "float8_e4m3fn":  # has no infinity: PyTorch's casts saturate
         return np.clip(x, -info.max, info.max)
-    beyond = info.max * (1 + info.eps / 4)  # half a unit in the last place above it
+    # Half a unit in the last place above the largest number.
+    beyond = info.max * (1 + info.eps / (4 - 2 * info.eps))
     return np.where(np.abs(x) < beyond, x, np.copysign(np.inf, x) + 0 * x)
 
 
