@@ -204,12 +204,6 @@ class _Tensor:
         own, limit = self.right.arithmetics[-1], self.right.limit
         radius, _ = self._radius(own)
         excuse, _ = self._radius(arithmetic, careless=True)
-        # What a whole row shares, such as one rounding of its logsumexp, adds up where
-        # the spread has it cancel. Where the worst case leaves most of an element, it
-        # can excuse neither a zero nor another sign.
-        bound = self.right.bounds(self.convention, arithmetic, careless=True)
-        worst = bound[self.tensor]
-        excuse = np.where(informative(worst, limit), worst.radius, excuse)
         if not np.isfinite(excuse).all():
             careful, _ = self._radius(arithmetic)
             excuse = np.where(np.isfinite(excuse), excuse, careful)

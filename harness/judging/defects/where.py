@@ -225,7 +225,6 @@ PROPERTIES: dict[str, Callable[[Problem], bool]] = {
             abs(next(_inputs(problem))) > math.log(PRECISIONS[problem.dtype].largest)
         ).any()
     ),
-    "a logit saturated at its target": lambda problem: bool(_saturated(problem).any()),
     "every logit saturated at its target": lambda problem: bool(
         _saturated(problem).size and _saturated(problem).all()
     ),
