@@ -77,7 +77,7 @@ def merged(
     for one in before.records:
         if _key(kind, one) not in newer and getattr(one, "op", "") in (there | {""}):
             if not one.date:  # type: ignore[attr-defined]  # kinds with a key have it
-                one.date, one.commit = about.date, about.commit  # type: ignore[attr-defined]
+                one.date, one.commit = about.date, about.commit  # type: ignore[attr-defined]  # records of these kinds have both
             records.append(one)
     records += now.records
     summary = combined(before.summary, now.summary, records)

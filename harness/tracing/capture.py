@@ -27,7 +27,7 @@ from gradwatch.harness.tracing.untraceable import (
     refuse_as_pytorch,
 )
 
-_optimized: Any = torch.jit.optimized_execution  # type: ignore[attr-defined]
+_optimized: Any = torch.jit.optimized_execution  # type: ignore[attr-defined]  # its stub lacks it
 #: What hands a tensor's numbers over to NumPy, to Triton or to another compiler.
 _HANDS_OVER = (Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.data_ptr)
 
