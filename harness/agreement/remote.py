@@ -25,8 +25,9 @@ from gradwatch.harness.judging.defects.where import matches
 from gradwatch.harness.judging.platforms import Flushing
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.workers.child import Child, Failed, Link
+from gradwatch.harness.workers.pages import Pages
 from gradwatch.harness.workers.pool import Fleet
-from gradwatch.impls.catalogue import load_op
+from gradwatch.impls.contract import Op
 
 
 class Step(Struct):
@@ -108,12 +109,13 @@ def unjudged(failed: Failed) -> AgreeRecord:
 def judge(content: bytes, link: Link) -> None:
     """The job: judge what is asked, and hand over each trial."""
     asked = msgspec.msgpack.decode(content, type=Asked, dec_hook=_path)
+    pages = link.kept(Pages)  # before the threads of the fleet
     fleet = link.kept(Fleet, jobs=asked.jobs, programs=asked.programs)
     chosen = list[Trial]()
     for op in asked.ops:
         with link.at(op, patience=asked.timeout):
             names = []
-            for trial in _chosen(op, asked):
+            for trial in _chosen(named(pages.load(op), op, asked.ops), op, asked):
                 chosen.append(trial)
                 names.append(trial.name)
                 link.alive()
@@ -144,14 +146,26 @@ def _left_out(asked: Asked, trial: Trial, backend: str) -> bool:
     return not in_sample(trial, backend, first_look=asked.first_case)
 
 
-def _chosen(op: str, asked: Asked) -> Iterator[Trial]:
+def named(op: Op, source: str, sources: Sequence[str]) -> Op:
+    """The op, unless its name is that of another one that is judged.
+
+    Raises:
+        ValueError: It is; their trials could not be told apart.
+    """
+    others = [Path(other).stem for other in sources if other != source]
+    if op.name != Path(source).stem and (op.name in others or source[-3:] != ".py"):
+        raise ValueError(f"the page {source} calls its op {op.name!r}")
+    return op
+
+
+def _chosen(op: Op, source: str, asked: Asked) -> Iterator[Trial]:
     """The trials of an op that are asked for; of a first look one in each batch."""
     all_trials = trials(
-        load_op(op),
+        op,
         regimes=asked.regimes,
         dtypes=asked.dtypes,
         seed=asked.seed,
-        source=op,
+        source=source,
         orders=asked.orders,
     )
     batches = set[tuple[str, str, str]]()

@@ -23,6 +23,7 @@ from msgspec import Struct
 from gradwatch.harness.project import documents
 from gradwatch.harness.workers.arrays import legible
 from gradwatch.harness.workers.evaluate import in_short
+from gradwatch.harness.workers.pages import Ended
 from gradwatch.harness.workers.process import Process
 
 #: Ends of a child with no op to blame, after which each op gets a child of its own.
@@ -38,6 +39,8 @@ LOOK = 1.0
 
 #: The workers beside it take the other cores; OpenBLAS's threads would wait in a loop.
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": os.environ.get("OPENBLAS_NUM_THREADS", "1")}
+
+BLAMED = "the page or its formula"
 
 T = TypeVar("T")
 Job = Callable[[bytes, "Link"], None]
@@ -109,6 +112,9 @@ class Link:
         with self.running(op, case, patience):
             try:
                 yield
+            except Ended as how:
+                why = f"{BLAMED} ended the process: {how}"
+                self._send(Failed(op, case, "crash", why))
             except BaseException as error:  # noqa: BLE001  # a page may raise SystemExit
                 self._send(Failed(op, case, "error", legible(in_short(error))))
 
@@ -156,7 +162,7 @@ class Child:
     """
 
     def __init__(
-        self, job: Job, *, blamed: str = "the page or its formula", **options: Any
+        self, job: Job, *, blamed: str = BLAMED, **options: Any
     ) -> None:
         self._job, self._options = job, {"variables": _ONE_THREAD, **options}
         self._blamed = blamed

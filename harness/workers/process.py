@@ -142,10 +142,7 @@ class Process:
         raised = _RAISED.findall(self.tail())
         if code == 1 and raised:
             return str(raised[-1])
-        if code >= 0:
-            return f"exited with status {code}"
-        known = {number.value: number.name for number in signal.Signals}
-        return f"killed by {known.get(-code, f'signal {-code}')}"
+        return how_ended(code)
 
     def where(self) -> str:
         """The last known position in its code, such as "in forward (dot.py:20)"."""
@@ -177,6 +174,14 @@ class Process:
         if self._log >= 0:  # who gave up waiting has closed it before
             os.close(self._log)
             self._log = -1
+
+
+def how_ended(code: int) -> str:
+    """What an exit code says: a status, or the signal that killed the process."""
+    if code >= 0:
+        return f"exited with status {code}"
+    known = {number.value: number.name for number in signal.Signals}
+    return f"killed by {known.get(-code, f'signal {-code}')}"
 
 
 def _unnamed_file() -> int:

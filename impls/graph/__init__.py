@@ -36,8 +36,9 @@ from gradwatch.impls.graph import (  # each registers what formulas may call
     reductions,
     selection,
 )
-from gradwatch.impls.graph.choices import other_side
+from gradwatch.impls.graph.choices import is_other_side, other_side
 from gradwatch.impls.graph.engine import (
+    FLOATING,
     FUNCTIONS,
     PRIMITIVES,
     Array,
@@ -69,6 +70,7 @@ from gradwatch.impls.graph.selection import (
 )
 
 __all__ = [
+    "FLOATING",
     "FUNCTIONS",
     "PRIMITIVES",
     "SELECTIONS",
@@ -91,6 +93,7 @@ __all__ = [
     "forward_dropping",
     "gradient",
     "indexing",
+    "is_other_side",
     "moves",
     "other_side",
     "pick",

@@ -58,6 +58,11 @@ def other_side() -> Iterator[None]:
         _OTHER_SIDE.reset(token)
 
 
+def is_other_side() -> bool:
+    """Whether comparisons are written inside `other_side`."""
+    return _OTHER_SIDE.get()
+
+
 def _ordered(a: Any, b: Any, how: str) -> Node:
     return _compare(a, b, how=_OTHER[how] if _OTHER_SIDE.get() else how)
 
