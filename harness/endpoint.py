@@ -20,15 +20,16 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from gradwatch.harness.project.traits import traits_of
+from gradwatch.harness.project.traits import compiles, traits_of
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.allocator import pin_malloc
 from gradwatch.harness.workers.arrays import decoded, encoded, legible
 from gradwatch.harness.workers.evaluate import Missing, evaluate, in_short, load_backend
+from gradwatch.harness.workers.fork import CHANGED, Ended, Fork
 from gradwatch.impls.catalogue import backend_names, framework_of, known
 from gradwatch.impls.contract import Unsupported
 
@@ -57,6 +58,10 @@ class Channel:
         """Answer; this waits until the other side reads."""
         self._connection.send_bytes(content)
 
+    def close(self) -> None:
+        """Close it; for a fork, which answers this process alone."""
+        self._connection.close()
+
 
 def work(number: int) -> None:
     """Worker entry point: serve descriptor `number`, then end without delay.
@@ -77,15 +82,60 @@ def serve(channel: Any) -> None:
     Raises:
         DeviceLost: A request has lost the device. It gets no answer, so that it is the
             one that the crash belongs to, and the next ones get another process.
+
+    Where gradients are judged, each page has a fork of this process; where a framework
+    cannot be forked, this process ends before another page if one has changed it.
     """
     _settle()
+    fork, page = Fork(_answered, lambda: channel.close()), ""
     for content in channel:
-        reply = answer(decoded(content))
+        request = decoded(content)
+        if request["request"] != "evaluate" or _timing():
+            channel.send(_answered(content))
+            continue
+        apart = _forks(request)
+        if request["op"] != page:
+            fork.end()
+            if page and not apart and integrity.changes(_probed["framework"]):
+                os._exit(CHANGED)
+            page = request["op"]
         try:
-            channel.send(encoded(reply))
-        except Exception as error:  # noqa: BLE001  # of a type or size that cannot be sent
-            failure = {**_failure("error", error), "seconds": reply["seconds"]}
-            channel.send(encoded(failure))
+            channel.send(fork.ask(content) if apart else _answered(content))
+        except Ended as how:
+            _end_likewise(how.code)
+
+
+def _timing() -> bool:
+    """Whether this worker was started for the clock: it judges and times in one."""
+    return bool(_probed.get("handlers"))
+
+
+def _forks(request: Mapping[str, Any]) -> bool:
+    """Whether a page gets a fork of this process.
+
+    Not where each would compile again, nor on a GPU, which no fork can use.
+    """
+    backend, known = request["backend"], traits_of(_probed["framework"])
+    return request["device"] == "cpu" and known.forks and not compiles(backend)
+
+
+def _end_likewise(code: int) -> NoReturn:
+    """End as a fork has ended: by the same signal, or with the same status."""
+    if code < 0:
+        faulthandler.disable()  # what the page was doing has been written
+        with contextlib.suppress(OSError):  # of SIGKILL
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _answered(content: bytes) -> bytes:
+    """The answer to a request, as it travels."""
+    reply = answer(decoded(content))
+    try:
+        return encoded(reply)
+    except Exception as error:  # noqa: BLE001  # of a type or size that cannot be sent
+        return encoded({**_failure("error", error), "seconds": reply["seconds"]})
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,6 +179,7 @@ def _confirm_device() -> None:
         raise DeviceLost(in_short(error)) from error
 
 
+_probed: dict[str, Any] = {}  # what this worker was started for
 _modules: dict[str, Any] = {}  # the largest state of sys.modules so far
 
 
@@ -152,6 +203,7 @@ def probe(request: Mapping[str, Any]) -> dict[str, Any]:
     cannot be imported, or "") and `devices` (for each why it cannot be used, or "").
     """
     framework = request["framework"]
+    _probed.update(request)
     for name in request.get("handlers", ()):
         _handler(name)
     backends = {

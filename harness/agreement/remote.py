@@ -27,6 +27,7 @@ from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.workers.child import Child, Failed, Link
 from gradwatch.harness.workers.pages import Pages
 from gradwatch.harness.workers.pool import Fleet
+from gradwatch.impls.catalogue import load_op
 from gradwatch.impls.contract import Op
 
 
@@ -115,7 +116,7 @@ def judge(content: bytes, link: Link) -> None:
     for op in asked.ops:
         with link.at(op, patience=asked.timeout):
             names = []
-            for trial in _chosen(named(pages.load(op), op, asked.ops), op, asked):
+            for trial in _chosen(op, asked, pages.load):
                 chosen.append(trial)
                 names.append(trial.name)
                 link.alive()
@@ -146,20 +147,19 @@ def _left_out(asked: Asked, trial: Trial, backend: str) -> bool:
     return not in_sample(trial, backend, first_look=asked.first_case)
 
 
-def named(op: Op, source: str, sources: Sequence[str]) -> Op:
-    """The op, unless its name is that of another one that is judged.
+def _chosen(
+    source: str, asked: Asked, load: Callable[[str], Op] = load_op
+) -> Iterator[Trial]:
+    """The trials of an op that are asked for; of a first look one in each batch.
 
     Raises:
-        ValueError: It is; their trials could not be told apart.
+        ValueError: Its page gives it the name of another one that is judged: their
+            trials could not be told apart.
     """
-    others = [Path(other).stem for other in sources if other != source]
-    if op.name != Path(source).stem and (op.name in others or source[-3:] != ".py"):
+    op, stem = load(source), Path(source).stem
+    others = [Path(other).stem for other in asked.ops if other != source]
+    if op.name != stem and (op.name in others or source == stem):
         raise ValueError(f"the page {source} calls its op {op.name!r}")
-    return op
-
-
-def _chosen(op: Op, source: str, asked: Asked) -> Iterator[Trial]:
-    """The trials of an op that are asked for; of a first look one in each batch."""
     all_trials = trials(
         op,
         regimes=asked.regimes,

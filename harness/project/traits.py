@@ -40,6 +40,8 @@ class Traits:
             them.
         settings: Attributes that change what others compute, by their dotted names.
         tensors: The package of its tensors, if not its own.
+        forks: A fork of a process that has imported it, and computed on the CPU, can
+            use it: each page gets one. (No thread of its own runs.)
         finishes_importing: It imports the rest of itself at its first backward.
         numpy_below: First major version of NumPy that it cannot be imported with.
         second_order: It has forward mode or a double backward.
@@ -60,6 +62,7 @@ class Traits:
     replaces: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     tensors: str = ""
+    forks: bool = False
     finishes_importing: bool = False
     numpy_below: int = 0
     second_order: bool = True

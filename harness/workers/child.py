@@ -23,7 +23,7 @@ from msgspec import Struct
 from gradwatch.harness.project import documents
 from gradwatch.harness.workers.arrays import legible
 from gradwatch.harness.workers.evaluate import in_short
-from gradwatch.harness.workers.pages import Ended
+from gradwatch.harness.workers.pages import PageEnded
 from gradwatch.harness.workers.process import Process
 
 #: Ends of a child with no op to blame, after which each op gets a child of its own.
@@ -112,7 +112,7 @@ class Link:
         with self.running(op, case, patience):
             try:
                 yield
-            except Ended as how:
+            except PageEnded as how:
                 why = f"{BLAMED} ended the process: {how}"
                 self._send(Failed(op, case, "crash", why))
             except BaseException as error:  # noqa: BLE001  # a page may raise SystemExit
@@ -161,9 +161,7 @@ class Child:
     `blamed` is what ends it, in messages.
     """
 
-    def __init__(
-        self, job: Job, *, blamed: str = BLAMED, **options: Any
-    ) -> None:
+    def __init__(self, job: Job, *, blamed: str = BLAMED, **options: Any) -> None:
         self._job, self._options = job, {"variables": _ONE_THREAD, **options}
         self._blamed = blamed
         self._process: Process | None = None

@@ -13,11 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import time
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing import reduction
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -30,7 +27,7 @@ from gradwatch.harness.workers.arrays import (
     plain,
     unpack,
 )
-from gradwatch.harness.workers.lifetime import die_with_parent
+from gradwatch.harness.workers.fork import Ended, Fork
 from gradwatch.harness.workers.process import Process, how_ended
 from gradwatch.impls import catalogue, graph
 from gradwatch.impls.contract import Array, Case, Op, Unsupported, as_tuple
@@ -39,8 +36,6 @@ from gradwatch.impls.contract import Array, Case, Op, Unsupported, as_tuple
 NODES, BYTES = 100_000, 1 << 30
 #: Graphs of a page that are kept: each shape and precision has one.
 KEPT = 64
-#: Seconds for a page's process to end by itself, once it has closed its pipe.
-_ENDING = 1.0
 
 #: What shapes are refused with (judging/cases.py), and what a page declares.
 _RAISED = {kind.__name__: kind for kind in (ValueError, IndexError, ZeroDivisionError)}
@@ -48,7 +43,7 @@ _LISTS = "cases", "sizes", "odd"
 _WORDS = "inputs", "outputs", "state", "integers"
 
 
-class Ended(BaseException):
+class PageEnded(BaseException):
     """The process of a page has ended; the message says how."""
 
 
@@ -61,38 +56,28 @@ class Pages(Process):
 
     def __init__(self) -> None:
         super().__init__(__name__, serve.__name__)
-        self._loaded: list[Connection] = []
 
     def __enter__(self) -> Pages:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        for connection in self._loaded:
-            connection.close()
         self.close()
 
     def load(self, source: str) -> Op:
         """The op of a page, by its name or by the path of a page, without its code.
 
         Raises:
-            Ended: The page has ended its process.
+            PageEnded: The page has ended its process.
             Exception: What the page raised, or it does not define an op.
         """
-        ours, theirs = Pipe()
-        self._loaded.append(ours)
-        with theirs:
-            self.connection.send_bytes(b"")
-            reduction.send_handle(self.connection, theirs.fileno(), self.process.pid)
-        number = self.connection.recv_bytes()
 
         def ask(what: str, *more: Any) -> Any:
-            try:
-                ours.send_bytes(encoded((what, *more)))
-                kind, answer, refused = decoded(ours.recv_bytes(BYTES))
-            except (EOFError, OSError):
-                self.connection.send_bytes(number)
-                code = int(self.connection.recv_bytes())
-                raise Ended(how_ended(code)) from None
+            self.connection.send_bytes(source.encode())
+            self.connection.send_bytes(encoded((what, *more)))
+            ended = self.connection.recv_bytes()
+            if ended:
+                raise PageEnded(how_ended(int(ended)))
+            kind, answer, refused = decoded(self.connection.recv_bytes(BYTES))
             if kind:
                 raise _exception(kind, answer, refused)
             return answer
@@ -110,8 +95,8 @@ def _exception(kind: str, message: str, refused: str) -> BaseException:
 
 def _op(told: Mapping[str, Any], ask: Callable[..., Any]) -> Op:
     """The op that a page has told of, whose code is asked for."""
-    fields = {name: " ".join(told[name]) for name in _WORDS}
-    cases = {kind: [Case(n, **f) for n, f in told[kind]] for kind in _LISTS}
+    fields: dict[str, Any] = {name: " ".join(told[name]) for name in _WORDS}
+    fields |= {kind: [Case(n, **f) for n, f in told[kind]] for kind in _LISTS}
     drawn, named = told["makers"], told["constants"]
     constants = {n: _Maker(ask, n) for n in named} if drawn else " ".join(named)
     formula = _Formula(ask) if told["formula"] else None
@@ -122,7 +107,6 @@ def _op(told: Mapping[str, Any], ask: Callable[..., Any]) -> Op:
         constants=constants,
         formula=formula,
         **fields,
-        **cases,
     )
 
 
@@ -169,7 +153,7 @@ class _Formula:
             told, outputs = self._ask("graph", *asked)
             if len(told) > NODES:
                 raise ValueError(f"a formula of {len(told)} nodes: at most {NODES}")
-            parts = [(n, i, _values(a, unpack), v and unpack(v)) for n, i, a, v in told]
+            parts = [(n, i, _values(a), v and unpack(v)) for n, i, a, v in told]
             self._kept[key] = parts, outputs
         parts, outputs = self._kept[key]
         nodes: list[graph.Node] = list(leaves)
@@ -178,7 +162,9 @@ class _Formula:
                 raise ValueError(f"{name} comes before what it is computed from")
             step = graph.PRIMITIVES[name] if name else None
             held = None if step else value
-            nodes.append(graph.Node(step, tuple(nodes[i] for i in sources), given, held))
+            nodes.append(
+                graph.Node(step, tuple(nodes[i] for i in sources), given, held)
+            )
         return tuple(nodes[i] for i in outputs)
 
 
@@ -189,9 +175,9 @@ def _described(leaf: graph.Node) -> Any:
     return pack(leaf.value)
 
 
-def _values(attributes: Mapping[str, Any], of: Callable[[Any], Any]) -> dict[str, Any]:
-    """Attributes whose arrays and dtypes travel, as `("array", packed)` and likewise."""
-    marked = {"array": of, "dtype": np.dtype}
+def _values(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes that have travelled; see `_travelling`."""
+    marked: dict[str, Callable[[Any], Any]] = {"array": unpack, "dtype": np.dtype}
     return {
         name: marked[value[0]](value[1])
         if isinstance(value, tuple) and value and value[0] in ("array", "dtype")
@@ -204,60 +190,78 @@ def _values(attributes: Mapping[str, Any], of: Callable[[Any], Any]) -> dict[str
 
 
 def serve(number: int) -> None:
-    """Fork a process for each page that is asked for, and say how one has ended."""
+    """Pass on what each page is asked to a fork for it, and the answer, or its end."""
     os.set_inheritable(number, False)
-    control = Connection(number)
+    asking, forks = Connection(number), dict[bytes, Fork]()
+
+    def forget() -> None:
+        asking.close()
+        for fork in forks.values():
+            fork.close()
+
     with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
         while True:
-            ended = control.recv_bytes()
-            if ended:
-                control.send_bytes(str(_code(int(ended))).encode())
-                continue
-            handle, parent = reduction.recv_handle(control), os.getpid()
-            page = os.fork()
-            if not page:
-                control.close()
-                die_with_parent(parent)
-                _answer(Connection(handle))
-                os._exit(0)
-            os.close(handle)
-            control.send_bytes(str(page).encode())
+            source, content = asking.recv_bytes(), asking.recv_bytes()
+            if source not in forks:
+                forks[source] = Fork(Page().answer, forget)
+            try:
+                answer = forks[source].ask(content)
+            except Ended as end:
+                asking.send_bytes(str(end.code).encode())
+            else:
+                asking.send_bytes(b"")
+                asking.send_bytes(answer)
     os._exit(0)
 
 
-def _code(page: int) -> int:
-    """The exit code of a page's process, which is killed if it does not end."""
-    end = time.monotonic() + _ENDING
-    while time.monotonic() < end:
-        ended, status = os.waitpid(page, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.005)
-    os.kill(page, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(page, 0)[1])
+class Page:
+    """A page in its own process."""
 
+    op: Op
 
-def _answer(connection: Connection) -> None:
-    """Answer what is asked of one page, until nobody asks any more."""
-    ops: list[Op] = []
+    def answer(self, content: bytes) -> bytes:
+        """What is asked of the page, or what it raised."""
+        what, *more = decoded(content)
+        try:
+            return encoded(("", getattr(self, what)(*more), ""))
+        except BaseException as error:  # noqa: BLE001  # a page may raise SystemExit
+            return encoded(_failure(error))
 
-    def load(source: str) -> dict[str, Any]:
-        ops.append(catalogue.load_op(source))
-        return _told(ops[0])
+    def load(self, source: str) -> dict[str, Any]:
+        """What there is to know of the op, but for its code."""
+        self.op = catalogue.load_op(source)
+        return _told(self.op)
 
-    asked = {
-        "load": load,
-        "graph": lambda *a: _graph(ops[0], *a),
-        "draw": lambda *a: _drawn(ops[0], *a),
-    }
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            what, *more = decoded(connection.recv_bytes())
-            try:
-                reply = encoded(("", asked[what](*more), ""))
-            except BaseException as error:  # noqa: BLE001  # a page may raise SystemExit
-                reply = encoded(_failure(error))
-            connection.send_bytes(reply)
+    def draw(self, name: str, state: Any, shape: Any, shapes: Any) -> tuple[Any, Any]:
+        """A constant, by its maker, and how the generator goes on."""
+        rng = np.random.default_rng()
+        rng.bit_generator.state = state
+        drawn = np.asarray(self.op._makers[name](rng, shape, shapes))
+        return pack(drawn), rng.bit_generator.state
+
+    def graph(
+        self,
+        attributes: dict[str, Any],
+        described: Sequence[Any],
+        arguments: Sequence[int],
+        other: bool,
+    ) -> tuple[list[Any], list[int]]:
+        """The nodes of the formula, inputs before their users, and the outputs."""
+        leaves = [graph.variable(_seen(*one)) for one in described]
+        inputs = [leaves[i] for i in arguments]
+        with graph.other_side() if other else contextlib.nullcontext():
+            returned = as_tuple(self.op.said("formula")(graph, *inputs, **attributes))
+        place = {leaf: i for i, leaf in enumerate(leaves)}
+        told = list[Any]()
+        for node in graph.topological_order(returned):
+            if node in place:
+                continue
+            place[node] = len(leaves) + len(told)
+            step = node.primitive.name if node.primitive else ""
+            value = None if step else pack(node.value)
+            sources = [place[source] for source in node.inputs]
+            told.append((step, sources, _travelling(node.attributes), value))
+        return told, [place[node] for node in returned]
 
 
 def _failure(error: BaseException) -> tuple[str, str, str]:
@@ -292,38 +296,6 @@ def _told(op: Op) -> dict[str, Any]:
     }
 
 
-def _drawn(op: Op, name: str, state: Any, shape: Any, shapes: Any) -> tuple[Any, Any]:
-    rng = np.random.default_rng()
-    rng.bit_generator.state = state
-    drawn = np.asarray(op._makers[name](rng, shape, shapes))
-    return pack(drawn), rng.bit_generator.state
-
-
-def _graph(
-    op: Op,
-    attributes: dict[str, Any],
-    described: Sequence[Any],
-    arguments: Sequence[int],
-    other: bool,
-) -> tuple[list[Any], list[int]]:
-    """The nodes of a formula, inputs before their users, and which are its outputs."""
-    leaves = [graph.variable(_seen(*one)) for one in described]
-    inputs = [leaves[i] for i in arguments]
-    with graph.other_side() if other else contextlib.nullcontext():
-        returned = as_tuple(op.said("formula")(graph, *inputs, **attributes))
-    place = {leaf: i for i, leaf in enumerate(leaves)}
-    told = []
-    for node in graph.topological_order(returned):
-        if node in place:
-            continue
-        place[node] = len(leaves) + len(told)
-        step = node.primitive.name if node.primitive else ""
-        value = None if step else pack(node.value)
-        sources = [place[source] for source in node.inputs]
-        told.append((step, sources, _travelling(node.attributes), value))
-    return told, [place[node] for node in returned]
-
-
 def _seen(dtype: str, shape: tuple[int, ...], *more: Any) -> Array:
     """An input as a formula sees it: ones, in place of floating numbers."""
     if more[-1] is None:
@@ -332,7 +304,7 @@ def _seen(dtype: str, shape: tuple[int, ...], *more: Any) -> Array:
 
 
 def _travelling(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes as builtin types; see `_values`."""
+    """Attributes as builtin types, arrays as ("array", packed), dtypes likewise."""
 
     def one(value: Any) -> Any:
         if isinstance(value, np.ndarray):

@@ -258,6 +258,10 @@ class Fleet:
         end, lost = lane.worker.end(), list[Outcome]()
         if not lane.ready:
             self._failed_to_start(lane.framework, f"{end} while starting")
+        elif lane.worker.changed and lane.answers:
+            self._waiting[lane.framework].extendleft(
+                t for t, _ in reversed(lane.flying)
+            )
         elif lane.flying:
             task, *others = [task for task, _ in lane.flying]
             lost.append(self._crash(lane, task, end))

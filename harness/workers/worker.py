@@ -25,6 +25,7 @@ from gradwatch.harness.workers.allocator import (
     MALLOC_ENVIRONMENT,
 )
 from gradwatch.harness.workers.arrays import decoded, encoded
+from gradwatch.harness.workers.fork import CHANGED
 from gradwatch.harness.workers.process import Process
 from gradwatch.harness.workers.pythons.interpreters import Interpreter
 
@@ -112,6 +113,11 @@ class Worker(Process):
     def alive(self) -> bool:
         """Whether it is there and its pipe is open, which closes first."""
         return not self._over and super().alive
+
+    @property
+    def changed(self) -> bool:
+        """Whether it ended since a page had replaced something that others use."""
+        return bool(self.process.poll() == CHANGED)
 
     def _no_worker(self, why: str) -> str:
         return f"{self._interpreter.shown} runs, but not as a worker ({why})"

@@ -15,7 +15,12 @@ from gradwatch.impls.backends._functional import COMPOSED, Functional, Names
 from gradwatch.impls.backends._hips_second import hvp, jvp
 from gradwatch.impls.backends._hips_special import SPECIAL
 
-TRAITS = {"title": "HIPS/autograd", "tensors": "numpy", "second_order_listed": True}
+TRAITS = {
+    "title": "HIPS/autograd",
+    "forks": True,
+    "tensors": "numpy",
+    "second_order_listed": True,
+}
 
 stop_gradient = primitive(lambda x: x)
 defvjp(stop_gradient, None)

@@ -11,6 +11,7 @@ from gradwatch.impls.contract import Array, Problem, Result, Unsupported, dtype_
 
 TRAITS = {
     "title": "gradwatch with NumPy",
+    "forks": True,
     "shares_memory": True,
     "learns_wanted": False,
     "second_order_listed": True,

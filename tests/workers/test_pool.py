@@ -196,7 +196,7 @@ def test_each_crash_costs_one_verdict(tmp_path, crashes, others):
 
 def leave_pid(at):
     """A statement that leaves the worker's pid as a name in the folder `at`."""
-    return f"os.makedirs({str(at)!r} + '/' + str(os.getpid()), exist_ok=True)"
+    return f"os.makedirs({str(at)!r} + '/' + str(os.getppid()), exist_ok=True)"
 
 
 def pids(at):
