@@ -31,6 +31,7 @@ Looks = Mapping[str, Style]
 # The agreement chart shows ratio over limit between these bounds; values outside are
 # drawn on the edge: exact results have ratio 0, a NaN has an infinite one.
 LEAST, MOST = 1e-4, 1e4
+TICKS = 26  # names beside each other on an axis
 
 
 class Point(NamedTuple):
@@ -140,22 +141,19 @@ def _columns(names: str, rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
 
 @functools.cache
 def _frame(kind: str) -> Frame:
-    """The figure of a kind of chart: times, history or ratios."""
+    """The figure of a kind of chart: times, ranked or history."""
     if kind == "times":
         label = "bytes moved, at least"
         frame = Frame(height=300, x_axis_type="log", x_axis_label=label)
         frame.plot.xaxis.ticker = models.LogTicker(desired_num_ticks=5)
         frame.plot.xaxis.formatter = models.NumeralTickFormatter(format="0 bd")
         frame.plot.yaxis.axis_label = "µs"
-    elif kind == "history":
-        frame = Frame(height=380, x_axis_label="commit, oldest first")
-        page = models.OpenURL(url="../commits.html#c-@commit", same_tab=True)
-        frame.plot.add_tools(models.TapTool(callback=page))
+    elif kind == "ranked":  # of one size only: a place for each backend
+        frame = Frame(height=300, x_range=models.Range1d(), y_axis_label="µs")
     else:
-        label = "comparisons, in order of their ratio"
-        ranges = {"x_range": models.Range1d(start=0, end=10), "y_axis_label": "B ÷ A"}
-        frame = Frame(height=320, x_axis_label=label, level="#7a8590", **ranges)
-        frame.plot.y_range = models.Range1d(start=0.8, end=1.25)
+        frame = Frame(height=380, x_axis_label="commit, oldest first")
+        page = models.OpenURL(url="../changes.html#c-@commit", same_tab=True)
+        frame.plot.add_tools(models.TapTool(callback=page))
     return frame
 
 
@@ -166,9 +164,7 @@ def _agreement_frame(regimes: tuple[str, ...]) -> Frame:
     label = "error ÷ allowed error"
     frame = Frame(height=340, x_range=across, y_axis_label=label, level=BAD)
     frame.plot.yaxis.formatter = models.LogTickFormatter()
-    frame.plot.xaxis.ticker = models.FixedTicker(ticks=list(range(len(regimes))))
-    frame.plot.xaxis.major_label_overrides = dict(enumerate(regimes))
-    frame.plot.xaxis.major_label_orientation = math.pi / 4
+    _label(frame, regimes)
     frame.plot.xgrid.visible = False
     return frame
 
@@ -238,6 +234,14 @@ def times(
     if not points:
         return None
     ends = (min(p.x for p in points), max(p.x for p in points))
+    if ends[0] == ends[1]:
+        points = sorted(points, key=lambda p: p.y)
+        points = [p._replace(x=i) for i, p in enumerate(points)]
+        frame = _frame("ranked")
+        frame.plot.x_range.update(start=-0.5, end=len(points) - 0.5)
+        _label(frame, [p.runner for p in points])
+        frame.plot.y_range = _decades(points)
+        return frame.filled(points, looks, size=8)
     limit = [(end, 1e6 * end / bandwidth) for end in ends] if bandwidth else []
     frame = _frame("times")
     frame.plot.y_range = _decades(points, [y for _, y in limit])
@@ -273,14 +277,19 @@ def history(
             if place in changed:
                 rings.append((points[-1], changed[place]))
     frame = _frame("history")
+    _label(frame, [f"{c.hash[:7]} {c.date[5:10]}" for c in commits])
     frame.plot.yaxis.axis_label = label
     frame.plot.y_range = _decades(points)
     return frame.filled(points, looks, size=4, joined=True, rings=rings)
 
 
-def ratios() -> Chart:
-    """An empty chart of ratios: the page of comparisons fills it."""
-    return _frame("ratios").filled([], {})
+def _label(frame: Frame, names: Sequence[str]) -> None:
+    """Name the places 0, 1, ... of the x axis; of many only some, evenly."""
+    step = -(-len(names) // TICKS)
+    shown = {i: names[i] for i in range((len(names) - 1) % step, len(names), step)}
+    frame.plot.xaxis.ticker = models.FixedTicker(ticks=list(shown))
+    frame.plot.xaxis.major_label_overrides = shown
+    frame.plot.xaxis.major_label_orientation = math.pi / 4
 
 
 def _digits(value: float) -> float:

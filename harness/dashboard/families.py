@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gradwatch.harness.dashboard.matrix import Cell
-from gradwatch.harness.project.verdicts import VERDICTS
 from gradwatch.impls.catalogue import framework_of
 from gradwatch.impls.contract import DIALECTS
 
@@ -34,9 +33,6 @@ MARKERS = {
 }
 DASHES = ("solid", "6", "2 4", "10 3 2 3", "12 3", "6 4 2 4", "1 2")
 
-# What a cell says that has no error to show; the least comes first.
-_CALM = ("none", "missing", "unsupported", "agree", "vacuous")
-
 
 class Family(NamedTuple):
     """The backends of one framework on one device, under the name of both."""
@@ -46,7 +42,7 @@ class Family(NamedTuple):
 
     def worst(self, row: Mapping[str, Cell]) -> Cell:
         """The cell that a folded column shows."""
-        return max((row[runner] for runner in self.runners), key=_badness)
+        return max((row[runner] for runner in self.runners), key=lambda c: c.rank)
 
 
 def families(runners: Iterable[str]) -> tuple[Family, ...]:
@@ -68,13 +64,6 @@ def dialect_of(runner: str) -> str:
     runner, bracket, versions = runner.partition(" (")
     backend = runner.partition(" on ")[0]
     return (backend.partition("_")[2] or backend) + bracket + versions
-
-
-def _badness(cell: Cell) -> tuple[bool, bool, bool, int, int, float]:
-    """Sorts cells, the worst last: wrong, then a known defect, then by verdict."""
-    calm = _CALM.index(cell.verdict) if cell.verdict in _CALM else len(_CALM)
-    severe = VERDICTS.index(cell.verdict) if cell.verdict in VERDICTS else 0
-    return cell.wrong, cell.astray, bool(cell.defect), calm, severe, cell.ratio or 0.0
 
 
 class Style(NamedTuple):

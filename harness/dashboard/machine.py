@@ -66,6 +66,17 @@ class MachineResults:
         return tuple(sorted(seen if elsewhere else {*backend_names(), *seen}))
 
     @property
+    def ran(self) -> tuple[str, ...]:
+        """Backends that have results."""
+        return tuple(sorted({r for _, r in (*self.judged, *self.timed)}))
+
+    @property
+    def absent(self) -> dict[str, str]:
+        """Backends that have none here, and why."""
+        others = (runner for runner in self.runners if runner not in self.ran)
+        return {name: self.missing.get(name, "not asked for") for name in others}
+
+    @property
     def regimes(self) -> tuple[str, ...]:
         """Regimes of the project, and regimes that only appear in results."""
         seen = {r.regime for records in self.judged.values() for r in records}

@@ -11,7 +11,8 @@ from gradwatch.harness.agreement.overall import Overall, overall
 from gradwatch.harness.dashboard.machine import MachineResults
 from gradwatch.harness.dashboard.sources import Source
 from gradwatch.harness.judging.defects import known
-from gradwatch.harness.project.verdicts import SIGNS
+from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.harness.project.verdicts import SIGNS, VERDICTS
 
 # The range of the bars, on a log scale: float64 results are rarely closer to the
 # reference than a hundredth of a radius, and limits are about 17.
@@ -71,6 +72,18 @@ class Cell:
         )
         return "; ".join(str(part) for part in parts if part)
 
+    @property
+    def rank(self) -> tuple[bool, bool, bool, int, int, float]:
+        """Sorts cells, the worst last: wrong, then a known defect, then by verdict."""
+        verdict = self.verdict
+        calm = _CALM.index(verdict) if verdict in _CALM else len(_CALM)
+        severe = VERDICTS.index(verdict) if verdict in VERDICTS else 0
+        listed = bool(self.defect)
+        return self.wrong, self.astray, listed, calm, severe, self.ratio or 0.0
+
+
+# What a cell says that has no error to show; the least comes first.
+_CALM = ("none", "missing", "unsupported", "agree", "vacuous")
 
 Cells = Mapping[str, Mapping[str, Cell]]  # by op, then by runner
 
@@ -123,10 +136,9 @@ def _cell(
         verdict, sign = ("none", "·") if why is None else ("missing", "?")
         message = "not judged" if why is None else why
         return Cell(op, runner, verdict, sign, message=message, orders=orders)
-    judged, commit = (
-        overall(records),
-        here.origin["agree"][op, runner].environment.commit,
-    )
+    judged, origin = overall(records), here.origin["agree"][op, runner].environment
+    # Each record of results/latest may be of another commit.
+    commit = max(map(_dated, records))[1] or origin.commit
     worst, defect = judged.worst, ""
     if judged.listed and not judged.unexpected:
         defect = next((e.reason for e in entries if e.is_expected_in(worst)), "listed")
@@ -145,6 +157,11 @@ def _cell(
         older="" if current else f"from the older commit {commit[:8]}",
         orders=orders,
     )
+
+
+def _dated(record: AgreeRecord) -> tuple[str, str]:
+    """Date and commit of a record that is not of its document's."""
+    return getattr(record, "date", ""), getattr(record, "commit", "")
 
 
 # Speed --------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,14 @@ from gradwatch.harness.dashboard.sources import Source, Trouble
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.history import series as recorded
 from gradwatch.harness.history.changepoints import find_changes
+from gradwatch.harness.history.wrong import GRADIENT, past_limit
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.git import Commit
 
 Values = NDArray[np.float64]
+
+#: The share by which a time must have changed to be called slower or faster.
+LEAST = 0.03
 
 #: Commits that charts show, and that can be compared; all are listed.
 NEWEST = 500
@@ -50,6 +54,12 @@ class LevelChange:
     worse: bool
     state: str
 
+    @property
+    def clear(self) -> bool:
+        """Whether it is confirmed, or its whole interval is past the least effect."""
+        nearest = min(abs(self.low), abs(self.high)) if self.low * self.high > 0 else 0
+        return self.state == "confirmed" or nearest > LEAST
+
 
 @dataclass(frozen=True, eq=False)
 class Series:
@@ -57,6 +67,8 @@ class Series:
 
     `line` is the runner, with the environment's versions if it runs in several.
     `view` is the same for all series of one chart: metric, size, dtype and suite.
+    `past` says at which commits a gradient is wrong that was right before; it is empty
+    of other metrics.
     """
 
     op: str
@@ -69,6 +81,24 @@ class Series:
     low: Values
     high: Values
     changes: tuple[LevelChange, ...]
+    past: frozenset[int] = frozenset()
+
+    @property
+    def is_time(self) -> bool:
+        """Whether it is the time of a pass."""
+        return self.metric.endswith(" pass")
+
+    @property
+    def present(self) -> list[int]:
+        """The indices of the commits with a value."""
+        return [int(i) for i in np.flatnonzero(~np.isnan(self.values))]
+
+    @property
+    def wrong_since(self) -> int | None:
+        """The commit since which the gradient is wrong, if the newest has it wrong."""
+        right = [i for i in self.present if i not in self.past]
+        wrong = [i for i in self.present if not right or i > right[-1]]
+        return wrong[0] if wrong and right else None
 
 
 @dataclass(frozen=True)
@@ -103,9 +133,21 @@ class Move:
     change: LevelChange
     commit: Commit
 
+    @property
+    def wrong(self) -> bool:
+        """Whether a gradient became wrong."""
+        return self.change.worse and self.change.index in self.series.past
+
+    @property
+    def urgency(self) -> tuple[Any, ...]:
+        """Sorts moves, the worst first."""
+        change = self.change
+        rank = (not self.wrong, change.state != "confirmed", not change.worse)
+        return (*rank, -abs(change.relative_change))
+
 
 def moves(history: History, since: int = 0) -> tuple[Move, ...]:
-    """The changes of level after the commit at index `since`, the largest first.
+    """The changes of level after the commit at index `since`, the worst first.
 
     Only changes that last: two single values always differ.
     """
@@ -115,7 +157,7 @@ def moves(history: History, since: int = 0) -> tuple[Move, ...]:
         for change in series.changes
         if change.index > since
     ]
-    return tuple(sorted(moved, key=lambda m: -abs(m.change.relative_change)))
+    return tuple(sorted(moved, key=lambda move: move.urgency))
 
 
 # Reading ------------------------------------------------------------------------
@@ -193,11 +235,24 @@ def _aligned(
     metric = METRICS.get(series.metric, series.metric.replace("_", " "))
     suite = f"{series.suite.removeprefix('bench_')} set"
     view = ", ".join(filter(None, (metric, *parts, suite)))
-    changes = tuple(_changes(series, values, places, watched))
-    return Series(
+    past = frozenset[int]()
+    if series.metric == GRADIENT:
+        at = np.flatnonzero(~np.isnan(values))
+        dtype = series.parameters.get("dtype", "")
+        past = frozenset(map(int, at[past_limit(series.op, dtype, values[at])]))
+    changes = [*_changes(series, values, places, watched)]
+    made = Series(
         *(series.op, _runner(series), line, metric, series.unit, view),
-        *(values, low, high, changes),
+        *(values, low, high, tuple(changes), past),
     )
+    since = made.wrong_since
+    if since is None or any(abs(change.index - since) <= 1 for change in changes):
+        return made
+    # A verdict needs no further runs, and no document of the watch.
+    before = values[max(i for i in made.present if i < since)]
+    grown = values[since] / before - 1 if before > 0 else math.inf
+    found = LevelChange(since, "step", *(float(grown),) * 3, True, "confirmed")
+    return replace(made, changes=(*changes, found))
 
 
 def _changes(

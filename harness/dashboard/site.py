@@ -13,14 +13,16 @@ import bokeh
 from gradwatch.harness.dashboard import charts
 from gradwatch.harness.dashboard.families import styles
 from gradwatch.harness.dashboard.machine import MachineResults, machine_results
-from gradwatch.harness.dashboard.matrix import matrix
+from gradwatch.harness.dashboard.matrix import Cells, matrix
 from gradwatch.harness.dashboard.pages.asv_site import publish_asv
+from gradwatch.harness.dashboard.pages.changes import changes_of_verdicts, commit_rows
 from gradwatch.harness.dashboard.pages.comparisons import comparisons, figures_at
 from gradwatch.harness.dashboard.pages.op import drawn, op_page
-from gradwatch.harness.dashboard.pages.overview import overview
-from gradwatch.harness.dashboard.series import History, Move, moves, read_histories
+from gradwatch.harness.dashboard.pages.overview import faults, overview
+from gradwatch.harness.dashboard.series import History, moves, read_histories
 from gradwatch.harness.dashboard.sources import Results, Trouble, read_results
 from gradwatch.harness.dashboard.writer import Writer, anchor
+from gradwatch.harness.judging.defects.known import as_expected
 from gradwatch.harness.project import git
 from gradwatch.harness.project.git import Commit
 from gradwatch.harness.project.lock import alone
@@ -122,15 +124,51 @@ def _write_machine(
     own["banner"] = {"Verdicts": here.newest("agree"), "Times": here.newest("time")}
     writer = Writer(site, shared["machines"][machine], {**shared, **own})
     cells = matrix(here)
-    context = overview(here, cells, history, known)
+    if writer.folder:  # the first machine's pages have those without any result
+        seen = {*history.by_op, *(op for op, _ in (*here.judged, *here.timed))}
+        cells = {op: row for op, row in cells.items() if op in seen}
+    context = overview(here, cells, history)
     writer.page("index.html", "overview.html.j2", sources=here.sources, **context)
     for op, row in cells.items():
         _write_op(writer, op_page(op, row, here, history), here, looks)
     _write_comparison(writer, here, history)
-    by_commit: dict[str, list[Move]] = {}
-    for move in moves(history, -1):
-        by_commit.setdefault(move.commit.hash, []).append(move)
-    writer.page("commits.html", "commits.html.j2", by_commit=by_commit)
+    _write_lists(writer, here, cells, history, known)
+
+
+def _write_lists(
+    writer: Writer,
+    here: MachineResults,
+    cells: Cells,
+    history: History,
+    known: Mapping[str, Commit],
+) -> None:
+    """Write the pages of changes and findings, and one for each backend that ran."""
+    releases = {name for name, commit in known.items() if commit.tag}
+    since = {
+        title: changes_of_verdicts(here, cells, among)
+        for title, among in (
+            ("the run before", None),
+            ("the last release that was run", releases),
+        )
+    }
+    rows = commit_rows(history)
+    moved = moves(history, -1)
+    writer.page("changes.html", "changes.html.j2", since=since, rows=rows, moves=moved)
+    records = here.of_all_orders()
+    lists = {
+        "faults": faults([r for r in records if not as_expected(r)], history),
+        "defects": faults([r for r in records if r.listed]),
+        "findings": here.findings,
+    }
+    writer.page("findings.html", "findings.html.j2", **lists)
+    for runner in here.ran:
+        column = {op: row[runner] for op, row in cells.items()}
+        column = {op: c for op, c in column.items() if c.verdict != "none" or c.speed}
+        ordered = sorted(column.values(), key=lambda cell: cell.rank, reverse=True)
+        context = {"runner": runner, "column": ordered}
+        context["moves"] = [m for m in moved if m.series.runner == runner]
+        name = f"backend/{anchor(runner)}.html"
+        writer.page(name, "backend.html.j2", **context)
 
 
 def _write_op(
@@ -153,7 +191,6 @@ def _write_comparison(writer: Writer, here: MachineResults, history: History) ->
         # What each figure of a commit measures, in the order of `figures_at`.
         "figures": [(s.op, f"{s.line}, {s.view}", s.unit) for s in history.series],
     }
-    writer.data("compare.charts.js", "charts", {"ratios": charts.ratios()})
     writer.data("compare.data.js", "compare", data)
     for commit, place in zip(newest, history.newest, strict=True):
         name = commit.hash[:12]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import re
 from dataclasses import dataclass, field
 from functools import cache
@@ -97,4 +98,7 @@ def _day(date: str) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:+.1f} %".replace("-", "−").replace("inf", "∞")
+    """A relative change: +12.3 %, and a factor from ten on."""
+    if share >= 9:
+        return "×∞" if math.isinf(share) else f"×{short(1 + share)}"
+    return f"{100 * share:+.1f} %".replace("-", "−")

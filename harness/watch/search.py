@@ -19,20 +19,16 @@ from numpy.typing import NDArray
 from gradwatch.harness.history.changepoints import Change, find_changes
 from gradwatch.harness.history.noise import LASTING, Values
 from gradwatch.harness.history.series import Entry, Series
-from gradwatch.harness.judging.cases import trials
-from gradwatch.harness.judging.reference import reference
-from gradwatch.harness.judging.rounding.errors import limit_for
+from gradwatch.harness.history.wrong import GRADIENT, past_limit
 from gradwatch.harness.project import git
 from gradwatch.harness.watch.alerts import SMALL, STATES, Alert, Order
 from gradwatch.harness.watch.budget import Rules, creep
 from gradwatch.harness.watch.neighbours import SHORT, steps_between
-from gradwatch.impls.catalogue import UnknownName, load_op
 
 #: Runs by which the position of a step can be wrong; the mean is 0.3 (docs/changes.md).
 OFF = 1
 
-#: The worst error of a gradient; and why an alert about it needs no further runs.
-GRADIENT = "track_gradient_ratio"
+#: Why an alert about a gradient needs no further runs.
 WRONG = "the gradient is wrong: its error is past what is allowed"
 
 #: Confirms or clears alerts by other means than the series; yields all of them.
@@ -132,28 +128,18 @@ def _moves(trail: _Trail, order: Order, rules: Rules) -> list[Alert]:
 
 def _wrong(trail: _Trail) -> list[Change]:
     """The step since which a gradient is past its limit: a verdict, not a sample."""
-    if trail.series.metric != GRADIENT or not trail.values[-1] > limit_for(0):
+    if trail.series.metric != GRADIENT:
         return []
-    right = np.flatnonzero(trail.values <= _limit(trail.series))
-    at = int(right[-1]) + 1 if right.size else 0
-    if not 0 < at < len(trail):
+    dtype = trail.series.parameters.get("dtype", "")
+    past = past_limit(trail.series.op, dtype, trail.values)
+    if not past[-1]:
         return []
+    at = int(np.flatnonzero(~past)[-1]) + 1
     before, after = map(float, trail.values[at - 1 : at + 1])
     grown = after / before - 1 if before > 0 else math.inf
     return [
         Change(at, grown, grown, grown, before, after, "step", 1.0, True, False),
     ]
-
-
-def _limit(series: Series) -> float:
-    """The largest ratio that is right in any case of an op; infinite of no op."""
-    try:
-        asked = trials(
-            load_op(series.op), regimes=["normal"], dtypes=[series.parameters["dtype"]]
-        )
-        return max(reference(one.problem).limit for one in asked)
-    except (UnknownName, KeyError):
-        return math.inf
 
 
 def _accepted(series: Series, order: Order, rules: Rules) -> int:

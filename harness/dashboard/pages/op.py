@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from gradwatch.harness.dashboard import charts
 from gradwatch.harness.dashboard.charts import Chart, Looks
-from gradwatch.harness.dashboard.families import families
+from gradwatch.harness.dashboard.families import dialect_of, families, family_of
 from gradwatch.harness.dashboard.machine import MachineResults
 from gradwatch.harness.dashboard.matrix import Cell
 from gradwatch.harness.dashboard.op_source import op_source
 from gradwatch.harness.dashboard.pages.overview import faults
-from gradwatch.harness.dashboard.series import History, Series
+from gradwatch.harness.dashboard.series import History, Series, moves
 from gradwatch.harness.judging.defects.known import as_expected
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.timing.trial import PHASES
@@ -26,6 +25,9 @@ def op_page(
     op: str, row: Mapping[str, Cell], here: MachineResults, history: History
 ) -> dict[str, Any]:
     """The variables of the op template; no time is shown of the `hidden` cells."""
+    row = {runner: cell for runner, cell in row.items() if runner in here.ran}
+    records = here.of_all_orders(op)
+    regimes = {r.regime for r in records}
     judged = {r: here.judged[op, r] for r in row if (op, r) in here.judged}
     cells = {r: cell for r, cell in row.items() if (op, r) in here.timed}
     timed = {r: here.timed[op, r] for r, cell in cells.items() if not cell.wrong}
@@ -44,9 +46,12 @@ def op_page(
         "judged": judged,
         "first_look": here.first_looks(op),
         "in_part": here.in_part(op),
+        "absent": here.absent,
+        "regimes": [name for name in here.regimes if name in regimes],
         "tables": _agreement_tables(judged, here.regimes),
         "pairs": _pair_matrix(here.pairs(op)),
-        "faults": faults([r for r in here.of_all_orders(op) if not as_expected(r)]),
+        "faults": faults([r for r in records if not as_expected(r)], history),
+        "defects": faults([r for r in records if r.listed]),
         "timed": timed,
         "times": times,
         "untimed": here.untimed(op),
@@ -54,14 +59,18 @@ def op_page(
         "hidden": [cell for cell in cells.values() if cell.wrong],
         "series": series,
         "views": views,
-        "steps": [(s, c) for s in series for c in s.changes],
-        "findings": [
-            (Path(about.script).stem, about, repro)
-            for about, repro in here.findings
-            if about.op == op
-        ],
+        "default": _default([one.line for one in series]),
+        "steps": [m for m in moves(history, -1) if m.series.op == op],
+        "findings": [found for found in here.findings if found.about.op == op],
         "source": op_source(op),
     }
+
+
+def _default(lines: Sequence[str]) -> list[str]:
+    """What a history shows at first: PyTorch's own gradient, and the project's."""
+    torch = [line for line in lines if family_of(line).startswith("torch")]
+    own = [one for one in torch if dialect_of(one).startswith(("autograd", "custom"))]
+    return own if len(own) > 1 else torch or list(lines)
 
 
 def _pair_matrix(pairs: Mapping[str, Mapping[str, float | None]]) -> dict[str, Any]:
@@ -108,7 +117,7 @@ def drawn(
     """
     made: dict[str, Chart | None] = {}
     for dtype in page["tables"]:
-        chart = charts.agreement(page["judged"], dtype, here.regimes, looks)
+        chart = charts.agreement(page["judged"], dtype, page["regimes"], looks)
         made[f"agreement-{dtype}"] = chart
     for dtype in sorted({r.dtype for r in page["times"]}):
         for phase in PHASES:

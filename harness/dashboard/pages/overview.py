@@ -4,35 +4,44 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gradwatch.harness.dashboard.families import families
-from gradwatch.harness.dashboard.machine import (
-    FIRST_ORDER,
-    MachineResults,
-    machine_results,
-    runner_of,
-)
-from gradwatch.harness.dashboard.matrix import Cell, Cells, matrix
+from gradwatch.harness.dashboard.machine import FIRST_ORDER, MachineResults, runner_of
+from gradwatch.harness.dashboard.matrix import Cell, Cells
 from gradwatch.harness.dashboard.op_source import by_group
-from gradwatch.harness.dashboard.series import History, moves
-from gradwatch.harness.dashboard.sources import Results, Source
+from gradwatch.harness.dashboard.pages.changes import (
+    changes_of_verdicts,
+    commit_rows,
+    wrong_since,
+)
+from gradwatch.harness.dashboard.series import History, Move, moves
 from gradwatch.harness.judging.defects.known import unexpected
 from gradwatch.harness.project.git import Commit
 from gradwatch.harness.project.records import AgreeRecord
 
-MOST_MOVES = 30  # on this page; the pages of the ops show all
+MOST = 5  # of each answer; a link leads to the rest
+COMMITS = 8  # on this page; the page of changes has all
 
 
 @dataclass(frozen=True)
 class Fault:
-    """All records of one op, runner and verdict that fail in the same way."""
+    """All records of one op, runner and verdict that fail in the same way.
+
+    `since` is the commit at which the history has the gradient wrong first.
+    """
 
     first: AgreeRecord
     runner: str
     count: int
+    since: Commit | None = None
+
+    @property
+    def diagnosis(self) -> str:
+        """What is probably the cause, where the judge names one."""
+        return str(getattr(self.first, "diagnosis", "") or "")
 
     @property
     def repro(self) -> str:
@@ -45,58 +54,132 @@ class Fault:
         return command if device == "cpu" else f"{command} --device {device}"
 
 
-def overview(
-    here: MachineResults, cells: Cells, history: History, known: Mapping[str, Commit]
-) -> dict[str, Any]:
-    """The variables of the overview template."""
-    records = here.of_all_orders()
-    wrong = unexpected(records)
-    verdicts = Counter(r.verdict for r in records)
-    compared = sum(r.distance is not None for r in records)
+def overview(here: MachineResults, cells: Cells, history: History) -> dict[str, Any]:
+    """The variables of the overview template; `cells` are of all ops and backends."""
+    ran = (
+        (op, {runner: row[runner] for runner in here.ran}) for op, row in cells.items()
+    )
+    shown = {op: row for op, row in ran if any(_has_run(c) for c in row.values())}
+    wrong = unexpected(here.of_all_orders())
     return {
-        "cells": cells,
-        "orders": any(cell.orders for row in cells.values() for cell in row.values()),
-        "groups": by_group(cells),
-        "families": families(next(iter(cells.values()), {})),
-        "tensors": len(records),
-        "compared": compared,
-        "vacuous": verdicts["vacuous"] / compared if compared else 0.0,
-        "verdicts": verdicts,
-        "faults": faults(wrong),
-        "wrong": len(wrong),
-        "defects": faults([r for r in records if r.listed]),
-        "headline": _headline(cells),
+        "cells": shown,
+        "orders": any(cell.orders for row in shown.values() for cell in row.values()),
+        "groups": by_group(shown),
+        "families": families(here.ran),
+        "unrun": [op for op in cells if op not in shown],
+        "absent": here.absent,
+        "ranks": {"worst": _ranks(shown, _worst), "slowest": _ranks(shown, _slowest)},
+        "fastest": {op: best for op, row in shown.items() if (best := _fastest(row))},
+        "right": _right(here, shown, wrong, history),
+        "fast": _fast(shown, history),
+        "commits": sorted(commit_rows(history), key=lambda r: r.urgency)[:COMMITS],
+        "verdict_changes": changes_of_verdicts(here, cells)[:MOST],
         "first_look": here.first_looks(),
         "in_part": here.in_part(),
-        "changes": [*_changes(here, cells, history, known)],
-        "moves": moves(history)[:MOST_MOVES],
-        "versions": sorted({(r.framework, r.framework_version) for r in records}),
+        "versions": sorted(
+            {(r.framework, r.framework_version) for r in here.of_all_orders()}
+        ),
+        "checked": [r for s in here.sources if s.kind == "check" for r in s.records],
         "trial": _trial(here),
     }
 
 
-def faults(records: Sequence[AgreeRecord]) -> list[Fault]:
+def faults(
+    records: Sequence[AgreeRecord], history: History | None = None
+) -> list[Fault]:
     """Records grouped by op, runner, order and verdict, each with its worst record."""
     groups: dict[tuple[str, str, str, str], list[AgreeRecord]] = {}
     for record in records:
         runner = runner_of(record.backend, record.device)
         key = (record.op, runner, record.order, record.verdict)
         groups.setdefault(key, []).append(record)
+    since = wrong_since(history or History())
     return [
-        Fault(max(group, key=lambda r: r.distance or 0.0), runner, len(group))
-        for (_, runner, *_), group in groups.items()
+        Fault(
+            max(group, key=lambda r: r.distance or 0.0),
+            runner,
+            len(group),
+            since.get((op, runner)) if order == FIRST_ORDER else None,
+        )
+        for (op, runner, order, _), group in groups.items()
     ]
 
 
-def _headline(cells: Cells) -> dict[str, int]:
-    """Counts of ops: right on every backend that ran, judged, and all."""
+def _has_run(cell: Cell) -> bool:
+    return cell.verdict not in ("none", "missing") or bool(cell.speed)
+
+
+def _right(
+    here: MachineResults,
+    cells: Cells,
+    wrong: Sequence[AgreeRecord],
+    history: History,
+) -> dict[str, Any]:
+    """The first answer: which ops are not right, and since when."""
     judged = {
         op: [c for c in row.values() if c.verdict not in ("none", "missing")]
         for op, row in cells.items()
     }
-    judged = {op: row for op, row in judged.items() if row}
-    right = sum(not any(c.wrong or c.astray for c in row) for row in judged.values())
-    return {"right": right, "judged": len(judged), "all": len(cells)}
+    bad = {op for op, row in judged.items() if any(c.wrong or c.astray for c in row)}
+    found = faults(wrong, history)
+    said = {(fault.first.op, fault.runner) for fault in found}
+    # The history may know of a wrong gradient that no run here has judged.
+    told = {
+        p: c for p, c in wrong_since(history).items() if p not in said | {*here.judged}
+    }
+    records = here.of_all_orders()
+    verdicts = Counter(r.verdict for r in records)
+    return {
+        "judged": sum(bool(row) for row in judged.values()),
+        "bad": len(bad),
+        "tensors": len(records),
+        "wrong": len(wrong),
+        "faults": found,
+        "told": told,
+        "known": len(faults([r for r in records if r.listed])),
+        "vacuous": verdicts["vacuous"],
+        "gradients": sum(bool(s.metric.startswith("worst")) for s in history.series),
+    }
+
+
+def _fast(cells: Cells, history: History) -> dict[str, Any]:
+    """The second answer: what got slower or faster, and who is fastest."""
+    timed = [move for move in moves(history) if move.series.is_time]
+    sure = [m for m in timed if m.change.state == "confirmed" and m.change.clear]
+    best = Counter(filter(None, map(_fastest, cells.values())))
+    return {
+        "slower": [m for m in sure if m.change.worse],
+        "faster": [m for m in sure if not m.change.worse],
+        "suspected": [m for m in timed if m.change.state == "suspected"],
+        "shown": _shown(timed, sure),
+        "best": best.most_common(3),
+        "timed": sum(best.values()),
+        "series": sum(one.is_time for one in history.series),
+    }
+
+
+def _shown(timed: Sequence[Move], sure: Sequence[Move]) -> Sequence[Move]:
+    """Confirmed moves; where there are none, those suspected that are clear."""
+    return (sure or [move for move in timed if move.change.clear])[:MOST]
+
+
+def _fastest(row: dict[str, Cell] | Any) -> str:
+    timed = {cell.speed: runner for runner, cell in row.items() if cell.speed}
+    return timed[min(timed)] if len(timed) > 1 else ""
+
+
+def _ranks(cells: Cells, key: Any) -> dict[str, int]:
+    """The place of each op, the largest key first."""
+    ordered = sorted(cells, key=lambda op: key(cells[op]), reverse=True)
+    return {op: place for place, op in enumerate(ordered)}
+
+
+def _worst(row: dict[str, Cell]) -> Any:
+    return max(cell.rank for cell in row.values())
+
+
+def _slowest(row: dict[str, Cell]) -> float:
+    return max(cell.speed or 0.0 for cell in row.values())
 
 
 def _trial(here: MachineResults) -> dict[str, Any] | None:
@@ -108,52 +191,3 @@ def _trial(here: MachineResults) -> dict[str, Any] | None:
     accused = [r.accused for r in source.summary.false_alarms]
     judges = dict.fromkeys(judge for shares in (*caught, *accused) for judge in shares)
     return {"summary": source.summary, "judges": list(judges)}
-
-
-def _changes(
-    here: MachineResults, cells: Cells, history: History, known: Mapping[str, Commit]
-) -> Iterator[dict[str, Any]]:
-    """What changed since the last commit that was run, and since the last release."""
-    releases = {name for name, commit in known.items() if commit.tag}
-    last = len(history.commits) - 2
-    for title, among, place in (
-        ("Since the last commit that was run", None, last if last >= 0 else None),
-        ("Since the last release", releases, history.release),
-    ):
-        base = _base(here, among)
-        yield {
-            "title": title,
-            "base": base,
-            "verdicts": _changed(cells, base) if base else (),
-            "since": None if place is None else history.commits[place],
-            "moves": () if place is None else moves(history, place)[:MOST_MOVES],
-        }
-
-
-def _base(here: MachineResults, among: Collection[str] | None) -> Source | None:
-    """The newest `agree` document of a commit before the newest one.
-
-    A first look and a whole run are not compared. `among` restricts the
-    choice to these commits, such as releases.
-    """
-    runs = [source for source in here.sources if source.kind == "agree"]
-    for source in runs:
-        commit, head = source.environment.commit, runs[0]
-        alike = source.summary.first_case == head.summary.first_case
-        earlier = commit != head.environment.commit
-        if earlier and alike and (among is None or commit in among):
-            return source
-    return None
-
-
-def _changed(now: Cells, base: Source) -> list[tuple[Cell, Cell]]:
-    """Cells whose verdict or number of unexpected tensors changed, before and after."""
-    then = matrix(machine_results(Results([base]), base.machine))
-    return [
-        (before, after)
-        for op, row in now.items()
-        for runner, after in row.items()
-        if (before := then.get(op, {}).get(runner)) is not None
-        and before.verdict not in ("none", "missing")
-        and (before.verdict, before.unexpected) != (after.verdict, after.unexpected)
-    ]

@@ -45,13 +45,26 @@
     }
   }
   for (const legend of document.querySelectorAll(".legend")) {
+    const name = `shown-${legend.dataset.for}`
+    const boxes = [...legend.querySelectorAll("input[value]")]
+    const chosen = () => boxes.filter(box => box.checked).map(box => box.value).join()
+    const first = chosen()
+    const summarise = () => {
+      for (const all of legend.querySelectorAll("input[data-all]")) {
+        const own = [...all.closest(".family").querySelectorAll("input[value]")]
+        all.checked = own.every(box => box.checked)
+        all.indeterminate = !all.checked && own.some(box => box.checked)
+      }
+    }
+    const given = gradwatch.choice.get(name)?.split(",")
+    if (given) for (const box of boxes) box.checked = given.includes(box.value)
+    summarise()
     legend.addEventListener("change", ({target}) => {
-      const own = target.closest(".family")
-      const boxes = [...own.querySelectorAll("input[value]")]
-      const all = own.querySelector("input[data-all]")
-      if (target === all) for (const box of boxes) box.checked = all.checked
-      all.checked = boxes.every(box => box.checked)
-      all.indeterminate = !all.checked && boxes.some(box => box.checked)
+      if ("all" in target.dataset) {
+        for (const box of target.closest(".family").querySelectorAll("input[value]")) box.checked = target.checked
+      }
+      summarise()
+      gradwatch.keep(name, chosen() === first ? "" : chosen() || ",")
       drawn.forEach(hide)
       drawn.forEach(tabulate)
     })

@@ -6,8 +6,8 @@
   const form = document.getElementById("choice")
   const body = document.querySelector("#ratios tbody")
   const summary = document.getElementById("summary")
-  const chart = document.querySelector(".chart")
   const FIRST = 100 // rows shown at first: more make the page slow
+  const LEAST = 1.03 // what differs by less is called neither faster nor slower
   const more = document.getElementById("more")
 
   const three = (value) => (value == null ? "" : String(+value.toPrecision(3)))
@@ -22,8 +22,8 @@
   // Computing -------------------------------------------------------------------------
   const judged = (value, low, high) => {
     if (low == null || high == null) return value === 1 ? "equal" : "no interval"
-    if (low > 1) return "B slower"
-    if (high < 1) return "B faster"
+    if (low > LEAST) return "B slower"
+    if (high < 1 / LEAST) return "B faster"
     return "no clear difference"
   }
 
@@ -73,42 +73,31 @@
     isClear(y) - isClear(x) || Math.abs(Math.log(y.value)) - Math.abs(Math.log(x.value))
   const kind = ({verdict}) => (/slower/.test(verdict) ? "worse" : /faster/.test(verdict) ? "better" : "")
 
+  // The interval on a log scale from 0.5 to 2, with a notch at the ratio.
+  const place = (ratio) => `${Math.min(100, Math.max(0, 50 + 50 * Math.log2(ratio)))}%`
+  const drawing = ({value, low, high}) => {
+    const made = document.createElement("span")
+    made.className = "range"
+    const ends = {"--from": low ?? value, "--to": high ?? value, "--at": value}
+    for (const [name, ratio] of Object.entries(ends)) made.style.setProperty(name, place(ratio))
+    return made
+  }
+
   const rowOf = (row) => {
     const made = document.createElement("tr")
     const link = document.createElement("a")
     link.href = `op/${row.op.replace(/[^\p{L}\p{N}_-]/gu, "-")}.html`
     link.textContent = row.op
     const interval = row.low == null ? "" : `${three(row.low)} to ${three(row.high)}`
-    const cells = [link, row.what, `${three(row.value)}×`, interval, row.verdict,
+    const cells = [link, row.what, `${three(row.value)}×`, interval, drawing(row), row.verdict,
       formatted(row.a, row.unit), formatted(row.b, row.unit)]
     for (const content of cells) made.insertCell().append(content)
-    made.cells[4].className = kind(row)
+    made.cells[5].className = kind(row)
     return made
   }
 
-  const colours = {worse: "#d4351c", better: "#2e8b57", "": "#7a8590"}
-  const picture = (rows) => {
-    const source = gradwatch.source("ratios", "points")
-    if (!source) return // not drawn yet
-    const sorted = [...rows].sort((a, b) => a.value - b.value)
-    source.data = {
-      x: sorted.map((_, i) => i + 1), y: sorted.map(r => r.value),
-      low: sorted.map(r => r.low ?? r.value), high: sorted.map(r => r.high ?? r.value),
-      runner: sorted.map(r => r.op), what: sorted.map(r => r.what),
-      detail: sorted.map(r => `${three(r.value)}× ${r.verdict}`), commit: sorted.map(() => ""),
-      colour: sorted.map(r => colours[kind(r)]),
-      marker: sorted.map(() => "circle"), size: sorted.map(() => 6),
-    }
-    const ends = sorted.flatMap(r => [r.value, r.low ?? r.value, r.high ?? r.value]).filter(v => v > 0)
-    const [low, high] = ends.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [0.8, 1.25])
-    const [plot] = source.document.roots()
-    for (const [range, start, end] of [[plot.x_range, 0, sorted.length + 1], [plot.y_range, low / 1.1, high * 1.1]]) {
-      range.setv({start, end, reset_start: start, reset_end: end})
-    }
-  }
-
   // Sorts all rows, not only those that are shown.
-  const columns = ["op", "what", "value", "low", "verdict", "a", "b"]
+  const columns = ["op", "what", "value", "low", "value", "verdict", "a", "b"]
   const order = (rows) => {
     const head = document.querySelector("#ratios th[aria-sort]")
     if (!head) return
@@ -128,7 +117,6 @@
     body.replaceChildren(...kept.slice(0, all ? kept.length : FIRST).map(rowOf))
     more.hidden = all || kept.length <= FIRST
     more.textContent = `Show all ${kept.length} rows`
-    picture(kept)
     const count = (word) => kept.filter(r => r.verdict.includes(word)).length
     const mean = Math.exp(kept.reduce((sum, r) => sum + Math.log(r.value), 0) / kept.length)
     summary.textContent = kept.length
@@ -147,20 +135,21 @@
       : runners.map(name => new Option(name, name))
     form.a.replaceChildren(...options())
     form.b.replaceChildren(...options())
-    const other = ofCommits ? form.a : form.b // from the commit before to the newest
-    other.selectedIndex = Math.min(1, other.length - 1)
+    if (ofCommits) form.a.selectedIndex = Math.min(1, form.a.length - 1) // the one before
+    else { // the framework's own gradient, and the project's
+      const own = ["torch_autograd", "torch_custom", "torch_formula", ...runners].filter(n => runners.includes(n))
+      form.a.value = own[0] ?? ""
+      form.b.value = own[1] ?? own[0] ?? ""
+    }
     for (const side of ["a", "b"]) {
       if ([...form[side].options].some(o => o.value === wanted[side])) form[side].value = wanted[side]
     }
     compute()
   }
 
-  // The address contains the choice, so that it can be shared.
   const keep = () => {
-    const parameters = new URLSearchParams({mode: form.mode.value, a: form.a.value, b: form.b.value})
-    if (form.filter.value) parameters.set("filter", form.filter.value)
-    if (form.clear.checked) parameters.set("clear", "1")
-    try { history.replaceState(null, "", `?${parameters}`) } catch { /* refused to a file */ }
+    for (const name of ["mode", "a", "b", "filter"]) gradwatch.keep(name, form[name].value)
+    gradwatch.keep("clear", form.clear.checked ? "1" : "")
   }
 
   form.addEventListener("submit", event => event.preventDefault())
@@ -178,11 +167,10 @@
   })
   document.querySelector("#ratios thead").addEventListener("click", show)
   more.addEventListener("click", () => { all = true; show() })
-  chart.addEventListener("drawn", show)
 
-  const asked = new URLSearchParams(location.search)
+  const asked = gradwatch.choice
   if (asked.get("mode") === "commits" || (!runners.length && commits.length)) form.mode.value = "commits"
-  form.filter.value = asked.get("filter") ?? asked.get("op") ?? ""
+  form.filter.value = asked.get("filter") ?? ""
   form.clear.checked = asked.get("clear") === "1"
   offer({a: asked.get("a"), b: asked.get("b")})
 }

@@ -1,7 +1,27 @@
-// Code of every page: the colour scheme, and sorting of tables.
+// Code of every page: the colour scheme; what is shown of tables, and in which order.
 "use strict"
 
 const gradwatch = {data: {}}
+
+// What a reader chose is in the address: it can be shared, and comes back with the page.
+gradwatch.choice = new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "")
+gradwatch.keep = (name, value) => {
+  if (value) gradwatch.choice.set(name, value)
+  else gradwatch.choice.delete(name)
+  history.replaceState(null, "", `#${gradwatch.choice}`)
+}
+addEventListener("hashchange", () => { if (location.hash.includes("=")) location.reload() })
+
+// A field is filled from the address before anybody asks for its value.
+const setUpField = (field) => {
+  const name = field.dataset.kept
+  const given = gradwatch.choice.get(name)
+  if (given !== null) {
+    field.value = given
+    field.dispatchEvent(new Event(field.tagName === "SELECT" ? "change" : "input"))
+  }
+  field.addEventListener("input", () => gradwatch.keep(name, field.value))
+}
 
 const darkWanted = matchMedia("(prefers-color-scheme: dark)")
 
@@ -69,12 +89,18 @@ gradwatch.setUpSorting = (table) => {
     button.type = "button"
     button.append(...head.childNodes)
     head.append(button)
-    button.addEventListener("click", () => {
-      const descending = head.getAttribute("aria-sort") === "ascending"
+    const order = (descending) => {
       for (const other of heads) other.removeAttribute("aria-sort")
       head.setAttribute("aria-sort", descending ? "descending" : "ascending")
       gradwatch.sort(table, column, descending)
+    }
+    button.addEventListener("click", () => {
+      const descending = head.getAttribute("aria-sort") === "ascending"
+      order(descending)
+      if (table.id) gradwatch.keep(table.id, `${column}${descending ? "-" : ""}`)
     })
+    const given = gradwatch.choice.get(table.id) ?? ""
+    if (parseInt(given) === column) order(given.endsWith("-"))
   })
 }
 
@@ -91,11 +117,39 @@ gradwatch.setUpFilter = (field) => {
     }
     for (const body of table.tBodies) body.hidden = !body.querySelector("tr[data-words]:not([hidden])")
     const left = rows.filter(row => !row.hidden).length
-    shown.textContent = words.length ? `${left} of ${rows.length} ops` : ""
+    shown.textContent = words.length ? `${left} of ${rows.length} shown. ` : ""
+    if (words.length) shown.append(all)
+  }
+  const write = (words) => {
+    field.value = words
+    field.dispatchEvent(new Event("input"))
+  }
+  const all = document.createElement("button")
+  all.textContent = "Show all"
+  all.addEventListener("click", () => write(""))
+  for (const button of document.querySelectorAll(`[data-words-for="${field.dataset.kept}"]`)) {
+    button.hidden = false
+    button.addEventListener("click", () => write(button.dataset.value))
   }
   field.parentElement.hidden = false
   field.addEventListener("input", filter)
+  table.addEventListener("ordered", filter)
   filter() // a browser may bring back what was typed
+}
+
+// Puts the rows of all groups in one order, or each back into its group.
+gradwatch.setUpOrder = (select) => {
+  const table = document.getElementById(select.dataset.orders)
+  const rows = [...table.querySelectorAll("tr[data-words]")]
+  const homes = rows.map(row => row.parentElement)
+  select.parentElement.hidden = false
+  select.addEventListener("change", () => {
+    const by = select.value
+    table.classList.toggle("ordered", by !== "")
+    const ordered = by ? [...rows].sort((a, b) => a.dataset[by] - b.dataset[by]) : rows
+    ordered.forEach((row, i) => (by ? homes[0] : homes[i]).append(row))
+    table.dispatchEvent(new Event("ordered"))
+  })
 }
 
 // Each framework's columns fold into one. A table that is wider than the window begins
@@ -115,7 +169,7 @@ gradwatch.setUpFolding = (button) => {
     for (const cell of [family.head, ...family.cells]) cell.classList.toggle("folded", !expanded)
   }
   const settle = () => {
-    const columns = 1 + families.reduce((sum, {head}) => sum + head.colSpan, 0)
+    const columns = 2 + families.reduce((sum, {head}) => sum + head.colSpan, 0)
     for (const group of groups) group.colSpan = columns
     button.setAttribute("aria-pressed", !families.some(isOpen))
     region.classList.remove("fits")
@@ -158,5 +212,7 @@ document.addEventListener("DOMContentLoaded", () => {
   gradwatch.setUpTheme()
   document.querySelectorAll("[data-filters]").forEach(gradwatch.setUpFilter)
   document.querySelectorAll("[data-folds]").forEach(gradwatch.setUpFolding)
+  document.querySelectorAll("[data-orders]").forEach(gradwatch.setUpOrder)
   document.querySelectorAll("table.sortable").forEach(gradwatch.setUpSorting)
+  document.querySelectorAll("[data-kept]").forEach(setUpField)
 })

@@ -1,0 +1,114 @@
+"""What changed: each commit with what became wrong, slower and faster at it."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from gradwatch.harness.dashboard.machine import MachineResults, Place, machine_results
+from gradwatch.harness.dashboard.matrix import Cell, Cells, matrix
+from gradwatch.harness.dashboard.series import History, Move, moves
+from gradwatch.harness.dashboard.sources import Results, Source
+from gradwatch.harness.project.git import Commit
+
+
+@dataclass
+class CommitRow:
+    """A measured commit; `place` is its index, `before` the one measured before it.
+
+    `wrong` are the ops and backends whose gradient is wrong at it, `became` those that
+    were right before. `mean` is the geometric mean of all times over those before.
+    """
+
+    place: int
+    commit: Commit
+    before: Commit | None
+    gradients: int = 0
+    wrong: list[Place] = field(default_factory=list)
+    became: list[Place] = field(default_factory=list)
+    slower: list[Move] = field(default_factory=list)
+    faster: list[Move] = field(default_factory=list)
+    mean: float | None = None
+
+    @property
+    def urgency(self) -> tuple[Any, ...]:
+        """Sorts rows: the worst first, and of equals the newest."""
+        sure = [move for move in self.slower if move.change.state == "confirmed"]
+        counts = (self.became, self.wrong, sure, self.slower)
+        return (*(-len(some) for some in counts), -self.place)
+
+
+def commit_rows(history: History) -> list[CommitRow]:
+    """The rows of all commits, the newest first."""
+    commits = history.commits
+    rows = [
+        CommitRow(i, c, commits[i - 1] if i else None) for i, c in enumerate(commits)
+    ]
+    logs: dict[int, list[float]] = defaultdict(list)
+    for series in history.series:
+        place, present = (series.op, series.line), series.present
+        for last, at in zip([None, *present], present, strict=False):
+            row = rows[at]
+            if series.metric.startswith("worst"):
+                row.gradients += 1
+                if at in series.past:
+                    row.wrong.append(place)
+                    if last not in series.past:
+                        row.became.append(place)
+            elif series.is_time and last == at - 1:
+                logs[at].append(math.log(series.values[at] / series.values[last]))
+    for move in moves(history, -1):
+        if move.series.is_time:
+            row = rows[move.change.index]
+            (row.slower if move.change.worse else row.faster).append(move)
+    for at, several in logs.items():
+        rows[at].mean = math.exp(sum(several) / len(several))
+    return rows[::-1]
+
+
+def wrong_since(history: History) -> dict[Place, Commit]:
+    """Of each op and backend that is wrong in the history, the first wrong commit."""
+    found: dict[Place, int] = {}
+    for series in history.series:
+        at = series.wrong_since
+        if at is not None:
+            place = series.op, series.runner
+            found[place] = min(at, found.get(place, at))
+    return {place: history.commits[at] for place, at in found.items()}
+
+
+def changes_of_verdicts(
+    here: MachineResults, cells: Cells, among: Collection[str] | None = None
+) -> list[tuple[Cell, Cell, Source]]:
+    """Cells whose verdict changed since an earlier run: before, after, and that run."""
+    base = _base(here, among)
+    if base is None:
+        return []
+    then = matrix(machine_results(Results([base]), base.machine))
+    return [
+        (before, after, base)
+        for op, row in cells.items()
+        for runner, after in row.items()
+        if (before := then.get(op, {}).get(runner)) is not None
+        and before.verdict not in ("none", "missing")
+        and (before.verdict, before.unexpected) != (after.verdict, after.unexpected)
+    ]
+
+
+def _base(here: MachineResults, among: Collection[str] | None) -> Source | None:
+    """The newest `agree` document of a commit before the newest one.
+
+    A first look and a whole run are not compared. `among` restricts the
+    choice to these commits, such as releases.
+    """
+    runs = [source for source in here.sources if source.kind == "agree"]
+    for source in runs:
+        commit, head = source.environment.commit, runs[0]
+        alike = source.summary.first_case == head.summary.first_case
+        earlier = commit != head.environment.commit
+        if earlier and alike and (among is None or commit in among):
+            return source
+    return None
