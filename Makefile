@@ -81,8 +81,8 @@ pages: environments  ## asv's pages of the history, in .asv/html
 report: environments  ## write the dashboard of all results of this checkout, in html
 	@.venv/bin/gradwatch report
 
-pictures: environments  ## draw the README's pictures, in docs
-	@.venv/bin/gradwatch report --pictures docs
+pictures: report  ## take the README's picture of the overview; needs chromium
+	@.venv/bin/python -m scripts.picture
 
 version: environments  ## also measure other versions: WITH="numpy==1.26.4"
 	@.venv/bin/python scripts/version.py $(patsubst %,'%',$(WITH)) $(if $(PYTHON),--python $(PYTHON))

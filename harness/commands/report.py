@@ -30,7 +30,6 @@ def _there(ctx: click.Context, parameter: click.Parameter, folder: Path) -> Path
     ROOT / "html",
     "html",
 )
-@options.folder("--pictures", "Only draw the README's pictures, into this folder.")
 @click.option(
     "--asv",
     "with_asv",
@@ -38,9 +37,7 @@ def _there(ctx: click.Context, parameter: click.Parameter, folder: Path) -> Path
     help="Add asv's own site of the history; for thousands of commits that takes long.",
 )
 @click.option("--open", "opened", is_flag=True, help="Open the site in the browser.")
-def command(
-    results: Path, output: Path, pictures: Path | None, with_asv: bool, opened: bool
-) -> int:
+def command(results: Path, output: Path, with_asv: bool, opened: bool) -> int:
     r"""Write the dashboard: is it right, is it fast, since when.
 
     The site shows results/latest (the last runs of this checkout), results/recorded,
@@ -50,21 +47,10 @@ def command(
     \b
     Examples:
       gradwatch agree && gradwatch report --open
-      gradwatch report --pictures docs
     """
     # Importing the charts takes a second, so the options are checked first.
-    from gradwatch.harness.dashboard.pictures import NothingToDraw, draw
     from gradwatch.harness.dashboard.site import NotASite, write_site
 
-    if pictures is not None:
-        try:
-            with ticking(lambda: "report: drawing"):
-                drawn = draw(results, pictures)
-        except NothingToDraw as error:
-            raise click.UsageError(str(error)) from None
-        for file in drawn:
-            click.echo(file)
-        return 0
     try:
         with ticking(lambda: "report: writing the dashboard"):
             site = write_site(results.resolve(), output.resolve(), with_asv=with_asv)

@@ -7,7 +7,6 @@
 - series: values over commits, and where they change
 - op_source: the file of an op: title, group, formulas, dialects
 - charts: charts of pages, drawn by Bokeh in the browser
-- pictures: charts as SVG files, for the README
 - families: backends by framework, and their look in every chart
 - pages: the contents of each page
 - writer: fills in templates and writes files

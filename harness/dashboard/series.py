@@ -237,22 +237,24 @@ def _aligned(
     view = ", ".join(filter(None, (metric, *parts, suite)))
     past = frozenset[int]()
     if series.metric == GRADIENT:
-        at = np.flatnonzero(~np.isnan(values))
+        known = np.flatnonzero(~np.isnan(values))
         dtype = series.parameters.get("dtype", "")
-        past = frozenset(map(int, at[past_limit(series.op, dtype, values[at])]))
+        past = frozenset(known[past_limit(series.op, dtype, values[known])].tolist())
     changes = [*_changes(series, values, places, watched)]
     made = Series(
         *(series.op, _runner(series), line, metric, series.unit, view),
         *(values, low, high, tuple(changes), past),
     )
     since = made.wrong_since
-    if since is None or any(abs(change.index - since) <= 1 for change in changes):
+    near = [c for c in changes if since is not None and abs(c.index - since) <= 1]
+    if since is None or any(change.state != "suspected" for change in near):
         return made
     # A verdict needs no further runs, and no document of the watch.
-    before = values[max(i for i in made.present if i < since)]
-    grown = values[since] / before - 1 if before > 0 else math.inf
-    found = LevelChange(since, "step", *(float(grown),) * 3, True, "confirmed")
-    return replace(made, changes=(*changes, found))
+    before = float(values[max(i for i in made.present if i < since)])
+    grown = float(values[since]) / before - 1 if before > 0 else math.inf
+    found = LevelChange(since, "step", grown, grown, grown, True, "confirmed")
+    others = (change for change in changes if change not in near)
+    return replace(made, changes=(*others, found))
 
 
 def _changes(

@@ -59,14 +59,22 @@ def commit_rows(history: History) -> list[CommitRow]:
                     if last not in series.past:
                         row.became.append(place)
             elif series.is_time and last == at - 1:
-                logs[at].append(math.log(series.values[at] / series.values[last]))
+                logs[at] += _growth(
+                    float(series.values[last]), float(series.values[at])
+                )
     for move in moves(history, -1):
         if move.series.is_time:
             row = rows[move.change.index]
             (row.slower if move.change.worse else row.faster).append(move)
     for at, several in logs.items():
-        rows[at].mean = math.exp(sum(several) / len(several))
+        rows[at].mean = math.exp(min(sum(several) / len(several), 700))
     return rows[::-1]
+
+
+def _growth(before: float, after: float) -> list[float]:
+    """The logarithm of what a time has grown by; none of what is no time."""
+    fine = min(before, after) > 0 and max(before, after) < math.inf
+    return [math.log(after) - math.log(before)] if fine else []
 
 
 def wrong_since(history: History) -> dict[Place, Commit]:

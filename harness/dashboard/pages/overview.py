@@ -106,7 +106,7 @@ def faults(
 
 
 def _has_run(cell: Cell) -> bool:
-    return cell.verdict not in ("none", "missing") or bool(cell.speed)
+    return cell.verdict not in ("none", "missing") or bool(cell.speed or cell.orders)
 
 
 def _right(
@@ -160,7 +160,7 @@ def _fast(cells: Cells, history: History) -> dict[str, Any]:
 
 def _shown(timed: Sequence[Move], sure: Sequence[Move]) -> Sequence[Move]:
     """Confirmed moves; where there are none, those suspected that are clear."""
-    return (sure or [move for move in timed if move.change.clear])[:MOST]
+    return sure[:MOST] or [move for move in timed if move.change.clear][:3]
 
 
 def _fastest(row: dict[str, Cell] | Any) -> str:

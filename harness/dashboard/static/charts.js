@@ -1,5 +1,4 @@
-// Charts are drawn by Bokeh: those near the screen first, the others when the browser is idle.
-// Each is an item of gradwatch.data.charts; see harness/dashboard/charts.py.
+// Charts are drawn by Bokeh, those near the screen first; data: harness/dashboard/charts.py.
 "use strict"
 
 {
@@ -33,7 +32,7 @@
       }
     }
   }
-  document.addEventListener("gradwatch-theme", () => drawn.forEach(dress))
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach(dress))
 
   // Hides the backends that the legend of a chart's group does not show.
   const hide = (bokeh, {dataset}) => {
@@ -56,13 +55,12 @@
         all.indeterminate = !all.checked && own.some(box => box.checked)
       }
     }
-    const given = gradwatch.choice.get(name)?.split(",")
-    if (given) for (const box of boxes) box.checked = given.includes(box.value)
+    const given = gradwatch.choice.get(name)
+    if (given) for (const box of boxes) box.checked = given.split(",").includes(box.value)
     summarise()
     legend.addEventListener("change", ({target}) => {
-      if ("all" in target.dataset) {
-        for (const box of target.closest(".family").querySelectorAll("input[value]")) box.checked = target.checked
-      }
+      const own = target.closest(".family").querySelectorAll("input[value]")
+      if ("all" in target.dataset) for (const box of own) box.checked = target.checked
       summarise()
       gradwatch.keep(name, chosen() === first ? "" : chosen() || ",")
       drawn.forEach(hide)

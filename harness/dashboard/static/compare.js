@@ -71,7 +71,7 @@
   const isClear = ({verdict}) => /faster|slower/.test(verdict)
   const byDifference = (x, y) =>
     isClear(y) - isClear(x) || Math.abs(Math.log(y.value)) - Math.abs(Math.log(x.value))
-  const kind = ({verdict}) => (/slower/.test(verdict) ? "worse" : /faster/.test(verdict) ? "better" : "")
+  const kind = ({verdict}) => (/slower/.test(verdict) ? "worse" : "better")
 
   // The interval on a log scale from 0.5 to 2, with a notch at the ratio.
   const place = (ratio) => `${Math.min(100, Math.max(0, 50 + 50 * Math.log2(ratio)))}%`
@@ -92,7 +92,7 @@
     const cells = [link, row.what, `${three(row.value)}×`, interval, drawing(row), row.verdict,
       formatted(row.a, row.unit), formatted(row.b, row.unit)]
     for (const content of cells) made.insertCell().append(content)
-    made.cells[5].className = kind(row)
+    if (isClear(row)) made.cells[5].className = kind(row)
     return made
   }
 
@@ -138,8 +138,7 @@
     if (ofCommits) form.a.selectedIndex = Math.min(1, form.a.length - 1) // the one before
     else { // the framework's own gradient, and the project's
       const own = ["torch_autograd", "torch_custom", "torch_formula", ...runners].filter(n => runners.includes(n))
-      form.a.value = own[0] ?? ""
-      form.b.value = own[1] ?? own[0] ?? ""
+      form.a.value = own[0] ?? ""; form.b.value = own[1] ?? own[0] ?? ""
     }
     for (const side of ["a", "b"]) {
       if ([...form[side].options].some(o => o.value === wanted[side])) form[side].value = wanted[side]

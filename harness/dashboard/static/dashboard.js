@@ -1,4 +1,4 @@
-// Code of every page: the colour scheme; what is shown of tables, and in which order.
+// Code of every page: what is shown of its tables, and in which order.
 "use strict"
 
 const gradwatch = {data: {}}
@@ -6,59 +6,18 @@ const gradwatch = {data: {}}
 // What a reader chose is in the address: it can be shared, and comes back with the page.
 gradwatch.choice = new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "")
 gradwatch.keep = (name, value) => {
-  if (value) gradwatch.choice.set(name, value)
-  else gradwatch.choice.delete(name)
+  value ? gradwatch.choice.set(name, value) : gradwatch.choice.delete(name)
   history.replaceState(null, "", `#${gradwatch.choice}`)
 }
 addEventListener("hashchange", () => { if (location.hash.includes("=")) location.reload() })
 
-// A field is filled from the address before anybody asks for its value.
 const setUpField = (field) => {
-  const name = field.dataset.kept
-  const given = gradwatch.choice.get(name)
-  if (given !== null) {
+  const given = gradwatch.choice.get(field.dataset.kept)
+  if (given !== null && (!field.options || [...field.options].some(o => o.value === given))) {
     field.value = given
-    field.dispatchEvent(new Event(field.tagName === "SELECT" ? "change" : "input"))
+    field.dispatchEvent(new Event(field.options ? "change" : "input"))
   }
-  field.addEventListener("input", () => gradwatch.keep(name, field.value))
-}
-
-const darkWanted = matchMedia("(prefers-color-scheme: dark)")
-
-gradwatch.dark = () => {
-  const chosen = document.documentElement.dataset.theme
-  return chosen ? chosen === "dark" : darkWanted.matches
-}
-
-// A page opened as a file may have no storage; the choice then lasts for this page only.
-const remembered = (choice) => {
-  try {
-    if (choice !== undefined) localStorage.setItem("gradwatch-theme", choice)
-    return localStorage.getItem("gradwatch-theme")
-  } catch {
-    return null
-  }
-}
-
-const chosen = remembered()
-if (chosen === "dark" || chosen === "light") document.documentElement.dataset.theme = chosen
-
-gradwatch.setUpTheme = () => {
-  const button = document.getElementById("theme")
-  const show = () => button.setAttribute("aria-pressed", gradwatch.dark())
-  const tell = () => {
-    show()
-    document.dispatchEvent(new Event("gradwatch-theme"))
-  }
-  button.hidden = false
-  button.addEventListener("click", () => {
-    const next = gradwatch.dark() ? "light" : "dark"
-    document.documentElement.dataset.theme = next
-    remembered(next)
-    tell()
-  })
-  darkWanted.addEventListener("change", tell)
-  show()
+  field.addEventListener(field.options ? "change" : "input", () => gradwatch.keep(field.dataset.kept, field.value))
 }
 
 // Numbers sort as numbers; a cell with data-value sorts by that value.
@@ -120,12 +79,9 @@ gradwatch.setUpFilter = (field) => {
     shown.textContent = words.length ? `${left} of ${rows.length} shown. ` : ""
     if (words.length) shown.append(all)
   }
-  const write = (words) => {
-    field.value = words
-    field.dispatchEvent(new Event("input"))
-  }
+  const write = (words) => { field.value = words; field.dispatchEvent(new Event("input")) }
   const all = document.createElement("button")
-  all.textContent = "Show all"
+  all.append("Show all")
   all.addEventListener("click", () => write(""))
   for (const button of document.querySelectorAll(`[data-words-for="${field.dataset.kept}"]`)) {
     button.hidden = false
@@ -169,7 +125,7 @@ gradwatch.setUpFolding = (button) => {
     for (const cell of [family.head, ...family.cells]) cell.classList.toggle("folded", !expanded)
   }
   const settle = () => {
-    const columns = 2 + families.reduce((sum, {head}) => sum + head.colSpan, 0)
+    const columns = 1 + families.reduce((sum, {head}) => sum + head.colSpan, 0)
     for (const group of groups) group.colSpan = columns
     button.setAttribute("aria-pressed", !families.some(isOpen))
     region.classList.remove("fits")
@@ -209,7 +165,6 @@ gradwatch.setUpFolding = (button) => {
 }
 
 document.addEventListener("DOMContentLoaded", () => {
-  gradwatch.setUpTheme()
   document.querySelectorAll("[data-filters]").forEach(gradwatch.setUpFilter)
   document.querySelectorAll("[data-folds]").forEach(gradwatch.setUpFolding)
   document.querySelectorAll("[data-orders]").forEach(gradwatch.setUpOrder)

@@ -20,7 +20,10 @@ from tests.dashboard.browser import invented
 
 pytestmark = pytest.mark.browser
 
-PAGES = ("index.html", "op/softmax.html", "compare.html", "commits.html")
+PAGES = (
+    *("index.html", "op/softmax.html", "compare.html", "changes.html"),
+    *("findings.html", "backend/torch_custom.html"),
+)
 PATIENCE = 30  # seconds: a busy machine draws slowly
 
 
@@ -184,7 +187,7 @@ def serious(browser: Chrome, *rules: str) -> list[tuple[str, list[str]]]:
 def test_axe_finds_a_planted_violation(
     chromium: Chrome, site: Path, planted: str, rule: str
 ) -> None:
-    visit(chromium, site / "commits.html")
+    visit(chromium, site / "changes.html")
     script = "document.querySelector('h1').insertAdjacentHTML('afterend', arguments[0])"
     chromium.execute_script(script, planted)
     assert rule in [violation for violation, _ in serious(chromium)]
@@ -207,6 +210,8 @@ def test_the_legend_hides_a_backend_by_keyboard(chromium: Chrome, site: Path) ->
     assert "torch_custom" not in points(chromium, "agreement-float64")["runner"]
 
 
+#: What a history shows at first: the framework's own gradient, and the project's.
+SHOWN = ("torch_autograd", "torch_custom")
 RINGS = "return gradwatch.source(arguments[0], 'rings').get_column('x')"
 
 
@@ -246,7 +251,7 @@ def test_the_history_as_a_table_follows_its_chart(chromium: Chrome, site: Path) 
     folded = chromium.find_element(By.CSS_SELECTOR, "#history-chart details")
     chromium.execute_script("arguments[0].open = true", folded)
     heads = shown(chromium, "#history-table th")
-    assert heads == ["commit", *backend_names()]
+    assert heads == ["commit", *SHOWN]
     rows = shown(chromium, "#history-table tr")[1:]
     assert [row[:12] for row in rows] == [
         invented.commit(n)[:12] for n in reversed(range(invented.COMMITS))
@@ -273,13 +278,13 @@ def test_an_exact_result_is_drawn_though_the_axis_is_logarithmic(
 ) -> None:
     visit(chromium, site / "op" / "add.html")
     drawn = points(chromium, choose_figure(chromium, "worst ratio"))
-    assert len(drawn["x"]) == invented.COMMITS * len(backend_names())
+    assert len(drawn["x"]) == invented.COMMITS * len(SHOWN)
     assert {text.split()[0] for text in drawn["detail"]} == {"0"}
     assert min(drawn["y"]) > 0
 
 
 def test_ratios_are_sorted_by_keyboard(chromium: Chrome, site: Path) -> None:
-    visit(chromium, site / "compare.html", "?a=numpy_graph&b=numpy_manual")
+    visit(chromium, site / "compare.html", "#a=numpy_graph&b=numpy_manual")
     head = chromium.find_element(By.CSS_SELECTOR, "#ratios th:nth-child(3) button")
     focus_by_tab(chromium, head)
     for order, factor in (("ascending", 1), ("descending", -1)):
@@ -298,19 +303,18 @@ def test_ratios_are_filtered_by_keyboard(chromium: Chrome, site: Path) -> None:
     box.send_keys("softmax backward")
     until(chromium, lambda: len(column(chromium, 1)) < 10)
     assert set(column(chromium, 1)) == {"softmax", "log_softmax"}
-    assert len(points(chromium, "ratios")["x"]) == len(column(chromium, 1))
 
 
 def test_a_ratio_measured_in_turn_is_preferred(chromium: Chrome, site: Path) -> None:
-    query = "?a=torch_custom&b=torch_autograd&filter=softmax+65536+backward+turn"
+    query = "#a=torch_custom&b=torch_autograd&filter=softmax+65536+backward+turn"
     visit(chromium, site / "compare.html", query)
     assert column(chromium, 3) == ["0.763×"], "1 / 1.31: asked the other way round"
-    assert column(chromium, 5) == ["B faster, in turn"]
+    assert column(chromium, 6) == ["B faster, in turn"]
 
 
 def test_two_commits_are_compared(chromium: Chrome, site: Path) -> None:
     a, b = (invented.commit(n)[:12] for n in (invented.STEP - 1, invented.STEP))
-    query = f"?mode=commits&a={a}&b={b}&clear=1&filter=softmax+torch_custom+backward"
+    query = f"#mode=commits&a={a}&b={b}&clear=1&filter=softmax+torch_custom+backward"
     visit(chromium, site / "compare.html", query)
     assert until(chromium, lambda: column(chromium, 1))[0] == "softmax"
     (ratio,) = (float(text.rstrip("×")) for text in column(chromium, 3))
@@ -319,32 +323,19 @@ def test_two_commits_are_compared(chromium: Chrome, site: Path) -> None:
 
 def test_what_differs_clearly_comes_first(chromium: Chrome, site: Path) -> None:
     a, b = (invented.commit(n)[:12] for n in (invented.STEP - 1, invented.STEP))
-    visit(chromium, site / "compare.html", f"?mode=commits&a={a}&b={b}")
+    visit(chromium, site / "compare.html", f"#mode=commits&a={a}&b={b}")
     clear = [
         "slower" in verdict or "faster" in verdict
-        for verdict in until(chromium, lambda: column(chromium, 5))
+        for verdict in until(chromium, lambda: column(chromium, 6))
     ]
     assert any(clear)
     assert not all(clear)
     assert clear == sorted(clear, reverse=True)
 
 
-def test_the_scheme_is_chosen_and_remembered(chromium: Chrome, site: Path) -> None:
-    visit(chromium, site / "index.html", scheme="light")
-    background = "return getComputedStyle(document.body).backgroundColor"
-    light = chromium.execute_script(background)
-    chromium.find_element(By.ID, "theme").send_keys(Keys.ENTER)
-    dark = chromium.execute_script(background)
-    assert dark != light
-    visit(chromium, site / "compare.html", scheme="light")
-    assert chromium.execute_script(background) == dark
-    chromium.find_element(By.ID, "theme").send_keys(Keys.ENTER)
-    assert chromium.execute_script(background) == light
-
-
 def shown_ops(browser: Chrome) -> list[str]:
     """The ops whose rows are seen."""
-    return shown(browser, ".matrix tr[data-words] th a")
+    return shown(browser, ".matrix tr[data-words] th a:not(.best)")
 
 
 def test_the_matrix_shows_the_ops_that_have_every_word_of_the_field(
@@ -356,7 +347,7 @@ def test_the_matrix_shows_the_ops_that_have_every_word_of_the_field(
     assert shown_ops(chromium) == ["max_pool2d"]
     assert shown(chromium, ".matrix .group") == ["pooling"]
     assert chromium.find_element(By.ID, "matrix-table-shown").text == (
-        f"1 of {len(op_names())} ops"
+        f"1 of {len(op_names())} shown. Show all"
     )
     field.send_keys("zzz")
     assert shown_ops(chromium) == []
@@ -412,7 +403,10 @@ def test_on_a_phone_the_matrix_fits_and_unfolds_where_it_is_tapped(
     assert not shown(chromium, ".matrix td.one")
     fits = "return document.querySelector('.fits > .matrix') !== null"
     assert chromium.execute_script(fits)
-    chromium.find_element(By.CSS_SELECTOR, 'th[data-family="torch"] button').click()
+    head = chromium.find_element(By.CSS_SELECTOR, 'th[data-family="torch"] button')
+    scroll = "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})"
+    chromium.execute_script(scroll, head)
+    head.click()
     dialects = shown(chromium, ".matrix thead th.one")
     assert dialects == [n[6:] for n in backend_names() if n.startswith("torch_")]
     for _ in range(2):  # folds all, and unfolds all
@@ -433,3 +427,53 @@ def test_the_legend_hides_a_framework(chromium: Chrome, site: Path) -> None:
     assert chromium.execute_script(
         "return document.querySelector(arguments[0]).indeterminate", path
     )
+
+
+def test_what_is_chosen_is_in_the_address_and_comes_back(
+    chromium: Chrome, site: Path
+) -> None:
+    visit(chromium, site / "index.html")
+    chromium.find_element(By.CSS_SELECTOR, "input[type=search]").send_keys("softmax")
+    Select(chromium.find_element(By.CSS_SELECTOR, "[data-orders]")).select_by_value(
+        "worst"
+    )
+    kept = chromium.current_url.partition("#")[2]
+    assert set(kept.split("&")) == {"show=softmax", "order=worst"}
+    before = shown_ops(chromium)
+    assert before == ["softmax", "log_softmax"], "the wrong one comes first"
+    visit(chromium, site / "index.html", f"#{kept}")
+    assert shown_ops(chromium) == before
+    (every,) = chromium.find_elements(By.CSS_SELECTOR, "#matrix-table-shown button")
+    every.send_keys(Keys.ENTER)
+    assert len(shown_ops(chromium)) == len(op_names())
+    assert "show" not in chromium.current_url
+
+
+def test_the_ops_return_to_their_groups(chromium: Chrome, site: Path) -> None:
+    visit(chromium, site / "index.html")
+    before = shown_ops(chromium)
+    order = Select(chromium.find_element(By.CSS_SELECTOR, "[data-orders]"))
+    order.select_by_value("slowest")
+    assert shown_ops(chromium) != before
+    order.select_by_value("")
+    assert shown_ops(chromium) == before
+
+
+def test_a_cell_tells_its_numbers_by_keyboard_and_leads_to_its_evidence(
+    chromium: Chrome, site: Path
+) -> None:
+    visit(chromium, site / "index.html")
+    (cell,) = chromium.find_elements(By.CSS_SELECTOR, ".matrix td.one.wrong a")
+    focus_by_tab(chromium, chromium.find_element(By.CSS_SELECTOR, ".matrix thead a"))
+    script = "arguments[0].focus({focusVisible: true});"
+    script += "return getComputedStyle(arguments[0], '::after').content"
+    assert "not as expected" in chromium.execute_script(script, cell)
+    cell.send_keys(Keys.ENTER)
+    until(chromium, lambda: chromium.current_url.endswith("op/softmax.html#wrong"))
+
+
+def test_the_backends_that_a_history_shows_are_in_the_address(
+    chromium: Chrome, site: Path
+) -> None:
+    visit(chromium, site / "op" / "softmax.html", "#shown-history=numpy_manual")
+    assert set(points(chromium, "history-0")["runner"]) == {"numpy_manual"}
