@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from gradwatch.harness.judging import tables
-from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.judgement import Judgement, as_html, as_text
 from gradwatch.harness.project.verdicts import SIGNS, VERDICTS
 
 COLUMNS = (
@@ -230,14 +229,14 @@ class Report:
 
     def __str__(self) -> str:
         head = [self.headline, *filter(None, [self._at_the_edges()])]
-        lines = tables.as_text(self._cells())
+        lines = as_text(self._cells())
         return "\n".join([*head, "", *lines, *self._footer()]).rstrip()
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         notes = (self._at_the_edges(), *self._footer())
-        return tables.as_html(self._cells(), self.headline, notes, self.repro())
+        return as_html(self._cells(), self.headline, notes, self.repro())
 
     def _at_the_edges(self) -> str:
         """One line: what is wrong there, tensor by tensor."""

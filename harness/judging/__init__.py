@@ -11,7 +11,6 @@
 - comparison: a tensor beside the right answer, element by element: makes the verdict
 - verdict: which radius judges a tensor, and what excuses it; all tensors of a call
 - judgement: what is said of one tensor
-- tables: judgements as text and as HTML
 - diagnosis: names the mistake in a wrong gradient
 - entry: `judge` and `assert_agrees`: what users call
 - defects: known outcomes: defects of frameworks that the suite expects, and where

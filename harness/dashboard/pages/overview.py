@@ -122,10 +122,12 @@ def _right(
     }
     bad = {op for op, row in judged.items() if any(c.wrong or c.astray for c in row)}
     found = faults(wrong, history)
-    said = {(fault.first.op, fault.runner) for fault in found}
+    judged_wrong = {(fault.first.op, fault.runner) for fault in found}
     # The history may know of a wrong gradient that no run here has judged.
-    told = {
-        p: c for p, c in wrong_since(history).items() if p not in said | {*here.judged}
+    unjudged = {
+        p: c
+        for p, c in wrong_since(history).items()
+        if p not in judged_wrong | {*here.judged}
     }
     records = here.of_all_orders()
     verdicts = Counter(r.verdict for r in records)
@@ -135,7 +137,7 @@ def _right(
         "tensors": len(records),
         "wrong": len(wrong),
         "faults": found,
-        "told": told,
+        "told": unjudged,
         "known": len(faults([r for r in records if r.listed])),
         "vacuous": verdicts["vacuous"],
         "gradients": sum(bool(s.metric.startswith("worst")) for s in history.series),
