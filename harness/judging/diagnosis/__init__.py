@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -26,22 +26,6 @@ from gradwatch.harness.judging.verdict import allowed
 
 EACH, REPORT = 2.0, 10.0  # seconds for the tensors of a call, and in all
 WRONG = ("disagree", "nonfinite")
-
-
-class Verdict(Protocol):
-    """A judgement or a record."""
-
-    @property
-    def tensor(self) -> str:
-        """Its name."""
-
-    @property
-    def verdict(self) -> str:
-        """What was said of it."""
-
-    @property
-    def convention(self) -> str:
-        """How ties are broken."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +44,7 @@ class Explanations:
 def explanations(
     right: Reference,
     got: Mapping[str, Array | None],
-    judgements: Sequence[Verdict],
+    judgements: Sequence[Any],
     seconds: float = EACH,
 ) -> Explanations:
     """Explanations of the gradients that are wrong, as far as the time allows.
@@ -100,10 +84,10 @@ class Diagnoses:
         self,
         right: Reference,
         got: Mapping[str, Array | None],
-        verdicts: Iterable[Verdict],
+        verdicts: Iterable[Any],
         key: Any = None,
     ) -> dict[str, str]:
-        """By tensor the likeliest mistake; see `explanations`."""
+        """By tensor the likeliest mistake; judgements or records say what is wrong."""
         asked = [v for v in verdicts if v.tensor in got and v.verdict in WRONG]
         if self.left <= 0 or all((key, v.tensor) in self.told for v in asked):
             return {}
