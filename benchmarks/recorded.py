@@ -9,6 +9,7 @@ that replays the recorded samples, so asv computes median and interval of real s
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple
@@ -17,17 +18,19 @@ from typing import Any, NoReturn
 from gradwatch.harness.history.measure import Figures, MeasurementTarget, measure
 from gradwatch.harness.judging.cases import REGIMES, Trial, trial
 from gradwatch.harness.project.lock import alone
+from gradwatch.harness.project.machines import has_cuda
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.requested import by_default
-from gradwatch.impls.catalogue import load_op, op_names
-from gradwatch.impls.contract import Op
+from gradwatch.impls.catalogue import framework_of, load_op, op_names
+from gradwatch.impls.contract import Op, Unsupported
 
 # asv passes combinations by number, so these lists come from files only and must not
 # depend on what an environment can import.
 LEFT_OUT = os.environ.get("ASV_LEFT_OUT", "").split()  # see harness.history.runnable
 OPS = {name: load_op(name) for name in op_names() if name not in LEFT_OUT}
 BACKENDS = list(by_default())
-DEVICES = ["cpu", "cuda"]
+DEVICES = ["cpu", *(["cuda"] if has_cuda() else [])]
+DIALECTS = ("manual", "autograd", "custom")  # of any other backend: the formula
 
 #: The parameters of a benchmark, and the figures found for them, op first.
 Found = Mapping[tuple[str, ...], Figures]
@@ -107,6 +110,17 @@ def skip(why: str) -> NoReturn:
     raise SkipNotImplemented(why)
 
 
+def backends_of(op: Op) -> list[str]:
+    """The backends whose dialect the page has; read from it, without a framework."""
+    found = []
+    for name in BACKENDS:
+        dialect = name.rpartition("_")[2]
+        with contextlib.suppress(Unsupported):
+            op.said(dialect if dialect in DIALECTS else "formula", framework_of(name))
+            found.append(name)
+    return found
+
+
 def each_op(
     base: type[Recorded],
     names: Sequence[str],
@@ -120,7 +134,7 @@ def each_op(
             {
                 "op": name,
                 "param_names": [*names, "device", "backend"],
-                "params": [*map(list, values(op)), DEVICES, BACKENDS],
+                "params": [*map(list, values(op)), DEVICES, backends_of(op)],
             },
         )
         for name, op in OPS.items()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import click
 from rich.table import Table
 
 from gradwatch.harness.commands._examination import Finding, examine
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import errors, output, ticking
+from gradwatch.harness.console.options import DEVICES
+from gradwatch.harness.console.terminal import ending, errors, output, ticking
 from gradwatch.harness.project import documents
 
 _SIGNS = {"ok": ("✓", "green"), "warning": ("▲", "yellow"), "missing": ("✗", "red")}
@@ -42,7 +44,34 @@ def command(json_file: str | None) -> None:
         counts = {s: sum(f.state == s for f in findings) for s in _SIGNS}
         documents.write(documents.document(rows, counts), json_file)
     if json_file != "-":
-        output().print(table(findings))
+        shown = grouped(findings)
+        output().print(table(shown))
+        own = {f.name.partition(" ")[0] for f in findings if f.name.endswith(" cpu")}
+        absent = [
+            f.name for f in shown if f.state == "missing" and f.name != "checkout"
+        ]
+        ending(
+            f"{len(own)} frameworks are ready: {', '.join(sorted(own))}",
+            "green" if own else "red",
+            absent=f"{len(absent)}: {', '.join(absent)}" if absent else "",
+            next_step="gradwatch check FUNCTION --shape 64x1000; gradwatch agree",
+        )
+
+
+def grouped(findings: Sequence[Finding]) -> list[Finding]:
+    """One finding a framework: its version, its devices, and what is wrong with it."""
+    rows: dict[str, Finding] = {}
+    for finding in findings:
+        name, _, part = finding.name.partition(" ")
+        if not part or name not in rows:
+            rows[finding.name] = finding
+        elif part in DEVICES:
+            sign = "–" if finding.state == "missing" else "✓"
+            found = f"{rows[name].found}  {part} {sign}"
+            rows[name] = replace(rows[name], found=found)
+        elif finding.why:
+            rows[name] = replace(rows[name], why=finding.why)
+    return list(rows.values())
 
 
 def table(findings: Sequence[Finding]) -> Table:

@@ -138,7 +138,12 @@ def _choose_by_default() -> None:
         cls: Any, conf: Any, *place: Any, regex: Any = None, check: bool = False
     ) -> Any:
         _leave_out(unrunnable(op_names()))
-        regex = regex or getattr(conf, "default_bench", None)
+        if isinstance(regex, str):
+            regex = [regex]
+        regex = [
+            rf"^bench_(speed|accuracy)[.]{one}[.]" if one in op_names() else one
+            for one in regex or [getattr(conf, "default_bench", "")]
+        ]
         benchmarks = discover(cls, conf, *place, regex=regex, check=check)
         ops = {name.split(".")[1] for name in benchmarks}
         os.environ["ASV_OPS"] = " ".join(sorted(ops))

@@ -17,6 +17,7 @@ import pytest
 from asv_runner.benchmarks.mark import SkipNotImplemented
 from asv_runner.discovery import disc_benchmarks
 
+from gradwatch.benchmarks.recorded import backends_of
 from gradwatch.harness.history import asv_environment, asv_results
 from gradwatch.harness.history.environments import WrongCall, environment_with, parsed
 from gradwatch.harness.history.measure import (
@@ -31,15 +32,16 @@ from gradwatch.harness.history.measure import (
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.project import git
 from gradwatch.harness.project.lock import Busy, alone
+from gradwatch.harness.project.machines import has_cuda
 from gradwatch.harness.project.requested import by_default
-from gradwatch.impls.catalogue import framework_of, load_op, op_names
+from gradwatch.impls.catalogue import framework_of, load_op, op_names, op_page
 from tests.copies import copy_code
 
 ROOT = Path(__file__).parents[2]
 CONF = json.loads((ROOT / "asv.conf.json").read_text())
 VERSIONS = json.loads((ROOT / "asv.versions.json").read_text())
 HISTORY = json.loads((ROOT / "asv.history.json").read_text())
-DEVICES = ["cpu", "cuda"]
+DEVICES = ["cpu", "cuda"] if has_cuda() else ["cpu"]
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +76,17 @@ def test_the_suite_has_these_benchmarks_and_no_others(suite):
 
 
 @pytest.mark.parametrize("op", op_names())
-def test_parameters_are_the_page_s_sizes_and_every_device_and_backend(suite, op):
+def test_parameters_are_the_page_s_sizes_and_the_devices_and_backends_there_are(
+    suite, op
+):
     sizes = list(load_op(op).sizes)
-    both, backends = ["float32", "float64"], list(by_default())
+    both, backends = ["float32", "float64"], backends_of(load_op(op))
+    text = op_page(op).read_text(encoding="utf-8")
+    for name in {*by_default()} - {*backends}:  # the page does not have it
+        dialect, framework = name.rpartition("_")[2], framework_of(name)
+        lacks = f'@op.implement("{dialect}")' not in text
+        assert lacks or f'"{framework}"' in text, name
+    assert "numpy_graph" in backends
     assert {
         name.split(".")[0]: benchmark._params
         for name, benchmark in suite.items()
