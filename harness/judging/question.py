@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -29,6 +30,8 @@ from gradwatch.impls.contract import Problem
 FULL = 1 << 21
 #: Places of each axis of a sample.
 SAMPLE = 4
+#: Calls inside each other, of which a part takes some for each operation on its way.
+DEEP = 20_000
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,12 @@ class Question:
         def part() -> dict[str, graph.Node]:
             return {name: Parts().part(self.build(wide)[name], tuple(box))}
 
-        right = reference_of_graph(part, self.dtype, self.compute)
+        before = sys.getrecursionlimit()
+        sys.setrecursionlimit(max(before, DEEP))
+        try:
+            right = reference_of_graph(part, self.dtype, self.compute)
+        finally:
+            sys.setrecursionlimit(before)
         right.longest, right.limit = longest, limit_for(longest)
         some = got[np.ix_(*box)] if got.ndim else got
         (j,) = judge_tensors(right, {name: some}, {name: self.dtype}, dtype=self.dtype)

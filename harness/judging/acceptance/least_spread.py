@@ -274,7 +274,7 @@ def _of_products(node: Node, few: int | None) -> Error:
     or an infinity: that is no rounding.
     """
     a, b = (source.value for source in node.inputs)
-    step = -(-a.shape[-1] // few) if few else 1
+    step = max(-(-a.shape[-1] // few), 1) if few else 1
     a, b = (np.abs(x).astype(np.float32) for x in (a[..., ::step], b[..., ::step, :]))
     total = 0.999 * (a @ b).astype(np.float64).reshape(-1)
     return np.where(np.isfinite(total), total, 0.0)

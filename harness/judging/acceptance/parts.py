@@ -67,14 +67,14 @@ class Parts:
         grid = np.unravel_index(inside, source.shape) if source.shape else ()
         box: Box = tuple(map(np.unique, grid))
         held = self.part(source, box)
+        if not source.shape or not inside.size:
+            return gather(held, index=np.where(flat < 0, -1, 0))
         there = np.unravel_index(np.maximum(flat, 0), source.shape)
         within = [
             np.minimum(np.searchsorted(p, i), p.size - 1)
             for p, i in zip(box, there, strict=True)
             if p is not None
         ]
-        if not source.shape or not inside.size:
-            return gather(held, index=np.where(flat < 0, -1, 0))
         place = np.ravel_multi_index(tuple(within), held.shape)
         return gather(held, index=np.where(flat < 0, -1, place))
 
