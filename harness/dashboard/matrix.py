@@ -161,7 +161,7 @@ def _cell(
 
 def _dated(record: AgreeRecord) -> tuple[str, str]:
     """Date and commit of a record that is not of its document's."""
-    return getattr(record, "date", ""), getattr(record, "commit", "")
+    return record.date, record.commit
 
 
 # Speed --------------------------------------------------------------------------

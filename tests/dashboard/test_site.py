@@ -772,6 +772,16 @@ def test_a_wrong_gradient_is_told_with_its_first_commit(
     assert "✗ became wrong confirmed" in said(site, "changes.html")
 
 
+def test_the_diagnosis_of_a_wrong_tensor_is_told_once_on_each_page(
+    results: Path,
+) -> None:
+    cause = {"verdict": "disagree", "ratio": 99.0, "diagnosis": "`y` is negated"}
+    judged(results, agree_record("add", "numpy_graph", **cause))
+    site = written(results)
+    for page in ("index.html", "op/add.html", "findings.html"):
+        assert said(site, page).count("y is negated") == 1
+
+
 def test_a_right_history_accuses_no_commit(results: Path) -> None:
     invented.write_history(results, 5, ops=invented.PLANTED[:1])
     assert "✗" not in said(written(results)).partition("How to read this")[0]

@@ -44,7 +44,9 @@ def run(folder, *call):
 CHECKS = [
     (code, told)
     for code, told in re.findall(
-        r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", README, re.M | re.S
+        r"^```python\n((?:(?!```).*\n)*)```\n\n```text\n((?:(?!```).*\n)*)",
+        README,
+        re.M,
     )
 ]
 

@@ -41,7 +41,7 @@ class Fault:
     @property
     def diagnosis(self) -> str:
         """What is probably the cause, where the judge names one."""
-        return str(getattr(self.first, "diagnosis", "") or "")
+        return self.first.diagnosis
 
     @property
     def repro(self) -> str:
