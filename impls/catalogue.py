@@ -124,6 +124,7 @@ def known(kind: str, name: str, names: Iterable[str]) -> str:
     if name in names:
         return name
     near = difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.5)
+    near = ["cuda"] if name == "gpu" and "cuda" in names else near
     every = ", ".join(sorted(names))
     hint = f"did you mean {near[0]!r}?" if near else f"one of: {every}"
     raise UnknownName(f"no {kind} is called {name!r}; {hint}")

@@ -167,7 +167,7 @@ def _timed(asked: Asked, progress: Callable[[int, int], None]) -> Timed:
                 measured.untimed.setdefault(f"{one.case or one.op} all", one.message)
                 continue
             if one.sizes:
-                raise options.no_such_size(one.sizes)
+                raise options.no_such_size(one.sizes, asked.sizes)
             measured.rows += one.rows
             measured.untimed |= one.untimed
             measured.absent += one.absent

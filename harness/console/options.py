@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -224,7 +225,7 @@ def sized_trials(
         for one in sized(op, source, sizes=sizes, dtypes=dtypes, seed=seed)
     ]
     if not chosen:
-        raise no_such_size(size for op in ops.values() for size in op.sizes)
+        raise no_such_size((size for op in ops.values() for size in op.sizes), sizes)
     return chosen
 
 
@@ -239,9 +240,10 @@ def sized(
     ]
 
 
-def no_such_size(sizes: Iterable[str]) -> click.UsageError:
+def no_such_size(sizes: Iterable[str], wanted: Sequence[str]) -> click.UsageError:
     """What to say where no op has one of the sizes asked for; these are there."""
-    names = ", ".join(dict.fromkeys(sizes))
-    return click.UsageError(
-        f"no such size; the sizes are small, middle, large, {names}"
-    )
+    names = dict.fromkeys(("small", "middle", "large", *sizes))
+    near = [n for one in wanted for n in difflib.get_close_matches(one, names, 1, 0.4)]
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    listed = ", ".join(names)
+    return click.UsageError(f"no such size; the sizes are {listed}{hint}")

@@ -586,3 +586,18 @@ def test_a_formula_that_hangs_is_ended_by_time(tmp_path, when):
     measured = time_command._timed(asked, lambda *_: None)
     assert measured.rows == []
     assert measured.failed[str(page)].startswith("timeout: no answer in 2 s")
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        (("time", "--op", "square", "--size", "medium"), "did you mean 'middle'?"),
+        (("agree", "--device", "gpu"), "did you mean 'cuda'?"),
+        (("compare", "HEAD", "nosuchcommit"), "neither a commit (git rev-parse"),
+    ],
+)
+def test_a_wrong_name_gets_the_right_guess_in_one_style(call, hint):
+    done = gradwatch(*call)
+    assert done.returncode == 2
+    assert done.stderr.startswith("gradwatch: ")
+    assert hint in done.stderr
