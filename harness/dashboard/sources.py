@@ -69,6 +69,7 @@ def read_results(folder: Path) -> Results:
         if not name.endswith((".json", ".json.gz")):
             continue
         try:
+            _not_elsewhere(file, folder)
             results.sources.append(source := _read_source(file, name))
         except Unreadable as error:
             results.troubles.append(Trouble(name, error.why))
@@ -117,7 +118,18 @@ def _read_findings(index: Path) -> list[Finding]:
     ]
 
 
+def _not_elsewhere(file: Path, folder: Path) -> None:
+    """Refuse a link that leads out of a folder: its contents would be published.
+
+    Raises:
+        Unreadable: The file is one.
+    """
+    if not file.resolve().is_relative_to(folder.resolve()):
+        raise Unreadable("a link that leads out of the results", file)
+
+
 def _text(file: Path) -> str:
     if not file.exists():
         return ""
+    _not_elsewhere(file, file.parent)
     return documents.bytes_of(file).decode("utf-8", "replace")

@@ -177,7 +177,9 @@ def replace_file(target: Path, content: str | bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)
+        hidden = os.umask(0o077)
+        os.umask(hidden)
+        os.chmod(name, 0o666 & ~hidden)
         os.replace(name, target)
     except BaseException as error:
         Path(name).unlink(missing_ok=True)
@@ -188,6 +190,9 @@ def replace_file(target: Path, content: str | bytes) -> None:
 
 # Reading ------------------------------------------------------------------------
 
+#: How often its own size a gzip file may have when expanded, beyond some megabytes:
+#: ours have 50 times. Zeros, or a million times `{},`, expand 1000 times.
+EXPANDED, ROOM = 200, 4 << 20
 _GZIP = b"\x1f\x8b"  # RFC 1952: no JSON begins with it
 
 
@@ -203,18 +208,19 @@ def bytes_of(source: str | Path) -> bytes:
         with open(source, "rb") as file:
             zipped = file.read(2) == _GZIP
             file.seek(0)
-            size = 0 if zipped else os.fstat(file.fileno()).st_size
+            size = os.fstat(file.fileno()).st_size
+            most = min(LONGEST, ROOM + size * EXPANDED) if zipped else LONGEST
             reader = gzip.GzipFile(fileobj=file) if zipped else file
-            content = reader.read(LONGEST + 1) if size <= LONGEST else b""
+            content = reader.read(most + 1) if size <= LONGEST else b""
     except FileNotFoundError:
         raise Unreadable("no such file", source) from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise Unreadable(f"not readable as gzip ({error})", source) from None
     except OSError as error:
         raise Unreadable(error.strerror or str(error), source) from None
-    if max(size, len(content)) > LONGEST:
+    if max(size, len(content)) > most:
         how = "when expanded" if zipped else "long"
-        raise Unreadable(f"more than {LONGEST >> 20} MB {how}", source)
+        raise Unreadable(f"more than {most >> 20} MB {how}", source)
     return content
 
 

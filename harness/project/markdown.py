@@ -10,7 +10,11 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def cell(text: str) -> str:
-    """Text as one line that cannot end a table cell or start markup."""
+    """Text as one line that ends no table cell, starts no markup and calls nobody.
+
+    A space of no width follows what would mention a person or an issue.
+    """
+    text = re.sub(r"(?<!\w)([@#])(?=\w)", "\\1\u200b", text)
     return " ".join(re.sub(r"([|<>*`\[\]\\])", r"\\\1", text).split())
 
 
