@@ -243,7 +243,7 @@ def sized(
 def no_such_size(sizes: Iterable[str], wanted: Sequence[str]) -> click.UsageError:
     """What to say where no op has one of the sizes asked for; these are there."""
     names = dict.fromkeys(("small", "middle", "large", *sizes))
-    near = [n for one in wanted for n in difflib.get_close_matches(one, names, 1, 0.4)]
+    near = [n for one in wanted for n in difflib.get_close_matches(one, names, 1, 0.3)]
     hint = f"; did you mean {near[0]!r}?" if near else ""
     listed = ", ".join(names)
     return click.UsageError(f"no such size; the sizes are {listed}{hint}")
