@@ -261,6 +261,13 @@ def test_numbers_that_must_ascend_are_judged():
     assert not report.refused
 
 
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_rows_that_no_label_chooses_are_judged():
+    layer = nn.AdaptiveLogSoftmaxWithLoss(6, 20, [5, 12])
+    labels = torch.tensor([0, 3, 4, 7, 1])  # none in the last cluster
+    assert check(layer, None, [X, labels], quick=True).passes
+
+
 def test_outputs_in_a_dataclass_are_judged():
     report = check(lambda x: Output(x.square().sum(), x.exp()), None, [X])
     assert report.passes

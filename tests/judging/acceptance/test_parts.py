@@ -117,3 +117,9 @@ def test_what_was_looked_at_is_said(monkeypatch):
     assert j.worst_index == (3, 4)
     assert "of 32768 elements" in j.message
     assert "were judged in full" in j.message
+
+
+def test_elements_of_a_scalar_are_a_part():
+    scalar = graph.variable(np.array(3.0))
+    held = Parts().at(scalar, np.array([0, -1, 0]))
+    np.testing.assert_array_equal(held.value, [3, 0, 3])
