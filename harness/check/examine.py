@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -97,11 +99,26 @@ def examine(
         try:
             yield from examined(subject, candidate, trial, compute, notes, diagnoses)
         except Exception as error:  # every library refuses numbers in its own way
-            if trial.as_given:
+            why = _out_of_memory(error)
+            if trial.as_given and not why:
                 raise
-            left_out.setdefault(in_short(error), []).append(trial.name)
+            if trial.as_given:
+                raise ValueError(f"{trial.name} {why}: give smaller inputs") from error
+            why = why or f"the reference raised {in_short(error)}"
+            left_out.setdefault(why, []).append(trial.name)
     for why, names in left_out.items():
-        notes.append(f"left out, the reference raised {why}: {', '.join(names)}")
+        notes.append(f"left out, {why}: {', '.join(names)}")
+
+
+def _out_of_memory(error: Exception) -> str:
+    """How much was asked for, and how much there is; "" if that is not why."""
+    said = re.search(r"allocate ([\d.]+) ?([KMGTP]?i?B|bytes)", str(error))
+    if said is None:
+        return "needs more memory" if isinstance(error, MemoryError) else ""
+    size, unit = float(said[1]), said[2]
+    needs = f"{size / 2**30:.3g} GiB" if unit == "bytes" else f"{size:g} {unit}"
+    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"needs {needs} in one piece, and this machine has {has:.3g} GiB"
 
 
 def examined(
@@ -294,14 +311,16 @@ class Bench:
         """Whether a tensor of zeros would have passed."""
         if judgement.verdict != "vacuous" or self._is_zero(judgement):
             return False
-        return self.asked is not None and zeros_pass(self.asked.right, judgement.tensor)
+        known = self.asked.known if self.asked else None  # or a sample is all
+        return known is not None and zeros_pass(known, judgement.tensor)
 
     def _is_zero(self, judgement: Judgement) -> bool:
         """Whether a gradient is zero but for rounding, beside the others."""
-        if judgement.verdict != "vacuous" or self.asked is None:
+        known = self.asked.known if self.asked else None
+        if judgement.verdict != "vacuous" or known is None:
             return False
         if self._zero is None:
-            self._zero = frozenset(_zeros(self.asked.right))
+            self._zero = frozenset(_zeros(known))
         return judgement.tensor in self._zero
 
     def _judged(

@@ -269,3 +269,11 @@ def test_what_hides_at_the_caller_s_own_numbers_fails_a_whole_check():
     assert not report.failures
     assert not report.passes
     assert "judged in" in str(report)
+
+
+def test_what_needs_more_memory_than_there_is_is_a_line_with_the_number():
+    def outer(a):
+        return a[:, None] * a[None, :]
+
+    with pytest.raises(ValueError, match=r"needs 596 GiB .* this machine has \d"):
+        check(outer, inputs=[torch.randn(400_000)], quick=True)
