@@ -93,17 +93,17 @@ def _exception(kind: str, message: str, refused: str) -> BaseException:
     return base(message) if kind == base.__name__ else type(kind, (base,), {})(message)
 
 
-def _op(told: Mapping[str, Any], ask: Callable[..., Any]) -> Op:
-    """The op that a page has told of, whose code is asked for."""
-    fields: dict[str, Any] = {name: " ".join(told[name]) for name in _WORDS}
-    fields |= {kind: [Case(n, **f) for n, f in told[kind]] for kind in _LISTS}
-    drawn, named = told["makers"], told["constants"]
+def _op(facts: Mapping[str, Any], ask: Callable[..., Any]) -> Op:
+    """The op of a page, whose code is asked for."""
+    fields: dict[str, Any] = {name: " ".join(facts[name]) for name in _WORDS}
+    fields |= {kind: [Case(n, **f) for n, f in facts[kind]] for kind in _LISTS}
+    drawn, named = facts["makers"], facts["constants"]
     constants = {n: _Maker(ask, n) for n in named} if drawn else " ".join(named)
-    formula = _Formula(ask) if told["formula"] else None
+    formula = _Formula(ask) if facts["formula"] else None
     return Op(
-        told["name"],
-        group=told["group"],
-        domain=told["domain"],
+        facts["name"],
+        group=facts["group"],
+        domain=facts["domain"],
         constants=constants,
         formula=formula,
         **fields,
@@ -150,10 +150,10 @@ class _Formula:
         if key not in self._kept:
             if len(self._kept) >= KEPT:
                 del self._kept[next(iter(self._kept))]
-            told, outputs = self._ask("graph", *asked)
-            if len(told) > NODES:
-                raise ValueError(f"a formula of {len(told)} nodes: at most {NODES}")
-            parts = [(n, i, _values(a), v and unpack(v)) for n, i, a, v in told]
+            listed, outputs = self._ask("graph", *asked)
+            if len(listed) > NODES:
+                raise ValueError(f"a formula of {len(listed)} nodes: at most {NODES}")
+            parts = [(n, i, _values(a), v and unpack(v)) for n, i, a, v in listed]
             self._kept[key] = parts, outputs
         parts, outputs = self._kept[key]
         nodes: list[graph.Node] = list(leaves)
@@ -230,7 +230,7 @@ class Page:
     def load(self, source: str) -> dict[str, Any]:
         """What there is to know of the op, but for its code."""
         self.op = catalogue.load_op(source)
-        return _told(self.op)
+        return _facts(self.op)
 
     def draw(self, name: str, state: Any, shape: Any, shapes: Any) -> tuple[Any, Any]:
         """A constant, by its maker, and how the generator goes on."""
@@ -252,16 +252,16 @@ class Page:
         with graph.other_side() if other else contextlib.nullcontext():
             returned = as_tuple(self.op.said("formula")(graph, *inputs, **attributes))
         place = {leaf: i for i, leaf in enumerate(leaves)}
-        told = list[Any]()
+        listed = list[Any]()
         for node in graph.topological_order(returned):
             if node in place:
                 continue
-            place[node] = len(leaves) + len(told)
+            place[node] = len(leaves) + len(listed)
             step = node.primitive.name if node.primitive else ""
             value = None if step else pack(node.value)
             sources = [place[source] for source in node.inputs]
-            told.append((step, sources, _travelling(node.attributes), value))
-        return told, [place[node] for node in returned]
+            listed.append((step, sources, _travelling(node.attributes), value))
+        return listed, [place[node] for node in returned]
 
 
 def _failure(error: BaseException) -> tuple[str, str, str]:
@@ -274,7 +274,7 @@ def _failure(error: BaseException) -> tuple[str, str, str]:
     return kind.__name__, message, refused[0] if refused else ""
 
 
-def _told(op: Op) -> dict[str, Any]:
+def _facts(op: Op) -> dict[str, Any]:
     """What there is to know of an op, but for its code."""
     lists = {
         kind: [(c.name, plain(c.fields)) for c in getattr(op, kind).values()]
