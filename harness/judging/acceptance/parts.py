@@ -148,6 +148,7 @@ def _reduction(parts: Parts, node: Node, box: Box) -> Node:
     kept = [i for i in range(source.ndim) if i not in axes]
     aligned = "shape" in attributes or node.ndim == source.ndim
     new = source.ndim - node.ndim
+    kept = [i for i in kept if i >= new] if aligned else kept  # those are of length 1
     inside = {i: box[i - new if aligned else j] for j, i in enumerate(kept)}
     held = parts.part(source, tuple(inside.get(i) for i in range(source.ndim)))
     if "shape" in attributes:
