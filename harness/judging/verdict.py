@@ -214,7 +214,7 @@ class _Tensor:
             wrong = judged & ~(error <= limit * radius)
             explained = np.isfinite(excuse) & (error <= limit * excuse)
             turned = explained & wrong & (self.got * value < 0)
-            kept = np.abs(self.got) < arithmetic.sums * limit * excuse
+            kept = np.abs(self.got) < arithmetic.sums**2 * limit * excuse
             kept &= explained & wrong & (self.got != 0)
         if turned.any() or kept.any():
             small = self.right.underflows(self.convention, self.tensor)
