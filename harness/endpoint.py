@@ -29,7 +29,7 @@ from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.allocator import pin_malloc
 from gradwatch.harness.workers.arrays import decoded, encoded, legible
 from gradwatch.harness.workers.evaluate import Missing, evaluate, in_short, load_backend
-from gradwatch.harness.workers.fork import CHANGED, Ended, Fork
+from gradwatch.harness.workers.formulas.fork import CHANGED, Ended, Fork
 from gradwatch.impls.catalogue import backend_names, framework_of, known
 from gradwatch.impls.contract import Unsupported
 

@@ -25,7 +25,7 @@ from gradwatch.harness.judging.defects.where import matches
 from gradwatch.harness.judging.platforms import Flushing
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.workers.child import Child, Failed, Link
-from gradwatch.harness.workers.pages import Pages
+from gradwatch.harness.workers.formulas.pages import Pages
 from gradwatch.harness.workers.pool import Fleet
 from gradwatch.impls.catalogue import load_op
 from gradwatch.impls.contract import Op

@@ -3,8 +3,7 @@
 - pythons: which Python runs which framework, and what it has
 - process: `Worker`: starts, asks and ends one process
 - client: `Line`: a worker that gets one request at a time
-- pool: `Fleet` and `sweep`: many tasks on several workers
-- lane: `Lane`: one of them, with the tasks that are under way to it
+- pool: `Fleet` and `sweep`: many tasks on several workers, each a `Lane`
 - messages: `Task` and `Outcome`, and how they are encoded
 - arrays: arrays as bytes
 - evaluate: forward and backward of one problem (runs in the worker)

@@ -23,7 +23,7 @@ from msgspec import Struct
 from gradwatch.harness.project import documents
 from gradwatch.harness.workers.arrays import legible
 from gradwatch.harness.workers.evaluate import in_short
-from gradwatch.harness.workers.pages import PageEnded
+from gradwatch.harness.workers.formulas.pages import PageEnded
 from gradwatch.harness.workers.process import Process
 
 #: Ends of a child with no op to blame, after which each op gets a child of its own.

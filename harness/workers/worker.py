@@ -25,7 +25,7 @@ from gradwatch.harness.workers.allocator import (
     MALLOC_ENVIRONMENT,
 )
 from gradwatch.harness.workers.arrays import decoded, encoded
-from gradwatch.harness.workers.fork import CHANGED
+from gradwatch.harness.workers.formulas.fork import CHANGED
 from gradwatch.harness.workers.process import Process
 from gradwatch.harness.workers.pythons.interpreters import Interpreter
 

@@ -16,7 +16,7 @@ COUNTED = [*sorted((ROOT / "docs").glob("*.md")), *TOP]
 PAGES = [*COUNTED, ROOT / "results" / "README.md"]
 #: Words of all pages together, and of three of them: what a newcomer can read. The list
 #: of findings grows with them, and has 2,000 more.
-MOST = 28_000
+MOST = 30_000
 MOST_OF = {"README.md": 700, "CHANGELOG.md": 800, "CONTRIBUTING.md": 1500}
 
 

@@ -22,9 +22,8 @@ from gradwatch.harness.endpoint import DeviceLost
 from gradwatch.harness.workers import pool
 from gradwatch.harness.workers.arrays import encoded
 from gradwatch.harness.workers.client import Line
-from gradwatch.harness.workers.lane import MOST, ROOM, Lane
 from gradwatch.harness.workers.messages import Task
-from gradwatch.harness.workers.pool import STARTS, Fleet, sweep
+from gradwatch.harness.workers.pool import MOST, ROOM, STARTS, Fleet, Lane, sweep
 from gradwatch.harness.workers.pythons.interpreters import (
     interpreter_of,
     variable,

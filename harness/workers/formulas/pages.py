@@ -27,7 +27,7 @@ from gradwatch.harness.workers.arrays import (
     plain,
     unpack,
 )
-from gradwatch.harness.workers.fork import Ended, Fork
+from gradwatch.harness.workers.formulas.fork import Ended, Fork
 from gradwatch.harness.workers.process import Process, how_ended
 from gradwatch.impls import catalogue, graph
 from gradwatch.impls.contract import Array, Case, Op, Unsupported, as_tuple
