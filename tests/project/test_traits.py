@@ -19,8 +19,10 @@ NAMING = {
     "agreement/calls.py": "a script says each call in the framework's own names",
     "agreement/repro.py": "a script calls each framework in its own idiom",
     "commands/_starting.py": "a first page is written from a function of PyTorch",
+    "dashboard/pages/op.py": "the framework whose series a chart shows first",
     "endpoint.py": "only PyTorch's GPU is awaited after each request",
     "history/measure.py": "the frameworks whose figures a history has by default",
+    "project/affected.py": "autograd is the dialect of that name",
     "selftest/examine.py": "the judges of PyTorch are rivals, tried in its worker",
     "selftest/run.py": "likewise",
 }
