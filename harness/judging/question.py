@@ -18,6 +18,7 @@ from gradwatch.harness.judging.reference import (
     Reference,
     nodes_of,
     reference_of_graph,
+    require_subnormals,
     results_of,
     wider,
 )
@@ -93,7 +94,11 @@ class Question:
         Args:
             got: The tensors by name.
             dtypes: Names of the dtypes that they have where they come from.
+
+        Raises:
+            FloatingPointError: subnormal numbers are flushed to zero in this thread.
         """
+        require_subnormals()
         found: dict[str, Judgement] = {}
         if is_large(got) and "right" not in self.__dict__:
             asked = self.build, self.dtype, got, dtypes, self.compute

@@ -292,9 +292,8 @@ def test_the_command_says_what_it_remembers_and_its_document_is_the_same(
     for name, extra in (("first", []), ("again", []), ("fresh", ["--fresh"])):
         done = gradwatch(*call, tmp_path / name, *extra)
         assert done.returncode == 0, done.stderr
-        assert ("remembered, judged since 20" in done.stdout.replace("\n", " ")) == (
-            name == "again"
-        )
+        said = " ".join(done.stdout.split())
+        assert ("remembered, judged since 20" in said) == (name == "again")
         document = json.loads((tmp_path / name).read_text())
         document["records"].sort(key=lambda r: (r["case"], r["backend"], r["tensor"]))
         del document["environment"]["date"], document["summary"]["seconds"]
