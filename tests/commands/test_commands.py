@@ -379,10 +379,10 @@ def test_bad_pages_cost_the_others_nothing(judged):
 
 
 def test_what_was_judged_before_the_formula_ended_the_process_is_kept(tmp_path):
-    """It counts its calls in a file: one a trial; the worker of numpy_manual makes none."""
+    """It counts its calls in a file: numpy_manual makes none."""
     count = tmp_path / "count"
     body = f"open({str(count)!r}, 'a').write('.')\n    "
-    body += f"import os; os.path.getsize({str(count)!r}) == 5 and os._exit(0)\n    "
+    body += f"import os; os.path.getsize({str(count)!r}) == 7 and os._exit(0)\n    "
     done = gradwatch(
         *("agree", "--ops", plant(tmp_path, _FORMULA, _FORMULA + body), *NUMPY[:2]),
         *("--dtype", "float64", "--json", "-"),
