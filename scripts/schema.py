@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import NODEFAULT, UNSET, Struct, UnsetType
+from msgspec import NODEFAULT, Struct
 from msgspec.structs import FieldInfo, fields
 
 from gradwatch.harness.project import records
@@ -65,9 +65,8 @@ def _section(title: str, struct: type[Struct]) -> Iterator[str]:
 
 
 def _line(one: FieldInfo) -> str:
-    optional = "?" if one.default is UNSET else ""
-    default = "" if one.required or optional else f" = {_default(one)}"
-    return f"{one.encode_name}{optional}: {_name(one.type)}{default}"
+    default = "" if one.required else f" = {_default(one)}"
+    return f"{one.encode_name}: {_name(one.type)}{default}"
 
 
 def _default(one: FieldInfo) -> str:
@@ -81,7 +80,7 @@ def _name(kind: Any) -> str:
         return _name(typing.get_args(kind)[0])
     if typing.get_origin(kind) is typing.Literal:
         return " or ".join(f'"{value}"' for value in typing.get_args(kind))
-    parts = [_name(part) for part in typing.get_args(kind) if part is not UnsetType]
+    parts = [_name(part) for part in typing.get_args(kind)]
     if typing.get_origin(kind) is list:
         return f"list of {parts[0]}"
     if typing.get_origin(kind) is dict:

@@ -6,7 +6,6 @@
 - asv_results: `read`: asv's result files as series of values
 - series: `Series`: the figures of one benchmark over commits
 - environments: adds an environment with other versions
-- import_times: adds times that were measured on a machine without asv
 - changepoints: `find_changes`: steps and slow drift in a series
 - noise: drops stray values of a series and estimates its noise
 - steps: cuts a series into levels

@@ -33,7 +33,6 @@ _MACHINE_API = 1
 #: kilobytes can have more combinations than fit into memory.
 CELLS = 1_000_000
 
-Json = Mapping[str, Any]
 _T = TypeVar("_T")
 
 
@@ -133,10 +132,10 @@ class _Benchmark(msgspec.Struct):
 
 
 def _read_run(file: Path) -> _Run:
-    content = _typed(file, load(file, _API), _Content)
+    content = _typed(file, _load(file, _API), _Content)
     if not file.name.startswith(f"{content.commit_hash[:8]}-"):
         raise Unreadable(f"{file}: is of commit {content.commit_hash[:8]}")
-    stated = load(file.parent / "machine.json").get("machine")
+    stated = _load(file.parent / "machine.json").get("machine")
     machine = str(content.params.get("machine"))
     if not file.parent.name == stated == machine:
         raise Unreadable(
@@ -214,7 +213,7 @@ def _unquoted(value: str) -> str:
 # Other files --------------------------------------------------------------------
 
 
-def load(file: Path, api: int = _MACHINE_API) -> dict[str, Any]:
+def _load(file: Path, api: int = _MACHINE_API) -> dict[str, Any]:
     """A file of asv, which writes the NaN that strict JSON has not.
 
     Raises:
@@ -234,18 +233,12 @@ def load(file: Path, api: int = _MACHINE_API) -> dict[str, Any]:
     return content
 
 
-def listed(folder: Path) -> dict[str, Mapping[str, Any]]:
-    """asv's list as it stands: what each benchmark of a folder is, by name.
-
-    Raises:
-        Unreadable: There is no list, or it is damaged.
-    """
-    content = load(folder / "benchmarks.json", _API)
-    return {name: about for name, about in content.items() if name != "version"}
-
-
 def _benchmarks(folder: Path) -> dict[str, _Benchmark]:
-    return _typed(folder / "benchmarks.json", listed(folder), dict[str, _Benchmark])
+    """asv's list of what each benchmark is, by name."""
+    file = folder / "benchmarks.json"
+    content = _load(file, _API)
+    del content["version"]
+    return _typed(file, content, dict[str, _Benchmark])
 
 
 def _typed(file: Path, content: Any, kind: type[_T]) -> _T:

@@ -68,7 +68,12 @@ def machine_name(
     """
     about = about or traits()
     if given := os.environ.get("GRADWATCH_MACHINE"):
-        check_machine(folder, given, about)
+        if differing := differences(folder, given, about):
+            raise OtherMachine(
+                f"results of {given} were recorded on another machine"
+                f" ({'; '.join(differing)}): give this one another name in"
+                " GRADWATCH_MACHINE"
+            )
         return given
     taken = {}
     for file in sorted(folder.glob("*/machine.json")):
@@ -78,16 +83,6 @@ def machine_name(
     plain = f"cpu-{about['num_cpu']}core"
     names = itertools.chain([plain], (f"{plain}-{n}" for n in itertools.count(2)))
     return next(name for name in names if name not in taken)
-
-
-def check_machine(folder: Path, name: str, about: Mapping[str, Any]) -> None:
-    """Raise OtherMachine unless what is recorded under a name is of that machine."""
-    if differing := differences(folder, name, about):
-        raise OtherMachine(
-            f"results of {name} were recorded on another machine"
-            f" ({'; '.join(differing)}): give this one another name in"
-            " GRADWATCH_MACHINE"
-        )
 
 
 def differences(folder: Path, name: str, about: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import Meta, Struct, field
 
 from gradwatch.harness.project.verdicts import NUMBERLESS, VERDICTS
 
@@ -32,7 +32,6 @@ class Environment(Struct, kw_only=True):
     """Where and from what a document was made; no path, no host name.
 
     dirty: whether files differed from the commit. date: ISO 8601.
-    gpu, arch, ram, versions: of documents made elsewhere, to be imported.
     """
 
     machine: str = "unnamed"
@@ -43,10 +42,6 @@ class Environment(Struct, kw_only=True):
     commit: str = ""
     dirty: bool = False
     date: Date = ""
-    gpu: str | UnsetType = UNSET
-    arch: str | UnsetType = UNSET
-    ram: str | UnsetType = UNSET
-    versions: dict[str, str] | UnsetType = UNSET
 
 
 # Agreement ------------------------------------------------------------------------

@@ -1,21 +1,16 @@
-"""The recorded history: read strictly, never mixed, and added to from elsewhere."""
+"""The recorded history: read strictly, never mixed."""
 
 import datetime
 import itertools
 import json
 import math
-import subprocess
 
 import pytest
 from asv.results import Results
 from asv.runner import BenchmarkResult
 
-from gradwatch.harness.history import import_times
 from gradwatch.harness.history.asv_results import RESULTS, read
-from gradwatch.harness.history.import_times import Refused, add
-from gradwatch.harness.project.documents import Document, Unreadable
-from gradwatch.harness.project.machines import OtherMachine
-from gradwatch.harness.project.records import Environment, TimeRecord, TimeSummary
+from gradwatch.harness.project.documents import Unreadable
 
 NAME = "bench_sizes.add.time_backward"
 BENCHMARK = {
@@ -250,138 +245,3 @@ def test_a_second_file_of_the_same_commit_is_refused(folder):
     )
     with pytest.raises(Unreadable, match="the same commit"):
         read(folder, [A])
-
-
-# --- timings made elsewhere ------------------------------------------------------
-
-
-@pytest.fixture
-def checkout(tmp_path):
-    """A git checkout with one commit, and that commit."""
-    root = tmp_path / "checkout"
-    root.mkdir()
-    git = ["git", "-C", str(root), "-c", "user.name=t", "-c", "user.email=t@localhost"]
-    subprocess.run([*git, "init", "-q"], check=True)
-    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "a"], check=True)
-    done = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
-    return root, done.stdout.strip()
-
-
-def document(commit, **changed):
-    """What `gradwatch time` writes on a machine with a GPU."""
-    environment = {
-        "machine": "h200",
-        "cpu": "x86_64",
-        "gpu": "One GPU",
-        "cores": 16,
-        "system": "Linux",
-        "python": "3.12.3",
-        "commit": commit,
-        "dirty": False,
-        "date": "2026-11-01T12:00:00+00:00",
-        "versions": {"torch": "2.13.0"},
-    }
-    timed = {
-        "op": "add",
-        "case": "1024",
-        "backend": "torch_autograd",
-        "device": "cuda",
-        "dtype": "float32",
-        "phase": "backward",
-        "seconds": 3e-6,
-        "low": 2e-6,
-        "high": 4e-6,
-        "samples": [4e-6, 3e-6, 2e-6],
-    }
-    about = Environment(**{**environment, **changed.pop("environment", {})})
-    if "records" in changed:
-        return Document(about, TimeSummary(), changed["records"])
-    return Document(about, TimeSummary(), [TimeRecord(**{**timed, **changed})])
-
-
-def test_a_time_made_elsewhere_is_a_series_of_its_machine_and_versions(
-    folder, checkout
-):
-    root, commit = checkout
-    record(folder, A, [1.0, 1.0])
-    add(document(commit), folder, root=root)
-    (found,) = (s for s in read(folder, [commit]) if s.machine == "h200")
-    assert (found.machine, found.benchmark) == ("h200", NAME)
-    assert found.versions == {"torch": "2.13.0"}
-    assert found.environment == "time-py3.12-torch2.13.0"
-    assert found.parameters == {
-        "size": "1024",
-        "dtype": "float32",
-        "device": "cuda",
-        "backend": "torch_autograd",
-    }
-    assert found.entries[0].commit == commit
-    assert found.entries[0].samples == 3
-
-
-@pytest.mark.parametrize("case", ["1024", "add[normal-1024-float32]"])
-def test_the_size_is_found_in_the_name_of_a_case(folder, checkout, case):
-    root, commit = checkout
-    add(document(commit, case=case), folder, root=root)
-    assert {s.parameters["size"] for s in read(folder, [commit])} == {"1024"}
-
-
-def test_a_second_document_adds_to_the_first(folder, checkout):
-    root, commit = checkout
-    add(document(commit), folder, root=root)
-    add(
-        document(commit, backend="torch_custom", seconds=7e-6, samples=[]),
-        folder,
-        root=root,
-    )
-    measured = {
-        s.parameters["backend"]: s.measured[0].value
-        for s in read(folder, [commit])
-        if s.measured
-    }
-    assert measured == {"torch_autograd": 3e-6, "torch_custom": 7e-6}
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"environment": {"dirty": True}}, "a changed tree"),
-        ({"environment": {"commit": ""}}, "names no commit"),
-        ({"environment": {"commit": "f" * 40}}, "not in this checkout"),
-        ({"environment": {"versions": {}}}, "which version of torch"),
-        ({"op": "nonsense"}, "is not a benchmark"),
-        ({"records": []}, "no times"),
-    ],
-    ids=["dirty", "no commit", "unknown commit", "no version", "op", "empty"],
-)
-def test_a_document_that_the_history_cannot_take_changes_nothing(
-    folder, checkout, changed, message
-):
-    root, commit = checkout
-    before = sorted(folder.rglob("*"))
-    with pytest.raises(Refused, match=message):
-        add(document(commit, **changed), folder, root=root)
-    assert sorted(folder.rglob("*")) == before
-
-
-def test_a_commit_can_be_told_where_the_document_names_none(folder, checkout):
-    root, commit = checkout
-    nameless = document(commit, environment={"commit": ""})
-    add(nameless, folder, commit=commit, root=root)
-    assert read(folder, [commit])[0].entries[0].commit == commit
-    with pytest.raises(Refused, match="not of"):
-        add(document(A), folder, commit=commit, root=root)
-
-
-def test_times_of_another_machine_of_that_name_are_refused(folder, checkout):
-    root, commit = checkout
-    add(document(commit), folder, root=root)
-    with pytest.raises(OtherMachine, match="One GPU"):
-        add(document(commit, environment={"gpu": "Another"}), folder, root=root)
-
-
-def test_the_command_tells_what_is_wrong_with_a_document(tmp_path, capsys):
-    with pytest.raises(SystemExit) as ended:
-        import_times.main([str(tmp_path / "absent.json")])
-    assert ended.value.code == 1
-    assert "no such file" in capsys.readouterr().err
