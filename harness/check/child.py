@@ -57,7 +57,7 @@ def checked(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _options(asked: Mapping[str, Any]) -> dict[str, Any]:
-    from gradwatch.harness.check.session import Choice
+    from gradwatch.harness.check.choice import Choice
 
     names = ("device", "compute", "seed", "order", "name")
     given = {name: asked[name] for name in names if name in asked}

@@ -90,7 +90,8 @@ def check(
         UnknownName: No op page, dtype, device or trial bears that name.
     """
     # PyTorch is imported here, and not before
-    from gradwatch.harness.check.session import Choice, Session
+    from gradwatch.harness.check.choice import Choice
+    from gradwatch.harness.check.session import Session
 
     choice = Choice.read(only, skip, edges, strict=strict, quick=quick, budget=budget)
     session = Session(
@@ -184,7 +185,8 @@ def _agrees(
     from torch import autograd
     from torch.autograd.gradcheck import GradcheckError
 
-    from gradwatch.harness.check.session import Choice, Session
+    from gradwatch.harness.check.choice import Choice
+    from gradwatch.harness.check.session import Session
 
     inspect.signature(getattr(autograd, name)).bind(func, inputs, **as_pytorch)
     args = _several(inputs)

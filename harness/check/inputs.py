@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,11 +11,10 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from gradwatch.harness.check import shapes
+from gradwatch.harness.check.choice import EDGES, FEW, MANY, numbers, planned
 from gradwatch.harness.check.runs import floating
-from gradwatch.harness.check.shapes import Spec, Specs
+from gradwatch.harness.check.shapes import Spec, Specs, named
 from gradwatch.harness.judging.cases import REGIMES, Regime, cotangent
-from gradwatch.harness.judging.layouts import TAILS
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.impls.catalogue import known
 
@@ -32,26 +30,6 @@ HANDED_OVER = (
 )
 #: The caller's numbers times these: an eps or a threshold shows elsewhere than at 1.
 SCALES = {"large": 1e3, "tiny": 1e-3}
-#: Elements up to which each regime gets a run; beyond, those below alone.
-MANY = 2**18
-FEW = ("normal", "dy_zeros")
-#: The trials where each takes seconds: a long recurrence, unrolled.
-COSTLY = ("normal", "large", "mixed", "dy_zeros", "permuted")
-#: Numbers of which most functions promise nothing: they are reported apart.
-EDGES = ("huge", "shifted", "constant", "subnormal", "infnan", "empty")
-
-
-def _peaked(rng: np.random.Generator, shape: tuple[int, ...], _: Any) -> Any:
-    """Ordinary numbers, one in each row far above the others, as a sure answer's."""
-    values = np.asarray(rng.standard_normal(shape))
-    if values.size:
-        top = rng.integers(0, shape[-1:] or 1, (*shape[:-1], 1))
-        np.put_along_axis(np.atleast_1d(values), top, 20.0, -1)
-    return values
-
-
-#: At the caller's own shape, too: a kernel that reads rows in blocks differs there.
-OWN_SHAPE = (REGIMES["large"], REGIMES["mixed"], Regime("peaked", _peaked))
 
 
 @dataclass(frozen=True)
@@ -179,77 +157,12 @@ def from_shapes(
     costly: Admits,
     notes: list[str],
 ) -> Iterator[Trial]:
-    """The shapes as given, other sizes, and every regime at a small size.
-
-    Args:
-        specs: One for each input.
-        dtype: The precision under test.
-        kwargs: Arguments beside the inputs.
-        seed: Of all numbers.
-        device: Where the tensors lie.
-        main: The widest type of the reference's own tensors.
-        pinned: Lengths that cannot vary: a module's own.
-        admits: Whether the reference takes some inputs.
-        runs: Whether the candidate does, too.
-        costly: Whether a trial takes so long that few have to do.
-        notes: Gets a line for what is left out.
-    """
+    """The trials of some shapes; see `choice.planned`."""
     known("dtype", dtype, PRECISIONS)
     maker = _Maker(dtype, dict(kwargs), seed, device, main)
-    normal = REGIMES["normal"]
-    yield maker.trial(normal, specs, thorough=True, as_given=True)
-    sizes = Sizes(
-        specs,
-        pinned,
-        lambda s: admits(maker.trial(normal, s)),
-        lambda s: runs(maker.trial(normal, s)),
+    yield from planned(
+        maker.trial, specs, pinned, admits, runs, costly, notes, foreign=FOREIGN
     )
-    if sizes.small is None:
-        notes.append(f"sizes hardly varied: the code takes {shapes.named(specs)}")
-    small = sizes.small or specs
-    many = sum(math.prod(s.shape) for s in specs) > MANY
-    yield from (maker.trial(r, specs) for r in OWN_SHAPE[-1 if many else 0 :])
-    names = COSTLY if costly(maker.trial(normal, small)) else tuple(REGIMES)
-    for regime in map(REGIMES.__getitem__, names):
-        if regime.name in FOREIGN or (small == specs and regime in OWN_SHAPE):
-            continue
-        axes = max((len(s.shape) for s in small if s.kind == "float"), default=0)
-        if axes >= regime.axes:
-            for at in sizes.of(regime.name, small):
-                yield maker.trial(regime, at, thorough=regime.name == "normal")
-
-
-class Sizes:
-    """Other sizes than the given ones, as far as the reference takes them.
-
-    The small one, at which most is tried, the candidate takes as well.
-    """
-
-    def __init__(
-        self,
-        specs: Specs,
-        pinned: Sequence[int],
-        admits: Callable[[Specs], bool],
-        runs: Callable[[Specs], bool],
-    ) -> None:
-        self.admits = admits
-        free = shapes.lengths(specs, pinned)
-        self.ways = list(shapes.tails(specs, pinned)) if free else []
-        self.ones = shapes.resized(specs, dict.fromkeys(free, 1))
-        self.none = shapes.resized(specs, dict.fromkeys(free[-1:], 0))
-        tried = [shapes.smaller(specs, pinned)] if free else []
-        if specs[0].shape:
-            tried += [shapes.rows_varied(specs, n) for n in shapes.SMALL[1:2]]
-            self.ways = self.ways or [shapes.rows_varied(specs, TAILS[-1])]
-        self.small = next((s for s in tried if admits(s) and runs(s)), None)
-
-    def of(self, regime: str, small: Specs) -> list[Specs]:
-        """The sizes that a regime is run at."""
-        special = {"tails": self.ways, "single": [self.ones], "empty": [self.none]}
-        if regime not in special:
-            return [small]
-        fit = [specs for specs in special[regime] if self.admits(specs)]
-        return list(dict.fromkeys(fit))
 
 
 @dataclass
@@ -267,7 +180,7 @@ class _Maker:
         thorough: bool = False,
         as_given: bool = False,
     ) -> Trial:
-        name = f"{regime.name} {shapes.named(specs)}"
+        name = f"{regime.name} {named(specs)}"
         seed = (self.seed, zlib.crc32(f"{name} {self.dtype}".encode()))
         rng = np.random.default_rng(seed)
         floats = [i for i, spec in enumerate(specs) if spec.kind == "float"]
@@ -291,23 +204,11 @@ class _Maker:
     def _made(
         self, rng: np.random.Generator, spec: Spec, regime: Regime, plain: bool
     ) -> Tensor:
-        if spec.kind == "bool":
-            made = torch.from_numpy(_mask(rng, spec.shape, regime.name))
-        elif spec.kind == "int":
-            made = torch.from_numpy(rng.integers(0, max(spec.below, 1), spec.shape))
-        else:
-            draw = REGIMES["normal"].values if plain else regime.values
-            values = np.asarray(draw(rng, spec.shape, PRECISIONS[self.dtype]))
-            made = torch.from_numpy(values).to(torch_dtype(self.dtype))
+        values = numbers(rng, spec, regime, plain, PRECISIONS[self.dtype])
+        made = torch.from_numpy(values)
+        if spec.kind == "float":
+            made = made.to(torch_dtype(self.dtype))
         return laid_out(made.to(self.device), regime.layout)
-
-
-def _mask(rng: np.random.Generator, shape: tuple[int, ...], regime: str) -> Any:
-    """Three quarters true; in constant rows all or none is."""
-    if regime == "constant" and shape:
-        rows = rng.random(shape[:-1]) < 0.5
-        return np.broadcast_to(rows[..., None], shape).copy()
-    return np.asarray(rng.random(shape) < 0.75)
 
 
 # Trials from the caller's own inputs ------------------------------------------------

@@ -14,6 +14,7 @@ import torch
 from torch._functorch import config as functorch
 
 from gradwatch.harness.check import inputs as made
+from gradwatch.harness.check.choice import Choice
 from gradwatch.harness.check.examine import examine, steps_have_its_slope
 from gradwatch.harness.check.inputs import Trial
 from gradwatch.harness.check.report import Report, Row
@@ -30,83 +31,6 @@ from gradwatch.impls.contract import Case
 
 #: Elements computed in a call, above which few trials have to do: each takes seconds.
 COSTLY = 2**19
-
-
-EDGES = ("report", "fail", "skip")
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Which trials are run, and which of them decide.
-
-    `only` and `skip` are names such as "large" or "large 7x33". The caller's own trial
-    is always run. `budget` is the time in seconds after which no other one begins.
-    """
-
-    only: Sequence[str] = ()
-    skip: Sequence[str] = ()
-    quick: bool = False
-    edges: str = "report"
-    strict: bool = False
-    budget: float | None = None
-
-    @classmethod
-    def read(
-        cls,
-        only: str | Sequence[str] | None = None,
-        skip: str | Sequence[str] | None = None,
-        edges: str = "report",
-        *,
-        strict: bool = False,
-        quick: bool = False,
-        budget: float | None = None,
-    ) -> Choice:
-        """What a caller wrote; one name may stand alone.
-
-        Raises:
-            UnknownName: `edges` is none of `EDGES`.
-        """
-        known("choice of edges", edges, EDGES)
-        first, second = (
-            (names,) if isinstance(names, str) else tuple(names or ())
-            for names in (only, skip)
-        )
-        edges = "fail" if strict else edges
-        return cls(first, second, quick, edges, strict, budget)
-
-    def of(self, trials: Sequence[Trial]) -> list[Trial]:
-        """Those that are to be run.
-
-        Raises:
-            UnknownName: A name that no trial bears.
-        """
-        named = {trial.regime.name: None for trial in trials}
-        named |= {trial.name: None for trial in trials}
-        for name in (*self.only, *self.skip):
-            known("trial", name, named)
-        return [trial for trial in trials if trial.as_given or self._takes(trial)]
-
-    def _takes(self, trial: Trial) -> bool:
-        names = {trial.name, trial.regime.name}
-        if self.quick or (trial.edge and self.edges == "skip"):
-            return False
-        return (not self.only or not names.isdisjoint(self.only)) and (
-            names.isdisjoint(self.skip)
-        )
-
-    def in_time(
-        self, trials: Sequence[Trial], started: float, notes: list[str]
-    ) -> Iterator[Trial]:
-        """The trials, until the time is up; a note names those left out."""
-        late = []
-        for trial in trials:
-            spent = time.monotonic() - started
-            if trial.as_given or self.budget is None or spent < self.budget:
-                yield trial
-            else:
-                late.append(trial.name)
-        if late:
-            notes.append(f"left out, {self.budget:g} s were spent: {', '.join(late)}")
 
 
 @dataclass

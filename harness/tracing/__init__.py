@@ -1,14 +1,22 @@
-"""Tracing: turns a PyTorch function into a graph of the engine; only it imports torch.
+"""Tracing: turns a function of PyTorch's or JAX's into a graph of the engine.
 
-It is imported only if PyTorch is installed. The operators that a function runs are
-written down while it runs (`tape`), a table maps each of them to the engine (`table`),
-and the gradient follows from the engine's own rules: PyTorch's backward is never used.
+The operators that a PyTorch function runs are written down while it runs (`tape`), a
+table maps each of them to the engine (`aten.table`), and the gradient follows from the
+engine's own rules: PyTorch's backward is never used. A function of JAX's is a jaxpr
+(`lax`). Neither framework is imported before a name is used that needs it.
 """
 
-from gradwatch.harness.tracing.calls import Call, held, tensors_in
-from gradwatch.harness.tracing.capture import plain_autograd
-from gradwatch.harness.tracing.traced import Graph, Traced, trace
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from gradwatch.harness.tracing.untraceable import Untraceable
+
+if TYPE_CHECKING:
+    from gradwatch.harness.tracing.calls import Call, held, tensors_in
+    from gradwatch.harness.tracing.capture import plain_autograd
+    from gradwatch.harness.tracing.traced import Graph, Traced, trace
 
 __all__ = [
     "Call",
@@ -20,3 +28,15 @@ __all__ = [
     "tensors_in",
     "trace",
 ]
+
+_HOMES = {"plain_autograd": "capture", "Graph": "traced", "Traced": "traced"}
+_HOMES |= {"trace": "traced", "Call": "calls", "held": "calls", "tensors_in": "calls"}
+
+
+def __getattr__(name: str) -> Any:
+    """What needs PyTorch, at its first use (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = importlib.import_module(f"{__name__}.{_HOMES[name]}")
+    globals()[name] = value = getattr(home, name)
+    return value

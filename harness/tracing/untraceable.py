@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import linecache
 import sys
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
-_PYTORCH = str(Path(torch.__file__).parent)
+_SPEC = importlib.util.find_spec("torch")  # which costs no import
+_PYTORCH = str(Path(_SPEC.origin).parent) if _SPEC and _SPEC.origin else "no PyTorch"
 _LISTENING = tuple(__file__.replace("untraceable", n) for n in ("tape", "capture"))
 _HARNESS = str(Path(__file__).parent.parent)
 
@@ -40,7 +41,7 @@ class Untraceable(Exception):
     """A function that the engine cannot follow.
 
     Attributes:
-        op: The ATen operator, such as "aten.bernoulli".
+        op: The operator, such as "aten.bernoulli".
         why: What it does that the engine cannot.
         kind: The reason's kind, a key of `WAYS_ROUND`.
         line: Where it is called, "file.py:12: y = F.dropout(x)"; "" if unknown.
@@ -48,11 +49,16 @@ class Untraceable(Exception):
     """
 
     def __init__(
-        self, op: str, why: str, kind: str, place: Place | None = None
+        self,
+        op: str,
+        why: str,
+        kind: str,
+        place: Place | None = None,
+        ways: Mapping[str, str] = WAYS_ROUND,
     ) -> None:
         self.op, self.why, self.kind = op, why, kind
         self.line = str(place or "")
-        self.way_round = WAYS_ROUND[kind]
+        self.way_round = ways[kind]
         where = f" ({self.line})" if self.line else ""
         super().__init__(f"{op}{where} {why}; {self.way_round}")
 
@@ -91,7 +97,7 @@ def callers_place(of: BaseException | None = None) -> Place:
         if not file.startswith(_PYTORCH):
             return Place(file, frame.f_lineno)
         mine = frame.f_locals.get("self")
-        if not module and isinstance(mine, torch.nn.Module):
+        if not module and mine is not None and hasattr(mine, "named_parameters"):
             module = f"{type(mine).__name__}({mine.extra_repr()})"
     return Place("", 0, module)
 

@@ -1,7 +1,8 @@
-"""Values that PyTorch rounds to a narrower type than its inputs have: casts, autocast.
+"""Values that are rounded to a narrower type than the inputs have: casts, autocast.
 
 The engine's value is not rounded, but has the error of that rounding. So has the
-cotangent on its way back, which PyTorch rounds to the same type.
+cotangent on its way back, which is rounded to the same type. An `info` is what
+`torch.finfo` or `jax.numpy.finfo` say of a type.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging.rounding.analysis import ERROR
@@ -33,26 +33,32 @@ def narrowed(value: Any, meta: Sequence[Any], widest: float) -> Any:
         return tuple(narrowed(one, [its], widest) for one, its in pairs)
     if not isinstance(value, Node) or not meta or not meta[0].dtype.is_floating_point:
         return value
-    info = torch.finfo(meta[0].dtype)
-    return _narrowed(value, info=info) if info.eps > widest else value
+    info = _info(meta[0].dtype)
+    return rounded(value, info=info) if info.eps > widest else value
 
 
 def narrow_leaf(value: Any, meta: Sequence[Any], widest: float) -> Any:
     """An input, whose gradient PyTorch rounds to the input's own type."""
     if not isinstance(value, Node) or not meta[0].dtype.is_floating_point:
         return value
-    info = torch.finfo(meta[0].dtype)
-    return _leaf(value, info=info) if info.eps > widest else value
+    info = _info(meta[0].dtype)
+    return leaf(value, info=info) if info.eps > widest else value
 
 
 def epsilon(tensors: Sequence[Any]) -> float:
     """The machine epsilon of the widest floating type among tensors; 0 of none."""
     types = {t.dtype for t in tensors if t.dtype.is_floating_point}
-    return min((torch.finfo(dtype).eps for dtype in types), default=0.0)
+    return min((_info(dtype).eps for dtype in types), default=0.0)
 
 
-def _compute(x: NDArray[Any], info: torch.finfo) -> NDArray[Any]:
-    if info.dtype == "float8_e4m3fn":  # has no infinity: PyTorch's casts saturate
+def _info(dtype: Any) -> Any:
+    import torch
+
+    return torch.finfo(dtype)
+
+
+def _compute(x: NDArray[Any], info: Any) -> NDArray[Any]:
+    if str(info.dtype) == "float8_e4m3fn":  # has no infinity: PyTorch's casts saturate
         return np.clip(x, -info.max, info.max)
     # Half a unit in the last place above the largest number.
     beyond = info.max * (1 + info.eps / (4 - 2 * info.eps))
@@ -66,14 +72,14 @@ def _error(at: At) -> Error:
     return np.asarray(at.e[0] + rounding + np.where(at.v != 0, least, 0.0))
 
 
-def _rule(dy: Node, y: Node, x: Node, info: torch.finfo) -> tuple[Node]:
-    return (_narrowed(dy, info=info),)
+def _rule(dy: Node, y: Node, x: Node, info: Any) -> tuple[Node]:
+    return (rounded(dy, info=info),)
 
 
 ERROR[_NAME] = _error
-_narrowed = primitive(_NAME, _compute, _rule)
+rounded = primitive(_NAME, _compute, _rule)
 ERROR[_LEAF] = lambda at: at.e[0]
-_leaf = primitive(_LEAF, lambda x, info: np.asarray(x), _rule)
+leaf = primitive(_LEAF, lambda x, info: np.asarray(x), _rule)
 ERROR[_WRITTEN] = lambda at: at.e[1]
 written_over = primitive(
     _WRITTEN,
