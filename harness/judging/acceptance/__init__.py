@@ -1,7 +1,6 @@
-"""What is told of right tensors before they are judged in full.
+"""Tensors too large to be judged in full: what is right is accepted, the rest in part.
 
 - early: accepts large tensors that are right
-- extents, grid: upper bounds of running errors, of a whole node and of some elements
-- pairwise: the sums of a reference in float64
+- parts: the part of a graph behind some elements, and a sample of it
 - least_spread: what the spread is at least, so that it need not be measured
 """

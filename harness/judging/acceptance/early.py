@@ -3,21 +3,18 @@
 A judgement carries an error bound beside every element of every value, in a type wider
 than the one under test. Of a large right tensor less is enough. The radius of an
 element is at least its own last rounding and those of the terms behind it
-(least_spread.py); an error that the limit times this explains is
-explained by the radius. And that the tensor is not vacuous, that nothing overflows and
-no divisor may vanish follows from the rules of harness/judging/rounding, of the largest
-magnitudes of each node (extents.py) and of some thousand of its elements (grid.py). So
-two passes over each value do. What is not accepted here is judged as ever, and nothing
-is rejected here.
+(least_spread.py); an error that the limit times this explains is explained by the
+radius. So one pass over each value does. That the tensor is not vacuous, as it may
+overflow or a divisor vanish, follows from the bound of some thousand of its elements
+(parts.py). What is not accepted here is judged as ever, and nothing is rejected here.
 
-For float64 the reference is computed in float64, too, beside which a tensor is allowed
-half of the limit: the other half is for the reference, which is an honest
-implementation itself, whose sums lose less (pairwise.py).
+For float64 the reference is computed in float64, too, its sums in a wider type; beside
+it a tensor is allowed half of the limit, as it is an honest implementation itself.
 
 Tensors of 16 bits are accepted as computed in float32 and rounded once.
 
-Left to the judgement: choices among equal numbers, functions that have no rule here,
-and tensors of which a quarter might be vacuous.
+Left to the judgement: choices among equal numbers, and tensors of which a quarter might
+be vacuous.
 """
 
 from __future__ import annotations
@@ -29,15 +26,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.acceptance.extents import (
-    OF_VALUES,
-    RULES,
-    Extent,
-    Unknown,
-    View,
-    magnitudes,
-)
-from gradwatch.harness.judging.acceptance.grid import Grid
 from gradwatch.harness.judging.acceptance.least_spread import (
     MOVED,
     SURE,
@@ -45,17 +33,19 @@ from gradwatch.harness.judging.acceptance.least_spread import (
     ratios_of_terms,
     rounds,
 )
-from gradwatch.harness.judging.acceptance.pairwise import CAREFUL
-from gradwatch.harness.judging.comparison import SAYS_NOTHING, sentence
+from gradwatch.harness.judging.acceptance.parts import Sample
+from gradwatch.harness.judging.comparison import informative, sentence
+from gradwatch.harness.judging.excuses.overflow import risks
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import Arithmetic, arithmetics
-from gradwatch.harness.judging.reference import Build, require_subnormals
+from gradwatch.harness.judging.reference import Build, Truth, require_subnormals
+from gradwatch.harness.judging.rounding.analysis import running_errors
 from gradwatch.harness.judging.rounding.errors import (
     Errors,
-    largest,
     limit_for,
     longest_reduction,
 )
+from gradwatch.harness.judging.rounding.sums import summed_axes
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 
@@ -64,14 +54,12 @@ Array = NDArray[Any]
 #: Elements of the largest input from which this is tried: below, calls of Python
 #: functions take longer than the passes over the elements.
 LARGE = 1 << 14
-#: Share of the elements that are looked at that may be vacuous: a tensor is from a half
-#: on.
+#: Share of a sample that may be vacuous: a tensor is from a half on.
 UNKNOWN = 0.25
-#: By how much E may be more than what is found on the grid: a mean of 32 terms, none of
-#: which is negative, is off by a factor of 4 where a few terms are nearly all of a sum.
-MARGIN = 4.0
 #: What float64 is allowed beside a reference in float64.
 HALF = 0.5
+#: Terms of a matrix product in float64 that are added up one by one.
+TOGETHER = 32
 #: Elements that are looked at where they are, as they are farthest off.
 FARTHEST = 6
 #: Elements that are compared at a time: a few arrays of them fit into a core's cache.
@@ -122,20 +110,20 @@ def looked_at(
         dtypes: Names of the dtypes that they have where they come from.
         compute: The precision inside; None is what frameworks do.
     """
-    ways = arithmetics(dtype, compute)
-    held = {
-        name: array
-        for name, array in got.items()
-        if array is not None and dtypes.get(name) == dtype
-    }
     require_subnormals()
     with graph.ties("first"):
         nodes = build(np.dtype(np.float64))
-    held = {n: a for n, a in held.items() if nodes[n].shape == a.shape}
-    look = _Look(nodes, ways[0])
+    held = {
+        name: array
+        for name, array in got.items()
+        if array is not None
+        and dtypes.get(name) == dtype
+        and nodes[name].shape == array.shape
+    }
+    look = _Look(nodes, arithmetics(dtype, compute)[0])
     judgements = look.judgements(held) if held else {}
-    longest, size = longest_reduction(look.order), sum(n.size for n in look.order)
-    return Looked(judgements, look.far, longest, size)
+    size = sum(n.size for n in look.order)
+    return Looked(judgements, look.far, look.longest, size)
 
 
 def _use_pages_again(elements: int) -> None:
@@ -150,126 +138,57 @@ def _use_pages_again(elements: int) -> None:
 
 
 class _Look:
-    """A graph in float64, with the extent of every node."""
+    """A graph in float64."""
 
     def __init__(self, nodes: Mapping[str, Node], arithmetic: Arithmetic) -> None:
         self.nodes, self.arithmetic = nodes, arithmetic
-        self.precision, self.dtype = arithmetic.step, arithmetic.stored.name
+        self.dtype = arithmetic.stored.name
         self.order = graph.topological_order(nodes.values())
-        leaves = [node.size for node in self.order if node.primitive is None]
-        _use_pages_again(max(leaves, default=0))
-        self._extents: dict[Node, Extent] = {}
-        names = {n.primitive.name for n in self.order if n.primitive}
-        self.unknown = bool(names - RULES.keys())
-        self.unknown |= arithmetic.name not in ("float64", "float32")
+        leaves = [node for node in self.order if node.primitive is None]
+        self.axes = max(node.ndim for node in leaves)
+        _use_pages_again(max(node.size for node in leaves))
+        self.tied = False
         self.far: dict[str, Places] = {}
-        self.limit = limit_for(longest_reduction(self.order))
-        self.reach = self.limit * self.precision.roundoff
-        self.tiny = self.precision.smallest / self.precision.roundoff
-
-    def grid(self) -> Grid:
-        """A new grid; not kept here, as a circle would hold all values until later."""
-        axes = max(node.ndim for node in self.order if node.primitive is None)
-        return Grid(axes, self.extent, self.reach, self.tiny)
+        self.longest = longest_reduction(self.order)
+        self.limit = limit_for(self.longest)
 
     def judgements(self, got: Mapping[str, Array]) -> dict[str, Judgement]:
         """The judgements of right tensors; `far` holds what the others are."""
         with np.errstate(all="ignore"), graph.computing(self.compute):
-            nodes, order = self.nodes, self.order
-            limit = self.limit
-            judged = [nodes[name] for name in got]
-            graph.forward_dropping(judged, _passing(order, judged))
-            share = HALF if self.dtype == "float64" else 1.0
-            errors = Errors(self.arithmetic, limit * share, {}, {}, {})
-            grid, found = self.grid(), {}
+            judged = [self.nodes[name] for name in got]
+            graph.forward_dropping(judged, _passing(self.order, judged))
+            sample, found = Sample(self.axes), {}
             for name, array in got.items():
-                try:
-                    asked = name, nodes[name], array, errors, limit, grid
-                    found[name] = self._judged(*asked)
-                except Unknown:
-                    self.far.setdefault(name, _farthest(array, nodes[name].value))
+                if judgement := self._judged(name, array, sample):
+                    found[name] = judgement
+                else:
+                    right = self.nodes[name].value
+                    self.far.setdefault(name, _farthest(array, right))
             return found
 
     def compute(
         self, node: Node, arrays: Sequence[Array | None], spare: Array | None = None
     ) -> Array:
-        """A node's value; its extent is noted, or that one is not known."""
+        """A node's value; that of a choice among equal numbers is noted."""
         assert node.primitive is not None
         name = node.primitive.name
-        if self.dtype == "float64" and name in CAREFUL:
-            value = CAREFUL[name](node, arrays)
-        elif spare is None or (name in OF_VALUES and arrays[OF_VALUES[name]] is spare):
-            value = graph.computed(node, arrays)
-        else:
-            value = graph.computed(node, arrays, spare)
-        if not self.unknown:
-            try:
-                self._note(name, node, value)
-            except Unknown:
-                self.unknown = True
-        return value
+        if name in _TIED and not self.tied:
+            self.tied = _TIED[name](node, *arrays)
+        if self.dtype == "float64" and name in _CAREFUL:
+            return _CAREFUL[name](node, *arrays)
+        if spare is None:
+            return graph.computed(node, arrays)
+        return graph.computed(node, arrays, spare)
 
-    def _note(self, name: str, node: Node, value: Array) -> None:
-        source = [self.extent(n) for n in node.inputs]
-        most, least = source[0].most, source[0].least
-        if name not in MOVED:
-            most, least = magnitudes(value)
-        if most == np.inf and any(s.infinite for s in source):  # of a mask
-            finite = np.isfinite(value)
-            most, least = float(largest(np.abs(value[finite]), initial=0.0)), None
-            self.unknown |= bool(np.isnan(value).any())
-        infinite = any(s.infinite for s in source) and not np.isfinite(value).all()
-        error = RULES[name](View(node, value, source, most, self.reach, self.tiny))
-        known = error == error  # else a divisor may vanish, as far as is known
-        self._extents[node] = Extent(
-            most, float(error) if known else np.inf, least, infinite
-        )
-        if not most < self.precision.largest / 4:  # true for nan
-            self.unknown = True
-
-    def _share_of_silent(self, node: Node, reach: float, grid: Grid) -> float:
-        """Of the elements on a grid, the share that may be vacuous.
-
-        E of the whole node may show already that few are; else each has its own.
-        """
-        sizes = np.abs(grid.values(node))
-        least = 16 * reach * self.tiny  # underflow alone: zero is as good
-        says = np.maximum(SAYS_NOTHING * sizes, least)
-        silent = _share(reach * self.extent(node).error > says)
-        if silent > UNKNOWN:
-            silent = _share(~(MARGIN * reach * grid.at(node).error <= says))
-        return silent
-
-    def extent(self, node: Node) -> Extent:
-        """The largest magnitude and E of a node."""
-        if node not in self._extents:  # a leaf
-            value, exact = node.value, node.size > 1 or node.dtype.kind != "f"
-            most, least = magnitudes(value)
-            infinite = most == np.inf
-            if infinite:
-                finite = np.abs(value[np.isfinite(value)])
-                most, least = float(largest(finite, initial=0.0)), None
-            exact = exact or bool((self.precision.round(value) == value).all())
-            error = 0.0 if exact else most
-            self._extents[node] = Extent(most, error, least, infinite)
-        return self._extents[node]
-
-    def _judged(
-        self,
-        name: str,
-        node: Node,
-        got: Array,
-        errors: Errors,
-        limit: float,
-        grid: Grid,
-    ) -> Judgement:
-        value, roundoff = node.value, errors.arithmetic.roundoff
-        if got.shape != value.shape or value.dtype.kind != "f" or not value.size:
-            raise Unknown
+    def _judged(self, name: str, got: Array, sample: Sample) -> Judgement | None:
+        node, value = self.nodes[name], self.nodes[name].value
+        if value.dtype.kind != "f" or not value.size:
+            return None
         if node.primitive is None and not np.array_equal(got, value):
-            raise Unknown  # a zero, or an input itself
-        blunt = limit * roundoff**0.5
-        blunt *= np.inf if self.unknown else self.extent(node).error
+            return None  # a zero, or an input itself
+        share = HALF if self.dtype == "float64" else 1.0
+        errors = Errors(self.arithmetic, self.limit * share, {}, {}, {})
+        silent, blunt = self._sampled(node, sample)
         ratios, left, error = _beyond_own_rounding(got, node, errors, blunt)
         if left.size:
             sharp = np.abs(value.reshape(-1)[left]) > blunt
@@ -278,30 +197,83 @@ class _Look:
                 there = np.where(np.isnan(there), np.inf, there)
                 first = left[np.argsort(-there, kind="stable")[:FARTHEST]]
                 self.far[name] = np.append(first, _farthest(got, value))
-                raise Unknown
+                return None
             at = int(there.argmax())
             ratios.append((float(there[at]), int(left[at])))
-        if self.unknown:
-            raise Unknown
-        if self._share_of_silent(node, limit * roundoff, grid) > UNKNOWN:
-            raise Unknown
+        if self.tied or silent > UNKNOWN:
+            return None
         ratio, place = max(ratios)
         worst = np.unravel_index(place, value.shape)
+        off = abs(float(got[worst]) - float(value[worst]))
         judgement = Judgement(
             name,
             "agree",
             ratio=ratio,
-            limit=limit,
+            limit=self.limit,
             worst_index=tuple(int(i) for i in worst),
             got=float(got[worst]),
             expected=float(value[worst]),
-            radius=abs(float(got[worst]) - float(value[worst])) / ratio
-            if ratio
-            else 0.0,
+            radius=off / ratio if ratio else 0.0,
             radius_kind="least",
             compute=self.arithmetic.name,
         )
         return judgement.changed(message=sentence(judgement, self.dtype))
+
+    def _sampled(self, node: Node, sample: Sample) -> tuple[float, float]:
+        """By the bound of a sample: the share of it that says nothing; what is sharp.
+
+        That is what is so large that the bound leaves half of its digits.
+        """
+        few, unit = sample.of(node), self.arithmetic.roundoff
+        order = graph.topological_order([few])
+        errors = running_errors(order, self.arithmetic, self.limit, sample.rules())
+        radius = unit * errors.errors[few]
+        if (risk := risks(order, errors).get(few)) is not None:
+            radius = np.where(risk.infinite | risk.undefined, np.inf, radius)
+        zero = 32 * self.arithmetic.stored.floor  # underflow alone: zero is as good
+        truth = Truth("", few.value, radius, np.zeros(few.shape, bool), zero)
+        silent = ~informative(truth, self.limit)
+        return float(silent.mean()), self.limit * float(radius.max()) / unit**0.5
+
+
+def _tied(node: Node, x: Array) -> bool:
+    axis = node.attributes["axis"]
+    chosen = np.count_nonzero(x == np.max(x, axis=axis, keepdims=True))
+    return bool(chosen != x.size // x.shape[axis])
+
+
+#: Whether a choice is among equal numbers: the gradient is a set there.
+_TIED: dict[str, Callable[..., bool]] = {
+    "share": lambda node, a, b: bool((a == b).any()),
+    "sign": lambda node, a: bool((a == 0).any()),
+    "pick": _tied,
+}
+
+
+def _in_blocks(node: Node, a: Array, b: Array) -> Array:
+    """A matrix product, some terms at a time."""
+    total = a[..., :TOGETHER] @ b[..., :TOGETHER, :]
+    for start in range(TOGETHER, a.shape[-1], TOGETHER):
+        part = slice(start, start + TOGETHER)
+        total += a[..., part] @ b[..., part, :]
+    return np.asarray(total)
+
+
+def _in_extended(node: Node, x: Array) -> Array:
+    shape = node.attributes.get("shape")
+    kept = shape is not None or bool(node.attributes["keepdims"])
+    total = np.sum(x, summed_axes(node, x.shape), np.longdouble, keepdims=kept)
+    found: Array = np.asarray(total).astype(np.float64)
+    return found if shape is None else found.reshape(shape)
+
+
+#: Added up one by one, equal terms round the same way each time, in NumPy as in a
+#: kernel that is judged. A reference in float64 must not share that loss.
+_CAREFUL: dict[str, Callable[..., Array]] = {
+    "sum": _in_extended,
+    "sum_to": _in_extended,
+    "matmul": _in_blocks,
+}
 
 
 def _farthest(got: Array, value: Array) -> Places:
@@ -313,10 +285,6 @@ def _farthest(got: Array, value: Array) -> Places:
     few = min(FARTHEST // 2, error.size)
     places = np.argpartition(error, error.size - few)[error.size - few :]
     return np.asarray(places[error[places] > 0])
-
-
-def _share(mask: NDArray[np.bool_]) -> float:
-    return float(np.count_nonzero(mask) / mask.size)
 
 
 def _passing(order: Sequence[Node], kept: Sequence[Node]) -> Callable[[Node], bool]:
@@ -346,18 +314,17 @@ def _beyond_own_rounding(
 ) -> tuple[list[tuple[float, int]], Places, Array]:
     """Elements that are off by more than their own last rounding explains.
 
-    The bound judges where it leaves half of the digits, and is at least that rounding;
-    for what may be smaller than `blunt`, the spread does. Some elements at a time, so
-    that what is computed on the way stays in the cache.
+    Of what is larger than `blunt` the bound is the judge, and is at least that
+    rounding; elsewhere it is the spread, at least `SURE` of it. Some elements at a
+    time, so that what is computed on the way stays in the cache.
 
     Returns:
         The largest ratio of each block to that rounding, and its flat position; the
         positions of the elements that are off by more; how far they are off.
     """
     unit, value = errors.arithmetic.roundoff, node.value
-    sure, all_ = SURE * errors.limit * unit, errors.limit * unit
-    if not rounds(node):
-        sure = all_ = 0.0
+    all_ = errors.limit * unit if rounds(node) else 0.0
+    sure = SURE * all_
     stored = errors.arithmetic.stored
     once = 1.01 * stored.roundoff if stored is not errors.arithmetic.step else 0.0
     ratios, left, off = [], [], []
@@ -377,8 +344,8 @@ def _beyond_own_rounding(
         worst = int(ratio.argmax())
         if not ratio[worst] <= sure:  # true for nan
             more = np.flatnonzero(~(ratio <= sure))
-            sharp = all_ * (np.abs(right[more]) - (1 - SURE) * blunt)
-            more = more[~(error[more] <= sharp)]
+            sharp = np.abs(right[more]) > blunt
+            more = more[~(sharp & (ratio[more] <= all_))]
             left.append(more + start)
             off.append(error[more])
             ratio[more] = 0.0

@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.acceptance.pairwise import summed_axes
 from gradwatch.harness.judging.draws import UNIT
 from gradwatch.harness.judging.rounding.errors import (
     Error,
@@ -33,6 +32,7 @@ from gradwatch.harness.judging.rounding.errors import (
     terms,
     terms_of_scatter,
 )
+from gradwatch.harness.judging.rounding.sums import summed_axes
 from gradwatch.impls.graph import Node, topological_order
 
 Array = NDArray[Any]

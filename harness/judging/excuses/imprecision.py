@@ -55,6 +55,7 @@ from gradwatch.harness.judging.rounding.errors import (
     terms,
     terms_of_scatter,
 )
+from gradwatch.harness.judging.rounding.sums import summed_axes
 from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
@@ -73,7 +74,7 @@ def _sum(at: At) -> Error:
     count, dtype = terms(node), at.arithmetic.accumulator
     if count <= 1 or count * at.arithmetic.sums > 1:
         return error
-    axes = _summed(node)
+    axes = sorted(summed_axes(node, node.inputs[0].shape))
     kept = [i for i in range(node.inputs[0].ndim) if i not in axes]
     value = node.inputs[0].value.transpose(*axes, *kept)
     rows = value.reshape(count, *value.shape[len(axes) :])
@@ -90,7 +91,9 @@ def _shift_lost(at: At) -> Error:
     if not _is(power, "exp") or not _is(shifted, "subtract"):
         return np.zeros(())
     shift = np.abs(shifted.inputs[1].value).astype(np.float64)
-    most = np.max(np.broadcast_to(shift, shifted.shape), axis=_summed(at.node))
+    most = np.max(
+        np.broadcast_to(shift, shifted.shape), axis=summed_axes(at.node, shifted.shape)
+    )
     extra = at.v * np.expm1(2 * at.roundoff * most.reshape(at.node.shape)) / at.u
     return np.where(np.isfinite(extra), extra, 0.0)
 
@@ -109,19 +112,6 @@ def _losses(rows: Array, dtype: str) -> Error:
         gap = np.abs(narrow - np.cumsum(rows, axis=0))
         loss = (gap / np.cumsum(np.abs(rows), axis=0)).astype(np.float64)
     return np.where(np.isfinite(loss), loss, 0.0)
-
-
-def _summed(node: Node) -> tuple[int, ...]:
-    """The axes that a `sum` or `sum_to` adds up, in order."""
-    ndim = node.inputs[0].ndim
-    if "shape" in node.attributes:
-        shape, have = node.attributes["shape"], node.inputs[0].shape
-        new = ndim - len(shape)
-        copied = (i + new for i, n in enumerate(shape) if n == 1 and have[i + new] != 1)
-        return (*range(new), *copied)
-    axis = node.attributes["axis"]
-    axes = range(ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    return tuple(sorted(i % ndim for i in axes))
 
 
 def _accumulated(rows: Array, dtype: str) -> Array:

@@ -17,6 +17,17 @@ from gradwatch.harness.judging.rounding.errors import (
     terms,
     terms_of_scatter,
 )
+from gradwatch.impls.graph import Node
+from gradwatch.impls.graph.engine import axes_of
+
+
+def summed_axes(node: Node, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Over which axes of an input of this shape a node of `sum` or `sum_to` adds up."""
+    if "axis" in node.attributes:
+        return axes_of(node.attributes["axis"], len(shape))
+    kept = node.attributes["shape"]
+    inner = (*[1] * (len(shape) - len(kept)), *kept)
+    return tuple(i for i, n in enumerate(inner) if n != shape[i])
 
 
 def _reduction(at: At) -> Error:
