@@ -49,6 +49,10 @@ class Batch(Struct):
         """The frameworks that a host must have."""
         return {framework_of(backend) for backend in self.work.backends}
 
+    def hosts(self, offers: Mapping[str, Offer]) -> set[str]:
+        """The hosts that can judge it, by their offers."""
+        return {h for h, o in offers.items() if o.has(self.device, self.frameworks)}
+
     @property
     def name(self) -> str:
         """For people: "softmax cpu float32 vjp torch", "selftest softmax torch"."""

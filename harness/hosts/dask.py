@@ -1,17 +1,13 @@
 """A Dask cluster as hosts: Dask does the scheduling, and runs again what was lost.
 
-Each worker of the cluster gets, when it is first seen, a resource for each framework
-and device that it offers (https://distributed.dask.org/en/stable/resources.html): a
-batch goes where all that it needs is. Only names and bytes travel, and functions by
-name.
+A batch goes where all that it needs is offered. Only names and bytes travel, and
+functions by name.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import CancelledError, Future
-from typing import Any
 
 import msgspec
 from dask.distributed import Client
@@ -49,7 +45,7 @@ class Cluster:
         self._client.close()
 
     def offers(self) -> Mapping[str, Offer]:
-        """The offer of each worker; a new one is asked, and gets its resources."""
+        """The offer of each worker; a new one is asked."""
         try:
             there = {*self._client.nthreads()}
         except OSError as error:
@@ -57,7 +53,7 @@ class Cluster:
         new = there - {*self._offers}
         self._offers = {name: o for name, o in self._offers.items() if name in there}
         if new:
-            asked = self._client.run(introduced, workers=list(new), on_error="return")
+            asked = self._client.run(host.offer, workers=list(new), on_error="return")
             for name, content in asked.items():
                 if isinstance(content, bytes):
                     decoded = msgspec.msgpack.decode(content, type=Offer)
@@ -67,28 +63,9 @@ class Cluster:
                     raise Required(f"host {name} does not run gradwatch: {why}")
         return self._offers
 
-    def submit(
-        self, content: bytes, device: str, frameworks: set[str]
-    ) -> Future[bytes]:
-        """Have a worker run a batch that has the resources."""
-        resources = {resource(device, name): 1 for name in frameworks}
-        executor = self._client.get_executor(
-            resources=resources, retries=RETRIES, pure=False
-        )
+    def submit(self, content: bytes, able: Collection[str]) -> Future[bytes]:
+        """Have a worker run a batch: one of these, or any if there are none."""
+        only = {"workers": list(able)} if able else {}
+        executor = self._client.get_executor(retries=RETRIES, pure=False, **only)
         future: Future[bytes] = executor.submit(host.run, content)
         return future
-
-
-def resource(device: str, framework: str) -> str:
-    """The name of a resource; a worker has one of it: one batch at a time."""
-    return f"gradwatch-{device}-{framework}"
-
-
-async def introduced(dask_worker: Any) -> bytes:
-    """Runs in a worker: its offer, which become its resources, too."""
-    content = await asyncio.to_thread(host.offer)
-    offered = msgspec.msgpack.decode(content, type=Offer).frameworks
-    names = {resource(device, name) for device in offered for name in offered[device]}
-    if not names <= {*dask_worker.state.total_resources}:  # of an earlier run
-        await dask_worker.set_resources(**dict.fromkeys(names, 1))
-    return content

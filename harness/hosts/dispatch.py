@@ -10,11 +10,10 @@ batch or none of it.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -54,10 +53,8 @@ class Hosts(Protocol):
     def offers(self) -> Mapping[str, Offer]:
         """The offer of each host that is there now, by its name."""
 
-    def submit(
-        self, content: bytes, device: str, frameworks: set[str]
-    ) -> Future[bytes]:
-        """Have a host that offers these run `gradwatch.harness.hosts.host.run`."""
+    def submit(self, content: bytes, able: Collection[str]) -> Future[bytes]:
+        """Have one of these hosts run `host.run`; any host, if there are none."""
 
 
 def connected(address: str) -> AbstractContextManager[Hosts]:
@@ -174,13 +171,6 @@ def _unoffered(
     return f"{said}, for {patience:g} s ({there or 'no host is there'})"
 
 
-class _Flight(NamedTuple):
-    """A batch under way, and the hosts that offered what it needs when it left."""
-
-    batch: Batch
-    hosts: set[str]
-
-
 def _collect_answers(
     hosts: Hosts,
     batches: Sequence[Batch],
@@ -192,18 +182,26 @@ def _collect_answers(
     Raises:
         Required: What a batch needs has not been offered for `patience` seconds.
     """
-    waiting, flying = list(batches), dict[Future[bytes], _Flight]()
     answers, served = list[Answer](), time.monotonic()
+    flying = dict[Future[bytes], tuple[Batch, set[str]]]()
+    waiting = list(batches)
     try:
         while waiting or flying:
             offers = _offers(hosts)
-            waiting = _take_back(offers, flying) + waiting
-            waiting = _send(hosts, offers, waiting, flying)
+            lost = [f for f, (_, able) in flying.items() if able.isdisjoint(offers)]
+            for future in lost:
+                future.cancel()
+                waiting.append(flying.pop(future)[0])
+            for batch in [batch for batch in waiting if batch.hosts(offers)]:
+                waiting.remove(batch)
+                able = batch.hosts(offers)
+                alike = len(able) == len(offers)  # then those that come later are, too
+                future = hosts.submit(packed(batch), () if alike else able)
+                flying[future] = batch, able
             absent = {
                 f"no host offers {' and '.join(sorted(batch.frameworks))}"
                 f" on {batch.device}"
                 for batch in waiting
-                if not _able(batch, offers)
             }
             if not absent:
                 served = time.monotonic()
@@ -212,49 +210,13 @@ def _collect_answers(
             if not flying:
                 time.sleep(LOOK)
             for future in wait(flying, LOOK, FIRST_COMPLETED).done:
-                answers.append(_answer(hosts, future, flying.pop(future).batch))
+                answers.append(_answer(hosts, future, flying.pop(future)[0]))
                 progress(len(answers), len(batches))
+        _offers(hosts)  # one that came last is not refused any later
     finally:
         for future in flying:
             future.cancel()
     return answers, sorted({answer.machine for answer in answers} - {""})
-
-
-def _take_back(
-    offers: Mapping[str, Offer], flying: dict[Future[bytes], _Flight]
-) -> list[Batch]:
-    """Cancel what no host has any longer that had it when it left.
-
-    Dask does not look again at such a task when a new worker gets its resources.
-    """
-    lost = [f for f, one in flying.items() if not (f.done() or one.hosts & {*offers})]
-    for future in lost:
-        future.cancel()
-    return [flying.pop(future).batch for future in lost]
-
-
-def _send(
-    hosts: Hosts,
-    offers: Mapping[str, Offer],
-    waiting: Sequence[Batch],
-    flying: dict[Future[bytes], _Flight],
-) -> list[Batch]:
-    """Send one batch for each host; return those that still wait.
-
-    A host has one batch in hand: another host could take the second, and with a host
-    that is lost Dask counts a loss for all that it was given.
-    """
-    busy = Counter(_needs(flight.batch) for flight in flying.values())
-    left = list[Batch]()
-    for batch in waiting:
-        able = _able(batch, offers)
-        if busy[_needs(batch)] >= len(able):
-            left.append(batch)
-            continue
-        busy[_needs(batch)] += 1
-        future = hosts.submit(packed(batch), batch.device, batch.frameworks)
-        flying[future] = _Flight(batch, able)
-    return left
 
 
 def _answer(hosts: Hosts, future: Future[bytes], batch: Batch) -> Answer:
@@ -269,12 +231,3 @@ def _answer(hosts: Hosts, future: Future[bytes], batch: Batch) -> Answer:
         return batch.lost(f"several hosts were lost with {batch.name}")
     except hosts.gone as error:
         raise Required(f"the hosts are gone: {error}") from None
-
-
-def _needs(batch: Batch) -> tuple[str, frozenset[str]]:
-    return batch.device, frozenset(batch.frameworks)
-
-
-def _able(batch: Batch, offers: Mapping[str, Offer]) -> set[str]:
-    """The hosts that can judge a batch."""
-    return {h for h, o in offers.items() if o.has(batch.device, batch.frameworks)}

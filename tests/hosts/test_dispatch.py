@@ -35,7 +35,7 @@ class Scripted:
     def offers(self):
         return self.states.pop(0) if len(self.states) > 1 else self.states[0]
 
-    def submit(self, content, device, frameworks):
+    def submit(self, content, able):
         batch = msgspec.msgpack.decode(content, type=Batch)
         self.asked.append(batch.name)
         future = Future()
@@ -95,18 +95,21 @@ def test_a_batch_is_taken_back_from_a_host_that_has_gone():
     assert len(hosts.asked) == len(CASES) + 1
 
 
-def test_each_host_has_one_batch_in_hand():
-    flying = []
+def test_a_batch_is_restricted_to_hosts_that_offer_what_it_needs():
+    both = HERE | {"b": offer(cpu=["numpy", "torch"])}
+    sent = []
+
+    class Noted(Scripted):
+        def submit(self, content, able):
+            sent.append({*able})
+            return super().submit(content, able)
 
     def act(batch, time):
-        flying.append(batch.name)
-        if len(flying) == 2:
-            raise Required("enough")
+        return answered(batch)
 
-    both = HERE | {"b": offer(cpu=["numpy"]), "c": offer(cpu=["torch"])}
-    with pytest.raises(Required, match="enough"):
-        agree_on_hosts(Scripted(act, both), RUN)
-    assert len(flying) == 2
+    agree_on_hosts(Noted(act, both), asked("torch_custom"))
+    agree_on_hosts(Noted(act, both), asked("numpy_manual"))
+    assert sent == [{"b"}] * 4 + [set()] * 4
 
 
 @pytest.mark.parametrize(
