@@ -8,12 +8,11 @@ from typing import Any
 
 import click
 
-from gradwatch.harness.agreement.remembered import user_cache
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import output, say, ticking
 from gradwatch.harness.nightly import runner
 from gradwatch.harness.nightly.journal import Journal
-from gradwatch.harness.nightly.model import Night, Part, Result
+from gradwatch.harness.nightly.night import Night, Part, Result
 from gradwatch.harness.nightly.parts import PARTS
 from gradwatch.harness.nightly.runner import key_of, problems_of
 from gradwatch.harness.project.git import NoCommit
@@ -106,8 +105,7 @@ def command(
             journal = Journal(folder / "parts", key, fresh=fresh)
             if journal.resumed:
                 say(f"continued: {journal.resumed} pieces are already done")
-            cache = None if fresh else user_cache()
-            night = Night(folder, journal, cache=cache, **given)
+            night = Night(folder, journal, fresh=fresh, **given)
             report = runner.report(runner.run(night, chosen, _show), before, notes)
             runner.write(report, night)
             journal.finish()

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gradwatch.harness.nightly.model import Night, Result
+from gradwatch.harness.nightly.night import Night, Result
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.records import Problem
 from gradwatch.harness.project.verdicts import PASSING
@@ -46,24 +46,19 @@ def share_of(date: datetime.date) -> int:
 def pytorch_gradients(night: Night) -> Result:
     """Judge this night's share of OpInfo; a disagreement without a finding is new.
 
-    After a kill the share stays that of the day on which the run began, and entries
-    that are recorded already are not judged again.
+    After a kill, entries that are recorded already are not judged again.
     """
     if {*op_names()} - {*night.ops}:
         return Result("", skipped="only some ops are asked for, and none is PyTorch's")
-    tonight = night.journal.once(
-        "opinfo-share",
-        lambda: share_of(datetime.date.today()),
-        lambda file: documents.load(file, int),
-    )
+    tonight = share_of(datetime.date.today())
     problems, entries = list[Problem](), Entries()
     for dtype in DTYPES:
         file = night.journal.path(f"opinfo-{dtype}")
         share = ("--share", f"{tonight}/{SHARES}", "--out", str(file), "--continue")
-        code, last_line = night.run(f"opinfo-{dtype}", str(SCRIPT), dtype, *share)
-        if code:
-            what = f"{dtype}: exit code {code}"
-            problems.append(Problem("opinfo", "", "", what, last_line))
+        ended = night.run(f"opinfo-{dtype}", str(SCRIPT), dtype, *share)
+        if ended.code:
+            what = f"{dtype}: exit code {ended.code}"
+            problems.append(Problem("opinfo", "", "", what, ended.line))
         entries[dtype] = _recorded(file)
         problems += _unlisted(dtype, entries[dtype])
     return _result(tonight, entries, problems)

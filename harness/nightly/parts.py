@@ -1,21 +1,276 @@
-"""The parts of a nightly run, in the order in which they run."""
+"""The parts of a nightly run, in the order in which they run.
+
+Most call another command in a process of its own, and read its document.
+"""
 
 from __future__ import annotations
 
+import datetime
+import math
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
+from gradwatch.harness.agreement import store
+from gradwatch.harness.agreement.suite import gone
+from gradwatch.harness.history import asv_results
+from gradwatch.harness.judging.defects import known
 from gradwatch.harness.nightly import opinfo
-from gradwatch.harness.nightly.judging import agreement, second_orders
-from gradwatch.harness.nightly.measuring import times, watch
-from gradwatch.harness.nightly.model import Part
-from gradwatch.harness.nightly.other_commands import (
-    CAMPAIGN,
-    dashboard,
-    faults,
-    fuzz,
-    selftest,
+from gradwatch.harness.nightly.night import Night, Part, Result
+from gradwatch.harness.project import documents, git
+from gradwatch.harness.project.machines import machine_name
+from gradwatch.harness.project.paths import PROJECT, ROOT
+from gradwatch.harness.project.records import (
+    AGREE,
+    FUZZ,
+    SELFTEST,
+    AgreeRecord,
+    Problem,
 )
-from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.requested import by_default
+from gradwatch.harness.project.verdicts import PASSING
+from gradwatch.harness.watch.alerts import Alert
+from gradwatch.harness.watch.naming import backend_of, size
+from gradwatch.harness.watch.survey import survey
+from gradwatch.impls.catalogue import op_names
+
+CAMPAIGN = "tests.faults"  # docs/reliability.md
+
+FAULTS = 60  # of each kind some, in less than a minute
+
+
+def _narrowed(night: Night) -> list[str]:
+    """Options for the ops and backends of a night, where it is not about all."""
+    ops = night.ops if {*night.ops} != {*op_names()} else ()
+    backends = night.backends if {*night.backends} != {*by_default()} else ()
+    return [*_each("op", ops), *_each("backend", backends)]
+
+
+def _each(option: str, names: Sequence[str]) -> list[str]:
+    return [word for name in names for word in (f"--{option}", name)]
+
+
+# Judging ------------------------------------------------------------------------
+
+
+def agreement(night: Night) -> Result:
+    """Judge every op on every backend in all regimes."""
+    return _judged(night, "agree", *_narrowed(night), *_each("require", night.require))
+
+
+def second_orders(night: Night) -> Result:
+    """Judge forward mode and the double backward of a share of the ops, by the date."""
+    turn = datetime.date.today().toordinal() % opinfo.SHARES
+    ops = night.ops[turn :: opinfo.SHARES]
+    if not ops:
+        return Result("", skipped="none of these ops has its turn")
+    backends = [] if {*night.backends} == {*by_default()} else night.backends
+    named = [*_each("op", ops), *_each("backend", backends)]
+    return _judged(night, "second", *named, "--order", "jvp,hvp")
+
+
+def _judged(night: Night, part: str, *options: str) -> Result:
+    """Run `agree`; its document says what is not as expected."""
+    options += ("--seed", str(night.seed), "--jobs", str(night.jobs))
+    fresh = ["--fresh"] if night.fresh else []
+    content, ended = night.document(part, AGREE, "agree", *options, *fresh)
+    summary, judged = content.summary, {record.verdict for record in content.records}
+    line = f"{summary.judged:,} tensors judged, {summary.unexpected} unexpected"
+    if summary.recalled:
+        since = min(summary.remembered.values())
+        line += f"; {summary.recalled:,} remembered, judged since {since}"
+    required = ended.line if ended.code == 3 else ""
+    if judged <= {"unsupported"}:
+        required = required or "nothing was judged"
+    backends = defaultdict(list)  # those with the same reason share a line
+    for backend in sorted({*night.backends} & {*summary.missing}):
+        backends[summary.missing[backend]].append(backend)
+    notes = [f"{', '.join(names)}: {why}" for why, names in backends.items()]
+    return Result(line, _problems(content.records), notes=notes, required=required)
+
+
+def _problems(records: Sequence[AgreeRecord]) -> list[Problem]:
+    """One for each op and backend, its worst tensor; and each defect that has gone."""
+    by_place = defaultdict[tuple[str, str], list[AgreeRecord]](list)
+    for record in known.unexpected(records):
+        by_place[record.op, record.backend].append(record)
+    problems = []
+    for place, several in by_place.items():
+        worst = max(several, key=_distance)
+        story = f"{worst.case}: {worst.story} ({len(several)} tensors)"
+        what = f"{worst.tensor} {worst.verdict}"
+        problems.append(Problem("agree", *place, what, story))
+    return problems + [
+        Problem("agree", k.op, k.backend, f"{k.tensor} known defect is gone", k.reason)
+        for k in gone(records, known.load())
+    ]
+
+
+def _distance(record: AgreeRecord) -> float:
+    """The distance of a record; infinite without a ratio, as after a crash."""
+    return math.inf if record.distance is None else record.distance
+
+
+def selftest(night: Night) -> Result:
+    """Plant wrong backwards and check that the judge rejects them.
+
+    That is a matter of the judge and of our own ops: in a project with ops of its own
+    it is skipped.
+    """
+    if PROJECT.table:
+        why = "it tests the judge, with the ops of gradwatch itself"
+        return Result("", skipped=why)
+    options = ("--quick", "--jobs", str(night.jobs), "--seed", str(night.seed))
+    ops = _each("op", night.ops)
+    content, ended = night.document("selftest", SELFTEST, "selftest", *options, *ops)
+    unmet = [
+        Problem("selftest", "", "", one.required, one.found)
+        for one in content.summary.requirements
+        if not one.met
+    ]
+    summary = content.summary
+    line = f"{summary.planted:,} planted errors in {summary.runs:,} runs"
+    return Result(line, unmet or ended.problems)
+
+
+def fuzz(night: Night) -> Result:
+    """Search for failures with the fuzzer, for a share of the budget.
+
+    Findings are written to findings/ in the output folder. A finding is a problem if it
+    is no known outcome and results/findings has none for that op and backend: a
+    recorded defect shows up in other tensors and verdicts every night.
+    """
+    folder = night.folder / "findings"
+    options = ["--budget", f"{night.share:.0f}", "--seed", str(night.seed)]
+    options += ["--folder", str(folder), *_narrowed(night)]
+    content, ended = night.document("fuzz", FUZZ, "fuzz", *options)
+    kept, troubles = store.load(night.results / "findings")
+    recorded = {(finding.site.op, finding.site.backend) for finding in kept}
+    listed = known.load()
+    problems = [
+        Problem(
+            "fuzz",
+            one.op,
+            one.backend,
+            f"{one.record.tensor} {one.verdict} ({one.place})",
+            f"findings/{one.script}: {one.record.story}",
+        )
+        for one in content.records
+        if one.verdict not in PASSING
+        and (one.op, one.backend) not in recorded
+        and known.expected_verdict(one.record, listed) != one.verdict
+    ]
+    line = f"{content.summary.tried:,} trials, {len(problems)} of"
+    line += f" {len(content.records)} findings are new"
+    return Result(line, problems or ended.problems, notes=troubles)
+
+
+def faults(night: Night) -> Result:
+    """Inject a short campaign of faults, with another seed each day."""
+    if {*night.ops} != {*op_names()}:
+        return Result("", skipped="only some ops were asked for")
+    seed = datetime.date.today().toordinal()
+    call = ("-m", CAMPAIGN, "--faults", str(FAULTS), "--seed", str(seed))
+    ended = night.run("faults", *call)
+    return Result(ended.line, ended.problems)
+
+
+# Measuring ----------------------------------------------------------------------
+
+
+def times(night: Night) -> Result:
+    """Measure the commit for the history, with asv; skipped if files are changed."""
+    changed = git.changed_files(night.root)
+    if changed:
+        some = ", ".join(changed[:3])
+        why = f"{len(changed)} files differ from the commit ({some})"
+        return Result("", skipped=f"{why}: nothing goes into the history")
+    folder = night.results / "asv"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{folder.name}: the results folder cannot be written")
+    commit = git.commit_of("HEAD", night.root)
+    bench = rf"^bench_(speed|accuracy)[.]({'|'.join(night.ops)})[.]"
+    call = ("-m", "asv", "run", "--skip-existing", "--bench", bench, "HEAD^!")
+    ended = night.run("time", *call)
+    machine = machine_name(folder)
+    entries = [
+        series.at(commit)
+        for series in asv_results.read(folder, git.commits(night.root), [])
+        if series.machine == machine
+    ]
+    failed = [entry.value is None for entry in entries if entry]
+    measured = failed.count(False)
+    line = f"{measured:,} figures of {commit[:10]}, {sum(failed)} failed"
+    nothing = [Problem("time", "", "", "asv run", "nothing was measured")]
+    return Result(line, ended.problems or ([] if measured else nothing))
+
+
+def watch(night: Night) -> Result:
+    """Search the history for changes; measure again what got worse, as time allows."""
+    end = time.monotonic() + night.share
+    surveyed = survey(
+        night.results,
+        confirming=True,
+        enough=lambda: time.monotonic() > end,
+        root=night.root,
+    )
+    documents.write(surveyed.document(), night.journal.path("watch"))
+    problems = [
+        Problem("watch", *place, _detail(alerts, night.root))
+        for place, alerts in _by_place(surveyed.failing).items()
+    ]
+    states = Counter(a.state for a in surveyed.alerts if a.worse)
+    better = sum(not a.worse and a.state != "accepted" for a in surveyed.alerts)
+    line = f"{surveyed.series:,} series, {len(surveyed.failing)} worse"
+    line += f", {states['suspected']} suspected, {better} better"
+    return Result(line, problems, notes=surveyed.warnings)
+
+
+def _by_place(alerts: Sequence[Alert]) -> dict[tuple[str, str, str], list[Alert]]:
+    """Alerts by op, backend and kind; one change can affect several dtypes at once."""
+    several = defaultdict(list)
+    for alert in alerts:
+        what = f"{alert.series.metric} {alert.kind} {alert.where}"
+        several[alert.series.op, backend_of(alert.series), what].append(alert)
+    return several
+
+
+def _detail(alerts: Sequence[Alert], root: Path) -> str:
+    """The worst alert in full, and the number of others."""
+    alert, *others = alerts
+    line = f"{alert.series.name} {size(alert.relative_change)}"
+    line += f" ({size(alert.low)} to {size(alert.high)}), {alert.why}"
+    if alert.candidates == 1:
+        line += f"; {git.subject(alert.commit, root)}"
+    return f"{line} (and {len(others)} more series)" if others else line
+
+
+# Showing ------------------------------------------------------------------------
+
+
+def dashboard(night: Night) -> Result:
+    """Write the dashboard from the history and this night's verdicts."""
+    target = night.folder / "dashboard"
+    places = ("--results", str(_view(night)), "--output", str(target))
+    ended = night.run("report", "-m", "gradwatch", "report", *places)
+    return Result(f"{target.name}/index.html", ended.problems)
+
+
+def _view(night: Night) -> Path:
+    """The results folder, as links, with this night's verdicts as the latest."""
+    view = night.journal.folder / "view"
+    (view / "latest").mkdir(parents=True, exist_ok=True)
+    shown = {name: night.results / name for name in ("asv", "recorded", "findings")}
+    for part in ("agree", "watch"):
+        shown[f"latest/{part}.json"] = night.journal.path(part)
+    for name, there in shown.items():
+        (view / name).unlink(missing_ok=True)
+        if there.exists():
+            (view / name).symlink_to(there.resolve())
+    return view
 
 
 def parts_of(root: Path) -> dict[str, Part]:

@@ -9,7 +9,7 @@ from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from gradwatch.harness.agreement import output
 from gradwatch.harness.agreement.output import Judged
-from gradwatch.harness.nightly.model import Report
+from gradwatch.harness.nightly.night import Report
 from gradwatch.harness.project.markdown import cell, legal_xml
 from gradwatch.harness.project.records import DoneRecord, Environment, Problem
 

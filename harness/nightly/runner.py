@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gradwatch.harness.agreement.output import Judged
-from gradwatch.harness.nightly.model import Night, Part, Report, Result
+from gradwatch.harness.nightly.night import Night, Part, Report, Result
 from gradwatch.harness.nightly.report import junit, markdown
 from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.documents import Unreadable
@@ -30,6 +30,7 @@ from gradwatch.harness.project.records import (
     Problem,
     ProblemRecord,
 )
+from gradwatch.harness.project.requested import Required
 from gradwatch.harness.workers.evaluate import in_short
 
 
@@ -54,6 +55,8 @@ def _attempt(name: str, part: Part, night: Night) -> DoneRecord:
     try:
         result = part(night)
         state = "failed" if result.problems or result.required else "passed"
+    except Required as lacking:
+        result, state = Result("", required=str(lacking)), "failed"
     except Exception as error:  # noqa: BLE001  # whatever a part raises is reported
         reason = in_short(error)
         result = Result(reason, [Problem(name, "", "", "part", reason)])

@@ -7,7 +7,7 @@ import pytest
 
 from gradwatch.harness.nightly import opinfo, parts, runner
 from gradwatch.harness.nightly.journal import Journal
-from gradwatch.harness.nightly.model import Night
+from gradwatch.harness.nightly.night import Night
 from gradwatch.harness.nightly.report import markdown
 from gradwatch.harness.project.paths import SOURCE
 from gradwatch.impls.catalogue import op_names
@@ -78,20 +78,15 @@ def test_a_defect_that_is_gone_and_a_sample_that_failed_are_noted(night):
     ]
 
 
-def test_after_a_kill_the_share_is_that_of_the_day_on_which_the_run_began(
-    night, monkeypatch
-):
+def test_after_a_kill_the_sweep_is_continued(night):
     (night.root / opinfo.SCRIPT).write_text("import os; os.kill(os.getpid(), 9)")
-    began = opinfo.share_of(datetime.date.today())
     opinfo.pytorch_gradients(night)
-    monkeypatch.setattr(opinfo, "share_of", lambda _: began + 1)
     reported(night, [entry()])
     calls = [
         json.loads(line)
         for line in (night.root / "calls.jsonl").read_text().splitlines()
     ]
     assert [call[0] for call in calls] == ["float64", "float32"]
-    assert all(f"{began}/{opinfo.SHARES}" in call for call in calls)
     assert all("--continue" in call for call in calls)
 
 

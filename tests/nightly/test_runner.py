@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import get_args
 
 import pytest
@@ -18,10 +18,9 @@ from asv.machine import Machine
 from lxml import etree
 
 from gradwatch.harness.agreement.findings import Finding, Site
-from gradwatch.harness.agreement.suite import Agreement
-from gradwatch.harness.nightly import judging, measuring, other_commands, runner
+from gradwatch.harness.nightly import parts, runner
 from gradwatch.harness.nightly.journal import Journal
-from gradwatch.harness.nightly.model import Night, Result
+from gradwatch.harness.nightly.night import Ended, Night, Result
 from gradwatch.harness.nightly.report import junit, markdown
 from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.records import (
@@ -223,20 +222,30 @@ def test_a_commit_that_slows_an_op_in_several_series_is_one_problem(tmp_path):
     record(root, commits, {SERIES: values, forward: values})
     failing = survey(root / "results", root=root).failing
     assert len(failing) == 2
-    assert len(measuring._by_place(failing)) == 2  # of two metrics
-    ((place, alerts),) = measuring._by_place(failing[:1] * 3).items()
+    assert len(parts._by_place(failing)) == 2  # of two metrics
+    ((place, alerts),) = parts._by_place(failing[:1] * 3).items()
     assert place[:2] == ("square", "numpy_manual")
     assert place[2].endswith(f" step at {commits[20][:10]}")
-    assert measuring._detail(alerts, root).endswith("; commit 20 (and 2 more series)")
+    assert parts._detail(alerts, root).endswith("; commit 20 (and 2 more series)")
 
 
-def test_backends_missing_for_one_reason_are_one_note():
+def test_backends_missing_for_one_reason_are_one_note(night, monkeypatch):
     missing = {"oneflow_custom": "no Python", "torch_custom": "no torch"}
-    found = Agreement(missing={**missing, "oneflow_formula": "no Python"})
-    assert judging._absent(found) == [
+    missing |= {"oneflow_formula": "no Python"}
+    night = replace(night, backends=[*missing])
+    summary = AgreeSummary(missing={**missing, "mlx_formula": "only on request"})
+    answered(monkeypatch, documents.document([], summary))
+    assert parts.agreement(night).notes == [
         "oneflow_custom, oneflow_formula: no Python",
         "torch_custom: no torch",
     ]
+
+
+def answered(monkeypatch, document):
+    """Let each command end well, with this document."""
+    monkeypatch.setattr(
+        Night, "document", lambda night, part, *_: (document, Ended(part, 0, ""))
+    )
 
 
 def test_each_op_and_backend_is_a_case_and_each_part_one_of_another_suite():
@@ -388,7 +397,7 @@ import sys, time
 from pathlib import Path
 from gradwatch.harness.nightly import runner
 from gradwatch.harness.nightly.journal import Journal
-from gradwatch.harness.nightly.model import Night, Result
+from gradwatch.harness.nightly.night import Ended, Night, Result
 from gradwatch.harness.project.documents import load
 from gradwatch.harness.project.records import Problem
 
@@ -454,15 +463,16 @@ def test_a_killed_run_is_continued_by_the_same_call(tmp_path):
     narrow = ("--op", "add", "--op", "dot", "--backend", "numpy_manual")
     call = [sys.executable, "-m", "gradwatch", "nightly", *narrow]
     call += ["--part", "agree", "--part", "selftest", "--output", str(tmp_path)]
+    done = tmp_path / "parts" / "part-agree.json"
     with subprocess.Popen(call, cwd=ROOT, stderr=subprocess.DEVNULL) as running:
-        while not (tmp_path / "parts" / "agree-add.json").exists():
+        while not done.exists():
             assert running.poll() is None, "it had ended before it could be killed"
             time.sleep(0.002)
         running.send_signal(signal.SIGKILL)
-    first = (tmp_path / "parts" / "agree-add.json").read_bytes()
-    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
-    assert "continued: " in done.stderr, done.stderr
-    assert (tmp_path / "parts" / "agree-add.json").read_bytes() == first
+    first = done.read_bytes()
+    again = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
+    assert "continued: " in again.stderr, again.stderr
+    assert done.read_bytes() == first
 
 
 # The parts ------------------------------------------------------------------------
@@ -470,14 +480,14 @@ def test_a_killed_run_is_continued_by_the_same_call(tmp_path):
 
 def test_with_changed_files_nothing_goes_into_the_history(night):
     (night.root / "impls" / "ops" / "square.py").write_text("changed")
-    result = measuring.times(night)
+    result = parts.times(night)
     assert "1 files differ from the commit (impls/ops/square.py)" in result.skipped
 
 
 def test_a_results_folder_that_cannot_be_written_is_reported(night, monkeypatch):
     """Not by permissions: root may write anywhere."""
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    (done,) = runner.run(night, {"time": measuring.times})
+    (done,) = runner.run(night, {"time": parts.times})
     assert done.state == "broken"
     assert "results folder cannot be written" in done.told
 
@@ -488,7 +498,7 @@ def test_a_result_that_is_cut_short_is_noted_and_left_alone(night):
     file = night.results / "asv" / MACHINE / name
     file.write_text(file.read_text()[:100])
     before = file.read_bytes()
-    done = runner.run(night, {"watch": measuring.watch, "next": told()})
+    done = runner.run(night, {"watch": parts.watch, "next": told()})
     assert [d.state for d in done] == ["passed", "passed"]
     assert name in done[0].notes[0]
     assert file.read_bytes() == before
@@ -514,7 +524,7 @@ def test_a_damaged_document_is_named_and_costs_the_watch_alone(
         "gradwatch.harness.watch.survey.machine_name", lambda folder: "here"
     )
     file = _damaged(night.root / name, how)
-    watch, after = runner.run(night, {"watch": measuring.watch, "next": told()})
+    watch, after = runner.run(night, {"watch": parts.watch, "next": told()})
     assert file.name in " ".join([watch.told, *watch.notes])
     assert len(watch.told.splitlines()) == 1
     assert watch.state == "broken" or watch.told.startswith("1 series")
@@ -525,14 +535,8 @@ def test_a_damaged_document_is_named_and_costs_the_watch_alone(
 def test_a_damaged_index_of_findings_is_named_and_costs_itself(night, monkeypatch, how):
     file = _damaged(night.results / "findings" / "index.json", how)
     drawn = documents.document([], FuzzSummary(tried=9))
-    monkeypatch.setattr(other_commands, "_command", lambda *_: Result(""))
-    read = documents.read
-    monkeypatch.setattr(
-        other_commands.documents,
-        "read",
-        lambda name, kind: read(name, kind) if name == file else drawn,
-    )
-    (fuzz,) = runner.run(night, {"fuzz": other_commands.fuzz})
+    answered(monkeypatch, drawn)
+    (fuzz,) = runner.run(night, {"fuzz": parts.fuzz})
     assert (fuzz.state, fuzz.told) == ("passed", "9 trials, 0 of 0 findings are new")
     (note,) = fuzz.notes
     assert str(file) in note
@@ -563,24 +567,25 @@ def test_a_shallow_clone_breaks_the_watch_with_the_command_that_fixes_it(
 ):
     monkeypatch.setattr(git, "is_shallow", lambda root: True)
     record(night.root, ["f" * 40], {SERIES: [1.0]})
-    (done,) = runner.run(night, {"watch": measuring.watch})
+    (done,) = runner.run(night, {"watch": parts.watch})
     assert done.state == "broken"
     assert "git fetch --unshallow" in done.told
 
 
-def test_a_failed_command_is_reported_with_its_last_line(night):
-    night = Night(**{**vars(night), "root": ROOT})
-    result = other_commands._command(night, "list", ["nothing"])
-    (problem,) = result.problems
-    assert problem.what == "exit code 2"
-    assert (night.journal.folder / "list.log").read_text()
+def test_a_command_without_a_document_is_reported_with_its_last_line(night):
+    night = replace(night, root=ROOT, ops=["no_such_op"])
+    (done,) = runner.run(night, {"agree": parts.agreement})
+    assert done.state == "broken"
+    assert "exit code 2" in done.told
+    assert "no_such_op" in done.told
+    assert (night.journal.folder / "agree.log").read_text()
 
 
 def test_a_child_dies_with_the_night(tmp_path):
     """Or else a killed night would measure beside the one that takes it up."""
     script = (
         "import sys; from pathlib import Path; from types import SimpleNamespace as N;"
-        "from gradwatch.harness.nightly.model import Night;"
+        "from gradwatch.harness.nightly.night import Night;"
         "Night.run(N(journal=N(folder=Path(sys.argv[1])), root='.'), 'nap',"
         " '-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(60)')"
     )
@@ -689,20 +694,11 @@ def test_a_finding_is_new_where_none_of_that_op_and_backend_is_recorded(
     found = documents.document(
         [FindingRecord(id="new", record=record, **site)], FuzzSummary(tried=9)
     )
-    monkeypatch.setattr(other_commands, "_command", lambda *_: Result(""))
-    monkeypatch.setattr(other_commands.documents, "read", lambda *_: found)
+    answered(monkeypatch, found)
     recorded = Finding(Site("square", "numpy_manual", "nonfinite", "backward"), record)
-    monkeypatch.setattr(other_commands.store, "load", lambda _: ([recorded], []))
-    night = SimpleNamespace(
-        folder=tmp_path,
-        results=tmp_path,
-        share=1,
-        seed=0,
-        ops=(),
-        backends=(),
-        journal=SimpleNamespace(path=lambda _: tmp_path),
-    )
-    result = other_commands.fuzz(night)
+    monkeypatch.setattr(parts.store, "load", lambda _: ([recorded], []))
+    night = Night(tmp_path, Journal(tmp_path / "parts", {}), 1.0, (), ())
+    result = parts.fuzz(night)
     assert [p.op for p in result.problems] == ["square"] * new
     assert result.line == f"9 trials, {new} of 1 findings are new"
 

@@ -4,10 +4,12 @@ import datetime
 
 import pytest
 
-from gradwatch.harness.nightly import judging, opinfo, parts
+from gradwatch.harness.nightly import opinfo, parts
 from gradwatch.harness.nightly.journal import Journal
-from gradwatch.harness.nightly.model import Night
+from gradwatch.harness.nightly.night import Ended, Night
+from gradwatch.harness.project import documents
 from gradwatch.harness.project.paths import SOURCE
+from gradwatch.harness.project.records import AGREE, AgreeSummary
 from gradwatch.impls.catalogue import op_names
 
 
@@ -25,35 +27,38 @@ def today(monkeypatch):
             def today(cls):
                 return cls.fromordinal(opinfo.SHARES + day)
 
-        monkeypatch.setattr(judging.datetime, "date", Date)
+        monkeypatch.setattr(parts.datetime, "date", Date)
 
     return choose
 
 
 def test_all_ops_come_round(tmp_path, today, monkeypatch):
     asked = []
-    monkeypatch.setattr(
-        judging, "judged", lambda request, child: asked.extend(request.ops) or AGREED
-    )
+
+    def called(night, part, kind, *call):
+        asked.extend(call[i + 1] for i, word in enumerate(call) if word == "--op")
+        return documents.document([], AgreeSummary()), Ended(part, 0, "")
+
+    monkeypatch.setattr(Night, "document", called)
     for day in range(opinfo.SHARES):
         today(day)
-        judging.second_orders(night(tmp_path, op_names()))
+        parts.second_orders(night(tmp_path, op_names()))
     assert sorted(asked) == sorted(op_names())
-
-
-AGREED = judging.Agreement()
 
 
 def test_a_share_is_judged_in_both_orders(tmp_path, today):
     today(0)
-    result = judging.second_orders(night(tmp_path, ["square"]))
-    assert "tensors of square judged, 0 unexpected" in result.line
+    one = night(tmp_path, ["square"])
+    result = parts.second_orders(one)
+    assert "tensors judged, 0 unexpected" in result.line
     assert not result.problems
+    records = documents.read(one.journal.path("second"), AGREE).records
+    assert {record.order for record in records} == {"jvp", "hvp"}
 
 
 def test_without_an_op_in_turn_it_says_so(tmp_path, today):
     today(1)
-    assert "turn" in judging.second_orders(night(tmp_path, ["square"])).skipped
+    assert "turn" in parts.second_orders(night(tmp_path, ["square"])).skipped
 
 
 def test_only_this_checkout_has_the_part(tmp_path):

@@ -1,4 +1,4 @@
-"""Types of a nightly run: its parts, their results, and the problems they found."""
+"""A nightly run: its settings, how its parts call commands, and their results."""
 
 from __future__ import annotations
 
@@ -9,8 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gradwatch.harness.nightly.journal import Journal
+from gradwatch.harness.project import documents
+from gradwatch.harness.project.documents import Document
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.project.records import DoneRecord, Environment, Problem
+from gradwatch.harness.project.records import (
+    DoneRecord,
+    Environment,
+    Kind,
+    Problem,
+    Record,
+    Summary,
+)
+from gradwatch.harness.project.requested import Required
 from gradwatch.harness.workers.lifetime import with_this_process
 
 #: The share of the budget for each part that would otherwise search without end.
@@ -35,11 +45,30 @@ class Result:
 
 
 @dataclass(frozen=True)
+class Ended:
+    """The exit code of a part's process, and the last line that it printed."""
+
+    part: str
+    code: int
+    line: str
+
+    def __str__(self) -> str:
+        """Both in a line."""
+        return f"exit code {self.code}: {self.line or 'it said nothing'}"
+
+    @property
+    def problems(self) -> list[Problem]:
+        """That it failed, if it did."""
+        what = f"exit code {self.code}"
+        return [Problem(self.part, "", "", what, self.line)] if self.code else []
+
+
+@dataclass(frozen=True)
 class Night:
     """The settings of a nightly run.
 
     `budget` is in seconds, for the whole run; `results` is the folder with the history;
-    `folder` is where all output goes; `cache`, the folder of what earlier runs judged.
+    `folder` is where all output goes; if `fresh`, nothing is remembered.
     """
 
     folder: Path
@@ -52,15 +81,15 @@ class Night:
     jobs: int = 2
     results: Path = ROOT / "results"
     root: Path = ROOT
-    cache: Path | None = None
+    fresh: bool = False
 
     @property
     def share(self) -> float:
         """Seconds for a part that would otherwise search without end."""
         return self.budget * SHARE
 
-    def run(self, name: str, *call: str) -> tuple[int, str]:
-        """Run Python in a process that ends with this one; exit code and last line.
+    def run(self, name: str, *call: str) -> Ended:
+        """Run Python in a process that ends with this one.
 
         Its output goes to parts/<name>.log.
         """
@@ -76,7 +105,23 @@ class Night:
                 preexec_fn=with_this_process(),
             )
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return done.returncode, lines[-1][:300] if lines else ""
+        return Ended(name, done.returncode, lines[-1][:300] if lines else "")
+
+    def document(
+        self, name: str, kind: Kind[Record, Summary], *call: str
+    ) -> tuple[Document[Record, Summary], Ended]:
+        """Run one of our commands: its document, and how it ended.
+
+        Raises:
+            Required: There is none, as what is required is missing.
+            RuntimeError: There is none.
+        """
+        file = self.journal.path(name)
+        file.unlink(missing_ok=True)  # one that ends early must not pass by an old one
+        ended = self.run(name, "-m", "gradwatch", *call, "--json", str(file))
+        if not file.exists():
+            raise (Required if ended.code == 3 else RuntimeError)(str(ended))
+        return documents.read(file, kind), ended
 
 
 Part = Callable[[Night], Result]
