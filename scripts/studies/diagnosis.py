@@ -73,14 +73,14 @@ def named(op_name: str, dtype: str, regime: str = "normal") -> Iterator[Named]:
         got = _tensors(result)
         judged = judge_tensors(right, got, result.dtypes, dtype=dtype)
         started = time.process_time()
-        found = explanations(right, got, judged)
+        sweep, found = explanations(right, got, judged)
         spent = time.process_time() - started
-        for tensor, said in found.by_tensor.items():
+        for tensor, said in found.items():
             yield Named(
                 op_name,
                 error.mistake,
                 tensor,
-                *_place(error.mistake, said, found, there, other, elsewhere, tensor),
+                *_place(error.mistake, said, sweep, there, other, elsewhere, tensor),
                 said[0].kind if said else "",
                 said[0].sentence if said else "",
                 spent,
@@ -91,13 +91,12 @@ def named(op_name: str, dtype: str, regime: str = "normal") -> Iterator[Named]:
 def _place(
     mistake: str,
     said: Any,
-    found: Any,
+    sweep: Any,
     there: Problem,
     other: Any,
     elsewhere: Any,
     tensor: str,
 ) -> tuple[int, bool]:
-    sweep = found.sweep
     leaves = {
         leaf: there.inputs[n].astype(leaf.dtype) for n, leaf in sweep.inputs.items()
     }
@@ -118,7 +117,8 @@ def _place(
             continue
         with np.errstate(all="ignore"):
             value = np.asarray({**point.tensors(), **one.predict(point)}[tensor])
-            near = np.abs(value - wrong) <= room + last * np.abs(value)
+            size = np.where(np.isfinite(value), np.abs(value), 0)
+            near = np.abs(value - wrong) <= room + last * size
             near |= (
                 (value == wrong) | (np.isnan(value) & np.isnan(wrong)) | np.isinf(room)
             )

@@ -176,12 +176,12 @@ def test_an_explanation_predicts_other_numbers() -> None:
     from gradwatch.harness.judging.verdict import judge_tensors
 
     judged = judge_tensors(right, got, dict.fromkeys(got, "float32"), dtype="float32")
-    found = explanations(right, got, judged)
-    assert found.sweep is not None
-    (first, *_) = found.by_tensor["dx"]
-    (dy,) = found.sweep.cotangents
+    sweep, found = explanations(right, got, judged)
+    assert sweep is not None
+    (first, *_) = found["dx"]
+    (dy,) = sweep.cotangents
     other = RNG.standard_normal(DY.shape)
-    there = found.sweep.moved({dy: other})
+    there = sweep.moved({dy: other})
     assert first.predict is not None
     expected = layer_norm(shift=0, dy=other)[0]
     np.testing.assert_allclose(
@@ -203,3 +203,11 @@ def test_a_wrong_tensor_costs_less_than_two_seconds() -> None:
     judged = judge("layer_norm", [x, w, w], dy, noise, attributes={"eps": 1e-5})
     assert all(j.diagnosis for j in judged)
     assert time.process_time() - began < 5  # the judge itself included
+
+
+def test_an_explanation_of_infinities_explains_no_finite_numbers() -> None:
+    """1 / (x > 0) is infinite, and so is the room of one rounding of it."""
+    x, dy = RNG.standard_normal((2, 5, 8))
+    (judged,) = judge("relu", [x], dy, [dy * np.sign(x)])
+    assert judged.diagnosis
+    assert "agree" not in judged.diagnosis

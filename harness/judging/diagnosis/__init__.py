@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,34 +27,21 @@ EACH, REPORT = 2.0, 10.0  # seconds for the tensors of a call, and in all
 WRONG = ("disagree", "nonfinite")
 
 
-@dataclass(frozen=True)
-class Explanations:
-    """What explains the wrong gradients of a call.
-
-    Attributes:
-        sweep: The right gradient's graph; None where nothing was asked.
-        by_tensor: Explanations of each wrong gradient, best first.
-    """
-
-    sweep: Sweep | None
-    by_tensor: dict[str, list[Finding]]
-
-
 def explanations(
     right: Reference,
     got: Mapping[str, Array | None],
     judgements: Sequence[Any],
     seconds: float = EACH,
-) -> Explanations:
-    """Explanations of the gradients that are wrong, as far as the time allows.
+) -> tuple[Sweep | None, dict[str, list[Finding]]]:
+    """The right gradient's graph, and by wrong tensor what explains it, best first.
 
-    The reference is built once more.
+    The reference is built once more; nothing is where nothing is to be explained.
     """
     until = time.monotonic() + seconds
     wrong = [j.tensor for j in judgements if j.verdict in WRONG]
     wrong = [name for name in wrong if not is_second(name)]
     if not wrong or right.build is None:
-        return Explanations(None, {})
+        return None, {}
     ties = next((j.convention for j in judgements if j.convention), "first")
     sweep = Sweep(right.build, ties if ties in right.graphs else "first")
     held = {
@@ -64,14 +50,12 @@ def explanations(
         if a is not None and n in sweep.tensors and a.shape == sweep.tensors[n].shape
     }
     wrong = [n for n in wrong if n in held]
-    if not wrong:
-        return Explanations(None, {})
-    tolerance = {n: allowed(right, "first", n) for n in held}
+    tolerance = {n: allowed(right, "first", n) for n in held if wrong}
     last = right.limit * right.arithmetics[-1].roundoff
     digits = PRECISIONS[right.dtype].digits
     with np.errstate(all="ignore"):
         case = Case(sweep, held, tolerance, last, wrong, digits, until)
-        return Explanations(sweep, search(case))
+        return sweep, search(case) if wrong else {}
 
 
 class Diagnoses:
@@ -92,7 +76,7 @@ class Diagnoses:
         if self.left <= 0 or all((key, v.tensor) in self.told for v in asked):
             return {}
         started = time.monotonic()
-        found = explanations(right, got, asked, min(EACH, self.left)).by_tensor
+        _, found = explanations(right, got, asked, min(EACH, self.left))
         self.left -= time.monotonic() - started
         self.told |= {(key, v.tensor) for v in asked}
         return {name: ones[0].sentence for name, ones in found.items() if ones}

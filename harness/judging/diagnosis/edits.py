@@ -84,8 +84,6 @@ _VALUES: Sequence[Form] = (
     (6, "value", "1 + {} stands for it", lambda x: 1 + x),
     (6, "value", "the sign of {} stands for it", np.sign),
     (6, "value", "{} is clipped at 0", lambda x: np.maximum(x, 0)),
-    (6, "value", "its sine stands for {}", np.sin),
-    (6, "value", "its cosine stands for {}", np.cos),
     (6, "mean", "the mean of {} stands for it", lambda x: _along(x, None, np.mean)),
     (6, "mean", "the sum of {} stands for it", lambda x: _along(x, None, np.sum)),
 )
@@ -158,32 +156,9 @@ def _inverse(form: Change, x: Array) -> Array:
     return np.asarray(1 / form(1 / x))
 
 
-def _times(other: Node, x: Array, at: At) -> Array:
-    return np.asarray(x * at(other))
-
-
-def _over(other: Node, x: Array, at: At) -> Array:
-    return np.asarray(x / at(other))
-
-
-def _instead(other: Node, x: Array, at: At) -> Array:
-    return at(other)
-
-
-def _formed(form: Change, x: Array, at: At) -> Array:
-    return form(x)
-
-
-def _read(node: Node, at: At) -> Array:
-    return at(node)
-
-
-def _of(node: Node, form: Change, at: At) -> Array:
-    return form(at(node))
-
-
-def _beside_root(a: Node, b: Node, at: At) -> Array:
-    return np.asarray(np.sqrt(at(a)) + at(b))
+def by(how: Callable[..., Any], *nodes: Node) -> Make:
+    """What is computed of some nodes."""
+    return lambda at: np.asarray(how(*map(at, nodes)))
 
 
 # Of one node ------------------------------------------------------------------------
@@ -191,58 +166,55 @@ def _beside_root(a: Node, b: Node, at: At) -> Array:
 
 def local(sweep: Sweep, digits: int) -> Iterator[Edit]:
     """Every edit of one node that depends on a cotangent, from cheap to dear."""
-    ways = list(_ways(sweep))
-    for node, about, text, made in ways:
-        rank = 3 if len(about) == 1 else 3.3
-        yield Edit(rank, "path", text + " is", about, made(lambda x, at: x))
-        for other in near(node, sweep, wider=True):
-            about_it, by = (*about, other), f"{{{len(about) - 1}}}"
-            more = made(partial(_times, other))
-            yield Edit(5, "value", f"{text} is multiplied by {by}", about_it, more)
-            less = made(partial(_over, other))
-            yield Edit(4.5, "factor", f"{text} is divided by {by}", about_it, less)
-            if other.shape == node.shape:
-                same = made(partial(_instead, other))
-                yield Edit(5.5, "value", f"{by} stands for {text}", about_it, same)
-    for node in sweep.flowing:
+    for node in sweep.ends:
+        yield from _whole(node, sweep, digits)
+    for node in [n for n in sweep.flowing if n not in sweep.ends]:
+        yield from _terms(node, sweep, digits)
         yield from _sums(node, sweep)
-        yield from _indices(node)
-        yield from _steps(node, sweep)
+        yield from _copies(node)
         yield from _operands(node, sweep, digits)
-    for node, about, text, made in ways:
-        given = node in sweep.cotangents
-        for rank, kind, said, form in forms(node.value, digits):
-            new = made(partial(_formed, form))
-            kind = "cotangent" if given else kind
-            yield Edit(rank - given, kind, said.format(text), about, new)
 
 
-Made = Callable[[Callable[[Array, At], Array]], Mapping[Node, Make]]
+def _whole(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
+    """Edits of a gradient that comes out."""
+    (source,) = node.inputs
+    yield Edit(1, "path", "{term} is", (node,), {node: by(np.asarray, source)})
+    for other in sweep.ends:
+        if other is not node and other.shape == node.shape:
+            text, made = "{term} has the values of {0}", {node: by(np.asarray, other)}
+            yield Edit(1, "swapped", text, (node, other), made, scales=False)
+    for rank, kind, text, form in forms(node.value, digits):
+        if kind not in ("factor", "value") or "|" in text:
+            made = {node: by(form, source)}
+            yield Edit(rank - 3, kind, text.format("{term}"), (node,), made)
 
 
-def _ways(sweep: Sweep) -> Iterator[tuple[Node, tuple[Node, ...], str, Made]]:
-    """What flows: all of a gradient, and where it is used several times, each use.
+def _terms(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
+    """Edits of what flows, and where it is used several times of each use."""
 
-    Yields the gradient's node, what is to be said, and what makes an edit of it.
-    """
-    for node in sweep.flowing:
-        users = sweep.users.get(node, [])
+    def made(how: Callable[..., Array], *others: Node) -> Mapping[Node, Make]:
+        return {node: lambda at: how(itself(node, at), *map(at, others))}
 
-        def whole(how: Any, node: Node = node) -> Mapping[Node, Make]:
-            return {node: lambda at: how(itself(node, at), at)}
+    yield Edit(3, "path", "{term} is", (node,), made(np.asarray))
+    users = sweep.users.get(node, [])
+    for user, place in users if len(users) > 1 else ():
+        same = _with(user, place, by(np.asarray, node))
+        yield Edit(3.3, "path", "{way} is", (user, node), same)
+    for other in near(node, sweep, wider=True):
+        both, more = (node, other), made(np.multiply, other)
+        yield Edit(5, "value", "{term} is multiplied by {0}", both, more)
+        less = made(np.divide, other)
+        yield Edit(4.5, "factor", "{term} is divided by {0}", both, less)
+        if other.shape == node.shape:
+            alone = made(lambda x, y: y, other)
+            yield Edit(5.5, "value", "{0} stands for {term}", both, alone)
+    given = node in sweep.cotangents
+    for rank, kind, text, form in forms(node.value, digits):
+        kind, text = "cotangent" if given else kind, text.format("{term}")
+        yield Edit(rank - given, kind, text, (node,), made(form))
 
-        yield node, (node,), "{term}", whole
-        for user, place in users if len(users) > 1 else ():
 
-            def one(
-                how: Any, node: Node = node, user: Node = user, place: int = place
-            ) -> Mapping[Node, Make]:
-                return _with(user, place, lambda at: how(at(node), at))
-
-            yield node, (user, node), "{way}", one
-
-
-def _with(node: Node, place: int, other: Callable[[At], Array]) -> Mapping[Node, Make]:
+def _with(node: Node, place: int, other: Make) -> Mapping[Node, Make]:
     """A node whose operand is another."""
 
     def make(at: At) -> Array:
@@ -262,11 +234,8 @@ def _end(x: Array, axes: Sequence[int], place: int) -> Array:
 _SUMS: Sequence[tuple[float, str, str, Callable[[Array, Any], Any]]] = (
     (4, "copies", "the first copy stands for the sum", lambda x, a: _end(x, a, 0)),
     (4, "copies", "the last copy overwrites the others", lambda x, a: _end(x, a, -1)),
-    (5, "copies", "the largest term stands for the sum", np.max),
     (5, "terms", "the last term is missing", lambda x, a: x.sum(a) - _end(x, a, -1)),
     (5, "terms", "the first term is missing", lambda x, a: x.sum(a) - _end(x, a, 0)),
-    (5, "value", "the absolute values are added", lambda x, a: np.abs(x).sum(a)),
-    (6, "value", "the squares are added", lambda x, a: np.square(x).sum(a)),
 )
 
 
@@ -284,17 +253,16 @@ def _sums(node: Node, sweep: Sweep) -> Iterator[Edit]:
         chain.append(users[0][0])
         if chain[-1].primitive and chain[-1].primitive.name == "broadcast_to":
             break
-    held = [None, *near(node, sweep)[:4]]
-    for k, axis, other in itertools.product(
-        range(len(chain)), (None, *range(source.ndim)), held
-    ):
+    others = (None, *range(source.ndim))
+    held = (None, *near(node, sweep)[:4])
+    for k, axis, outside in itertools.product(range(len(chain)), others, held):
 
         def made(
-            at: At, k: int = k, axis: int | None = axis, other: Node | None = other
+            at: At, k: int = k, axis: int | None = axis, other: Node | None = outside
         ) -> Array:
             # Inside or outside of the right sum it is the same.
-            by = 1.0 if other is None else at(other)
-            total = (at(source) * by).sum(axis, keepdims=True) / by
+            factor = 1.0 if other is None else at(other)
+            total = (at(source) * factor).sum(axis, keepdims=True) / factor
             for before, one in itertools.pairwise(chain[: k + 1]):
                 total = _with_one(one, before, total, at)
             return np.broadcast_to(total, chain[k].shape)
@@ -325,51 +293,27 @@ def _summed(node: Node) -> tuple[int, ...]:
     return (*range(new), *(i + new for i, (n, m) in enumerate(wide) if n == 1 != m))
 
 
-def _indices(node: Node) -> Iterator[Edit]:
-    """Places that are off by one, and copies that overwrite each other."""
+def _copies(node: Node) -> Iterator[Edit]:
+    """Copies that overwrite each other."""
     name = node.primitive.name if node.primitive else ""
-    if name not in ("gather", "scatter_add") or not node.attributes["index"].ndim:
-        return
-    index, source = node.attributes["index"], node.inputs[0]
-    if name == "scatter_add":
+    if name == "scatter_add" and node.attributes["index"].ndim:
+        index, source = node.attributes["index"], node.inputs[0]
 
-        def written(at: At, mean: bool) -> Array:
-            out, count = np.zeros(node.size + 1, node.dtype), np.zeros(node.size + 1)
-            if mean:
-                np.add.at(out, index, at(source))
-                np.add.at(count, index, 1)
-                out /= np.maximum(count, 1)
-            else:
-                out[index] = at(source)
+        def written(at: At) -> Array:
+            out = np.zeros(node.size + 1, node.dtype)
+            out[index] = at(source)
             return out[:-1].reshape(node.shape)
 
-        for mean, how in (
-            (False, "overwrite {term}"),
-            (True, "take the mean of {term}"),
-        ):
-            made: Mapping[Node, Make] = {node: partial(written, mean=mean)}
-            text = f"equal indices {how}, and do not add it up"
-            yield Edit(4, "copies", text, (source,), made)
-    size, row = source.size if name == "gather" else node.size, node.shape[-1:] or (1,)
-    moved = [("rolled by one", np.roll(index, i, -1)) for i in (1, -1)]
-    moved += [(f"{i} off", (index + i) % size) for i in (1, -1, *row, -row[0])]
-    for how, places in moved:
-        other = {**node.attributes, "index": np.where(index < 0, -1, places)}
-        made = {node: partial(_stepped, node, other)}
-        yield Edit(6, "shift", f"an index of {{term}} is {how}", (node,), made)
-
-
-def _stepped(node: Node, attributes: Mapping[str, Any], at: At) -> Array:
-    assert node.primitive is not None
-    return np.asarray(node.primitive.compute(*map(at, node.inputs), **attributes))
+        text = "equal indices overwrite {term}, and do not add it up"
+        yield Edit(4, "copies", text, (source,), {node: written})
 
 
 def _operands(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
-    """Another form of a saved value, or another operation with it."""
+    """Another form of a saved value, or a step that is left out."""
     for i, source in enumerate(node.inputs):
         if source not in sweep.flows:
             for rank, kind, text, form in forms(source.value, digits):
-                make = _with(node, i, partial(_of, source, form))
+                make = _with(node, i, by(form, source))
                 text = f"in {{rule}}, {text.format('{0}')}"
                 yield Edit(rank, kind, text, (node, source), make)
             alike = near(source, sweep, until=node)
@@ -377,37 +321,13 @@ def _operands(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
                 alike += near(node, sweep)
             for other in alike if source.dtype.kind == "f" else ():
                 rank = 4 if other in sweep.known else 5
-                make = _with(node, i, partial(_read, other))
+                make = _with(node, i, by(np.asarray, other))
                 text = "in {rule}, {1} stands for {0}"
                 yield Edit(rank, "value", text, (node, source, other), make)
-    yield from _operations(node, "in {rule}, ")
-
-
-def _steps(node: Node, sweep: Sweep) -> Iterator[Edit]:
-    """A step that is left out."""
-    step, (source, *_) = node.primitive, (*node.inputs, node)
-    if step is None or source not in sweep.flows or source.shape != node.shape:
-        return
-    if step.name != "add":
-        text = f"{step.name} is left out after {{term}}"
-        yield Edit(5, "operation", text, (source,), {node: lambda at: at(source)})
-
-
-#: What may be computed in place of an operation.
-_SIBLINGS = {
-    "add": "subtract", "subtract": "add", "multiply": "divide", "divide": "multiply",
-    "sin": "cos", "cos": "sin", "sinh": "cosh", "cosh": "sinh", "log": "sqrt",
-    "sqrt": "abs", "square": "abs", "exp": "expm1", "tanh": "sigmoid",
-}  # fmt: skip
-
-
-def _operations(node: Node, where: str) -> Iterator[Edit]:
-    name = node.primitive.name if node.primitive else ""
-    if name in _SIBLINGS:
-        other = graph.PRIMITIVES[_SIBLINGS[name]]
-        make = {node: lambda at: np.asarray(other.compute(*map(at, node.inputs)))}
-        text = f"{where}{other.name} stands for {name}"
-        yield Edit(5.5, "operation", text, (node, node), make)
+        elif source.shape == node.shape and node.primitive:
+            text = f"{node.primitive.name} is left out after {{term}}"
+            make = {node: by(np.asarray, source)}
+            yield Edit(5, "operation", text, (source,), make)
 
 
 def near(
@@ -440,9 +360,6 @@ def near(
 
 # Of many nodes ----------------------------------------------------------------------
 
-#: Numbers that people write for an eps or a scale.
-_NUMBERS = (0.0, 1.0, 2.0, 0.5, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1)
-
 
 def constants(sweep: Sweep) -> list[Node]:
     """Numbers in the formula that the backward depends on."""
@@ -454,16 +371,14 @@ def constants(sweep: Sweep) -> list[Node]:
     ]
 
 
-def constant(node: Node, new: float, sweep: Sweep, rank: float) -> Iterator[Edit]:
-    """Another number in place of a constant: everywhere, or in the forward alone."""
+def constant(node: Node, sweep: Sweep, alone: bool, new: float) -> Edit:
+    """Another number in place of a constant: everywhere, or in the forward `alone`."""
     user = next((n for n in sweep.order if any(i is node for i in n.inputs)), node)
     text, value = f"{short(new)} stands for {{0}} in {{1}}", node.value
     made: dict[Node, Make] = {node: lambda at: np.full_like(value, new)}
-    about = (user, node, user)
-    yield Edit(rank, "constant", text, about, made)
-    if node in sweep.forward:
-        kept: dict[Node, Make] = {node: lambda at: value}
-        yield Edit(rank + 1, "constant", text, about, made, kept)
+    kept: dict[Node, Make] = {node: lambda at: value} if alone else {}
+    rank = 4 + alone + 2.5 * (len(f"{new!r}") > 8)
+    return Edit(rank, "constant", text, (user, node, user), made, kept)
 
 
 def short(value: float) -> str:
@@ -472,14 +387,7 @@ def short(value: float) -> str:
 
 
 def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
-    """Edits of constants, of saved values wherever they are used, and of inputs."""
-    for node in constants(sweep):
-        old = float(node.value.reshape(-1)[0])
-        nearby = (-old, old - 1, old + 1, 10 * old, old / 10, 2 * old, old / 2)
-        narrow = (float(np.float32(old)), float(np.float16(old)), float(f"{old:.2g}"))
-        for new in dict.fromkeys((*_NUMBERS, *nearby, 100 * old, old / 100, *narrow)):
-            if new != old:
-                yield from constant(node, new, sweep, 4)
+    """Edits of saved values wherever they are used, and of inputs."""
     yield from _roots(sweep)
     yield from _exchanged(sweep)
     yield from _inputs(sweep, digits)
@@ -489,33 +397,36 @@ def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
             yield from _saved(node, sweep, digits)
 
 
+#: What may be computed in place of an operation.
+_PAIRS = {"add": "subtract", "multiply": "divide", "sin": "cos", "tanh": "sigmoid"}
+_SIBLINGS = _PAIRS | {other: name for name, other in _PAIRS.items()}
+
+
 def _saved(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
     for other in near(node, sweep)[:8] if node.value.dtype.kind == "f" else ():
         text = "the backward uses {1} for {0}"
-        made: dict[Node, Make] = {node: partial(_read, other)}
+        made = {node: by(np.asarray, other)}
         yield Edit(5, "value", text, (node, node, other), {}, made)
     for rank, kind, text, form in forms(node.value, digits):
         text = f"in the backward, {text.format('{0}')}"
-        made = {node: partial(_of, node, form)}
+        made = {node: by(form, node)}
         yield Edit(rank + 1, kind, text, (node, node), {}, made)
-    for edit in _operations(node, "the backward has {0}, where "):
-        yield Edit(6, edit.kind, edit.text, edit.about, {}, edit.edits)
+    name = node.primitive.name if node.primitive else ""
+    if name in _SIBLINGS:
+        sibling = graph.PRIMITIVES[_SIBLINGS[name]]
+        text = f"the backward has {{0}}, where {sibling.name} stands for {name}"
+        made = {node: by(sibling.compute, *node.inputs)}
+        yield Edit(6, "operation", text, (node, node), {}, made)
 
 
 def _exchanged(sweep: Sweep) -> Iterator[Edit]:
-    """Two cotangents or two saved values, each in place of the other."""
-    read = dict.fromkeys(n for v in sweep.flowing for n in v.inputs)
-    held = [n for n in read if n not in sweep.flows and n.value.dtype.kind == "f"]
-    for group in ([*sweep.cotangents], held[:24]):
-        for a, b in itertools.combinations(group, 2):
-            if a.shape == b.shape:
-                # What is read is what there was before: `kept` and edits are apart.
-                made: dict[Node, Make] = {
-                    a: partial(_read, b),
-                    b: partial(_read, a),
-                }
-                text = "the backward takes {0} and {1} for each other"
-                yield Edit(5, "swapped", text, (a, a, b), {}, made)
+    """Two cotangents, each in place of the other."""
+    for a, b in itertools.combinations(sweep.cotangents, 2):
+        if a.shape == b.shape:
+            # What is read is what there was before: `saved` and edits are apart.
+            made = {a: by(np.asarray, b), b: by(np.asarray, a)}
+            text = "the backward takes {0} and {1} for each other"
+            yield Edit(5, "swapped", text, (a, a, b), {}, made)
 
 
 def _roots(sweep: Sweep) -> Iterator[Edit]:
@@ -525,7 +436,7 @@ def _roots(sweep: Sweep) -> Iterator[Edit]:
             (under,) = node.inputs
             if under.primitive and under.primitive.name == "add":
                 a, b = under.inputs
-                made = {node: partial(_beside_root, a, b)}
+                made = {node: by(lambda a, b: np.sqrt(a) + b, a, b)}
                 text = "{1} is added to the root in {0}, not under it"
                 yield Edit(4, "constant", text, (node, node, b), made)
 
@@ -534,14 +445,12 @@ def _inputs(sweep: Sweep, digits: int) -> Iterator[Edit]:
     """Inputs that the backward reads as others than the forward does."""
     leaves = [n for n in sweep.inputs.values() if n in sweep.values]
     for rank, kind, text, form in _roundings(digits):
-        made: dict[Node, Make] = {
-            n: partial(_of, n, form) for n in leaves if n.dtype.kind == "f"
-        }
+        made = {n: by(form, n) for n in leaves if n.dtype.kind == "f"}
         if leaves and rank < 7:
             text = text.format("what is saved of the inputs")
             yield Edit(5, kind, text, (leaves[0],), made)
-    for leaf in leaves if len(sweep.inputs) else ():
+    for leaf in leaves:
         for rank, kind, text, form in forms(leaf.value, digits):
             text = f"in all that the backward uses, {text.format('{0}')}"
-            made = {leaf: partial(_of, leaf, form)}
+            made = {leaf: by(form, leaf)}
             yield Edit(rank + 1, kind, text, (leaf, leaf), made)

@@ -24,7 +24,7 @@ from gradwatch.harness.judging.diagnosis.sweep import (
     Tensors,
     signs,
 )
-from gradwatch.harness.judging.diagnosis.tensors import common, facts, weights
+from gradwatch.harness.judging.diagnosis.tensors import common, fitted, regions, weights
 from gradwatch.harness.judging.diagnosis.words import Words, factored, written
 from gradwatch.impls.graph import Node
 
@@ -138,32 +138,16 @@ class Case:
 
     def fits(self, name: str, value: Array) -> bool:
         """Whether a tensor is what came back, within the judge's radius."""
-        got = self.got[name]
-        room = self.tolerance[name] + self.last * np.abs(value)
-        near = (np.abs(value - got) <= room) | (value == got) | np.isinf(room)
-        return bool((near | (np.isnan(value) & np.isnan(got))).all())
+        got, room = self.got[name], self.tolerance[name]
+        same = (value == got) | np.isinf(room) | (np.isnan(value) & np.isnan(got))
+        room = room + self.last * np.where(np.isfinite(value), np.abs(value), 0)
+        return bool((same | (np.abs(value - got) <= room)).all())
 
-    def add(
-        self, rank: float, kind: str, words: str, predict: Predict, only: str = ""
-    ) -> bool:
-        """Note an explanation with the tensors that it explains; whether there is one.
+    def edited(self, edit: Edit, rank: float, words: str = "") -> bool:
+        """Evaluate an edit in full, and note what it explains; whether there is any.
 
         Less is believed of one by which other tensors would be wrong, or stay so.
         """
-        made = {**self.right, **predict(self.here)}
-        fit = {n: self.fits(n, made[n]) for n in self.got}
-        explained = [n for n in self.wrong if fit[n] and only in ("", n)]
-        size = sum(self.got[n].size for n in explained)
-        if not only:
-            rank += not all(fit[n] for n in self.wrong)
-            rank += 1.5 * (not all(fit[n] for n in fit if n not in self.wrong))
-        for name in explained:
-            if all(words != one.words for one in self.found[name]):
-                self.found[name].append(Finding(rank, kind, words, predict, size))
-        return bool(explained)
-
-    def edited(self, edit: Edit, rank: float, words: str = "") -> bool:
-        """Evaluate an edit in full, and note it if it explains something."""
 
         def predict(point: Point) -> Tensors:
             return point.tensors(edit.edits, edit.saved)
@@ -172,35 +156,30 @@ class Case:
             made = predict(self.here)
         except Raised:
             return False
-        if not any(self.fits(n, made[n]) for n in self.wrong):
-            return False
-        said = words or self.words.say(edit)
-        return self.add(rank, edit.kind, said, predict)
+        fit = {n: self.fits(n, made[n]) for n in self.got}
+        explained = [n for n in self.wrong if fit[n]]
+        if explained and edit.about[0] not in self.sweep.ends:
+            rank += not all(fit[n] for n in self.wrong)
+            rank += 1.5 * (not all(fit[n] for n in fit if n not in self.wrong))
+        size = sum(self.got[n].size for n in explained)
+        words = words or self.words.say(edit) if explained else ""
+        for name in explained:
+            if all(words != one.words for one in self.found[name]):
+                one = Finding(rank, edit.kind, words, predict, size)
+                self.found[name].append(one)
+        return bool(explained)
 
 
 def search(case: Case) -> dict[str, list[Finding]]:
     """Explanations of each wrong tensor, best first; at least what they share."""
-    _facts(case)
+    for n in case.wrong:
+        for edit in regions(case.sweep, n, case.got[n], case.tolerance[n]):
+            case.edited(edit, edit.rank)
     weighed = case.weighed()
-    for step in (_local, _broad, _solve):
+    for step in (_local, _constants, _broad):
         if not case.late and (step is _local or case.open):
             step(case, weighed)
     return {name: _ranked(case, name) for name in case.wrong}
-
-
-def _predicted(name: str, of: Callable[[Tensors], Array], point: Point) -> Tensors:
-    return {name: np.asarray(of(point.tensors()))}
-
-
-def _facts(case: Case) -> None:
-    for n in case.wrong:
-        room = case.tolerance[n]
-        for f in facts(n, case.right, case.got[n], room, case.digits):
-            case.add(
-                *(f.rank, f.kind, f.words),
-                partial(_predicted, n, f.predict),
-                only=n,
-            )
 
 
 Weighed = Mapping[str, _Weighed]
@@ -262,14 +241,17 @@ def _confirmed(case: Case, edit: Edit, factor: float, said: str) -> bool:
     ((node, make),) = edit.edits.items()
     rank, words = edit.rank, case.words.say(edit)
     if edit.plain and not said:
-        if sum(case.got[n].size for n in case.wrong) < FEW:
+        name = case.sweep.ends.get(node)
+        if sum(case.got[n].size for n in case.wrong if name in (n, None)) < FEW:
             return False
-        factor, rank = _refined(case, node, make, factor), FAR
+        factor = _refined(case, node, make, factor)
+        rank = FAR - (node in case.sweep.ends)
         words += f" multiplied by {factored(factor)}"
     elif edit.plain:
         _, place = case.words.made.get(edit.about[0], (None, None))
         rank = edit.rank - (factor in (0, 2, -1)) - 0.1 * (place is not None)
-        words += f" {said}"
+        whole = not factor and node in case.sweep.ends
+        words += " zero everywhere" if whole else f" {said}"
     elif said:
         rank, words = rank + 2.5, f"{words}, {said}"
     scaled: dict[Node, Make] = {node: lambda at: make(at) * factor}
@@ -277,14 +259,12 @@ def _confirmed(case: Case, edit: Edit, factor: float, said: str) -> bool:
 
 
 def _refined(case: Case, node: Node, make: Make, factor: float) -> float:
-    """A factor by least squares over all elements of the wrong tensors."""
+    """A factor by least squares over the elements of the tensor that it moves most."""
     none = case.here.tensors({node: lambda at: make(at) * 0})
-    top = bottom = 0.0
-    for name, w in case.weight.items():
-        carried = (case.right[name] - none[name]) * w
-        top += float(np.sum(carried * (case.got[name] - none[name]) * w))
-        bottom += float(np.sum(carried * carried))
-    return top / bottom if 0 < bottom < np.inf else factor
+    moved = {n: case.right[n] - none[n] for n in case.weight}
+    n = max(moved, key=lambda n: int(np.count_nonzero(moved[n])))
+    found = fitted(moved[n], case.got[n] - none[n], case.weight[n])
+    return found if np.isfinite(found) else factor
 
 
 def _broad(case: Case, weighed: Weighed) -> None:
@@ -295,44 +275,45 @@ def _broad(case: Case, weighed: Weighed) -> None:
         case.edited(edit, edit.rank)
 
 
-def _solve(case: Case, weighed: Weighed) -> None:
-    """A number of the formula that fits, found by the secant method."""
+def _constants(case: Case, weighed: Weighed) -> None:
+    """A number of the formula that fits, everywhere or in the forward alone."""
     for node in rows.constants(case.sweep):
-        for name in [] if case.late else case.open:
-            new = _solved(case, node, name) if case.got[name].size >= FEW else None
-            if new is not None:
-                for edit in rows.constant(
-                    node, new, case.sweep, 6 + 1.5 * (len(f"{new!r}") > 8)
-                ):
-                    case.edited(edit, edit.rank)
+        for alone in (False, True) if node in case.sweep.forward else (False,):
+            of = partial(rows.constant, node, case.sweep, alone)
+            for name in [] if case.late else case.open:
+                if case.got[name].size >= FEW:
+                    _solved(case, node, of, name)
 
 
-def _solved(case: Case, node: Node, name: str) -> float | None:
-    """The value of a constant at which a projection of a tensor is what came back."""
+def _solved(case: Case, node: Node, of: Callable[[float], Edit], name: str) -> None:
+    """What a constant must be for a projection of a tensor to be what came back.
+
+    By the secant method; of the numbers that fit, the one of fewest digits is noted.
+    """
     w, old = case.weight[name], float(node.value.reshape(-1)[0])
     along = (case.got[name] - case.right[name]) * w * w
 
+    def made(value: float) -> Array:
+        edit = of(value)
+        return case.here.tensors(edit.edits, edit.saved)[name]
+
     def short(value: float) -> float:
-        made = case.here.tensors({node: lambda at: np.full_like(node.value, value)})
-        return float(np.sum(along * (case.got[name] - made[name])))
+        return float(np.sum(along * (case.got[name] - made(value))))
 
     before, now = old, old * (1 + 1e-3) if old else 1e-6
     high, low = short(before), short(now)
     for _ in range(24):
-        if not np.isfinite(low) or low == high:
-            return None
+        if not np.isfinite(low) or low == high or case.late:
+            break
         before, now = now, now - low * (now - before) / (low - high)
-        if abs(now - before) <= 1e-15 * abs(now) or case.late:
+        if abs(now - before) <= 1e-14 * abs(now):
             break
         high, low = low, short(now)
-    brief = next(
-        (s for d in (1, 2, 3, 4) if _close(s := float(f"{now:.{d}g}"), now)), now
-    )
-    return brief if np.isfinite(now) and brief != old else None
-
-
-def _close(short: float, value: float) -> bool:
-    return abs(short - value) <= 1e-6 * abs(value)
+    if not np.isfinite(now) or now == old or not case.fits(name, made(now)):
+        return
+    brief = [0.0, *(float(f"{now:.{d}g}") for d in range(1, 10)), now]
+    edit = of(next(new for new in brief if case.fits(name, made(new))))
+    case.edited(edit, edit.rank)
 
 
 def _ranked(case: Case, name: str) -> list[Finding]:

@@ -30,7 +30,7 @@ class Sweep:
     """The graph of a gradient, and who made its nodes.
 
     Attributes:
-        tensors: Nodes of the gradients by name.
+        tensors: Nodes of the gradients by name; `ends` the other way round.
         inputs: Leaves by name.
         outputs, cotangents: Nodes.
         known: The nodes that have names.
@@ -45,7 +45,13 @@ class Sweep:
         with graph.recording() as record, graph.ties(ties):
             nodes = build()
         self.record, count = record, len(record.inputs)
-        self.tensors = dict(list(nodes.items())[:count])
+        # A node of its own for each: what befalls it befalls no other.
+        same = graph.PRIMITIVES["reshape"]
+        self.tensors = {
+            name: Node(same, (node,), {"shape": node.shape})
+            for name, node in list(nodes.items())[:count]
+        }
+        self.ends = {node: name for name, node in self.tensors.items()}
         self.inputs = {n[1:]: i for n, i in zip(nodes, record.inputs, strict=False)}
         outputs = [y for y, _ in record.outputs]
         self.order = graph.topological_order([*outputs, *self.tensors.values()])
@@ -55,7 +61,7 @@ class Sweep:
         self.cotangents = dict.fromkeys(dy for _, dy in record.outputs)
         self.known = {*self.inputs.values(), *self.outputs}
         self.forward = set(graph.topological_order(self.outputs))
-        self.flows = set(self.cotangents)
+        self.flows = {*self.cotangents, *self.ends}
         for node in self.order:
             if not self.flows.isdisjoint(node.inputs):
                 self.flows.add(node)

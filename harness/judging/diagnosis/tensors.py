@@ -1,87 +1,35 @@
-"""Mistakes that are seen from a tensor alone: a factor, an order, a region."""
+"""Mistakes in a part of a tensor, and what the wrong elements have in common."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.diagnosis.edits import forms, short
-from gradwatch.harness.judging.diagnosis.sweep import Array, Tensors
+from gradwatch.harness.judging.diagnosis.edits import Edit, by, short
+from gradwatch.harness.judging.diagnosis.sweep import Array, Sweep
 from gradwatch.harness.judging.diagnosis.words import factored, written
 from gradwatch.harness.judging.precisions import PRECISIONS
 
 Mask = NDArray[np.bool_]
+Part = tuple[float, str, Callable[[Array], Array]]
 BLOCKS = (128, 64, 32, 16, 8)
 
 
-@dataclass(frozen=True)
-class Fact:
-    """What stands for a tensor, as a function of the right ones."""
-
-    rank: float
-    kind: str
-    words: str
-    predict: Callable[[Tensors], Array]
-
-
-def _value(name: str, right: Tensors) -> Array:
-    return right[name]
-
-
-def _added(name: str, other: str, right: Tensors) -> Array:
-    return np.asarray(right[name] + right[other])
-
-
-def _formed(name: str, form: Callable[[Array], Array], right: Tensors) -> Array:
-    return form(right[name])
-
-
-def _scaled(name: str, factor: float, right: Tensors) -> Array:
-    return np.asarray(right[name] * factor)
-
-
-def facts(
-    name: str, right: Tensors, got: Array, room: Array, digits: int
-) -> Iterator[Fact]:
-    """What may stand for a tensor, which may be off by `room`, of the right ones."""
-    value, zero = right[name], f"{name} is zero everywhere"
-    yield Fact(0, "zero", zero, lambda r: np.zeros_like(r[name]))
-    yield from _factors(name, right, got, room)
-    for other, array in right.items():
-        if other != name and array.shape == value.shape:
-            words = f"{name} has the values of {other}"
-            yield Fact(1, "swapped", words, partial(_value, other))
-            words = f"{other} is added to {name}"
-            yield Fact(4, "swapped", words, partial(_added, name, other))
-    for rank, kind, text, form in forms(value, digits):
-        if kind not in ("factor", "value") or "|" in text:
-            yield Fact(rank - 3, kind, text.format(name), partial(_formed, name, form))
+def regions(sweep: Sweep, name: str, got: Array, room: Array) -> Iterator[Edit]:
+    """What a part of a tensor became that came back, and may be off by `room`."""
+    node = sweep.tensors[name]
+    value = sweep.values[node]
     bad = ~(np.abs(got - value) <= room)
-    yield from _bounded(name, value, got, bad)
-    yield from _regions(name, value, got, room, bad)
+    for rank, words, of in (*_bounded(value, got, bad), *_part(value, got, room, bad)):
+        made = {node: by(of, *node.inputs)}
+        yield Edit(rank, "region", words.format(name), (node,), made)
 
 
-def _factors(name: str, right: Tensors, got: Array, room: Array) -> Iterator[Fact]:
-    value = right[name]
-    factor = fitted(value, got, room)
-    lengths = {n for array in right.values() for n in (*array.shape, array.size)}
-    for exact, words in written(factor, lengths, 1e-3) if factor == factor else ():
-        if exact:
-            said = f"{name} is {words}"
-            yield Fact(1, "factor", said, partial(_scaled, name, exact))
-    if value.size > 2 and factor != 1:
-        said = f"{name} is the right one multiplied by {factored(factor)}"
-        yield Fact(7, "factor", said, lambda r: r[name] * factor)
-
-
-def fitted(value: Array, got: Array, room: Array) -> float:
-    """The factor that fits best, by least squares; nan if none does."""
-    w = weights(room, value)
+def fitted(value: Array, got: Array, w: Array) -> float:
+    """The factor that fits best, by weighted least squares; nan if none does."""
     top, bottom = np.sum(got * w * value * w), np.sum((value * w) ** 2)
     return float(top / bottom) if 0 < bottom < np.inf else float("nan")
 
@@ -94,46 +42,37 @@ def weights(room: Array, value: Array) -> Array:
     return np.where(np.isfinite(room) & np.isfinite(size), w, 0.0)
 
 
-def _bounded(name: str, value: Array, got: Array, bad: Mask) -> Iterator[Fact]:
+def _bounded(value: Array, got: Array, bad: Mask) -> Iterator[Part]:
     """Small elements that are zero, or large ones that are clipped."""
     size, here = np.abs(value), np.abs(got[bad])
     kept = size[~bad & (got != 0)]
-    top = float(here.max(initial=0.0))
-    if not top and (not kept.size or size[bad].max(initial=0.0) <= kept.min()):
-        bound = size[bad].max(initial=0.0)
-        words = f"elements of {name} up to {short(float(bound))} are zero"
-        yield Fact(
-            *(3, "bounds", words),
-            lambda r: np.where(np.abs(r[name]) <= bound, 0, r[name]),
-        )
+    top, bound = float(here.max(initial=0.0)), float(size[bad].max(initial=0.0))
+    if not top and (not kept.size or bound <= kept.min()):
+        words = f"elements of {{}} up to {short(bound)} are zero"
+        yield 3, words, lambda x: np.where(np.abs(x) <= bound, 0, x)
     if got.size > 2 and top > 0 and here.min() == top and (size[bad] > top).all():
-        words = f"{name} is clipped to [-{short(top)}, {short(top)}]"
-        yield Fact(2, "bounds", words, lambda r: np.clip(r[name], -top, top))
+        words = f"{{}} is clipped to [-{short(top)}, {short(top)}]"
+        yield 2, words, lambda x: np.clip(x, -top, top)
 
 
-def _regions(
-    name: str, value: Array, got: Array, room: Array, bad: Mask
-) -> Iterator[Fact]:
+def _part(value: Array, got: Array, room: Array, bad: Mask) -> Iterator[Part]:
     """What is wrong in a part alone, if it is a factor of what belongs there."""
     region, where = region_of(bad)
     if not where:
         return
     filled, inside = got[region], value[region]
     if not np.isfinite(filled).any():
-        words = f"{where} of {name} is not finite"
-        yield Fact(1, "region", words, lambda r: np.where(region, got, r[name]))
-    factor = fitted(inside, filled, room[region])
+        words = f"{where} of {{}} is not finite"
+        yield 1, words, lambda x: np.where(region, got, x)
+    factor = fitted(inside, filled, weights(room[region], inside))
     plain = written(factor, (), 1e-3)
     brief = float(f"{factor:.2g}")
     if not plain and abs(brief - factor) <= 1e-6 * abs(factor):
         plain = [(brief, f"multiplied by {brief:g}")]
     if plain or (np.isfinite(factor) and inside.size > 2):
         factor, said = (plain or [(factor, f"multiplied by {factored(factor)}")])[0]
-        words = f"{where} of {name} is {said if factor else 'zero'}"
-        yield Fact(
-            *(1 if plain else 7, "region", words),
-            lambda r: np.where(region, factor * r[name], r[name]),
-        )
+        words = f"{where} of {{}} is {said if factor else 'zero'}"
+        yield 1 if plain else 7, words, lambda x: np.where(region, factor * x, x)
 
 
 def region_of(bad: Mask) -> tuple[Mask, str]:

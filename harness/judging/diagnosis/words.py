@@ -23,7 +23,7 @@ class Words:
 
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
-        self.names = {node: name for name, node in sweep.inputs.items()}
+        self.names = {node: name for name, node in sweep.inputs.items()} | sweep.ends
         for i, dy in enumerate(sweep.cotangents):
             self.names[dy] = f"dy{i}" if len(sweep.cotangents) > 1 else "dy"
         self.made: dict[Node, tuple[Node, int | None]] = {}
@@ -93,12 +93,11 @@ class Words:
 
     def term(self, node: Node) -> str:
         """What a node of the backward carries: the term that a rule passes on."""
-        if node in self.sweep.cotangents:
+        if node in self.names:
             return self.names[node]
         rule, place = self.made.get(node, (None, None))
         if rule is None:
-            name = next((n for n, t in self.sweep.tensors.items() if t is node), "")
-            return name or self._sum(node)
+            return self._sum(node)
         through = f"the term through {self.quoted(rule)}"
         if place is not None and len(rule.inputs) > 1:
             through += f" to {self.quoted(rule.inputs[place])}"
