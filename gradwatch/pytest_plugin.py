@@ -42,11 +42,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--gradwatch-json", metavar="F", help=text)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-benchmark reads its options
 def pytest_configure(config: pytest.Config) -> None:
     """Collect judgements, in the process that sees all reports."""
+    _narrow_tables(config)
     target = config.getoption("--gradwatch-json")
     if target and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Collector(target), "gradwatch-collector")
+
+
+def _narrow_tables(config: pytest.Config) -> None:
+    """Let a project's tables of pytest-benchmark have the columns that matter."""
+    from gradwatch.harness.project.paths import PROJECT
+
+    chosen = {"columns": ["median", "iqr", "rounds"], "sort": "fullname"}
+    given = " ".join(map(str, [*config.invocation_params.args, *_of_ini(config)]))
+    for name, value in chosen.items():
+        known = hasattr(config.option, f"benchmark_{name}")
+        if known and not PROJECT.problem and f"--benchmark-{name}" not in given:
+            setattr(config.option, f"benchmark_{name}", value)
+
+
+def _of_ini(config: pytest.Config) -> list[str]:
+    return list(config.getini("addopts"))
 
 
 @pytest.fixture

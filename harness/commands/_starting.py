@@ -87,7 +87,9 @@ def subject(wanted: str, root: Path) -> Subject:
 
 def _import(module: str, attribute: str, root: Path) -> Any:
     if not module or not attribute.isidentifier():
-        raise NotUsable(f"write it as module:name, not {module}:{attribute}")
+        of_it = [name for name in kernels(root) if name.startswith(f"{module}:")]
+        there = ", ".join(of_it) or f"{module or 'mykernels'}:NAME"
+        raise NotUsable(f"write it as module:name: {there}")
     sys.path[:0] = [str(root), str(root / "src")]
     try:
         thing = getattr(importlib.import_module(module), attribute)
@@ -264,12 +266,14 @@ def files(about: Subject, root: Path) -> Iterator[tuple[str, str]]:
     """Yield names and contents of all files that a project starts with."""
     arguments = ", ".join(about.inputs)
     fields = {**vars(about), "inputs": " ".join(about.inputs), "arguments": arguments}
+    fields["count"] = str(len(about.inputs))
     fields["implementation"] = about.implementation.rstrip()
     for size, shape in zip(_SIZES, ("(7,)", "(3, 8)", "(64, 1000)"), strict=True):
         fields[size] = ", ".join(f"{name}={shape}" for name in about.inputs)
     tests = "tests/" if (root / "tests").is_dir() else ""
     yield f"gradwatch_ops/{about.name}.py", _filled("page.txt", **fields)
     yield f"{tests}test_gradient_of_{about.name}.py", _filled("test.txt", **fields)
+    yield f"{tests}test_speed_of_{about.name}.py", _filled("speed.txt", **fields)
     yield ".github/workflows/gradients.yml", _filled("workflow.txt")
     versions = {name: _version(name) for name in _PACKAGES}
     pairs = (

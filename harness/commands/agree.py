@@ -57,6 +57,7 @@ from gradwatch.impls.catalogue import framework_of
     is_flag=True,
     help="Judge all again, also what a run has judged.",
 )
+@click.option("--next", "following", hidden=True, default="")  # of `init`
 @options.json_file
 @click.option("--junit", "junit_file", metavar="F", help="Write JUnit XML, for CI.")
 @options.markdown_file
@@ -64,6 +65,7 @@ def command(
     require: tuple[str, ...],
     address: str,
     fresh: bool,
+    following: str,
     json_file: str | None,
     junit_file: str | None,
     markdown_file: str | None,
@@ -122,7 +124,7 @@ def command(
     elif not pages and agreed.records:
         keep(AGREE, content, json_file, combined)
     if json_file != "-":
-        show(agreed, seconds, summary)
+        show(agreed, seconds, summary, following)
         if why_not and not (PROJECT.table or pages):
             say(f"nothing is remembered: {why_not}")
     _check_required(agreed, require)
@@ -161,7 +163,9 @@ def _check_required(agreed: Agreement, required: Sequence[str]) -> None:
         raise Required(f"nothing was judged: {backend}: {why}")
 
 
-def show(agreed: Agreement, seconds: float, summary: AgreeSummary) -> None:
+def show(
+    agreed: Agreement, seconds: float, summary: AgreeSummary, following: str = ""
+) -> None:
     """Print the matrix of ops and backends, the unexpected verdicts, and the end."""
     console = output()
 
@@ -184,7 +188,7 @@ def show(agreed: Agreement, seconds: float, summary: AgreeSummary) -> None:
         _found(agreed, seconds, summary),
         "green" if right else "red",
         absent=_absent(agreed, summary),
-        next_step=_next(agreed),
+        next_step=_next(agreed, following),
     )
 
 
@@ -242,13 +246,14 @@ def _absent(agreed: Agreement, summary: AgreeSummary) -> str:
     return "; ".join(parts)
 
 
-def _next(agreed: Agreement) -> str:
+def _next(agreed: Agreement, following: str) -> str:
     if agreed.unexpected:
         first = agreed.unexpected[0]
         return (
             f"gradwatch fuzz --op {first.op} --backend {first.backend} writes a script"
         )
-    return "gradwatch time; gradwatch report --open" if agreed.judged else ""
+    following = following or "gradwatch time; gradwatch report --open"
+    return following if agreed.judged else ""
 
 
 def _first_of_each(records: Sequence[AgreeRecord]) -> list[AgreeRecord]:

@@ -27,7 +27,12 @@ from gradwatch.harness.project.git import (
     same_implementation,
     subject,
 )
-from gradwatch.harness.project.records import COMPARE, CompareRecord, CompareSummary
+from gradwatch.harness.project.records import (
+    COMPARE,
+    CompareRecord,
+    CompareSummary,
+    Phase,
+)
 from gradwatch.harness.project.requested import Required
 from gradwatch.harness.timing.compare import (
     LEAST,
@@ -38,7 +43,7 @@ from gradwatch.harness.timing.compare import (
     Plan,
     Side,
     WrongGradient,
-    compare_sides,
+    compare_phases,
 )
 from gradwatch.harness.timing.report import compared
 from gradwatch.harness.timing.steps import why_not_timed
@@ -60,7 +65,7 @@ _COLOURS = {"slower": "red", "faster": "green", "no difference": "dim"}
 @options.op
 @options.pages
 @options.backend
-@click.option("--device", default="cpu", type=click.Choice(options.DEVICES))
+@options.one_device
 @options.dtype
 @options.size
 @click.option(
@@ -155,15 +160,14 @@ def command(
         phases = [one for one in PHASES if phase in (one, "both")]
         chosen = _affected(a, b, most, backends) if trials else None
         plans = [
-            (one, other, Plan(t, f, spent, longest=longest, **given))
+            (one, other, Plan(t, phases[0], spent, longest=longest, **given))
             for t in trials
-            for f in phases
             for one, other in sides
             for spent in [budget or _BUDGETS[one.beside(other)]]
             for longest in [None if budget else LONGEST * spent]
             if chosen is None or (t.problem.op.name, one.backend) in chosen
         ]
-        rows, failed, left = _compared(plans, limit)
+        rows, failed, left = _compared(plans, phases, limit)
     reasons = [_line(why, what) for (_, why), what in failed.items()]
     content = recording.document(rows, _counted(rows, reasons))
     if markdown_file:
@@ -196,11 +200,11 @@ Failures = dict[tuple[type[Exception], str], list[str]]
 
 
 def _compared(
-    plans: Sequence[tuple[Side, Side, Plan]], limit: float
+    plans: Sequence[tuple[Side, Side, Plan]], phases: Sequence[Phase], limit: float
 ) -> tuple[list[CompareRecord], Failures, tuple[int, float]]:
     """Records; what failed, a wrong gradient first, what is absent last; what is left.
 
-    The last is how many rows, and about how many seconds they would take.
+    The last is how many ops and backends, and about how many seconds they would take.
     """
     rows, failed, started = list[CompareRecord](), Failures(), time.monotonic()
     done = 0
@@ -218,10 +222,12 @@ def _compared(
             if spent > limit and done:
                 break
             try:
-                row = compare_sides(one, other, replace(plan, enough=enough))
-                rows.append(_with_accuracy(row, one, other, plan.trial.problem.op))
+                plan = replace(plan, enough=enough)
+                for row in compare_phases(one, other, plan, phases):
+                    op = plan.trial.problem.op
+                    rows.append(_with_accuracy(row, one, other, op))
             except (Died, NotMeasured) as reason:
-                what = f"{plan.trial.name} {plan.phase} {one.backend}"
+                what = f"{plan.trial.name} {one.backend}"
                 failed.setdefault((type(reason), str(reason)), []).append(what)
             done += 1
     order: dict[type[Exception], int] = {WrongGradient: 0, Absent: 2}
@@ -428,7 +434,7 @@ def _end(
     elif counts["not resolved"]:
         next_step = "--budget and --pairs measure longer"
     count, seconds = left
-    more = f"{count} rows, about {seconds:.0f} s more; --limit {seconds + 240:.0f}"
+    more = f"{count} more, about {seconds:.0f} s; --limit {seconds + 240:.0f}"
     ending(
         f"{b} against {a}: {', '.join(found) or 'nothing was compared'}",
         "red" if wrong or slower else "green" if rows else "yellow",

@@ -19,12 +19,12 @@ from gradwatch.harness.workers.lifetime import with_this_process
 def command(wanted: tuple[str, ...]) -> int:
     r"""Make a repository of your own ready, and judge its first op.
 
-    Writes a table into pyproject.toml, one op page, one test, a workflow for the night,
-    asv.conf.json and lines of .gitignore; says what was written, and never overwrites.
-    With MODULE:NAME of a function or an autograd.Function of yours the page and the
-    test are about that; its formula is taken from its own text where that can be read,
-    and is yours to check. Ends with the first verdict. Without a name, in a repository
-    with several kernels, it lists them.
+    Writes a table into pyproject.toml, one op page, one test, one benchmark, a workflow
+    for the night, asv.conf.json and lines of .gitignore; says what was written, and
+    never overwrites. With MODULE:NAME of a function or an autograd.Function of yours
+    the page and the test are about that; its formula is taken from its own text where
+    that can be read, and is yours to check. Ends with the first verdict. Without a
+    name, in a repository with several kernels, it lists them.
 
     \b
     Examples:
@@ -51,9 +51,7 @@ def command(wanted: tuple[str, ...]) -> int:
         return 1
     names = [about.name for about in chosen]
     click.echo(f"\n$ gradwatch agree --op {','.join(names)}")
-    code = _first_verdict(",".join(names), root)
-    click.echo("now: pytest; git add . && git commit; asv run 'HEAD^!'")
-    return code
+    return _first_verdict(",".join(names), root)
 
 
 def _root(folder: Path) -> Path:
@@ -66,6 +64,7 @@ def _root(folder: Path) -> Path:
 def _first_verdict(op: str, root: Path) -> int:
     """Of a process of its own, which finds the table that has just been written."""
     variables = {k: v for k, v in os.environ.items() if k != VARIABLE}
-    call = [sys.executable, "-m", "gradwatch", "agree", "--op", op]
+    following = "pytest; git add . && git commit; asv run 'HEAD^!'"
+    call = [sys.executable, "-m", "gradwatch", "agree", "--op", op, "--next", following]
     done = subprocess.run(call, cwd=root, env=variables, preexec_fn=with_this_process())
     return done.returncode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gradwatch.impls.catalogue import backend_names, load_op, op_names
+from gradwatch.impls.catalogue import backend_names, known, load_op, op_names
 
 
 def _cases() -> list[str]:
@@ -31,7 +31,7 @@ _NAMES = {"aten": _aten, "ops": op_names, "backends": backend_names, "cases": _c
 
 
 @click.command()
-@click.argument("what", type=click.Choice(sorted(_NAMES)))
+@click.argument("what", metavar="|".join(sorted(_NAMES)))
 def command(what: str) -> None:
     r"""List the names of ops, backends or cases, one per line.
 
@@ -43,5 +43,5 @@ def command(what: str) -> None:
       gradwatch list ops
       gradwatch list cases | grep layer_norm
     """
-    for name in _NAMES[what]():
+    for name in _NAMES[known("list", what, sorted(_NAMES))]():
         click.echo(name)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import output, say, ticking
+from gradwatch.harness.console.terminal import ending, say, ticking
 from gradwatch.harness.nightly import runner
 from gradwatch.harness.nightly.journal import Journal
 from gradwatch.harness.nightly.night import Night, Part, Result
@@ -111,8 +111,21 @@ def command(
             journal.finish()
     except (Busy, NoCommit) as error:
         raise click.UsageError(str(error)) from None
-    output().print((folder / "summary.md").read_text().splitlines()[0], markup=False)
+    headline = (folder / "summary.md").read_text("utf-8").partition("\n")[0]
+    failing = report.exit_code != 0
+    ending(
+        re.sub("[*`]", "", headline),
+        "red" if failing else "green",
+        absent="; ".join(f"{d.name}: {d.told}" for d in report.parts if d.lacking),
+        next_step=f"{_shown(folder)}/summary.md has all of it, dashboard/ shows it",
+    )
     return report.exit_code
+
+
+def _shown(folder: Path) -> Path:
+    """The folder as seen from here, where it lies below."""
+    here = Path.cwd()
+    return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
 def _ticking(name: str, part: Part) -> Part:

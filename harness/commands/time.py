@@ -23,6 +23,7 @@ from gradwatch.harness.agreement.suite import (
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ending, keep, output, progress, say
 from gradwatch.harness.judging.cases import Trial
+from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project import documents as recording
 from gradwatch.harness.project.records import TIME, Phase, TimeRecord, TimeSummary
 from gradwatch.harness.project.requested import Required
@@ -66,7 +67,8 @@ def command(first_look: bool, json_file: str | None, **given: Any) -> int:
     interpreter, with equal numbers of threads. The figure is the median with its 95 %
     interval; the JSON has the samples, and the first call separately. A backend that
     disagrees is not timed, and the reason is printed. Exit code: 3 if the device is
-    missing, or all requested backends; 1 if a page cannot be run, or nothing is timed.
+    missing, or all requested backends; 1 if a gradient is wrong and no known defect, a
+    page cannot be run, or nothing is timed.
 
     \b
     Examples:
@@ -96,12 +98,12 @@ def command(first_look: bool, json_file: str | None, **given: Any) -> int:
         keep(TIME, recording.document(rows, summary), json_file, _combined)
     if json_file != "-":
         absent = {*measured.absent, *passed.values()}
-        _show(rows, untimed, absent, bandwidth)
+        _show(rows, untimed, measured.wrong, absent, bandwidth)
     for op, why in measured.failed.items():
         say(f"not judged: {op}: {why}", "red")
     if measured.absent and not rows and not measured.failed:
         raise Required(f"nothing could be timed: {measured.absent[0]}")
-    return 0 if rows and not measured.failed else 1
+    return 0 if rows and not measured.failed and not measured.wrong else 1
 
 
 def _combined(
@@ -139,12 +141,14 @@ class Asked(Struct, kw_only=True):
 class Timed(Struct, kw_only=True):
     """The records of a case or more, why others have none, and how far it is.
 
-    absent: why backends or devices are missing. failed: by op, why its page or formula
-    cannot be run. sizes: those that there are, where no op has any that is asked for.
+    wrong: op and backend of a gradient that is, and is no known defect. absent: why
+    backends or devices are missing. failed: by op, why its page or formula cannot be
+    run. sizes: those that there are, where no op has any that is asked for.
     """
 
     rows: list[TimeRecord] = []
     untimed: dict[str, str] = {}
+    wrong: list[tuple[str, str]] = []
     absent: list[str] = []
     failed: dict[str, str] = {}
     sizes: list[str] = []
@@ -170,6 +174,7 @@ def _timed(asked: Asked, progress: Callable[[int, int], None]) -> Timed:
                 raise options.no_such_size(one.sizes, asked.sizes)
             measured.rows += one.rows
             measured.untimed |= one.untimed
+            measured.wrong += one.wrong
             measured.absent += one.absent
             timed.append(one.case)
             progress(one.done, one.total)
@@ -180,16 +185,16 @@ def measure(content: bytes, link: Link) -> None:
     """The job: judge and time what is asked, and hand over each case."""
     integrity.remember()  # before any page is read
     asked = msgspec.msgpack.decode(content, type=Asked)
-    chosen, known = list[Trial](), list[str]()
+    chosen, sizes = list[Trial](), list[str]()
     for source in asked.ops:
         with link.at(source, patience=asked.patience):
             op = load_op(source)
-            known += op.sizes
+            sizes += op.sizes
             chosen += options.sized(
                 op, source, sizes=asked.sizes, dtypes=asked.dtypes, seed=asked.seed
             )
-    if known and not chosen:
-        link.tell(Timed(sizes=known))
+    if sizes and not chosen:
+        link.tell(Timed(sizes=sizes))
         return
     for device in asked.devices:
         left = [one for one in chosen if (device, one.name) not in asked.timed]
@@ -204,8 +209,10 @@ def _on(device: str, trials: Sequence[Trial], asked: Asked, link: Link) -> None:
         return
     frameworks = sorted(set(map(framework_of, usable)))
     with lines(asked.threads, frameworks, link.alive) as line:  # import meanwhile
-        missing, wrong = _judged(trials, usable, device, asked.patience, link)
-        link.tell(Timed(absent=list(missing.values())))
+        judged = _judged(trials, usable, device, asked.patience, link)
+        missing, wrong = judged.missing, _unfit(judged, trials, usable)
+        unexpected = sorted({(r.op, r.backend) for r in judged.unexpected})
+        link.tell(Timed(absent=list(missing.values()), wrong=unexpected))
         settings: dict[str, Any] = {"device": device, "budget": asked.budget}
         for done, one in enumerate(trials, 1):
             reasons = missing | wrong[one.name]
@@ -226,22 +233,25 @@ def _judged(
     device: str,
     patience: float,
     link: Link,
-) -> tuple[Reasons, dict[str, Reasons]]:
-    """The reasons why backends are missing, and why a trial of one is not right.
-
-    Everything is judged before the first timing, so that no worker that judges can
-    disturb the clock.
-    """
-    judged = Agreement()
+) -> Agreement:
+    """The verdicts on all trials, before the clock runs: judging would disturb it."""
+    judged, entries = Agreement(), known.load()
     with Fleet(jobs=os.cpu_count() or 1) as fleet:
         for one, outcomes in gathered(tasks(trials, backends, [device], ()), fleet):
             with link.at(one.op, one.name, patience):
-                judged.add(judge_trial(one, outcomes, (), pairs=False))
+                judged.add(judge_trial(one, outcomes, entries, pairs=False))
+    return judged
+
+
+def _unfit(
+    judged: Agreement, trials: Sequence[Trial], backends: Sequence[str]
+) -> dict[str, Reasons]:
+    """The reasons why a backend is not timed, by the name of the trial."""
     said: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for record in judged.records:
         said[record.case, record.backend].append((record.verdict, record.message))
     asked = [name for name in backends if name not in judged.missing]
-    return judged.missing, {
+    return {
         one.name: {b: why for b in asked if (why := why_unfit(said[one.name, b]))}
         for one in trials
     }
@@ -250,43 +260,56 @@ def _judged(
 def _show(
     rows: Sequence[TimeRecord],
     untimed: dict[str, str],
+    wrong: Sequence[tuple[str, str]],
     absent: Collection[str],
     bandwidth: float | None,
 ) -> None:
     """A table for each op and size, and at the end what was found and not timed."""
     for device in sorted({row.device for row in rows}):
         output().print(_table([r for r in rows if r.device == device], bandwidth))
-    left_out = (*absent, "unsupported")
-    wrong = {w: why for w, why in untimed.items() if not why.startswith(left_out)}
-    for what, why in wrong.items():
-        say(f"not timed: {what}: {why}", "red")
-    fastest = Counter(_fastest(rows).values()).most_common(1)
-    count = len({(r.op, r.case, r.dtype, r.device, r.phase) for r in rows})
+    left_out, unfit = (*absent, "unsupported"), dict[tuple[str, str], list[str]]()
+    for what, why in untimed.items():
+        if not why.startswith(left_out):  # one line an op and backend
+            unfit.setdefault((what.split()[0], what.split()[-1]), []).append(why)
+    for place, whys in unfit.items():
+        sign = ("✗", "red") if place in wrong else ("not timed:", "yellow")
+        say(f"{sign[0]} {' on '.join(place)}: {whys[0]}", sign[1])
+    names, fastest = _fastest(rows)
     found = f"{len({row.backend for row in rows})} backends timed"
-    found += f", {len(wrong)} not" if wrong else ""
-    found += "".join(f"; {b} is fastest in {n} of {count}" for b, n in fastest)
+    found += f", {len(unfit)} not" if unfit else ""
+    found += f"; wrong: {', '.join(map(' on '.join, wrong[:3]))}" if wrong else ""
+    found += f"; {fastest}" if fastest else ""
     busy = {doubt for row in rows for doubt in row.doubts}
     doubts = "other processes were busy" if any("busy" in d for d in busy) else ""
     doubts = doubts or min(busy, default="")
     found += f"; doubtful: {doubts}" if doubts else ""
-    gone = {w for w, why in untimed.items() if why in absent}
-    names = sorted({what.rpartition(" ")[2] for what in gone})
-    families = ", ".join(sorted({*map(framework_of, names)}))
+    gone = {what.split()[-1] for what, why in untimed.items() if why in absent}
+    families = ", ".join(sorted({*map(framework_of, gone)}))
+    if wrong:
+        op, backend = wrong[0]
+        following = f"gradwatch agree --op {op} --backend {backend} shows the elements"
+    else:
+        pair = f"{' '.join(names[:2])} --op {rows[0].op}" if names[1:] else "A B"
+        following = f"gradwatch compare {pair}; gradwatch report --open"
     ending(
         found,
         "red" if wrong or not rows else "yellow" if doubts else "green",
-        absent=f"{len(names)} backends ({families}): gradwatch doctor" if names else "",
-        next_step="gradwatch compare A B for two of them; gradwatch report --open",
+        absent=f"{len(gone)} backends ({families}): gradwatch doctor" if gone else "",
+        next_step=following,
     )
 
 
-def _fastest(rows: Sequence[TimeRecord]) -> dict[tuple[str, ...], str]:
-    """The backend with the least time of each op, case and phase."""
-    found: dict[tuple[str, ...], TimeRecord] = {}
+def _fastest(rows: Sequence[TimeRecord]) -> tuple[list[str], str]:
+    """The backends, the most often fastest first, and how often the first one is."""
+    times = defaultdict[tuple[str, ...], dict[str, float]](dict)
     for row in rows:
         key = (row.op, row.case, row.dtype, row.device, row.phase)
-        found[key] = min(found.get(key, row), row, key=lambda r: r.seconds)
-    return {key: row.backend for key, row in found.items()}
+        times[key][row.backend] = row.seconds
+    counts = Counter({row.backend: 0 for row in rows})
+    counts.update(min(some, key=some.__getitem__) for some in times.values())
+    names = [name for name, _ in counts.most_common()]
+    share = f"{counts[names[0]]} of {len(times)}" if rows else ""
+    return names, f"{names[0]} is fastest in {share}" if names[1:] else ""
 
 
 def _table(rows: Sequence[TimeRecord], bandwidth: float | None) -> Table:

@@ -65,6 +65,13 @@ backend = several(
 device = several(
     "device", lambda: DEVICES, "cpu (the default) or cuda.", default=["cpu"]
 )
+one_device = click.option(
+    "--device",
+    default="cpu",
+    show_default=True,
+    callback=lambda ctx, parameter, name: known("device", name, DEVICES),
+    help="cpu or cuda.",
+)
 dtype = several(
     "dtype",
     lambda: PRECISIONS,

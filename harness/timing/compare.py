@@ -103,11 +103,19 @@ class Plan:
 
 
 def compare_sides(a: Side, b: Side, plan: Plan) -> CompareRecord:
-    """Time B and A in turn; return the ratio B / A with its interval.
+    """Time B and A in turn; return the ratio B / A of the plan's phase, as below."""
+    return compare_phases(a, b, plan, [plan.phase])[0]
+
+
+def compare_phases(
+    a: Side, b: Side, plan: Plan, phases: Sequence[Phase]
+) -> list[CompareRecord]:
+    """Time B and A in turn; return the ratio B / A of each phase with its interval.
 
     They share a process if possible, which is the most precise. Otherwise several pairs
     of fresh processes are used, because each process has its own bias, which more calls
-    in it do not reveal. It is random which side of a pair starts first.
+    in it do not reveal. It is random which side of a pair starts first. All phases are
+    timed in the same pairs: starting takes longer than timing.
 
     Raises:
         WrongGradient: A side does not agree; both are judged before the timing.
@@ -116,32 +124,36 @@ def compare_sides(a: Side, b: Side, plan: Plan) -> CompareRecord:
         Died: A worker was lost, or the op failed.
     """
     started = time.monotonic()
-    measured = (_in_one_process if a.beside(b) else _in_pairs)(a, b, plan)
-    ratio, noise = measured.ratio, measured.noise
-    return CompareRecord(
-        a=a.name,
-        b=b.name,
-        op=plan.trial.problem.op.name,
-        case=plan.trial.case,
-        backend=a.backend if a.backend == b.backend else "",
-        device=plan.device,
-        dtype=plan.trial.problem.dtype,
-        phase=plan.phase,
-        ratio=ratio.value,
-        low=ratio.low,
-        high=ratio.high,
-        level=ratio.level,
-        verdict=verdict_on(ratio, noise, same=plan.least),
-        pairs=measured.pairs,
-        noise=noise.value,
-        noise_low=noise.low,
-        noise_high=noise.high,
-        a_seconds=measured.medians[0],
-        b_seconds=measured.medians[1],
-        short=measured.short,
-        pairs_needed=measured.needed,
-        seconds=time.monotonic() - started,
-    )
+    measure = _in_one_process if a.beside(b) else _in_pairs
+    measured = measure(a, b, plan, phases)
+    seconds = (time.monotonic() - started) / len(phases)
+    return [
+        CompareRecord(
+            a=a.name,
+            b=b.name,
+            op=plan.trial.problem.op.name,
+            case=plan.trial.case,
+            backend=a.backend if a.backend == b.backend else "",
+            device=plan.device,
+            dtype=plan.trial.problem.dtype,
+            phase=phase,
+            ratio=one.ratio.value,
+            low=one.ratio.low,
+            high=one.ratio.high,
+            level=one.ratio.level,
+            verdict=verdict_on(one.ratio, one.noise, same=plan.least),
+            pairs=one.pairs,
+            noise=one.noise.value,
+            noise_low=one.noise.low,
+            noise_high=one.noise.high,
+            a_seconds=one.medians[0],
+            b_seconds=one.medians[1],
+            short=one.short,
+            pairs_needed=one.needed,
+            seconds=seconds,
+        )
+        for phase, one in measured.items()
+    ]
 
 
 class _Measured(NamedTuple):
@@ -178,33 +190,52 @@ def _prove(
         raise NotTimed(f"{side.backend} of {side.name} is not timed: {why}")
 
 
-def _in_one_process(a: Side, b: Side, plan: Plan) -> _Measured:
+def _in_one_process(
+    a: Side, b: Side, plan: Plan, phases: Sequence[Phase]
+) -> dict[Phase, _Measured]:
+    found: dict[Phase, _Measured] = {}
     with contextlib.closing(Line(a.interpreter, threads=plan.threads)) as line:
         for side in dict.fromkeys((a, b)):
             _check(line, side, plan)
         steps = {"a": a.backend, "b": b.backend}
-        sources = variants(plan.trial, plan.seed)
-        prepare_steps(line, sources, steps, plan.device, seed=unforeseen())
-        asked = {"phase": plan.phase, "budget": plan.budget, "longest": plan.longest}
-        taken: dict[str, Any] = line.ask("compare", **asked)["comparison"]
-        judge = _judge(plan)
-        for side, key, seconds in zip((a, b), "ab", taken["medians"], strict=True):
-            _prove(line, key, side, judge, {plan.phase: seconds})
-    number: Any = (taken["rounds"], taken["level"])
-    ratio, noise = (Estimate(*(*taken[n], *number)) for n in ("ratio", "noise"))
-    return _Measured(ratio, noise, taken["medians"], taken["short"])
+        sources, judge = variants(plan.trial, plan.seed), _judge(plan)
+        for phase in phases:
+            prepare_steps(line, sources, steps, plan.device, seed=unforeseen())
+            asked = {"phase": phase, "budget": plan.budget, "longest": plan.longest}
+            taken: dict[str, Any] = line.ask("compare", **asked)["comparison"]
+            for side, key, seconds in zip((a, b), "ab", taken["medians"], strict=True):
+                _prove(line, key, side, judge, {phase: seconds})
+            number: Any = (taken["rounds"], taken["level"])
+            ratio, noise = (Estimate(*(*taken[n], *number)) for n in ("ratio", "noise"))
+            found[phase] = _Measured(ratio, noise, taken["medians"], taken["short"])
+    return found
 
 
-def _in_pairs(a: Side, b: Side, plan: Plan) -> _Measured:
+def _in_pairs(
+    a: Side, b: Side, plan: Plan, phases: Sequence[Phase]
+) -> dict[Phase, _Measured]:
     order, judge = random.Random(plan.seed), _judge(plan)
-    pairs, ratios, noises = list[Comparison](), list[float](), list[float]()
-    while len(pairs) < plan.pairs:
-        pairs.append(_one_pair(a, b, plan, order, judge, not pairs))
-        ratios.append(math.log(pairs[-1].ratio.value))
-        noises.append(math.log(pairs[-1].noise.value))
-        stopped = plan.enough(len(pairs)) and len(pairs) >= FEWEST
-        if stopped or is_clear(ratios, noises, plan.least):
+    taken = {phase: list[Comparison]() for phase in phases}
+    unclear, count = [*phases], 0
+    while unclear and count < plan.pairs:
+        pair = _one_pair(a, b, plan, order, judge, unclear, not count)
+        count += 1
+        for phase, one in pair.items():
+            taken[phase].append(one)
+        if plan.enough(count) and count >= FEWEST:
             break
+        unclear = [p for p in unclear if not is_clear(*_logs(taken[p]), plan.least)]
+    return {phase: _of_pairs(pairs) for phase, pairs in taken.items()}
+
+
+def _logs(pairs: Sequence[Comparison]) -> tuple[list[float], list[float]]:
+    """The logarithms of the ratios, and of the noises."""
+    ratios = [math.log(pair.ratio.value) for pair in pairs]
+    return ratios, [math.log(pair.noise.value) for pair in pairs]
+
+
+def _of_pairs(pairs: Sequence[Comparison]) -> _Measured:
+    ratios, noises = _logs(pairs)
     medians = [
         statistics.median(pair.a.median for pair in pairs),
         statistics.median(pair.b.median for pair in pairs),
@@ -240,9 +271,15 @@ def is_clear(ratios: Sequence[float], noises: Sequence[float], least: float) -> 
 
 
 def _one_pair(
-    a: Side, b: Side, plan: Plan, order: random.Random, judge: Judge, first: bool
-) -> Comparison:
-    """Start two fresh processes in random order, then time them in turn."""
+    a: Side,
+    b: Side,
+    plan: Plan,
+    order: random.Random,
+    judge: Judge,
+    phases: Sequence[Phase],
+    first: bool,
+) -> dict[Phase, Comparison]:
+    """Start two fresh processes in random order, then time each phase in turn."""
     sides = [("a", a), ("b", b)]
     order.shuffle(sides)
     with contextlib.ExitStack() as stack:
@@ -256,15 +293,20 @@ def _one_pair(
             )
             stack.callback(line.close)
             started.append((name, side, line))
-        runs: dict[str, Run] = {}
         sources, seed = variants(plan.trial, plan.seed), unforeseen()
         for name, side, line in started:
             if first:
                 _check(line, side, plan)
             prepare_steps(line, sources, {name: side.backend}, plan.device, seed=seed)
-            runs[name] = Remote(line, name, plan.phase)
-        budget, draw = plan.budget / plan.pairs, order.randrange(1 << 30)
-        both = interleave(runs, budget=budget, timer=RemoteTimer(), seed=draw)
+        budget, found = plan.budget / plan.pairs, dict[Phase, Comparison]()
+        for phase in phases:
+            runs: dict[str, Run] = {
+                name: Remote(line, name, phase) for name, _, line in started
+            }
+            draw = order.randrange(1 << 30)
+            both = interleave(runs, budget=budget, timer=RemoteTimer(), seed=draw)
+            found[phase] = paired(both["a"], both["b"])
         for name, side, line in started:
-            _prove(line, name, side, judge, {plan.phase: both[name].median})
-    return paired(both["a"], both["b"])
+            medians = {p: getattr(one, name).median for p, one in found.items()}
+            _prove(line, name, side, judge, medians)
+    return found

@@ -593,6 +593,8 @@ def test_a_formula_that_hangs_is_ended_by_time(tmp_path, when):
     [
         (("time", "--op", "square", "--size", "medium"), "did you mean 'middle'?"),
         (("agree", "--device", "gpu"), "did you mean 'cuda'?"),
+        (("compare", "HEAD~1", "HEAD", "--device", "gpu"), "did you mean 'cuda'?"),
+        (("list", "op"), "did you mean 'ops'?"),
         (("compare", "HEAD", "nosuchcommit"), "neither a commit (git rev-parse"),
     ],
 )

@@ -133,6 +133,25 @@ def centred(x, weight, eps=1e-5):
     assert "torch" not in text.partition("def formula")[2].partition("@op")[0]
 
 
+def test_the_benchmark_of_a_kernel_can_be_read_and_names_it(theirs):
+    root, module = theirs
+    about = starting.subject(f"{module}:scaled", root)
+    written = dict(starting.write(about, root))
+    assert written["test_speed_of_scaled.py"] == "written"
+    text = (root / "test_speed_of_scaled.py").read_text()
+    compile(text, "speed", "exec")
+    assert f"from {module} import scaled" in text
+    assert "range(2)" in text  # x and weight
+    assert "$" not in text
+
+
+def test_a_module_without_a_name_is_answered_with_its_kernels(tmp_path):
+    function = "import torch\n\nclass Fast(torch.autograd.Function):\n    pass\n"
+    (tmp_path / "one.py").write_text(function)
+    with pytest.raises(starting.NotUsable, match="one:Fast"):
+        starting.subject("one", tmp_path)
+
+
 def test_a_formula_that_cannot_be_run_names_its_file_and_line(theirs):
     root, module = theirs
     file = root / "src" / f"{module}.py"

@@ -103,3 +103,19 @@ def test_the_script_of_a_failure_shows_it_again(session):
     done = subprocess.run([sys.executable, files[0]], capture_output=True, text=True)
     assert done.returncode == 1
     assert "times the rounding radius" in done.stderr
+
+
+@pytest.mark.parametrize("own", [(), ("--benchmark-columns=min,max",)])
+def test_a_project_s_benchmarks_have_three_columns_unless_it_names_others(
+    tmp_path, own
+):
+    (tmp_path / "pyproject.toml").write_text("[tool.gradwatch]\n")
+    (tmp_path / "test_it.py").write_text(
+        "def test_it(benchmark):\n    benchmark(len, [])"
+    )
+    call = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *own]
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True)
+    (head,) = [line for line in done.stdout.splitlines() if line.startswith("Name")]
+    assert done.returncode == 0, done.stdout
+    assert ("IQR" in head, "Max" in head) == (not own, bool(own))
+    assert len(head) < 100

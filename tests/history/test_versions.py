@@ -115,16 +115,18 @@ def test_versions_that_cannot_be_compared_are_one_line_and_exit_2(call, said):
 
 
 def test_a_wrong_gradient_fails_a_comparison_of_which_other_rows_are_right(monkeypatch):
-    def compared(a, b, plan):
-        if plan.phase == "backward":
+    def compared(a, b, plan, phases):
+        if plan.trial.problem.dtype == "float64":
             raise WrongGradient("numpy_manual of HEAD is wrong: disagree")
         asked = {"op": "square", "case": "8", "dtype": "float32", "device": "cpu"}
         shown = {"noise_low": 1.0, "noise_high": 1.0, "verdict": "no difference"}
-        size = {"ratio": 1.0, "low": 1.0, "high": 1.0, "phase": plan.phase}
-        return CompareRecord(a=a.name, b=b.name, **asked, **shown, **size)
+        size = {"ratio": 1.0, "low": 1.0, "high": 1.0}
+        shared = {"a": a.name, "b": b.name, **asked, **shown, **size}
+        return [CompareRecord(phase=phase, **shared) for phase in phases]
 
-    monkeypatch.setattr(compare, "compare_sides", compared)
-    done = gradwatch("compare", *["numpy_manual"] * 2, "--op", "square", *_SMALL)
+    monkeypatch.setattr(compare, "compare_phases", compared)
+    call = ("compare", *["numpy_manual"] * 2, "--op", "square", *_SMALL)
+    done = gradwatch(*call, "--dtype", "float32,float64")
     assert done.returncode == 1
     assert "✗ square[" in done.stderr
     assert "numpy_manual of HEAD is wrong" in done.stderr

@@ -636,7 +636,9 @@ def test_a_wrong_backward_fails_the_night_and_is_its_first_line(project):
     assert done.returncode == 1, done.stderr
     first = (root / "nightly" / "summary.md").read_text().splitlines()[0]
     assert first.startswith("**New: cube on numpy_manual: dx disagree")
-    assert first in done.stdout.replace("\n", " ")
+    found, following = done.stdout.replace("\n", " ").split("next: ")
+    assert found.strip() == "✗ " + first.replace("*", "").replace("`", "")
+    assert following.startswith("nightly/summary.md")
     tree = etree.parse(str(root / "nightly" / "junit.xml"))
     SCHEMA.assertValid(tree)
     (failed,) = [c for c in tree.iter("testcase") if c.get("name").startswith("cube")]

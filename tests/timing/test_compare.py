@@ -32,6 +32,7 @@ from tests.command_line import gradwatch
 from tests.pages import plant
 
 NUMPY = ("numpy_graph", "numpy_manual")
+_BOTH = ("--backend", ",".join(NUMPY))
 SCHEMA = {
     *("op", "case", "backend", "device", "dtype", "phase", "seconds", "low", "high"),
     *("samples", "bytes", "flops"),
@@ -75,9 +76,40 @@ def test_a_wrong_gradient_is_not_timed(tmp_path):
     )
     document = json.loads(done.stdout)
     assert {r["backend"] for r in document["records"]} == {"numpy_graph"}
+    assert done.returncode == 1
     ((what, why),) = document["summary"]["untimed"].items()
     assert what == "cube 8 float32 numpy_manual"
     assert why.startswith("disagree: dx[")
+
+
+def test_a_wrong_gradient_is_the_last_word_of_a_timing(tmp_path):
+    page = plant(tmp_path, "(3 * x**2 * dy,)", "(3 * x * dy,)")
+    done = gradwatch("time", "--ops", page, *_BOTH, "--budget", "0.2")
+    *_, found, following = done.stdout.splitlines()
+    assert done.returncode == 1
+    assert "wrong: cube on numpy_manual" in found
+    assert following.startswith("next: gradwatch agree --op cube")
+    assert done.stderr.count("cube on numpy_manual: disagree: dx[") == 1
+
+
+def test_both_phases_are_timed_in_the_same_pairs_of_processes(monkeypatch):
+    """Starting a process takes longer than timing in it."""
+    pairs = []
+
+    def played(a, b, plan, order, judge, phases, first):
+        pairs.append(tuple(phases))
+        ratios = {"forward": 0.0, "backward": 0.5 if len(pairs) % 2 else 0.0}
+        return {phase: played_pair(ratios[phase], 0.0) for phase in phases}
+
+    monkeypatch.setattr(compare, "_one_pair", played)
+    a, b = Side("a", "numpy_manual"), Side("b", "numpy_manual", compare.ROOT / "other")
+    plan = Plan(square(), "forward", 1.0, pairs=16)
+    found = compare.compare_phases(a, b, plan, ["forward", "backward"])
+    assert [one.phase for one in found] == ["forward", "backward"]
+    assert found[0].pairs < 16  # it is clear that nothing differs
+    assert found[1].pairs == 16 == len(pairs)
+    assert pairs[0] == ("forward", "backward")
+    assert pairs[-1] == ("backward",)
 
 
 def test_a_size_that_no_op_has_is_answered_with_those_there_are():
@@ -140,7 +172,7 @@ def test_one_noisy_pair_of_processes_does_not_hide_a_change(
     rng = np.random.default_rng(0)
     noises = [0.3, *rng.normal(0, 0.01, 15)]
     pairs = iter([played_pair(truth + rng.normal(0, 0.03), noise) for noise in noises])
-    monkeypatch.setattr(compare, "_one_pair", lambda *_: next(pairs))
+    monkeypatch.setattr(compare, "_one_pair", lambda *_: {"backward": next(pairs)})
     a, b = Side("a", "numpy_manual"), Side("b", "numpy_manual", compare.ROOT / "other")
     found = compare_sides(a, b, Plan(square(), "backward", 1.0, pairs=16))
     assert found.verdict == verdict
@@ -259,7 +291,7 @@ def test_what_is_missing_for_one_reason_is_one_line(tmp_path):
     document = json.loads((tmp_path / "a.json").read_text())
     (line,) = document["summary"]["failed"]
     assert line.startswith("square[normal-")
-    assert " and 3 more: " in line
+    assert " and 1 more: " in line  # ops
     assert done.stderr.count("not compared") == 1
 
 
