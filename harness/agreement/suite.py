@@ -15,13 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from gradwatch.harness.agreement.findings import flags
-from gradwatch.harness.agreement.pairs import (
-    NONE,
-    Distances,
-    distances,
-    keep_worst,
-    of_trial,
-)
+from gradwatch.harness.agreement.pairs import Pairs, distances, keep_worst, largest
 from gradwatch.harness.judging import platforms
 from gradwatch.harness.judging.cases import REGIMES, Trial
 from gradwatch.harness.judging.defects import known
@@ -71,7 +65,7 @@ class Agreement(Struct):
     """
 
     records: list[AgreeRecord] = []
-    pairs: dict[str, dict[str, dict[str, Number]]] = {}
+    pairs: dict[str, Pairs] = {}
     missing: dict[str, str] = {}
     unrepeatable: list[str] = []
     trials: list[tuple[str, str]] = []
@@ -103,9 +97,7 @@ class Agreement(Struct):
         self.recalled += other.recalled
         self.remembered |= other.remembered
         for op, matrix in other.pairs.items():
-            own = self.pairs.setdefault(op, {})
-            for a, row in matrix.items():
-                keep_worst(own.setdefault(a, {}), row.items())
+            keep_worst(self.pairs.setdefault(op, {}), matrix)
 
     def summary(self) -> AgreeSummary:
         """Counts by verdict, and everything that is not as expected."""
@@ -257,12 +249,12 @@ def judge_trial(
         judged[backend] = [
             record_of(trial, outcome, j) for j in judge_outcome(outcome, right)
         ]
-    every = list[Distances]()
+    matrix = agreement.pairs.setdefault(op, {})
     for tensor in next(iter(right.truths.values())):
         wanted = not right.set_valued and (pairs or _accused(tensor, judged))
-        every.append(distances(right, tensor, tensors) if wanted else NONE)
-        _name_outliers(tensor, judged, every[-1], right.limit)
-    agreement.pairs[op] = of_trial(every)
+        found = distances(right, tensor, tensors) if wanted else {}
+        keep_worst(matrix, found)
+        _name_outliers(tensor, judged, found, right.limit)
     of_op = [entry for entry in entries if entry.of(op)]
     for backend, records in judged.items():
         reaching = [one for one in of_op if one.reaches(backend, trial, device)]
@@ -324,14 +316,14 @@ def _plain(value: Any) -> Any:
 def _name_outliers(
     tensor: str,
     judged: Mapping[str, list[AgreeRecord]],
-    found: Distances,
+    found: Pairs,
     limit: float,
 ) -> None:
     """Add to the messages which backend is the outlier, if all others agree."""
     wrong = _accused(tensor, judged)
     accused = {r.backend for r in wrong}
     rest = [b for b in judged if b not in accused]
-    if len(rest) > len(accused) > 0 and found.largest(rest) <= limit:
+    if len(rest) > len(accused) > 0 and largest(found, rest) <= limit:
         for record in wrong:
             record.message += (
                 f"; outlier: {record.backend} against {len(rest)} others, "

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gradwatch.harness.agreement.pairs import NONE, Distances, distances, of_trial
+from gradwatch.harness.agreement.pairs import distances, keep_worst, largest
 
 VALUE = np.array([1.0, 2.0, np.inf, 4.0])
 RADIUS = np.array([0.5, 0.25, 1.0, np.inf])  # the first two elements count
@@ -18,7 +18,7 @@ def right(wide="longdouble"):
 
 def found_in(tensors, *wide):
     """The ratios by pair."""
-    pairs = of_trial([distances(right(*wide), "dx", tensors)])
+    pairs = distances(right(*wide), "dx", tensors)
     return {(a, b): ratio for a, row in pairs.items() for b, ratio in row.items()}
 
 
@@ -76,19 +76,18 @@ def test_who_has_no_tensor_or_another_shape_is_in_no_pair():
     assert set(found_in(tensors)) == {("a", "d")}
 
 
-def test_of_a_trial_the_largest_ratios_of_its_tensors_count():
-    near = Distances(("a", "b", "c"), np.array([[0, 1, 2.0], [1, 0, 3], [2, 3, 0]]))
-    far = Distances(("a", "b", "c"), np.array([[0, 5, 1.0], [5, 0, 0], [1, 0, 0]]))
-    lacking = Distances(("a", "c"), np.array([[0, np.inf], [np.inf, 0]]))
-    assert of_trial([near, far, NONE, lacking]) == {
-        "a": {"b": 5.0, "c": np.inf},
-        "b": {"c": 3.0},
-    }
-    assert of_trial([NONE]) == {}
+FAR = {"a": {"b": 5.0, "c": 1.0}, "b": {"c": 0.0}}
+
+
+def test_of_several_tensors_the_largest_ratios_count():
+    near = {"a": {"b": 1.0, "c": 2.0}, "b": {"c": 3.0}}
+    worst = {}
+    for pairs in (near, FAR, {}, {"a": {"c": np.inf}}):
+        keep_worst(worst, pairs)
+    assert worst == {"a": {"b": 5.0, "c": np.inf}, "b": {"c": 3.0}}
 
 
 def test_the_largest_of_some_backends_is_that_of_two_of_them():
-    far = Distances(("a", "b", "c"), np.array([[0, 5, 1.0], [5, 0, 0], [1, 0, 0]]))
-    assert far.largest(["a", "b", "c"]) == 5
-    assert far.largest(["a", "c", "unknown"]) == 1
-    assert far.largest(["b"]) == far.largest([]) == 0
+    assert largest(FAR, ["a", "b", "c"]) == 5
+    assert largest(FAR, ["a", "c", "unknown"]) == 1
+    assert largest(FAR, ["b"]) == largest(FAR, []) == 0
