@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from msgspec import structs
 
 from gradwatch.harness.agreement.output import junit, markdown
@@ -19,11 +20,10 @@ from gradwatch.harness.agreement.sampling import (
     passed_over,
 )
 from gradwatch.harness.agreement.suite import Agreement, Asked, combined
-from gradwatch.harness.commands._hosts import hosts_at, jobs_there
 from gradwatch.harness.commands._matrix import fitting
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ending, keep, output, progress, say
-from gradwatch.harness.hosts.dispatch import agree_on_hosts
+from gradwatch.harness.hosts.dispatch import agree_on_hosts, connected
 from gradwatch.harness.project import documents as recording
 from gradwatch.harness.project.paths import PROJECT
 from gradwatch.harness.project.records import AGREE, AgreeRecord, AgreeSummary
@@ -149,8 +149,14 @@ def _elsewhere(
     """The verdicts of hosts, and the names of their machines; see docs/cluster.md."""
     if pages:
         raise click.UsageError("--ops: a page outside the project is on no other host")
-    asked = structs.replace(asked, jobs=jobs_there(asked.jobs))
-    with hosts_at(address) as hosts, progress("judging") as advance:
+    given = click.get_current_context().get_parameter_source("jobs")
+    if given is ParameterSource.DEFAULT:
+        asked = structs.replace(asked, jobs=0)  # as many as a host has cores
+    try:
+        cluster = connected(address)
+    except ValueError as error:
+        raise click.UsageError(f"--on: {error}") from None
+    with cluster as hosts, progress("judging") as advance:
         return agree_on_hosts(hosts, asked, named, advance)
 
 

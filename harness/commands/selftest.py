@@ -9,10 +9,8 @@ from typing import Any
 import click
 from rich.table import Table
 
-from gradwatch.harness.commands._hosts import hosts_at, jobs_there
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import output, progress
-from gradwatch.harness.hosts.dispatch import selftest_on_hosts
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.orders import ORDERS, SECOND
 from gradwatch.harness.project import documents as recording
@@ -23,10 +21,8 @@ from gradwatch.harness.project.records import (
     finite,
 )
 from gradwatch.harness.selftest import scoring
-from gradwatch.harness.selftest.remote import Part
-from gradwatch.harness.selftest.run import FULL, QUICK, Extent, examined, try_judges
+from gradwatch.harness.selftest.run import FULL, QUICK, Extent, try_judges
 from gradwatch.harness.selftest.scoring import JUDGES, Score
-from gradwatch.impls.catalogue import op_names
 
 MISSES_SHOWN = 8  # the JSON has all of them
 
@@ -37,7 +33,6 @@ MISSES_SHOWN = 8  # the JSON has all of them
 @click.option("--quick", is_flag=True, help="One case of each op, no gradcheck.")
 @options.seed
 @options.jobs
-@options.on
 @options.json_file
 def command(
     ops: tuple[str, ...],
@@ -45,7 +40,6 @@ def command(
     quick: bool,
     seed: int,
     jobs: int,
-    address: str,
     json_file: str | None,
 ) -> int:
     r"""Plant every known wrong backward and count which judges reject it.
@@ -60,24 +54,15 @@ def command(
       gradwatch selftest --quick
       gradwatch selftest --order jvp,hvp
       gradwatch selftest --op softmax --json selftest.json
-    Exit code: 0 if our judge meets all requirements, else 1; 3 if the hosts of --on
-    cannot try it.
+    Exit code: 0 if our judge meets all requirements, else 1.
     """
     started = time.monotonic()
-    extent, machines = QUICK if quick else FULL, list[str]()
+    extent = QUICK if quick else FULL
     asked: dict[str, Any] = {"ops": ops, "orders": orders, "seed": seed}
     with progress("trying the judges") as advance:
-        if address == "local":
-            score = try_judges(extent, jobs=jobs, progress=advance, **asked)
-        else:
-            asked |= {"ops": ops or op_names(), "jobs": jobs_there(jobs)}
-            part = Part(backends=examined(), quick=quick, **asked)
-            with hosts_at(address) as hosts:
-                score, machines = selftest_on_hosts(hosts, part, advance)
-    seconds = round(time.monotonic() - started, 1)
-    asked = {"ops": ops, "orders": orders, "seconds": seconds, "seed": seed}
+        score = try_judges(extent, jobs=jobs, progress=advance, **asked)
+    asked["seconds"] = round(time.monotonic() - started, 1)
     summary = summarise(score, extent, **asked)
-    summary.machines = machines
     if json_file != "-":
         show(score, summary)
     if json_file:

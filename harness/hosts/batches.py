@@ -1,104 +1,44 @@
 """Batches: a run is split into parts that are names only, and put together again.
 
-A batch of `agree` is one op on one device, in one precision and order, on all backends:
-these are compared in pairs, and the reference is the dearest part of a judgement. One
-of `selftest` is one op. Only where no host has all the frameworks are backends divided
-among several batches.
+A batch is one op on one device, in one precision and order, on all backends: these are
+compared in pairs, and the reference is the dearest part of a judgement. Only where no
+host has all the frameworks are backends divided among several batches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from gradwatch.harness.agreement.remote import unjudged, vanished
+from gradwatch.harness.agreement.remote import vanished
 from gradwatch.harness.agreement.suite import Agreement, Asked
 from gradwatch.harness.console.options import runs_on
 from gradwatch.harness.hosts.identity import Offer
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project.records import AgreeRecord
-from gradwatch.harness.selftest.remote import Part, Tried
-from gradwatch.harness.selftest.run import leader_of
-from gradwatch.harness.workers.child import Failed
 from gradwatch.impls.catalogue import framework_of
 
 
-class Batch(Struct):
-    """Work for one host at a time: of `agree`, or else of `selftest`."""
-
-    asked: Asked | None = None
-    part: Part | None = None
-
-    @property
-    def work(self) -> Asked | Part:
-        """What is asked for, whichever it is."""
-        work = self.asked or self.part
-        assert work is not None
-        return work
-
-    @property
-    def device(self) -> str:
-        """The one device."""
-        return self.asked.devices[0] if self.asked else "cpu"
-
-    @property
-    def frameworks(self) -> set[str]:
-        """The frameworks that a host must have."""
-        return {framework_of(backend) for backend in self.work.backends}
-
-    def hosts(self, offers: Mapping[str, Offer]) -> set[str]:
-        """The hosts that can judge it, by their offers."""
-        return {h for h, o in offers.items() if o.has(self.device, self.frameworks)}
-
-    @property
-    def name(self) -> str:
-        """For people: "softmax cpu float32 vjp torch", "selftest softmax torch"."""
-        ops, a = self.work.ops, self.asked
-        parts = (*ops, *a.devices, *a.dtypes, *a.orders) if a else ("selftest", *ops)
-        return " ".join((*parts, *sorted(self.frameworks)))
-
-    def lost(self, why: str) -> Answer:
-        """The answer if it takes each host with it: a crash of its op."""
-        (op,) = self.work.ops
-        if self.asked:
-            return Answer("", Agreement([unjudged(Failed(op, "", "crash", why))]))
-        missing = dict.fromkeys(self.work.backends, f"crash: {why}")
-        return Answer("", tried=Tried(missing=missing))
-
-
-class Answer(Struct):
-    """The result of a whole batch, and the name of the machine."""
-
-    machine: str
-    agreed: Agreement | None = None
-    tried: Tried | None = None
-
-
-def split(asked: Asked, offers: Iterable[Offer]) -> Iterator[Batch]:
+def split(asked: Asked, offers: Iterable[Offer]) -> Iterator[Asked]:
     """The batches of a run; backends that no host has are in none of them."""
     offered = list(offers)
     groups = {
         device: _groups(asked.backends, device, offered) for device in asked.devices
     }
     for op, device in product(asked.ops, asked.devices):
-        parts = product(groups[device], asked.dtypes, asked.orders)
-        for backends, dtype, order in parts:
-            names: dict[str, Any] = {"ops": [op], "devices": [device]}
-            names |= {"dtypes": [dtype], "orders": [order], "backends": backends}
-            yield Batch(structs.replace(asked, **names))
-
-
-def split_selftest(part: Part, offers: Iterable[Offer]) -> Iterator[Batch]:
-    """Likewise of a self-test; NumPy's worker plants if PyTorch is on another host."""
-    groups = _groups(part.backends, "cpu", list(offers))
-    with_numpy = next((g for g in groups if "numpy" in map(framework_of, g)), [])
-    leader = leader_of(with_numpy)
-    for op, backends in product(part.ops, groups):
-        one = structs.replace(part, ops=[op], backends=backends, leader=leader)
-        yield Batch(part=one)
+        for backends, dtype, order in product(
+            groups[device], asked.dtypes, asked.orders
+        ):
+            yield structs.replace(
+                asked,
+                ops=[op],
+                devices=[device],
+                backends=backends,
+                dtypes=[dtype],
+                orders=[order],
+            )
 
 
 def _groups(
@@ -120,25 +60,31 @@ def _groups(
     return groups
 
 
+def able(batch: Asked, offers: Mapping[str, Offer]) -> set[str]:
+    """The hosts that can judge a batch, by their offers."""
+    needed = {*map(framework_of, batch.backends)}
+    return {h for h, o in offers.items() if o.has(batch.devices[0], needed)}
+
+
+def unserved(batch: Asked) -> str:
+    """Why a batch waits that no host can judge."""
+    needed = sorted({*map(framework_of, batch.backends)})
+    return f"no host offers {' and '.join(needed)} on {batch.devices[0]}"
+
+
 def lacking(asked: Asked, offers: Iterable[Offer]) -> dict[str, str]:
-    """Why backends are not judged that no host has on any device that is asked for."""
-    offered = list(offers)
-    return {
-        backend: f"no host offers {framework_of(backend)} on {device}"
-        for device in asked.devices
-        for backend in asked.backends
-        if runs_on(backend, device)
-        and not any(offer.has(device, {framework_of(backend)}) for offer in offered)
-    }
+    """Why backends are not judged that no host has on any device that is asked for.
 
-
-def explained(missing: Mapping[str, str], offers: Iterable[Offer]) -> dict[str, str]:
-    """The reasons for missing backends; the hosts' own where they all agree."""
-    offered = list(offers)
-    reasons = dict[str, str]()
-    for backend, why in missing.items():
-        said = {offer.absent.get(framework_of(backend), "") for offer in offered}
-        reasons[backend] = (said.pop() or why) if len(said) == 1 else why
+    Where all hosts say the same of a framework, that is the reason.
+    """
+    offered, reasons = list(offers), dict[str, str]()
+    for device, backend in product(asked.devices, asked.backends):
+        framework = framework_of(backend)
+        there = any(offer.has(device, {framework}) for offer in offered)
+        if runs_on(backend, device) and not there:
+            said = {offer.absent.get(framework, "") for offer in offered}
+            alike = said.pop() if len(said) == 1 else ""
+            reasons[backend] = alike or f"no host offers {framework} on {device}"
     return reasons
 
 

@@ -10,29 +10,20 @@ batch or none of it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 import msgspec
 
+from gradwatch.harness.agreement.remote import unjudged
 from gradwatch.harness.agreement.suite import Agreement, Asked
-from gradwatch.harness.hosts.batches import (
-    Answer,
-    Batch,
-    explained,
-    lacking,
-    merged,
-    split,
-    split_selftest,
-)
+from gradwatch.harness.hosts.batches import able, lacking, merged, split
 from gradwatch.harness.hosts.identity import Offer, difference, identity, mixture
 from gradwatch.harness.project.documents import packed
 from gradwatch.harness.project.requested import Required
-from gradwatch.harness.selftest.remote import Part
-from gradwatch.harness.selftest.run import FULL, QUICK, chosen, planned, scored
-from gradwatch.harness.selftest.scoring import Score
+from gradwatch.harness.workers.child import Failed
 
 #: Seconds until it is said that no host offers what is asked: hosts of a cluster come
 #: one after the other. Less than the minute that is promised.
@@ -92,38 +83,9 @@ def agree_on_hosts(
     offers = _await_offers(hosts, asked, named, patience)
     batches = list(split(asked, offers.values()))
     answers, machines = _collect_answers(hosts, batches, progress, patience)
-    agreement = merged(asked, [a.agreed for a in answers if a.agreed])
-    agreement.missing |= explained(lacking(asked, offers.values()), offers.values())
+    agreement = merged(asked, answers)
+    agreement.missing |= lacking(asked, offers.values())
     return agreement, machines
-
-
-def selftest_on_hosts(
-    hosts: Hosts,
-    part: Part,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    patience: float = PATIENCE,
-) -> tuple[Score, list[str]]:
-    """Try the judges on hosts: the score, and the names of the machines.
-
-    Raises:
-        Required: A host runs other code, or no framework is offered.
-    """
-    asked = Asked(ops=part.ops, backends=part.backends)
-    offers = _await_offers(hosts, asked, (), patience)
-    batches = list(split_selftest(part, offers.values()))
-    answers, machines = _collect_answers(hosts, batches, progress, patience)
-    tried = [answer.tried for answer in answers if answer.tried]
-    replies = {name: reply for one in tried for name, reply in one.replies.items()}
-    lost = {name: why for one in tried for name, why in one.lost.items()}
-    missing = {name: why for one in tried for name, why in one.missing.items()}
-    missing |= explained(lacking(asked, offers.values()), offers.values())
-    extent = QUICK if part.quick else FULL
-    leader = next(batch.part.leader for batch in batches if batch.part)
-    trials = chosen(extent, part.ops, part.seed, part.orders)
-    plan = planned(trials, extent, part.backends, leader)
-    score = scored(plan, replies, lost)
-    score.missing = dict(sorted((score.missing | missing).items()))
-    return score, machines
 
 
 def _offers(hosts: Hosts) -> Mapping[str, Offer]:
@@ -153,81 +115,80 @@ def _await_offers(
         if offers and not needed and len(absent) < len(asked.backends):
             return offers
         if time.monotonic() > end:
-            raise Required(
-                _unoffered(set((needed or absent).values()), offers, patience)
-            )
+            raise _unoffered((needed or absent).values(), offers, patience)
         time.sleep(LOOK)
 
 
 def _unoffered(
-    reasons: Collection[str], offers: Mapping[str, Offer], patience: float
-) -> str:
-    said = "; ".join(sorted(reasons)) or "no host offers anything"
+    reasons: Iterable[str], offers: Mapping[str, Offer], patience: float
+) -> Required:
+    said = "; ".join(sorted({*reasons})) or "no host offers anything"
     there = "; ".join(
         f"{host} offers {', '.join(sorted(names))} on {device}"
         for host, offer in sorted(offers.items())
         for device, names in offer.frameworks.items()
     )
-    return f"{said}, for {patience:g} s ({there or 'no host is there'})"
+    return Required(f"{said}, for {patience:g} s ({there or 'no host is there'})")
 
 
 def _collect_answers(
     hosts: Hosts,
-    batches: Sequence[Batch],
+    batches: Sequence[Asked],
     progress: Callable[[int, int], None],
     patience: float,
-) -> tuple[list[Answer], list[str]]:
+) -> tuple[list[Agreement], list[str]]:
     """The answer to each batch, once, and the names of the machines.
 
     Raises:
         Required: What a batch needs has not been offered for `patience` seconds.
     """
-    answers, served = list[Answer](), time.monotonic()
-    flying = dict[Future[bytes], tuple[Batch, set[str]]]()
+    answers, machines, served = list[Agreement](), set[str](), time.monotonic()
+    flying = dict[Future[bytes], tuple[Asked, set[str]]]()
     waiting = list(batches)
     try:
         while waiting or flying:
             offers = _offers(hosts)
-            lost = [f for f, (_, able) in flying.items() if able.isdisjoint(offers)]
-            for future in lost:
+            for future in [f for f, (_, on) in flying.items() if on.isdisjoint(offers)]:
                 future.cancel()
                 waiting.append(flying.pop(future)[0])
-            for batch in [batch for batch in waiting if batch.hosts(offers)]:
+            for batch in [batch for batch in waiting if able(batch, offers)]:
                 waiting.remove(batch)
-                able = batch.hosts(offers)
-                alike = len(able) == len(offers)  # then those that come later are, too
-                future = hosts.submit(packed(batch), () if alike else able)
-                flying[future] = batch, able
-            absent = {
-                f"no host offers {' and '.join(sorted(batch.frameworks))}"
-                f" on {batch.device}"
-                for batch in waiting
-            }
-            if not absent:
+                fitting = able(batch, offers)
+                # Where all are alike, those that come later are, too.
+                only = () if len(fitting) == len(offers) else fitting
+                flying[hosts.submit(packed(batch), only)] = batch, fitting
+            if not waiting:
                 served = time.monotonic()
             elif time.monotonic() - served > patience:
-                raise Required(_unoffered(absent, offers, patience))
+                reasons = [
+                    r for b in waiting for r in lacking(b, offers.values()).values()
+                ]
+                raise _unoffered(reasons, offers, patience)
             if not flying:
                 time.sleep(LOOK)
             for future in wait(flying, LOOK, FIRST_COMPLETED).done:
-                answers.append(_answer(hosts, future, flying.pop(future)[0]))
+                machine, agreed = _answer(hosts, future, flying.pop(future)[0])
+                machines.add(machine)
+                answers.append(agreed)
                 progress(len(answers), len(batches))
         _offers(hosts)  # one that came last is not refused any later
     finally:
         for future in flying:
             future.cancel()
-    return answers, sorted({answer.machine for answer in answers} - {""})
+    return answers, sorted(machines - {""})
 
 
-def _answer(hosts: Hosts, future: Future[bytes], batch: Batch) -> Answer:
-    """The answer to a batch; a crash of its op if it took hosts with it.
+def _answer(hosts: Hosts, future: Future[bytes], batch: Asked) -> tuple[str, Agreement]:
+    """The machine and its verdicts; a crash of the op if it took hosts with it.
 
     Raises:
         Required: The hosts are gone.
     """
+    (op,) = batch.ops
     try:
-        return msgspec.msgpack.decode(future.result(), type=Answer)
+        return msgspec.msgpack.decode(future.result(), type=tuple[str, Agreement])
     except hosts.fatal:
-        return batch.lost(f"several hosts were lost with {batch.name}")
+        why = f"several hosts were lost with {op}"
+        return "", Agreement([unjudged(Failed(op, "", "crash", why))])
     except hosts.gone as error:
         raise Required(f"the hosts are gone: {error}") from None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
 
@@ -16,11 +15,10 @@ import msgspec
 from msgspec import structs
 
 from gradwatch.harness.agreement.remote import judge, judged
-from gradwatch.harness.hosts.batches import Answer, Batch
+from gradwatch.harness.agreement.suite import Asked
 from gradwatch.harness.hosts.identity import Offer, own_offer, signature
 from gradwatch.harness.project.documents import packed
-from gradwatch.harness.selftest.remote import Part, Tried, attempt
-from gradwatch.harness.workers.child import Child, Failed, Job
+from gradwatch.harness.workers.child import Child
 
 #: One batch at a time. And Linux ends the workers with the *thread* that started them
 #: (prctl(2), PR_SET_PDEATHSIG): this one lives as long as the process.
@@ -38,9 +36,9 @@ def _own() -> tuple[int, Offer]:
 
 
 @cache
-def _child(job: Job) -> Child:
+def _child() -> Child:
     """The process that loads pages, and keeps a worker of each framework."""
-    child = Child(job).__enter__()
+    child = Child(judge).__enter__()
     atexit.register(child.__exit__)
     return child
 
@@ -51,7 +49,7 @@ def offer() -> bytes:
 
 
 def run(content: bytes) -> bytes:
-    """Judge what a `Batch` asks, or try the judges on it; the `Answer`.
+    """Judge a batch; the name of this machine, and the `Agreement`.
 
     Raises:
         Changed: It is not known what this process would judge with.
@@ -60,30 +58,9 @@ def run(content: bytes) -> bytes:
 
 
 def _run(content: bytes) -> bytes:
-    batch = msgspec.msgpack.decode(content, type=Batch)
+    asked = msgspec.msgpack.decode(content, type=Asked)
     before, own = _own()
     if signature() != before:
         raise Changed("files have changed since this host started: start it again")
-    jobs = batch.work.jobs or os.cpu_count() or 1
-    if batch.asked:
-        asked = structs.replace(batch.asked, jobs=jobs)
-        return packed(Answer(own.machine, judged(asked, _child(judge))))
-    assert batch.part is not None
-    part = structs.replace(batch.part, jobs=jobs)
-    return packed(Answer(own.machine, tried=_tried(part)))
-
-
-def _tried(part: Part) -> Tried:
-    tried = Tried()
-
-    def request(left: Sequence[str]) -> Part:
-        return structs.replace(part, ops=left)
-
-    for one in _child(attempt).run(part.ops, request, Tried):
-        if isinstance(one, Failed):
-            why = f"{one.op}: {one.verdict}: {one.message}"
-            tried.missing |= dict.fromkeys(part.backends, why)
-        else:
-            tried.replies |= one.replies
-            tried.lost |= one.lost
-    return tried
+    asked = structs.replace(asked, jobs=asked.jobs or os.cpu_count() or 1)
+    return packed((own.machine, judged(asked, _child())))

@@ -382,10 +382,7 @@ class Requirement(Struct, kw_only=True):
 
 
 class SelftestSummary(Struct, kw_only=True):
-    """The judges on trial in tables; `missing` says why a backend took no part.
-
-    machines: of the hosts that tried them, where it was not done here.
-    """
+    """The judges on trial in tables; `missing` says why a backend took no part."""
 
     planted: int = 0
     ops: int = 0
@@ -397,7 +394,6 @@ class SelftestSummary(Struct, kw_only=True):
     accused: list[Accused] = []
     requirements: list[Requirement] = []
     missing: dict[str, str] = {}
-    machines: list[str] = []
     seconds: Number = None
     seed: int | None = None
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +23,7 @@ from gradwatch.harness.selftest.examine import read
 from gradwatch.harness.selftest.mistakes import read_mistakes
 from gradwatch.harness.selftest.scoring import Score
 from gradwatch.harness.selftest.second import PLANTED
-from gradwatch.harness.workers.messages import Task
+from gradwatch.harness.workers.messages import Outcome, Task
 from gradwatch.harness.workers.pool import sweep
 from gradwatch.harness.workers.pythons.interpreters import interpreter_of, on_request
 from gradwatch.impls import catalogue
@@ -169,57 +170,32 @@ def try_judges(
         progress: Called with the number of finished tasks and of all tasks.
     """
     there = not interpreter_of("torch").why_missing
-    names = [b for b in examined() if there or catalogue.framework_of(b) != "torch"]
-    trials = [*chosen(extent, ops or catalogue.op_names(), seed, orders)]
-    plan = planned(trials, extent, examined(), leader_of(names))
-    replies, lost = dict[str, Any](), dict[str, str]()
-    outcomes = sweep([t for _, t in plan.values()], jobs=jobs, timeout=timeout)
-    for done, outcome in enumerate(outcomes, 1):
-        if outcome.kind == "result":
-            replies[outcome.task.id] = outcome.reply
-        else:
-            lost[outcome.task.id] = f"{outcome.kind}: {outcome.message}"
-        progress(done, len(plan))
-    return scored(plan, replies, lost)
-
-
-#: The tasks of a self-test by their name, each with its trial.
-Plan = dict[str, tuple[Trial, Task]]
-
-
-def planned(
-    trials: Iterable[Trial], extent: Extent, backends: Sequence[str], leader: str
-) -> Plan:
-    """All tasks of these trials on these backends."""
-    return {
-        task.id: (trial, task)
-        for trial in trials
-        for task in tasks(trial, extent, leader, backends)
+    leader = (
+        "torch"
+        if there and "torch" in map(catalogue.framework_of, examined())
+        else "numpy"
+    )
+    asked = {
+        task.id: (one, task)
+        for one in chosen(extent, ops or catalogue.op_names(), seed, orders)
+        for task in tasks(one, extent, leader)
     }
-
-
-def scored(
-    plan: Plan, replies: Mapping[str, Mapping[str, Any]], lost: Mapping[str, str]
-) -> Score:
-    """The score of what came back, in the order of the plan, whoever answered first.
-
-    lost: by the name of the task, why it gave no reply.
-    """
-    score, reasons = Score(), dict[str, list[str]]()
-    for name, (one, task) in plan.items():
-        if name in replies:
-            score.add(one, *read(replies[name]))
-        elif name in lost:
-            reasons.setdefault(task.backend, []).append(lost[name])
-    for backend, whats in reasons.items():
+    outcome_of = dict[str, Outcome]()
+    outcomes = sweep([t for _, t in asked.values()], jobs=jobs, timeout=timeout)
+    for done, outcome in enumerate(outcomes, 1):
+        outcome_of[outcome.task.id] = outcome
+        progress(done, len(asked))
+    score, lost = Score(), defaultdict[str, list[str]](list)
+    for name, (one, task) in asked.items():  # in order, whoever answered first
+        outcome = outcome_of[name]
+        if outcome.kind == "result":
+            score.add(one, *read(outcome.reply))
+        else:
+            lost[task.backend].append(f"{outcome.kind}: {outcome.message}")
+    for backend, whats in lost.items():
         more = f"; and {len(whats) - 1} more trials" if len(whats) > 1 else ""
         score.missing[backend] = whats[0] + more
     return score
-
-
-def leader_of(backends: Sequence[str]) -> str:
-    """The framework whose worker plants the errors: PyTorch, or else NumPy."""
-    return "torch" if "torch" in map(catalogue.framework_of, backends) else "numpy"
 
 
 def examined() -> list[str]:
@@ -235,17 +211,14 @@ def examined() -> list[str]:
     ]
 
 
-def tasks(
-    trial: Trial, extent: Extent, leader: str, backends: Sequence[str] | None = None
-) -> Iterator[Task]:
-    """The tasks of one trial, one for each framework; by default of all that take part.
+def tasks(trial: Trial, extent: Extent, leader: str) -> Iterator[Task]:
+    """The tasks of one trial, one for each framework that takes part.
 
     `leader` is the framework whose worker plants the errors.
     """
     problem = trial.problem
     second = trial.order in SECOND
-    names = examined() if backends is None else backends
-    for framework, own in _by_framework(names, leader).items():
+    for framework, own in _by_framework(examined(), leader).items():
         leads = framework == leader
         if second and not traits_of(framework).second_order:
             continue

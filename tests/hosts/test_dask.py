@@ -14,7 +14,6 @@ import pytest
 
 from gradwatch.harness.agreement.suite import Asked
 from gradwatch.harness.commands import agree as command
-from gradwatch.harness.commands import selftest
 from gradwatch.harness.hosts import dask, dispatch, host
 from gradwatch.harness.hosts.dask import Cluster
 from gradwatch.harness.hosts.dispatch import agree_on_hosts
@@ -22,7 +21,6 @@ from gradwatch.harness.hosts.identity import Identity, identity
 from gradwatch.harness.project import documents, machines
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.requested import Required
-from gradwatch.harness.selftest import run
 from tests.command_line import gradwatch
 
 # Dask warns of a socket that it leaves open when a port is taken, as it tries the next.
@@ -81,17 +79,6 @@ def test_the_document_is_that_of_one_machine(address):
     assert json.loads(here.stdout)["records"]
 
 
-def test_a_self_test_is_that_of_one_machine(address, monkeypatch):
-    for module in (run, selftest):
-        monkeypatch.setattr(module, "examined", lambda: ["numpy_graph", "numpy_manual"])
-    asked = ("selftest", "--quick", "--op", "mul,add", "--jobs", "1", "--json", "-")
-    there, here = (gradwatch(*asked, *on) for on in (("--on", address), ()))
-    assert there.returncode == here.returncode == 0, there.stderr
-    assert json.loads(there.stdout)["summary"]["machines"] == [machines.machine_name()]
-    assert comparable(there.stdout) == comparable(here.stdout)
-    assert json.loads(here.stdout)["summary"]["runs"] > 50
-
-
 def test_another_commit_is_refused(address, monkeypatch):
     other = Identity("b" * 40, identity().files, identity().versions)
     monkeypatch.setattr(dispatch, "identity", lambda: other)
@@ -116,10 +103,9 @@ def test_no_scheduler_is_said(monkeypatch):
     assert "no Dask scheduler answers at 127.0.0.1:9" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["agree", "selftest"])
 @pytest.mark.parametrize("where", ["slurm", "dask://"])
-def test_an_address_that_is_none_is_a_wrong_call(command, where):
-    done = gradwatch(command, "--on", where, "--op", "square")
+def test_an_address_that_is_none_is_a_wrong_call(where):
+    done = gradwatch("agree", "--on", where, "--op", "square")
     assert done.returncode == 2
     assert "dask://HOST:PORT" in done.stderr
 
@@ -135,9 +121,8 @@ def test_a_page_of_this_machine_alone_is_a_wrong_call(tmp_path):
 def test_a_host_whose_files_have_changed_judges_nothing(monkeypatch):
     monkeypatch.setattr(host, "_own", lambda: (1, host.Offer(identity(), "m", {})))
     asked = Asked(ops=["square"], backends=["numpy_manual"])
-    batch = dispatch.Batch(asked)
     with pytest.raises(host.Changed, match="files have changed"):
-        host.run(documents.packed(batch))
+        host.run(documents.packed(asked))
 
 
 # A host is killed -------------------------------------------------------------------

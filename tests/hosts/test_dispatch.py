@@ -5,14 +5,12 @@ from concurrent.futures import Future
 import msgspec
 import pytest
 
-from gradwatch.harness.agreement.suite import Agreement
+from gradwatch.harness.agreement.suite import Agreement, Asked
 from gradwatch.harness.hosts import dispatch
-from gradwatch.harness.hosts.batches import Answer, Batch, split_selftest
-from gradwatch.harness.hosts.dispatch import agree_on_hosts, selftest_on_hosts
+from gradwatch.harness.hosts.dispatch import agree_on_hosts
 from gradwatch.harness.hosts.identity import Identity
 from gradwatch.harness.project.documents import packed
 from gradwatch.harness.project.requested import Required
-from gradwatch.harness.selftest.remote import Part, Tried
 from tests.hosts.test_batches import SAME, asked, offer, record
 
 
@@ -25,7 +23,7 @@ class Fatal(Exception):
 
 
 class Scripted:
-    """Hosts that answer as `act` says: with an Answer, an error, or not at all."""
+    """Hosts that answer as `act` says: with verdicts, an error, or not at all."""
 
     gone, fatal = (Gone,), (Fatal,)
 
@@ -36,10 +34,11 @@ class Scripted:
         return self.states.pop(0) if len(self.states) > 1 else self.states[0]
 
     def submit(self, content, able):
-        batch = msgspec.msgpack.decode(content, type=Batch)
-        self.asked.append(batch.name)
+        batch = msgspec.msgpack.decode(content, type=Asked)
+        name = f"{batch.ops} {batch.dtypes}"
+        self.asked.append(name)
         future = Future()
-        done = self.act(batch, self.asked.count(batch.name))
+        done = self.act(batch, self.asked.count(name))
         if isinstance(done, Exception):
             future.set_exception(done)
         elif done is not None:
@@ -48,8 +47,8 @@ class Scripted:
 
 
 def answered(batch):
-    (op,), (dtype,) = batch.asked.ops, batch.asked.dtypes
-    return Answer("cpu-2core", Agreement([record(op, dtype)]))
+    (op,), (dtype,) = batch.ops, batch.dtypes
+    return "cpu-2core", Agreement([record(op, dtype)])
 
 
 RUN = asked("numpy_manual")
@@ -74,7 +73,7 @@ def test_hosts_that_are_gone_are_said():
 
 def test_a_batch_that_ends_every_host_is_a_crash_of_its_op_alone():
     def act(batch, time):
-        bad = batch.asked.ops == ["mul"] and batch.asked.dtypes == ["float32"]
+        bad = batch.ops == ["mul"] and batch.dtypes == ["float32"]
         return Fatal() if bad else answered(batch)
 
     agreed, _ = agree_on_hosts(Scripted(act, HERE), RUN)
@@ -169,45 +168,3 @@ def test_a_host_of_another_commit_that_comes_later_is_refused():
 def test_an_address_that_is_none_is_refused(address):
     with pytest.raises(ValueError, match="dask://HOST:PORT"):
         dispatch.connected(address)
-
-
-# Self-tests -------------------------------------------------------------------------
-
-PART = Part(
-    ops=["mul", "add"],
-    orders=["vjp"],
-    backends=["numpy_manual", "torch_custom"],
-    quick=True,
-)
-
-
-@pytest.mark.parametrize(
-    ("offers", "parts"),
-    [
-        ([offer(cpu=["numpy", "torch"])], [("torch", PART.backends)]),
-        (
-            [offer(cpu=["numpy"]), offer(cpu=["torch"])],
-            [("numpy", ["numpy_manual"]), ("numpy", ["torch_custom"])],
-        ),
-    ],
-    ids=["one host has both", "two hosts"],
-)
-def test_errors_are_planted_once_whatever_a_host_has(offers, parts):
-    made = [one.part for one in split_selftest(PART, offers)]
-    assert [tuple(one.ops) for one in made] == [
-        (op,) for op in PART.ops for _ in range(len(parts))
-    ]
-    assert [(one.leader, one.backends) for one in made] == parts * 2
-
-
-def test_an_op_that_ends_every_host_is_missing_in_the_score():
-    def act(batch, time):
-        lost = batch.part.ops == ["mul"]
-        return Fatal() if lost else Answer("far", tried=Tried())
-
-    hosts = Scripted(act, HERE)
-    score, machines = selftest_on_hosts(hosts, PART)
-    assert machines == ["far"]
-    why = "crash: several hosts were lost with selftest mul numpy"
-    assert score.missing["numpy_manual"] == why
-    assert score.missing["torch_custom"] == "no host offers torch on cpu"
