@@ -69,7 +69,12 @@ class Draws:
     """
 
     def __init__(
-        self, errors: Errors, order: Sequence[Node], *, seen: bool = False
+        self,
+        errors: Errors,
+        order: Sequence[Node],
+        *,
+        seen: bool = False,
+        again: bool = False,
     ) -> None:
         self.errors, self.order, self.seen = errors, order, seen
         self.own = local_errors(errors, order)
@@ -84,23 +89,24 @@ class Draws:
         self.hot = any(map(self._near_the_end, order))
         self.largest: dict[Node, Error] = {}
         last_use = {s: node for node in order for s in node.inputs}
-        self._again = self._products_behind_softmax() if seen else frozenset()
+        self._again = self._products_used_again() if again else frozenset()
         self._last: dict[Node, list[Node]] = {node: [] for node in order}
         for source, node in last_use.items():
             self._last[node].append(source)
 
-    def _products_behind_softmax(self) -> frozenset[Node]:
-        """Gradients of a softmax that are a matrix product, and used several times.
+    def _products_used_again(self) -> frozenset[Node]:
+        """Matrix products, and what is linear in one, that are used several times.
 
-        Attention in blocks computes them twice: it subtracts sum(dy y) where the
-        formula subtracts sum(p dp), dp = dy v (Dao and others, FlashAttention, 2022,
-        appendix B.2). The product is then left exact, and each use of it is not.
+        Who computes one again, in another order, rounds it in another way: attention in
+        blocks subtracts sum(dy y) where the formula subtracts sum(p dp), dp = dy v (Dao
+        and others, FlashAttention, 2022, appendix B.2). So the product is left exact,
+        and each use of it is not.
         """
         users = Counter(source for node in self.order for source in node.inputs)
         several = set()
         for node in self.order:
             path = _path_to_product(node, users) if users[node] > 1 else None
-            if path and path[0] in self._widths and any(map(_is_softmax, path)):
+            if path and path[0] in self._widths:
                 width = self._widths.pop(path[0])
                 for source, user in itertools.pairwise(path):
                     width = _scaled(user, source, width)
@@ -243,15 +249,6 @@ def _path_to_product(node: Node, users: Mapping[Node, int]) -> list[Node] | None
         if path:
             return [*path, node]
     return None
-
-
-def _is_softmax(node: Node) -> bool:
-    """Whether a node divides by a sum of exponentials."""
-    if node.primitive is None or node.primitive.name != "divide":
-        return False
-    total = node.inputs[1]
-    names = [n.primitive and n.primitive.name for n in (total, *total.inputs[:1])]
-    return names == ["sum", "exp"]
 
 
 def _scaled(node: Node, source: Node, width: Error) -> Error:

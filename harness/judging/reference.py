@@ -210,15 +210,17 @@ class Reference:
         arithmetic: Arithmetic | None = None,
         *,
         careless: bool = False,
+        again: bool = False,
     ) -> Mapping[str, NDArray[np.float64]]:
         """Radii of the spread, infinite where it may not accuse; see `spread`."""
         arithmetic = arithmetic or self.arithmetics[-1]
-        key = ("spread", convention, arithmetic.name, careless)
+        key = ("spread", convention, arithmetic.name, careless, again)
         if key not in self._kept:
             nodes = self.graphs[convention]
             table = SEQUENTIAL if careless else None
             errors = self._errors(convention, arithmetic, table)
-            drawn = spread(nodes, self._orders[convention], errors, seen=careless)
+            order, seen = self._orders[convention], careless
+            drawn = spread(nodes, order, errors, seen=seen, again=again)
             self._kept[key] = {
                 name: self._as_stored(nodes[name], radius, arithmetic)
                 for name, radius in drawn.items()

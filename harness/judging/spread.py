@@ -52,15 +52,17 @@ def spread(
     errors: Errors,
     *,
     seen: bool = False,
+    again: bool = False,
 ) -> dict[str, Error]:
     """The radius of each tensor that perturbed evaluations find.
 
     Infinite where the spread may not accuse: where the first-order picture fails,
     overflow cannot be ruled out, or a centred value is mostly cancelled. It costs
     2 * (PAIRS + 1) evaluations, and 2 * PILOTS of what choices depend on, and is the
-    same every time. Where losses are `seen`, as in `imprecision`, no draw is near zero.
+    same every time. Where losses are `seen`, as in `imprecision`, no draw is near zero;
+    `again` rounds a product of matrices anew for each use.
     """
-    draws = Draws(errors, order, seen=seen)
+    draws = Draws(errors, order, seen=seen, again=seen or again)
     moments = {node: _Moments(node) for node in nodes.values()}
     with np.errstate(all="ignore"):
         moves = moved_gaps(errors, order)

@@ -197,15 +197,15 @@ class _Tensor:
 
         Infinities and nan are `overflowed`'s. What has no finite radius explains
         nothing; where the careless algorithm has none, the careful one in that
-        arithmetic may. Underflow never turns a sign where all terms have the same. A
-        number that is far below a unit in the last place of what may be lost has lost
-        nothing: zero would have come.
+        arithmetic may that computes a product anew for each use. Underflow never turns
+        a sign where all terms have the same. A number that is far below a unit in the
+        last place of what may be lost has lost nothing: zero would have come.
         """
         own, limit = self.right.arithmetics[-1], self.right.limit
         radius, _ = self._radius(own)
         excuse, _ = self._radius(arithmetic, careless=True)
         if not np.isfinite(excuse).all():
-            careful, _ = self._radius(arithmetic)
+            careful, _ = self._radius(arithmetic, again=True)
             excuse = np.where(np.isfinite(excuse), excuse, careful)
         value = self.right.graphs[self.convention][self.tensor].value
         judged = np.isfinite(radius) & np.isfinite(value) & np.isfinite(self.got)
@@ -269,7 +269,7 @@ class _Tensor:
         return informative(bound, self.right.limit, arithmetic.roundoff**0.5)
 
     def _radius(
-        self, arithmetic: Arithmetic, *, careless: bool = False
+        self, arithmetic: Arithmetic, *, careless: bool = False, again: bool = False
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Radius of each element, and whether it is the spread's.
 
@@ -286,7 +286,8 @@ class _Tensor:
             sharp |= self.right.rounded_once(self.convention, self.tensor, arithmetic)
         if everywhere(sharp):
             return bound.radius, ~sharp
-        spread = self.right.spreads(self.convention, arithmetic, careless=careless)
+        how = {"careless": careless, "again": again}
+        spread = self.right.spreads(self.convention, arithmetic, **how)
         closer = ~sharp & (spread[self.tensor] < bound.radius)
         return np.where(closer, spread[self.tensor], bound.radius), closer
 

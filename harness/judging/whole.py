@@ -135,7 +135,10 @@ def whole(
         products: Largest and smallest partial products of each node.
         seen: Draw no perturbation near zero, as for what is known to be lost.
     """
-    draws, scale = Draws(errors, order, seen=seen), 1 / (UNIT * errors.limit)
+    draws, scale = (
+        Draws(errors, order, seen=seen, again=seen),
+        1 / (UNIT * errors.limit),
+    )
     cancelled = exposed(order)
     with np.errstate(all="ignore"):
         moves = moved_gaps(errors, order, scale)

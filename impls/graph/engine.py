@@ -31,7 +31,8 @@ class Primitive:
     `dtype(*input dtypes, **attributes)` is the output's; that of the first input
     where nothing is said. A `floating` primitive takes integers as floating numbers.
     `shape(*input shapes, **attributes)` is the output's; without it the value must be
-    computed to know.
+    computed to know. Where it `stores` its input in a narrower type, that is what the
+    input's own rule finds of its value.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Primitive:
     dtype: Callable[..., np.dtype[Any]] | None = None
     floating: bool = False
     shape: Callable[..., tuple[int, ...]] | None = None
+    stores: bool = False
 
     @property
     def elementwise(self) -> bool:
@@ -425,6 +427,7 @@ def gradient(
     """
     reached: dict[Node, Node] = {}
     taken: dict[Node, Node | None] = {}  # where a branch is taken; None: everywhere
+    stored: dict[Node, Node] = {}
     record = recorded() or Record([], [], [], {})
     record.inputs += inputs
     for output, cotangent in zip(outputs, cotangents, strict=True):
@@ -435,8 +438,11 @@ def gradient(
     for node in reversed(topological_order(outputs)):
         if node.primitive is None or node not in reached:
             continue
+        y = stored.get(node, node)
+        if node.primitive.stores:
+            stored[node.inputs[0]] = y
         parts = node.primitive.gradient(
-            reached[node], node, *node.inputs, **node.attributes
+            reached[node], y, *node.inputs, **node.attributes
         )
         record.rules.append((node, reached[node], parts))
         for i, (source, part) in enumerate(zip(node.inputs, parts, strict=True)):
@@ -508,9 +514,11 @@ def primitive(
     dtype: Callable[..., Any] | None = None,
     floating: bool = False,
     shape: Callable[..., tuple[int, ...]] | None = None,
+    stores: bool = False,
 ) -> Builder:
     """Register a primitive and return the function that builds its nodes."""
-    defined = PRIMITIVES[name] = Primitive(name, compute, rule, dtype, floating, shape)
+    defined = Primitive(name, compute, rule, dtype, floating, shape, stores)
+    PRIMITIVES[name] = defined
 
     def build(*inputs: Any, **attributes: Any) -> Node:
         return Node(defined, as_nodes(inputs, floating=floating), attributes)

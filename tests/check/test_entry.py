@@ -321,10 +321,14 @@ def test_a_target_of_whole_numbers_has_no_gradient_and_no_other_values():
     assert check(loss, lambda x, t: loss(x, (t + 1) % 10), given).failures
 
 
-def test_causal_attention_passes_and_a_lost_row_does_not():
-    """PyTorch's kernel computes in blocks; the first row attends to one key alone."""
+@pytest.mark.parametrize("seed", [0, 12, 47, 121, 137])
+def test_causal_attention_passes_and_a_lost_row_does_not(seed):
+    """PyTorch's kernel computes in blocks; the first row attends to one key alone.
+
+    It computes dy v twice, in two orders: of scores around 1e6 nothing else is left.
+    """
     attention = torch.nn.functional.scaled_dot_product_attention
-    torch.manual_seed(0)  # of 150 seeds four are accused, wrongly, in the trial `large`
+    torch.manual_seed(seed)
     given = [torch.randn(1, 2, 7, 8, requires_grad=True) for _ in range(3)]
     causal = {"is_causal": True}
     report = check(attention, None, given, kwargs=causal)

@@ -187,6 +187,25 @@ def test_a_cast_to_a_narrower_type_is_rounded(name):
     assert not check(NARROW[name], wrong, given).passes
 
 
+SATURATED = (torch.tanh, torch.sigmoid, nn.functional.softsign)
+
+
+@pytest.mark.parametrize("function", SATURATED)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("scale", [1, 4])
+def test_a_backward_computes_with_the_value_that_was_stored(function, dtype, scale):
+    """1 - y^2 of a tanh has lost the digits that y had lost."""
+    wide = torch.float64 if dtype == torch.float32 else torch.float32
+    given = (scale * torch.randn(16, 16, dtype=wide),)
+
+    def inside(x):
+        return function(x.to(dtype))
+
+    assert check(inside, None, given).passes, str(check(inside, None, given))
+    wrong = check(inside, lambda x: inside(x) * 1.5, given)
+    assert not wrong.passes
+
+
 @pytest.mark.parametrize("name", ["softmax", "norm"])
 def test_float32_inside_float64_is_rounded(name):
     """As Llama's norms compute, whatever the type of the model is."""
