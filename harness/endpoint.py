@@ -304,6 +304,8 @@ ELSEWHERE = {
     "in_turn": CLOCK,
     "compare": CLOCK,
     "kept": CLOCK,
-    "spin": CLOCK,
+    "draw": CLOCK,
+    "call": CLOCK,
+    "computed": CLOCK,
     "release": CLOCK,
 }

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.timing.evidence.rotation import PHASES, Place, Rotation
 from gradwatch.harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
 from gradwatch.harness.timing.interleave import compare as compare_runs
@@ -152,32 +151,32 @@ def evidence(rotation: Rotation, changes: Sequence[str]) -> dict[str, Any]:
     return {"results": results, "against": against}
 
 
-def spin(request: Request) -> dict[str, Any]:
-    """Samples in a row, for the main process to hold its own clock beside them.
+def draw(request: Request) -> dict[str, Any]:
+    """Draw numbers that no call has seen, for calls to come; nothing is timed.
 
-    Replies with seconds by this process's clock: of the whole, of the quickest sample
-    by its timer, and the largest share of a sample's time that its timer has shown.
-    Threads that poll take the core from each other in a row, so that their quickest
-    sample is 0.
+    Replies whether each call will see others, and with the share of a GPU's work that
+    its events enclose, infinity where the host's clock is read.
     """
-    rotation, phase, calls = _ready[request["step"]], request["phase"], request["calls"]
-    run = RotatingPhase(rotation, phase)
-    timer, now = timer_of(rotation.steps[0], cold=False), time.perf_counter
-    polling = traits_of(rotation.backend.framework).polls
-    least, begun, shown = (0.0 if polling else math.inf), now(), 0.0
-    while now() - begun < request["seconds"]:
-        started = now()
-        seconds = timer(run, calls).seconds
-        if isinstance(timer, EventTimer):
-            share = _shown_by_events(timer, run, seconds, now)
-        else:
-            hidden = (now() - started) / calls - seconds
-            share = 1.0 if hidden <= 0 else seconds / (seconds + hidden)
-        shown = max(shown, share)
-        least = min(least, seconds)
-        gc.collect(1)
-    by_events = isinstance(timer, EventTimer)
-    return {"spun": [now() - begun, least, shown], "by_events": by_events}
+    rotation, phase = _ready[request["step"]], request["phase"]
+    rotation.draw(phase, unpack(request["picks"]))
+    timer, shown = timer_of(rotation.steps[0], cold=False), math.inf
+    if isinstance(timer, EventTimer):
+        run = RotatingPhase(rotation, phase)
+        seconds = timer(run, request["calls"]).seconds
+        shown = _shown_by_events(timer, run, seconds, time.perf_counter)
+    return {"in_place": rotation.in_place, "shown": shown}
+
+
+def call(request: Request) -> dict[str, Any]:
+    """Call a phase on drawn numbers, for the main process to time."""
+    rotation, only_write = _ready[request["step"]], request["only_write"]
+    rotation.call(request["phase"], request["calls"], only_write=only_write)
+    return {}
+
+
+def computed(request: Request) -> dict[str, Any]:
+    """Return what the last of those calls computed."""
+    return _ready[request["step"]].computed(request["phase"])
 
 
 def _shown_by_events(

@@ -7,6 +7,7 @@ many tasks to many workers instead; both use the same `Worker`.
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -26,6 +27,9 @@ from gradwatch.harness.workers.worker import (
 
 PATIENCE = 120.0  # seconds for one answer: preparing the largest size takes a few
 LOOK = 1.0  # seconds between two calls of `waiting`
+#: Of a process's CPU clocks the one that has what the scheduler accounts (the kernel's
+#: CPUCLOCK_SCHED; clock_getcpuclockid(3) gives the same number).
+_ALL_THREADS = 2
 CLOCK = ("prepare",)  # a request that needs all that the clock is made of
 
 
@@ -57,7 +61,7 @@ class Line:
     ) -> None:
         if interpreter.why_missing:
             raise Absent(interpreter.explained)
-        self.ended = False
+        self.ended, self.framework = False, interpreter.framework
         self._waiting, self._called = waiting, time.monotonic()
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._worker = Worker(
@@ -89,6 +93,12 @@ class Line:
             self.close()
             raise Absent(why)
         return self.introduction
+
+    def cpu_seconds(self) -> float:
+        """What the kernel accounts to all threads of the worker; 0 where unknown."""
+        if sys.platform != "linux":
+            return 0.0
+        return time.clock_gettime(~self._worker.process.pid << 3 | _ALL_THREADS)
 
     def reply(self, request: str, **payload: Any) -> Mapping[str, Any]:
         """The answer to a request, of any kind; the timeout includes a "budget" in it.

@@ -31,8 +31,8 @@ from gradwatch.harness.project.traits import traits_of
 TRUSTED = ("time", "gc", "numpy", "numpy.testing", "threading", "resource")
 #: Parts of a framework, likewise: how gradients are taken, and how a device is awaited.
 FRAMEWORK_PARTS = ("", ".autograd", ".cuda")
-#: Classes of a framework whose methods are its clock.
-CLOCKS = ("Event", "Stream")
+#: Classes of a framework whose methods are its clock, and read what it computes.
+CLOCKS = ("Event", "Stream", "Tensor")
 #: Settings of a framework that change what others compute, or how many cores they use.
 SETTINGS = (
     "get_default_dtype",
@@ -78,10 +78,10 @@ def remember(framework: str = "numpy") -> None:
         gc.freeze()
         _settings[_FROZEN] = gc.get_freeze_count()
     parts = [framework + part for part in FRAMEWORK_PARTS]
-    ours = [name for name in list(sys.modules) if name.startswith(_package())]
+    ours = [name for name in list(sys.modules) if _is_ours(name)]
     own = {(framework, name) for name in traits_of(framework).replaces}
     for name in (*TRUSTED, *parts, *ours):
-        for attribute, value in _callables(sys.modules.get(name)):
+        for attribute, value in _noted(sys.modules.get(name)):
             if (name, attribute) not in own:
                 _originals.setdefault((name, attribute), _parts(value))
     for setting, value in _current_settings(framework).items():
@@ -94,10 +94,7 @@ def changes(framework: str = "numpy") -> list[str]:
     replaced = [
         f"{module}.{name} has been replaced"
         for (module, name), original in _originals.items()
-        if any(
-            now is not then
-            for now, then in zip(_parts(_now(module, name)), original, strict=True)
-        )
+        if not all(map(_same, _parts(_now(module, name)), original))
     ]
     current = _current_settings(framework)
     changed = [
@@ -113,24 +110,45 @@ def trusts(module: str) -> bool:
     return not _originals or any(noted == module for noted, _ in _originals)
 
 
-def _package() -> str:
-    """Our own package: `harness.`, or what it is called where it is installed."""
-    return __name__.rpartition(".")[0].rpartition(".")[0] + "."
+#: Our own packages, but for the pages.
+_OURS = __name__.rpartition(".harness.")[0]
 
 
-def _callables(module: ModuleType | None) -> Iterator[tuple[str, Any]]:
-    """Functions and classes of a module, and the methods of classes of ours."""
+def _is_ours(module: str) -> bool:
+    page = module.startswith(f"{_OURS}.impls.ops.")
+    return module.startswith((f"{_OURS}.harness.", f"{_OURS}.impls.")) and not page
+
+
+#: Types of constants; two of them are the same if they are equal.
+_PLAIN = (int, float, str, bytes)
+
+
+def _noted(module: ModuleType | None) -> Iterator[tuple[str, Any]]:
+    """Functions and classes of a module, and of ours the constants and methods.
+
+    Of classes through which a framework keeps time and is read, what they inherit, too.
+    """
+    name_of = getattr(module, "__name__", "")
     for name, value in list(vars(module).items()) if module else ():
-        if not callable(value) or name.startswith("__"):
+        if name.startswith("__"):
             continue
-        yield name, value
+        if callable(value) or (_is_ours(name_of) and type(value) in _PLAIN):
+            yield name, value
         if not isinstance(value, type):
             continue
-        own = value.__module__ == getattr(module, "__name__", "")
-        if name in CLOCKS or (own and value.__module__.startswith(_package())):
-            for method, function in list(vars(value).items()):
-                if callable(function):
-                    yield f"{name}.{method}", function
+        own = value.__module__ == name_of and _is_ours(name_of)
+        for method in dir(value) if name in CLOCKS else vars(value) if own else ():
+            if callable(function := _of_class(value, method)):
+                yield f"{name}.{method}", function
+
+
+def _of_class(owner: type, name: str) -> Any:
+    """An attribute as it stands in a class, or in the first that has it."""
+    return next((vars(one)[name] for one in owner.__mro__ if name in vars(one)), None)
+
+
+def _same(now: object, then: object) -> bool:
+    return now is then or (type(now) is type(then) in _PLAIN and now == then)
 
 
 def _parts(value: Any) -> tuple[Any, ...]:
@@ -144,7 +162,7 @@ def _now(module: str, name: str) -> Any:
     owner: Any = sys.modules.get(module)
     first, _, rest = name.partition(".")
     value = vars(owner).get(first) if owner else None
-    return vars(value).get(rest) if rest and isinstance(value, type) else value
+    return _of_class(value, rest) if rest and isinstance(value, type) else value
 
 
 def _current_settings(framework: str) -> Mapping[str, Any]:
@@ -175,7 +193,8 @@ def _asked(setting: Callable[[], object]) -> str:
     PyTorch's getters raise where its old and new interface to TF32 contradict.
     """
     try:
-        return str(setting())
+        value = setting()
+        return str(value() if callable(value) else value)
     except (AttributeError, AssertionError):  # the second of PyTorch 1.12
         return "unknown to this version"
     except RuntimeError:

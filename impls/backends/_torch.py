@@ -16,6 +16,8 @@ TRAITS = {
     "replaces": ("manual_seed",),
     # TF32 on a GPU, sums in 16 bits, and how cuDNN chooses.
     "settings": (
+        "_C._len_torch_dispatch_stack",  # modes, which see every call
+        "_C._len_torch_function_stack",
         "backends.cuda.matmul.fp32_precision",  # from PyTorch 2.9 on
         "backends.cudnn.conv.fp32_precision",
         "backends.cudnn.rnn.fp32_precision",

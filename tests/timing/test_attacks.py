@@ -27,10 +27,14 @@ PAGES = {page.stem: page for page in sorted(FOLDER.glob("[a-z]*.py"))}
 WRONG = "disagree|is wrong|nonfinite|malformed"
 SEEN = {
     "answer_on_disk": "opens a file",
+    "asks_which_numbers": f"not seen|{WRONG}",
+    "bfloat16_when_hot": WRONG,
     "cached_gradient": WRONG,
     "cached_gradient_by_shape": WRONG,
     "changed_precision": "was .* and is|flushed to zero",
     "changed_threads": "was .* and is",
+    "clock_constant": "has been replaced",
+    "clock_in_c": "not seen",
     "constant_shape": WRONG,
     "deferred_gradient": f"starts a thread|{WRONG}",
     "deferred_to_a_thread": "starts a thread",
@@ -38,19 +42,26 @@ SEEN = {
     "empty_at_random": WRONG,
     "empty_gradient_after_calls": WRONG,
     "empty_when_fast": WRONG,
+    "frames_by_exception": f"not seen|{WRONG}",
     "freed_memory": WRONG,
     "gradient_of_the_forward": WRONG,
     "half_the_work": WRONG,
+    "lazy_gradient": "compute later",
+    "lazy_in_torchs_name": "compute later",
     "lazy_output": "compute later",
+    "memo_after_third_sight": "not seen",
     "patched_autograd": f"has been replaced|{WRONG}",
     "patched_code": "has been replaced",
     "patched_judge": "has been replaced",
     "patched_samples": "has been replaced",
+    "patched_tensor_methods": "has been replaced",
     "patched_timer": "has been replaced",
     "patched_timer_object": "searches all objects|impossible|runs backwards",
     "reads_the_stack": "looks at its callers",
     "reference_from_memory": "searches all objects",
     "replay_by_object": WRONG,
+    "rival_in_a_mode": "was 0 and is",
+    "rival_slowed_by_a_patch": "has been replaced",
     "replay_by_pointer": WRONG,
     "replay_by_size": WRONG,
     "replay_by_value": WRONG,
@@ -60,6 +71,10 @@ SEEN = {
     "stopped_collector": "gc",
     "wrong_tail": WRONG,
 }
+
+#: Those against which unseen numbers stand, or the clocks of others, which one process
+#: has not: `pytest tests/perf` (docs/timing.md says so).
+UNSEEN = {name for name, seen in SEEN.items() if "not seen" in seen}
 
 #: Attacks that succeed without the one defence that stands against them.
 ALONE = {
@@ -138,9 +153,10 @@ def refusal(sent, name, door):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SEEN)
 def test_an_attack_earns_no_figure_by_any_door_and_the_reason_names_it(sent, name):
-    reasons = {door: refusal(sent, name, door) for door in DOORS}
+    doors = [door for door in DOORS if door != "perf" or name not in UNSEEN]
+    reasons = {door: refusal(sent, name, door) for door in doors}
     refused = [door for door, why in reasons.items() if re.search(SEEN[name], why)]
-    assert refused == list(DOORS), reasons
+    assert refused == doors, reasons
 
 
 @pytest.mark.slow

@@ -1,13 +1,15 @@
 """The worker's part of timing on a GPU, on one that is played."""
 
-from functools import partial
+import math
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from gradwatch.harness.judging.cases import REGIMES, trial
+from gradwatch.harness.judging.cases import REGIMES, trial, variants
 from gradwatch.harness.timing import handlers, steps
+from gradwatch.harness.timing.evidence.rotation import Place
 from gradwatch.harness.timing.steps import (
     DEBUGGING,
     FLUSHED,
@@ -18,6 +20,7 @@ from gradwatch.harness.timing.steps import (
 )
 from gradwatch.harness.timing.timers import HostTimer
 from gradwatch.harness.timing.trial import time_trial
+from gradwatch.harness.workers.arrays import pack, unpack
 from gradwatch.harness.workers.messages import Task
 from gradwatch.impls.catalogue import load_backend, load_op
 from tests.command_line import gradwatch
@@ -122,12 +125,9 @@ def test_a_device_that_is_not_synchronised_gives_no_time(gpu, monkeypatch):
 
 def test_the_host_sees_that_all_work_is_between_the_events(gpu):
     prepared()
-    request = {"step": "one", "phase": "backward", "calls": 2, "seconds": 0.01}
-    _, least, share = handlers.spin(request)["spun"]
-    from tests.cuda_stand_in import KERNEL
-
-    assert least == pytest.approx(BACKWARD * KERNEL, rel=0.02)
-    assert share == 1.0
+    picks = pack(np.zeros((2, 1), np.int16))
+    request = {"step": "one", "phase": "backward", "calls": 2, "picks": picks}
+    assert handlers.draw(request)["shown"] == 1.0
 
 
 @pytest.mark.parametrize("step", ["on the CPU", "without a problem", "without events"])
@@ -157,6 +157,12 @@ class PlayedLine:
     """A worker whose samples take 1 ms with an empty cache and half of it without."""
 
     facts = {"version": "1.0", "threads": 1}  # noqa: RUF012  # nobody writes to it
+    framework = "oneflow"  # whose threads poll: its calls are not timed here
+
+    cpu_seconds = staticmethod(float)
+
+    def __init__(self, one):
+        self.place = Place([source.problem for source in variants(one)])
 
     def ask(self, request, **payload):
         if request == "prepare":
@@ -164,8 +170,21 @@ class PlayedLine:
             return {"first": dict.fromkeys(names, 1.0), "peak": dict.fromkeys(names)}
         if request == "kept":
             return {"results": {}, "against": []}
-        if request == "spin":
-            return {"spun": [payload["seconds"], 5e-4, 1.0]}
+        if request == "draw":
+            self.place.draw(unpack(payload["picks"]))
+            self.phase = payload["phase"]
+            return {"in_place": False, "shown": math.inf}
+        if request == "call":
+            return {}
+        if request == "computed":
+            self.place.write_drawn_inputs(0)
+            self.place.write_drawn_cotangents(0)
+            x, (dy,) = self.place.problem.inputs["x"], self.place.problem.cotangents
+            tensors = {"y": x * x} if self.phase == "forward" else {"dx": 2 * x * dy}
+            return {
+                "tensors": {name: pack(array) for name, array in tensors.items()},
+                "dtypes": dict.fromkeys(tensors, "float32"),
+            }
         return {"reading": [1e-3 if payload["cold"] else 5e-4, 0, 0]}
 
 
@@ -173,9 +192,9 @@ class PlayedLine:
 def test_on_a_gpu_each_phase_has_a_cold_and_a_warm_figure(device, warm):
     op = load_op("square")
     one = trial(op, op.sizes["1024"], REGIMES["normal"], "float32")
-    backends, line = ["torch_autograd"], partial(PlayedLine)
+    backends, line = ["torch_autograd"], PlayedLine(one)
     records, untimed = time_trial(
-        one, backends, lambda _: line(), device=device, budget=0.05
+        one, backends, lambda _: line, device=device, budget=0.05
     )
     assert not untimed
     assert [(r.phase, r.seconds, r.warm_seconds) for r in records] == [

@@ -9,41 +9,53 @@ with the worker's.
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
+import numpy as np
+
+from gradwatch.harness.judging.cases import MOVED
 from gradwatch.harness.judging.precisions import compute_on
 from gradwatch.harness.judging.reference import Reference, reference
 from gradwatch.harness.judging.verdict import judge_tensors
 from gradwatch.harness.project.records import Phase
-from gradwatch.harness.timing.timers import SHORTEST
+from gradwatch.harness.project.traits import traits_of
+from gradwatch.harness.timing.evidence.rotation import Place
 from gradwatch.harness.timing.work import work
 from gradwatch.harness.workers import integrity
-from gradwatch.harness.workers.arrays import unpack
+from gradwatch.harness.workers.arrays import pack, unpack
 from gradwatch.harness.workers.client import Line
 from gradwatch.harness.workers.fitness import why_unfit
-from gradwatch.impls.contract import Problem
+from gradwatch.impls.contract import Array, Problem
 
 #: Bound when this module is imported, which is before any page is.
 _now = time.perf_counter
 
-#: Seconds that the two clocks are held beside each other, the first time; how much
-#: longer ours may be; and what a trip to a worker may take (0.3 ms on an idle machine).
-#: A clock that shows less than 1 / 1.63 of what passes here is doubted in any case.
-SPUN, LONGER, TRIP = 0.0075, 1.3, 0.0025
-#: A doubt is looked at again, for twice as long each time: whatever else runs on the
-#: machine makes some calls slower, but not all of them for seconds.
+#: Seconds that a request for some calls takes about, and how many there are of each
+#: length in one look. Two lengths, whose difference leaves out the trip to the worker;
+#: the quickest of each, since a busy machine makes some of them slower, but not all.
+ASKED, EACH, LENGTHS = 1e-3, 4, (1, 3)
+MOST = 256  # calls that a request is for: each needs numbers of its own
+#: A doubt is looked at again: whatever else runs on the machine ends.
 TRIES = 8
-#: What a timer must show of a sample's own time, in the sample where it shows most:
-#: reading the clock is less than a tenth of the shortest. A GPU's events show all but
-#: what is allowed for a wait, of which there is no more in many calls than in one.
-SHOWN, SHOWN_BY_EVENTS = 0.5, 0.9
-#: How much slower than the figure the quickest call in a row may be, for each thread:
-#: it finds other things in the caches and in the allocator, and several threads wait
-#: for each other at every barrier (3.6 times was seen of two, beside six processes).
-SLOWER = 3.0
+WRITTEN = 50  # times that this process writes numbers to learn what that takes
+#: How many times that the worker's writing may take, and seconds of what else is around
+#: a call: two look-ups, an iteration, a cache that is cold after writing.
+SLOWEST_WRITING, LOOP = 5.0, 1e-6
+#: Results of these calls that are judged in each phase, beside those that were kept.
+JUDGED = 2
+#: What the events of a GPU must show of its work: all but what is allowed for a wait,
+#: of which there is no more in many calls than in one.
+SHOWN_BY_EVENTS = 0.9
+#: How many times the figure one thread may work, which finds other things in the caches
+#: and in the allocator than in a sample; and how many times the figure, for each
+#: thread, may pass here: threads wait for each other at every barrier, and for a core
+#: (3.6 times was seen of two, beside six processes).
+MORE_WORK, LONGER = 1.15, 3.0
 
 
 class Judge:
@@ -68,6 +80,36 @@ class Judge:
             compute = compute_on(self.device, problem.dtype)
             self._right[inputs, cotangents] = reference(problem, compute)
         return self._right[inputs, cotangents]
+
+    @cached_property
+    def place(self) -> Place:
+        """Where numbers are written over here, too."""
+        return Place(self.sources)
+
+    @cached_property
+    def writing(self) -> float:
+        """Seconds that it takes to write other numbers; the median of some."""
+        self.place.draw(np.zeros((WRITTEN, MOVED), np.int16))
+        times = list[float]()
+        for row in range(WRITTEN):
+            started = _now()
+            self.place.write_drawn_inputs(row)
+            self.place.write_drawn_cotangents(row)
+            times.append(_now() - started)
+        return statistics.median(times)
+
+    def why_wrong_of_drawn(
+        self, result: Mapping[str, Any], phase: Phase, picks: Array, row: int
+    ) -> str:
+        """Return why a result on drawn numbers is wrong, or ""; see `Rotation.draw`."""
+        place = self.place
+        place.restore()
+        place.draw(picks)
+        place.write_drawn_inputs(row if phase == "forward" else 0)
+        place.write_drawn_cotangents(row if phase == "backward" else 0)
+        compute = compute_on(self.device, place.problem.dtype)
+        why = self._why_unfit(reference(place.problem, compute), result)
+        return f"a timed {phase} is wrong: {why}" if why else ""
 
     def why_any_wrong(self, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
         """Return why a result kept by phase is wrong, or ""."""
@@ -125,7 +167,7 @@ def why_refused(
     against = [*kept["against"], *integrity.changes()]
     why = why_not_believed({**kept, "against": against}, judge)
     for phase, claimed in seconds.items():
-        why = why or _why_doubted(line, step, phase, claimed)
+        why = why or _Bound(line, step, phase, judge).why_doubted(claimed)
     return why
 
 
@@ -136,29 +178,79 @@ def why_not_believed(evidence: Mapping[str, Any], judge: Judge) -> str:
     return judge.why_any_wrong(evidence["results"])
 
 
-def _why_doubted(line: Line, step: str, phase: str, claimed: float) -> str:
-    """Return why the worker's clock is not believed, beside that of this process."""
-    calls = max(1, min(1 << 12, math.ceil(SHORTEST / claimed)))
-    least, shown, why = math.inf, 0.0, ""
-    for attempt in range(TRIES):
-        asked = {"step": step, "phase": phase, "calls": calls}
-        started = _now()
-        reply = line.ask("spin", **asked, seconds=SPUN * 2**attempt)
-        elapsed, spun = _now() - started, reply["spun"]
-        least_shown = SHOWN_BY_EVENTS if reply.get("by_events") else SHOWN
-        least, shown = min(least, spun[1]), max(shown, spun[2])
-        if elapsed > LONGER * spun[0] + TRIP:
-            why = (
-                f"its clock shows {spun[0] * 1e3:.3g} ms for calls of the {phase} "
-                f"during which {elapsed * 1e3:.3g} ms pass here"
-            )
-        elif shown < least_shown:
-            why = f"its timer shows {shown:.0%} of what calls of the {phase} take"
-        elif least > SLOWER * line.facts["threads"] * claimed:
-            why = (
-                f"a {phase} takes {claimed * 1e6:.3g} us when sampled and at least "
-                f"{least * 1e6:.3g} us in a row"
-            )
-        else:
+class _Bound:
+    """What calls of a phase take by clocks that no page can reach, on unseen numbers.
+
+    The numbers are drawn here when the samples have been taken. Calls on them are timed
+    by the clock of this process and by the time of all cores that the kernel accounts
+    to the worker; the results of some are judged. So neither a clock that is patched,
+    nor an answer that is looked up, nor a second core is worth anything.
+    """
+
+    def __init__(self, line: Line, step: str, phase: Phase, judge: Judge) -> None:
+        self.line, self.judge, self.phase = line, judge, phase
+        self.asked = {"step": step, "phase": phase}
+        self.least = {length: [math.inf] * 4 for length in LENGTHS}
+        self.random = np.random.default_rng()
+        self.in_place, self.shown = False, math.inf
+
+    def why_doubted(self, claimed: float) -> str:
+        """Return why a call does not take so many seconds, or ""."""
+        calls = max(1, min(MOST, math.ceil(ASKED / claimed)))
+        why = ""
+        for attempt in range(TRIES):
+            lengths = self.random.permutation(LENGTHS * EACH).tolist()
+            for at, length in enumerate(lengths):
+                picks = self._drawn(calls, length)
+                if not attempt and at < JUDGED and (why := self._why_wrong(picks)):
+                    return why
+            if not (why := self._why_hidden() or self._why_quicker(calls, claimed)):
+                return ""
+        return why
+
+    def _drawn(self, calls: int, length: int) -> Array:
+        """Let the worker call a phase, note what that takes; return the numbers."""
+        count = calls * length
+        picks = self.random.integers(1 << 15, size=(count, MOVED), dtype=np.int16)
+        drawn = self.line.ask("draw", **self.asked, picks=pack(picks), calls=calls)
+        self.in_place, self.shown = drawn["in_place"], float(drawn["shown"])
+        taken = list[float]()
+        for only_write in (True, False):
+            started, worked = _now(), self.line.cpu_seconds()
+            self.line.ask("call", **self.asked, calls=count, only_write=only_write)
+            taken += _now() - started, self.line.cpu_seconds() - worked
+        self.least[length] = list(map(min, self.least[length], taken))
+        return picks
+
+    def _why_wrong(self, picks: Array) -> str:
+        result = self.line.ask("computed", **self.asked)
+        row = len(picks) - 1 if self.in_place else 0
+        return self.judge.why_wrong_of_drawn(result, self.phase, picks, row)
+
+    def _why_hidden(self) -> str:
+        """Return what a GPU's events do not show, or ""."""
+        if self.shown >= SHOWN_BY_EVENTS:
             return ""
-    return why
+        return f"its timer shows {self.shown:.0%} of what a {self.phase} takes"
+
+    def _why_quicker(self, calls: int, claimed: float) -> str:
+        """Return why the claimed seconds are too few, or ""; of a CPU's time alone.
+
+        Threads that poll keep their cores at work, and take them from each other.
+        """
+        if self.shown < math.inf or traits_of(self.line.framework).polls:
+            return ""
+        short, long = (self.least[length] for length in LENGTHS)
+        more = calls * (LENGTHS[1] - LENGTHS[0])
+        each = [(b - a) / more for a, b in zip(short, long, strict=True)]
+        most = SLOWEST_WRITING * self.judge.writing  # whatever a page does to it
+        seconds, work = each[2] - min(each[0], most), each[3] - min(each[1], most)
+        threads = self.line.facts["threads"]
+        longer = LONGER * threads
+        more_work = MORE_WORK if threads == 1 else longer
+        says = f"a {self.phase} takes {claimed * 1e6:.3g} us when sampled and "
+        if work > more_work * claimed + LOOP:
+            return f"{says}{work * 1e6:.3g} us of all cores on numbers it has not seen"
+        if seconds > longer * claimed + LOOP:
+            return f"{says}{seconds * 1e6:.3g} us by the clock here on unseen numbers"
+        return ""

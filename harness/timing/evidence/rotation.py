@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.timing.steps import aligned
 from gradwatch.harness.workers.arrays import pack
 from gradwatch.harness.workers.integrity import new_children
@@ -80,6 +79,31 @@ class Place:
         for moves in self._cotangents.values():
             moves.write(source)
 
+    def draw(self, picks: Array) -> None:
+        """Draw numbers that nobody has seen, one set for each row of `picks`.
+
+        They are those of all sources in another order: each belongs into its array.
+        """
+        for moves in (*self._inputs.values(), *self._cotangents.values()):
+            moves.draw(picks)
+
+    def write_drawn_inputs(self, row: int) -> None:
+        """Write the drawn inputs of a row; `restore` has the known ones back."""
+        for moves in self._inputs.values():
+            moves.write_drawn(row)
+        self.source = -1
+        self.written += 1
+
+    def write_drawn_cotangents(self, row: int) -> None:
+        """Write the drawn cotangents of a row."""
+        for moves in self._cotangents.values():
+            moves.write_drawn(row)
+
+    def restore(self) -> None:
+        """Write the first source's numbers."""
+        self.write_inputs(0)
+        self.write_cotangents(0)
+
 
 class _Moves:
     """An array, and for each source the values that differ from others', and where."""
@@ -93,6 +117,18 @@ class _Moves:
     def write(self, source: int) -> None:
         """Write the values of a source."""
         self.flat[self.places] = self.few[source]
+
+    def draw(self, picks: Array) -> None:
+        """Pick values for each row of `picks`; targets and indices stay."""
+        known = np.concatenate(self.few)
+        columns = np.arange(self.places.size) % picks.shape[1]
+        drawn = self.flat.dtype.kind == "f" and known.size
+        self.drawn = known[picks[:, columns] % known.size] if drawn else None
+
+    def write_drawn(self, row: int) -> None:
+        """Write the values of a row."""
+        if self.drawn is not None:
+            self.flat[self.places] = self.drawn[row]
 
 
 class Rotation:
@@ -117,6 +153,7 @@ class Rotation:
         self.backend, self.places, self.sources = backend, places, sources
         self.random = random.Random(seed)
         self.steps = [backend.prepare(place.problem) for place in places]
+        self.types = _types(self.steps[0])
         self.graphs = [-1, -1]  # what `written` was when each step's forward ran
         self.inputs, self.cotangents = [0, 0], [0, 0]  # whose, at each place
         self.kept: dict[str, list[dict[str, Any]]] = {"forward": [], "backward": []}
@@ -206,8 +243,47 @@ class Rotation:
         if at < KEPT:
             kept[at : at + 1] = [self._result(phase)]
 
+    # --- numbers that nobody has seen -----------------------------------------------
+
+    def draw(self, phase: str, picks: Array) -> None:
+        """Draw numbers for calls to come; a backward gets a graph of its own."""
+        at = PHASES.index(phase)
+        place = self.places[at]
+        place.draw(picks)
+        place.write_drawn_inputs(0)
+        place.write_drawn_cotangents(0)
+        if not self.in_place:
+            self.steps[at] = self.backend.prepare(place.problem)
+        self.run("forward", at)
+        self.run("backward", at)
+
+    def call(self, phase: str, calls: int, *, only_write: bool = False) -> None:
+        """Call a phase, each time on other drawn numbers where it sees them.
+
+        With `only_write`, for the price of what comes before each call.
+        """
+        at = PHASES.index(phase)
+        place, step = self.places[at], self.steps[at]
+        run, wait, write = getattr(step, phase), step.wait, place.write_drawn_inputs
+        if phase == "backward":
+            write = place.write_drawn_cotangents
+        if only_write:
+            run, wait = _nothing, _nothing
+        for row in range(calls):
+            if self.in_place:
+                write(row)
+            run()
+            wait()
+
+    def computed(self, phase: str) -> dict[str, Any]:
+        """Return what the last call computed, and write known numbers again."""
+        result = self._result(phase)
+        self.places[PHASES.index(phase)].restore()
+        return result
+
     def results(self, phase: str) -> list[dict[str, Any]]:
         """Return the kept results and that of a last call; the same bits only once."""
+        self.places[PHASES.index(phase)].restore()  # another step may have drawn
         self.change(phase)
         self.refresh(phase)
         self.run(phase, PHASES.index(phase))
@@ -220,9 +296,9 @@ class Rotation:
     def _result(self, phase: str) -> dict[str, Any]:
         """Read and pack at once: no array with an answer then lies in this process."""
         place = PHASES.index(phase)
+        self._look_at_types(self.steps[place])
         result = self.steps[place].read()
         tensors = result.outputs if phase == "forward" else result.gradients
-        self._look_at_types()
         return {
             "inputs": self.inputs[place],
             "cotangents": self.cotangents[place],
@@ -230,15 +306,14 @@ class Rotation:
             "dtypes": dict(result.dtypes),
         }
 
-    def _look_at_types(self) -> None:
-        """Note a subclass of a tensor, which may do its work when it is looked at."""
-        outputs = getattr(self.steps[0], "outputs", {})
-        values = outputs.values() if isinstance(outputs, dict) else outputs
-        own = self.backend.framework
-        package = traits_of(own).tensors or own
-        for value in values:
-            kind = type(value)
-            if kind.__module__.partition(".")[0] != package:
+    def _look_at_types(self, step: Any) -> None:
+        """Note a tensor of another type than those that the adapter makes.
+
+        It may do its work when it is looked at, whatever it is called.
+        """
+        for tensors in (getattr(step, "outputs", ()), getattr(step, "gradients", ())):
+            values = tensors.values() if isinstance(tensors, dict) else tensors
+            for kind in set(map(type, values)) - self.types:
                 self.odd.add(f"returns a {kind.__name__}, which may compute later")
 
     def against(self) -> list[str]:
@@ -247,6 +322,17 @@ class Rotation:
         if more := new_children():
             seen.append(f"{more} processes that it started still run")
         return [*sorted(self.odd), *seen]
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _types(step: Any) -> set[type]:
+    """Return the types that results may have: those of tensors before any call."""
+    own = {type(cotangent) for cotangent in step.cotangents if cotangent is not None}
+    numbers = set(np.sctypeDict.values()) if np.ndarray in own else set()
+    return {*own, *numbers, type(None)}
 
 
 def _bytes(result: Result) -> bytes:

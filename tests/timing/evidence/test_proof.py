@@ -1,5 +1,6 @@
 """Whether a time may be shown, with a worker that is played."""
 
+import math
 import time
 
 import pytest
@@ -7,12 +8,15 @@ import pytest
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.timing.evidence import proof
 from gradwatch.harness.timing.evidence.proof import (
+    EACH,
+    LENGTHS,
     TRIES,
     Judge,
     why_refused,
 )
+from gradwatch.harness.timing.evidence.rotation import Place
 from gradwatch.harness.workers import integrity
-from gradwatch.harness.workers.arrays import pack
+from gradwatch.harness.workers.arrays import pack, unpack
 from gradwatch.impls.catalogue import load_op
 
 CLAIMED = 1e-4  # seconds
@@ -39,23 +43,45 @@ def result(judge, wrong=0.0):
 
 
 class PlayedLine:
-    """A worker whose clock is the one of the main process, unless it is told to lie."""
+    """A worker that squares; its calls take what it is told, here and of all cores.
+
+    `takes` has that of each look: until it ends, the calls are as claimed.
+    """
 
     facts = {"threads": 1}  # noqa: RUF012  # nobody writes to it
+    framework = "torch"
 
-    def __init__(self, results=(), against=(), spun=()):
-        self.results, self.against = list(results), list(against)
-        self.spun, self.passed = list(spun), 0.0
+    def __init__(
+        self, judge, results=(), against=(), takes=(), shown=math.inf, wrong=0.0
+    ):
+        self.place, self.results, self.against = Place(judge.sources), results, against
+        self.takes, self.shown, self.wrong = list(takes), shown, wrong
+        self.passed, self.worked, self.asked = 0.0, 0.0, 0
+
+    def cpu_seconds(self):
+        return self.worked
 
     def ask(self, request, **payload):
         if request == "kept":
             return {"results": {"forward": self.results}, "against": self.against}
-        honest = (1.0, CLAIMED, 1.0)
-        speed, least, shown = self.spun.pop(0) if self.spun else honest
-        self.passed += (
-            payload["seconds"] / speed
-        )  # it works until its own clock says so
-        return {"spun": [payload["seconds"], least, shown]}
+        if request == "draw":
+            self.place.draw(unpack(payload["picks"]))
+            return {"in_place": True, "shown": self.shown}
+        if request == "computed":
+            y = self.place.problem.inputs["x"] ** 2
+            y[-1] += self.wrong
+            return {"tensors": {"y": pack(y)}, "dtypes": {"y": "float32"}}
+        trip = 3 * CLAIMED  # which says nothing of a call
+        if payload["only_write"]:
+            self.passed, self.worked = self.passed + trip, self.worked + trip
+            return {}
+        look = self.asked // (EACH * len(LENGTHS))
+        passed, worked = self.takes[look] if look < len(self.takes) else (1.0, 1.0)
+        self.asked += 1
+        self.place.write_drawn_inputs(payload["calls"] - 1)
+        self.passed += trip + payload["calls"] * passed * CLAIMED
+        self.worked += trip + payload["calls"] * worked * CLAIMED
+        return {}
 
 
 def refusal(line, judge, monkeypatch):
@@ -64,39 +90,40 @@ def refusal(line, judge, monkeypatch):
 
 
 def test_an_honest_step_is_not_refused(judge, monkeypatch):
-    assert refusal(PlayedLine([result(judge)]), judge, monkeypatch) == ""
+    assert refusal(PlayedLine(judge, [result(judge)]), judge, monkeypatch) == ""
 
 
-SLOW, HIDDEN, QUICK = (0.5, CLAIMED, 1.0), (1.0, CLAIMED, 0.1), (1.0, 9 * CLAIMED, 1.0)
+SLOW, TWO_CORES = (3.1, 0.5), (1.0, 1.6)
 LIES = {
     "against": ({"against": ["opens a file"]}, "opens a file"),
-    "slow clock": ({"spun": [SLOW] * TRIES}, "its clock shows"),
-    "timer": ({"spun": [HIDDEN] * TRIES}, "its timer shows 10%"),
-    "in a row": ({"spun": [QUICK] * TRIES}, "and at least 900 us in a row"),
+    "slow": ({"takes": [SLOW] * TRIES}, "310 us by the clock here on unseen numbers"),
+    "cores": ({"takes": [TWO_CORES] * TRIES}, "and 160 us of all cores"),
+    "device": ({"shown": 0.1}, "its timer shows 10% of what a forward takes"),
+    "numbers": ({"wrong": 0.01}, "a timed forward is wrong: disagree: y["),
 }
 
 
 @pytest.mark.parametrize("lie", LIES)
 def test_each_lie_of_a_worker_is_refused_by_name(lie, judge, monkeypatch):
     options, expected = LIES[lie]
-    assert expected in refusal(PlayedLine(**options), judge, monkeypatch)
+    assert expected in refusal(PlayedLine(judge, **options), judge, monkeypatch)
 
 
 def test_a_wrong_result_among_right_ones_is_refused(judge, monkeypatch):
-    line = PlayedLine([result(judge), result(judge, wrong=0.01)])
+    line = PlayedLine(judge, [result(judge), result(judge, wrong=0.01)])
     assert "a timed forward is wrong: disagree: y[" in refusal(line, judge, monkeypatch)
 
 
-@pytest.mark.parametrize("once", [SLOW, HIDDEN, QUICK])
+@pytest.mark.parametrize("once", [SLOW, TWO_CORES])
 def test_a_disturbance_that_ends_is_no_lie(once, judge, monkeypatch):
-    line = PlayedLine(spun=[once] * (TRIES - 1))
+    line = PlayedLine(judge, takes=[once] * (TRIES - 1))
     assert refusal(line, judge, monkeypatch) == ""
 
 
 def test_a_clock_that_was_replaced_over_here_is_seen(judge, monkeypatch):
     integrity.remember()
     monkeypatch.setattr(time, "perf_counter", lambda: 0.0)
-    line = PlayedLine([result(judge)])
+    line = PlayedLine(judge, [result(judge)])
     told = refusal(line, judge, monkeypatch)
     assert told == "time.perf_counter has been replaced"
 
