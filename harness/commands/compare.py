@@ -98,7 +98,7 @@ _COLOURS = {"slower": "red", "faster": "green", "no difference": "dim"}
     help="A smaller change, as a share of the time, is none.",
 )
 @options.seconds(
-    "--limit", 120.0, "Time after which no further row is begun, and no pair of it."
+    "--limit", 100.0, "Time after which no further row is begun, and no pair of it."
 )
 @click.option(
     "--affected",
@@ -437,7 +437,7 @@ def _end(
     more = f"{count} more, about {seconds:.0f} s; --limit {seconds + 240:.0f}"
     ending(
         f"{b} against {a}: {', '.join(found) or 'nothing was compared'}",
-        "red" if wrong or slower else "green" if rows else "yellow",
+        "red" if wrong or not rows else "yellow" if slower else "green",
         absent=more if count else "",
         next_step=next_step,
     )

@@ -102,6 +102,7 @@ def _write_all(folder: Path, site: Path, with_asv: bool) -> list[Trouble]:
     machines = list(dict.fromkeys((*results.machines, *histories))) or [machine_name()]
     places = {m: f"machine/{anchor(m)}/" if i else "" for i, m in enumerate(machines)}
     shared = {"machines": places, "troubles": results.troubles, "no_asv": no_asv}
+    shared["code_host"] = git.commit_pages(ROOT)
     for machine in machines:
         history = histories.get(machine, History())
         _write_machine(site, results, machine, history, known, shared)

@@ -36,6 +36,13 @@ _ELSEWHERE = {
     *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE"),
 }
 
+#: A remote at a code host: https://host/path.git, ssh://git@host/path, git@host:path.
+_REMOTE = re.compile(
+    r"(?:(?:https?|ssh|git)://)?(?:[^@/\s]+@)?(?P<host>[\w-]+(?:[.][\w-]+)+)(?::\d+)?"
+    r"[/:](?P<path>[\w.~-]+(?:/[\w.~-]+)+?)/?",
+    re.ASCII,
+)
+
 #: What a user's configuration must not change in what is read here.
 _READABLE = ("-c", "log.showSignature=false", "-c", "i18n.logOutputEncoding=UTF-8")
 
@@ -153,6 +160,20 @@ def subject(commit: str, root: Path = ROOT) -> str:
         return git("show", "-s", "--format=%s", commit, "--", root=root)
     except NoCommit:
         return ""
+
+
+def commit_pages(root: Path = ROOT) -> str:
+    """Return the address of commits at the code host, without the hash; "" of none.
+
+    Only host and path are taken: a remote's address may hold a password.
+    """
+    try:
+        remote = git("remote", "get-url", "origin", root=root)
+    except NoCommit:
+        return ""
+    if parts := _REMOTE.fullmatch(remote):
+        return f"https://{parts['host']}/{parts['path'].removesuffix('.git')}/commit/"
+    return ""
 
 
 def implementing(old: str, new: str, op: str, root: Path = ROOT) -> list[str]:

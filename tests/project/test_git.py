@@ -159,3 +159,23 @@ def test_a_checkout_that_cannot_be_made_leaves_nothing(root):
     with pytest.raises(git.NoCommit), git.checked_out("HEAD", root):
         pass
     assert len(run(root, "worktree", "list").splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("remote", "pages"),
+    [
+        ("git@code.example:us/it.git", "https://code.example/us/it/commit/"),
+        ("https://me:secret@code.example/us/it", "https://code.example/us/it/commit/"),
+        ("ssh://git@code.example:22/a/b/c.git/", "https://code.example/a/b/c/commit/"),
+        ("../elsewhere", ""),
+        ("/srv/git/it.git", ""),
+        ("javascript:alert(1)//code.example/us/it", ""),
+        ("file:///srv/us/it.git", ""),
+    ],
+)
+def test_the_pages_of_commits_are_those_of_the_remote_without_its_password(
+    root, remote, pages
+):
+    assert git.commit_pages(root) == ""
+    run(root, "remote", "add", "origin", remote)
+    assert git.commit_pages(root) == pages

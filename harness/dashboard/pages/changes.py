@@ -54,9 +54,9 @@ def commit_rows(history: History) -> list[CommitRow]:
             row = rows[at]
             if series.metric.startswith("worst"):
                 row.gradients += 1
-                if at in series.past:
-                    row.wrong.append(place)
-                    if last not in series.past:
+                if at in series.past:  # once, in however many precisions
+                    row.wrong += [place] if place not in row.wrong else []
+                    if last not in series.past and place not in row.became:
                         row.became.append(place)
             elif series.is_time and last == at - 1:
                 logs[at] += _growth(
