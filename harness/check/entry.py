@@ -100,7 +100,7 @@ def check(
         name=name,
     )
     return session.run(
-        inputs=None if inputs is None else {"given": inputs},
+        inputs=None if inputs is None else {"given": _several(inputs)},
         shapes=shapes,
         kwargs=kwargs,
         dtypes=dtypes,

@@ -40,6 +40,7 @@ from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.verdict import allowed, zeros_pass
+from gradwatch.harness.tracing import callers_place
 from gradwatch.impls.backends._torchlike import refusals
 from gradwatch.impls.contract import Array, Unsupported
 
@@ -99,7 +100,7 @@ def examine(
         try:
             yield from examined(subject, candidate, trial, compute, notes, diagnoses)
         except Exception as error:  # every library refuses numbers in its own way
-            why = _out_of_memory(error)
+            why = out_of_memory(error)
             if trial.as_given and not why:
                 raise
             if trial.as_given:
@@ -110,7 +111,7 @@ def examine(
         notes.append(f"left out, {why}: {', '.join(names)}")
 
 
-def _out_of_memory(error: Exception) -> str:
+def out_of_memory(error: Exception) -> str:
     """How much was asked for, and how much there is; "" if that is not why."""
     said = re.search(r"allocate ([\d.]+) ?([KMGTP]?i?B|bytes)", str(error))
     if said is None:
@@ -132,6 +133,8 @@ def examined(
     """The judgements of one trial, and of one output alone where there are several."""
     bound = subject.bound(trial)
     expected = Expected.of(bound)
+    if not any(bound.wanted):
+        raise ValueError("no input takes a gradient: give one of floats")
     cotangents = expected.cotangents(trial)
     call = bind(subject.own if candidate is None else candidate, bound)
     bench = Bench(subject, bound, call, expected, trial, compute, diagnoses)
@@ -337,9 +340,10 @@ class Bench:
                 thorough,
             )
         except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
-            return [
-                ("", Judgement("all", "error", message=f"raised {in_short(error)}"))
-            ]
+            place = callers_place(error) if self.trial.as_given else None
+            at = f" at {place}" if place and place.file else ""
+            message = f"raised {in_short(error)}{at}"
+            return [("", Judgement("all", "error", message=message))]
         self.unrepeatable = thorough and not seen.repeatable
         self.beyond = max(0, len(seen.outputs) - len(self.expected.outputs))
         right = self.asked = self.truth(cotangents)

@@ -185,7 +185,7 @@ class _Maker:
         rng = np.random.default_rng(seed)
         floats = [i for i, spec in enumerate(specs) if spec.kind == "float"]
         args = tuple(
-            self._made(rng, spec, regime, regime.first_only and i != floats[0])
+            self._made(rng, spec, regime, regime.first_only and i not in floats[:1])
             for i, spec in enumerate(specs)
         )
         return Trial(

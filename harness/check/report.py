@@ -352,7 +352,7 @@ def _cells(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
     if judged < trials:
         where += f"; judged in {judged} of {trials}"
     at = f"[{', '.join(map(str, j.worst_index))}] in " if j.worst_index else ""
-    compared = j.ratio == j.ratio
+    compared = j.ratio == j.ratio and (j.got == j.got or j.expected == j.expected)
     return (
         SIGNS[j.verdict][0],
         j.tensor,

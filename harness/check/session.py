@@ -5,24 +5,30 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from threadpoolctl import threadpool_limits
 from torch._functorch import config as functorch
 
 from gradwatch.harness.check import inputs as made
 from gradwatch.harness.check.choice import Choice
-from gradwatch.harness.check.examine import examine, steps_have_its_slope
+from gradwatch.harness.check.examine import (
+    examine,
+    out_of_memory,
+    steps_have_its_slope,
+)
 from gradwatch.harness.check.inputs import Trial
 from gradwatch.harness.check.report import Report, Row
 from gradwatch.harness.check.runs import in_short, replica
 from gradwatch.harness.check.shapes import Shapes, Specs, each, parsed
 from gradwatch.harness.check.subjects import OpSubject, Subject, subject_of
-from gradwatch.harness.check.subjects.binding import bind
-from gradwatch.harness.check.subjects.pytorch import name_of
+from gradwatch.harness.check.subjects.binding import ARGUMENTS, bind
+from gradwatch.harness.check.subjects.pytorch import name_of, require_instance
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.tracing import Untraceable, plain_autograd
 from gradwatch.impls.backends._torch_products import product_settings
@@ -53,6 +59,10 @@ class Session:
         self.subject: Subject = subject_of(self.reference)
         known("order", self.order, ORDERS)
         known("device", self.device.partition(":")[0], ("cpu", "cuda"))
+        if self.device != "cpu" and not torch.cuda.is_available():
+            version = torch.__version__
+            raise ValueError(f"PyTorch {version} finds no GPU here: gradwatch doctor")
+        require_instance(self.candidate)
         if self.candidate is not None and not callable(self.candidate):
             kind = type(self.candidate).__name__
             raise TypeError(
@@ -122,9 +132,15 @@ class Session:
 
     @contextlib.contextmanager
     def _with_the_way_round(self) -> Iterator[None]:
-        """Say of a Function that cannot be followed how it is judged."""
+        """Say what to give in place of what cannot be judged."""
         try:
             yield
+        except MemoryError as error:
+            raise ValueError(f"{out_of_memory(error)}: give smaller inputs") from error
+        except TypeError as error:
+            if not re.search("missing .* argument", str(error)):
+                raise
+            raise ValueError(f"{error}; {ARGUMENTS}") from error
         except Untraceable as error:
             if self.candidate is not None or not self._is_function:
                 raise
@@ -238,11 +254,16 @@ def _settings(device: str, compute: str | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Small tensors lose by threads: on a busy machine a softmax of 200 took 15 ms."""
+    """Small tensors lose by threads, which wait for each other in a loop.
+
+    On a busy machine a softmax of 200 took 15 ms, and three layers of 300 took twenty
+    times the processor time by NumPy's OpenBLAS.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        with threadpool_limits(1, "blas"):
+            yield
     finally:
         torch.set_num_threads(before)
 

@@ -69,7 +69,13 @@ def _callable(held: Any, text: str) -> Any:
     if isinstance(held, type) and issubclass(held, torch.autograd.Function):
         return held.apply
     if isinstance(held, type) and issubclass(held, torch.nn.Module):
-        return held()
+        try:
+            return held()
+        except TypeError as error:
+            raise UnknownName(
+                f"{error}: make an instance in a file of yours and name that,"
+                " file.py:name"
+            ) from error
     if not callable(held):
         raise UnknownName(f"{text} is no function: {type(held).__name__}")
     return held

@@ -119,7 +119,7 @@ class Question:
         """The judgement of the elements farthest off, and of a sample."""
         seed = int(np.random.default_rng().integers(1 << 31))
         rng = np.random.default_rng(seed)
-        far = np.unravel_index(looked.far[name], got.shape)
+        far = np.unravel_index(looked.far[name], got.shape) if got.ndim else ()
         boxes = [tuple(map(np.unique, far))] * bool(looked.far[name].size)
         boxes.append(
             tuple(np.sort(rng.choice(n, min(n, SAMPLE), False)) for n in got.shape)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from gradwatch.harness.tracing.untraceable import Untraceable
+from gradwatch.harness.tracing.untraceable import Untraceable, callers_place
 
 if TYPE_CHECKING:
     from gradwatch.harness.tracing.calls import Call, held, tensors_in
@@ -23,6 +23,7 @@ __all__ = [
     "Graph",
     "Traced",
     "Untraceable",
+    "callers_place",
     "held",
     "plain_autograd",
     "tensors_in",

@@ -165,18 +165,23 @@ class _Leaving(TorchFunctionMode):
     def _higher(self, operator: Any, args: Any, kwargs: Any) -> Any:
         """What a higher-order operator runs, such as the branch of torch.cond."""
         whole = operator.py_kernels.get(DispatchKey.CompositeExplicitAutograd)
+        whole = whole or operator
+        # Some refuse to run under a mode, since what they run would then be compiled.
+        home = sys.modules[getattr(whole, "__module__", __name__)]
+        unseen = patch.object(home, "_get_current_dispatch_mode", _none, create=True)
         try:
-            with self:
-                if operator.name() == "cond":
-                    chosen, then, otherwise, operands = args
-                    return (then if chosen else otherwise)(*operands)
-                return (whole or operator)(*args, **kwargs)
+            with self, unseen:
+                return whole(*args, **kwargs)
         except (AssertionError, NotImplementedError) as error:
             why, place = (
                 "is an operator of higher order without a rule",
                 callers_place(),
             )
             raise Untraceable(operator.name(), why, "no rule", place) from error
+
+
+def _none() -> None:
+    """Let an operator see no mode."""
 
 
 def _listed(tensor: Tensor) -> Any:

@@ -2,12 +2,15 @@
 
 import operator
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402  # after importorskip
+from torch._higher_order_ops.scan import scan  # noqa: E402  # likewise
 from torch.nn import functional as F  # noqa: E402, N812  # after importorskip; as in its docs
 
+from gradwatch.harness.tracing import trace  # noqa: E402  # likewise
 from gradwatch.harness.tracing.capture import capture  # noqa: E402  # after importorskip
 from gradwatch.harness.tracing.interpret import name_of  # noqa: E402  # after importorskip
 from gradwatch.harness.tracing.tape import decompositions  # noqa: E402  # likewise
@@ -74,3 +77,23 @@ def test_nothing_is_in_place_any_more():
     calls = capture(in_place, [X.clone()]).graph.nodes
     names = [n.target._schema.name for n in calls if n.op == "call_function"]
     assert not [name for name in names if name.endswith("_")]
+
+
+def test_a_scan_is_followed_step_by_step():
+    def step(c, row):
+        return c + row.sin(), c * row
+
+    def steps(x):
+        return scan(step, x[0] * 0, x)
+
+    def written_out(x):
+        c, rows = x[0] * 0, []
+        for row in x:
+            c, out = step(c, row)
+            rows.append(out)
+        return c, torch.stack(rows)
+
+    x = torch.randn(3, 2, dtype=torch.float64)
+    dys = {"y0": np.ones(2), "y1": np.ones((3, 2))}
+    found, expected = (trace(f, [x]).gradients(dys) for f in (steps, written_out))
+    np.testing.assert_allclose(found["x"].value, expected["x"].value, rtol=1e-14)

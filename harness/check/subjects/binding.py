@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +18,12 @@ from gradwatch.impls.contract import Array
 Function = Callable[..., Any]
 
 State = dict[str, Tensor]
+
+#: How a call gets what it lacks.
+ARGUMENTS = (
+    "give a shape or a tensor for each input, and what is no tensor by kwargs"
+    ' (kwargs={"dim": -1}, --arg dim=-1)'
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,9 @@ def bind(candidate: Function, reference: Bound) -> Call:
     """
     call = replace(reference.call, function=candidate)
     if not isinstance(candidate, torch.nn.Module):
+        require_fit(candidate, (*call.args, *call.state), call.kwargs)
         return call
+    require_fit(candidate, call.args, call.kwargs)
     own = {
         **dict(candidate.named_parameters()),
         **dict(candidate.named_buffers()),
@@ -85,6 +94,33 @@ def bind(candidate: Function, reference: Bound) -> Call:
             f"{_listed(shapes)}"
         )
     return replace(call, state=state)
+
+
+def require_fit(
+    function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Refuse arguments that the signature does not take, where there is one.
+
+    Raises:
+        ValueError: They do not fit; says where the function is.
+    """
+    owner = getattr(function, "__self__", None)
+    takes: Any = getattr(function, "forward", function)
+    if inspect.isclass(owner) and issubclass(owner, torch.autograd.Function):
+        takes, plain = owner.forward, torch.autograd.Function.setup_context
+        if owner.setup_context is plain:
+            args = (None, *args)  # ctx
+    try:
+        signature = inspect.signature(takes)
+    except (TypeError, ValueError):  # of most of PyTorch's own functions
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        code = getattr(inspect.unwrap(takes), "__code__", None)
+        at = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+        name = getattr(takes, "__qualname__", repr(takes))
+        raise ValueError(f"{name}{signature}{at}: {error}; {ARGUMENTS}") from None
 
 
 def _listed(shapes: Mapping[str, tuple[int, ...]]) -> str:

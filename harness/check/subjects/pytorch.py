@@ -14,7 +14,14 @@ from torch.utils._pytree import tree_map
 
 from gradwatch.harness.check.inputs import Trial
 from gradwatch.harness.check.runs import Tensor
-from gradwatch.harness.check.subjects.binding import Bound, Call, Function, State, named
+from gradwatch.harness.check.subjects.binding import (
+    Bound,
+    Call,
+    Function,
+    State,
+    named,
+    require_fit,
+)
 from gradwatch.harness.judging.orders import Function as Derived
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.tracing import Graph, Traced, tensors_in, trace
@@ -29,6 +36,7 @@ class TorchSubject:
     """A PyTorch function or module, its truth by tracing."""
 
     def __init__(self, given: Function) -> None:
+        require_instance(given)
         self.given, function = given, _uncompiled(given)
         self.function = function
         self.module = function if isinstance(function, torch.nn.Module) else None
@@ -73,6 +81,7 @@ class TorchSubject:
 
     def _traced(self, trial: Trial, state: State) -> Traced:
         function = self.function
+        require_fit(function, trial.args, trial.kwargs)
         if self.module is not None and torch.device(trial.device).type != "cpu":
             function = copy.deepcopy(self.module).cpu()
         given = tree_map(_on_cpu, (trial.args, dict(trial.kwargs), state))
@@ -134,6 +143,20 @@ class TorchSubject:
         """Names of what it returns, then of the buffers that it may have changed."""
         assert bound.traced is not None
         return bound.traced.results
+
+
+def require_instance(given: Any) -> None:
+    """Refuse a class where a function is due.
+
+    Raises:
+        ValueError: With what to give in its place.
+    """
+    if not inspect.isclass(given):
+        return
+    name = given.__name__
+    if issubclass(given, torch.autograd.Function):
+        raise ValueError(f"{name} is a class: give {name}.apply")
+    raise ValueError(f"{name} is a class: give an instance, {name}(...)")
 
 
 def _uncompiled(function: Function) -> Function:

@@ -82,20 +82,18 @@ class Parts:
 
     def at(self, source: Node, flat: Places) -> Node:
         """Elements at flat positions, in their shape; -1 gives 0."""
-        inside = np.unique(flat[flat >= 0])
-        grid = np.unravel_index(inside, source.shape) if source.shape else ()
-        box: Box = tuple(map(np.unique, grid))
+        asked = np.zeros(source.shape, bool)
+        asked.reshape(-1)[flat[flat >= 0]] = True
+        axes = range(source.ndim)
+        lines = (asked.any(tuple(j for j in axes if j != i)) for i in axes)
+        box: Box = tuple(map(np.flatnonzero, lines))
         held = self.part(source, box)
-        if not source.shape or not inside.size:
-            return gather(held, index=np.where(flat < 0, -1, 0))
-        there = np.unravel_index(np.maximum(flat, 0), source.shape)
-        within = [
-            np.minimum(np.searchsorted(p, i), p.size - 1)
-            for p, i in zip(box, there, strict=True)
-            if p is not None
-        ]
-        place = np.ravel_multi_index(tuple(within), held.shape)
-        return gather(held, index=np.where(flat < 0, -1, place))
+        place = np.full(source.size + 1, -1)  # the last is where -1 leads
+        inside = place[:-1].reshape(source.shape)
+        inside[np.ix_(*_places(source.shape, box))] = np.arange(held.size).reshape(
+            held.shape
+        )
+        return gather(held, index=place[flat])
 
 
 class Sample(Parts):

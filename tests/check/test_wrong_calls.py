@@ -1,0 +1,134 @@
+"""A call that cannot be judged says what to write instead."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812  # as in its documentation
+
+from gradwatch.harness.check import check
+from gradwatch.harness.check.targets import target
+from gradwatch.impls.catalogue import UnknownName
+
+
+def silu(x):
+    return x * torch.sigmoid(x)
+
+
+def two(x, y):
+    return x * torch.sigmoid(x) + 0 * y
+
+
+def rows(x, *, dim):
+    return torch.softmax(x, dim)
+
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, factor):
+        return x * factor
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy, None
+
+
+class Layer(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.inner = nn.Linear(width, width)
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+HERE = rf"{__file__}:\d+\)"
+
+
+@pytest.mark.parametrize(
+    ("functions", "shapes", "says"),
+    [
+        ([silu, two], ["4x8"], rf"two\(x, y\) \({HERE}: missing .*'y'; give a shape"),
+        ([two, silu], ["4x8", "4x8"], rf"silu\(x\) \({HERE}: too many positional"),
+        ([two], ["4x8"], rf"two\(x, y\) \({HERE}: missing .*'y'"),
+        ([silu, Twice.apply], ["4x8"], rf"forward.*\({HERE}: missing .*'factor'"),
+        ([nn.Linear(8, 8), two], ["4x8"], rf"two.*\({HERE}: too many positional"),
+        ([nn.Tanh(), Layer(8)], ["4x8", "4x8"], "forward.*: too many positional"),
+        ([rows], ["4x8"], rf"{HERE}: missing .*'dim'; .*--arg dim=-1"),
+        ([torch.softmax], ["4x8"], 'missing .*"dim"; .*--arg dim=-1'),
+        ([F.cross_entropy], ["4x8"], "missing .*'target'; give a shape"),
+        ([F.linear], ["4x8"], 'missing .*"weight"; give a shape'),
+        ([silu], ["8:10"], "no input takes a gradient: give one of floats"),
+        ([silu], ["8:bool"], "no input takes a gradient: give one of floats"),
+        ([Layer], ["4x8"], r"Layer is a class: give an instance, Layer\(...\)"),
+        ([silu, Layer], ["4x8"], r"Layer is a class: give an instance, Layer\(...\)"),
+        ([Twice], ["4x8"], "Twice is a class: give Twice.apply"),
+        ([silu, Twice], ["4x8"], "Twice is a class: give Twice.apply"),
+        ([silu], ["1000000x100000"], r"needs 745 GiB .* this machine has .*: give sm"),
+    ],
+)
+def test_a_call_that_does_not_fit_is_refused_with_the_way_out(functions, shapes, says):
+    with pytest.raises(ValueError, match=says):
+        check(*functions, shapes=shapes)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_missed_before_anything_runs():
+    def runs(x):
+        pytest.fail("it has been called")
+
+    with pytest.raises(ValueError, match="finds no GPU here: gradwatch doctor"):
+        check(runs, shapes=["4x8"], device="cuda")
+
+
+def test_whole_numbers_alone_will_do_for_what_has_parameters():
+    assert check(nn.Embedding(10, 3), shapes=["8:10"]).passes
+
+
+def test_a_module_that_takes_arguments_is_named_as_an_instance():
+    with pytest.raises(UnknownName, match=r"'width': make an instance .*file.py:name"):
+        target(f"{__file__}:Layer")
+
+
+def test_one_tensor_is_one_input():
+    assert check(silu, inputs=torch.randn(4, 8), quick=True).passes
+    with pytest.raises(TypeError, match=r"not numpy.ndarray"):
+        check(silu, inputs=np.ones(3))
+
+
+def test_what_a_kernel_raises_is_shown_with_its_line():
+    def kernel(x):
+        raise ArithmeticError("blocks of 16")
+
+    report = check(silu, kernel, shapes=["4x8"], quick=True)
+    assert f"raised ArithmeticError: blocks of 16 at {__file__}:" in str(report)
+    assert 'raise ArithmeticError("blocks of 16")' in str(report)
+
+
+def test_nothing_is_compared_of_no_elements():
+    lines = str(check(silu, inputs=[torch.randn(0, 4)], quick=True)).splitlines()
+    assert all("nan" not in line for line in lines)
+
+
+def test_numpy_s_products_have_one_thread_and_the_caller_s_come_back():
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    def threads():
+        return {p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas"}
+
+    seen = []
+
+    def watched(x):
+        seen.append(threads())
+        return silu(x)
+
+    with threadpool_limits(2, "blas"):
+        check(silu, watched, shapes=["4x8"], quick=True)
+        assert threads() == {2}
+    assert all(found == {1} for found in seen)
+    assert seen
+
+
+def test_a_norm_that_counts_its_batches_is_judged_at_size():
+    layer, x = nn.BatchNorm2d(4), torch.randn(8, 4, 32, 32)
+    assert check(layer, inputs=[x], quick=True).passes
