@@ -129,6 +129,14 @@ def test_numpy_s_products_have_one_thread_and_the_caller_s_come_back():
     assert seen
 
 
+def test_a_similarity_of_long_rows_is_judged_at_size():
+    def loss(a, b):
+        return (1 - F.cosine_similarity(a, b, dim=1)).mean()
+
+    inputs = [torch.randn(64, 2000), torch.randn(64, 2000)]
+    assert check(loss, inputs=inputs, quick=True).passes
+
+
 def test_a_norm_that_counts_its_batches_is_judged_at_size():
     layer, x = nn.BatchNorm2d(4), torch.randn(8, 4, 32, 32)
     assert check(layer, inputs=[x], quick=True).passes

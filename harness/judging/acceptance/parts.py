@@ -72,9 +72,9 @@ class Parts:
         if make is None and step.elementwise:
             make = _elementwise
         if make is None:
-            every: Box = (None,) * node.ndim
             whole = Node(step, self._all(node.inputs), node.attributes)
-            return node if box == every else _picked(whole, node.shape, box)
+            is_all = all(p is None for p in box)
+            return whole if is_all else _picked(whole, node.shape, box)
         return make(self, node, box)
 
     def _all(self, nodes: Sequence[Node]) -> tuple[Node, ...]:
