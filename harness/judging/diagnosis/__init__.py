@@ -19,9 +19,8 @@ from gradwatch.harness.judging.diagnosis.search import Case, Finding, search
 from gradwatch.harness.judging.diagnosis.sweep import Sweep
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.orders import is_second
-from gradwatch.harness.judging.precisions import PRECISIONS, Array
+from gradwatch.harness.judging.precisions import Array
 from gradwatch.harness.judging.reference import Reference
-from gradwatch.harness.judging.verdict import allowed
 
 EACH, REPORT = 2.0, 10.0  # seconds for the tensors of a call, and in all
 WRONG = ("disagree", "nonfinite")
@@ -43,19 +42,9 @@ def explanations(
     if not wrong or right.build is None:
         return None, {}
     ties = next((j.convention for j in judgements if j.convention), "first")
-    sweep = Sweep(right.build, ties if ties in right.graphs else "first")
-    held = {
-        n: a.astype(right.wide)
-        for n, a in got.items()
-        if a is not None and n in sweep.tensors and a.shape == sweep.tensors[n].shape
-    }
-    wrong = [n for n in wrong if n in held]
-    tolerance = {n: allowed(right, "first", n) for n in held if wrong}
-    last = right.limit * right.arithmetics[-1].roundoff
-    digits = PRECISIONS[right.dtype].digits
     with np.errstate(all="ignore"):
-        case = Case(sweep, held, tolerance, last, wrong, digits, until)
-        return sweep, search(case) if wrong else {}
+        case = Case(right, ties if ties in right.graphs else "first", got, wrong, until)
+        return case.sweep, search(case)
 
 
 class Diagnoses:

@@ -26,6 +26,9 @@ from gradwatch.harness.judging.diagnosis.sweep import (
 )
 from gradwatch.harness.judging.diagnosis.tensors import common, fitted, regions, weights
 from gradwatch.harness.judging.diagnosis.words import Words, factored, written
+from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.judging.reference import Reference
+from gradwatch.harness.judging.verdict import allowed
 from gradwatch.impls.graph import Node
 
 MOST = 48  # edits that are evaluated in full for one tensor
@@ -68,25 +71,13 @@ class Finding:
         return said + (f" ({self.others} other {more}, too)" if self.others else "")
 
 
-@dataclass
-class _Weighed:
-    """Projections of a tensor's error, and how they depend on each node."""
+@dataclass(frozen=True)
+class Weighed:
+    """Projections of a tensor's error, how far off they may be, how nodes move them."""
 
     error: Array
+    room: float
     of: Mapping[Node, Array]
-    noise: float
-
-    @property
-    def room(self) -> float:
-        """How far a projection may be off an edit that fits."""
-        return self.noise + 1e-7 * float(np.abs(self.error).max())
-
-    def off(self, node: Node, moved: Array) -> float:
-        """How far the error is from what a change of a node does."""
-        if node not in self.of:
-            return float("inf")
-        gap = self.error - self.of[node] @ moved.astype(np.float64).ravel()
-        return float(np.abs(gap).max())
 
 
 class Case:
@@ -94,25 +85,33 @@ class Case:
 
     def __init__(
         self,
-        sweep: Sweep,
-        got: Tensors,
-        tolerance: Mapping[str, Array],
-        last: float,
+        right: Reference,
+        ties: str,
+        got: Mapping[str, Array | None],
         wrong: Sequence[str],
-        digits: int,
         until: float,
     ) -> None:
-        """Of tensors that came back in the wide type, `wrong` are to be explained.
+        """Of tensors that came back, `wrong` are to be explained, by the time `until`.
 
-        `tolerance` is the judge's own, limit times radius, `last` limit times one
-        rounding; nothing more is tried after the time `until`.
+        They may be off by the judge's own tolerance, limit times radius.
         """
-        self.sweep, self.got, self.tolerance, self.last = sweep, got, tolerance, last
-        self.wrong, self.digits, self.until = wrong, digits, until
+        assert right.build is not None
+        self.sweep = sweep = Sweep(right.build, ties)
+        self.got = {
+            n: a.astype(right.wide)
+            for n, a in got.items()
+            if n in sweep.tensors and a is not None
+            if a.shape == sweep.tensors[n].shape
+        }
+        self.wrong, self.until = [n for n in wrong if n in self.got], until
+        self.tolerance = {n: allowed(right, "first", n) for n in self.got}
+        self.last = right.limit * right.arithmetics[-1].roundoff
+        self.digits = PRECISIONS[right.dtype].digits
         self.words, self.here = Words(sweep), Point(sweep, sweep.values)
         self.right = self.here.tensors()
-        self.found: dict[str, list[Finding]] = {name: [] for name in wrong}
-        self.weight = {n: weights(tolerance[n], self.right[n]) for n in wrong}
+        self.found: dict[str, list[Finding]] = {name: [] for name in self.wrong}
+        room = self.tolerance
+        self.weight = {n: weights(room[n], self.right[n]) for n in self.wrong}
         self.lengths = {n for node in sweep.order for n in (*node.shape, node.size)}
 
     @property
@@ -125,15 +124,16 @@ class Case:
         """Wrong tensors without an explanation that is worth its name."""
         return [n for n in self.wrong if not any(f.rank < FAR for f in self.found[n])]
 
-    def weighed(self) -> dict[str, _Weighed]:
+    def weighed(self) -> dict[str, Weighed]:
         """Of each wrong tensor whose error is finite."""
         found = {}
         for name, w in self.weight.items():
             error = (self.got[name] - self.right[name]) * w
             seen = np.array([float(np.sum(error * s)) for s in signs(w.shape)])
             if np.isfinite(seen).all():
-                noise = 3 * math.sqrt(max(1.0, float(np.count_nonzero(w))))
-                found[name] = _Weighed(seen, self.sweep.weights(name, w), noise)
+                room = 3 * math.sqrt(max(1.0, float(np.count_nonzero(w))))
+                room += 1e-7 * float(np.abs(seen).max())
+                found[name] = Weighed(seen, room, self.sweep.weights(name, w))
         return found
 
     def fits(self, name: str, value: Array) -> bool:
@@ -177,15 +177,12 @@ def search(case: Case) -> dict[str, list[Finding]]:
             case.edited(edit, edit.rank)
     weighed = case.weighed()
     for step in (_local, _constants, _broad):
-        if not case.late and (step is _local or case.open):
+        if not case.late and (case.open or (step is _local and weighed)):
             step(case, weighed)
     return {name: _ranked(case, name) for name in case.wrong}
 
 
-Weighed = Mapping[str, _Weighed]
-
-
-def _local(case: Case, weighed: Weighed) -> None:
+def _local(case: Case, weighed: Mapping[str, Weighed]) -> None:
     """Each edit of one node, weighed by projections; the best evaluated in full.
 
     What may explain several tensors is tried first.
@@ -205,35 +202,37 @@ def _local(case: Case, weighed: Weighed) -> None:
 
 
 def _weigh(
-    case: Case, weighed: Weighed, edit: Edit
+    case: Case, weighed: Mapping[str, Weighed], edit: Edit
 ) -> Iterator[tuple[str, float, list[tuple[float, str]]]]:
     """Tensors whose error an edit may be, how far off, and the factors before it."""
     ((node, make),) = edit.edits.items()
-    if not any(node in w.of for w in weighed.values()):
-        return
-    old = case.sweep.values[node]
+    old, seen = case.sweep.values[node], [n for n in weighed if node in weighed[n].of]
     try:
-        new = make(case.here.values.__getitem__)
+        new = make(case.here.values.__getitem__) if seen else old
     except Raised:
         return
-    moved = new - old if new.shape == old.shape else old * np.nan
-    if not edit.plain and not moved.any():
+    if new.shape != old.shape or not (edit.plain or (new != old).any()):
         return
-    for name, w in weighed.items():
-        off = w.off(node, moved)
-        if off <= w.room and not edit.plain:
+    for name in seen:
+        w = weighed[name]
+        flat, total = (w.of[node] @ a.astype(np.float64).ravel() for a in (old, new))
+        target = flat + w.error
+        off, room = _most(target - total), w.room + 1e-12 * _most(flat)
+        if off <= room and not edit.plain:
             yield name, off, [(1.0, "")]
-        elif edit.scales and np.isfinite(off):
-            flat = w.of[node] @ old.astype(np.float64).ravel()
-            total, target = w.of[node] @ new.astype(np.float64).ravel(), flat + w.error
+        elif edit.scales:
             factor = float(target @ total) / float(total @ total or np.nan)
-            off = float(np.abs(target - factor * total).max())
-            if off <= w.room + 1e-12 * float(np.abs(flat).max()):
-                near = 4 * w.room / max(float(np.abs(total).max()), 1e-300)
+            off = _most(target - factor * total)
+            if off <= room:
+                near = 4 * w.room / max(_most(total), 1e-300)
                 factors = written(factor, case.lengths, min(max(near, 1e-5), 0.02))
                 if not edit.plain:  # nothing of it is left by a factor of 0
                     factors = [(c, said) for c, said in factors if c]
                 yield name, off, factors + [(factor, "")] * edit.plain
+
+
+def _most(x: Array) -> float:
+    return float(np.abs(x).max())
 
 
 def _confirmed(case: Case, edit: Edit, factor: float, said: str) -> bool:
@@ -267,7 +266,7 @@ def _refined(case: Case, node: Node, make: Make, factor: float) -> float:
     return found if np.isfinite(found) else factor
 
 
-def _broad(case: Case, weighed: Weighed) -> None:
+def _broad(case: Case, weighed: Mapping[str, Weighed]) -> None:
     """Edits that no projection weighs, each evaluated in full."""
     for edit in rows.broad(case.sweep, case.digits):
         if case.late:
@@ -275,7 +274,7 @@ def _broad(case: Case, weighed: Weighed) -> None:
         case.edited(edit, edit.rank)
 
 
-def _constants(case: Case, weighed: Weighed) -> None:
+def _constants(case: Case, weighed: Mapping[str, Weighed]) -> None:
     """A number of the formula that fits, everywhere or in the forward alone."""
     for node in rows.constants(case.sweep):
         for alone in (False, True) if node in case.sweep.forward else (False,):

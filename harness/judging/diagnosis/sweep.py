@@ -128,24 +128,13 @@ class Sweep:
         """
         stacked, goal = dict[Node, list[Array]](), self.tensors[tensor]
         for along in signs(goal.shape):
-            for node, found in self._transposed(goal, along * scale).items():
-                stacked.setdefault(node, []).append(found)
+            found = graph.gradient([goal], [along * scale], self.flowing)
+            graph.forward(part for part in found if part is not None)
+            for node, part in zip(self.flowing, found, strict=True):
+                if part is not None:
+                    flat = part.value.astype(np.float64).ravel()
+                    stacked.setdefault(node, []).append(flat)
         return {node: np.stack(rows) for node, rows in stacked.items()}
-
-    def _transposed(self, goal: Node, along: Array) -> dict[Node, Array]:
-        """The gradient of sum(goal * along) by each flowing node, flat."""
-        reached = {goal: graph.variable(along.astype(goal.value.dtype))}
-        for node in reversed(self.flowing):
-            if node in reached and node.primitive:
-                parts = node.primitive.gradient(
-                    reached[node], node, *node.inputs, **node.attributes
-                )
-                for source, part in zip(node.inputs, parts, strict=True):
-                    if part is not None and source in self.flows:
-                        held = reached.get(source)
-                        reached[source] = part if held is None else held + part
-        graph.forward(reached.values())
-        return {n: v.value.astype(np.float64).ravel() for n, v in reached.items()}
 
 
 def signs(shape: tuple[int, ...]) -> list[Array]:
