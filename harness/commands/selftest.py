@@ -94,6 +94,7 @@ def summarise(
         counted=sum(len(one.counted) for one in of),
         detection=scoring.detection(score),
         second_order=scoring.by_mistake(score),
+        named=scoring.by_label(score),
         false_alarms=scoring.accusations(score, entries),
         accused=[
             Accused(
@@ -144,6 +145,11 @@ def show(score: Score, summary: SelftestSummary) -> None:
         console.print(_table("right tensors accused, %", "", "tensors", right))
     for one in summary.second_order:
         line(f"{one.mistake}: {one.caught} of {one.runs} caught")
+    if summary.named:
+        rightly = sum(kind.caught for kind in summary.named)
+        said = sum(kind.runs for kind in summary.named)
+        kinds = ", ".join(f"{n.mistake} {n.caught}/{n.runs}" for n in summary.named)
+        line(f"named rightly by the diagnosis: {rightly} of {said} ({kinds})")
     for goal in summary.requirements:
         sign, colour = ("✓", "green") if goal.met else ("✗", "bold red")
         line(f"{sign} {goal.required}: {goal.found}", colour)

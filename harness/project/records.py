@@ -306,6 +306,7 @@ class PlantedRecord(Struct, kw_only=True, tag_field="record", tag="planted"):
 
     silent: runs in which no comparison could say anything. counted: those in which the
     error exceeds the unit roundoff. asked, caught: how many of these, by judge.
+    diagnosed, named: of how many it was said what is wrong, and how often rightly.
     """
 
     op: str
@@ -316,6 +317,8 @@ class PlantedRecord(Struct, kw_only=True, tag_field="record", tag="planted"):
     counted: int
     asked: dict[str, int] = {}
     caught: dict[str, int] = {}
+    diagnosed: int = 0
+    named: int = 0
 
 
 class MissRecord(Struct, kw_only=True, tag_field="record", tag="miss"):
@@ -349,7 +352,10 @@ class Detection(Struct, kw_only=True):
 
 
 class CaughtMistakes(Struct, kw_only=True):
-    """Runs of one mistake in double backwards that moves a tensor by 1e-6 or more."""
+    """Runs of a mistake, or a kind of them, and how many were caught, or named.
+
+    Of double backwards those count in which a tensor moves by 1e-6 or more.
+    """
 
     mistake: str
     runs: int
@@ -390,6 +396,7 @@ class SelftestSummary(Struct, kw_only=True):
     counted: int = 0
     detection: list[Detection] = []
     second_order: list[CaughtMistakes] = []
+    named: list[CaughtMistakes] = []
     false_alarms: list[FalseAlarms] = []
     accused: list[Accused] = []
     requirements: list[Requirement] = []

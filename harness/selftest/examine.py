@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gradwatch.harness.judging.diagnosis import explanations
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference, reference
@@ -44,7 +45,8 @@ class Run:
 
     `kind` is "number", "structure" (None, shape, dtype, not finite), "silent" (all
     tensors are vacuous), or "same" (bit for bit equal to the right one, so no judge was
-    asked). `ratio` is the one that our judge measured.
+    asked). `ratio` is the one that our judge measured, `said` what it says of each
+    wrong tensor, where that is tried.
     """
 
     mistake: str
@@ -55,6 +57,7 @@ class Run:
     limit: float
     accused_by: Names
     asked: Names
+    said: Names = ()
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
     with np.errstate(all="ignore"):
         bench = _bench(problem_of(request), request["backend"], options)
         alarms = [*_alarms(bench, options)]
-        runs = [*_runs(bench, options["edits"])] if options["planted"] else []
+        runs = [*_runs(bench, options)] if options["planted"] else []
     return packed(alarms, runs)
 
 
@@ -205,14 +208,14 @@ def _judge(right: Reference, result: Result, dtype: str) -> tuple[Judgement, ...
 # Planted errors -------------------------------------------------------------------
 
 
-def _runs(bench: _Bench, edits: Sequence[Sequence[str]]) -> Iterator[Run]:
+def _runs(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Run]:
     problem = bench.problem
     manual = mutants.right(problem.op)
     right = _result(problem, manual)
     wide = _tensors(_result(replace(problem, dtype=WIDE), manual))
     judged = _judge(bench.inside, right, problem.dtype)
     informative = [j.tensor for j in judged if j.vacuous < 0.5]
-    for error in planted(problem.op, edits):
+    for error in planted(problem.op, options["edits"]):
         try:
             result = _result(problem, error.manual)
             wrong = _tensors(_result(replace(problem, dtype=WIDE), error.manual))
@@ -222,7 +225,11 @@ def _runs(bench: _Bench, edits: Sequence[Sequence[str]]) -> Iterator[Run]:
             yield Run(error.mistake, "same", 0.0, 0.0, 0.0, bench.right.limit, (), ())
             continue
         measured = _measure(bench, wide, wrong, result.dtypes, informative)
-        yield _run(bench, error.mistake, error.manual, result, measured)
+        run, judged = _run(bench, error.mistake, error.manual, result, measured)
+        if options["diagnosed"]:
+            _, found = explanations(bench.inside, _tensors(result), judged)
+            run = replace(run, said=tuple(f.sentence for f, *_ in found.values()))
+        yield run
 
 
 def _same(one: Result, other: Result) -> bool:
@@ -239,7 +246,7 @@ def _run(
     manual: Manual,
     result: Result,
     measured: tuple[str, float, float],
-) -> Run:
+) -> tuple[Run, tuple[Judgement, ...]]:
     dtype = bench.problem.dtype
     judged = _judge(bench.inside, result, dtype)
     accused: Names = (JUDGE,) if any(not j.passes for j in judged) else ()
@@ -251,7 +258,8 @@ def _run(
         asked += tuple(rivals.GRADCHECKS)
         accused += _gradcheck(bench.problem, manual)
     ratio = max((j.ratio for j in judged if j.ratio == j.ratio), default=0.0)
-    return Run(mistake, *measured, ratio, bench.right.limit, accused, asked)
+    limit = bench.right.limit
+    return Run(mistake, *measured, ratio, limit, accused, asked), judged
 
 
 def _result(problem: Problem, manual: Manual) -> Result:

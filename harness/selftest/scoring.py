@@ -27,6 +27,7 @@ from gradwatch.harness.project.records import (
     finite,
 )
 from gradwatch.harness.selftest.examine import JUDGE, Alarm, Run
+from gradwatch.harness.selftest.labels import kind_of, named
 from gradwatch.harness.selftest.rivals import COMPARISONS, GRADCHECKS
 
 Key = TypeVar("Key", bound=Hashable)
@@ -191,6 +192,17 @@ def by_mistake(score: Score) -> list[CaughtMistakes]:
     ]
 
 
+def by_label(score: Score) -> list[CaughtMistakes]:
+    """Of each kind of mistakes that was caught and diagnosed: those that were named."""
+    runs = [run for _, run in score.runs if run.said]
+    asked = Counter(kind_of(run.mistake) for run in runs)
+    right = Counter(kind_of(r.mistake) for r in runs if named(r.mistake, r.said))
+    return [
+        CaughtMistakes(mistake=kind, runs=count, caught=right[kind])
+        for kind, count in asked.most_common()
+    ]
+
+
 def _grouped(pairs: Iterable[tuple[Key, Judged]]) -> dict[Key, list[Judged]]:
     rows = defaultdict[Key, list[Judged]](list)
     for key, one in pairs:
@@ -322,4 +334,6 @@ def _counts(
         counted=len(counted),
         asked=dict(Counter(judge for run in counted for judge in run.asked)),
         caught=dict(Counter(judge for run in counted for judge in run.accused_by)),
+        diagnosed=sum(bool(run.said) for _, run in members),
+        named=sum(bool(r.said) and named(mistake, r.said) for _, r in members),
     )

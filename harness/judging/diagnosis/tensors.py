@@ -137,7 +137,7 @@ def common(
     narrow = _narrowed(np.abs(got - value) / room, digits)
     if narrow:
         said = f"the errors of {name} are as large as roundings of {narrow}"
-        return "narrow", f"{said}: something is computed or kept in it"
+        return "narrow", f"{said}: perhaps something is computed or kept in it"
     share = f"{int(bad.sum())} of {bad.size} elements of {name} are wrong"
     alike = {n: a for n, a in beside.items() if a.shape == bad.shape}
     alike = {n: a for n, a in alike.items() if a.dtype.kind == "f"}

@@ -55,7 +55,8 @@ class Words:
         text = next(
             t for d in (3, 2, 1, 0) if len(t := self._text(node, d)) < LONGEST or not d
         )
-        return text if node.primitive is None else f"`{text}`"
+        bare = node.primitive is None or node in self.names
+        return text if bare else f"`{text}`"
 
     def _text(self, node: Node, depth: int) -> str:
         if node in self.names:
