@@ -2,6 +2,7 @@
 
     gradwatch.check           a function of yours judged against any PyTorch function
     gradwatch.gradcheck       called as PyTorch's, in any precision; gradgradcheck too
+    gradwatch.jax             check_grads, called as JAX's
     gradwatch.judge           what is wrong with gradients that you have computed
     gradwatch.assert_agrees   the same, raising AssertionError
     gradwatch.Op, Case        a page about an operation of your own
@@ -13,6 +14,8 @@ needs and is not installed is said in one line, with the extra that brings it.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from gradwatch._extras import Missing, explained
@@ -46,6 +49,9 @@ def __getattr__(name: str) -> Any:
         AttributeError: There is no such name.
         Missing: It needs a package that is not installed.
     """
+    if name == "jax":
+        with explained("gradwatch.jax"):
+            return importlib.import_module("gradwatch.jax")
     if name not in __all__:
         raise AttributeError(f"module 'gradwatch' has no attribute {name!r}")
     with explained(f"gradwatch.{name}"):
@@ -64,7 +70,8 @@ def _loaded(name: str) -> Any:
 
         from gradwatch.harness.history import changepoints as home
     elif "check" in name:
-        import torch  # noqa: F401, TID251  # absent: said before anything else is loaded
+        if importlib.util.find_spec("jax") is None:
+            import torch  # noqa: F401, TID251  # absent: said before all else is loaded
 
         from gradwatch.harness import check as home
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gradwatch.harness.check.choice import Choice
 from gradwatch.harness.check.report import Report
 from gradwatch.harness.check.shapes import Shapes
 from gradwatch.impls.contract import Case, Op
@@ -43,8 +44,8 @@ def check(
     docs/check.md.
 
     Args:
-        reference: A PyTorch function or module, an `Op`, or the name of an op page. Its
-            mathematics is the truth; PyTorch's backward is never asked.
+        reference: A function of PyTorch's or JAX's, a module, an `Op`, or the name of
+            an op page. Its mathematics is the truth; no framework's backward is asked.
         candidate: Takes the same tensors: a function, `Function.apply`, a module. A
             module is called with the reference's parameters and buffers; a plain
             function gets them after the inputs. Left out, the reference's own gradient
@@ -89,23 +90,65 @@ def check(
             and the way round.
         UnknownName: No op page, dtype, device or trial bears that name.
     """
+    choice = Choice.read(only, skip, edges, strict=strict, quick=quick, budget=budget)
+    given = None if inputs is None else _several(inputs)
+    ours, theirs = _are_of_jax(reference, candidate, given)
+    if ours or (theirs and isinstance(reference, (str, Op))):
+        if cases is not None or device != "cpu":
+            raise ValueError("a function of JAX's takes no cases and no device")
+        from gradwatch.harness.check.jax_session import Session as JaxSession
+
+        of_jax = JaxSession(
+            *(reference, candidate, compute, seed, order, choice, name, kwargs or {})
+        )
+        if candidate is not None and not theirs:
+            from gradwatch.harness.check.bridge import started_in_torch
+
+            of_jax.start = started_in_torch
+        return of_jax.run(given, shapes, dtypes)
     # PyTorch is imported here, and not before
-    from gradwatch.harness.check.choice import Choice
     from gradwatch.harness.check.session import Session
 
-    choice = Choice.read(only, skip, edges, strict=strict, quick=quick, budget=budget)
+    if theirs:
+        from gradwatch.harness.check.bridge import in_torch
+
+        assert candidate is not None
+        candidate = in_torch(candidate)
     session = Session(
         *(reference, candidate, device, compute, seed, order),
         choice=choice,
         name=name,
     )
     return session.run(
-        inputs=None if inputs is None else {"given": _several(inputs)},
+        inputs=None if given is None else {"given": given},
         shapes=shapes,
         kwargs=kwargs,
         dtypes=dtypes,
         cases=cases,
     )
+
+
+def _are_of_jax(reference: Any, candidate: Any, inputs: Any) -> tuple[bool, bool]:
+    """Whether reference and candidate are functions of JAX's.
+
+    Without PyTorch every function is. What names neither goes with the other one.
+    """
+    import importlib.util
+    import sys
+
+    functions = (reference, candidate)
+    if importlib.util.find_spec("torch") is None and importlib.util.find_spec("jax"):
+        ours, theirs = (callable(f) and not isinstance(f, Op) for f in functions)
+        return ours, theirs
+    if "jax" not in sys.modules:
+        return False, False
+    from gradwatch.harness.check.jax_session import holds_arrays, speaks
+
+    ours, theirs = (speaks(function, "jax", "jaxlib") for function in functions)
+    plain = [callable(f) and not speaks(f, "torch") for f in functions]
+    if ours or theirs or holds_arrays(inputs):  # a product is JAX's as it is PyTorch's
+        return ours or plain[0], theirs or plain[1]
+    return False, False
 
 
 #: What PyTorch's gradcheck takes and a derived tolerance has no use for.
@@ -185,7 +228,6 @@ def _agrees(
     from torch import autograd
     from torch.autograd.gradcheck import GradcheckError
 
-    from gradwatch.harness.check.choice import Choice
     from gradwatch.harness.check.session import Session
 
     inspect.signature(getattr(autograd, name)).bind(func, inputs, **as_pytorch)

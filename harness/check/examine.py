@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 
 from gradwatch.harness.check.causes import cause_of, with_cause
 from gradwatch.harness.check.inputs import Trial, torch_dtype
-from gradwatch.harness.check.report import Row
+from gradwatch.harness.check.report import Row, hidden
 from gradwatch.harness.check.runs import (
     Graph,
     Observation,
@@ -38,8 +38,6 @@ from gradwatch.harness.check.subjects.binding import (
 from gradwatch.harness.judging.diagnosis import Diagnoses
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.question import Question
-from gradwatch.harness.judging.reference import Reference
-from gradwatch.harness.judging.verdict import allowed, zeros_pass
 from gradwatch.harness.tracing import callers_place
 from gradwatch.impls.backends._torchlike import refusals
 from gradwatch.impls.contract import Array, Unsupported
@@ -219,7 +217,6 @@ class Bench:
     unrepeatable: bool = False
     beyond: int = 0
     asked: Question | None = None
-    _zero: frozenset[str] | None = None
 
     @property
     def tangents(self) -> list[Tensor | None]:
@@ -286,13 +283,10 @@ class Bench:
 
     def row(self, judgement: Judgement, how: str = "") -> Row:
         """A judgement with what is known of its trial."""
+        # Where a sample is all, nothing more is known.
+        silent, zero = hidden(judgement, self.asked.known if self.asked else None)
         return Row(
-            self.trial.name,
-            self.trial.dtype,
-            judgement,
-            how,
-            self._silent(judgement),
-            self._is_zero(judgement),
+            *(self.trial.name, self.trial.dtype, judgement, how, silent, zero),
             own=self.trial.as_given,
             edge=self.trial.edge,
         )
@@ -309,22 +303,6 @@ class Bench:
                 f"{self.trial.name}: a second run gave other bits"
                 f"{random if wrong else ''}"
             )
-
-    def _silent(self, judgement: Judgement) -> bool:
-        """Whether a tensor of zeros would have passed."""
-        if judgement.verdict != "vacuous" or self._is_zero(judgement):
-            return False
-        known = self.asked.known if self.asked else None  # or a sample is all
-        return known is not None and zeros_pass(known, judgement.tensor)
-
-    def _is_zero(self, judgement: Judgement) -> bool:
-        """Whether a gradient is zero but for rounding, beside the others."""
-        known = self.asked.known if self.asked else None
-        if judgement.verdict != "vacuous" or known is None:
-            return False
-        if self._zero is None:
-            self._zero = frozenset(_zeros(known))
-        return judgement.tensor in self._zero
 
     def _judged(
         self, cotangents: Sequence[Tensor | None], thorough: bool
@@ -347,7 +325,6 @@ class Bench:
         self.unrepeatable = thorough and not seen.repeatable
         self.beyond = max(0, len(seen.outputs) - len(self.expected.outputs))
         right = self.asked = self.truth(cotangents)
-        self._zero = None
         judgements = [("", j) for j in self._faults(seen)]
         judgements += [("", j) for j in self._numbers(right, seen)]
         for how, places, gradients in seen.others:
@@ -469,23 +446,3 @@ class Bench:
         if self.diagnoses is None or self.trial.edge:
             return judged
         return self.diagnoses.told_of(right.known, arrays, judged, self.trial.dtype)
-
-
-def _zeros(right: Reference) -> Iterator[str]:
-    """Gradients that are zero but for rounding, as of a bias before a batch norm.
-
-    They count as judged where what they may be is at most a hundredth of the largest
-    gradient: a mistake shows as something of the size of the others.
-    """
-    nodes = right.graphs["first"].items()
-    sizes = {
-        name: float(np.max(np.abs(node.value), initial=0.0))
-        for name, node in nodes
-        if name.startswith("d")
-    }
-    largest = max(sizes.values(), default=0.0)
-    for name, size in sizes.items():
-        if size <= 0.01 * largest:
-            error = float(np.max(allowed(right, "first", name), initial=0.0))
-            if size <= error <= 0.01 * largest:
-                yield name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 
 from gradwatch.harness.tracing.aten.moves import moved
 from gradwatch.harness.tracing.aten.reductions import total
-from gradwatch.harness.tracing.aten.windows import listed, windows
+from gradwatch.harness.tracing.aten.windows import grouped_product, listed, windows
 from gradwatch.harness.tracing.untraceable import Untraceable
 from gradwatch.harness.tracing.values import as_exact, as_float, constant
 from gradwatch.impls import graph
@@ -62,24 +61,8 @@ def _convolution(
         place = windows(x.shape, kernel, [1] * n, before, dilation, after, stride)
     else:
         place = windows(x.shape, kernel, stride, padding, dilation)
-    y = _grouped(x, weight, place, groups)
+    y = grouped_product(x, weight, place, groups)
     return y if bias is None else y + graph.reshape(bias, (bias.size,) + (1,) * n)
-
-
-def _grouped(x: Node, weight: Node, place: np.ndarray, groups: int) -> Node:
-    n = weight.ndim - 2
-    batch, channels, made = x.shape[0], x.shape[1] // groups, weight.shape[0]
-    out, taps = place.shape[2 : 2 + n], math.prod(weight.shape[2:])
-    place = place.reshape(batch, groups, channels, math.prod(out), taps)
-    place = (
-        place.transpose(0, 1, 3, 2, 4).reshape(batch, groups, -1, channels * taps)
-        if place.size
-        else np.zeros((batch, groups, math.prod(out), channels * taps), np.intp)
-    )
-    rows = graph.gather(x, index=place)
-    columns = graph.reshape(weight, (groups, made // groups, channels * taps))
-    y = graph.matmul(rows, graph.permute_dims(columns, (0, 2, 1)))
-    return graph.reshape(graph.permute_dims(y, (0, 1, 3, 2)), (batch, made, *out))
 
 
 def _trilinear(

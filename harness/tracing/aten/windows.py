@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gradwatch.impls import graph
+from gradwatch.impls.graph import Node
+
 Index = NDArray[np.intp]
 
 
@@ -70,3 +73,20 @@ def _padded(place: Index, axis: int, before: int, after: int) -> Index:
     width = [(0, 0)] * place.ndim
     width[axis] = (max(before, 0), max(after, 0))
     return np.pad(place, width, constant_values=-1)
+
+
+def grouped_product(x: Node, weight: Node, place: Index, groups: int) -> Node:
+    """A convolution: the windows of x at those places, times the weight's channels."""
+    n = weight.ndim - 2
+    batch, channels, made = x.shape[0], x.shape[1] // groups, weight.shape[0]
+    out, taps = place.shape[2 : 2 + n], math.prod(weight.shape[2:])
+    place = place.reshape(batch, groups, channels, math.prod(out), taps)
+    place = (
+        place.transpose(0, 1, 3, 2, 4).reshape(batch, groups, -1, channels * taps)
+        if place.size
+        else np.zeros((batch, groups, math.prod(out), channels * taps), np.intp)
+    )
+    rows = graph.gather(x, index=place)
+    columns = graph.reshape(weight, (groups, made // groups, channels * taps))
+    y = graph.matmul(rows, graph.permute_dims(columns, (0, 2, 1)))
+    return graph.reshape(graph.permute_dims(y, (0, 1, 3, 2)), (batch, made, *out))

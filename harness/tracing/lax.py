@@ -1,0 +1,733 @@
+"""JAX: a function as a graph of the engine, by its jaxpr, equation by equation.
+
+Three tables map the primitives of lax; what calls other jaxprs is followed into them.
+Floats are nodes. What no float decides is computed by JAX itself, random numbers of a
+known key too; no gradient flows through whole numbers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.interpreters import partial_eval
+
+from gradwatch.harness.tracing.aten.narrow import leaf, rounded
+from gradwatch.harness.tracing.aten.windows import grouped_product, windows
+from gradwatch.harness.tracing.untraceable import Place, Untraceable
+from gradwatch.impls import graph
+from gradwatch.impls.graph import Node, recorded
+
+Rule = Callable[..., Any]
+#: Equations that a loop may come to: each operation takes the judge milliseconds.
+UNROLLED = 1 << 14
+
+WAYS_ROUND = {
+    "control": "write it with a count that is known, by lax.scan or lax.fori_loop",
+    "long": "give shorter inputs",
+    "complex": "split it into real and imaginary parts",
+    "factorisation": "judge what comes before and after the factorisation separately",
+    "callback": "write the reference in jax.numpy; a candidate may be anything",
+    "no rule": "write this part in other functions (docs/jax.md)",
+}
+_FACTORISATIONS = """
+    cholesky lu qr householder_product geqrf ormqr eig eigh svd schur hessenberg
+    tridiagonal tridiagonal_solve triangular_solve custom_linear_solve
+"""
+
+
+def is_float(dtype: Any) -> bool:
+    """Whether a dtype, bfloat16 and its like too, holds real numbers."""
+    return bool(jnp.issubdtype(dtype, jnp.floating))
+
+
+@dataclass
+class Traced:
+    """A function of arrays whose jaxpr is made once for each set of shapes.
+
+    Called as the formula of an op, with nodes, it returns nodes.
+
+    Attributes:
+        call: Takes arrays, returns any tree of arrays.
+        dtypes: Of the arrays.
+        wide: Whether JAX's 64-bit types are switched on for it.
+    """
+
+    call: Callable[..., Any]
+    dtypes: Sequence[Any]
+    wide: bool
+    _made: dict[Any, Any] = field(default_factory=dict)
+
+    def jaxpr(self, shapes: Sequence[tuple[int, ...]]) -> Any:
+        """The jaxpr, without what leads to no result, and its constants."""
+        key = tuple(map(tuple, shapes))
+        if key not in self._made:
+            pairs = zip(key, self.dtypes, strict=True)
+            given = [jax.ShapeDtypeStruct(s, d) for s, d in pairs]
+            with jax.enable_x64(self.wide):
+                made = jax.make_jaxpr(lambda *a: jax.tree.leaves(self.call(*a)))(*given)
+            every = [True] * len(made.jaxpr.outvars)
+            kept, _ = partial_eval.dce_jaxpr(made.jaxpr, every, True)
+            self._made[key] = kept, made.consts
+        return self._made[key]
+
+    def equations(self, shapes: Sequence[tuple[int, ...]]) -> int:
+        """How many there are, a loop's as often as it runs."""
+        return _count(self.jaxpr(shapes)[0])
+
+    def __call__(self, _: Any, *leaves: Node) -> tuple[Node, ...]:
+        """The nodes that the function returns for these."""
+        jaxpr, consts = self.jaxpr([node.shape for node in leaves])
+        eps = [float(jnp.finfo(d).eps) for d in self.dtypes if is_float(d)]
+        kinds = [n.dtype for n in leaves if n.dtype.kind in graph.FLOATING]
+        walk = Walk((*kinds, np.dtype(np.float64))[0], min(eps, default=0.0))
+        pairs = zip(leaves, self.dtypes, strict=True)
+        with jax.enable_x64(self.wide):
+            given = [
+                walk.narrow(leaf, n, t) if is_float(t) else jnp.asarray(n.value, t)
+                for n, t in pairs
+            ]
+            out = walk.run(jaxpr, consts, given)
+        return tuple(
+            y if isinstance(y, Node) else graph.variable(np.asarray(y)) for y in out
+        )
+
+
+def _count(jaxpr: Any) -> int:
+    total = 0
+    for equation in jaxpr.eqns:
+        inner = [getattr(j, "jaxpr", j) for j in _jaxprs(equation.params)]
+        inside = sum(map(_count, inner))
+        total += inside * equation.params.get("length", 1) if inside else 1
+    return total
+
+
+def _jaxprs(params: Any) -> list[Any]:
+    found = [params[name] for name in _INLINED if name in params]
+    return [*found, *params.get("branches", ())]
+
+
+def place_of(equation: Any) -> Place:
+    """The caller's line."""
+    from jax._src import source_info_util  # nothing public says it
+
+    frame = source_info_util.user_frame(equation.source_info.traceback)
+    return Place(frame.file_name, frame.start_line) if frame else Place("", 0)
+
+
+@dataclass
+class Walk:
+    """One evaluation of a jaxpr.
+
+    `dtype` is the wide type, `widest` the machine epsilon of the widest input, `left`
+    how many equations may still come. A variable of floats is always a node of floats.
+    """
+
+    dtype: np.dtype[Any]
+    widest: float
+    left: int = UNROLLED
+
+    def run(self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+        """What a jaxpr returns: nodes, and exact arrays."""
+        known = dict(zip(jaxpr.constvars, map(self.held, consts), strict=True))
+        known |= dict(zip(jaxpr.invars, args, strict=True))
+
+        def read(atom: Any) -> Any:
+            return self.literal(atom) if hasattr(atom, "val") else known[atom]
+
+        record = recorded()
+        for equation in jaxpr.eqns:
+            self.left -= 1
+            if self.left < 0:
+                self.refuse(equation, f"comes to over {UNROLLED} equations", "long")
+            made = self.equation(equation, [read(atom) for atom in equation.invars])
+            for variable, value in zip(equation.outvars, made, strict=True):
+                known[variable] = value
+                if record and isinstance(value, Node):
+                    record.places.setdefault(value, place_of(equation))
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def inside(self, closed: Any, args: Sequence[Any]) -> list[Any]:
+        """Likewise of a jaxpr with its constants, or of one that has none."""
+        consts = getattr(closed, "consts", ())
+        return self.run(getattr(closed, "jaxpr", closed), consts, args)
+
+    def constant(self, value: Any) -> Node:
+        """A leaf in the wide type."""
+        return graph.variable(np.asarray(np.asarray(value, np.float64), self.dtype))
+
+    def held(self, value: Any) -> Any:
+        """What JAX computed, or the function holds."""
+        return self.constant(value) if is_float(value.dtype) else value
+
+    def literal(self, atom: Any) -> Any:
+        """A number: of floats the shortest one that is rounded to what JAX holds."""
+        value = np.asarray(atom.val).astype(atom.aval.dtype)
+        return self.constant(float(str(value))) if is_float(value.dtype) else value
+
+    def as_float(self, value: Any) -> Node:
+        """A node of floats: of any node, or of an exact array."""
+        if not isinstance(value, Node):
+            return self.constant(value)
+        plain = value.dtype.kind in graph.FLOATING
+        return value if plain else graph.astype(value, self.dtype)
+
+    def narrow(self, how: Rule, node: Node, dtype: Any) -> Node:
+        """The rounding of a type that is narrower than the inputs'."""
+        info = jnp.finfo(dtype)
+        return how(node, info=info) if float(info.eps) > self.widest else node
+
+    def refuse(self, equation: Any, why: str, kind: str) -> None:
+        """Raise Untraceable, with the caller's line."""
+        name = f"lax.{equation.primitive.name}"
+        raise Untraceable(name, why, kind, place_of(equation), WAYS_ROUND)
+
+    def equation(self, equation: Any, args: list[Any]) -> Sequence[Any]:
+        """The values of one equation's variables."""
+        name, params = equation.primitive.name, equation.params
+        types = [getattr(v.aval, "dtype", None) for v in equation.outvars]
+        floating = any(t is not None and is_float(t) for t in types)
+        exact = not floating and not any(isinstance(a, Node) for a in args)
+        if name in HIGHER:
+            return HIGHER[name](self, equation, *args)
+        if name in _CALLS.split() and not exact:
+            return self.inside(_jaxprs(params)[0], args)
+        if any(jnp.issubdtype(t, jnp.complexfloating) for t in types if t is not None):
+            self.refuse(equation, "returns complex numbers", "complex")
+        if exact or (name in _FILLS and not any(isinstance(a, Node) for a in args)):
+            return [self.held(v) for v in computed(equation, args)]
+        if not floating and name not in DECIDED and "callback" not in name:
+            return computed(equation, args) if types else []
+        made = self.by_table(equation, args)
+        made = made if isinstance(made, (tuple, list)) else [made]
+        if name in MOVES:
+            return made
+        pairs = zip(made, types, strict=True)
+        return [self.narrow(rounded, y, t) if is_float(t) else y for y, t in pairs]
+
+    def by_table(self, equation: Any, args: list[Any]) -> Any:
+        """What a rule makes of the arguments."""
+        name = equation.primitive.name
+        if name in ON_NODES:
+            return ON_NODES[name](*map(self.as_float, args))
+        if name in BY_PARAMS:
+            return BY_PARAMS[name](equation.params, *args)
+        if name in RULES:
+            return RULES[name](self, equation, *args)
+        why = "has no rule in the engine", "no rule"
+        if name in _FACTORISATIONS.split():
+            why = "factorises a matrix, or solves with one", "factorisation"
+        if "callback" in name:
+            why = "hands numbers over to Python", "callback"
+        return self.refuse(equation, *why)
+
+
+def computed(equation: Any, args: Sequence[Any]) -> list[Any]:
+    """What JAX itself computes, of nodes their values: an index, an order, a count."""
+    pairs = zip(args, equation.invars, strict=True)
+    exact = [as_exact(a, v.aval.dtype) for a, v in pairs]
+    params = equation.primitive.get_bind_params(equation.params)
+    made = equation.primitive.bind(*exact, **params)
+    return list(made) if equation.primitive.multiple_results else [made]
+
+
+def as_exact(value: Any, dtype: Any) -> Any:
+    """An array of JAX's, of a node its values."""
+    if isinstance(value, Node):
+        return jnp.asarray(value.value, dtype)
+    return value if isinstance(value, jax.Array) else jnp.asarray(value, dtype)
+
+
+def as_mask(value: Any) -> Node:
+    """A node of booleans."""
+    if isinstance(value, Node):
+        return value if value.dtype == np.bool_ else graph.not_equal(value, 0.0)
+    return graph.variable(np.asarray(value).astype(bool))
+
+
+# What calls other jaxprs --------------------------------------------------------------
+
+_INLINED = ("jaxpr", "call_jaxpr", "fun_jaxpr", "body_jaxpr")
+_CALLS = """
+    jit pjit closed_call core_call remat remat2 checkpoint custom_jvp_call
+    custom_vjp_call custom_vjp_call_jaxpr
+"""
+
+
+def _scan(walk: Walk, equation: Any, *args: Any) -> list[Any]:
+    p = equation.params
+    fixed, carried = p["num_consts"], p["num_consts"] + p["num_carry"]
+    consts, carry, rows = args[:fixed], list(args[fixed:carried]), args[carried:]
+    kept: list[list[Any]] = []
+    for i in range(p["length"])[:: -1 if p["reverse"] else 1]:
+        out = walk.inside(p["jaxpr"], [*consts, *carry, *(row[i] for row in rows)])
+        carry = out[: p["num_carry"]]
+        kept.append(out[p["num_carry"] :])
+    stacks = [variable.aval for variable in equation.outvars[p["num_carry"] :]]
+    columns = zip(*kept[:: -1 if p["reverse"] else 1], strict=True)
+    pairs = zip(columns if kept else [()] * len(stacks), stacks, strict=True)
+    return [*carry, *(_stacked(walk, column, like) for column, like in pairs)]
+
+
+def _stacked(walk: Walk, parts: Sequence[Any], like: Any) -> Any:
+    if not parts:
+        return walk.held(jnp.zeros(like.shape, like.dtype))
+    if any(isinstance(part, Node) for part in parts):
+        return graph.stack(parts)
+    return jnp.stack(parts)
+
+
+def _while(walk: Walk, equation: Any, *args: Any) -> list[Any]:
+    """As often as its condition says, which no float may decide."""
+    p = equation.params
+    first, second = p["cond_nconsts"], p["cond_nconsts"] + p["body_nconsts"]
+    asked, consts, carry = args[:first], args[first:second], list(args[second:])
+    while True:
+        (goes_on,) = walk.inside(p["cond_jaxpr"], [*asked, *carry])
+        if isinstance(goes_on, Node):
+            why = "runs as often as numbers say that rounding may change"
+            walk.refuse(equation, why, "control")
+        if not bool(goes_on):
+            return carry
+        carry = walk.inside(p["body_jaxpr"], [*consts, *carry])
+
+
+def _cond(walk: Walk, equation: Any, index: Any, *args: Any) -> list[Any]:
+    """The branch taken; where a float decides which, all are computed."""
+    branches = equation.params["branches"]
+    if not isinstance(index, Node):
+        return walk.inside(branches[min(max(int(index), 0), len(branches) - 1)], args)
+    made = [walk.inside(branch, args) for branch in branches]
+    chosen = made[0]
+    for i, others in enumerate(made[1:], 1):
+        here = graph.greater_equal(walk.as_float(index), float(i))
+        trios = zip(equation.outvars, others, chosen, strict=True)
+        chosen = [_chosen(v.aval.dtype, here, a, b) for v, a, b in trios]
+    return chosen
+
+
+def _chosen(dtype: Any, mask: Any, a: Any, b: Any) -> Any:
+    """a where the mask is true, b elsewhere."""
+    if is_float(dtype):
+        return graph.where(as_mask(mask), a, b)
+    if dtype == np.bool_:
+        mask, a, b = map(as_mask, (mask, a, b))
+        here = graph.logical_and(mask, a)
+        return graph.logical_or(here, graph.logical_and(graph.logical_not(mask), b))
+    return jnp.where(as_exact(mask, bool), as_exact(a, dtype), as_exact(b, dtype))
+
+
+HIGHER: dict[str, Rule] = {
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+    "debug_callback": lambda *_: [],
+    "optimization_barrier": lambda walk, equation, *args: args,
+}
+
+# Functions of floats alone ------------------------------------------------------------
+
+_SAME = """
+    abs acos acosh asin asinh atan atan2 atanh ceil cos cosh erf erfc exp exp2 expm1
+    floor log log1p rsqrt sin sinh sqrt square tan tanh stop_gradient
+"""
+_RENAMED = {
+    "max": "maximum",
+    "min": "minimum",
+    "logistic": "sigmoid",
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+    "is_finite": "isfinite",
+}
+
+
+def _special(name: str, **attributes: Any) -> Rule:
+    def rule(x: Node) -> Node:
+        from gradwatch.harness.tracing.aten import special  # which needs mpmath
+
+        return getattr(special, name)(x, **attributes)
+
+    return rule
+
+
+ON_NODES: dict[str, Rule] = {
+    **{name: getattr(graph, name) for name in _SAME.split()},
+    **{name: getattr(graph, ours) for name, ours in _RENAMED.items()},
+    "add": lambda a, b: a + b,
+    "add_any": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "neg": lambda x: -x,
+    "rem": lambda a, b: a - b * graph.trunc(a / b),
+    "sign": lambda x: graph.sign(x, at_tie=0.0),
+    "cbrt": lambda x: graph.sign(x) * graph.pow(graph.abs(x), 1 / 3),
+    "clamp": lambda low, x, high: graph.minimum(graph.maximum(x, low), high),
+    "nextafter": lambda a, b: a * graph.where(graph.isnan(b), b, 1.0),  # a rounding
+    "copy": lambda x: x,
+    "copy_p": lambda x: x,
+    "erf_inv": _special("erfinv"),
+    "lgamma": _special("lgamma"),
+    "digamma": _special("polygamma", n=0),
+    "bessel_i0e": _special("bessel_ie", n=0),
+    "bessel_i1e": _special("bessel_ie", n=1),
+}
+
+# Functions that ask for parameters ----------------------------------------------------
+
+
+def _integer_pow(p: Any, x: Node) -> Node:
+    known = {1: lambda v: v, 2: graph.square, -1: graph.reciprocal}
+    return known[p["y"]](x) if p["y"] in known else graph.pow(x, float(p["y"]))
+
+
+def _round(p: Any, x: Node) -> Node:
+    if p["rounding_method"] == lax.RoundingMethod.TO_NEAREST_EVEN:
+        return graph.round(x)
+    return graph.sign(x) * graph.floor(graph.abs(x) + 0.5)
+
+
+@dataclass(frozen=True)
+class Format:
+    """A type of floats, as `finfo` describes it."""
+
+    eps: float
+    max: float
+    smallest_normal: float
+    dtype: str = ""
+
+
+def _reduced_precision(p: Any, x: Node) -> Node:
+    top, eps = 2 ** (p["exponent_bits"] - 1), 2.0 ** -p["mantissa_bits"]
+    return rounded(x, info=Format(eps, (2 - eps) * 2.0 ** (top - 1), 2.0 ** (2 - top)))
+
+
+def _broadcast(p: Any, x: Node, *_: Any) -> Node:
+    lengths = [1] * len(p["shape"])
+    for axis, n in zip(p["broadcast_dimensions"], x.shape, strict=True):
+        lengths[axis] = n
+    return graph.broadcast_to(graph.reshape(x, tuple(lengths)), tuple(p["shape"]))
+
+
+def _sliced(p: Any, x: Node) -> Node:
+    strides = p["strides"] or [1] * x.ndim
+    ends = zip(p["start_indices"], p["limit_indices"], strides, strict=True)
+    return x[tuple(slice(*end) for end in ends)]
+
+
+def _split(p: Any, x: Node) -> list[Node]:
+    ends = [0, *map(int, np.cumsum(p["sizes"]))]
+    whole = (slice(None),) * p["axis"]
+    return [x[(*whole, slice(*pair))] for pair in itertools.pairwise(ends)]
+
+
+def _padded(p: Any, x: Node, value: Node) -> Node:
+    place = np.arange(x.size).reshape(x.shape)
+    for axis, (low, high, between) in enumerate(p["padding_config"]):
+        place = np.moveaxis(place, axis, 0)
+        n = len(place)
+        wide = np.full((n + max(n - 1, 0) * between, *place.shape[1:]), x.size)
+        wide[:: between + 1] = place
+        wide = wide[max(-low, 0) : len(wide) - max(-high, 0)]
+        ends = [(max(low, 0), max(high, 0)), *((0, 0),) * (wide.ndim - 1)]
+        place = np.moveaxis(np.pad(wide, ends, constant_values=x.size), 0, axis)
+    return graph.gather(x, value, index=place)
+
+
+def _over(function: Rule) -> Rule:
+    return lambda p, x: function(x, tuple(p["axes"])) if p["axes"] else x
+
+
+def _cumulated(function: Rule) -> Rule:
+    def rule(p: Any, x: Node) -> Node:
+        if not p["reverse"]:
+            return function(x, axis=p["axis"])
+        return graph.flip(function(graph.flip(x, p["axis"]), axis=p["axis"]), p["axis"])
+
+    return rule
+
+
+def _doubled(combine: Rule) -> Rule:
+    """Prefixes combined, by doubling their length."""
+
+    def whole(x: Node, axis: int) -> Node:
+        y, step = graph.moveaxis(x, axis, -1), 1
+        while step < x.shape[axis]:
+            later = combine(y[..., :-step], y[..., step:])
+            y, step = graph.concat((y[..., :step], later), -1), 2 * step
+        return graph.moveaxis(y, -1, axis)
+
+    return _cumulated(whole)
+
+
+def _product(p: Any, a: Node, b: Node) -> Node:
+    (left, right), (batch_a, batch_b) = p["dimension_numbers"]
+    letters = iter("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    in_a, in_b = ([next(letters) for _ in node.shape] for node in (a, b))
+    for i, j in zip((*left, *batch_a), (*right, *batch_b), strict=True):
+        in_b[j] = in_a[i]
+    batch = [in_a[i] for i in batch_a]
+    gone = {*batch, *(in_a[i] for i in left)}
+    out = "".join([*batch, *(c for c in (*in_a, *in_b) if c not in gone)])
+    return graph.einsum(f"{''.join(in_a)},{''.join(in_b)}->{out}", a, b)
+
+
+def _windowed(function: Rule, neutral: float) -> Rule:
+    def rule(p: Any, x: Node) -> Node:
+        before, after = zip(*p["padding"], strict=True)
+        place = windows(
+            *((1, 1, *x.shape), p["window_dimensions"], p["window_strides"], before),
+            *(p["window_dilation"], after, p["base_dilation"]),
+        )[0, 0]
+        place = np.where(place < 0, x.size, place)
+        place = place.reshape(*place.shape[: x.ndim], -1)
+        return function(graph.gather(x, np.asarray(neutral), index=place), axis=-1)
+
+    return rule
+
+
+BY_PARAMS: dict[str, Rule] = {
+    "integer_pow": _integer_pow,
+    "round": _round,
+    "reduce_precision": _reduced_precision,
+    "broadcast_in_dim": _broadcast,
+    "transpose": lambda p, x: graph.permute_dims(x, p["permutation"]),
+    "rev": lambda p, x: graph.flip(x, tuple(p["dimensions"])),
+    "concatenate": lambda p, *parts: graph.concat(parts, p["dimension"]),
+    "slice": _sliced,
+    "split": _split,
+    "pad": _padded,
+    "reduce_sum": _over(graph.sum),
+    "reduce_max": _over(graph.max),
+    "reduce_min": _over(graph.min),
+    "reduce_prod": _over(graph.prod),
+    "reduce_and": lambda p, x: graph.all(as_mask(x), tuple(p["axes"])),
+    "reduce_or": lambda p, x: graph.any(as_mask(x), tuple(p["axes"])),
+    "argmax": lambda p, x: graph.argmax(x, *p["axes"]),
+    "argmin": lambda p, x: graph.argmin(x, *p["axes"]),
+    "cumsum": _cumulated(graph.cumulative_sum),
+    "cumprod": _cumulated(graph.cumulative_prod),
+    "cummax": _doubled(graph.maximum),
+    "cummin": _doubled(graph.minimum),
+    "cumlogsumexp": _doubled(
+        lambda a, b: graph.logsumexp(graph.stack((a, b), -1), axis=-1)
+    ),
+    "dot_general": _product,
+    "reduce_window_sum": _windowed(graph.sum, 0.0),
+    "reduce_window_max": _windowed(graph.max, -math.inf),
+    "reduce_window_min": _windowed(graph.min, math.inf),
+    **{
+        name: lambda p, *masks, of=name: getattr(graph, f"logical_{of}")(
+            *map(as_mask, masks)
+        )
+        for name in ("and", "or", "xor", "not")
+    },
+}
+
+# Functions that ask for more ----------------------------------------------------------
+
+
+def _pow(walk: Walk, equation: Any, a: Node, b: Any) -> Node:
+    """Whole and half powers by the functions that are exact about them."""
+    if isinstance(b, Node) and (b.primitive is not None or b.shape):
+        return graph.pow(a, b)
+    power = float(as_exact(b, np.float64))
+    by_number = {0.5: graph.sqrt, 1.0: lambda x: x, 2.0: graph.square}
+    return by_number[power](a) if power in by_number else graph.pow(a, power)
+
+
+def _polygamma(walk: Walk, equation: Any, order: Any, x: Node) -> Node:
+    orders = np.unique(order.value)
+    if orders.size != 1 or orders[0] != int(orders[0]):
+        walk.refuse(equation, "has several orders, or a fraction", "no rule")
+    return _special("polygamma", n=int(orders[0]))(x)
+
+
+def _converted(walk: Walk, equation: Any, x: Any) -> Any:
+    dtype = equation.outvars[0].aval.dtype
+    if is_float(dtype):
+        return walk.as_float(x)
+    if dtype == np.bool_:
+        return as_mask(x)
+    held = isinstance(x, Node) and x.dtype == np.bool_
+    return graph.astype(x, np.int64) if held else computed(equation, [x])[0]
+
+
+def _select(walk: Walk, equation: Any, which: Any, *cases: Any) -> Any:
+    chosen = cases[0]
+    for i, case in enumerate(cases[1:], 1):
+        here = which if which.dtype == np.bool_ else as_exact(which, np.int32) >= i
+        chosen = _chosen(equation.outvars[0].aval.dtype, here, case, chosen)
+    return chosen
+
+
+def _moved(walk: Walk, equation: Any, *args: Any, call: Rule | None = None) -> Node:
+    """JAX's own function, run on positions: what comes out is the index of a gather.
+
+    What a gather fills in for a place outside, -1 among the positions, is nan.
+    """
+    count, sources, given = 0, list[Node](), list[Any]()
+    for value, variable in zip(args, equation.invars, strict=True):
+        if is_float(variable.aval.dtype):
+            sources.append(value)
+            place = np.arange(count, count + value.size, dtype=np.int32)
+            given.append(jnp.asarray(place.reshape(value.shape)))
+            count += value.size
+        else:
+            given.append(as_exact(value, variable.aval.dtype))
+    index = np.asarray(call(*given) if call else computed(equation, given)[0], np.intp)
+    if index.size and index.min() < 0:
+        filled = equation.params.get("fill_value")
+        sources.append(walk.constant(math.nan if filled is None else filled))
+        index = np.where(index < 0, count, index)
+    return graph.gather(*sources, index=index)
+
+
+def _gathered(walk: Walk, equation: Any, *args: Any) -> Node:
+    params = {**equation.params, "fill_value": -1}
+    return _moved(
+        walk, equation, *args, call=lambda *a: lax.gather_p.bind(*a, **params)
+    )
+
+
+def _scattered(walk: Walk, equation: Any, *args: Any) -> Node:
+    names = ("dimension_numbers", "indices_are_sorted", "unique_indices", "mode")
+    params = {name: equation.params[name] for name in names}
+    return _moved(walk, equation, *args, call=lambda *a: lax.scatter(*a, **params))
+
+
+def _places(equation: Any, index: Any, updates: Node) -> Any:
+    """The flat position that each update goes to, -1 where it is dropped."""
+    shape, numbers = (
+        equation.invars[0].aval.shape,
+        equation.params["dimension_numbers"],
+    )
+    alone = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+    spans = iter(updates.shape[i] for i in sorted(numbers.update_window_dims))
+    sizes = tuple(1 if i in alone else next(spans) for i in range(len(shape)))
+    back = lax.GatherDimensionNumbers(
+        offset_dims=numbers.update_window_dims,
+        collapsed_slice_dims=numbers.inserted_window_dims,
+        start_index_map=numbers.scatter_dims_to_operand_dims,
+        operand_batching_dims=numbers.operand_batching_dims,
+        start_indices_batching_dims=numbers.scatter_indices_batching_dims,
+    )
+    place = jnp.arange(math.prod(shape), dtype=np.int32).reshape(shape)
+    exact = as_exact(index, equation.invars[1].aval.dtype)
+    how = {"mode": equation.params["mode"], "fill_value": -1}
+    return np.asarray(lax.gather(place, exact, back, sizes, **how), np.intp)
+
+
+def _scatter_added(walk: Walk, equation: Any, x: Node, index: Any, new: Node) -> Node:
+    place = _places(equation, index, new)
+    return x + graph.scatter_add(new, index=place, shape=x.shape)
+
+
+def _scatter_by(combine: Rule, neutral: float) -> Rule:
+    """A scatter that combines: the first updates of all places, then the second, ..."""
+
+    def rule(walk: Walk, equation: Any, x: Node, index: Any, new: Node) -> Node:
+        flat = _places(equation, index, new).reshape(-1)
+        order = np.argsort(flat, kind="stable")
+        rank = np.empty_like(flat)
+        rank[order] = np.arange(flat.size) - np.searchsorted(flat[order], flat[order])
+        for turn in range(int(rank.max(initial=-1)) + 1):
+            at = np.flatnonzero((rank == turn) & (flat >= 0))
+            source = np.full(x.size, new.size)
+            source[flat[at]] = at
+            both = graph.gather(new, walk.constant(neutral), index=source)
+            x = combine(x, graph.reshape(both, x.shape))
+        return x
+
+    return rule
+
+
+def _keys(value: Any) -> Any:
+    return value.value if isinstance(value, Node) else np.asarray(value)
+
+
+def _sorted(walk: Walk, equation: Any, *args: Any) -> list[Any]:
+    """Every operand moved by the order of the keys; equal ones stay in theirs."""
+    axis, count = equation.params["dimension"], equation.params["num_keys"]
+    order = np.lexsort([_keys(a) for a in args[:count]][::-1], axis=axis)
+    return [_taken(a, order, axis) for a in args]
+
+
+def _taken(value: Any, order: Any, axis: int) -> Any:
+    if not isinstance(value, Node) or value.dtype.kind not in graph.FLOATING:
+        return np.take_along_axis(_keys(value), order, axis)
+    graph.convention(value, axis=axis, indexed=True)  # of equal ones any may be meant
+    place = np.arange(value.size).reshape(value.shape)
+    return graph.gather(value, index=np.take_along_axis(place, order, axis))
+
+
+def _top(walk: Walk, equation: Any, x: Any) -> list[Any]:
+    axis = equation.params.get("axis", -1)
+    held = np.where(np.isnan(keys := _keys(x)), np.inf, keys)  # nan counts as largest
+    order = np.argsort(-held, axis=axis, kind="stable")
+    order = np.take(order, range(equation.params["k"]), axis)
+    return [_taken(x, order, axis), order]
+
+
+def _convolved(walk: Walk, equation: Any, x: Node, kernel: Node) -> Node:
+    p = equation.params
+    if p["batch_group_count"] != 1:
+        walk.refuse(equation, "has groups of the batch", "no rule")
+    numbers = p["dimension_numbers"]
+    x = graph.permute_dims(x, numbers.lhs_spec)
+    kernel = graph.permute_dims(kernel, numbers.rhs_spec)
+    before, after = zip(*p["padding"], strict=True) if p["padding"] else ((), ())
+    place = windows(
+        *(x.shape, kernel.shape[2:], p["window_strides"], before),
+        *(p["rhs_dilation"], after, p["lhs_dilation"]),
+    )
+    y = grouped_product(x, kernel, place, p["feature_group_count"])
+    return graph.permute_dims(y, tuple(map(int, np.argsort(numbers.out_spec))))
+
+
+def _reshaped(walk: Walk, equation: Any, x: Node, *_: Any) -> Node:
+    return graph.reshape(x, equation.outvars[0].aval.shape)
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(("reshape", "squeeze", "expand_dims"), _reshaped),
+    **dict.fromkeys(("dynamic_slice", "dynamic_update_slice"), _moved),
+    "pow": _pow,
+    "polygamma": _polygamma,
+    "convert_element_type": _converted,
+    "select_n": _select,
+    "gather": _gathered,
+    "scatter": _scattered,
+    "scatter-add": _scatter_added,
+    "scatter-mul": _scatter_by(lambda a, b: a * b, 1.0),
+    "scatter-max": _scatter_by(graph.maximum, -math.inf),
+    "scatter-min": _scatter_by(graph.minimum, math.inf),
+    "sort": _sorted,
+    "top_k": _top,
+    "conv_general_dilated": _convolved,
+}
+#: What rounds nothing.
+_MOVES = """
+    reshape squeeze expand_dims dynamic_slice dynamic_update_slice broadcast_in_dim
+    transpose rev concatenate slice split pad gather scatter copy copy_p select_n
+"""
+MOVES = frozenset(_MOVES.split())
+#: What makes floats of whole numbers, exactly.
+_FILLS = ("bitcast_convert_type", "iota")
+#: What a float decides by a rule of its own: truth values, and places.
+_DECIDED = """
+    argmax argmin convert_element_type select_n sort top_k is_finite eq ne lt le gt ge
+    and or xor not reduce_and reduce_or
+"""
+DECIDED = frozenset(_DECIDED.split())

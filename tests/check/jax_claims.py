@@ -1,0 +1,345 @@
+"""Claims about functions of JAX's, which tests/check/test_jax.py runs in JAX's process.
+
+A claim is a function; it raises where it does not hold. `both_` ones need PyTorch, too.
+"""
+
+import json
+import sys
+import traceback
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.experimental import pallas as pl
+
+import gradwatch
+from gradwatch.harness.tracing import Untraceable
+from gradwatch.harness.tracing.lax import Traced
+from gradwatch.impls import graph
+
+jax.config.update("jax_platforms", "cpu")
+check = gradwatch.check
+RNG = np.random.default_rng(0)
+X, V = RNG.standard_normal((4, 6)), RNG.standard_normal(6)
+P = np.abs(X) + 0.1
+INDEX = np.array([0, 2, 2, 5, 9])
+
+
+def with_backward(function, backward):
+    """The function with another gradient: backward(x, dy)."""
+    own = jax.custom_vjp(function)
+    own.defvjp(lambda x: (function(x), x), lambda x, dy: (backward(x, dy),))
+    return own
+
+
+#: Functions whose nodes and gradients have to be those of JAX in float64.
+SAME = {
+    "softmax": (jax.nn.softmax, X),
+    "scan": (lambda a: lax.scan(lambda c, r: (c * jnp.tanh(r) + 1, c), V, a), X),
+    "scan backwards": (
+        lambda a: lax.scan(lambda c, r: (c * r, c + r), V, a, reverse=True),
+        X,
+    ),
+    "fori_loop": (
+        lambda a: lax.fori_loop(0, 3, lambda i, c: c * a[i], V + 0 * a[0]),
+        X,
+    ),
+    "cond of a float": (
+        lambda a: lax.cond(a[0, 0] > 0, jnp.sin, lambda b: b * b, a),
+        X,
+    ),
+    "switch": (
+        lambda a, i: lax.switch(i, [jnp.sin, jnp.cos, jnp.exp], a),
+        X,
+        np.array(1),
+    ),
+    "remat": (jax.checkpoint(lambda a: jnp.sin(a) * a), X),
+    "einsum": (lambda a, b: jnp.einsum("bi,bj->ij", a, b), X, P),
+    "conv": (
+        lambda a, b: lax.conv_general_dilated(
+            *(a, b, (2, 1), "SAME", None, (1, 2), ("NHWC", "HWIO", "NHWC")),
+            feature_group_count=2,
+        ),
+        *(RNG.standard_normal((2, 6, 7, 4)), RNG.standard_normal((3, 3, 2, 6))),
+    ),
+    "conv_transpose": (
+        lambda a, b: lax.conv_transpose(a, b, (2, 2), "SAME"),
+        *(RNG.standard_normal((2, 5, 5, 3)), RNG.standard_normal((3, 3, 3, 4))),
+    ),
+    "max pooling": (
+        lambda a: lax.reduce_window(a, -jnp.inf, lax.max, (2, 2), (2, 2), "SAME"),
+        X,
+    ),
+    "mean pooling": (
+        lambda a: lax.reduce_window(a, 0.0, lax.add, (2, 3), (1, 1), "SAME"),
+        X,
+    ),
+    "sort of pairs": (lambda a, b: lax.sort((a, b), num_keys=1), X, P),
+    "top_k": (lambda a: lax.top_k(a, 2), X),
+    "median": (jnp.median, X),
+    "cumsum": (lambda a: lax.cumsum(a, 1, reverse=True), X),
+    "cumprod": (lambda a: jnp.cumprod(a, 1), X),
+    "cummax": (lambda a: lax.cummax(a, 1), X),
+    "cumlogsumexp": (lambda a: lax.cumlogsumexp(a, 0), X),
+    "associative_scan": (lambda a: lax.associative_scan(jnp.multiply, a, axis=1), X),
+    "take with nan outside": (
+        lambda a, i: jnp.nan_to_num(jnp.take(a, i, axis=1)),
+        X,
+        INDEX,
+    ),
+    "at add": (lambda a, i: a.at[:, i].add(2 * a[:, :5]), X, INDEX),
+    "at set": (lambda a: a.at[1:3, ::2].set(7.0 * a[0, 0]), X),
+    "at max": (lambda a, i: a.at[i].max(2 * a[:5]), V, INDEX),
+    "at multiply": (
+        lambda a, i: a.at[i].multiply(a[:5], unique_indices=True),
+        *(V, np.array([0, 2, 3, 5, 1])),
+    ),
+    "segment_min": (
+        lambda a: jax.ops.segment_min(a, jnp.array([0, 1, 1, 0, 2, 2]), 3),
+        V,
+    ),
+    "dynamic_slice": (
+        lambda a, i: 2 * lax.dynamic_slice(a, (i, 0), (2, 3)),
+        X,
+        np.array(1),
+    ),
+    "dynamic_update_slice": (
+        lambda a, b: lax.dynamic_update_slice(a, b[:2, :2], (1, 2)),
+        *(X, P),
+    ),
+    "pad": (lambda a: lax.pad(a, a[0, 0], [(1, 2, 1), (-1, 0, 0)]), X),
+    "random numbers": (lambda a: a * jax.random.uniform(jax.random.key(0), (4, 6)), X),
+    "dropout": (
+        lambda a: jnp.where(jax.random.bernoulli(jax.random.key(0), 0.5, (4, 6)), a, 0),
+        X,
+    ),
+    "powers": (lambda a: a**3 + a**-2 + a**0.5 + a**a, P),
+    "argmax beside": (lambda a: (a.argmax(1), a * a), X),
+    "vmap": (lambda a: jax.vmap(lambda r, i: r[i])(a, jnp.arange(4)), X),
+    "norm": (lambda a: jnp.linalg.norm(a, axis=1), X),
+    "interp": (lambda a: jnp.interp(a, jnp.arange(4.0), jnp.arange(4.0) ** 2), P),
+    "log_sigmoid": (jax.nn.log_sigmoid, X),
+}
+
+
+def same(name):
+    """Values and gradients of the engine's graph are JAX's own."""
+    function, *given = SAME[name]
+    with jax.enable_x64(True):
+        arrays = [jnp.asarray(a) for a in given]
+        leaves = [graph.variable(np.asarray(a)) for a in arrays]
+        made = Traced(function, [a.dtype for a in arrays], True)(None, *leaves)
+        floats = [i for i, a in enumerate(arrays) if a.dtype.kind == "f"]
+
+        def plain(*ws):
+            pairs = dict(zip(floats, ws, strict=True))
+            held = [pairs.get(i, a) for i, a in enumerate(arrays)]
+            return [y for y in jax.tree.leaves(function(*held)) if y.dtype.kind == "f"]
+
+        ys, back = jax.vjp(plain, *(arrays[i] for i in floats))
+        nodes = [node for node in made if node.dtype.kind == "f"]
+        dys = [RNG.standard_normal(y.shape) for y in ys]
+        for node, y in zip(nodes, ys, strict=True):
+            np.testing.assert_allclose(node.value, y, rtol=1e-10, atol=1e-12)
+        found = graph.gradient(nodes, dys, [leaves[i] for i in floats])
+        for node, dx in zip(found, back(list(map(jnp.asarray, dys))), strict=True):
+            np.testing.assert_allclose(node.value, dx, rtol=1e-9, atol=1e-11)
+
+
+def refuses(function, *words, given=X):
+    """The function is refused, with its primitive and the caller's line."""
+    with pytest.raises(Untraceable) as refused:
+        check(function, inputs=[jnp.asarray(given, jnp.float32)])
+    for word in words:
+        assert word in str(refused.value), refused.value
+
+
+def a_loop_that_a_float_ends_is_refused_with_its_line():
+    refuses(
+        lambda a: lax.while_loop(lambda c: c[0] < 3, lambda c: c + 1, a[0]),
+        *("lax.while", "jax_claims.py", "lax.while_loop(", "lax.scan"),
+    )
+
+
+def a_loop_is_followed_whose_count_is_known():
+    def powers(a, n):
+        return lax.while_loop(
+            lambda c: c[0] < n, lambda c: (c[0] + 1, c[1] * a), (0, 1.0 + 0 * a)
+        )[1]
+
+    given = [jnp.asarray(X, jnp.float32), jnp.array(3)]
+    check(powers, lambda a, n: a**3, inputs=given).assert_ok()
+    assert not check(powers, lambda a, n: a**4, inputs=given).passes
+
+
+def a_factorisation_is_refused_by_name():
+    refuses(lambda a: jnp.linalg.svd(a)[1], "lax.svd", "factorises")
+
+
+def a_callback_is_refused_with_its_line():
+    shape = jax.ShapeDtypeStruct(X.shape, np.float32)
+    refuses(lambda a: jax.pure_callback(np.sin, shape, a), "pure_callback(np.sin")
+
+
+def complex_numbers_are_refused():
+    refuses(lambda a: jnp.abs(jnp.fft.fft(a)), "complex")
+
+
+def a_loop_without_end_is_bounded():
+    refuses(lambda a: lax.fori_loop(0, 10**6, lambda i, c: c * a, a), "equations")
+
+
+def a_right_function_passes_in_every_precision():
+    def norm(x, w):
+        held = x.astype(jnp.float32)
+        scale = lax.rsqrt(jnp.mean(held * held, -1, keepdims=True) + 1e-5)
+        return (held * scale).astype(x.dtype) * w
+
+    for dtype in ("float64", "bfloat16"):
+        check(norm, shapes=[(4, 8), (8,)], dtypes=[dtype], quick=True).assert_ok()
+
+
+def a_cast_inside_counts_as_a_rounding():
+    def rounded(x):
+        return jnp.sin(x.astype(jnp.bfloat16).astype(jnp.float32))
+
+    check(rounded, shapes=[(4, 8)], quick=True).assert_ok()
+    wrong = check(lambda x: jnp.sin(x), rounded, shapes=[(4, 8)], quick=True)
+    assert not wrong.passes, wrong
+
+
+def a_gradient_of_zeros_fails():
+    zero = with_backward(lambda x: x * x, lambda x, dy: jnp.zeros_like(x))
+    report = check(lambda x: x * x, zero, shapes=[(4, 8)], quick=True)
+    assert {r.judgement.tensor for r in report.failures} == {"dx"}, report
+
+
+def a_planted_factor_fails_and_is_named():
+    double = with_backward(jnp.tanh, lambda x, dy: 2 * dy / jnp.cosh(x) ** 2)
+    report = check(jnp.tanh, double, shapes=[(4, 8)])
+    assert not report.passes, report
+    assert "2" in report.failures[0].judgement.diagnosis, report
+
+
+def a_wrong_gradient_is_found_without_a_candidate():
+    wrong = with_backward(jnp.sin, lambda x, dy: -dy * jnp.cos(x))
+    assert not check(wrong, shapes=[(4, 8)], quick=True).passes
+
+
+def a_right_kernel_of_pallas_passes_and_a_wrong_one_fails():
+    def kernel(x_ref, o_ref):
+        o_ref[...] = x_ref[...] * jax.nn.sigmoid(x_ref[...])
+
+    def silu(x):
+        out = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return pl.pallas_call(kernel, out_shape=out, interpret=True)(x)
+
+    def backward(x, dy, one=1.0):
+        s = jax.nn.sigmoid(x)
+        return dy * s * (one + x * (1 - s))
+
+    right = with_backward(silu, backward)
+    check(jax.nn.silu, right, shapes=[(8, 16)], quick=True).assert_ok()
+    wrong = with_backward(silu, lambda x, dy: backward(x, dy, 0.999))
+    assert not check(jax.nn.silu, wrong, shapes=[(8, 16)], quick=True).passes
+
+
+def what_is_wrong_under_jit_alone_is_found():
+    def sin(x):
+        traced = isinstance(x, jax.core.Tracer) and "Dynamic" in type(x).__name__
+        return jnp.sin(x) * (1.01 if traced else 1.0)
+
+    report = check(jnp.sin, sin, shapes=[(4, 8)], quick=True)
+    assert {r.how for r in report.failures} == {"under jit"}, report
+
+
+def forward_mode_and_the_double_backward_are_judged():
+    def product(x, y):
+        return jnp.sin(x) * y
+
+    for order in ("jvp", "hvp"):
+        check(product, shapes=[(3, 4)] * 2, order=order, quick=True).assert_ok()
+    detached = with_backward(
+        lambda x: x**3, lambda x, dy: 3 * lax.stop_gradient(x) ** 2 * dy
+    )
+    wrong = check(lambda x: x**3, detached, shapes=[(3, 4)], order="hvp", quick=True)
+    assert not wrong.passes
+
+
+def what_jax_refuses_does_not_pass():
+    own = with_backward(jnp.sin, lambda x, dy: dy * jnp.cos(x))
+    report = check(jnp.sin, own, shapes=[(3, 4)], order="jvp", quick=True)
+    assert not report.passes
+    assert {j.verdict for j in report} == {"unsupported"}
+
+
+def trees_are_inputs():
+    held = {"w": jnp.asarray(X, jnp.float32), "b": jnp.zeros(6)}
+    report = check(
+        lambda p, x: jnp.tanh(x @ p["w"] + p["b"]), inputs=[held, jnp.ones((2, 4))]
+    )
+    report.assert_ok()
+    assert {"dp['w']", "dp['b']", "dx"} <= {j.tensor for j in report}
+
+
+def an_op_page_judges_a_function_of_jax():
+    right = check("softmax", jax.nn.softmax, shapes=[(3, 4)], kwargs={"axis": -1})
+    right.assert_ok()
+    wrong = with_backward(lambda x: jax.nn.softmax(x), lambda x, dy: dy)
+    report = check(
+        *("softmax", lambda x, axis: wrong(x)),
+        shapes=[(3, 4)],
+        kwargs={"axis": -1},
+        quick=True,
+    )
+    assert not report.passes
+
+
+def check_grads_takes_what_jax_takes():
+    gradwatch.jax.check_grads(jnp.tanh, (jnp.ones(3),), 2, ("fwd", "rev"), 1e-2, 1e-2)
+    wrong = with_backward(jnp.sin, lambda x, dy: dy)
+    with pytest.raises(AssertionError, match="the tolerance is derived"):
+        gradwatch.jax.check_grads(wrong, (jnp.ones(3),), modes=["rev"], atol=1.0)
+
+
+def a_reference_that_raises_is_a_mistake_of_the_call():
+    with pytest.raises(ValueError, match="the reference raises"):
+        check(lambda x: x @ x, shapes=[(3, 4)])
+
+
+def both_a_reference_of_pytorch_judges_a_function_of_jax():
+    import torch
+
+    silu = torch.nn.functional.silu
+    check(
+        silu, jax.nn.silu, shapes=[(4, 8)], dtypes=["float32", "bfloat16"]
+    ).assert_ok()
+    wrong = with_backward(jax.nn.silu, lambda x, dy: dy * jax.nn.sigmoid(x))
+    assert not check(silu, wrong, shapes=[(4, 8)], quick=True).passes
+
+
+def both_a_reference_of_jax_judges_a_function_of_pytorch():
+    import torch
+
+    check(jax.nn.silu, torch.nn.functional.silu, shapes=[(4, 8)]).assert_ok()
+    report = check(jax.nn.silu, torch.nn.functional.gelu, shapes=[(4, 8)], quick=True)
+    assert not report.passes
+
+
+def main():
+    """Print a document: what each named claim raised, "" where it holds."""
+    told = {}
+    for name in sys.argv[1:]:
+        claim = globals().get(name) or (lambda n=name: same(n))
+        try:
+            claim()
+            told[name] = ""
+        except Exception:  # noqa: BLE001  # the outcome of the test
+            told[name] = traceback.format_exc()
+    sys.stdout.write(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Functions of JAX's as references and candidates; JAX has a process of its own."""
+
+import ast
+import json
+import os
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gradwatch.harness.workers.pythons.interpreters import interpreter_of
+from tests.frameworks import usable
+
+FILE = Path(__file__).with_name("jax_claims.py")
+ROOT = FILE.parents[2]
+TREE = ast.parse(FILE.read_text())
+HELPERS = ("with_backward", "same", "refuses", "main")
+CLAIMS = [
+    node.name
+    for node in TREE.body
+    if isinstance(node, ast.FunctionDef) and node.name not in HELPERS
+]
+(TABLE,) = (
+    node.value
+    for node in TREE.body
+    if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "SAME"
+)
+SAME = [key.value for key in TABLE.keys]
+
+
+@cache
+def outcomes(claims: tuple[str, ...]) -> dict[str, str]:
+    """What each claim raised in JAX's interpreter; PyTorch lies behind it."""
+    usable("jax")
+    paths = [str(ROOT), str(ROOT / "tests" / "check")]
+    behind = Path(np.__file__).parents[1]
+    code = (
+        f"import sys; sys.path[:0] = {paths!r}; sys.path.append({str(behind)!r});"
+        " import jax_claims; jax_claims.main()"
+    )
+    done = subprocess.run(
+        [interpreter_of("jax").python, "-c", code, *claims],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "NPROC": "1"},
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAME)
+def test_values_and_gradients_of_the_graph_are_those_of_jax(name):
+    assert outcomes(tuple(SAME))[name] == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_of_a_function_of_jax(claim):
+    assert outcomes(tuple(CLAIMS))[claim] == ""
+
+
+def test_jax_needs_no_pytorch():
+    usable("jax")
+    code = (
+        "import gradwatch, jax, sys; jax.config.update('jax_platforms', 'cpu');"
+        "report = gradwatch.check(jax.nn.silu, shapes=[(3, 4)], quick=True);"
+        "assert report.passes, report; assert 'torch' not in sys.modules"
+    )
+    python = interpreter_of("jax").python
+    done = subprocess.run(
+        [python, "-c", code], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
