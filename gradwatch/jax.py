@@ -11,7 +11,7 @@ from typing import Any
 
 from gradwatch.harness.check.choice import Choice
 from gradwatch.harness.check.entry import check
-from gradwatch.harness.check.jax_session import Session
+from gradwatch.harness.check.of_jax.session import Session
 
 __all__ = ["check", "check_grads"]
 

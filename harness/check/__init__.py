@@ -6,6 +6,7 @@ Importing the room costs no PyTorch; calling `check` does.
 - subjects: references and candidates as functions of tensors; targets: by their names
 - shapes, inputs: what is tried; runs: forward and backward in ways that catch kernels
 - examine: every tensor judged; report: the table; child: all of it in another process
+- of_jax: functions of JAX's; choice: which trials are run
 - script: a failure that runs alone; shrink: as small as it gets; origin: its candidate
 """
 

@@ -96,13 +96,13 @@ def check(
     if ours or (theirs and isinstance(reference, (str, Op))):
         if cases is not None or device != "cpu":
             raise ValueError("a function of JAX's takes no cases and no device")
-        from gradwatch.harness.check.jax_session import Session as JaxSession
+        from gradwatch.harness.check.of_jax.session import Session as JaxSession
 
         of_jax = JaxSession(
             *(reference, candidate, compute, seed, order, choice, name, kwargs or {})
         )
         if candidate is not None and not theirs:
-            from gradwatch.harness.check.bridge import started_in_torch
+            from gradwatch.harness.check.of_jax.bridge import started_in_torch
 
             of_jax.start = started_in_torch
         return of_jax.run(given, shapes, dtypes)
@@ -110,7 +110,7 @@ def check(
     from gradwatch.harness.check.session import Session
 
     if theirs:
-        from gradwatch.harness.check.bridge import in_torch
+        from gradwatch.harness.check.of_jax.bridge import in_torch
 
         assert candidate is not None
         candidate = in_torch(candidate)
@@ -142,7 +142,7 @@ def _are_of_jax(reference: Any, candidate: Any, inputs: Any) -> tuple[bool, bool
         return ours, theirs
     if "jax" not in sys.modules:
         return False, False
-    from gradwatch.harness.check.jax_session import holds_arrays, speaks
+    from gradwatch.harness.check.of_jax.session import holds_arrays, speaks
 
     ours, theirs = (speaks(function, "jax", "jaxlib") for function in functions)
     plain = [callable(f) and not speaks(f, "torch") for f in functions]

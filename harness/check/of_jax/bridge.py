@@ -12,7 +12,7 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from gradwatch.harness.check.jax_session import started
+from gradwatch.harness.check.of_jax.session import started
 
 
 def tensor_of(array: Any) -> torch.Tensor:
@@ -72,7 +72,7 @@ def in_torch(function: Callable[..., Any]) -> Callable[..., Any]:
 def started_in_torch(
     call: Callable[..., Any], arrays: Sequence[Any]
 ) -> tuple[list[Any], Callable[..., list[Any]]]:
-    """As `jax_session.started`, of a function of tensors."""
+    """As `session.started`, of a function of tensors."""
     leaves = [tensor_of(a) for a in arrays]
     leaves = [t.requires_grad_(t.is_floating_point()) for t in leaves]
     outputs = [y for y in tree_flatten(call(*leaves))[0] if isinstance(y, torch.Tensor)]
