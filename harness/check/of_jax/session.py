@@ -163,13 +163,13 @@ class Session:
         )
         kinds = tuple(_dtype(dtype if str(a.dtype) == main else a.dtype) for a in held)
         for name, scale in GIVEN.items():
-            told = "given" if name == "normal" else f"given, {name}"
+            label = "given" if name == "normal" else f"given, {name}"
             made = [a * a.dtype.type(scale) if is_float(a.dtype) else a for a in held]
             plain = name == "normal"
-            seed = (self.seed, zlib.crc32(f"{told} {dtype}".encode()))
+            seed = (self.seed, zlib.crc32(f"{label} {dtype}".encode()))
             arrays_of = tuple(a.astype(t) for a, t in zip(made, kinds, strict=True))
             yield Trial(
-                *(told, dtype, arrays_of, kinds, REGIMES[name], plain, plain, seed)
+                *(label, dtype, arrays_of, kinds, REGIMES[name], plain, plain, seed)
             )
 
     def _from_shapes(self, specs: Specs, dtype: str) -> Iterator[Trial]:
@@ -245,8 +245,8 @@ class Session:
             try:
                 outputs = jax.eval_shape(call, *trial.arrays)
             except Exception as error:  # whatever it raises
-                told = f"the reference raises {_in_short(error)} at {trial.name}"
-                raise ValueError(f"{told}; give inputs= of its domain") from error
+                message = f"the reference raises {_in_short(error)} at {trial.name}"
+                raise ValueError(f"{message}; give inputs= of its domain") from error
             self._traced[key] = op_of(
                 *(name_of(self.reference), Traced(call, trial.dtypes, wide)),
                 *(self._names, [y.dtype for y in outputs]),
@@ -395,9 +395,9 @@ class Session:
                 found = hvp(of_wanted, ws, None, dys, vs)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
             refused = isinstance(error, (TypeError, NotImplementedError))
-            told = f"{'JAX:' if refused else 'raised'} {_in_short(error)}"
+            message = f"{'JAX:' if refused else 'raised'} {_in_short(error)}"
             verdict = "unsupported" if refused else "error"
-            failed = Judgement("all", verdict, message=told)
+            failed = Judgement("all", verdict, message=message)
             return [self._row(trial, failed, None, "")]
         flat = [np.asarray(a) for a in jax.tree.leaves(list(found))]
         got = dict(zip(problem.derivatives, flat, strict=True))
