@@ -476,12 +476,11 @@ def name_of(function: Any) -> str:
 
 def speaks(value: Any, *frameworks: str) -> bool:
     """Whether a function is made by a framework, or names it in its code."""
-    value = inspect.unwrap(value) if callable(value) else value
-    value = getattr(value, "func", value)  # of a partial
-    value = getattr(value, "fun", value)  # of a custom_vjp
-    code, around = getattr(value, "__code__", None), getattr(value, "__globals__", {})
+    inner = inspect.unwrap(value) if callable(value) else value
+    inner = getattr(inner, "func", inner)  # of a partial
+    code, around = getattr(inner, "__code__", None), getattr(inner, "__globals__", {})
     used = [around.get(name) for name in _names_in(code)] if code else []
-    homes = {home for one in (value, *used) for home in _homes(one)}
+    homes = {home for one in (value, inner, *used) for home in _homes(one)}
     return not homes.isdisjoint(frameworks)
 
 
