@@ -30,6 +30,7 @@ from gradwatch.harness.project.records import (
     Problem,
 )
 from gradwatch.harness.project.requested import by_default
+from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.project.verdicts import PASSING
 from gradwatch.harness.watch.alerts import Alert
 from gradwatch.harness.watch.naming import backend_of, size
@@ -95,7 +96,8 @@ def _problems(records: Sequence[AgreeRecord]) -> list[Problem]:
     """One for each op and backend, its worst tensor; and each defect that has gone."""
     by_place = defaultdict[tuple[str, str], list[AgreeRecord]](list)
     for record in known.unexpected(records):
-        by_place[record.op, record.backend].append(record)
+        if record.order == "vjp" or traits_of(record.backend).second_order_listed:
+            by_place[record.op, record.backend].append(record)
     problems = []
     for place, several in by_place.items():
         worst = max(several, key=_distance)
