@@ -30,19 +30,12 @@ class Overall:
 
 
 def overall(records: Sequence[AgreeRecord]) -> Overall:
-    """The verdict on an op and a backend, from one or more records."""
-    wrong = {id(record) for record in unexpected(records)}
-    return together([Overall(r.verdict, r, id(r) in wrong, r.listed) for r in records])
-
-
-def together(several: Sequence[Overall]) -> Overall:
-    """The verdict on an op and several backends, as `overall` of all their records."""
-    wrong = [one for one in several if one.unexpected]
-    listed = [one for one in several if one.listed]
-    worst = max((one.worst for one in wrong or listed or several), key=badness)
-    failed = worst.verdict if wrong or listed else ""
-    verdict = failed or _right({one.verdict for one in several})
-    return Overall(verdict, worst, sum(o.unexpected for o in wrong), bool(listed))
+    """The verdict on an op and one or several backends, from one or more records."""
+    wrong, listed = unexpected(records), [one for one in records if one.listed]
+    worst = max(wrong or listed or records, key=badness)
+    right = _right({record.verdict for record in records})
+    verdict = worst.verdict if wrong or listed else right
+    return Overall(verdict, worst, len(wrong), bool(listed))
 
 
 def badness(record: AgreeRecord) -> tuple[int, float]:

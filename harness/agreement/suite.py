@@ -5,6 +5,7 @@ In addition to the verdicts it computes a matrix of pairs, see `pairs`.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -23,7 +24,7 @@ from gradwatch.harness.judging.diagnosis import Diagnoses
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import compute_on
 from gradwatch.harness.judging.reference import reference
-from gradwatch.harness.project.records import AgreeRecord, AgreeSummary, Number, finite
+from gradwatch.harness.project.records import AgreeRecord, AgreeSummary
 from gradwatch.harness.workers.fitness import judge_outcome
 from gradwatch.harness.workers.messages import Outcome, Task
 from gradwatch.harness.workers.pool import Fleet
@@ -275,11 +276,8 @@ _DIAGNOSES = Diagnoses()
 _JUDGED = sorted(
     {one.name for one in fields(Judgement)} & set(AgreeRecord.__struct_fields__)
 )
-
-
-def _brief(value: Number) -> Number:
-    """Six digits: nobody reads more, and all were a fifth of the document."""
-    return None if value is None else float(f"{value:.6g}")
+#: Of those, numbers of which six digits say enough: all were a fifth of the document.
+_BRIEF = ("ratio", "radius")
 
 
 def record_of(trial: Trial, outcome: Outcome, judgement: Judgement) -> AgreeRecord:
@@ -287,8 +285,12 @@ def record_of(trial: Trial, outcome: Outcome, judgement: Judgement) -> AgreeReco
 
     What agrees needs no sentence: it was a third of the document.
     """
-    judged = {name: _plain(getattr(judgement, name)) for name in _JUDGED}
-    judged |= {name: _brief(judged[name]) for name in ("ratio", "radius")}
+    judged = {name: getattr(judgement, name) for name in _JUDGED}
+    for name, value in judged.items():
+        if isinstance(value, float):
+            value = float(f"{value:.6g}") if name in _BRIEF else float(value)
+            judged[name] = value if math.isfinite(value) else None
+    judged["worst_index"] = list(judgement.worst_index)
     if judgement.verdict == "agree":
         judged["message"] = ""
     return AgreeRecord(
@@ -304,13 +306,6 @@ def record_of(trial: Trial, outcome: Outcome, judgement: Judgement) -> AgreeReco
         order=trial.order,
         **judged,
     )
-
-
-def _plain(value: Any) -> Any:
-    """A field of a judgement, in the form that a record has."""
-    if isinstance(value, float):
-        return finite(value)
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _name_outliers(

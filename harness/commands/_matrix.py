@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from gradwatch.harness.agreement.overall import Overall, overall, together
+from gradwatch.harness.agreement.overall import Overall, overall
 from gradwatch.harness.dashboard.families import family_of
 from gradwatch.harness.dashboard.matrix import short
 from gradwatch.harness.project.records import AgreeRecord
@@ -30,8 +30,8 @@ _WIDE = 10_000  # characters: wider than any table
 
 def fitting(records: Sequence[AgreeRecord], console: Console) -> Table:
     """The first of three tables that fits into the console, or else the narrowest."""
-    by_backend = _by_backend(records)
-    by_framework = _by_framework(by_backend)
+    by_backend = _cells(records, str)
+    by_framework = _cells(records, family_of)
     anything = console.options.update(width=_WIDE)
     for cells, text in ((by_backend, _full), (by_framework, _brief)):
         table = _table(cells, text, "" if text is _full else _FOLDED)
@@ -40,18 +40,12 @@ def fitting(records: Sequence[AgreeRecord], console: Console) -> Table:
     return _table(by_framework, _sign, _FOLDED)
 
 
-def _by_backend(records: Sequence[AgreeRecord]) -> Cells:
+def _cells(records: Sequence[AgreeRecord], column: Callable[[str], str]) -> Cells:
+    """By op, and by the column of a backend."""
     cells = defaultdict[tuple[str, str], list[AgreeRecord]](list)
     for record in records:
-        cells[record.op, record.backend].append(record)
+        cells[record.op, column(record.backend)].append(record)
     return {place: overall(of_it) for place, of_it in cells.items()}
-
-
-def _by_framework(by_backend: Cells) -> Cells:
-    cells = defaultdict[tuple[str, str], list[Overall]](list)
-    for (op, backend), judged in by_backend.items():
-        cells[op, family_of(backend)].append(judged)
-    return {place: together(of_it) for place, of_it in cells.items()}
 
 
 def _table(cells: Cells, text: Callable[[Overall], Text], folded: str = "") -> Table:

@@ -104,42 +104,22 @@ def _listed(*arguments: str, root: Path) -> list[str]:
 
 @contextlib.contextmanager
 def checked_out(commit: str, root: Path = ROOT) -> Iterator[Path]:
-    """Check a commit out into a folder that is gone at the end.
+    """Extract a commit's files into a folder that is gone at the end.
 
-    Folders that a killed process left are removed first.
+    Folders that a killed process left, whose lock nobody holds, are removed first.
     """
-    _remove_abandoned(root)
+    for left in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*/lock"):
+        with contextlib.suppress(Busy, OSError), alone(left, ""):
+            shutil.rmtree(left.parent)
     with (
         tempfile.TemporaryDirectory(prefix=_SCRATCH) as folder,
         alone(Path(folder, "lock"), "a checkout"),
     ):
-        tree = Path(folder, "tree")
-        try:
-            git("worktree", "add", "--quiet", "--detach", str(tree), commit, root=root)
-            yield tree
-        finally:
-            _remove(tree, root)
-
-
-def _remove(tree: Path, root: Path) -> None:
-    """Remove a checkout, even half made: git keeps that locked after an interrupt."""
-    shutil.rmtree(tree, ignore_errors=True)
-    with contextlib.suppress(NoCommit):  # it was not locked
-        git("worktree", "unlock", str(tree), root=root)
-    git("worktree", "prune", root=root)
-
-
-def _remove_abandoned(root: Path) -> None:
-    """Remove the checkouts of ours whose lock nobody holds."""
-    for entry in _listed("worktree", "list", "--porcelain", "-z", root=root):
-        tree = Path(entry.removeprefix("worktree "))
-        if not tree.parent.name.startswith(_SCRATCH):
-            continue
-        with contextlib.suppress(Busy, OSError):
-            if tree.parent.exists():
-                with alone(tree.parent / "lock", ""):
-                    shutil.rmtree(tree.parent)
-            _remove(tree, root)
+        tree, archive = Path(folder, "tree"), Path(folder, "archive.tar")
+        git("archive", "--format=tar", f"--output={archive}", commit, root=root)
+        shutil.unpack_archive(archive, tree)
+        archive.unlink()
+        yield tree
 
 
 def commit_of(name: str, root: Path = ROOT) -> str:

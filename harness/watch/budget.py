@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from gradwatch.harness.history.series import Series
-from gradwatch.harness.project.documents import Unreadable
+from gradwatch.harness.project.documents import Unreadable, bytes_of
 from gradwatch.harness.project.paths import ROOT
 
 BUDGET = 0.1  # relative; a requirement of the project
@@ -64,10 +64,6 @@ class _Content(msgspec.Struct):
     regressions_first_commits: dict[str, str | None] = {}
 
 
-#: Bytes of a file of rules; ours has four thousand. A longer one would fill the memory.
-_LONGEST = 1 << 20
-
-
 def rules(file: Path = ROOT / "asv.conf.json") -> Rules:
     """Read the rules from asv's configuration, which may contain comments.
 
@@ -75,29 +71,22 @@ def rules(file: Path = ROOT / "asv.conf.json") -> Rules:
         Unreadable: The file is missing or damaged, or a pattern is not a regular
             expression.
     """
-    from asv.util import UserError, load_json
+    import json5  # as asv does
 
-    if file.exists() and not file.is_file():  # a FIFO would be waited for
-        raise Unreadable("not a regular file", file.name)
-    if file.exists() and file.stat().st_size > _LONGEST:
-        raise Unreadable(f"{file.stat().st_size >> 20} MB long", file.name)
     try:
-        content = msgspec.convert(load_json(str(file), js_comments=True), _Content)
+        text = bytes_of(file).decode()
+        content = msgspec.convert(json5.loads(text), _Content)
         read = Rules(content.regressions_thresholds, content.regressions_first_commits)
         for key in (*read.thresholds, *read.first_commits):
-            _compiled(key)
+            re.compile(key)
     except RecursionError:
         raise Unreadable("nested too deeply", file.name) from None
-    except (OSError, UserError, ValueError) as error:  # msgspec's is a ValueError
+    except re.error as error:
+        why = f"{key!r} is not a regular expression ({error})"
+        raise Unreadable(why, file.name) from None
+    except ValueError as error:  # of json5, of UTF-8 or of msgspec
         raise Unreadable(" ".join(str(error).split())[:200], file.name) from None
     return read
-
-
-def _compiled(pattern: str) -> None:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is not a regular expression ({error})") from None
 
 
 def asv_name(series: Series) -> str:

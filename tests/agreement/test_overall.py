@@ -1,10 +1,8 @@
 """The verdict on an op and a backend, from those on its tensors."""
 
-from itertools import product
-
 import pytest
 
-from gradwatch.harness.agreement.overall import overall, together
+from gradwatch.harness.agreement.overall import overall
 from gradwatch.harness.project.records import AgreeRecord
 from tests.dashboard.browser.invented import agree_record
 
@@ -33,17 +31,3 @@ def test_one_tensor_that_is_not_quite_right_is_the_verdict_on_all(verdicts, expe
 def test_of_an_imprecise_backend_the_imprecise_error_is_shown():
     right, loose = record("agree", ratio=9.0), record("imprecise", ratio=4.0)
     assert overall([right, loose]).worst is loose
-
-
-def test_several_backends_together_have_the_verdict_on_all_of_their_records():
-    kinds = [
-        record("agree", ratio=9.0),
-        record("imprecise", ratio=4.0),
-        record("unsupported", ratio=None),
-        record("vacuous", ratio=None),
-        record("disagree", ratio=30.0),
-        record("disagree", ratio=20.0, expected_verdict="disagree"),
-    ]
-    pairs = [list(pair) for pair in product(kinds, kinds)]
-    for one, other in product(pairs, pairs):
-        assert together([overall(one), overall(other)]) == overall(one + other)
