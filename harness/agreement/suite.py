@@ -23,7 +23,7 @@ from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.diagnosis import Diagnoses
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import compute_on
-from gradwatch.harness.judging.reference import reference
+from gradwatch.harness.judging.reference import Reference, reference
 from gradwatch.harness.project.records import AgreeRecord, AgreeSummary
 from gradwatch.harness.workers.fitness import judge_outcome
 from gradwatch.harness.workers.messages import Outcome, Task
@@ -102,7 +102,7 @@ class Agreement(Struct):
 
     def summary(self) -> AgreeSummary:
         """Counts by verdict, and everything that is not as expected."""
-        counts = Counter(record.verdict for record in self.records)
+        counts = Counter[str](record.verdict for record in self.records)
         judged = sum(counts[v] for v in ("agree", "convention", "vacuous", "disagree"))
         return AgreeSummary(
             judged=judged,
@@ -252,10 +252,7 @@ def judge_trial(
         ]
     matrix = agreement.pairs.setdefault(op, {})
     for tensor in next(iter(right.truths.values())):
-        wanted = not right.set_valued and (pairs or _accused(tensor, judged))
-        found = distances(right, tensor, tensors) if wanted else {}
-        keep_worst(matrix, found)
-        _name_outliers(tensor, judged, found, right.limit)
+        keep_worst(matrix, _compared(right, tensor, tensors, judged, always=pairs))
     of_op = [entry for entry in entries if entry.of(op)]
     for backend, records in judged.items():
         reaching = [one for one in of_op if one.reaches(backend, trial, device)]
@@ -308,29 +305,32 @@ def record_of(trial: Trial, outcome: Outcome, judgement: Judgement) -> AgreeReco
     )
 
 
-def _name_outliers(
+def _compared(
+    right: Reference,
     tensor: str,
+    tensors: Mapping[str, Mapping[str, Any]],
     judged: Mapping[str, list[AgreeRecord]],
-    found: Pairs,
-    limit: float,
-) -> None:
-    """Add to the messages which backend is the outlier, if all others agree."""
-    wrong = _accused(tensor, judged)
-    accused = {r.backend for r in wrong}
-    rest = [b for b in judged if b not in accused]
-    if len(rest) > len(accused) > 0 and largest(found, rest) <= limit:
+    *,
+    always: bool,
+) -> Pairs:
+    """The distances of backends, `always` or where one is wrong.
+
+    The messages then say which backends are outliers, if all others agree.
+    """
+    wrong = [
+        record
+        for records in judged.values()
+        for record in records
+        if record.tensor == tensor and record.verdict in ("disagree", "nonfinite")
+    ]
+    wanted = not right.set_valued and (always or wrong)
+    found = distances(right, tensor, tensors) if wanted else {}
+    accused = {record.backend for record in wrong}
+    rest = [backend for backend in judged if backend not in accused]
+    if len(rest) > len(accused) > 0 and largest(found, rest) <= right.limit:
         for record in wrong:
             record.message += (
                 f"; outlier: {record.backend} against {len(rest)} others, "
                 "which agree with each other"
             )
-
-
-def _accused(tensor: str, judged: Mapping[str, list[AgreeRecord]]) -> list[AgreeRecord]:
-    """The records that call a tensor's numbers wrong."""
-    return [
-        r
-        for rs in judged.values()
-        for r in rs
-        if r.tensor == tensor and r.verdict in ("disagree", "nonfinite")
-    ]
+    return found

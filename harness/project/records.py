@@ -14,7 +14,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from msgspec import Meta, Struct, field
 
-from gradwatch.harness.project.verdicts import NUMBERLESS, VERDICTS
+from gradwatch.harness.project.verdicts import NUMBERLESS, Verdict
 
 Phase = Literal["forward", "backward"]
 Device = Literal["cpu", "cuda"]
@@ -74,7 +74,7 @@ class AgreeRecord(Struct, kw_only=True):
     device: str
     dtype: str
     tensor: str
-    verdict: str
+    verdict: Verdict
     expected_verdict: str = "agree"
     ratio: Number = None
     limit: Number = None
@@ -92,11 +92,6 @@ class AgreeRecord(Struct, kw_only=True):
     order: str = "vjp"
     date: Date = ""
     commit: str = ""
-
-    def __post_init__(self) -> None:
-        """Raise ValueError on a verdict that no judge gives."""
-        if self.verdict not in VERDICTS:
-            raise ValueError(f"the verdict {self.verdict!r} is unknown")
 
     @property
     def distance(self) -> Number:

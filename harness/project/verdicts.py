@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 # Best first. `malformed` is None, shape, dtype or mutation.
-VERDICTS = (
-    *("agree", "convention", "imprecise", "vacuous", "unsupported"),
-    *("disagree", "nonfinite", "malformed", "error", "crash", "timeout"),
-)
+Verdict = Literal[
+    "agree",
+    "convention",
+    "imprecise",
+    "vacuous",
+    "unsupported",
+    "disagree",
+    "nonfinite",
+    "malformed",
+    "error",
+    "crash",
+    "timeout",
+]
+VERDICTS = get_args(Verdict)
 PASSING = ("agree", "convention", "imprecise", "vacuous", "unsupported")
 
 #: Nothing was compared: there is no ratio, rather than an infinite one.

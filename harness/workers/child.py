@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from gradwatch.harness.project import documents
+from gradwatch.harness.project.verdicts import Verdict
 from gradwatch.harness.workers.arrays import legible
 from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.harness.workers.formulas.pages import PageEnded
@@ -59,7 +60,7 @@ class Failed(Struct, tag=True):
 
     op: str
     case: str
-    verdict: str
+    verdict: Verdict
     message: str
 
 

@@ -73,7 +73,10 @@ class Task:
         """
         if self.nbytes > LARGEST:
             raise ValueError(f"{self.nbytes} bytes of arrays: at most {LARGEST} fit")
-        problem = self.problem
+        problem, second = self.problem, dict[str, Any]()
+        if getattr(problem, "order", "vjp") != "vjp":  # an older commit has none
+            tangents = {n: pack(a) for n, a in problem.tangents.items()}
+            second = {"order": problem.order, "tangents": tangents}
         return {
             "op": self.op,
             "backend": self.backend,
@@ -87,16 +90,8 @@ class Task:
             "dtype": problem.dtype,
             "device": problem.device,
             "options": plain(dict(self.options)),
-            **self._order(),
+            **second,
         }
-
-    def _order(self) -> dict[str, Any]:
-        """What a request for another order than the first has in addition."""
-        order = getattr(self.problem, "order", "vjp")  # an older commit has none
-        if order == "vjp":
-            return {}
-        tangents = self.problem.tangents.items()
-        return {"order": order, "tangents": {n: pack(a) for n, a in tangents}}
 
     def _packed(self, name: str) -> Packed:
         """An input in the layout asked for; integers and other constants contiguous."""

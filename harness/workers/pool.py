@@ -55,32 +55,19 @@ DYING = 1.0
 class Lane:
     """A worker with the tasks that were sent to it, oldest first, and when.
 
+    facts, version: of the framework, as the worker reports at first; empty until then.
     began: when it got the first task of this run; infinite before that.
     """
 
-    interpreter: Interpreter
+    framework: str
     worker: Worker
     deadline: float  # of its start, its current task or its end; in monotonic seconds
     facts: Mapping[str, Any] = field(default_factory=dict)
+    version: str = ""
     overdue: bool = False
     began: float = float("inf")
     answers: int = 0
     flying: deque[tuple[Task, float]] = field(default_factory=deque)
-
-    @property
-    def framework(self) -> str:
-        """The framework that it runs."""
-        return self.interpreter.framework
-
-    @property
-    def version(self) -> str:
-        """The framework's version, as the worker reports it."""
-        return str(self.facts.get("version", ""))
-
-    @property
-    def ready(self) -> bool:
-        """Whether it has answered for the first time."""
-        return bool(self.facts)
 
     def can_run(self, task: Task) -> bool:
         """Whether the worker said at first that it has the backend and the device."""
@@ -228,7 +215,7 @@ class Fleet:
         One worker of each framework is kept: idle it needs only memory, but a new one
         would take seconds to import.
         """
-        for lane in [x for x in self._lanes if x.ready and not x.flying]:
+        for lane in [x for x in self._lanes if x.facts and not x.flying]:
             its_turn = self._has_room and self._waiting.get(lane.framework)
             if its_turn and not lane.worker.alive:
                 self._drop(lane)  # it died while idle: no task is lost
@@ -272,7 +259,7 @@ class Fleet:
             self._failed_to_start(framework, str(reason))
         else:
             deadline = time.monotonic() + STARTING
-            self._lanes.append(Lane(interpreter, worker, deadline))
+            self._lanes.append(Lane(framework, worker, deadline))
 
     def _drop(self, lane: Lane) -> None:
         self._lanes.remove(lane)
@@ -293,7 +280,7 @@ class Fleet:
     def _feed(self, lane: Lane) -> Iterator[Outcome]:
         """Send tasks until the worker has enough of them."""
         waiting = self._waiting.get(lane.framework)
-        if not lane.ready or lane.overdue or not (lane.flying or self._has_room):
+        if not lane.facts or lane.overdue or not (lane.flying or self._has_room):
             return
         while waiting and lane.has_room_for(waiting[0]):
             task = waiting.popleft()
@@ -318,7 +305,7 @@ class Fleet:
         except Empty:
             if time.monotonic() < lane.deadline:
                 return
-            if lane.overdue or not lane.ready:  # it was killed, or never answered
+            if lane.overdue or not lane.facts:  # it was killed, or never answered
                 yield from self._ended(lane)
             else:
                 lane.expire(lane.worker.interrupt)
@@ -329,13 +316,14 @@ class Fleet:
     def _heard(self, lane: Lane, event: Event) -> Iterator[Outcome]:
         if event.reply is None:
             yield from self._ended(lane)
-        elif lane.ready:
+        elif lane.facts:
             task, reply = lane.answered(event.at, self._timeout), dict(event.reply)
             if reply["kind"] == "missing" and lane.can_run(task):
                 reply["kind"] = "error"  # a page says so, or has broken an import
             yield Outcome.of(task, reply, lane.version)
         else:  # its first answer says what it can run
             lane.facts, lane.deadline = event.reply, float("inf")
+            lane.version = str(lane.facts.get("version", ""))
             self.facts[lane.framework] = lane.facts
             del self._failed_starts[lane.framework]
             if why := import_error(lane.facts):
@@ -345,7 +333,7 @@ class Fleet:
     def _ended(self, lane: Lane) -> Iterator[Outcome]:
         """Handle the end of a worker: only its current task ends with it."""
         end, lost = lane.worker.end(), list[Outcome]()
-        if not lane.ready:
+        if not lane.facts:
             self._failed_to_start(lane.framework, f"{end} while starting")
         elif lane.worker.changed and lane.answers:
             self._waiting[lane.framework].extendleft(
