@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from gradwatch.harness.judging.acceptance.early import Looked, is_large, looked_at
-from gradwatch.harness.judging.acceptance.parts import Parts
+from gradwatch.harness.judging.acceptance.parts import Parts, deep_calls
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS, Array, arithmetics
 from gradwatch.harness.judging.reference import (
@@ -27,12 +26,14 @@ from gradwatch.harness.judging.verdict import judge_tensors
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Problem
 
-#: Elements of all values of a graph up to which tensors are judged in full.
-FULL = 1 << 21
+#: Elements of all values of a graph up to which tensors are judged in full, and from
+#: which they never are: that takes about a hundred bytes an element.
+FULL, MOST = 1 << 21, 1 << 24
+#: To judge an operation takes as long as so many elements of its result: .5 ms, .5 us
+#: (`cpu-2core`). Each tensor has two parts, and each of them nearly all operations.
+OPERATION = 1000
 #: Places of each axis of a sample.
 SAMPLE = 4
-#: Calls inside each other, of which a part takes some for each operation on its way.
-DEEP = 20_000
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,10 @@ class Question:
             asked = self.build, self.dtype, got, dtypes, self.compute
             looked = looked_at(*asked)
             found = looked.judgements
-            if looked.size > FULL:
-                for name in got.keys() & looked.far.keys() - found.keys():
+            far = got.keys() & looked.far.keys() - found.keys()
+            parts = 2 * len(far) * OPERATION * looked.operations
+            if looked.size > min(MOST, max(FULL, parts)):
+                for name in far:
                     array = got[name]
                     assert array is not None
                     found[name] = self._in_part(name, array, looked)
@@ -146,12 +149,8 @@ class Question:
         def part() -> dict[str, graph.Node]:
             return {name: Parts().part(self.build(wide)[name], tuple(box))}
 
-        before = sys.getrecursionlimit()
-        sys.setrecursionlimit(max(before, DEEP))
-        try:
+        with deep_calls():
             right = reference_of_graph(part, self.dtype, self.compute)
-        finally:
-            sys.setrecursionlimit(before)
         right.longest, right.limit = longest, limit_for(longest)
         some = got[np.ix_(*box)] if got.ndim else got
         (j,) = judge_tensors(right, {name: some}, {name: self.dtype}, dtype=self.dtype)

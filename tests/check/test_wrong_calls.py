@@ -140,3 +140,10 @@ def test_a_similarity_of_long_rows_is_judged_at_size():
 def test_a_norm_that_counts_its_batches_is_judged_at_size():
     layer, x = nn.BatchNorm2d(4), torch.randn(8, 4, 32, 32)
     assert check(layer, inputs=[x], quick=True).passes
+
+
+def test_a_long_recurrence_is_judged_whole_and_not_in_parts_of_all_its_steps():
+    layer, x = nn.LSTM(16, 64, batch_first=True), torch.randn(2, 40, 16)
+    report = check(lambda x: layer(x)[0], inputs=[x], quick=True)
+    assert report.passes
+    assert "were judged in full" not in str(report)

@@ -23,13 +23,10 @@ from gradwatch.harness.check.subjects.binding import (
     require_fit,
 )
 from gradwatch.harness.judging.orders import Function as Derived
-from gradwatch.harness.judging.question import Question
+from gradwatch.harness.judging.question import OPERATION, Question
 from gradwatch.harness.tracing import Graph, Traced, tensors_in, trace
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Array
-
-#: To judge an operation takes 4 ms and an element of its result 4 us (`cpu-2core`).
-OPERATION = 1000
 
 
 class TorchSubject:

@@ -33,7 +33,7 @@ from gradwatch.harness.judging.acceptance.least_spread import (
     ratios_of_terms,
     rounds,
 )
-from gradwatch.harness.judging.acceptance.parts import Sample
+from gradwatch.harness.judging.acceptance.parts import Sample, deep_calls
 from gradwatch.harness.judging.comparison import informative, sentence
 from gradwatch.harness.judging.excuses.overflow import risks
 from gradwatch.harness.judging.judgement import Judgement
@@ -85,12 +85,14 @@ class Looked:
         far: Of the others, flat positions of the elements that are farthest off.
         longest: The number of terms of the longest reduction.
         size: Elements of all values of the graph.
+        operations: What they are computed by.
     """
 
     judgements: dict[str, Judgement]
     far: dict[str, Places]
     longest: int
     size: int
+    operations: int
 
 
 def looked_at(
@@ -123,7 +125,7 @@ def looked_at(
     look = _Look(nodes, arithmetics(dtype, compute)[0])
     judgements = look.judgements(held) if held else {}
     size = sum(n.size for n in look.order)
-    return Looked(judgements, look.far, look.longest, size)
+    return Looked(judgements, look.far, look.longest, size, len(look.order))
 
 
 def _use_pages_again(elements: int) -> None:
@@ -154,7 +156,7 @@ class _Look:
 
     def judgements(self, got: Mapping[str, Array]) -> dict[str, Judgement]:
         """The judgements of right tensors; `far` holds what the others are."""
-        with np.errstate(all="ignore"), graph.computing(self.compute):
+        with np.errstate(all="ignore"), graph.computing(self.compute), deep_calls():
             judged = [self.nodes[name] for name in got]
             graph.forward_dropping(judged, _passing(self.order, judged))
             sample, found = Sample(self.axes), {}

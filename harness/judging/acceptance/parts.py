@@ -12,9 +12,11 @@ that are an estimate.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +37,19 @@ Box = tuple[Places | None, ...]
 _ALONG = ("pick", "cumulative_sum")
 #: Elements of the largest tensor in a sample.
 PLACES = 1024
+#: Calls inside each other, of which a part takes some for each operation on its way.
+DEEP = 20_000
+
+
+@contextlib.contextmanager
+def deep_calls() -> Iterator[None]:
+    """Let parts of deep graphs be made."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, DEEP))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 class Parts:
