@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import importlib.metadata
 import json
 import os
 import signal
@@ -381,12 +380,6 @@ def main(
         caught = sum(r["ended"] == "accused" for r in tried)
         sys.exit(caught < 0.95 * len(tried))
     sys.exit(counts["accused"] > 0)
-
-
-def versions() -> dict[str, str]:
-    """Of the packages that are installed."""
-    wanted = [name.partition("==")[0] for name in PACKAGES.split()]
-    return {n: importlib.metadata.version(n) for n in wanted}
 
 
 if __name__ == "__main__":
