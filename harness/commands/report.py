@@ -30,14 +30,8 @@ def _there(ctx: click.Context, parameter: click.Parameter, folder: Path) -> Path
     ROOT / "html",
     "html",
 )
-@click.option(
-    "--asv",
-    "with_asv",
-    is_flag=True,
-    help="Add asv's own site of the history; for thousands of commits that takes long.",
-)
 @click.option("--open", "opened", is_flag=True, help="Open the site in the browser.")
-def command(results: Path, output: Path, with_asv: bool, opened: bool) -> int:
+def command(results: Path, output: Path, opened: bool) -> int:
     r"""Write the dashboard: is it right, is it fast, since when.
 
     The site shows results/latest (the last runs of this checkout), results/recorded,
@@ -53,12 +47,14 @@ def command(results: Path, output: Path, with_asv: bool, opened: bool) -> int:
 
     try:
         with ticking(lambda: "report: writing the dashboard"):
-            site = write_site(results.resolve(), output.resolve(), with_asv=with_asv)
+            site = write_site(results.resolve(), output.resolve())
     except (NotASite, Busy) as error:
         raise click.UsageError(str(error)) from None
     for trouble in site.troubles:
         click.echo(f"not shown: {trouble.file}: {trouble.why}", err=True)
-    click.echo(f"The page is {site.index}")
+    pages = [file for file in site.index.parent.rglob("*") if file.is_file()]
+    size = sum(file.stat().st_size for file in pages) / 1e6
+    click.echo(f"The page is {site.index} ({len(pages)} files, {size:.1f} MB)")
     if opened:
         webbrowser.open(site.index.as_uri())
     return 0

@@ -14,7 +14,6 @@ from gradwatch.harness.dashboard import charts
 from gradwatch.harness.dashboard.families import styles
 from gradwatch.harness.dashboard.machine import MachineResults, machine_results
 from gradwatch.harness.dashboard.matrix import Cells, matrix
-from gradwatch.harness.dashboard.pages.asv_site import publish_asv
 from gradwatch.harness.dashboard.pages.changes import changes_of_verdicts, commit_rows
 from gradwatch.harness.dashboard.pages.comparisons import comparisons, figures_at
 from gradwatch.harness.dashboard.pages.op import drawn, op_page
@@ -48,10 +47,9 @@ class Site:
     troubles: tuple[Trouble, ...]
 
 
-def write_site(folder: Path, output: Path, *, with_asv: bool = False) -> Site:
+def write_site(folder: Path, output: Path) -> Site:
     """Write the dashboard of a results folder; it replaces an earlier one.
 
-    `with_asv` adds asv's own site, which takes half an hour for ten thousand commits.
     Where another process writes the same one, it waits for that.
 
     Raises:
@@ -67,7 +65,7 @@ def write_site(folder: Path, output: Path, *, with_asv: bool = False) -> Site:
         )
         shutil.rmtree(fresh, ignore_errors=True)
         try:
-            troubles = _write_all(folder, fresh, with_asv)
+            troubles = _write_all(folder, fresh)
             shutil.rmtree(old, ignore_errors=True)
             if output.exists():
                 output.rename(old)
@@ -85,7 +83,7 @@ def _check_replaceable(output: Path) -> None:
         raise NotASite(f"{output} is not a dashboard; name an empty or a new folder")
 
 
-def _write_all(folder: Path, site: Path, with_asv: bool) -> list[Trouble]:
+def _write_all(folder: Path, site: Path) -> list[Trouble]:
     """Write the pages of each machine below a new folder; return what is not shown."""
     known = git.log(ROOT)
     results = read_results(folder)
@@ -96,12 +94,9 @@ def _write_all(folder: Path, site: Path, with_asv: bool) -> list[Trouble]:
     shutil.copytree(_STATIC, site / "static")
     shutil.copy(_BOKEH, site / "static")
     (site / MARK).touch()
-    no_asv = "gradwatch report --asv adds it"
-    if with_asv:
-        no_asv = publish_asv(folder / "asv", site / "asv")
     machines = list(dict.fromkeys((*results.machines, *histories))) or [machine_name()]
     places = {m: f"machine/{anchor(m)}/" if i else "" for i, m in enumerate(machines)}
-    shared = {"machines": places, "troubles": results.troubles, "no_asv": no_asv}
+    shared = {"machines": places, "troubles": results.troubles}
     shared["code_host"] = git.commit_pages(ROOT)
     for machine in machines:
         history = histories.get(machine, History())

@@ -2,7 +2,6 @@
 
 - measure: `measure`: judges and times the `impls` of one commit
 - asv_environment: asv plug-in: uses the environments that `make` made
-- asv_page: asv plug-in: links asv's pages to the dashboard
 - asv_results: `read`: asv's result files as series of values
 - series: `Series`: the figures of one benchmark over commits
 - environments: adds an environment with other versions

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import math
 import os
 import sys
 import traceback
@@ -24,11 +25,14 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import asv.benchmarks
 import asv.console
 import asv.environment
 import asv.machine
+import asv.results
+import asv.runner
 import asv.util
 import asv_runner
 import asv_runner.run
@@ -75,8 +79,29 @@ def setup() -> None:
     if PROJECT.table:
         _refer_to_benchmarks()
     replace_whole_files()
+    mark_wrong_gradients()
     _name_machine()
     _choose_by_default()
+
+
+def mark_wrong_gradients() -> None:
+    """Let asv's tables mark each gradient that is wrong: a ratio alone says nothing."""
+    shown, plain = asv.results.format_benchmark_result, asv.util.human_value
+
+    def marked(results: Any, benchmark: Any) -> Any:
+        def human(value: Any, unit: str, err: float | None = None) -> str:
+            if unit != "radii" or not isinstance(value, float) or math.isnan(value):
+                return str(plain(value, unit, err=err))
+            from gradwatch.harness.history.wrong import largest_limit  # takes a second
+
+            *_, op, _ = benchmark["name"].split(".")
+            wrong = value > largest_limit(op, "float32")
+            return f"{value:.3g}" + (" ✗ wrong" if wrong else "")
+
+        with patch.object(asv.util, "human_value", human):
+            return shown(results, benchmark)
+
+    asv.runner.format_benchmark_result = marked
 
 
 def replace_whole_files() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -23,13 +24,14 @@ def past_limit(op: str, dtype: str, values: NDArray[np.float64]) -> NDArray[np.b
     """
     if not (values > limit_for(0)).any():
         return np.zeros(len(values), bool)
-    wrong = values > _limit(op, dtype)
+    wrong = values > largest_limit(op, dtype)
     first = int(np.argmin(wrong)) if not wrong.all() else len(wrong)
     wrong[:first] = False
     return wrong
 
 
-def _limit(op: str, dtype: str) -> float:
+@functools.cache
+def largest_limit(op: str, dtype: str) -> float:
     """The largest ratio that is right in any case of an op; infinite of no op."""
     try:
         asked = trials(load_op(op), regimes=["normal"], dtypes=[dtype])

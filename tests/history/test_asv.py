@@ -667,3 +667,26 @@ def test_a_kill_while_asv_writes_leaves_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(TypeError):
         asv.util.write_json(str(file), {"n": 2, "m": object()}, 2)
     assert json.loads(file.read_text()) == {"n": 1, "version": 2}
+
+
+def test_asv_s_own_table_marks_a_wrong_gradient_and_no_other(monkeypatch):
+    import asv.results
+    import asv.runner
+
+    ratios = [0.25, float("nan"), 131.93976626705137]
+    name = "bench_accuracy.square.track_gradient_ratio"
+    backends = ["numpy_graph", "numpy_manual", "torch_autograd"]
+    about = {"name": name, "unit": "radii", "params": [backends]}
+    about |= {"param_names": ["backend"], "type": "track"}
+    found = asv.results.Results({"machine": "here"}, {}, "0" * 40, 0, "3.11", "x", {})
+    shown = asv.runner.BenchmarkResult(ratios, [None] * 3, [None] * 3, 0, "", None)
+    found.add_result({**about, "version": "1"}, shown)
+    before = asv.runner.format_benchmark_result
+    monkeypatch.setattr(asv.runner, "format_benchmark_result", before)
+    asv_environment.mark_wrong_gradients()
+    _, table = asv.runner.format_benchmark_result(found, about)
+    assert [line.split()[1:] for line in table.splitlines()[3:6]] == [
+        ["0.25"],
+        ["n/a"],
+        ["132", "✗", "wrong"],
+    ]
