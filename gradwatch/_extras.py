@@ -6,14 +6,16 @@ import contextlib
 import re
 from collections.abc import Iterator
 
-#: Modules that are not called what their distribution is called.
-_DISTRIBUTIONS = {"flint": "python-flint"}
+#: Modules that are not called what brings them: distributed requires dask.
+_DISTRIBUTIONS = {"flint": "python-flint", "dask": "distributed"}
 
 _REQUIREMENT = re.compile(r'^([\w.-]+).*?extra\s*==\s*["\']([\w-]+)["\']')
 
 
 class Missing(ImportError):
     """Something needs a package that is not installed; the message says what to do."""
+
+    exit_code = 3
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from gradwatch._extras import explained
 from gradwatch.harness.console.streams import legible_streams, nowhere
 from gradwatch.harness.project.git import refuse_untrusted
 from gradwatch.harness.project.paths import PROJECT
@@ -29,13 +30,6 @@ if TYPE_CHECKING:
 
 #: Commands that need no project; others do where only pages outside it are judged.
 _ANYWHERE = ("check", "doctor", "init", "list", "selftest")
-#: Modules that an extra brings, and its name.
-_EXTRAS = {
-    "asv": "history",
-    "ruptures": "history",
-    "dask": "cluster",
-    "distributed": "cluster",
-}
 #: Commands whose own process loads pages or runs their formulas, as a night does where
 #: it compares commits; `agree`, `time`, `fuzz` and `check` leave that to a job.
 _LOADING = ("compare", "cases", "nightly", "selftest", "watch")
@@ -170,8 +164,10 @@ def command(content: bytes, link: Link) -> None:
 
 def _exit_code() -> int:
     """Run the command; an error that users can fix becomes one line and a code."""
+    called = next((word for word in sys.argv[1:] if word[:1] != "-"), "")
     try:
-        code = gradwatch.main(standalone_mode=False, prog_name="gradwatch")
+        with explained(called):
+            code = gradwatch.main(standalone_mode=False, prog_name="gradwatch")
     except SystemExit as error:  # click raises none here: a page has
         _say(f"a page or its formula raised SystemExit: {error.code}")
         return 1
@@ -203,9 +199,6 @@ def _unforeseen(error: Exception) -> int:
     if isinstance(code := getattr(error, "exit_code", None), int):
         _say(str(error))
         return code
-    if lacking := _lacking(error):
-        _say(lacking)
-        return 3
     if page := _page_of(error):
         from gradwatch.harness.workers.evaluate import in_short
 
@@ -224,15 +217,6 @@ def _page_of(error: Exception) -> str:
         files.append(error.filename or "")
     found = [Path(file).name for file in files if Path(file).resolve() in pages]
     return found[-1] if found else ""
-
-
-def _lacking(error: Exception) -> str:
-    """Which module of an extra the command needs, and the call that installs it."""
-    module = str(getattr(error, "name", "") or "").partition(".")[0]
-    if not isinstance(error, ModuleNotFoundError) or module not in _EXTRAS:
-        return ""
-    command = next((word for word in sys.argv[1:] if word[:1] != "-"), "")
-    return f"{command} needs {module}: pip install 'gradwatch[{_EXTRAS[module]}]'"
 
 
 def _say(message: str) -> None:

@@ -54,7 +54,7 @@ def main() -> None:
     output().print("exp2 at x = [1, 2, 3], dy = 1: dx = dy · 2^x · ln 2")
     with ticking(lambda: "looking around"):
         findings = exp2_everywhere()
-    output().print(doctor.table(doctor.grouped(findings)))
+    output().print(doctor.table(findings))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import importlib.metadata
 import os
 import platform
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,8 @@ class Finding:
     """One examined item: `found` describes it; `why` says what is wrong with it.
 
     `mend` is the command that fixes it. With both `found` and `why` it is a warning.
-    What is not `needed` is made only on request.
+    What is not `needed` is made only on request. `devices` of a framework are those
+    that it knows, each with the reason why it cannot be used, or "".
     """
 
     name: str
@@ -40,6 +41,8 @@ class Finding:
     why: str = ""
     mend: str = ""
     needed: bool = True
+    devices: Mapping[str, str] = field(default_factory=dict)
+    threads: int | None = None
 
     @property
     def state(self) -> str:
@@ -146,11 +149,17 @@ def _releases(root: Path, frameworks: Collection[str]) -> Iterator[Finding]:
 
 
 def _framework(interpreter: Interpreter, facts: Mapping[str, Any]) -> Iterator[Finding]:
-    name = interpreter.framework
+    """One finding, and one for each backend that is broken or runs only on request."""
     parts = {"Python": facts["python"], "NumPy": facts["numpy"]}
     versions = ", ".join(f"{part} {version}" for part, version in parts.items())
-    yield Finding(name, f"{facts['version']} ({versions}; {interpreter.shown})")
     backends = facts["backends"].items()
+    yield Finding(
+        interpreter.framework,
+        f"{facts['version']} ({versions}; {interpreter.shown})",
+        "" if facts["malloc_pinned"] else "no glibc: times of processes differ more",
+        devices=next(fact["devices"] for _, fact in backends if not fact["error"]),
+        threads=facts["threads"],
+    )
     for backend, fact in backends:
         if fact["error"]:
             yield Finding(backend, "", fact["error"])
@@ -158,14 +167,3 @@ def _framework(interpreter: Interpreter, facts: Mapping[str, Any]) -> Iterator[F
             why = fact["devices"]["cpu"]
             usable = f"usable; --backend {backend} asks for it ({cost})"
             yield Finding(backend, "" if why else usable, why, needed=not why)
-    devices = next(fact["devices"] for _, fact in backends if not fact["error"])
-    for device, why in devices.items():
-        yield Finding(f"{name} {device}", "" if why else "usable", why)
-    yield Finding(f"{name} threads", str(facts["threads"]))
-    found, why = "pinned", ""
-    if not facts["malloc_pinned"]:
-        found = "the system's"
-        why = (
-            "not fixed, because there is no glibc: times of fresh processes differ more"
-        )
-    yield Finding(f"{name} allocator", found, why)

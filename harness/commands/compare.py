@@ -146,7 +146,8 @@ def command(
     needed for it is missing.
     """
     integrity.remember()  # before any page is read
-    if most is not None and _are_versions(a, b):
+    of_commits = _are_commits(a, b)
+    if most is not None and not of_commits:
         raise click.UsageError("--affected needs two commits")
     if why := why_not_timed(given["device"]):
         raise click.UsageError(why)
@@ -154,11 +155,12 @@ def command(
     trials = options.sized_trials(
         options.loaded_ops(ops, pages), sizes=sizes, dtypes=dtypes, seed=given["seed"]
     )
-    unchanged = _unchanged(a, b, {trial.op for trial in trials})
+    names = {trial.op for trial in trials}
+    unchanged = _unchanged(a, b, names) if of_commits and a != b else set()
     trials = [trial for trial in trials if trial.op not in unchanged]
     with _sides(a, b, backends if trials else None) as sides:
         phases = [one for one in PHASES if phase in (one, "both")]
-        chosen = _affected(a, b, most, backends) if trials else None
+        chosen = _affected(a, b, most, backends) if trials and of_commits else None
         plans = [
             (one, other, Plan(t, phases[0], spent, longest=longest, **given))
             for t in trials
@@ -243,18 +245,23 @@ def _line(why: str, whats: Sequence[str]) -> str:
     return f"{whats[0]}{more}: {why}"
 
 
-def _are_versions(a: str, b: str) -> bool:
-    """Whether they are versions of a framework, such as torch==2.13.0."""
-    return "==" in a + b
+def _are_commits(a: str, b: str) -> bool:
+    """Whether they are commits, and not backends, nor versions (torch==2.13.0).
+
+    Raises:
+        UnknownName: One of them is none of these.
+    """
+    if "==" in a + b:
+        return False
+    if not {a, b} & {*backend_names()}:
+        return bool(_commit(a) and _commit(b))
+    for name in (a, b):
+        known("backend", name, backend_names())
+    return False
 
 
 def _unchanged(a: str, b: str, names: Collection[str]) -> set[str]:
-    """Ops that run the same files at two commits: there is nothing to compare.
-
-    A commit against itself is measured: it shows the noise.
-    """
-    if a == b or _are_versions(a, b) or {a, b} & set(backend_names()):
-        return set()
+    """Ops that run the same files at two commits: there is nothing to compare."""
     same = {name for name in names if same_implementation(a, b, name)}
     if same:
         listed = ", ".join(sorted(same)) if len(same) < 4 else f"{len(same)} ops"
@@ -266,15 +273,10 @@ def _affected(
     a: str, b: str, most: int | None, backends: Sequence[str]
 ) -> list[Pair] | None:
     """What two commits touch; None: all that is asked, as where backends are named."""
-    try:
-        if most is None and (a == b or backends):
-            return None
-        pairs = affected(a, b)
-        return pairs if most is None else spread(pairs, most)
-    except NoCommit as error:
-        if most is None:
-            return None  # two backends, or versions
-        raise click.UsageError(f"--affected needs two commits: {error}") from None
+    if most is None and (a == b or backends):  # a commit against itself: the noise
+        return None
+    pairs = affected(a, b)
+    return pairs if most is None else spread(pairs, most)
 
 
 @contextlib.contextmanager
@@ -288,13 +290,9 @@ def _sides(
     if backends is None:
         yield []
         return
-    if {a, b} & set(backend_names()):
-        for name in (a, b):
-            known("backend", name, backend_names())
-        yield [(Side(a, a), Side(b, b))]
-        return
-    if _are_versions(a, b):
-        yield _versions(a, b, backends)
+    if not _are_commits(a, b):
+        versions = "==" in a + b
+        yield _versions(a, b, backends) if versions else [(Side(a, a), Side(b, b))]
         return
     one, other = (_commit(name) for name in (a, b))
     with checked_out(one) as tree, checked_out(other) as another:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import click
 from rich.table import Table
 
 from gradwatch.harness.commands._examination import Finding, examine
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.options import DEVICES
 from gradwatch.harness.console.terminal import ending, errors, output, ticking
 from gradwatch.harness.project import documents
 
@@ -44,34 +42,15 @@ def command(json_file: str | None) -> None:
         counts = {s: sum(f.state == s for f in findings) for s in _SIGNS}
         documents.write(documents.document(rows, counts), json_file)
     if json_file != "-":
-        shown = grouped(findings)
-        output().print(table(shown))
-        own = {f.name.partition(" ")[0] for f in findings if f.name.endswith(" cpu")}
-        absent = [
-            f.name for f in shown if f.state == "missing" and f.name != "checkout"
-        ]
+        output().print(table(findings))
+        own = sorted(f.name for f in findings if f.devices.get("cpu") == "")
+        absent = [f.name for f in findings if not f.found and f.name != "checkout"]
         ending(
-            f"{len(own)} frameworks are ready: {', '.join(sorted(own))}",
+            f"{len(own)} frameworks are ready: {', '.join(own)}",
             "green" if own else "red",
             absent=f"{len(absent)}: {', '.join(absent)}" if absent else "",
             next_step="gradwatch check FUNCTION --shape 64x1000; gradwatch agree",
         )
-
-
-def grouped(findings: Sequence[Finding]) -> list[Finding]:
-    """One finding a framework: its version, its devices, and what is wrong with it."""
-    rows: dict[str, Finding] = {}
-    for finding in findings:
-        name, _, part = finding.name.partition(" ")
-        if not part or name not in rows:
-            rows[finding.name] = finding
-        elif part in DEVICES:
-            sign = "–" if finding.state == "missing" else "✓"
-            found = f"{rows[name].found}  {part} {sign}"
-            rows[name] = replace(rows[name], found=found)
-        elif finding.why:
-            rows[name] = replace(rows[name], why=finding.why)
-    return list(rows.values())
 
 
 def table(findings: Sequence[Finding]) -> Table:
@@ -82,6 +61,8 @@ def table(findings: Sequence[Finding]) -> Table:
         absent = finding.state == "missing" and not (finding.mend and finding.needed)
         sign, colour = ("–", "dim") if absent else _SIGNS[finding.state]
         text = "; ".join(part for part in (finding.found, finding.why) if part)
+        usable = (f"{n} {'–' if why else '✓'}" for n, why in finding.devices.items())
+        text = "  ".join((text, *usable))
         if finding.mend:
             text += f"\n→ {finding.mend}"
         shown.add_row(f"[{colour}]{sign}[/]", finding.name, text)

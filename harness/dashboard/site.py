@@ -14,7 +14,7 @@ from gradwatch.harness.dashboard import charts
 from gradwatch.harness.dashboard.families import styles
 from gradwatch.harness.dashboard.machine import MachineResults, machine_results
 from gradwatch.harness.dashboard.matrix import Cells, matrix
-from gradwatch.harness.dashboard.pages.changes import changes_of_verdicts, commit_rows
+from gradwatch.harness.dashboard.pages.changes import commit_rows
 from gradwatch.harness.dashboard.pages.comparisons import comparisons, figures_at
 from gradwatch.harness.dashboard.pages.op import drawn, op_page
 from gradwatch.harness.dashboard.pages.overview import faults, overview
@@ -23,7 +23,6 @@ from gradwatch.harness.dashboard.sources import Results, Trouble, read_results
 from gradwatch.harness.dashboard.writer import Writer, anchor
 from gradwatch.harness.judging.defects.known import as_expected
 from gradwatch.harness.project import git
-from gradwatch.harness.project.git import Commit
 from gradwatch.harness.project.lock import alone
 from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.paths import ROOT
@@ -100,7 +99,7 @@ def _write_all(folder: Path, site: Path) -> list[Trouble]:
     shared["code_host"] = git.commit_pages(ROOT)
     for machine in machines:
         history = histories.get(machine, History())
-        _write_machine(site, results, machine, history, known, shared)
+        _write_machine(site, results, machine, history, shared)
     return results.troubles
 
 
@@ -109,7 +108,6 @@ def _write_machine(
     results: Results,
     machine: str,
     history: History,
-    known: Mapping[str, Commit],
     shared: Mapping[str, Any],
 ) -> None:
     """Write the pages of a machine; `shared` are variables of all machines."""
@@ -128,28 +126,16 @@ def _write_machine(
     for op, row in cells.items():
         _write_op(writer, op_page(op, row, here, history), here, looks)
     _write_comparison(writer, here, history)
-    _write_lists(writer, here, cells, history, known)
+    _write_lists(writer, here, cells, history)
 
 
 def _write_lists(
-    writer: Writer,
-    here: MachineResults,
-    cells: Cells,
-    history: History,
-    known: Mapping[str, Commit],
+    writer: Writer, here: MachineResults, cells: Cells, history: History
 ) -> None:
     """Write the pages of changes and findings, and one for each backend that ran."""
-    releases = {name for name, commit in known.items() if commit.tag}
-    since = {
-        title: changes_of_verdicts(here, cells, among)
-        for title, among in (
-            ("the run before", None),
-            ("the last release that was run", releases),
-        )
-    }
     rows = commit_rows(history)
     moved = moves(history, -1)
-    writer.page("changes.html", "changes.html.j2", since=since, rows=rows, moves=moved)
+    writer.page("changes.html", "changes.html.j2", rows=rows, moves=moved)
     records = here.of_all_orders()
     lists = {
         "faults": faults([r for r in records if not as_expected(r)], history),

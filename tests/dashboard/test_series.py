@@ -6,6 +6,7 @@ import numpy as np
 
 from gradwatch.harness.dashboard import charts
 from gradwatch.harness.dashboard.families import BAD, styles
+from gradwatch.harness.dashboard.pages.changes import commit_rows
 from gradwatch.harness.dashboard.pages.comparisons import figures_at
 from gradwatch.harness.dashboard.series import (
     NEWEST,
@@ -96,3 +97,17 @@ def test_an_interval_that_reaches_below_zero_is_drawn_on_a_logarithmic_axis():
     )
     columns = sources(charts.history([one], commits(2), styles(["a"])))["points"]
     assert min(columns["low"]) > 0
+
+
+def test_an_op_that_is_wrong_in_two_precisions_is_named_once_at_a_commit() -> None:
+    nothing = np.full(2, np.nan)
+    about = ("add", "torch_custom", "torch_custom", "worst ratio of a gradient")
+    both = [
+        Series(*about, "radii", dtype, np.array([0.5, 99.0]), nothing, nothing, (), at)
+        for dtype in ("float32", "float64")
+        for at in [frozenset({1})]
+    ]
+    commits = (Commit("a" * 40, ""), Commit("b" * 40, ""))
+    newest, _ = commit_rows(History(commits, tuple(both)))
+    assert newest.wrong == newest.became == [("add", "torch_custom")]
+    assert newest.gradients == 2

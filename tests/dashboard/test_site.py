@@ -264,15 +264,6 @@ def test_a_known_defect_of_another_order_looks_like_none_that_is_new(
     assert "jvp ✓ agree" in said(site, "op/add.html")
 
 
-def test_verdicts_that_changed_since_the_last_commit_are_listed(results: Path) -> None:
-    recorded = results / "recorded" / MACHINE / "agree.json"
-    before = agree_record("add", "numpy_graph")
-    invented.write_document(recorded, [before], environment(1))
-    judged(results, {**before, "verdict": "disagree", "ratio": 50.0}, number=2)
-    text = said(written(results))
-    assert "add on numpy_graph: ✓ agree → ✗ disagree (0 → 1 tensors" in text
-
-
 @pytest.mark.slow
 def test_a_step_is_linked_to_its_commit(results: Path) -> None:
     invented.write_history(results, invented.STEP + 12, ops=invented.PLANTED[:1])
@@ -527,18 +518,6 @@ def test_what_a_first_look_judged_in_part_or_left_out_is_said(results: Path) -> 
     for page in ("index.html", "op/add.html"):
         assert f"jax_jit was {part['jax_jit']}." in said(site, page)
         assert f"jax_custom: {out['jax_custom']}" in said(site, page)
-
-
-def test_a_first_look_is_not_compared_with_a_whole_run(results: Path) -> None:
-    wrong = agree_record("add", "numpy_graph", verdict="disagree", case="another")
-    whole = results / "recorded" / MACHINE / "agree.json"
-    invented.write_document(whole, [wrong], environment(1))
-    judged(results, agree_record("add", "numpy_graph"), number=2)
-    assert "disagree → " in said(written(results)).replace("\n", " ")
-    file = results / "latest" / "agree.json"
-    record = agree_record("add", "numpy_graph")
-    invented.write_document(file, [record], environment(2), first_case=True)
-    assert "disagree → " not in said(written(results))
 
 
 def test_an_older_verdict_is_marked(results: Path) -> None:

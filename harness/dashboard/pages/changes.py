@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradwatch.harness.dashboard.machine import MachineResults, Place, machine_results
-from gradwatch.harness.dashboard.matrix import Cell, Cells, matrix
+from gradwatch.harness.dashboard.machine import Place
 from gradwatch.harness.dashboard.series import History, Move, moves
-from gradwatch.harness.dashboard.sources import Results, Source
 from gradwatch.harness.project.git import Commit
 
 
@@ -86,37 +83,3 @@ def wrong_since(history: History) -> dict[Place, Commit]:
             place = series.op, series.runner
             found[place] = min(at, found.get(place, at))
     return {place: history.commits[at] for place, at in found.items()}
-
-
-def changes_of_verdicts(
-    here: MachineResults, cells: Cells, among: Collection[str] | None = None
-) -> list[tuple[Cell, Cell, Source]]:
-    """Cells whose verdict changed since an earlier run: before, after, and that run."""
-    base = _base(here, among)
-    if base is None:
-        return []
-    then = matrix(machine_results(Results([base]), base.machine))
-    return [
-        (before, after, base)
-        for op, row in cells.items()
-        for runner, after in row.items()
-        if (before := then.get(op, {}).get(runner)) is not None
-        and before.verdict not in ("none", "missing")
-        and (before.verdict, before.unexpected) != (after.verdict, after.unexpected)
-    ]
-
-
-def _base(here: MachineResults, among: Collection[str] | None) -> Source | None:
-    """The newest `agree` document of a commit before the newest one.
-
-    A first look and a whole run are not compared. `among` restricts the
-    choice to these commits, such as releases.
-    """
-    runs = [source for source in here.sources if source.kind == "agree"]
-    for source in runs:
-        commit, head = source.environment.commit, runs[0]
-        alike = source.summary.first_case == head.summary.first_case
-        earlier = commit != head.environment.commit
-        if earlier and alike and (among is None or commit in among):
-            return source
-    return None

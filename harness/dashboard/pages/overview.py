@@ -12,11 +12,7 @@ from gradwatch.harness.dashboard.families import families
 from gradwatch.harness.dashboard.machine import FIRST_ORDER, MachineResults, runner_of
 from gradwatch.harness.dashboard.matrix import Cell, Cells
 from gradwatch.harness.dashboard.op_source import by_group
-from gradwatch.harness.dashboard.pages.changes import (
-    changes_of_verdicts,
-    commit_rows,
-    wrong_since,
-)
+from gradwatch.harness.dashboard.pages.changes import commit_rows, wrong_since
 from gradwatch.harness.dashboard.series import History, Move, moves
 from gradwatch.harness.judging.defects.known import unexpected
 from gradwatch.harness.project.git import Commit
@@ -73,7 +69,6 @@ def overview(here: MachineResults, cells: Cells, history: History) -> dict[str, 
         "right": _right(here, shown, wrong, history),
         "fast": _fast(shown, history),
         "commits": sorted(commit_rows(history), key=lambda r: r.urgency)[:COMMITS],
-        "verdict_changes": changes_of_verdicts(here, cells)[:MOST],
         "first_look": here.first_looks(),
         "in_part": here.in_part(),
         "versions": sorted(
