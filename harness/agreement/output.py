@@ -47,7 +47,7 @@ def markdown(document: Judged) -> str:
     bad = unexpected(document.records)
     lines = [_headline(bad, summary), ""]
     for (op, backend), records in _grouped(bad).items():
-        worst = max(records, key=lambda r: r.distance or 0.0)
+        worst = max(records, key=lambda r: r.telling)
         lines.append(
             f"- **{cell(op)}** on {code(backend)}, {len(records)} tensors, such as "
         )

@@ -267,5 +267,5 @@ def _first_of_each(records: Sequence[AgreeRecord]) -> list[AgreeRecord]:
     worst: dict[tuple[str, str, str], AgreeRecord] = {}
     for r in records:
         key = (r.op, r.backend, r.verdict)
-        worst[key] = max(worst.get(key, r), r, key=lambda r: r.distance or 0.0)
+        worst[key] = max(worst.get(key, r), r, key=lambda r: r.telling)
     return list(worst.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -123,7 +124,9 @@ def as_html(
     lines = [_line("td" if i else "th", row, numbers) for i, row in enumerate(cells)]
     parts.append(f"<table><thead>{lines[0]}</thead><tbody>")
     parts += [*lines[1:], "</tbody></table>"]
-    parts += [f"<p>{html.escape(note)}</p>" for note in notes if note]
+    for note in filter(None, notes):
+        said = re.sub("`(.+?)`", r"<code>\1</code>", html.escape(note))
+        parts.append(f"<p>{said}</p>")
     if folded:
         code = f"<pre>{html.escape(folded)}</pre>"
         parts.append(f"<details><summary>a script that shows it</summary>{code}")

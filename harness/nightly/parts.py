@@ -6,7 +6,6 @@ Most call another command in a process of its own, and read its document.
 from __future__ import annotations
 
 import datetime
-import math
 import os
 import time
 from collections import Counter, defaultdict
@@ -100,7 +99,7 @@ def _problems(records: Sequence[AgreeRecord]) -> list[Problem]:
             by_place[record.op, record.backend].append(record)
     problems = []
     for place, several in by_place.items():
-        worst = max(several, key=_distance)
+        worst = max(several, key=lambda r: (r.distance is None, r.telling))
         story = f"{worst.case}: {worst.story} ({len(several)} tensors)"
         what = f"{worst.tensor} {worst.verdict}"
         problems.append(Problem("agree", *place, what, story))
@@ -108,11 +107,6 @@ def _problems(records: Sequence[AgreeRecord]) -> list[Problem]:
         Problem("agree", k.op, k.backend, f"{k.tensor} known defect is gone", k.reason)
         for k in gone(records, known.load())
     ]
-
-
-def _distance(record: AgreeRecord) -> float:
-    """The distance of a record; infinite without a ratio, as after a crash."""
-    return math.inf if record.distance is None else record.distance
 
 
 def selftest(night: Night) -> Result:

@@ -101,9 +101,15 @@ class AgreeRecord(Struct, kw_only=True):
         return math.inf if self.ratio is None else self.ratio
 
     @property
+    def telling(self) -> tuple[bool, float]:
+        """Larger of what says more of several: a diagnosis, then a distance."""
+        return bool(self.diagnosis), self.distance or 0.0
+
+    @property
     def story(self) -> str:
         """The message, then the diagnosis."""
-        return "; ".join(filter(None, (self.message, self.diagnosis)))
+        named = f"diagnosis: {self.diagnosis}" if self.diagnosis else ""
+        return "; ".join(filter(None, (self.message, named)))
 
     @property
     def listed(self) -> bool:

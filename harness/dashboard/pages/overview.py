@@ -91,7 +91,7 @@ def faults(
     since = wrong_since(history or History())
     return [
         Fault(
-            max(group, key=lambda r: r.distance or 0.0),
+            max(group, key=lambda r: r.telling),
             runner,
             len(group),
             since.get((op, runner)) if order == FIRST_ORDER else None,

@@ -143,7 +143,7 @@ class Case:
         room = room + self.last * np.where(np.isfinite(value), np.abs(value), 0)
         return bool((same | (np.abs(value - got) <= room)).all())
 
-    def edited(self, edit: Edit, rank: float, words: str = "") -> bool:
+    def edited(self, edit: Edit, rank: float, more: str = "") -> bool:
         """Evaluate an edit in full, and note what it explains; whether there is any.
 
         Less is believed of one by which other tensors would be wrong, or stay so.
@@ -162,7 +162,7 @@ class Case:
             rank += not all(fit[n] for n in self.wrong)
             rank += 1.5 * (not all(fit[n] for n in fit if n not in self.wrong))
         size = sum(self.got[n].size for n in explained)
-        words = words or self.words.say(edit) if explained else ""
+        words = self.words.say(edit, more) if explained else ""
         for name in explained:
             if all(words != one.words for one in self.found[name]):
                 one = Finding(rank, edit.kind, words, predict, size)
@@ -238,23 +238,23 @@ def _most(x: Array) -> float:
 def _confirmed(case: Case, edit: Edit, factor: float, said: str) -> bool:
     """Evaluate an edit, with a factor before it, in full."""
     ((node, make),) = edit.edits.items()
-    rank, words = edit.rank, case.words.say(edit)
+    rank, more = edit.rank, ""
     if edit.plain and not said:
         name = case.sweep.ends.get(node)
         if sum(case.got[n].size for n in case.wrong if name in (n, None)) < FEW:
             return False
         factor = _refined(case, node, make, factor)
         rank = FAR - (node in case.sweep.ends)
-        words += f" multiplied by {factored(factor)}"
+        more = f" multiplied by {factored(factor)}"
     elif edit.plain:
         _, place = case.words.made.get(edit.about[0], (None, None))
         rank = edit.rank - (factor in (0, 2, -1)) - 0.1 * (place is not None)
         whole = not factor and node in case.sweep.ends
-        words += " zero everywhere" if whole else f" {said}"
+        more = " zero everywhere" if whole else f" {said}"
     elif said:
-        rank, words = rank + 2.5, f"{words}, {said}"
+        rank, more = rank + 2.5, f", {said}"
     scaled: dict[Node, Make] = {node: lambda at: make(at) * factor}
-    return case.edited(replace(edit, edits=scaled), rank, words)
+    return case.edited(replace(edit, edits=scaled), rank, more)
 
 
 def _refined(case: Case, node: Node, make: Make, factor: float) -> float:

@@ -42,13 +42,15 @@ class Words:
                 self.made[node] = (rule, None)
                 stack += node.inputs
 
-    def say(self, edit: Edit) -> str:
-        """What an edit does."""
+    def say(self, edit: Edit, more: str = "") -> str:
+        """What an edit does, and the user's line that it is about."""
         first, *others = edit.about
         quoted = [self.quoted(n) for n in others]
         term, rule = self.term(first), self.rule(first)
         way = f"{self.term(others[0])}, on its way into {rule}," if others else ""
-        return edit.text.format(*quoted, term=term, rule=rule, way=way)
+        said = edit.text.format(*quoted, term=term, rule=rule, way=way)
+        made, _ = self.made.get(first, (first, None))
+        return said + more + ("" if first in self.names else self.line(made))
 
     def quoted(self, node: Node) -> str:
         """A name, a number, or an expression such as `x - sum(x) / 8`."""
@@ -102,13 +104,13 @@ class Words:
         through = f"the term through {self.quoted(rule)}"
         if place is not None and len(rule.inputs) > 1:
             through += f" to {self.quoted(rule.inputs[place])}"
-        return through + self.line(rule)
+        return through
 
     def _sum(self, node: Node) -> str:
         """A sum of terms, by the node whose gradient it is."""
         for rule, dy, _ in self.sweep.record.rules:
             if dy is node:
-                return f"the gradient of {self.quoted(rule)}{self.line(rule)}"
+                return f"the gradient of {self.quoted(rule)}"
         return "a sum of terms"
 
     def rule(self, node: Node) -> str:
@@ -116,7 +118,7 @@ class Words:
         rule, _ = self.made.get(node, (None, None))
         if rule is None:
             return "the backward"
-        return f"the backward of {self.quoted(rule)}{self.line(rule)}"
+        return f"the backward of {self.quoted(rule)}"
 
 
 def _held(text: str) -> str:
