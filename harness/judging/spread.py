@@ -60,7 +60,7 @@ def spread(
     overflow cannot be ruled out, or a centred value is mostly cancelled. It costs
     2 * (PAIRS + 1) evaluations, and 2 * PILOTS of what choices depend on, and is the
     same every time. Where losses are `seen`, as in `imprecision`, no draw is near zero;
-    `again` rounds a product of matrices anew for each use.
+    `again` rounds a product of matrices again for each use.
     """
     draws = Draws(errors, order, seen=seen, again=seen or again)
     moments = {node: _Moments(node) for node in nodes.values()}

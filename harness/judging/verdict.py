@@ -197,7 +197,7 @@ class _Tensor:
 
         Infinities and nan are `overflowed`'s. What has no finite radius explains
         nothing; where the careless algorithm has none, the careful one in that
-        arithmetic may that computes a product anew for each use. Underflow never turns
+        arithmetic may that computes a product again for each use. Underflow never turns
         a sign where all terms have the same. A number that is far below a unit in the
         last place of what may be lost has lost nothing: zero would have come.
         """
