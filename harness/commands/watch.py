@@ -20,11 +20,10 @@ from gradwatch.harness.project.git import NoCommit
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import WATCH, BisectRecord, BisectSummary
 from gradwatch.harness.timing.compare import SAMPLED
-from gradwatch.harness.watch.alerts import Alert
+from gradwatch.harness.watch.alerts import WRONG, Alert
 from gradwatch.harness.watch.bisect import Bisection, bisect
 from gradwatch.harness.watch.confirm import NotComparable, Ratio, comparing
 from gradwatch.harness.watch.naming import backend_of, named, repro, size
-from gradwatch.harness.watch.search import WRONG
 from gradwatch.harness.watch.survey import Survey, candidates, survey
 from gradwatch.impls.catalogue import known
 
@@ -170,7 +169,8 @@ def _show_commit(
         state = f"{alert.state}: {alert.why}" if alert.why else alert.state
         about = f"{alert.kind}, {size(alert.low)} to {size(alert.high)},"
         about += f" confidence {alert.confidence:.0%}, " if everything else " "
-        detail = state if alert.why == WRONG else f"{about}{state}"
+        settled = alert.why == WRONG or alert.why.startswith("compared")
+        detail = state if settled and not everything else f"{about}{state}"
         console.print(f"    {escape(detail)}", style="dim", soft_wrap=True)
     if len(alerts) > len(shown):
         console.print(f"  and {len(alerts) - len(shown)} more series (--all)")

@@ -63,6 +63,8 @@ class Alert:
         return replace(self, state=state, why=why, fails=fails)
 
 
+#: Why a gradient fails: a verdict, which no comparison confirms or clears.
+WRONG = "the gradient is wrong: its error is past what is allowed"
 #: Why a change for the worse does not fail.
 SMALL = "less than its threshold in asv.conf.json"
 

@@ -34,7 +34,7 @@ from gradwatch.harness.project.records import (
     finite,
 )
 from gradwatch.harness.timing.compare import PAIRS, SAMPLED, Plan, Side, compare_sides
-from gradwatch.harness.watch.alerts import PHASES, Alert
+from gradwatch.harness.watch.alerts import PHASES, WRONG, Alert
 from gradwatch.harness.watch.naming import backend_of
 from gradwatch.harness.workers.pythons.interpreters import Interpreter, interpreter_of
 from gradwatch.harness.workers.worker import Died
@@ -215,7 +215,8 @@ def confirm(
     """Yield each alert, with its state after both commits were measured again.
 
     Args:
-        alerts: Only alerts that are worse and not accepted are measured again.
+        alerts: Only alerts that are worse and not accepted are measured again, and no
+            wrong gradient: that is a verdict.
         compare: See `comparing`; with None only `known` comparisons decide.
         machine: The name of this machine; alerts of others are passed on unchanged.
         root: The checkout.
@@ -224,7 +225,8 @@ def confirm(
         enough: Asked before each comparison whether to stop.
     """
     for alert in alerts:
-        if not alert.worse or alert.state not in ("suspected", "confirmed"):
+        open_to_it = alert.worse and alert.state in ("suspected", "confirmed")
+        if alert.why == WRONG or not open_to_it:
             yield alert
         elif known is not None and key_of(alert) in known:
             record = known[key_of(alert)]

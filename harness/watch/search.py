@@ -21,15 +21,12 @@ from gradwatch.harness.history.noise import LASTING, Values
 from gradwatch.harness.history.series import Entry, Series
 from gradwatch.harness.history.wrong import GRADIENT, past_limit
 from gradwatch.harness.project import git
-from gradwatch.harness.watch.alerts import SMALL, STATES, Alert, Order
+from gradwatch.harness.watch.alerts import SMALL, STATES, WRONG, Alert, Order
 from gradwatch.harness.watch.budget import Rules, creep
 from gradwatch.harness.watch.neighbours import SHORT, steps_between
 
 #: Runs by which the position of a step can be wrong; the mean is 0.3 (docs/changes.md).
 OFF = 1
-
-#: Why an alert about a gradient needs no further runs.
-WRONG = "the gradient is wrong: its error is past what is allowed"
 
 #: Confirms or clears alerts by other means than the series; yields all of them.
 Settle = Callable[[Sequence[Alert]], Iterable[Alert]]

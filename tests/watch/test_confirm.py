@@ -12,6 +12,7 @@ from gradwatch.harness.history.environments import WrongCall
 from gradwatch.harness.history.series import Series
 from gradwatch.harness.project.records import ConfirmationRecord
 from gradwatch.harness.timing.compare import PAIRS
+from gradwatch.harness.watch.alerts import WRONG
 from gradwatch.harness.watch.bisect import bisect
 from gradwatch.harness.watch.confirm import (
     Findings,
@@ -166,6 +167,19 @@ def test_an_unresolved_comparison_is_repeated_with_twice_the_pairs(suspect, root
 def test_an_alert_that_cannot_fail_is_not_measured_again(suspect, root, change):
     asked = AssertionError("it was compared")
     assert confirmed(replace(suspect, **change), asked, root).why == suspect.why
+
+
+def test_a_wrong_gradient_is_neither_measured_again_nor_cleared(suspect, root):
+    """It would be a ratio then, and no longer be called wrong."""
+    verdict = replace(suspect.settled("confirmed", WRONG), good="", around=("", ""))
+
+    def never(*_):
+        raise AssertionError("a verdict is measured again")
+
+    cleared = ConfirmationRecord(key_of(verdict), 1.0, 0.99, 1.01)
+    for known in ({}, {key_of(verdict): cleared}):
+        (found,) = confirm([verdict], never, machine=MACHINE, root=root, known=known)
+        assert found == verdict
 
 
 def test_an_alert_of_another_machine_is_not_measured_here(suspect, root):
