@@ -257,4 +257,4 @@ def test_the_sentence_is_in_the_table_and_names_the_line():
     (line,) = [x for x in str(report).splitlines() if x.startswith("diagnosis: ")]
     assert "left out" in line
     assert "test_diagnosis.py" in line
-    assert "<code>square(x)</code> is left out" in report._repr_html_()
+    assert "</code> is left out (test_diagnosis.py" in report._repr_html_()
