@@ -15,13 +15,10 @@ from numpy.typing import NDArray
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.reference import Truth
 from gradwatch.harness.judging.rounding.errors import everywhere, largest
+from gradwatch.harness.judging.thresholds import MOST, SAYS_NOTHING
 from gradwatch.harness.judging.whole import Whole
 
 Array = NDArray[Any]
-
-SAYS_NOTHING = 0.1  # limit * radius above a tenth of the element: judging.md, headlines
-
-MOST = 0.5  # share of the elements that say nothing, from which a tensor is vacuous
 
 
 def judge_indices(truth: Truth, got: Array) -> Judgement:

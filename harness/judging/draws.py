@@ -20,13 +20,12 @@ from gradwatch.harness.judging.excuses import contested
 from gradwatch.harness.judging.excuses.contested import Array, Mask
 from gradwatch.harness.judging.rounding.analysis import ERROR, local_errors
 from gradwatch.harness.judging.rounding.errors import Error, Errors, copied, largest
+from gradwatch.harness.judging.thresholds import UNIT
 from gradwatch.impls.graph import Node
 
 Pair = tuple[Array, Array]
 Generator = np.random.Generator
 
-#: Roundoffs that one operation may be off by: a unit in the last place.
-UNIT = 2.0
 #: Digits of which a random number for each significand takes no room.
 FEW = 11
 #: Beside moves: what is linear in one input.

@@ -34,16 +34,17 @@ from gradwatch.harness.judging.excuses import contested
 from gradwatch.harness.judging.excuses.centring import exposed
 from gradwatch.harness.judging.excuses.overflow import Risk, risks
 from gradwatch.harness.judging.rounding.errors import Array, Error, Errors
+from gradwatch.harness.judging.thresholds import SMALL
 from gradwatch.impls.graph import Node
 
 #: Pairs of evaluations. Of eight, the rms is within a factor of 2 of the true one in
 #: 99 of 100 cases (chi-squared), which is little beside the limit of 16 and more.
 PAIRS = 8
 #: The first-order picture holds where what it leaves out is at most this share of it.
-CURVED = 0.25
+CURVED = SMALL
 #: The first pair once more, with perturbations of this size. Smaller ones would be lost
 #: in the roundings of the wide type, where that is no wider than float64.
-AGAIN = 0.25
+AGAIN = SMALL
 
 
 def spread(

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging.comparison import (
-    MOST,
     informative,
     judge_indices,
     judge_numbers,
@@ -29,6 +28,7 @@ from gradwatch.harness.judging.orders import is_second
 from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic, plain
 from gradwatch.harness.judging.reference import Reference, Truth
 from gradwatch.harness.judging.rounding.errors import everywhere
+from gradwatch.harness.judging.thresholds import MOST
 from gradwatch.harness.judging.whole import EXCUSED, WHOLE, Whole
 
 Array = NDArray[Any]

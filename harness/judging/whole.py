@@ -31,26 +31,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.draws import UNIT, Draw, Draws, Pair
+from gradwatch.harness.judging.draws import Draw, Draws, Pair
 from gradwatch.harness.judging.excuses import contested
 from gradwatch.harness.judging.excuses.centring import exposed
 from gradwatch.harness.judging.excuses.regrouping import Peaks
 from gradwatch.harness.judging.rounding.errors import Error, Errors, limit_for
 from gradwatch.harness.judging.spread import CURVED, moved_gaps, overflowing
+from gradwatch.harness.judging.thresholds import AS_A_WHOLE, FEW_DRAWS, UNIT
 from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
 
-#: Pairs of evaluations, and what Student's t with as many degrees of freedom exceeds
-#: once in 10^9 times: a tensor has some hundred slices, a network a hundred tensors.
-PAIRS, LIMIT = 24, 9.64
+#: Pairs of evaluations, and the degrees of freedom of Student's t.
+PAIRS, LIMIT = 24, AS_A_WHOLE
 #: Kinds of radii of a tensor as a whole.
 WHOLE = ("norm", "projection")
 #: Elements of the least tensor or slice that is no matter of single elements.
 FEWEST = 8
 #: How far sums in 16 bits may be off, beside evaluations that have such sums.
-EXCUSED = 3.0
+EXCUSED = FEW_DRAWS
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from scipy import special
 from gradwatch.harness.judging import whole as whole_module
 from gradwatch.harness.judging.comparison import judge_whole
 from gradwatch.harness.judging.draws import Draws
+from gradwatch.harness.judging.excuses.contested import chances, is_choice
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import reference_of_graph
@@ -171,3 +172,19 @@ def test_a_slice_that_is_zero_is_off_by_a_number_and_not_by_a_share():
     found = judge_whole(vacuous, whole, value + np.array([[0.0], [20.0]]))
     assert found.verdict == "disagree"
     assert f"slice 1 along axis 0 is off by {20 * FEWEST**0.5:.3g}" in found.message
+
+
+@pytest.mark.parametrize("terms", [1, 2, 3, 30])
+def test_rounding_turns_a_choice_at_most_as_often_as_its_chance(terms):
+    """Roundings are uniform and add up; far from the gap hardly any turns it."""
+    rng = np.random.default_rng(terms)
+    moved = (terms / 3) ** 0.5
+    sums = rng.uniform(-1, 1, (terms, 100_000)).sum(0)
+    gaps = np.linspace(0, 5, 21) * moved
+    node = graph.variable(gaps)
+    choice = graph.gradient([graph.maximum(node, 0.0)], [np.ones(21)], [node])[0]
+    choice = next(n for n in graph.topological_order([choice]) if is_choice(n))
+    chance = chances(choice, np.full(21, moved)) ** 2
+    turned = (sums > gaps[:, None]).mean(1)
+    assert (turned <= chance + 0.01).all()
+    assert chance[-1] < 1e-5

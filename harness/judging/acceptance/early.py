@@ -46,6 +46,7 @@ from gradwatch.harness.judging.rounding.errors import (
     longest_reduction,
 )
 from gradwatch.harness.judging.rounding.sums import summed_axes
+from gradwatch.harness.judging.thresholds import MOST
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 
@@ -54,10 +55,8 @@ Array = NDArray[Any]
 #: Elements of the largest input from which this is tried: below, calls of Python
 #: functions take longer than the passes over the elements.
 LARGE = 1 << 14
-#: Share of a sample that may be vacuous: a tensor is from a half on.
-UNKNOWN = 0.25
-#: What float64 is allowed beside a reference in float64.
-HALF = 0.5
+#: Share of a sample that may be vacuous.
+UNKNOWN = MOST / 2
 #: Terms of a matrix product in float64 that are added up one by one.
 TOGETHER = 32
 #: Elements that are looked at where they are, as they are farthest off.
@@ -188,8 +187,8 @@ class _Look:
             return None
         if node.primitive is None and not np.array_equal(got, value):
             return None  # a zero, or an input itself
-        share = HALF if self.dtype == "float64" else 1.0
-        errors = Errors(self.arithmetic, self.limit * share, {}, {}, {})
+        honest = 2 if self.dtype == "float64" else 1  # the reference is one of two
+        errors = Errors(self.arithmetic, self.limit / honest, {}, {}, {})
         silent, blunt = self._sampled(node, sample)
         ratios, left, error = _beyond_own_rounding(got, node, errors, blunt)
         if left.size:

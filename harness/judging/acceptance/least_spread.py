@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.draws import UNIT
 from gradwatch.harness.judging.rounding.errors import (
     Error,
     Errors,
@@ -33,6 +32,7 @@ from gradwatch.harness.judging.rounding.errors import (
     terms_of_scatter,
 )
 from gradwatch.harness.judging.rounding.sums import summed_axes
+from gradwatch.harness.judging.thresholds import SMALL, UNIT
 from gradwatch.impls.graph import Node, topological_order
 
 Array = NDArray[Any]
@@ -42,7 +42,7 @@ Part = slice | Places  # of an axis; of at most one in an array some places
 #: A quarter of the root mean square of one perturbation, in roundoffs. The rms of the 8
 #: pairs of the spread is below a quarter of the true one once in 7,000 times: the sum
 #: of their squares is chi-squared of 8 degrees of freedom, and less than 1/2.
-SURE = UNIT / 3**0.5 / 4
+SURE = SMALL * UNIT / 3**0.5
 #: How many nodes lie between an element and the roundings that are looked at: few for
 #: most elements, more for those that these do not explain.
 DEPTHS = (2, 5, 12)

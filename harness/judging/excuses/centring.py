@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.judging.rounding.analysis import ERROR, unmoved
 from gradwatch.harness.judging.rounding.errors import copied, terms
+from gradwatch.harness.judging.thresholds import ALWAYS
 from gradwatch.impls.graph import Node
 
 Mask = NDArray[np.bool_]
 
 #: Mean over what is left of it. A variance in one pass loses the square of this: up to
-#: here that is within the limit of 16 and more.
-LOSS = 4.0
+#: here that is within the limit.
+LOSS = ALWAYS**0.5
 
 
 def exposed(order: Iterable[Node]) -> dict[Node, Mask]:

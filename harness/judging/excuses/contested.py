@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gradwatch.harness.judging.thresholds import FEW_DRAWS, SMALL
 from gradwatch.impls.graph import SELECTIONS, Node, topological_order
 
 Array = NDArray[Any]
@@ -31,10 +32,10 @@ Mask = NDArray[np.bool_]
 PILOTS = 3
 #: Of what the judge allows a gap to move, the share within which a choice is contested.
 #: Right bfloat16 networks move it by 1.2 radii at most, of 19 to 24 that are allowed.
-REACH = 0.25
+REACH = SMALL
 #: How many times a weight is moved by what turning it changes. One turned choice is
 #: right by that margin; of several that cancel in a draw, enough is left for each.
-TURNS = 3.0
+TURNS = FEW_DRAWS
 #: Of this many pairs of draws, one moves all weights of a tensor to the same side.
 ALIKE = 4
 
@@ -81,12 +82,14 @@ def contested(node: Node, moved: Array) -> Mask:
 def chances(node: Node, moved: Array) -> Array:
     """Roots of the largest probabilities that rounding turns a choice around.
 
-    By Chebyshev's inequality: what moves by `moved` in root mean square moves as far as
-    the gap in a share of (moved / gap)^2 of all cases. Of a maximum along an axis, the
-    most likely contender's.
+    By Hoeffding's inequality: a sum of independent uniform roundings of root mean
+    square `moved` is beyond the gap in at most exp(-(gap / moved)^2 / 2) of all cases,
+    and, as it is symmetric, in half of them. Of a maximum along an axis, the most
+    likely contender's.
     """
     apart = _apart(node)
-    share = np.divide(moved, apart, out=np.ones_like(apart), where=apart > moved)
+    away = np.divide(apart, moved, out=np.zeros_like(apart), where=moved > 0)
+    share: Array = np.minimum(np.exp(-np.square(away) / 4), 0.5**0.5)
     assert node.primitive is not None
     if node.primitive.name != "pick":
         return share

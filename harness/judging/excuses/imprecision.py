@@ -56,14 +56,17 @@ from gradwatch.harness.judging.rounding.errors import (
     terms_of_scatter,
 )
 from gradwatch.harness.judging.rounding.sums import summed_axes
+from gradwatch.harness.judging.thresholds import SMALL, UNIT
 from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
 Rule = Callable[[At], Error]
 _PRODUCTS = ("multiply", "divide", "negative")
 
-LOST = 0.25  # of the average term: half of it would be the rounding of a lost one
-SEEN = 2.0  # a blocked sum may lose more than the sequential one, but hardly twice that
+LOST = SMALL  # of the average term: half of it would be the rounding of a lost one
+SEEN = (
+    UNIT  # a blocked sum may lose more than the sequential one, but hardly twice that
+)
 NEAR = 4  # products that lie between e and 1 + e in the gradient of log(1 + e)
 MOST = 1 << 24  # multiplications of a matrix product that are done one by one: a second
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging.precisions import Arithmetic
+from gradwatch.harness.judging.thresholds import ALWAYS, EACH_ROOT
 from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
@@ -128,12 +129,10 @@ def longest_reduction(nodes: Iterable[Node]) -> int:
 def limit_for(reduction: int) -> float:
     """The tolerance, in rounding radii, for sums of up to `reduction` terms.
 
-    16 is larger than every ratio of a correct kernel in the calibration, less the rest
-    (at most 15.9 with OneFlow's kernels and 5.5 without, docs/selftest.md). sqrt(n)/2
-    is for sums that add their terms one by one: their error grows faster than that of a
-    blocked sum.
+    The part that grows is for sums that add their terms one by one: their error grows
+    faster than that of a blocked sum.
     """
-    return 16 + math.sqrt(reduction) / 2
+    return ALWAYS + EACH_ROOT * math.sqrt(reduction)
 
 
 def terms(node: Node) -> int:
