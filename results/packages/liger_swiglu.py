@@ -1,9 +1,9 @@
 """liger-kernel 0.8.5: a second backward through SwiGLU is silently wrong.
 
 The backward writes the gradients over the saved inputs, in Triton, where PyTorch counts
-no write. So does that of GeGLU. `retain_graph=True` raises nothing, and the second sweep takes gradients
-for inputs. To raise is one line: `ctx.saved_tensors[0]._version` has to be bumped, as
-`torch.autograd.graph.increment_version` does.
+no write; that of GeGLU does, too. So `retain_graph=True` raises nothing, and the second
+sweep takes gradients for inputs. To raise, the version of what was saved has to be
+bumped, as `torch.autograd.graph.increment_version` does.
 """
 
 import os
