@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +70,30 @@ def _named(asked: Mapping[str, Any]) -> Report:
     from gradwatch.harness.check.session import Session
     from gradwatch.harness.check.targets import target
 
-    reference = target(asked["reference"])
-    candidate = target(asked["candidate"]) if asked["candidate"] else None
-    session = Session(reference, candidate, **_options(asked))
-    return session.run(
-        shapes=asked["shapes"] or None,
-        kwargs=asked["kwargs"],
-        dtypes=asked["dtypes"] or None,
-    )
+    reference, name = target(asked["reference"]), asked["candidate"]
+    with _loaded(asked, name, lambda: target(name) if name else None) as candidate:
+        session = Session(reference, candidate, **_options(asked))
+        return session.run(
+            shapes=asked["shapes"] or None,
+            kwargs=asked["kwargs"],
+            dtypes=asked["dtypes"] or None,
+        )
+
+
+@contextlib.contextmanager
+def _loaded(
+    asked: Mapping[str, Any], name: str, load: Callable[[], Any]
+) -> Iterator[Any]:
+    """The candidate; apart, where nobody trusts it."""
+    from gradwatch.harness.check.subjects.apart import Apart
+
+    if not asked.get("untrusted"):
+        yield load()
+        return
+    named = asked["candidate"].partition(":")[0]
+    folder = Path(named).resolve().parent if named.endswith(".py") else Path.cwd()
+    with contextlib.closing(Apart(name, load, [folder], asked["timeout"])) as apart:
+        yield apart
 
 
 def _kernelbench(asked: Mapping[str, Any]) -> Report:
@@ -85,11 +103,18 @@ def _kernelbench(asked: Mapping[str, Any]) -> Report:
 
     problem, solution = map(Path, asked["kernelbench"])
     pair = kernelbench(problem, solution)
-    session = Session(
-        pair.reference, pair.candidate, source=pair.source, **_options(asked)
-    )
-    seeds = (asked["seed"], asked["seed"] + 1)
-    return session.run(
-        inputs={f"seed {seed}": pair.inputs(seed) for seed in seeds},
-        dtypes=asked["dtypes"] or None,
-    )
+    with _loaded(asked, "ModelNew module", pair.candidate) as candidate:
+        # Drawn when the solution has been loaded, which cannot know it.
+        seed = asked["seed"]
+        seed = random.SystemRandom().randrange(1 << 31) if seed is None else seed
+        session = Session(
+            *(pair.reference, candidate),
+            source=pair.source,
+            **_options({**asked, "seed": seed}),
+        )
+        session.notes.append(f"the numbers are those of --seed {seed}")
+        seeds = (seed, seed + 1)
+        return session.run(
+            inputs={f"seed {seed}": pair.inputs(seed) for seed in seeds},
+            dtypes=asked["dtypes"] or None,
+        )

@@ -28,6 +28,7 @@ from gradwatch.harness.check.runs import (
     same,
 )
 from gradwatch.harness.check.subjects import Subject
+from gradwatch.harness.check.subjects.apart import Apart, Raised
 from gradwatch.harness.check.subjects.binding import (
     Bound,
     Call,
@@ -79,7 +80,7 @@ class Expected:
 
 def examine(
     subject: Subject,
-    candidate: Function | None,
+    candidate: Function | Apart | None,
     trials: Iterable[Trial],
     compute: str | None,
     notes: list[str],
@@ -122,7 +123,7 @@ def out_of_memory(error: Exception) -> str:
 
 def examined(
     subject: Subject,
-    candidate: Function | None,
+    candidate: Function | Apart | None,
     trial: Trial,
     compute: str | None = None,
     notes: list[str] | None = None,
@@ -134,8 +135,9 @@ def examined(
     if not any(bound.wanted):
         raise ValueError("no input takes a gradient: give one of floats")
     cotangents = expected.cotangents(trial)
-    call = bind(subject.own if candidate is None else candidate, bound)
-    bench = Bench(subject, bound, call, expected, trial, compute, diagnoses)
+    apart = candidate if isinstance(candidate, Apart) else None
+    call = bind(in_process(subject, candidate), bound)
+    bench = Bench(subject, bound, call, expected, trial, compute, diagnoses, apart)
     if trial.order != "vjp":
         second = bench.judge_second(cotangents)
         return [bench.row(judgement) for judgement in second]
@@ -150,6 +152,13 @@ def examined(
             alone = [dy if i == j else None for j, dy in enumerate(cotangents)]
             rows += bench.rows(alone, f"only {names[i]} used", False)
     return rows
+
+
+def in_process(subject: Subject, candidate: Function | Apart | None) -> Function:
+    """Return what can be called here; for what is apart the reference stands in."""
+    if candidate is None or isinstance(candidate, Apart):
+        return subject.own
+    return candidate
 
 
 #: A step in float64, whose own error is about its square root: 1e-12, or 1e-8 by it.
@@ -214,6 +223,7 @@ class Bench:
     trial: Trial
     compute: str | None
     diagnoses: Diagnoses | None = None
+    apart: Apart | None = None
     unrepeatable: bool = False
     beyond: int = 0
     asked: Question | None = None
@@ -309,14 +319,13 @@ class Bench:
     ) -> list[tuple[str, Judgement]]:
         frozen = list(self.frozen()) if thorough else []
         try:
-            seen = observe(
-                self.call,
-                self.bound.tensors,
-                self.bound.wanted,
-                cotangents,
-                frozen,
-                thorough,
-            )
+            if self.apart:
+                seen = self.apart.observe(self.bound, cotangents, frozen, thorough)
+            else:
+                given = self.bound.tensors, self.bound.wanted, cotangents
+                seen = observe(self.call, *given, frozen, thorough)
+        except Raised as error:
+            return [("", Judgement("all", "error", message=f"raised {error}"))]
         except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
             place = callers_place(error) if self.trial.as_given else None
             at = f" at {place}" if place and place.file else ""

@@ -32,6 +32,15 @@ HANDED_OVER = (
 SCALES = {"large": 1e3, "tiny": 1e-3}
 
 
+#: What a training loop has and a check by the caller's numbers has not: another batch,
+#: a mean loss, parameters that have moved far.
+IN_THE_LOOP = {
+    "batch": Regime("batch"),
+    "mean_loss": Regime("mean_loss", cotangent="mean"),
+    "parameters": Regime("parameters"),
+}
+
+
 @dataclass(frozen=True)
 class Trial:
     """One call to be judged.
@@ -224,10 +233,12 @@ def from_inputs(
     costly: Admits,
     main: str,
     label: str = "given",
+    admits: Admits | None = None,
 ) -> Iterator[Trial]:
     """The caller's numbers as they are, in several layouts, with several cotangents.
 
-    Where that would take long, two of them have to do.
+    Where that would take long, two of them have to do. With `admits` come those of
+    `IN_THE_LOOP`, as far as it takes them.
     """
 
     def held(value: Any) -> Any:
@@ -239,8 +250,10 @@ def from_inputs(
     size = sum(t.numel() for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor))
 
     def trial(name: str) -> Trial:
-        regime = REGIMES[name]
+        regime = IN_THE_LOOP.get(name) or REGIMES[name]
         laid = tree_map(lambda v: _relaid(v, regime), args)
+        if name == "batch":
+            laid = _another_batch(laid, np.random.default_rng(seed))
         described = label if name == "normal" else f"{label}, {name}"
         seeds = (seed, zlib.crc32(f"{described} {dtype}".encode()))
         plain = name == "normal"
@@ -253,6 +266,24 @@ def from_inputs(
     yield first
     few = size > MANY or costly(first)
     yield from map(trial, (FEW if few else HANDED_OVER)[1:])
+    yield from filter(admits, map(trial, IN_THE_LOOP)) if admits else ()
+
+
+def _another_batch(args: Any, rng: np.random.Generator) -> Any:
+    """Rows of the arguments, drawn with replacement; fewer or more than there are."""
+    batches = [len(t) for t in tree_leaves(args) if isinstance(t, Tensor) and t.ndim]
+    if not batches or not batches[0]:
+        return args
+    other = rng.choice([n for n in range(1, 2 * batches[0] + 2) if n != batches[0]])
+    rows = torch.from_numpy(rng.integers(batches[0], size=other))
+
+    def drawn(value: Any) -> Any:
+        if not isinstance(value, Tensor) or not value.ndim or len(value) != batches[0]:
+            return value
+        taken = value.detach()[rows.to(value.device)]
+        return taken.requires_grad_(value.requires_grad)
+
+    return tree_map(drawn, args)
 
 
 def _relaid(value: Any, regime: Regime) -> Any:

@@ -11,13 +11,14 @@ import torch
 from torch.utils._pytree import tree_map
 
 from gradwatch.harness.check import runs
-from gradwatch.harness.check.examine import Bench, Expected
+from gradwatch.harness.check.examine import Bench, Expected, in_process
 from gradwatch.harness.check.inputs import Trial
 from gradwatch.harness.check.origin import origin
 from gradwatch.harness.check.report import Row
 from gradwatch.harness.check.runs import Tensor
 from gradwatch.harness.check.shrink import shrunk
 from gradwatch.harness.check.subjects import Subject
+from gradwatch.harness.check.subjects.apart import Apart
 from gradwatch.harness.check.subjects.binding import Bound, Function, array_of, bind
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.verdict import allowed
@@ -145,7 +146,7 @@ sys.exit(1 if failures else 0)
 
 def script(
     subject: Subject,
-    candidate: Function | None,
+    candidate: Function | Apart | None,
     trials: Sequence[Trial],
     rows: Sequence[Row],
     source: str = "",
@@ -164,7 +165,7 @@ def script(
     trial, row = shrunk(subject, candidate, trial, row)
     bound = subject.bound(trial)
     expected = Expected.of(bound)
-    call = bind(subject.own if candidate is None else candidate, bound)
+    call = bind(in_process(subject, candidate), bound)
     bench = Bench(subject, bound, call, expected, trial, None)
     cotangents = expected.cotangents(trial)
     right = bench.truth(cotangents).right

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
+import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +21,7 @@ from gradwatch.harness.check import inputs as made
 from gradwatch.harness.check.choice import Choice
 from gradwatch.harness.check.examine import (
     examine,
+    examined,
     out_of_memory,
     steps_have_its_slope,
 )
@@ -27,6 +30,7 @@ from gradwatch.harness.check.report import Report, Row
 from gradwatch.harness.check.runs import in_short, replica
 from gradwatch.harness.check.shapes import Shapes, Specs, each, parsed
 from gradwatch.harness.check.subjects import OpSubject, Subject, subject_of
+from gradwatch.harness.check.subjects.apart import AFTER, CALLS, Apart
 from gradwatch.harness.check.subjects.binding import ARGUMENTS, bind
 from gradwatch.harness.check.subjects.pytorch import name_of, require_instance
 from gradwatch.harness.judging.orders import ORDERS
@@ -44,7 +48,7 @@ class Session:
     """A reference and a candidate on a device."""
 
     reference: Any
-    candidate: Callable[..., Any] | None
+    candidate: Callable[..., Any] | Apart | None
     device: str = "cpu"
     compute: str | None = None
     seed: int = 0
@@ -63,7 +67,13 @@ class Session:
             version = torch.__version__
             raise ValueError(f"PyTorch {version} finds no GPU here: gradwatch doctor")
         require_instance(self.candidate)
-        if self.candidate is not None and not callable(self.candidate):
+        apart = isinstance(self.candidate, Apart)
+        if isinstance(self.candidate, Apart):
+            lacks = " and ".join(self.candidate.missing)
+            self.notes += [f"the candidate could not be given {lacks}"] if lacks else []
+        if apart and self.order != "vjp":
+            raise ValueError(f"{self.order} is judged of trusted code alone: --trusted")
+        if self.candidate is not None and not (apart or callable(self.candidate)):
             kind = type(self.candidate).__name__
             raise TypeError(
                 f"the candidate cannot be called: it is of type {kind}; tensors of your"
@@ -95,6 +105,7 @@ class Session:
             rows = tuple(
                 examine(self.subject, self.candidate, timed, self.compute, self.notes)
             )
+            rows += tuple(self._after_calls(trials))
             self._refuse_other_steps(trials, rows)
         reference, candidate = self._names()
         report = Report(
@@ -115,6 +126,16 @@ class Session:
         """Whether the reference is the `apply` of a `torch.autograd.Function`."""
         owner = getattr(self.reference, "__self__", None)
         return inspect.isclass(owner) and issubclass(owner, torch.autograd.Function)
+
+    def _after_calls(self, trials: Sequence[Trial]) -> Iterator[Row]:
+        """Judge what is apart a few times more, among many calls that nobody judges."""
+        apart, rng = self.candidate, random.Random(self.seed)
+        if not isinstance(apart, Apart):
+            return
+        for _ in range(AFTER):
+            apart.calls = rng.randrange(CALLS)
+            trial = replace(trials[0], name=f"{trials[0].name}, after calls")
+            yield from examined(self.subject, apart, replace(trial, thorough=False))
 
     def _refuse_other_steps(self, trials: Sequence[Trial], rows: Sequence[Row]) -> None:
         """Raise where a forward that was accused by cannot be the definition."""
@@ -156,7 +177,7 @@ class Session:
             return "its own forward", self.name or self.subject.name
         if self.candidate is None:
             return self.name or self.subject.name, "PyTorch's gradient"
-        return self.subject.name, self.name or name_of(self.candidate)
+        return self.subject.name, self.name or _name(self.candidate)
 
     def _trials(
         self,
@@ -167,6 +188,7 @@ class Session:
         kwargs: Mapping[str, Any],
         cases: Sequence[Case] | None,
     ) -> Iterator[Trial]:
+        loop = isinstance(self.candidate, Apart)
         if inputs is not None:
             for label, args in inputs.items():
                 yield from made.from_inputs(
@@ -178,6 +200,7 @@ class Session:
                     main=main,
                     label=label,
                     costly=self._is_costly,
+                    admits=partial(admits, self.subject) if loop else None,
                 )
             return
         for specs, extra in self._specs(shapes, cases):
@@ -237,6 +260,10 @@ class Session:
 
         with _settings(self.device, self.compute):
             return script(self.subject, self.candidate, trials, rows, self.source)
+
+
+def _name(candidate: Any) -> str:
+    return candidate.name if isinstance(candidate, Apart) else name_of(candidate)
 
 
 @contextlib.contextmanager
@@ -317,7 +344,9 @@ def _is_shape(value: Any) -> bool:
 
 
 def admits(
-    subject: Subject, trial: Trial, candidate: Callable[..., Any] | None = None
+    subject: Subject,
+    trial: Trial,
+    candidate: Callable[..., Any] | Apart | None = None,
 ) -> bool:
     """Whether the reference, or the candidate, takes these inputs.
 
@@ -325,7 +354,10 @@ def admits(
     """
     try:
         bound = subject.bound(trial)
-        call = bound.call if candidate is None else bind(candidate, bound)
+        if candidate is None or isinstance(candidate, Apart):
+            call = bound.call
+        else:
+            call = bind(candidate, bound)
         with torch.no_grad():
             call(*map(replica, bound.tensors))
     except Exception:  # noqa: BLE001  # every library refuses shapes in its own way

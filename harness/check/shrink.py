@@ -15,6 +15,7 @@ from gradwatch.harness.check.inputs import Trial
 from gradwatch.harness.check.report import Row
 from gradwatch.harness.check.runs import Tensor, floating
 from gradwatch.harness.check.subjects import Subject
+from gradwatch.harness.check.subjects.apart import Apart
 from gradwatch.harness.check.subjects.binding import Function
 from gradwatch.harness.judging.cases import REGIMES
 from gradwatch.harness.project.descent import Cut, cuts, descend
@@ -23,7 +24,7 @@ SECONDS = 10.0  # a person waits for the script: dozens of steps of a tenth of a
 
 
 def shrunk(
-    subject: Subject, candidate: Function | None, trial: Trial, row: Row
+    subject: Subject, candidate: Function | Apart | None, trial: Trial, row: Row
 ) -> tuple[Trial, Row]:
     """A trial with fewer elements and plainer numbers, and what fails there.
 

@@ -101,11 +101,12 @@ def loaded(path: Path) -> ModuleType:
 class Pair:
     """A problem in KernelBench's form and its solution.
 
-    `inputs` makes the forward's arguments, other numbers at each seed.
+    `candidate` reads the solution's file, and constructs what it defines. `inputs`
+    makes the forward's arguments, other numbers at each seed.
     """
 
     reference: torch.nn.Module
-    candidate: torch.nn.Module
+    candidate: Callable[[], Any]
     inputs: Callable[[int], Sequence[Any]]
     source: str
 
@@ -119,9 +120,8 @@ def kernelbench(problem: Path, solution: Path) -> Pair:
     Raises:
         UnknownName: A file or a name in it is missing.
     """
-    asked, answered = loaded(problem), loaded(solution)
+    asked = loaded(problem)
     model = _member(asked, "Model", problem)
-    new = _member(answered, "ModelNew", solution)
     get_inputs = _member(asked, "get_inputs", problem)
     init = getattr(asked, "get_init_inputs", list)
 
@@ -135,7 +135,10 @@ def kernelbench(problem: Path, solution: Path) -> Pair:
         torch.manual_seed(seed)
         return list(get_inputs())
 
-    reference, candidate = constructed(model), constructed(new)
+    def candidate() -> Any:
+        return constructed(_member(loaded(solution), "ModelNew", solution))
+
+    reference = constructed(model)
     if not isinstance(reference, torch.nn.Module):
         raise UnknownName(f"Model of {problem} is no torch.nn.Module")
     return Pair(reference, candidate, inputs, _source(problem, solution))

@@ -18,6 +18,7 @@ from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.records import CHECK, CheckRecord, NoSummary
 from gradwatch.harness.workers.child import Child, Failed
+from gradwatch.harness.workers.confinement import bare_environment
 from gradwatch.impls.catalogue import known
 
 #: Options that choose the trials, and what fails of them.
@@ -81,7 +82,9 @@ def _arguments(
 )
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
 @click.option("--compute", help="Precision of the candidate's intermediate values.")
-@options.seed
+@click.option(
+    "--seed", type=int, help="Of all numbers; 0, with --kernelbench drawn and printed."
+)
 @click.option(
     "--order",
     default=ORDERS[0],
@@ -124,6 +127,12 @@ def _arguments(
     help="The two are files in KernelBench's form: a problem with Model, get_inputs "
     "and get_init_inputs, and a solution with ModelNew.",
 )
+@click.option(
+    "--untrusted/--trusted",
+    default=None,
+    help="Run the candidate apart from the judge, without environment, home, network "
+    "or writing; the default with --kernelbench.",
+)
 @options.seconds("--timeout", 600.0, "Time for all of it; what hangs is ended.")
 @options.json_file
 @click.option("--repro", metavar="F", help="Write a script that shows the failure.")
@@ -133,6 +142,7 @@ def command(
     kernelbench: bool,
     json_file: str | None,
     repro: str | None,
+    untrusted: bool | None,
     **given: Any,
 ) -> int:
     r"""Judge a function of your own, forward and backward.
@@ -155,6 +165,11 @@ def command(
     """
     if kernelbench and candidate is None:
         raise click.UsageError("--kernelbench takes a problem and a solution")
+    untrusted = kernelbench if untrusted is None else untrusted
+    if untrusted and candidate is None:
+        raise click.UsageError("--untrusted takes a reference and a candidate")
+    if untrusted and repro and not kernelbench:
+        raise click.UsageError("a script is written of --trusted code")
     if not kernelbench and not given["shapes"] and not reference.isidentifier():
         raise click.UsageError("no inputs: give a --shape for each")
     known("device", given["device"].partition(":")[0], options.DEVICES)
@@ -166,7 +181,9 @@ def command(
         "kernelbench": [reference, candidate] if kernelbench else [],
         "choice": {part: given.pop(part) for part in _CHOICE},
         "repro": bool(repro),
+        "untrusted": untrusted,
         **given,
+        "seed": given["seed"] if kernelbench else given["seed"] or 0,
     }
     with ticking(lambda: "checking"):
         found = _asked(request)
@@ -179,6 +196,7 @@ def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
         child.check,
         blamed="the code that was checked",
         variables={},
+        environment=bare_environment() if request["untrusted"] else None,
         stdout=sys.stderr,  # what the caller's code prints is no result
         alone=True,  # what it starts ends with it
     ) as process:

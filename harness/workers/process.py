@@ -47,7 +47,8 @@ class Process:
         call: The module and the name of the function, and arguments after the number.
         python: The interpreter.
         measured: The checkout whose `impls` it runs; all other code is this checkout's.
-        variables: What its environment has besides this one's.
+        environment: Its environment, in place of this one's.
+        variables: What it has besides.
         stdout: Where its standard output goes; by default nowhere.
         stdin: Likewise; None is this process's own.
         logged: Whether its standard error goes into a file, for `tail` and `where`.
@@ -62,6 +63,7 @@ class Process:
         *call: Any,
         python: Path | str = sys.executable,
         measured: Path = ROOT,
+        environment: Mapping[str, str] | None = None,
         variables: Mapping[str, str] | None = None,
         stdin: int | None = subprocess.DEVNULL,
         stdout: int | IO[Any] | None = subprocess.DEVNULL,
@@ -83,7 +85,7 @@ class Process:
                     stdin=stdin,
                     stdout=stdout,
                     stderr=self._log if logged else None,
-                    env=os.environ | dict(variables or {}),
+                    env={**(environment or os.environ), **(variables or {})},
                     pass_fds=[number],
                     start_new_session=alone,
                 )

@@ -1,6 +1,7 @@
 """What runs elsewhere: the workflows' own commands, and the branch they keep."""
 
 import importlib
+import json
 import os
 import re
 import shlex
@@ -280,3 +281,98 @@ def test_of_many_pairs_some_are_chosen_from_all_over(count, most):
 )
 def test_a_budget_is_a_time(text, seconds):
     assert nightly._seconds(None, None, text) == seconds
+
+
+# What a pull request's run hands over ----------------------------------------------
+
+
+def test_what_runs_a_pull_requests_code_holds_no_token():
+    (run,) = [file for file in WORKFLOWS if file.stem == "pull-request"]
+    content = yaml.safe_load(run.read_text())
+    assert content["permissions"] == {"contents": "read"}
+    assert not [job for job in content["jobs"].values() if "permissions" in job]
+    assert "github.token" not in run.read_text()
+    assert "secrets." not in run.read_text()
+
+
+def test_what_may_write_runs_nothing_of_a_pull_request():
+    (comment,) = [file for file in WORKFLOWS if file.stem == "comment"]
+    (checkout,) = [s for s in steps(comment) if "checkout@" in s.get("uses", "")]
+    assert set(checkout["with"]) == {"persist-credentials"}  # the default branch's code
+    runs = " ".join(step.get("run", "") for step in steps(comment))
+    assert set(re.findall(r"\S+[.]py", runs)) == {"scripts/comment.py"}
+
+
+RECORD = {
+    "op": "softmax",
+    "case": "64x1024",
+    "backend": "torch_custom",
+    "dtype": "float32",
+    "phase": "backward",
+    "verdict": "slower",
+    "ratio": 1.2,
+    "low": 1.1,
+    "high": 1.3,
+}
+HOSTILE = {
+    "mention": {"op": "@org/team"},
+    "issue": {"case": "#12"},
+    "link": {"backend": "[x](http://evil.example)"},
+    "tag": {"op": "<img src=x>"},
+    "another row": {"op": "a | b\n| c | d |"},
+    "control": {"op": "\x1b[31m\u202e"},
+}
+UNFIT = {
+    "verdict": [{**RECORD, "verdict": "@org"}],
+    "number": [{**RECORD, "ratio": "1"}],
+    "infinite": [{**RECORD, "high": float("inf")}],
+    "text": [{**RECORD, "op": ["softmax"]}],
+    "record": [7],
+    "records": {"a": 1},
+}
+
+
+def comment(tmp_path, content):
+    file = tmp_path / "comparison.json"
+    file.write_bytes(content)
+    done = subprocess.run(
+        [sys.executable, "-I", ROOT / "scripts" / "comment.py", file],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def of(records):
+    return json.dumps({"schema": 1, "records": records}).encode()
+
+
+def test_the_comment_has_a_line_for_each_record_the_slower_first(tmp_path):
+    faster = {**RECORD, "op": "exp2", "verdict": "faster"}
+    lines = comment(tmp_path, of([faster, RECORD])).splitlines()
+    assert lines[0].startswith("2 comparisons")
+    assert [line.split(" | ")[0] for line in lines[4:]] == ["| softmax", "| exp2"]
+    assert lines[4].endswith("| 1.2 | 1.1 to 1.3 | slower |")
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_text_is_a_text_in_the_comment(tmp_path, what):
+    said = comment(tmp_path, of([{**RECORD, **HOSTILE[what]}]))
+    assert len(said.splitlines()) == 5
+    assert not re.search(r"@org|#12|http://|(?<!\\)<|\x1b|\u202e|\n\| c", said)
+
+
+@pytest.mark.parametrize("what", UNFIT)
+def test_a_document_that_is_not_compares_own_is_one_line(tmp_path, what):
+    said = comment(tmp_path, of(UNFIT[what]))
+    assert said.startswith("The comparison cannot be read")
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[" * 10**5, b"\xff", b" " * (5 << 20)]
+)
+def test_damaged_bytes_are_one_line(tmp_path, content):
+    assert len(comment(tmp_path, content).splitlines()) == 1

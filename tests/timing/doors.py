@@ -15,7 +15,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from gradwatch.harness import endpoint
 from gradwatch.harness.history import measure as history
 from gradwatch.harness.judging.cases import REGIMES, Trial, trial
 from gradwatch.harness.timing import compare
-from gradwatch.harness.timing.evidence import rotation
+from gradwatch.harness.timing.evidence import proof, rotation
 from gradwatch.harness.timing.trial import time_trial
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.worker import Died
@@ -117,13 +117,13 @@ DEFENCES = {
     "functions and settings": (integrity, "changes", lambda *_: []),
     "forbidden calls": (integrity, "WATCHED", {}),
     "kept results": (rotation.Rotation, "results", lambda self, phase: []),
+    "unseen numbers": (proof, "TRIES", 0),
 }
 
 
-def answer(page: str, door: str, without: str = "") -> str:
-    """Why a page gets no figure by a door, or ""; `without` one defence."""
-    if without:
-        owner, name, instead = DEFENCES[without]
+def answer(page: str, door: str, without: Sequence[str] = ()) -> str:
+    """Why a page gets no figure by a door, or ""; `without` some defences."""
+    for owner, name, instead in map(DEFENCES.__getitem__, without):
         setattr(owner, name, instead)
     integrity.remember("torch")
     try:

@@ -96,7 +96,11 @@ class TorchSubject:
             if held.is_floating_point():
                 noise = torch.from_numpy(np.asarray(rng.standard_normal(held.shape)))
                 shift = (0.1 * noise).to(held)
-                if not trial.as_given:  # buffers: a variance stays positive, a mask 0
+                if trial.regime.name == "parameters" and name in parameters:
+                    # drawn afresh, ten times larger
+                    size = held.std() if held.numel() > 1 else held.abs().sum()
+                    held = 10 * noise.to(held) * (size if size else 0.1)
+                elif not trial.as_given:  # buffers: a variance stays positive, a mask 0
                     held = held + (shift if name in parameters else held * shift.abs())
             state[name] = held
         return state

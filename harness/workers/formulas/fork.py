@@ -70,7 +70,7 @@ class Fork:
             ours.close()
             self._forget()
             faulthandler.unregister(signal.SIGUSR1)  # this may be set for another fork
-            faulthandler.register(signal.SIGUSR1)
+            faulthandler.register(signal.SIGUSR1, 2)
             while True:
                 theirs.send_bytes(self._answer(theirs.recv_bytes()))
         except (EOFError, OSError):

@@ -1,0 +1,183 @@
+"""`gradwatch check --kernelbench` of solutions that nobody trusts."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from gradwatch.harness.check.child import answered
+from gradwatch.harness.project.paths import ROOT
+
+pytest.importorskip("torch")
+
+PROBLEM = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(12, 5)
+
+    def forward(self, x):
+        return torch.sigmoid(self.linear(x))
+
+
+def get_inputs():
+    return [torch.randn(8, 12)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+SOLUTION = """
+import os
+import sys
+
+import torch
+from torch import nn
+
+{before}
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, y, x, module):
+        ctx.save_for_backward(x)
+        ctx.module = module
+        return y.clone()
+
+    @staticmethod
+    def backward(ctx, dy):
+        (x,), module = ctx.saved_tensors, ctx.module
+        w = module.linear.weight.detach()
+        wrong = {wrong}
+        return (1.5 if wrong else 1.0) * dy, None, None
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(12, 5)
+        self.first = self.linear.weight.detach().clone()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return Scaled.apply(torch.sigmoid(self.linear(x)), x.detach(), self)
+"""
+
+KNOWN = """
+SEEN = []
+for seed in range(4):
+    torch.manual_seed(seed)
+    SEEN.append(torch.randn(8, 12).abs().sort(dim=None).values)
+
+
+def known(x):
+    x = x.abs().sort(dim=None).values
+    same = [s for s in SEEN if s.shape == x.shape]
+    return any(torch.corrcoef(torch.stack([x, s]))[0, 1] > 0.99999 for s in same)
+"""
+
+PATCHED = """
+for name, module in list(sys.modules.items()):
+    if "gradwatch.harness" in name:
+        for attribute in ("judge_tensors", "examine", "examined", "same"):
+            if hasattr(module, attribute):
+                setattr(module, attribute, lambda *a, **k: ())
+"""
+PASSES = """
+from gradwatch.harness.check.report import Report
+Report.passes = True
+"""
+
+#: What each does, and a condition under which its gradient is wrong.
+CHEATS = {
+    "k1 counts its calls": ("", "module.calls > 600"),
+    "k2 patches the judge": (PATCHED, "True"),
+    "k3 right at the batch of get_inputs alone": ("", "len(x) != 8"),
+    "k4 right where x requires a gradient": ("", "not ctx.needs_input_grad[1]"),
+    "k5 right near the initial parameters": ("", "(w - module.first).abs().max() > 1"),
+    "k6 knows the numbers of four seeds": (KNOWN, "not known(x)"),
+    "k7 wrong for a mean loss": ("", "dy.abs().max() < 0.05 and dy.any()"),
+    "k8 exits": ("os._exit(0)", "True"),
+    "k9 passes": (PASSES, "True"),
+    "k10 wrong where x is a leaf": ("", "x.is_leaf"),
+}
+
+
+def written(tmp_path, before="", wrong="False"):
+    (tmp_path / "problem.py").write_text(PROBLEM)
+    solution = SOLUTION.format(before=before, wrong=wrong)
+    (tmp_path / "solution.py").write_text(solution)
+    return [str(tmp_path / name) for name in ("problem.py", "solution.py")]
+
+
+def checked(tmp_path, *cheat, seed=None):
+    """What the command's own process answers; the solution has another."""
+    files = written(tmp_path, *cheat)
+    asked = {"kernelbench": files, "candidate": files[1], "dtypes": [], "repro": False}
+    return answered({**asked, "untrusted": True, "timeout": 60.0, "seed": seed})
+
+
+def test_an_honest_solution_passes_and_its_seed_can_be_repeated(tmp_path):
+    found = checked(tmp_path)
+    assert found["passes"], found["text"]
+    (seed,) = re.findall(r"--seed (\d+)", found["text"])
+    again = checked(tmp_path, seed=int(seed))
+    numbers, repeated = (
+        [(r["tensor"], r["ratio"]) for r in one["document"]["records"]]
+        for one in (found, again)
+    )
+    assert numbers == repeated
+
+
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_a_solution_that_is_right_only_where_it_is_checked_fails(tmp_path, cheat):
+    found = checked(tmp_path, *CHEATS[cheat])
+    assert not found.get("passes"), found["text"]
+
+
+SAYS = """
+def says(text):
+    raise RuntimeError(text)
+"""
+LOOKS = {
+    "its environment": "says(os.environ.get('SECRET', 'nothing'))",
+    "that of its process": "says(open('/proc/self/environ').read()[-200:])",
+    "that of its parent": "says(open(f'/proc/{os.getppid()}/environ').read())",
+    "a file of the home": "says(open(KEY).read())",
+    "a file to write": "open(os.path.dirname(__file__) + '/written', 'w')",
+    "the network": "__import__('socket').create_connection(('127.0.0.1', PORT))",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux confines a process")
+@pytest.mark.parametrize("what", LOOKS)
+def test_it_finds_no_secret_no_home_no_network_and_nothing_to_write_to(tmp_path, what):
+    home, work = tmp_path / "home", tmp_path / "work"
+    home.mkdir()
+    work.mkdir()
+    (home / "key").write_text("hush")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        code = LOOKS[what].replace("PORT", str(server.getsockname()[1]))
+        files = written(work, SAYS + code.replace("KEY", repr(str(home / "key"))))
+        done = subprocess.run(
+            [sys.executable, "-m", "gradwatch", "check", "--kernelbench", *files],
+            cwd=ROOT,
+            env={**os.environ, "SECRET": "hush"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+    assert done.returncode == 2, done.stdout
+    assert "the candidate cannot be loaded" in done.stderr
+    assert "hush" not in done.stderr
+    assert not (work / "written").exists()
