@@ -99,8 +99,9 @@ def gradwatch() -> None:
 
 
 def _set(text: str | None) -> str:
-    """The help text for click, which marks preformatted text with a backspace."""
-    return (text or "").replace("\\b\n", "\b\n")
+    """The help text for click: a backspace marks what is preformatted, to the gap."""
+    marked = (text or "").replace("\\b\n", "\b\n")
+    return marked.replace("    Exit code:", "\n    Exit code:")
 
 
 gradwatch.help = _set(gradwatch.help)

@@ -159,7 +159,7 @@ def command(
       gradwatch check torch.nn.functional.silu mykernels:FastSilu --shape 64x1000
       gradwatch check torch.softmax my.py:softmax --shape 8x100 --arg dim=-1
       gradwatch check torch.nn.functional.silu my.py:Silu --shape 9x5 --order hvp
-      gradwatch check --kernelbench problem.py solution.py --dtype float32,bfloat16
+      gradwatch check --kernelbench problem.py solution.py --dtype bfloat16
     Exit code: 0 all is right, 1 something is not, or nothing could be said of it; 2 the
     call cannot be judged.
     """

@@ -136,9 +136,9 @@ def command(
 
     \b
     Examples:
-      gradwatch compare torch_autograd torch_custom --op layer_norm --size 256x1024
+      gradwatch compare torch_autograd torch_custom --op layer_norm
       gradwatch compare main~3 main --op softmax --backend numpy_manual
-      gradwatch compare torch_autograd torch_autograd --op square   the noise floor
+      gradwatch compare torch_autograd torch_autograd --op square   the noise
       gradwatch compare origin/main HEAD --affected 24 --markdown comparison.md
       gradwatch compare torch==1.12.1 torch==2.13.0 --op gelu --size middle
     Verdicts: faster, slower, no difference, not resolved.

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from gradwatch.harness import __main__ as command_line
+from gradwatch.harness.__main__ import Commands
 from gradwatch.harness.agreement.sampling import passed_over
 from gradwatch.harness.commands import fuzz
 from gradwatch.harness.commands import time as time_command
@@ -57,6 +58,13 @@ def test_help_teaches(command):
     assert done.returncode == 0
     assert "gradwatch" in done.stdout
     assert len(done.stdout) > 200
+
+
+@pytest.mark.parametrize("command", ["", *Commands().list_commands(None)])
+def test_help_fits_eighty_columns(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    said = gradwatch(*command.split(), "--help").stdout
+    assert max(map(len, said.splitlines())) <= 80
 
 
 def test_a_right_page_outside_the_project_agrees(tmp_path):
