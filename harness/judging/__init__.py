@@ -8,7 +8,6 @@
   `limit_for`, the tolerance
 - excuses: overflow, contested choices, lost digits, ties: why a deviation is right
 - spread, draws: how far rounding moves a result, measured with perturbations
-- thresholds: the numbers that decide a verdict
 - comparison: a tensor beside the right answer, element by element: makes the verdict
 - verdict: which radius judges a tensor, and what excuses it; all tensors of a call
 - judgement: what is said of one tensor

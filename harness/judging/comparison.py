@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.reference import Truth
 from gradwatch.harness.judging.rounding.errors import everywhere, largest
-from gradwatch.harness.judging.thresholds import MOST, SAYS_NOTHING
+from gradwatch.harness.judging.rounding.thresholds import MOST, SAYS_NOTHING
 from gradwatch.harness.judging.whole import Whole
 
 Array = NDArray[Any]

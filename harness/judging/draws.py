@@ -20,7 +20,7 @@ from gradwatch.harness.judging.excuses import contested
 from gradwatch.harness.judging.excuses.contested import Array, Mask
 from gradwatch.harness.judging.rounding.analysis import ERROR, local_errors
 from gradwatch.harness.judging.rounding.errors import Error, Errors, copied, largest
-from gradwatch.harness.judging.thresholds import UNIT
+from gradwatch.harness.judging.rounding.thresholds import UNIT
 from gradwatch.impls.graph import Node
 
 Pair = tuple[Array, Array]

@@ -34,7 +34,7 @@ from gradwatch.harness.judging.excuses import contested
 from gradwatch.harness.judging.excuses.centring import exposed
 from gradwatch.harness.judging.excuses.overflow import Risk, risks
 from gradwatch.harness.judging.rounding.errors import Array, Error, Errors
-from gradwatch.harness.judging.thresholds import SMALL
+from gradwatch.harness.judging.rounding.thresholds import SMALL
 from gradwatch.impls.graph import Node
 
 #: Pairs of evaluations. Of eight, the rms is within a factor of 2 of the true one in

@@ -28,7 +28,7 @@ from gradwatch.harness.judging.orders import is_second
 from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic, plain
 from gradwatch.harness.judging.reference import Reference, Truth
 from gradwatch.harness.judging.rounding.errors import everywhere
-from gradwatch.harness.judging.thresholds import MOST
+from gradwatch.harness.judging.rounding.thresholds import MOST
 from gradwatch.harness.judging.whole import EXCUSED, WHOLE, Whole
 
 Array = NDArray[Any]

@@ -36,8 +36,8 @@ from gradwatch.harness.judging.excuses import contested
 from gradwatch.harness.judging.excuses.centring import exposed
 from gradwatch.harness.judging.excuses.regrouping import Peaks
 from gradwatch.harness.judging.rounding.errors import Error, Errors, limit_for
+from gradwatch.harness.judging.rounding.thresholds import AS_A_WHOLE, FEW_DRAWS, UNIT
 from gradwatch.harness.judging.spread import CURVED, moved_gaps, overflowing
-from gradwatch.harness.judging.thresholds import AS_A_WHOLE, FEW_DRAWS, UNIT
 from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]

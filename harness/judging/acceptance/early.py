@@ -46,7 +46,7 @@ from gradwatch.harness.judging.rounding.errors import (
     longest_reduction,
 )
 from gradwatch.harness.judging.rounding.sums import summed_axes
-from gradwatch.harness.judging.thresholds import MOST
+from gradwatch.harness.judging.rounding.thresholds import MOST
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.judging.rounding.analysis import ERROR, unmoved
 from gradwatch.harness.judging.rounding.errors import copied, terms
-from gradwatch.harness.judging.thresholds import ALWAYS
+from gradwatch.harness.judging.rounding.thresholds import ALWAYS
 from gradwatch.impls.graph import Node
 
 Mask = NDArray[np.bool_]

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.thresholds import FEW_DRAWS, SMALL
+from gradwatch.harness.judging.rounding.thresholds import FEW_DRAWS, SMALL
 from gradwatch.impls.graph import SELECTIONS, Node, topological_order
 
 Array = NDArray[Any]

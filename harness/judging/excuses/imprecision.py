@@ -56,7 +56,7 @@ from gradwatch.harness.judging.rounding.errors import (
     terms_of_scatter,
 )
 from gradwatch.harness.judging.rounding.sums import summed_axes
-from gradwatch.harness.judging.thresholds import SMALL, UNIT
+from gradwatch.harness.judging.rounding.thresholds import SMALL, UNIT
 from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging.precisions import Arithmetic
-from gradwatch.harness.judging.thresholds import ALWAYS, EACH_ROOT
+from gradwatch.harness.judging.rounding.thresholds import ALWAYS, EACH_ROOT
 from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
