@@ -15,7 +15,7 @@ import psutil
 from gradwatch.harness.project import git
 from gradwatch.harness.project.git import NoCommit, NotTrusted
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.project.requested import cost_of
+from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers.client import probe
 from gradwatch.harness.workers.pythons.interpreters import (
     Interpreter,
@@ -163,7 +163,7 @@ def _framework(interpreter: Interpreter, facts: Mapping[str, Any]) -> Iterator[F
     for backend, fact in backends:
         if fact["error"]:
             yield Finding(backend, "", fact["error"])
-        elif cost := cost_of(backend):  # it runs only where it is named
+        elif cost := traits_of(backend).on_request:  # it runs only where it is named
             why = fact["devices"]["cpu"]
             usable = f"usable; --backend {backend} asks for it ({cost})"
             yield Finding(backend, "" if why else usable, why, needed=not why)

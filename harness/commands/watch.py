@@ -23,7 +23,7 @@ from gradwatch.harness.timing.compare import SAMPLED
 from gradwatch.harness.watch.alerts import WRONG, Alert
 from gradwatch.harness.watch.bisect import Bisection, bisect
 from gradwatch.harness.watch.confirm import NotComparable, Ratio, comparing
-from gradwatch.harness.watch.naming import backend_of, named, repro, size
+from gradwatch.harness.watch.naming import named, repro, size
 from gradwatch.harness.watch.survey import Survey, candidates, survey
 from gradwatch.impls.catalogue import known
 
@@ -112,7 +112,7 @@ def headline(surveyed: Survey) -> str:
         return quiet + (f", {suspected} suspected" if suspected else "")
     wrong = [alert for alert in surveyed.failing if alert.why == WRONG]
     worst = (wrong or surveyed.failing)[0]
-    about = f"{worst.series.op} on {backend_of(worst.series)}"
+    about = f"{worst.series.op} on {worst.series.backend}"
     change = "wrong" if wrong else f"{worst.series.name} {size(worst.relative_change)}"
     subject = git.subject(worst.commit)
     what = f"{about}: {change}" if wrong else change

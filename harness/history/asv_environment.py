@@ -206,11 +206,8 @@ def lock(file: Path) -> None:
     """
     try:
         _held.enter_context(alone(file, "an asv run"))
-    except Busy:
-        raise asv.util.UserError(
-            "another asv run is measuring in this checkout; two runs at the same time"
-            " would measure each other's commits"
-        ) from None
+    except Busy as why:
+        raise asv.util.UserError(str(why)) from None
 
 
 class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no types

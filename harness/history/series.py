@@ -58,6 +58,11 @@ class Series:
         return self.benchmark.split(".")[1]
 
     @property
+    def backend(self) -> str:
+        """What runs the op; "" if no parameter says so."""
+        return self.parameters.get("backend", "")
+
+    @property
     def metric(self) -> str:
         """The figure that is measured, such as time_backward."""
         return self.benchmark.split(".")[-1]

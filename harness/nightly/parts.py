@@ -32,7 +32,7 @@ from gradwatch.harness.project.requested import by_default
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.project.verdicts import PASSING
 from gradwatch.harness.watch.alerts import Alert
-from gradwatch.harness.watch.naming import backend_of, size
+from gradwatch.harness.watch.naming import size
 from gradwatch.harness.watch.survey import survey
 from gradwatch.impls.catalogue import op_names
 
@@ -230,7 +230,7 @@ def _by_place(alerts: Sequence[Alert]) -> dict[tuple[str, str, str], list[Alert]
     several = defaultdict(list)
     for alert in alerts:
         what = f"{alert.series.metric} {alert.kind} {alert.where}"
-        several[alert.series.op, backend_of(alert.series), what].append(alert)
+        several[alert.series.op, alert.series.backend, what].append(alert)
     return several
 
 

@@ -25,6 +25,7 @@ class Traits:
 
     Attributes:
         title: Its name in prose.
+        on_request: What it costs, if it runs only where it is named; else "".
         compiles: It compiles each shape and precision, which takes seconds; `agree`
             judges a sample of it unless more is named.
         sampled: Precisions of that sample.
@@ -50,6 +51,7 @@ class Traits:
     """
 
     title: str = ""
+    on_request: str = ""
     compiles: bool = False
     sampled: tuple[str, ...] = ("float32",)
     first_look: bool = False

@@ -93,8 +93,8 @@ class Order:
         return cls(root, rank, (name, commit))
 
 
-def off_branch_commits(series: Iterable[Series], order: Order) -> list[str]:
-    """Commits with results that are not on this branch (another or a rewritten one).
+def off_branch(series: Iterable[Series], order: Order) -> list[str]:
+    """A warning of commits with results that are not on this branch, if any.
 
     Their results are kept but not watched, since their place in the order is unknown.
 
@@ -102,10 +102,15 @@ def off_branch_commits(series: Iterable[Series], order: Order) -> list[str]:
         Unreadable: The clone is shallow, so that changes could not be seen.
     """
     recorded = {entry.commit for one in series for entry in one.entries}
-    off_branch = sorted(recorded - set(order.rank))
-    if off_branch and git.is_shallow(order.root):
+    others = sorted(recorded - set(order.rank))
+    if others and git.is_shallow(order.root):
         raise Unreadable(
-            f"a shallow clone: {len(off_branch)} of {len(recorded)} commits with"
+            f"a shallow clone: {len(others)} of {len(recorded)} commits with"
             " results are not in it; to fix it: git fetch --unshallow"
         )
-    return off_branch
+    some = ", ".join(commit[:8] for commit in others[:3])
+    warning = (
+        f"results of {len(others)} commits that are not on this branch are kept but"
+        f" not watched (a rewritten branch, or another one): {some}"
+    )
+    return [warning] if others else []

@@ -35,7 +35,6 @@ from gradwatch.harness.project.records import (
 )
 from gradwatch.harness.timing.compare import PAIRS, SAMPLED, Plan, Side, compare_sides
 from gradwatch.harness.watch.alerts import PHASES, WRONG, Alert
-from gradwatch.harness.watch.naming import backend_of
 from gradwatch.harness.workers.pythons.interpreters import Interpreter, interpreter_of
 from gradwatch.harness.workers.worker import Died
 from gradwatch.impls.catalogue import UnknownName, framework_of, load_op
@@ -141,7 +140,7 @@ def _timed(
     series: Series, trees: tuple[Path, Path], pairs: int, budget: float
 ) -> Ratio:
     """Raises NotComparable if op, size, backend or device are missing or fail."""
-    backend, given = backend_of(series), series.parameters
+    backend, given = series.backend, series.parameters
     try:
         op = load_op(series.op)
         size = op.sizes[given["size"]]
@@ -159,14 +158,14 @@ def _timed(
 
 def _version(series: Series) -> Interpreter | None:
     """The interpreter of the version that a series is of; None: there is none here."""
-    framework = framework_of(backend_of(series))
+    framework = framework_of(series.backend)
     with contextlib.suppress(WrongCall):
         return interpreter_with(f"{framework}=={series.versions.get(framework, '')}")
     return None
 
 
 def _measured(series: Series, trees: tuple[Path, Path]) -> Ratio:
-    framework = framework_of(backend_of(series))
+    framework = framework_of(series.backend)
     python = (_version(series) or interpreter_of(framework)).python
     targets = (MeasurementTarget(tree, [framework], python) for tree in trees)
     draws = range(DRAWS.get(series.metric, 1))
@@ -180,7 +179,7 @@ def _measured(series: Series, trees: tuple[Path, Path]) -> Ratio:
 def _figure(series: Series, target: MeasurementTarget) -> float:
     """The worst figure of all cases, as benchmarks/ records it."""
     given = series.parameters
-    where = ([backend_of(series)], [given["device"]], target)
+    where = ([series.backend], [given["device"]], target)
     try:
         op = load_op(series.op)
         asked = trials(op, regimes=["normal"], dtypes=[given["dtype"]])

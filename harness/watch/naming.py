@@ -31,15 +31,10 @@ def size(change: float) -> str:
     return f"{change:+.1%}" if change < 9 else f"×{1 + change:.3g}"
 
 
-def backend_of(series: Series) -> str:
-    """The backend of a series."""
-    return series.parameters.get("backend", "")
-
-
 def repro(alert: Alert) -> str:
     """The command that reproduces an alert."""
     series, given = alert.series, alert.series.parameters
-    options = f"--op {series.op} --backend {backend_of(series)}"
+    options = f"--op {series.op} --backend {series.backend}"
     old, new = (commit[:10] for commit in alert.around)
     if series.metric == "track_gradient_ratio":
         return f"gradwatch agree {options}"
@@ -53,16 +48,14 @@ def repro(alert: Alert) -> str:
 def record(alert: Alert, order: Order) -> AlertRecord:
     """An alert as a record of a document; see docs/watch.md."""
     series = alert.series
-    of_it: dict[str, Any]
-    of_it = {n: getattr(series, n) for n in ("machine", "environment", "op", "unit")}
+    own = ("machine", "environment", "op", "backend", "metric", "unit")
     said = ("kind", "commit", "candidates", "worse", "state", "fails", "why")
     numbers = ("relative_change", "low", "high", "confidence")
+    of_it: dict[str, Any] = {name: getattr(series, name) for name in own}
     of_it |= {name: getattr(alert, name) for name in said}
     of_it |= {name: finite(getattr(alert, name)) for name in numbers}
     return AlertRecord(
         series=series.name,
-        metric=series.metric,
-        backend=backend_of(series),
         subject=git.subject(alert.commit, order.root),
         range=f"{alert.good}..{alert.commit}",
         suspected=alert.state == "suspected",

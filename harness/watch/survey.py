@@ -16,7 +16,7 @@ from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import AlertRecord, WatchSummary
 from gradwatch.harness.timing.compare import SAMPLED
-from gradwatch.harness.watch.alerts import STATES, Alert, Order, off_branch_commits
+from gradwatch.harness.watch.alerts import STATES, Alert, Order, off_branch
 from gradwatch.harness.watch.budget import rules
 from gradwatch.harness.watch.confirm import Findings, comparing, confirm
 from gradwatch.harness.watch.naming import record
@@ -73,8 +73,7 @@ def survey(
     series = asv_results.read(results / "asv", list(order.rank), unreadable)
     if unreadable and not series:
         raise unreadable[0]
-    warnings = _off_branch_warning(off_branch_commits(series, order))
-    warnings += map(str, unreadable)
+    warnings = [*off_branch(series, order), *map(str, unreadable)]
     look = partial(watch, series, order, rules(root / "asv.conf.json"))
     machine = machine_name(results / "asv")
     findings = Findings(results / "confirmations" / f"{machine}.json")
@@ -88,16 +87,6 @@ def survey(
         alerts = look(partial(settle, compare=compare if confirming else None))
     warnings += findings.troubles
     return Survey(order, len(series), alerts, warnings)
-
-
-def _off_branch_warning(commits: Sequence[str]) -> list[str]:
-    if not commits:
-        return []
-    some = ", ".join(commit[:8] for commit in commits[:3])
-    return [
-        f"results of {len(commits)} commits that are not on this branch are kept but"
-        f" not watched (a rewritten branch, or another one): {some}"
-    ]
 
 
 def candidates(series: Series, span: str, root: Path = ROOT) -> tuple[str, list[str]]:

@@ -507,7 +507,7 @@ def test_a_second_run_in_the_checkout_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(asv_environment, "_held", held)
     with (
         alone(tmp_path / "lock", "a run"),
-        pytest.raises(asv.util.UserError, match="another asv run"),
+        pytest.raises(asv.util.UserError, match="an asv run is going on already"),
     ):
         asv_environment.lock(tmp_path / "lock")
     asv_environment.lock(tmp_path / "lock")

@@ -3,8 +3,7 @@
 import json
 
 from gradwatch.harness.console import options
-from gradwatch.harness.project.requested import by_default, cost_of, left_out
-from gradwatch.impls import catalogue
+from gradwatch.harness.project.requested import by_default, left_out
 from gradwatch.impls.catalogue import backend_names
 from tests.command_line import gradwatch
 
@@ -13,14 +12,6 @@ def test_each_backend_runs_by_default_or_says_what_it_costs_and_how_to_ask():
     assert sorted([*by_default(), *left_out()]) == sorted(backend_names())
     assert "a C++ compiler" in left_out()["torch_compile"]
     assert "--backend torch_compile" in left_out()["torch_compile"]
-
-
-def test_the_file_of_a_backend_says_what_it_costs(tmp_path, monkeypatch):
-    monkeypatch.setattr(catalogue, "__file__", str(tmp_path / "catalogue.py"))
-    (tmp_path / "backends").mkdir()
-    for name, line in (("dear", "On request: 9 s"), ("cheap", "Not on request: no")):
-        (tmp_path / "backends" / f"{name}.py").write_text(f'"""One.\n\n{line}\n"""\n')
-    assert [cost_of(name) for name in ("dear", "cheap", "absent")] == ["9 s", "", ""]
 
 
 def test_a_run_says_what_it_left_out_unless_backends_are_named(monkeypatch):

@@ -334,9 +334,8 @@ def test_memory_that_differs_from_process_to_process_is_not_confirmed(
     monkeypatch.setattr(
         "gradwatch.harness.watch.confirm._figure", lambda *_: next(figures)
     )
-    parameters = {"backend": "torch_formula"}
     series = SimpleNamespace(
-        metric="track_peak_memory", parameters=parameters, versions={}
+        metric="track_peak_memory", backend="torch_formula", versions={}
     )
     found = _measured(series, (Path("a"), Path("b")))
     assert found.low <= found.value <= found.high
@@ -353,8 +352,8 @@ def test_a_series_of_an_older_version_is_measured_again_with_that(
         raise WrongCall(asked)
 
     monkeypatch.setattr("gradwatch.harness.watch.confirm.interpreter_with", known)
-    parameters, versions = {"backend": "torch_custom"}, {"torch": version}
-    used = _version(SimpleNamespace(parameters=parameters, versions=versions))
+    series = SimpleNamespace(backend="torch_custom", versions={"torch": version})
+    used = _version(series)
     assert (used and used.python) == (Path("old/bin/python") if there else None)
 
 
