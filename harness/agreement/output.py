@@ -19,7 +19,7 @@ def junit(document: Judged) -> str:
     from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
     suite = TestSuite("gradwatch agree")
-    for (op, backend), records in _groups(document).items():
+    for (op, backend), records in _grouped(document.records).items():
         case = TestCase(legal_xml(f"{op}[{backend}]"), legal_xml(f"gradwatch.{op}"))
         bad = unexpected(records)
         if bad:
@@ -70,10 +70,6 @@ def _headline(bad: Sequence[AgreeRecord], summary: AgreeSummary) -> str:
         return f"**{len(summary.gone)} known defects are gone**"
     part = " in the first case of each op" if summary.first_case else ""
     return f"All as expected: {summary.judged} tensors judged{part}"
-
-
-def _groups(document: Judged) -> dict[tuple[str, str], list[AgreeRecord]]:
-    return _grouped(document.records)
 
 
 def _grouped(

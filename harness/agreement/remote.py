@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
@@ -109,7 +108,7 @@ def unjudged(failed: Failed) -> AgreeRecord:
 
 def judge(content: bytes, link: Link) -> None:
     """The job: judge what is asked, and hand over each trial."""
-    asked = msgspec.msgpack.decode(content, type=Asked, dec_hook=_path)
+    asked = msgspec.msgpack.decode(content, type=Asked)
     pages = link.kept(Pages)  # before the threads of the fleet
     fleet = link.kept(Fleet, jobs=asked.jobs, programs=asked.programs)
     chosen = list[Trial]()
@@ -127,7 +126,10 @@ def judge(content: bytes, link: Link) -> None:
         (trial, task)
         for trial, task in tasks(chosen, asked.backends, asked.devices, entries)
         if (trial.name, task.device) not in settled
-        and not (asked.sampled and _left_out(asked, trial, task.backend))
+        and (
+            not asked.sampled
+            or in_sample(trial, task.backend, first_look=asked.first_case)
+        )
     ]
     total = len({(trial.name, task.device) for trial, task in paired})
     judging = gathered(paired, fleet, asked.timeout)
@@ -135,16 +137,6 @@ def judge(content: bytes, link: Link) -> None:
         with link.at(trial.op, trial.name, asked.timeout):
             verdicts = judge_trial(trial, outcomes, entries)
             link.tell(Step(trial.op, [], verdicts, done, total))
-
-
-def _path(kind: type, value: Any) -> Any:
-    """A path, from its text: the only type here that messages do not have."""
-    return kind(value)
-
-
-def _left_out(asked: Asked, trial: Trial, backend: str) -> bool:
-    """Whether a backend that compiles is not judged in a trial."""
-    return not in_sample(trial, backend, first_look=asked.first_case)
 
 
 def _chosen(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,14 +98,11 @@ def load(folder: Path = FOLDER) -> tuple[list[Finding], list[str]]:
         index = documents.read(folder / INDEX, FUZZ)
     except documents.Unreadable as error:
         return [], [str(error)]
-    findings = [
-        Finding(_site(r), r.record, r.shapes, r.seed, r.script) for r in index.records
-    ]
+    findings = []
+    for one in index.records:
+        site = Site.of(one.record, one.part, one.record.flags)
+        findings.append(Finding(site, one.record, one.shapes, one.seed, one.script))
     return findings, []
-
-
-def _site(facts: FindingRecord) -> Site:
-    return Site.of(facts.record, facts.part, facts.record.flags)
 
 
 def replay(finding: Finding, folder: Path = FOLDER) -> tuple[str, str]:
@@ -174,22 +171,20 @@ def defect(finding: Finding) -> str:
 
 def details(record: AgreeRecord, values: Mapping[str, str]) -> str:
     """The lines of a docstring: exact value, error, and what each backend returns."""
-    return "\n".join(_details(record, values))
-
-
-def _details(record: AgreeRecord, values: Mapping[str, str]) -> Iterator[str]:
+    lines = list[str]()
     plain = (*DEATHS, "error", "malformed", "convention")
     if record.verdict in plain or record.tensor == "all":
-        yield record.message
+        lines.append(record.message)
     else:
         error = f"{record.tensor}{list(record.worst_index)}: exact {record.expected!r}"
         if record.got is not None and record.radius and record.ratio is not None:
             error += f", {record.ratio:.3g} rounding radii off"
             error += f" ({record.limit:.3g} are allowed)"
-        yield error
+        lines.append(error)
     groups: dict[str, list[str]] = defaultdict(list)
     for backend, value in values.items():
         if value != "unsupported":
             groups[value].append(backend)
     for value, backends in groups.items():
-        yield f"{value}: {', '.join(sorted(backends))}"
+        lines.append(f"{value}: {', '.join(sorted(backends))}")
+    return "\n".join(lines)
