@@ -51,7 +51,13 @@ from gradwatch.harness.timing.trial import PHASES
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.client import Absent
 from gradwatch.harness.workers.worker import Died
-from gradwatch.impls.catalogue import UnknownName, backend_names, framework_of, known
+from gradwatch.impls.catalogue import (
+    UnknownName,
+    backend_names,
+    framework_of,
+    known,
+    load_op,
+)
 from gradwatch.impls.contract import Op
 
 _BUDGETS = {True: 2.0, False: SAMPLED}  # seconds: in one process, and in pairs
@@ -152,9 +158,16 @@ def command(
     if why := why_not_timed(given["device"]):
         raise click.UsageError(why)
     sizes, dtypes = given.pop("sizes"), given.pop("dtypes")
-    trials = options.sized_trials(
-        options.loaded_ops(ops, pages), sizes=sizes, dtypes=dtypes, seed=given["seed"]
-    )
+    chosen_by: dict[str, Any] = {
+        "sizes": sizes,
+        "dtypes": dtypes,
+        "seed": given["seed"],
+    }
+    loaded = {source: load_op(source) for source in options.sources(ops, pages)}
+    trials = [t for s, op in loaded.items() for t in options.sized(op, s, **chosen_by)]
+    if not trials:
+        known_sizes = [size for op in loaded.values() for size in op.sizes]
+        raise options.no_such_size(known_sizes, sizes)
     names = {trial.op for trial in trials}
     unchanged = _unchanged(a, b, names) if of_commits and a != b else set()
     trials = [trial for trial in trials if trial.op not in unchanged]

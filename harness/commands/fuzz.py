@@ -16,7 +16,7 @@ from gradwatch.harness.agreement import store
 from gradwatch.harness.agreement.findings import Finding, Site
 from gradwatch.harness.agreement.fuzz import Hunt
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import output, progress, say
+from gradwatch.harness.console.terminal import ending, output, progress, say
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.records import FuzzSummary
 from gradwatch.harness.project.requested import Required
@@ -90,7 +90,7 @@ def command(
         facts = [store.facts(finding) for finding in run.findings.values()]
         documents.write(documents.document(facts, summary), json_file)
     if json_file != "-":
-        _show(run.findings, run.tried)
+        _show(run.findings, run.tried, folder)
     for op, why in run.failed.items():
         say(f"not judged: {op}: {why}", "red")
     if run.missing and not (run.judged or run.failed):
@@ -199,12 +199,17 @@ def _loaded(folder: Path) -> list[Finding]:
     return findings
 
 
-def _show(findings: dict[str, Finding], tried: int) -> None:
+def _show(findings: dict[str, Finding], tried: int, folder: Path) -> None:
     console = output()
     for name, finding in sorted(findings.items()):
         shapes = ", ".join(f"{n} {tuple(s)}" for n, s in finding.shapes.items())
         console.print(f"{name}: {shapes}", markup=False)
-    console.print(f"{len(findings)} findings in {tried} trials")
+    scripts = sorted(f"{finding.script}" for finding in findings.values())
+    ending(
+        f"{len(findings)} findings in {tried} trials",
+        "yellow" if findings or not tried else "green",
+        next_step=f"python {folder / scripts[0]}" if scripts else "",
+    )
 
 
 def _replay(folder: Path) -> int:

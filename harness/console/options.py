@@ -20,7 +20,6 @@ from gradwatch.impls.catalogue import (
     backend_names,
     framework_of,
     known,
-    load_op,
     op_names,
 )
 from gradwatch.impls.contract import Case, Op
@@ -227,11 +226,6 @@ def sources(names: Sequence[str], pages_given: Sequence[str]) -> tuple[str, ...]
     return (*(n for n in names if n not in own), *pages_given) or op_names()
 
 
-def loaded_ops(names: Sequence[str], pages_given: Sequence[str]) -> dict[str, Op]:
-    """Ops by the name or page from which workers load them; all by default."""
-    return {source: load_op(source) for source in sources(names, pages_given)}
-
-
 def sizes_of(op: Op, wanted: Sequence[str]) -> list[Case]:
     """The chosen sizes of an op: by name, or by rank."""
     all_sizes = list(op.sizes.values())
@@ -241,24 +235,6 @@ def sizes_of(op: Op, wanted: Sequence[str]) -> list[Case]:
     ranked = {"small": 0, "middle": last // 2 + last % 2, "large": last}
     named = {ranked[name] for name in wanted if name in ranked}
     return [c for i, c in enumerate(all_sizes) if c.name in wanted or i in named]
-
-
-def sized_trials(
-    ops: dict[str, Op], *, sizes: Sequence[str], dtypes: Sequence[str], seed: int
-) -> list[Trial]:
-    """The chosen sizes of ops, with values of the normal regime.
-
-    Raises:
-        click.UsageError: None of the ops has such a size.
-    """
-    chosen = [
-        one
-        for source, op in ops.items()
-        for one in sized(op, source, sizes=sizes, dtypes=dtypes, seed=seed)
-    ]
-    if not chosen:
-        raise no_such_size((size for op in ops.values() for size in op.sizes), sizes)
-    return chosen
 
 
 def sized(
