@@ -40,7 +40,6 @@ class Traits:
         replaces: Functions of its own that it replaces itself; no gradient depends on
             them.
         settings: Attributes that change what others compute, by their dotted names.
-        tensors: The package of its tensors, if not its own.
         forks: A fork of a process that has imported it, and computed on the CPU, can
             use it: each page gets one. (No thread of its own runs.)
         finishes_importing: It imports the rest of itself at its first backward.
@@ -63,7 +62,6 @@ class Traits:
     learns_wanted: bool = True
     replaces: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
-    tensors: str = ""
     forks: bool = False
     finishes_importing: bool = False
     numpy_below: int = 0

@@ -18,7 +18,6 @@ from gradwatch.impls.backends._hips_special import SPECIAL
 TRAITS = {
     "title": "HIPS/autograd",
     "forks": True,
-    "tensors": "numpy",
     "second_order_listed": True,
 }
 

@@ -15,7 +15,6 @@ TRAITS = {
     "title": "JAX",
     "compiles": True,
     "flushes": "XLA's threads on the CPU take subnormal numbers for zero",
-    "tensors": "jaxlib",
     "learns_wanted": False,
     "second_order_listed": True,
 }

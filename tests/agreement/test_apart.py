@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from gradwatch.harness.agreement.remote import judge, judged
 from gradwatch.harness.agreement.suite import Asked
 from gradwatch.harness.workers.child import Child
+from tests.frameworks import usable
 from tests.pages import CUBE
 
 #: What a page may do at its import, in its formula and in its backward.
@@ -37,11 +40,13 @@ PLACES = {
 }
 
 
-def verdicts(*pages: Path) -> set[tuple[str, str, str, str]]:
+def verdicts(
+    *pages: Path, backends: Sequence[str] = ("numpy_manual", "torch_custom")
+) -> set[tuple[str, str, str, str]]:
     """Of each op, backend and tensor the verdict."""
     asked = Asked(
         ops=[str(page) for page in pages],
-        backends=["numpy_manual", "torch_custom"],
+        backends=backends,
         regimes=["normal"],
         dtypes=["float32"],
         timeout=20.0,
@@ -95,3 +100,74 @@ def test_a_page_cannot_call_its_op_as_another_that_is_judged(
     found = verdicts(evil, red)
     assert {one for one in found if one[0] == "red"} == alone
     assert ("evil", "reference", "all", "error") in found
+
+
+OURS = "[m for m in list(sys.modules.values()) if 'gradwatch' in m.__name__]"
+#: What pages do in the campaign below.
+STATEMENTS = (
+    *EVIL.values(),
+    f"import sys; [setattr(m, n, lambda *a, **k: None) for m in {OURS}"
+    " for n in list(vars(m)) if n.startswith('judge')]",
+    f"import sys; [vars(m).clear() for m in {OURS} if 'judging' in m.__name__]",
+    "import gc; [o.clear() for o in gc.get_objects() if type(o) is dict and 'op' in o]",
+    "import gradwatch.impls.contract as c; c.Op.implement = lambda *a: lambda f: f",
+    "import numpy as np; np.exp = np.multiply = np.abs = lambda *a, **k: np.zeros(4)",
+    "import os, tempfile; [open(e, 'wb').close() for e in"
+    " os.scandir(tempfile.gettempdir()) if e.is_file() and 'gradwatch-' in e.name]",
+    "import os; os.environ.clear(); os.fork()",
+    "import atexit, os; atexit.register(os._exit, 0)",
+    "import signal; [signal.signal(n, signal.SIG_IGN) for n in (2, 15)]",
+    "import threading; threading.Thread(target=lambda: [0 for _ in iter(int, 1)],"
+    " daemon=True).start()",
+)
+TRIALS = 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1])
+def test_no_verdict_changes_beside_pages_drawn_at_random(
+    tmp_path: Path, red: Path, alone: set[tuple[str, str, str, str]], seed: int
+) -> None:
+    """Each page does two things at two places."""
+    draw = Random(seed)
+    for trial in range(TRIALS):
+        evil = written(tmp_path, f"evil_{trial}", "", "")
+        story = []
+        for place in draw.sample(list(PLACES), 2):
+            before, after = PLACES[place]
+            story.append((place, draw.choice(STATEMENTS)))
+            evil.write_text(
+                evil.read_text().replace(before, after.format(story[-1][1]))
+            )
+        pages = [evil, red] if draw.random() < 0.7 else [red, evil]
+        found = {one for one in verdicts(*pages) if one[0] == "red"}
+        assert found == alone, f"seed {seed}, trial {trial}: {story}"
+
+
+#: The start of a page that says in which process of JAX it is read.
+SAYS = """import os, sys
+if "jax" in sys.modules:
+    with open({file!r}, "a") as said:
+        said.write(f"{{os.getpid()}} ")
+{statement}
+import numpy as np
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("statement", "workers"),
+    [("", 1), ("import time; time.monotonic = lambda: 0.0", 2)],
+)
+def test_a_worker_that_cannot_be_forked_is_replaced_after_a_page_that_changed_it(
+    tmp_path: Path, statement: str, workers: int
+) -> None:
+    usable("jax")
+    file = tmp_path / "processes"
+    says = SAYS.format(file=str(file), statement=statement)
+    first = written(tmp_path, "first", "import numpy as np\n", says)
+    says = SAYS.format(file=str(file), statement="")
+    right = written(tmp_path, "second", "import numpy as np\n", says)
+    found = verdicts(first, right, backends=["jax_formula"])
+    assert len({*file.read_text().split()}) == workers
+    assert {v for op, _, _, v in found if op == "second"} == {"agree"}
