@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +16,12 @@ from typing import NoReturn
 
 from packaging.version import InvalidVersion, Version
 
-from gradwatch.harness.project.lock import Busy, alone
+from gradwatch.harness.project.lock import scratch
 from gradwatch.harness.project.paths import PROJECT, ROOT
 
 #: The files that a measurement depends on; changes of other files do not matter.
 CODE = (*PROJECT.code, *PROJECT.instrument)
 
-
-_SCRATCH = "gradwatch-checkout-"  # begins names of folders that go with a process
 
 #: A pre-release such as 1.0.0-alpha.beta is one of semver.org, and not of PEP 440.
 _SEMANTIC = re.compile(r"\d+\.\d+\.\d+(-[\w.-]+)?(\+[\w.-]+)?", re.ASCII)
@@ -108,14 +105,8 @@ def checked_out(commit: str, root: Path = ROOT) -> Iterator[Path]:
 
     Folders that a killed process left, whose lock nobody holds, are removed first.
     """
-    for left in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*/lock"):
-        with contextlib.suppress(Busy, OSError), alone(left, ""):
-            shutil.rmtree(left.parent)
-    with (
-        tempfile.TemporaryDirectory(prefix=_SCRATCH) as folder,
-        alone(Path(folder, "lock"), "a checkout"),
-    ):
-        tree, archive = Path(folder, "tree"), Path(folder, "archive.tar")
+    with scratch("checkout") as folder:
+        tree, archive = folder / "tree", folder / "archive.tar"
         git("archive", "--format=tar", f"--output={archive}", commit, root=root)
         shutil.unpack_archive(archive, tree)
         archive.unlink()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,24 @@ def alone(file: Path, what: str, patience: float = 0) -> Iterator[None]:
             yield
         finally:  # who waits for it sees that this file is no name's, and tries again
             file.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def scratch(kind: str) -> Iterator[Path]:
+    """Yield a temporary folder that goes with this process, however that ends.
+
+    Those of its kind that a killed process left, whose lock nobody holds, are removed
+    first.
+    """
+    begins = f"gradwatch-{kind}-"
+    for left in Path(tempfile.gettempdir()).glob(f"{begins}*/lock"):
+        with contextlib.suppress(Busy, OSError), alone(left, ""):
+            shutil.rmtree(left.parent)
+    with (
+        tempfile.TemporaryDirectory(prefix=begins) as folder,
+        alone(Path(folder, "lock"), "its use"),
+    ):
+        yield Path(folder)
 
 
 def remove_stale(target: Path) -> None:

@@ -1,14 +1,17 @@
 """`gradwatch check --kernelbench` of solutions that nobody trusts."""
 
+import contextlib
 import os
 import re
 import socket
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
 from gradwatch.harness.check.child import answered
+from gradwatch.harness.project.lock import alone, scratch
 from gradwatch.harness.project.paths import ROOT
 
 pytest.importorskip("torch")
@@ -181,3 +184,18 @@ def test_it_finds_no_secret_no_home_no_network_and_nothing_to_write_to(tmp_path,
     assert "the candidate cannot be loaded" in done.stderr
     assert "hush" not in done.stderr
     assert not (work / "written").exists()
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_folder_that_a_killed_run_left_goes_at_the_next_start(
+    tmp_path, monkeypatch, held
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / "gradwatch-check-left"
+    left.mkdir()
+    (left / "lock").touch()
+    (left / "written").write_text("by a solution")
+    holding = alone(left / "lock", "") if held else contextlib.nullcontext()
+    with holding, scratch("check"):
+        assert left.exists() == held
+    assert [*tmp_path.iterdir()] == ([left] if held else [])

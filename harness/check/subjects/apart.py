@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,6 +23,7 @@ from gradwatch.harness.check.runs import (
     observe,
 )
 from gradwatch.harness.check.subjects.binding import Bound, bind
+from gradwatch.harness.project.lock import scratch
 from gradwatch.harness.workers.confinement import confine
 from gradwatch.harness.workers.formulas.fork import Ended, Fork
 from gradwatch.harness.workers.process import how_ended
@@ -60,7 +61,9 @@ class Apart:
     ) -> None:
         self.name, self.calls = name, 0
         self._load, self._read, self._seconds = load, read, seconds
-        self._scratch = tempfile.TemporaryDirectory(prefix="gradwatch-")
+        self._open = contextlib.ExitStack()
+        self._scratch = self._open.enter_context(scratch("check")) / "own"
+        self._scratch.mkdir()
         self._candidate: Any = None
         self._fork = Fork(self._answer, lambda: None)
         loaded = self._asked(None)
@@ -84,7 +87,7 @@ class Apart:
     def close(self) -> None:
         """End it, and remove what it has written."""
         self._fork.end()
-        self._scratch.cleanup()
+        self._open.close()
 
     def _asked(self, request: Any) -> Answer:
         try:
@@ -102,8 +105,7 @@ class Apart:
         request, answer = pickle.loads(content), Answer()
         try:
             if self._candidate is None:
-                scratch = Path(self._scratch.name)
-                answer.missing = confine(scratch, self._read, self._seconds)
+                answer.missing = confine(self._scratch, self._read, self._seconds)
                 self._candidate = self._load()
             if request:
                 bound, how, calls = request
