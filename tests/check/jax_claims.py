@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.experimental import pallas as pl
+from jax_published import FUNCTIONS, MISTAKES, planted
 
 import gradwatch
 from gradwatch.harness.tracing import Untraceable
@@ -328,11 +329,34 @@ def both_a_reference_of_jax_judges_a_function_of_pytorch():
     assert not report.passes
 
 
+def published(name):
+    """A published function passes, and each mistake that shows in it fails."""
+    reference, candidate, arrays = FUNCTIONS[name]
+    check(reference, candidate, inputs=arrays, quick=True).assert_ok()
+    missed, tried = [], 0
+    for place, array in enumerate(arrays):
+        for mistake, change in MISTAKES.items() if array.dtype.kind == "f" else ():
+            wrong = planted(candidate or reference, arrays, place, change)
+            report = check(reference, wrong, inputs=arrays, quick=True)
+            vacuous = any(
+                j.verdict == "vacuous" and j.tensor.startswith("d") for j in report
+            )
+            tried += 1
+            if report.passes and not vacuous:
+                missed.append((place, mistake))
+    assert tried
+    assert missed == []
+
+
+def _of_table(name):
+    return lambda: (published if name in FUNCTIONS else same)(name)
+
+
 def main():
     """Print a document: what each named claim raised, "" where it holds."""
     told = {}
     for name in sys.argv[1:]:
-        claim = globals().get(name) or (lambda n=name: same(n))
+        claim = globals().get(name) or _of_table(name)
         try:
             claim()
             told[name] = ""

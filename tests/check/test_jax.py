@@ -16,18 +16,27 @@ from tests.frameworks import usable
 FILE = Path(__file__).with_name("jax_claims.py")
 ROOT = FILE.parents[2]
 TREE = ast.parse(FILE.read_text())
-HELPERS = ("with_backward", "same", "refuses", "main")
+HELPERS = ("with_backward", "same", "refuses", "published", "_of_table", "main")
 CLAIMS = [
     node.name
     for node in TREE.body
     if isinstance(node, ast.FunctionDef) and node.name not in HELPERS
 ]
-(TABLE,) = (
-    node.value
-    for node in TREE.body
-    if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "SAME"
-)
-SAME = [key.value for key in TABLE.keys]
+
+
+def keys_of(tree: ast.Module, name: str) -> list[str]:
+    """The keys of a table that is written out in a module."""
+    (table,) = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name
+    )
+    return [key.value for key in table.keys]
+
+
+SAME = keys_of(TREE, "SAME")
+PUBLISHED = ast.parse(FILE.with_name("jax_published.py").read_text())
+FUNCTIONS = keys_of(PUBLISHED, "FUNCTIONS")
 
 
 @cache
@@ -63,6 +72,12 @@ def test_of_a_function_of_jax(claim):
     assert outcomes(tuple(CLAIMS))[claim] == ""
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_published_function_passes_and_mistakes_in_it_fail(name):
+    assert outcomes((name,))[name] == ""
+
+
 def test_jax_needs_no_pytorch():
     usable("jax")
     code = (
@@ -75,3 +90,12 @@ def test_jax_needs_no_pytorch():
         [python, "-c", code], capture_output=True, text=True, cwd=ROOT
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", sorted((ROOT / "results" / "jax").glob("*.py")))
+def test_a_finding_exits_with_1_while_the_defect_is_there(script):
+    usable("jax")
+    python = interpreter_of("jax").python
+    done = subprocess.run([python, script], capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
