@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -58,11 +59,13 @@ class Traced:
         call: Takes arrays, returns any tree of arrays.
         dtypes: Of the arrays.
         wide: Whether JAX's 64-bit types are switched on for it.
+        returned: Of what it returns.
     """
 
     call: Callable[..., Any]
     dtypes: Sequence[Any]
     wide: bool
+    returned: Sequence[Any] = ()
     _made: dict[Any, Any] = field(default_factory=dict)
 
     def jaxpr(self, shapes: Sequence[tuple[int, ...]]) -> Any:
@@ -398,19 +401,11 @@ def _round(p: Any, x: Node) -> Node:
     return graph.sign(x) * graph.floor(graph.abs(x) + 0.5)
 
 
-@dataclass(frozen=True)
-class Format:
-    """A type of floats, as `finfo` describes it."""
-
-    eps: float
-    max: float
-    smallest_normal: float
-    dtype: str = ""
-
-
 def _reduced_precision(p: Any, x: Node) -> Node:
     top, eps = 2 ** (p["exponent_bits"] - 1), 2.0 ** -p["mantissa_bits"]
-    return rounded(x, info=Format(eps, (2 - eps) * 2.0 ** (top - 1), 2.0 ** (2 - top)))
+    most, least = (2 - eps) * 2.0 ** (top - 1), 2.0 ** (2 - top)
+    limits = {"eps": eps, "max": most, "smallest_normal": least, "dtype": ""}
+    return rounded(x, info=SimpleNamespace(**limits))
 
 
 def _broadcast(p: Any, x: Node, *_: Any) -> Node:
@@ -542,7 +537,7 @@ def _pow(walk: Walk, equation: Any, a: Node, b: Any) -> Node:
     """Whole and half powers by the functions that are exact about them."""
     if isinstance(b, Node) and (b.primitive is not None or b.shape):
         return graph.pow(a, b)
-    power = float(as_exact(b, np.float64))
+    power = float(b.value if isinstance(b, Node) else b)
     by_number = {0.5: graph.sqrt, 1.0: lambda x: x, 2.0: graph.square}
     return by_number[power](a) if power in by_number else graph.pow(a, power)
 

@@ -247,11 +247,16 @@ class Session:
             except Exception as error:  # whatever it raises
                 message = f"the reference raises {_in_short(error)} at {trial.name}"
                 raise ValueError(f"{message}; give inputs= of its domain") from error
-            self._traced[key] = op_of(
-                *(name_of(self.reference), Traced(call, trial.dtypes, wide)),
-                *(self._names, [y.dtype for y in outputs]),
-            )
+            returned = [y.dtype for y in outputs]
+            formula = Traced(call, trial.dtypes, wide, returned)
+            self._traced[key] = op_of(name_of(self.reference), formula, self._names)
         return self._traced[key]
+
+    def _returned(self, trial: Trial) -> Sequence[Any]:
+        """The types of what the reference returns."""
+        op = self._op(trial)
+        formula, plain = op.said("formula"), _dtype(trial.dtype)
+        return getattr(formula, "returned", (plain,) * len(op.outputs))
 
     def _problem(self, trial: Trial) -> Problem:
         op = self._op(trial)
@@ -274,10 +279,11 @@ class Session:
         if floats and not trial.edge and all(np.isnan(y).all() for y in floats):
             raise ValueError("the reference returns nothing but nan for these numbers")
         made = []
-        for i, y in enumerate(outputs):
+        for i, (y, dtype) in enumerate(
+            zip(outputs, self._returned(trial), strict=True)
+        ):
             rng = np.random.default_rng([*trial.seed, 1, i])
-            values = cotangent(rng, y.shape, trial.regime.cotangent)
-            values = values.astype(_dtype(trial.dtype))
+            values = cotangent(rng, y.shape, trial.regime.cotangent).astype(dtype)
             made.append(values if y.dtype.kind == "f" else None)
         if not any(dy is not None for dy in made):
             raise ValueError("the reference has no output that can be differentiated")
@@ -343,7 +349,14 @@ class Session:
         diagnoses: Diagnoses | None = None,
     ) -> list[Row]:
         arrays = {name: _held(array) for name, array in got.items()}
-        dtypes = {name: str(a.dtype) for name, a in got.items() if a is not None}
+        op = self._op(trial)
+        like = dict(zip(op.outputs, self._returned(trial), strict=True))
+        like |= {f"d{n}": t for n, t in zip(op.inputs, trial.dtypes, strict=True)}
+        dtypes = {
+            name: trial.dtype if a.dtype == like[_plain(name)] else str(a.dtype)
+            for name, a in got.items()
+            if a is not None
+        }
         judged = asked.judge(arrays, dtypes)
         if diagnoses is not None and not trial.edge:
             judged = diagnoses.told_of(asked.known, arrays, judged, trial.dtype)
@@ -364,13 +377,11 @@ class Session:
         call: Callable[..., Any],
     ) -> list[Row]:
         op = problem.op
-        along = {
-            n: np.random.default_rng([*trial.seed, 3, i])
-            .standard_normal(a.shape)
-            .astype(a.dtype)
-            for i, (n, a) in enumerate(zip(op.inputs, trial.arrays, strict=True))
-            if n in op.differentiable
-        }
+        along = {}
+        for i, (name, a) in enumerate(zip(op.inputs, trial.arrays, strict=True)):
+            if name in op.differentiable:
+                rng = np.random.default_rng([*trial.seed, 3, i])
+                along[name] = rng.standard_normal(a.shape).astype(a.dtype)
         problem = replace(
             problem,
             order=self.order,
@@ -442,29 +453,25 @@ def _like(y: Any, dy: Any) -> Any:
     return jnp.asarray(dy, y.dtype)
 
 
-def op_of(
-    name: str, formula: Traced, names: Sequence[str], outputs: Sequence[Any]
-) -> Op:
-    """A traced function as an op.
-
-    Args:
-        name: Of the function.
-        formula: Its nodes for those of its inputs.
-        names: Of its inputs.
-        outputs: The types of what it returns.
-    """
-    many = len(outputs) > 1
-    returned = [f"y{i}" if many else "y" for i in range(len(outputs))]
-    pairs = list(zip(returned, outputs, strict=True))
+def op_of(name: str, formula: Traced, names: Sequence[str]) -> Op:
+    """A traced function as an op; `names` are those of its inputs."""
+    many = len(formula.returned) > 1
+    outputs = {f"y{i}" if many else "y": t for i, t in enumerate(formula.returned)}
     fixed = zip(names, formula.dtypes, strict=True)
     return Op(
         name,
         inputs=" ".join(names),
-        outputs=" ".join(returned),
+        outputs=" ".join(outputs),
         constants=" ".join(n for n, t in fixed if not is_float(t)),
-        integers=" ".join(n for n, t in pairs if not is_float(t)),
+        integers=" ".join(n for n, t in outputs.items() if not is_float(t)),
         formula=formula,
     )
+
+
+def _plain(name: str) -> str:
+    """The tensor whose type a derivative has: x of hvp.ddy as of dx."""
+    inner = name.removeprefix("jvp.").removeprefix("hvp.")
+    return inner[2:] if inner.startswith("dd") else inner
 
 
 def name_of(function: Any) -> str:
