@@ -15,6 +15,7 @@ in *some* order of operations, not only in the formula's.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,8 @@ Mask = NDArray[np.bool_]
 
 #: Their E counts one rounding of the result, so that it is at least the result's size.
 _ROUNDED = frozenset(("add", "subtract", "multiply", "divide", "square", "sqrt"))
+#: What is zero where all its terms are.
+_LINEAR = frozenset(("sum", "sum_to", "cumulative_sum", "scatter_add", "negative"))
 
 
 @dataclass(frozen=True)
@@ -57,12 +60,13 @@ def risks(
         peaks: Exponents of what may be reached in another order of operations.
     """
     risky: dict[Node, Risk] = {}
+    unreached = functools.cache(lambda: _all_left_out(order, errors))
     sizes: Mapping[Node, NDArray[Any]] = {}
     with np.errstate(all="ignore"):
         for node in order:
             if node.primitive is None or _tame(node, errors, risky, peaks):
                 continue
-            view = _View(node, errors, risky, peaks)
+            view = _View(node, errors, risky, peaks, unreached)
             risk = _risk(view)
             if peaks is not None and peaks.overflow(node).any():
                 sizes = sizes or magnitudes(order)
@@ -71,6 +75,38 @@ def risks(
             if risk.any():
                 risky[node] = risk
     return risky
+
+
+def _all_left_out(order: Sequence[Node], errors: Errors) -> dict[Node, Mask]:
+    """Elements that are zero since nothing leads to them: no term, no choice of them.
+
+    Of infinite inputs, what was not chosen is all that is certain.
+    """
+    found: dict[Node, Mask] = {}
+    leaves = (node.value for node in order if node.primitive is None)
+    finite = all(bool(np.isfinite(value).all()) for value in leaves)
+    for node in order:
+        if node.primitive is None:
+            continue
+        name = node.primitive.name
+        masks = [found.get(s, np.zeros(s.shape, bool)) for s in node.inputs]
+        if is_choice(node):
+            mask = (node.value == 0) & (errors.errors[node] == 0)
+            mask &= np.isfinite(node.inputs[0].value)
+        elif not finite:
+            continue
+        elif name in ("multiply", "divide"):
+            mask = masks[0] | masks[1] if name == "multiply" else masks[0] | False
+        elif name in ("add", "subtract"):
+            mask = masks[0] & masks[1]
+        elif name in _LINEAR or ERROR[name] is copied:
+            there = (1.0 - mask for mask in masks)
+            mask = _compute(node, *there) == 0
+        else:
+            continue
+        if mask.any():
+            found[node] = np.broadcast_to(mask, node.shape)
+    return found
 
 
 def stored_infinite(
@@ -127,8 +163,15 @@ class _View:
         errors: Errors,
         risky: dict[Node, Risk],
         peaks: Peaks | None,
+        unreached: Callable[[], dict[Node, Mask]],
     ) -> None:
         self.node, self.errors, self.risky, self.peaks = node, errors, risky, peaks
+        self.unreached = unreached
+
+    def left_out(self, i: int) -> Mask:
+        """Where an input is zero since nothing leads to it."""
+        source = self.node.inputs[i]
+        return self.unreached().get(source, np.zeros(source.shape, bool))
 
     def infinite(self, i: int) -> Mask:
         """Where an input is infinite, or may be."""
@@ -270,10 +313,10 @@ def _multiplied(at: _View) -> tuple[Any, Any]:
     clash = (at.infinite(0) & at.zero(1)) | (at.infinite(1) & at.zero(0))
     infinite = at.may_overflow(0) | at.may_overflow(1)
     undefined = at.undefined(0) | at.undefined(1) | clash
-    if is_choice(at.node.inputs[1]):
-        among = at.node.inputs[1].inputs[0].value
-        left = (at.value(1) == 0) & (at.reach(1) == 0) & np.isinf(at.value(0))
-        left &= np.isfinite(among)  # of an infinite input, nothing is certain
+    if undefined.any():
+        first, second = at.left_out(0), at.left_out(1)
+        left = (first & np.isinf(at.value(1))) | (second & np.isinf(at.value(0)))
+        left = (left | (first & second)) & ~np.isnan(at.node.value)
         infinite, undefined = infinite & ~left, undefined & ~left
     return infinite, undefined
 
