@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -99,20 +98,6 @@ class Traced:
         }
         return Graph(outputs, leaves, tuple(read))
 
-    @functools.cached_property
-    def _double(self) -> Graph:
-        return self.graph(np.float64)
-
-    @property
-    def outputs(self) -> Mapping[str, Node]:
-        """Of the graph in float64."""
-        return self._double.outputs
-
-    @property
-    def leaves(self) -> Mapping[str, Node]:
-        """Of the graph in float64."""
-        return self._double.leaves
-
     @property
     def notes(self) -> tuple[str, ...]:
         """A line for each place where a value decides what runs."""
@@ -156,15 +141,6 @@ class Traced:
         """Names of the ATen operators, each once, in order of first use."""
         calls = (n.target for n in self.program.graph.nodes if n.op == "call_function")
         return tuple(dict.fromkeys(name_of(t) for t in calls if hasattr(t, "_schema")))
-
-    def gradients(
-        self,
-        cotangents: Mapping[str, Array],
-        dtype: DTypeLike = np.float64,
-        wanted: Sequence[str] | None = None,
-    ) -> dict[str, Node | None]:
-        """`Graph.gradients`, in a graph made for this type."""
-        return self.graph(dtype).gradients(cotangents, wanted)
 
 
 def trace(

@@ -75,17 +75,17 @@ def test_the_same_trace_is_evaluated_in_extended_precision():
     wide = traced.graph(np.longdouble)
     (dx,) = wide.gradients({"y": np.ones(3)}).values()
     assert dx.value.dtype == wide.outputs["y"].value.dtype == np.longdouble
-    assert traced.outputs["y"].value.dtype == np.float64
+    assert traced.graph().outputs["y"].value.dtype == np.float64
 
 
 def test_a_module_s_parameters_and_buffers_are_leaves_by_name():
     module = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3)).double()
     traced = trace(module, [tensor(4, 5)])
-    assert set(traced.leaves) == {
+    assert set(traced.graph().leaves) == {
         *("input", "0.weight", "0.bias", "1.weight", "1.bias"),
         *("1.running_mean", "1.running_var"),
     }
-    assert set(traced.outputs) > {"y", "1.running_mean", "1.running_var"}
+    assert set(traced.graph().outputs) > {"y", "1.running_mean", "1.running_var"}
     assert module[1].num_batches_tracked == 0, "the module itself is left alone"
 
 
@@ -94,12 +94,12 @@ def test_names_are_those_of_the_signature():
         lambda query, parts: query + parts[0] * parts[1],
         [tensor(2), [tensor(2), tensor(2)]],
     )
-    assert list(traced.leaves) == ["query", "parts[0]", "parts[1]"]
+    assert list(traced.graph().leaves) == ["query", "parts[0]", "parts[1]"]
 
 
 def test_where_no_path_leads_there_is_no_gradient():
     traced = trace(lambda x, unused: x * 2.0, [tensor(2), tensor(2)])
-    assert traced.gradients({"y": np.ones(2)})["dunused"] is None
+    assert traced.graph().gradients({"y": np.ones(2)})["dunused"] is None
 
 
 @torch.no_grad()
@@ -135,6 +135,7 @@ def test_what_no_grad_stops_is_stopped(name):
     x = tensor(4).requires_grad_()
     (dx,) = (
         trace(function, [x.detach()])
+        .graph()
         .gradients({"y": np.ones(4)}, wanted=["x"])
         .values()
     )
