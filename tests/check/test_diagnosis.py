@@ -7,7 +7,10 @@ what a fused kernel saves.
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -258,3 +261,19 @@ def test_the_sentence_is_in_the_table_and_names_the_line():
     assert "left out" in line
     assert "test_diagnosis.py" in line
     assert "</code> is left out (test_diagnosis.py" in report._repr_html_()
+
+
+def test_the_example_of_the_page_is_what_a_check_says(tmp_path):
+    page = Path(__file__).parents[2] / "docs" / "diagnosis.md"
+    text = page.read_text(encoding="utf-8")
+    code = re.search(r"^```python\n(.*?)^```", text, re.M | re.S)[1]
+    shown = re.search(r"^```text\n(.*?)^```", text, re.M | re.S)[1]
+    (tmp_path / "norm.py").write_text(code, encoding="utf-8")
+    place = importlib.util.spec_from_file_location("norm", tmp_path / "norm.py")
+    norm = importlib.util.module_from_spec(place)
+    place.loader.exec_module(norm)
+    report = gradwatch.check(
+        norm.rms_norm, norm.Fast.apply, shapes=[(8, 12), (12,)], only=["normal"]
+    )
+    (line,) = [x for x in str(report).splitlines() if x.startswith("diagnosis: ")]
+    assert line.split() == shown.split()

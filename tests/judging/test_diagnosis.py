@@ -211,3 +211,12 @@ def test_an_explanation_of_infinities_explains_no_finite_numbers() -> None:
     (judged,) = judge("relu", [x], dy, [dy * np.sign(x)])
     assert judged.diagnosis
     assert "agree" not in judged.diagnosis
+
+
+def test_a_factor_is_seen_where_only_the_last_rounding_may_be_off() -> None:
+    """The gradient of a sum is its cotangent, exactly: its own radius is zero."""
+    a, b, dy = RNG.standard_normal((3, 6, 7)).astype(np.float32)
+    wrong = (dy * np.float64(1 + 5e-4)).astype(np.float32)
+    first, second = judge("add", [a, b], dy, [wrong, dy])
+    assert "multiplied by 1 + 0.0005: with this, all 42" in first.diagnosis
+    assert not second.diagnosis

@@ -110,9 +110,13 @@ class Case:
         self.words, self.here = Words(sweep), Point(sweep, sweep.values)
         self.right = self.here.tensors()
         self.found: dict[str, list[Finding]] = {name: [] for name in self.wrong}
-        room = self.tolerance
-        self.weight = {n: weights(room[n], self.right[n]) for n in self.wrong}
+        self.weight = {n: self._weight(n) for n in self.wrong}
         self.lengths = {n for node in sweep.order for n in (*node.shape, node.size)}
+
+    def _weight(self, name: str) -> Array:
+        """One over how far each element may be off, with a last rounding."""
+        value = self.right[name]
+        return weights(self.tolerance[name] + self.last * np.abs(value), value)
 
     @property
     def late(self) -> bool:
@@ -317,7 +321,7 @@ def _solved(case: Case, node: Node, of: Callable[[float], Edit], name: str) -> N
 
 def _ranked(case: Case, name: str) -> list[Finding]:
     """The explanations of a tensor that mean different things, best first."""
-    found = sorted(case.found[name], key=lambda f: f.rank)
+    found = sorted(case.found[name], key=lambda f: (f.rank, len(f.words)))
     if not found:
         beside = {n: dy.value for dy, n in case.words.names.items()}
         right, got, room = case.right[name], case.got[name], case.tolerance[name]

@@ -72,7 +72,7 @@ def _part(value: Array, got: Array, room: Array, bad: Mask) -> Iterator[Part]:
     if plain or (np.isfinite(factor) and inside.size > 2):
         factor, said = (plain or [(factor, f"multiplied by {factored(factor)}")])[0]
         words = f"{where} of {{}} is {said if factor else 'zero'}"
-        yield 1 if plain else 7, words, lambda x: np.where(region, factor * x, x)
+        yield 1 if plain else 7.5, words, lambda x: np.where(region, factor * x, x)
 
 
 def region_of(bad: Mask) -> tuple[Mask, str]:
