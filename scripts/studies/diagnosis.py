@@ -73,7 +73,7 @@ def named(op_name: str, dtype: str, regime: str = "normal") -> Iterator[Named]:
         got = _tensors(result)
         judged = judge_tensors(right, got, result.dtypes, dtype=dtype)
         started = time.process_time()
-        sweep, found = explanations(right, got, judged)
+        sweep, found = explanations(right, got, judged, seconds=60)
         spent = time.process_time() - started
         for tensor, said in found.items():
             yield Named(
