@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from harness.project.markdown import cell
+from gradwatch.harness.project.markdown import cell
 
 #: A comparison of 24 ops has some 100 kB; GitHub takes comments of 65,536 letters.
 LARGEST, LONGEST, ROWS = 4 << 20, 80, 200
