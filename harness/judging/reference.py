@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.acceptance.least_spread import ratios_of_terms
 from gradwatch.harness.judging.cases import run_formula
 from gradwatch.harness.judging.excuses.imprecision import (
     CARELESS,
@@ -45,7 +44,6 @@ from gradwatch.harness.judging.rounding.analysis import local_errors, running_er
 from gradwatch.harness.judging.rounding.errors import (
     Errors,
     Table,
-    everywhere,
     limit_for,
     longest_reduction,
 )
@@ -227,21 +225,6 @@ class Reference:
             }
         kept: Mapping[str, NDArray[np.float64]] = self._kept[key]
         return kept
-
-    def explained_by_terms(
-        self, convention: str, tensor: str, error: Array, arithmetic: Arithmetic
-    ) -> bool:
-        """Whether the limit times the least that the spread can be is no less.
-
-        Of elements whose error is 0 nothing has to be explained.
-        """
-        node = self.graphs[convention][tensor]
-        errors = self._errors(convention, arithmetic, None)
-        places = np.flatnonzero(error)
-        with np.errstate(all="ignore"):
-            there = error.reshape(-1)[places]
-            ratios = ratios_of_terms(node, places, there, errors)
-        return everywhere(ratios <= self.limit)
 
     def wholes(
         self, convention: str, arithmetic: Arithmetic, *, careless: bool = False

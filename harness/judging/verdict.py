@@ -134,13 +134,11 @@ class _Tensor:
         truth = self.right.bounds(self.convention, arithmetic)[self.tensor]
         if truth.admissible is not None:
             return judge_indices(truth, self.got)
-        known = self._sharp(truth, arithmetic)
-        limit, sharp = self.right.limit, everywhere(known)
+        limit = self.right.limit
+        sharp = everywhere(self._sharp(truth, arithmetic))
         judgement = judge_numbers(truth, self.got, limit, self.dtype, says=sharp)
         if sharp or judgement.verdict == "disagree":
             return judgement  # the spread can only accuse more
-        if judgement.verdict == "agree" and self._explained_by_terms(known, arithmetic):
-            return judgement  # the spread would agree, too
         radius, by_spread = self._radius(arithmetic)
         if by_spread.any():
             truth = replace(truth, radius=radius)
@@ -251,18 +249,6 @@ class _Tensor:
         ):
             excused |= left & self.right.torn(self.convention, self.tensor)
         return not (wrong & ~excused).any()
-
-    def _explained_by_terms(
-        self, known: NDArray[np.bool_], arithmetic: Arithmetic
-    ) -> bool:
-        """Whether the least that the spread can be explains what is not known."""
-        value = self.right.graphs[self.convention][self.tensor].value
-        asked = ~known & np.isfinite(value)
-        with np.errstate(all="ignore"):
-            error = np.where(asked, np.abs(self.got - value), 0.0).astype(np.float64)
-        return self.right.explained_by_terms(
-            self.convention, self.tensor, error, arithmetic
-        )
 
     def _sharp(self, bound: Truth, arithmetic: Arithmetic) -> NDArray[np.bool_]:
         """Where the bound leaves at least half of the digits."""

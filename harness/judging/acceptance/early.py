@@ -127,17 +127,6 @@ def looked_at(
     return Looked(judgements, look.far, look.longest, size, len(look.order))
 
 
-def _use_pages_again(elements: int) -> None:
-    """Have the allocator keep, of what is freed, as much as a judgement holds.
-
-    glibc returns the end of its heap to the system where more than twice the largest
-    block that was ever freed lies unused there (mallopt(3), M_MMAP_THRESHOLD). A
-    judgement holds about six arrays, so each would ask for all its pages again, which
-    takes up to half as long as the judgement. This block is never touched.
-    """
-    np.empty(3 * elements)
-
-
 class _Look:
     """A graph in float64."""
 
@@ -147,7 +136,6 @@ class _Look:
         self.order = graph.topological_order(nodes.values())
         leaves = [node for node in self.order if node.primitive is None]
         self.axes = max(node.ndim for node in leaves)
-        _use_pages_again(max(node.size for node in leaves))
         self.tied = False
         self.far: dict[str, Places] = {}
         self.longest = longest_reduction(self.order)

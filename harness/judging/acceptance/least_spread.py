@@ -8,7 +8,7 @@ evaluation. The perturbations of one node are independent of all others and go f
 -`UNIT` to `UNIT` roundoffs, so that an element moves by UNIT / sqrt(3) times a node's
 own rounding times the element's slope by it, and the squares of these add up. An error
 that `limit` times a quarter of the root explains is explained by the spread, too, which
-is measured to a factor of 2 or 3. So the spread is not asked.
+is measured to a factor of 2 or 3. So a large tensor is accepted without it.
 
 Slopes are known through sums, products, quotients and moves, and of those nodes of
 which all ways to the element are among these: what goes another way might cancel, as

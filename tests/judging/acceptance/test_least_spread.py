@@ -1,9 +1,8 @@
-"""The spread is not asked where the least that it can be explains all errors."""
+"""The least that the spread can be is less than the spread."""
 
 import numpy as np
 import pytest
 
-from gradwatch.harness.judging import verdict as verdict_module
 from gradwatch.harness.judging.acceptance.least_spread import SURE, least_radii
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.judging.reference import reference, reference_of_graph
@@ -62,28 +61,11 @@ def judged(right, dx):
     return found.verdict
 
 
-def test_of_a_right_gradient_it_is_not_asked(rows, monkeypatch):
-    right, dx = rows
-
-    def never(*_, **__):
-        raise AssertionError("the spread was asked")
-
-    sharp = right.limit * right.truths["first"]["dx"].radius <= 1e-8 * np.abs(dx)
-    assert not sharp[3, 7]
-    monkeypatch.setattr("gradwatch.harness.judging.reference.spread", never)
-    assert judged(right, dx) == "agree"
-
-
 @pytest.mark.parametrize("radii", [0.1, 0.5, 0.9, 1.1, 2.0, 10.0])
-def test_an_error_in_a_cancelled_element_has_the_verdict_of_the_spread(
-    rows, radii, monkeypatch
-):
+def test_an_error_in_a_cancelled_element_has_the_verdict_of_the_spread(rows, radii):
     right, dx = rows
     off = np.where(right.spreads()["dx"] < np.inf, right.spreads()["dx"], 0)
     wrong = dx.copy()
     exact = right.graphs["first"]["dx"].value
     wrong[3, 7] = exact[3, 7] + radii * right.limit * off[3, 7]
-    found = judged(right, wrong)
-    monkeypatch.setattr(verdict_module._Tensor, "_explained_by_terms", lambda *_: False)
-    assert found == judged(right, wrong)
-    assert (found == "agree") == (radii < 1)
+    assert (judged(right, wrong) == "agree") == (radii < 1)
