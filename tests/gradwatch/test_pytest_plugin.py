@@ -1,6 +1,7 @@
 """The fixture `gradwatch`: a right kernel passes, a wrong one says what to do."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -114,7 +115,9 @@ def test_a_project_s_benchmarks_have_three_columns_unless_it_names_others(
         "def test_it(benchmark):\n    benchmark(len, [])"
     )
     call = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *own]
-    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True)
+    # pytest-benchmark times nothing where this is set.
+    alone = {k: v for k, v in os.environ.items() if k != "PYTEST_XDIST_WORKER"}
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, env=alone)
     (head,) = [line for line in done.stdout.splitlines() if line.startswith("Name")]
     assert done.returncode == 0, done.stdout
     assert ("IQR" in head, "Max" in head) == (not own, bool(own))
