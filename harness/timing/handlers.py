@@ -16,7 +16,11 @@ from dataclasses import replace
 from typing import Any
 
 from gradwatch.harness.timing.evidence.rotation import PHASES, Place, Rotation
-from gradwatch.harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
+from gradwatch.harness.timing.evidence.witness import (
+    RotatingPhase,
+    WitnessedTimer,
+    call_watched,
+)
 from gradwatch.harness.timing.interleave import compare as compare_runs
 from gradwatch.harness.timing.interleave import interleave
 from gradwatch.harness.timing.samples import Comparison
@@ -169,14 +173,18 @@ def draw(request: Request) -> dict[str, Any]:
 
 def call(request: Request) -> dict[str, Any]:
     """Call a phase on drawn numbers, for the main process to time."""
-    rotation, only_write = _ready[request["step"]], request["only_write"]
-    rotation.call(request["phase"], request["calls"], only_write=only_write)
+    rotation, phase, calls = _ready[request["step"]], request["phase"], request["calls"]
+    if request["only_write"]:
+        rotation.call(phase, calls, only_write=True)
+    else:
+        call_watched(rotation, phase, calls)
     return {}
 
 
 def computed(request: Request) -> dict[str, Any]:
     """Return what the last of those calls computed."""
-    return _ready[request["step"]].computed(request["phase"])
+    rotation = _ready[request["step"]]
+    return {**rotation.computed(request["phase"]), "against": rotation.against()}
 
 
 def _shown_by_events(

@@ -224,6 +224,8 @@ class _Bound:
 
     def _why_wrong(self, picks: Array) -> str:
         result = self.line.ask("computed", **self.asked)
+        for against in result.get("against", ()):
+            return str(against)
         row = len(picks) - 1 if self.in_place else 0
         return self.judge.why_wrong_of_drawn(result, self.phase, picks, row)
 

@@ -21,6 +21,16 @@ def _watch() -> Watch:
     return Watch()
 
 
+def call_watched(rotation: Rotation, phase: str, calls: int) -> None:
+    """Call a phase on drawn numbers, and note forbidden calls."""
+    watch = _watch()
+    watch.start()
+    rotation.call(phase, calls)
+    watch.stop()
+    rotation.calls_seen |= watch.seen
+    watch.seen.clear()
+
+
 class RotatingPhase:
     """A forward or a backward of a step that moves, called and waited for."""
 

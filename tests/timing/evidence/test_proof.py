@@ -52,10 +52,18 @@ class PlayedLine:
     framework = "torch"
 
     def __init__(
-        self, judge, results=(), against=(), takes=(), shown=math.inf, wrong=0.0
+        self,
+        judge,
+        results=(),
+        against=(),
+        takes=(),
+        shown=math.inf,
+        wrong=0.0,
+        seen=(),
     ):
         self.place, self.results, self.against = Place(judge.sources), results, against
         self.takes, self.shown, self.wrong = list(takes), shown, wrong
+        self.seen = seen
         self.passed, self.worked, self.asked = 0.0, 0.0, 0
 
     def cpu_seconds(self):
@@ -70,7 +78,8 @@ class PlayedLine:
         if request == "computed":
             y = self.place.problem.inputs["x"] ** 2
             y[-1] += self.wrong
-            return {"tensors": {"y": pack(y)}, "dtypes": {"y": "float32"}}
+            tensors, dtypes = {"y": pack(y)}, {"y": "float32"}
+            return {"tensors": tensors, "dtypes": dtypes, "against": self.seen}
         trip = 3 * CLAIMED  # which says nothing of a call
         if payload["only_write"]:
             self.passed, self.worked = self.passed + trip, self.worked + trip
@@ -99,6 +108,7 @@ LIES = {
     "slow": ({"takes": [SLOW] * TRIES}, "310 us by the clock here on unseen numbers"),
     "cores": ({"takes": [TWO_CORES] * TRIES}, "and 160 us of all cores"),
     "device": ({"shown": 0.1}, "its timer shows 10% of what a forward takes"),
+    "callers": ({"seen": ["looks at its callers"]}, "looks at its callers"),
     "numbers": ({"wrong": 0.01}, "a timed forward is wrong: disagree: y["),
 }
 
