@@ -7,6 +7,7 @@ many tasks to many workers instead; both use the same `Worker`.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -99,6 +100,19 @@ class Line:
         if sys.platform != "linux":
             return 0.0
         return time.clock_gettime(~self._worker.process.pid << 3 | _ALL_THREADS)
+
+    def waited_seconds(self) -> dict[tuple[int, int], float]:
+        """How long each thread of the worker, and of this process, waited for a core.
+
+        The kernel accounts it; nothing is known where there is no Linux.
+        """
+        waited = dict[tuple[int, int], float]()
+        for process in (self._worker.process.pid, os.getpid()):
+            for file in Path(f"/proc/{process}/task").glob("*/schedstat"):
+                with contextlib.suppress(OSError):  # the thread has ended
+                    nanoseconds = file.read_text().split()[1]
+                    waited[process, int(file.parent.name)] = int(nanoseconds) / 1e9
+        return waited
 
     def reply(self, request: str, **payload: Any) -> Mapping[str, Any]:
         """The answer to a request, of any kind; the timeout includes a "budget" in it.

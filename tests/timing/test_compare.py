@@ -129,6 +129,19 @@ def test_a_backend_against_itself_shows_no_news(phase):
     assert found.noise_low <= found.noise <= found.noise_high
 
 
+def test_what_other_processes_take_of_the_cores_is_no_doubt_about_a_time():
+    """The kernel says how long a thread was ready and had no core."""
+    busy = [sys.executable, "-c", "while True: pass"]
+    with contextlib.ExitStack() as stack:
+        for _ in range(6 * len(os.sched_getaffinity(0))):
+            process = subprocess.Popen(busy)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        side = Side("numpy_manual", "numpy_manual")
+        found = compare_sides(side, side, Plan(square(), "backward", budget=0.4))
+    assert found.low <= found.ratio <= found.high
+
+
 def test_ten_times_the_work_is_slower():
     op = load_op("square")
     found = compare_sides(

@@ -216,9 +216,17 @@ class _Bound:
         self.in_place, self.shown = drawn["in_place"], float(drawn["shown"])
         taken = list[float]()
         for only_write in (True, False):
+            before = self.line.waited_seconds()
             started, worked = _now(), self.line.cpu_seconds()
             self.line.ask("call", **self.asked, calls=count, only_write=only_write)
-            taken += _now() - started, self.line.cpu_seconds() - worked
+            seconds, work = _now() - started, self.line.cpu_seconds() - worked
+            # Others had the core; of one thread alone: that of many would hide calls.
+            longest = dict[int, float]()
+            for (process, thread), waited in self.line.waited_seconds().items():
+                more = waited - before.get((process, thread), 0.0)
+                longest[process] = max(longest.get(process, 0.0), more)
+            seconds -= sum(longest.values())
+            taken += max(seconds, work / self.line.facts["threads"]), work
         self.least[length] = list(map(min, self.least[length], taken))
         return picks
 
