@@ -40,6 +40,7 @@ class Played:
 
     framework = "torch"
     cpu_seconds = staticmethod(time.process_time)
+    waited_seconds = staticmethod(dict)
 
     def __init__(self, *_: object, **__: object) -> None:
         asked = {"framework": "torch", "handlers": ["prepare"]}

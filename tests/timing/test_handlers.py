@@ -160,6 +160,7 @@ class PlayedLine:
     framework = "oneflow"  # whose threads poll: its calls are not timed here
 
     cpu_seconds = staticmethod(float)
+    waited_seconds = staticmethod(dict)
 
     def __init__(self, one):
         self.place = Place([source.problem for source in variants(one)])

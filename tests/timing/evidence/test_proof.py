@@ -66,6 +66,8 @@ class PlayedLine:
         self.seen = seen
         self.passed, self.worked, self.asked = 0.0, 0.0, 0
 
+    waited_seconds = staticmethod(dict)
+
     def cpu_seconds(self):
         return self.worked
 
