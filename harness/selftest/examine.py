@@ -79,13 +79,13 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
 
     Options: `backends` (whose right gradients to judge), `planted` (also judge the
     planted errors, those of `edits` among them), `gradcheck` (also run gradcheck, if
-    the problem is small enough).
+    the problem is small enough), `diagnosed` (say what is wrong with what is rejected).
     """
     options = request["options"]
     with np.errstate(all="ignore"):
         bench = _bench(problem_of(request), request["backend"], options)
         alarms = [*_alarms(bench, options)]
-        runs = [*_runs(bench, options)] if options["planted"] else []
+        runs = [*_runs(bench, options["edits"])] if options["planted"] else []
     return packed(alarms, runs)
 
 
@@ -115,6 +115,7 @@ class _Bench:
     expected: Tensors  # from another implementation; the rivals compare with it
     comparisons: Names
     gradcheck: bool
+    diagnosed: bool
 
 
 def _bench(problem: Problem, backend: str, options: Mapping[str, Any]) -> _Bench:
@@ -130,6 +131,7 @@ def _bench(problem: Problem, backend: str, options: Mapping[str, Any]) -> _Bench
         _tensors(_other(problem, backend)),
         tuple(n for n in rivals.COMPARISONS if torch or n not in rivals.OF_TORCH),
         options["gradcheck"] and checkable,
+        options.get("diagnosed", False),
     )
 
 
@@ -208,14 +210,14 @@ def _judge(right: Reference, result: Result, dtype: str) -> tuple[Judgement, ...
 # Planted errors -------------------------------------------------------------------
 
 
-def _runs(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Run]:
+def _runs(bench: _Bench, edits: Sequence[Sequence[str]]) -> Iterator[Run]:
     problem = bench.problem
     manual = mutants.right(problem.op)
     right = _result(problem, manual)
     wide = _tensors(_result(replace(problem, dtype=WIDE), manual))
     judged = _judge(bench.inside, right, problem.dtype)
     informative = [j.tensor for j in judged if j.vacuous < 0.5]
-    for error in planted(problem.op, options["edits"]):
+    for error in planted(problem.op, edits):
         try:
             result = _result(problem, error.manual)
             wrong = _tensors(_result(replace(problem, dtype=WIDE), error.manual))
@@ -225,11 +227,7 @@ def _runs(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Run]:
             yield Run(error.mistake, "same", 0.0, 0.0, 0.0, bench.right.limit, (), ())
             continue
         measured = _measure(bench, wide, wrong, result.dtypes, informative)
-        run, judged = _run(bench, error.mistake, error.manual, result, measured)
-        if options["diagnosed"]:
-            _, found = explanations(bench.inside, _tensors(result), judged)
-            run = replace(run, said=tuple(f.sentence for f, *_ in found.values()))
-        yield run
+        yield _run(bench, error.mistake, error.manual, result, measured)
 
 
 def _same(one: Result, other: Result) -> bool:
@@ -246,7 +244,7 @@ def _run(
     manual: Manual,
     result: Result,
     measured: tuple[str, float, float],
-) -> tuple[Run, tuple[Judgement, ...]]:
+) -> Run:
     dtype = bench.problem.dtype
     judged = _judge(bench.inside, result, dtype)
     accused: Names = (JUDGE,) if any(not j.passes for j in judged) else ()
@@ -258,8 +256,10 @@ def _run(
         asked += tuple(rivals.GRADCHECKS)
         accused += _gradcheck(bench.problem, manual)
     ratio = max((j.ratio for j in judged if j.ratio == j.ratio), default=0.0)
-    limit = bench.right.limit
-    return Run(mistake, *measured, ratio, limit, accused, asked), judged
+    wrong = judged if bench.diagnosed else ()
+    _, found = explanations(bench.inside, _tensors(result), wrong)
+    said = tuple(first.sentence for first, *_ in found.values())
+    return Run(mistake, *measured, ratio, bench.right.limit, accused, asked, said)
 
 
 def _result(problem: Problem, manual: Manual) -> Result:

@@ -21,7 +21,7 @@ from gradwatch.harness.selftest.examine import JUDGE, Run, examine, read
 from gradwatch.harness.selftest.mistakes import read_mistakes
 from gradwatch.harness.selftest.mutants import ANYWHERE, edited, planted
 from gradwatch.harness.selftest.run import OTHER, OTHERS, chosen
-from gradwatch.harness.selftest.scoring import Score
+from gradwatch.harness.selftest.scoring import Score, records
 from gradwatch.harness.workers.messages import Outcome, Task
 from gradwatch.impls import catalogue
 from gradwatch.impls.contract import Op
@@ -53,6 +53,16 @@ def test_there_are_150_planted_errors_of_their_own_and_some_for_every_op():
     assert set(EDITS) == set(OPS)
     assert min(map(len, EDITS.values())) >= 6
     assert sum(map(len, EDITS.values())) >= 150
+
+
+def test_what_is_rejected_is_diagnosed_where_that_is_asked():
+    score = tried(["square"], ["normal"], ["float32"], 1, backends=[], diagnosed=True)
+    said = {run.mistake: run.said for _, run in score.runs}
+    zero = "every gradient is zero"
+    assert "dx is zero everywhere" in said[zero][0]
+    assert not said["None for the last gradient"]
+    (one,) = (r for r in records(score) if getattr(r, "runs", 0) and r.mistake == zero)
+    assert (one.diagnosed, one.named) == (1, 1)
 
 
 @pytest.mark.parametrize("op", OPS)
