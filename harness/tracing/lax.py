@@ -500,6 +500,8 @@ BY_PARAMS: dict[str, Rule] = {
     "transpose": lambda p, x: graph.permute_dims(x, p["permutation"]),
     "rev": lambda p, x: graph.flip(x, tuple(p["dimensions"])),
     "concatenate": lambda p, *parts: graph.concat(parts, p["dimension"]),
+    "stack": lambda p, *parts: graph.stack(parts, p["axis"]),
+    "unstack": lambda p, x: graph.unstack(x, axis=p["axis"]),
     "slice": _sliced,
     "split": _split,
     "pad": _padded,
@@ -715,7 +717,8 @@ RULES: dict[str, Rule] = {
 #: What rounds nothing.
 _MOVES = """
     reshape squeeze expand_dims dynamic_slice dynamic_update_slice broadcast_in_dim
-    transpose rev concatenate slice split pad gather scatter copy copy_p select_n
+    transpose rev concatenate stack unstack slice split pad gather scatter copy copy_p
+    select_n
 """
 MOVES = frozenset(_MOVES.split())
 #: What makes floats of whole numbers, exactly.

@@ -110,6 +110,11 @@ SAME = {
         lambda a, b: lax.dynamic_update_slice(a, b[:2, :2], (1, 2)),
         *(X, P),
     ),
+    "stack": (
+        lambda a, b: [2 * c for c in jnp.unstack(jnp.stack([a, b], 1), axis=0)],
+        X,
+        P,
+    ),
     "pad": (lambda a: lax.pad(a, a[0, 0], [(1, 2, 1), (-1, 0, 0)]), X),
     "random numbers": (lambda a: a * jax.random.uniform(jax.random.key(0), (4, 6)), X),
     "dropout": (
