@@ -694,6 +694,8 @@ def _convolved(walk: Walk, equation: Any, x: Node, kernel: Node) -> Node:
 
 
 def _reshaped(walk: Walk, equation: Any, x: Node, *_: Any) -> Node:
+    turned = equation.primitive.name == "reshape" and equation.params["dimensions"]
+    x = graph.permute_dims(x, tuple(turned)) if turned else x
     return graph.reshape(x, equation.outvars[0].aval.shape)
 
 

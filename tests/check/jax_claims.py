@@ -110,6 +110,7 @@ SAME = {
         lambda a, b: lax.dynamic_update_slice(a, b[:2, :2], (1, 2)),
         *(X, P),
     ),
+    "reshape of turned axes": (jnp.column_stack, X),
     "stack": (
         lambda a, b: [2 * c for c in jnp.unstack(jnp.stack([a, b], 1), axis=0)],
         X,
