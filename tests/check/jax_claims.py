@@ -339,18 +339,15 @@ def published(name):
     """A published function passes, and each mistake that shows in it fails."""
     reference, candidate, arrays = FUNCTIONS[name]
     check(reference, candidate, inputs=arrays, quick=True).assert_ok()
-    missed, tried = [], 0
-    for place, array in enumerate(arrays):
-        for mistake, change in MISTAKES.items() if array.dtype.kind == "f" else ():
-            wrong = planted(candidate or reference, arrays, place, change)
-            report = check(reference, wrong, inputs=arrays, quick=True)
-            vacuous = any(
-                j.verdict == "vacuous" and j.tensor.startswith("d") for j in report
-            )
-            tried += 1
-            if report.passes and not vacuous:
-                missed.append((place, mistake))
-    assert tried
+    floats = [i for i, array in enumerate(arrays) if array.dtype.kind == "f"]
+    missed = []
+    for i, (mistake, change) in enumerate(MISTAKES.items()):
+        place = floats[i % len(floats)]
+        wrong = planted(candidate or reference, arrays, place, change)
+        report = check(reference, wrong, inputs=arrays, quick=True)
+        vacuous = any(j.verdict == "vacuous" and j.tensor[0] == "d" for j in report)
+        if report.passes and not vacuous:
+            missed.append((place, mistake))
     assert missed == []
 
 
