@@ -252,7 +252,10 @@ class _Bound:
             return ""
         short, long = (self.least[length] for length in LENGTHS)
         more = calls * (LENGTHS[1] - LENGTHS[0])
-        each = [(b - a) / more for a, b in zip(short, long, strict=True)]
+        # Where the short ones were luckier than the long ones, these alone say less.
+        count = calls * LENGTHS[1]
+        pairs = zip(short, long, strict=True)
+        each = [min((b - a) / more, b / count) for a, b in pairs]
         most = SLOWEST_WRITING * self.judge.writing  # whatever a page does to it
         seconds, work = each[2] - min(each[0], most), each[3] - min(each[1], most)
         threads = self.line.facts["threads"]
