@@ -79,6 +79,7 @@ def test_a_check_on_a_gpu_runs_so_and_one_on_the_cpu_is_left_alone(kept, monkeyp
         return iter(())
 
     monkeypatch.setattr(Session, "_trials", trials)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     torch.backends.cudnn.allow_tf32 = True
     for device in ("cuda", "cpu"):
         Session(torch.sin, None, device).run(shapes=["3"])
