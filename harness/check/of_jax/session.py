@@ -350,10 +350,12 @@ class Session:
     ) -> list[Row]:
         arrays = {name: _held(array) for name, array in got.items()}
         op = self._op(trial)
-        like = dict(zip(op.outputs, self._returned(trial), strict=True))
-        like |= {f"d{n}": t for n, t in zip(op.inputs, trial.dtypes, strict=True)}
+        outputs = zip(op.outputs, self._returned(trial), strict=True)
+        inputs = zip(op.inputs, trial.dtypes, strict=True)
+        like = {name: t for y, t in outputs for name in (y, f"jvp.{y}", f"hvp.dd{y}")}
+        like |= {name: t for x, t in inputs for name in (f"d{x}", f"hvp.d{x}")}
         dtypes = {
-            name: trial.dtype if a.dtype == like[_plain(name)] else str(a.dtype)
+            name: trial.dtype if a.dtype == like[name] else str(a.dtype)
             for name, a in got.items()
             if a is not None
         }
@@ -466,12 +468,6 @@ def op_of(name: str, formula: Traced, names: Sequence[str]) -> Op:
         integers=" ".join(n for n, t in outputs.items() if not is_float(t)),
         formula=formula,
     )
-
-
-def _plain(name: str) -> str:
-    """The tensor whose type a derivative has: x of hvp.ddy as of dx."""
-    inner = name.removeprefix("jvp.").removeprefix("hvp.")
-    return inner[2:] if inner.startswith("dd") else inner
 
 
 def name_of(function: Any) -> str:
