@@ -120,8 +120,8 @@ class Case:
 
     @property
     def late(self) -> bool:
-        """Whether the time is up."""
-        return time.monotonic() > self.until
+        """Whether the time of the processor is up."""
+        return time.thread_time() > self.until
 
     @property
     def open(self) -> list[str]:
