@@ -23,6 +23,7 @@ from tests.histories import SERIES, git, record, repository
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 ACTION = ROOT / "action.yml"
+COMMENT = ROOT / ".github" / "actions" / "comment" / "action.yml"
 STARTED = ROOT / "harness" / "commands" / "_templates" / "workflow.txt"
 
 
@@ -48,6 +49,7 @@ def test_nothing_that_a_stranger_can_write_is_put_into_a_shell(file):
 def test_every_action_is_pinned_by_its_commit(file):
     used = [step["uses"] for step in steps(file) if "uses" in step]
     assert used
+    used = [one for one in used if not one.startswith("./")]  # of the same commit
     assert [one for one in used if not re.search(r"@[0-9a-f]{40}$", one)] == []
 
 
@@ -96,15 +98,20 @@ def test_a_release_is_refused_whose_tag_names_another_version(change, code):
 # For others -----------------------------------------------------------------------
 
 
-def test_the_action_pastes_nothing_into_a_shell_and_every_step_names_its_shell():
-    steps = yaml.safe_load(ACTION.read_text())["runs"]["steps"]
-    assert not [step for step in steps if "${{" in step["run"]]
-    assert {step["shell"] for step in steps} == {"bash"}
+@pytest.mark.parametrize("file", [ACTION, COMMENT], ids=["gradwatch", "comment"])
+def test_an_action_pastes_nothing_into_a_shell_and_pins_what_it_uses(file):
+    steps = yaml.safe_load(file.read_text())["runs"]["steps"]
+    scripts = [step for step in steps if "run" in step]
+    assert not [step for step in scripts if "${{" in step["run"]]
+    assert {step["shell"] for step in scripts} == {"bash"}
+    used = [step["uses"] for step in steps if "uses" in step]
+    assert [one for one in used if not re.search(r"@[0-9a-f]{40}$", one)] == []
 
 
-def test_its_inputs_are_those_that_it_uses():
-    content = yaml.safe_load(ACTION.read_text())
-    used = set(re.findall(r"inputs[.](\w+)", ACTION.read_text()))
+@pytest.mark.parametrize("file", [ACTION, COMMENT], ids=["gradwatch", "comment"])
+def test_its_inputs_are_those_that_it_uses(file):
+    content = yaml.safe_load(file.read_text())
+    used = set(re.findall(r"inputs[.](\w+)", file.read_text()))
     assert used == set(content["inputs"])
 
 
@@ -151,6 +158,41 @@ def test_the_workflow_that_init_writes_is_pinned_and_keeps_no_credentials(tmp_pa
     target = tmp_path / "gradients.yml"
     target.write_text(STARTED.read_text())
     assert actionlint(target) == ""
+
+
+def shown():
+    """The workflow that docs/your-own.md shows."""
+    page = (ROOT / "docs" / "your-own.md").read_text()
+    (workflow,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.M | re.S)
+    return workflow
+
+
+def test_no_job_of_the_workflow_to_copy_has_both_code_and_a_token_that_writes():
+    content = yaml.safe_load(shown())
+    assert content["permissions"] == {"contents": "read"}
+    for name, job in content["jobs"].items():
+        writes = "write" in job.get("permissions", {}).values()
+        runs = {step.get("uses", "a script").split("@")[0] for step in job["steps"]}
+        if name == "night":
+            assert job["if"] == "github.event_name != 'pull_request'"
+        elif writes:
+            assert runs == {"OWNER/gradwatch/.github/actions/comment"}
+        else:
+            assert "token" not in str(job)
+
+
+def test_actionlint_has_nothing_to_say_of_the_workflow_to_copy(tmp_path):
+    (tmp_path / "gradients.yml").write_text(shown())
+    assert actionlint(tmp_path / "gradients.yml") == ""
+
+
+def test_no_step_of_the_action_has_a_token_where_a_pull_requests_code_runs():
+    """A step's PATH and files are those that the steps before it have left."""
+    steps = yaml.safe_load(ACTION.read_text())["runs"]["steps"]
+    having = [step for step in steps if "token" in str(step.get("env"))]
+    refused = "!startsWith(github.event_name, 'pull_request')"
+    assert [step["name"] for step in having] == ["Store what was recorded"]
+    assert all(refused in step["if"] for step in having)
 
 
 # The branch -----------------------------------------------------------------------
@@ -299,8 +341,11 @@ def test_what_may_write_runs_nothing_of_a_pull_request():
     (comment,) = [file for file in WORKFLOWS if file.stem == "comment"]
     (checkout,) = [s for s in steps(comment) if "checkout@" in s.get("uses", "")]
     assert set(checkout["with"]) == {"persist-credentials"}  # the default branch's code
-    runs = " ".join(step.get("run", "") for step in steps(comment))
-    assert set(re.findall(r"\S+[.]py", runs)) == {"scripts/comment.py"}
+    ours = [step["uses"] for step in steps(comment) if "checkout@" not in step["uses"]]
+    assert ours == ["./.github/actions/comment"]
+    action = yaml.safe_load(COMMENT.read_text())["runs"]["steps"]
+    runs = " ".join(step["run"] for step in action)
+    assert re.findall(r"\S+[.]py", runs) == ['"$SOURCE/../../../scripts/comment.py']
 
 
 RECORD = {
