@@ -9,10 +9,10 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from gradwatch.harness.agreement.findings import Finding
 from gradwatch.harness.agreement.store import defect, headline, load
 from gradwatch.harness.project.documents import replace_file
 from gradwatch.harness.project.paths import SOURCE
+from gradwatch.harness.project.records import FindingRecord
 
 PAGE = SOURCE / "docs" / "findings.md"
 _RESULTS = "../results/findings"  # relative to docs
@@ -27,7 +27,7 @@ writes this page again. *Off by* counts rounding radii, of which about 17 are al
 """
 
 
-def page(findings: Sequence[Finding]) -> str:
+def page(findings: Sequence[FindingRecord]) -> str:
     """The whole page, in Markdown."""
     scripts = defaultdict(list)
     for finding in findings:
@@ -41,30 +41,30 @@ def page(findings: Sequence[Finding]) -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _framework(finding: Finding) -> str:
+def _framework(finding: FindingRecord) -> str:
     return headline(finding).partition(": ")[0]
 
 
-def smallest_first(several: Iterable[Finding]) -> list[Finding]:
+def smallest_first(several: Iterable[FindingRecord]) -> list[FindingRecord]:
     """Sorts the clearest first: a framework's own call, few elements, no NaN."""
     return sorted(
         several,
         key=lambda f: (
-            not f.site.backend.endswith("_autograd"),
-            f.site.verdict == "nonfinite",
-            f.site.part != "forward",
+            not f.backend.endswith("_autograd"),
+            f.verdict == "nonfinite",
+            f.part != "forward",
             f.elements,
-            f.site.id,
+            f.id,
         ),
     )
 
 
-def _rows(defects: Iterable[Sequence[Finding]]) -> Iterator[str]:
+def _rows(defects: Iterable[Sequence[FindingRecord]]) -> Iterator[str]:
     for several in defects:
         first = several[0]
         ratio = first.record.ratio if first.record.radius else None
         off = "" if ratio is None else f"{ratio:.2g}"
-        seen = sorted({f.site.backend.partition("_")[2] for f in several})
+        seen = sorted({f.backend.partition("_")[2] for f in several})
         link = f"[{defect(first)}]({_RESULTS}/{first.script})"
         yield f"| {link} | {', '.join(seen)} | {off} |"
 

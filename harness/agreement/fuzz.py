@@ -21,7 +21,7 @@ import numpy as np
 from msgspec import structs
 
 from gradwatch.harness.agreement import strategies
-from gradwatch.harness.agreement.findings import DEATHS, Finding, Site, sites
+from gradwatch.harness.agreement.findings import DEATHS, finding_of, findings_of
 from gradwatch.harness.agreement.repro import repro
 from gradwatch.harness.agreement.store import details, headline
 from gradwatch.harness.agreement.suite import agree, record_of
@@ -29,7 +29,7 @@ from gradwatch.harness.judging.cases import REFUSALS, Trial
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.reference import Reference, reference
 from gradwatch.harness.project.descent import cuts, descend
-from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.harness.project.records import AgreeRecord, FindingRecord
 from gradwatch.harness.workers.messages import Task
 from gradwatch.harness.workers.pool import Fleet
 from gradwatch.impls.contract import Op
@@ -43,6 +43,10 @@ DYING = 4  # crashes while shrinking one finding: each costs a new worker
 SMALL = 4  # elements of an input; a crash with so few is not shrunk further
 
 
+#: A trial, and what it shows.
+Suspect = tuple[Trial, FindingRecord]
+
+
 def draw(op: Op, source: str, seed: int, risky: bool) -> list[Trial]:
     """Draw the trials of a seed, each with a unique name."""
     rng, count = np.random.default_rng(seed), RISKY if risky else BATCH
@@ -51,18 +55,9 @@ def draw(op: Op, source: str, seed: int, risky: bool) -> list[Trial]:
     return [replace(trial, case=f"{trial.case}#{i}") for i, trial in numbered]
 
 
-@dataclass(frozen=True)
-class Suspect:
-    """A site, and a trial that shows it."""
-
-    site: Site
-    record: AgreeRecord
-    trial: Trial
-
-
 @dataclass
 class Hunt:
-    """A run of the fuzzer; `seen` are the sites that it has found already.
+    """A run of the fuzzer; `seen` are the ids of what it has found already.
 
     `at` guards the code of an op's page. `judged` counts verdicts; `missing` says why a
     backend gave none.
@@ -72,7 +67,7 @@ class Hunt:
     fleet: Fleet
     seed: int = 0
     timeout: float = TIMEOUT
-    seen: set[Site] = field(default_factory=set)
+    seen: set[str] = field(default_factory=set)
     at: Callable[[str], AbstractContextManager[None]] = lambda op: nullcontext()
     tried: int = 0
     judged: int = 0
@@ -86,8 +81,8 @@ class Hunt:
         ops: Mapping[str, Op],
         budget: float,
         progress: Callable[[int, int], None] = lambda done, total: None,
-    ) -> Iterator[Finding]:
-        """Yield each finding twice: at once, and again after shrinking.
+    ) -> Iterator[tuple[FindingRecord, str]]:
+        """Yield each finding and its script twice: at once, and again after shrinking.
 
         Args:
             ops: Ops by the name or page from which workers load them.
@@ -107,17 +102,17 @@ class Hunt:
                     trials = draw(op, source, self.seed * 100_003 + turn, risky)
                     for suspect in self.look(trials, risky):
                         waiting.append(suspect)
-                        yield self.finding(suspect)
+                        yield self.describe(suspect)
                 progress(int(time.monotonic() - start), int(budget))
-            waiting.sort(key=lambda suspect: suspect.site.verdict in DEATHS)
+            waiting.sort(key=lambda suspect: suspect[1].verdict in DEATHS)
             for left, suspect in zip(range(len(waiting), 0, -1), waiting, strict=True):
                 now = time.monotonic()
                 if now > end:
                     break
                 share = min((end - now) / left, SHRINKING)
-                with self.at(suspect.trial.op):
+                with self.at(suspect[0].op):
                     small = self.shrink(suspect, now + share)
-                    yield self.finding(small, everywhere=True)
+                    yield self.describe(small, everywhere=True)
                 progress(int(time.monotonic() - start), int(budget))
             if time.monotonic() > end or not ops:
                 return
@@ -125,23 +120,23 @@ class Hunt:
     # --- searching ----------------------------------------------------------------
 
     def look(self, trials: Sequence[Trial], risky: bool = False) -> Iterator[Suspect]:
-        """Run trials on all backends; yield the first of each new site."""
+        """Run trials on all backends; yield the first of each new finding."""
         step = 1 if risky else BATCH
         for first in range(0, len(trials), step):
             if first and time.monotonic() > self._end:
                 return
             chunk = trials[first : first + step]
             self.tried += len(chunk)
-            for trial, site, record in self._examine(chunk):
-                if site.verdict in DEATHS:
-                    self._dead.add((site.backend, _pattern(trial)))
-                if site not in self.seen:
-                    self.seen.add(site)
-                    yield Suspect(site, record, trial)
+            for trial, finding in self._examine(chunk):
+                if finding.verdict in DEATHS:
+                    self._dead.add((finding.backend, _pattern(trial)))
+                if finding.id not in self.seen:
+                    self.seen.add(finding.id)
+                    yield trial, finding
 
     def _examine(
         self, trials: Sequence[Trial], backends: Sequence[str] = ()
-    ) -> Iterator[tuple[Trial, Site, AgreeRecord]]:
+    ) -> Iterator[Suspect]:
         """The failures in trials; backends that would crash are left out."""
         groups: dict[tuple[str, ...], list[Trial]] = defaultdict(list)
         for trial in trials:
@@ -157,19 +152,17 @@ class Hunt:
             self.missing |= agreement.missing
             for trial in group:
                 records = [r for r in agreement.records if r.case == trial.name]
-                for site, record in sites(trial.problem.op, records).items():
-                    yield trial, site, record
+                for finding in findings_of(trial.problem.op, records):
+                    yield trial, finding
 
-    def _survivors(
-        self, trial: Trial, backends: Sequence[str]
-    ) -> Iterator[tuple[Trial, Site, AgreeRecord]]:
+    def _survivors(self, trial: Trial, backends: Sequence[str]) -> Iterator[Suspect]:
         """An input that the formula refuses may raise in a backend, but not crash."""
         tasks = [Task.of(trial, backend) for backend in backends]
         for outcome in self.fleet.run(tasks, timeout=self.timeout):
             if outcome.kind in DEATHS:
                 died = Judgement("all", outcome.kind, message=outcome.message)
                 record = record_of(trial, outcome, died)
-                yield trial, Site.of(record, "run", record.flags), record
+                yield trial, finding_of(record, "run", record.flags)
 
     def _living(self, trial: Trial) -> list[str]:
         """The backends that have not crashed in a trial of this kind."""
@@ -179,49 +172,48 @@ class Hunt:
     # --- shrinking ----------------------------------------------------------------
 
     def shrink(self, suspect: Suspect, deadline: float) -> Suspect:
-        """The smallest trial that shows the site, as far as the time allows."""
-        if suspect.site.verdict in DEATHS and _largest(suspect.trial) <= SMALL:
+        """The smallest trial that shows the finding, as far as the time allows."""
+        trial, finding = suspect
+        deadly, deaths = finding.verdict in DEATHS, 0
+        if deadly and _largest(trial) <= SMALL:
             return suspect
-        for small in self._small[suspect.site.op]:
-            record = self._record(suspect.site, small)
-            if record is not None:
-                return replace(suspect, trial=small, record=record)
-        deadly, deaths = suspect.site.verdict in DEATHS, 0
+        for small in self._small[finding.op]:
+            if (shown := self._shown_by(small, finding)) is not None:
+                return small, shown
 
-        def fails(trial: Trial) -> AgreeRecord | None:
+        def fails(trial: Trial) -> FindingRecord | None:
             nonlocal deaths
-            record = None if deaths >= DYING else self._record(suspect.site, trial)
-            deaths += deadly and record is not None
-            return record
+            shown = None if deaths >= DYING else self._shown_by(trial, finding)
+            deaths += deadly and shown is not None
+            return shown
 
-        name = suspect.trial.case.partition("#")[0]
-        best = replace(suspect.trial, case=name), suspect.record
+        best = replace(trial, case=trial.case.partition("#")[0]), finding
         for steps in (_shorter, _plainer):
             best = descend(best, steps, fails, deadline)
-        self._small[suspect.site.op].append(best[0])
-        return replace(suspect, trial=best[0], record=best[1])
+        self._small[finding.op].append(best[0])
+        return best
 
-    def _record(self, site: Site, trial: Trial) -> AgreeRecord | None:
-        """The record of a trial that shows a site on its backend."""
-        for _, seen, record in self._examine([trial], [site.backend]):
-            if seen == site:
-                return record
+    def _shown_by(self, trial: Trial, finding: FindingRecord) -> FindingRecord | None:
+        """The finding as another trial shows it on its backend."""
+        for _, seen in self._examine([trial], [finding.backend]):
+            if seen.id == finding.id:
+                return seen
         return None
 
     # --- reporting ----------------------------------------------------------------
 
-    def finding(self, suspect: Suspect, everywhere: bool = False) -> Finding:
-        """The finding of a suspect; `everywhere` also runs the other backends."""
-        trial = suspect.trial
-        message = _plain(suspect.record.message)
-        record = structs.replace(suspect.record, message=message, case=trial.name)
-        shapes = {name: a.shape for name, a in trial.problem.inputs.items()}
-        finding = Finding(suspect.site, record, shapes, self.seed)
+    def describe(
+        self, suspect: Suspect, everywhere: bool = False
+    ) -> tuple[FindingRecord, str]:
+        """A finding and its script; `everywhere` also runs the other backends."""
+        trial, found = suspect
+        message = _plain(found.record.message)
+        record = structs.replace(found.record, message=message, case=trial.name)
+        shapes = {name: [*a.shape] for name, a in trial.problem.inputs.items()}
+        finding = structs.replace(found, record=record, shapes=shapes, seed=self.seed)
         about = details(record, self._values(trial, record) if everywhere else {})
         title, right = headline(finding), _truth(trial)
-        backend = suspect.site.backend
-        text = repro(trial, backend, record, title, right, about=about)
-        return replace(finding, text=text)
+        return finding, repro(trial, found.backend, record, title, right, about=about)
 
     def _values(self, trial: Trial, record: AgreeRecord) -> dict[str, str]:
         """What each backend returns at the worst index of the failing one."""

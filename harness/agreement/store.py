@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 
-from gradwatch.harness.agreement.findings import DEATHS, Finding, Site
+from msgspec import structs
+
+from gradwatch.harness.agreement.findings import DEATHS
 from gradwatch.harness.judging.platforms import FLUSHED
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.lock import alone
@@ -37,27 +38,27 @@ INDEX = "index.json"
 WAIT = 60.0  # seconds for another run that is writing its findings
 
 
-def save(finding: Finding, folder: Path = FOLDER) -> Path:
+def save(finding: FindingRecord, text: str, folder: Path = FOLDER) -> Path:
     """Write a finding's script and its line in the index; return the script's file.
 
     It replaces a finding of the same site, unless that one is smaller.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with alone(folder / ".lock", "writing findings", WAIT):
-        by_id = {one.site.id: one for one in load(folder)[0]}
-        before = by_id.pop(finding.site.id, None)
+        by_id = {one.id: one for one in load(folder)[0]}
+        before = by_id.pop(finding.id, None)
         if before and before.elements < finding.elements:
             return folder / before.script
-        script = _free_name(finding.site, {f.script: f for f in by_id.values()})
-        finding = replace(finding, script=script)
-        documents.replace_file(folder / script, finding.text)
+        script = _free_name(finding, {f.script for f in by_id.values()})
+        finding = structs.replace(finding, script=script)
+        documents.replace_file(folder / script, text)
         write_index([*by_id.values(), finding], folder)
         if before and before.script not in {f.script for f in load(folder)[0]}:
             (folder / before.script).unlink(missing_ok=True)
     return folder / script
 
 
-def _free_name(site: Site, taken: Mapping[str, Finding]) -> str:
+def _free_name(site: FindingRecord, taken: Container[str]) -> str:
     """A name such as softmax-oneflow-crash.py, longer if that is another defect's."""
     framework, _, flavour = site.backend.partition("_")
     short = f"{site.op}-{framework}-{site.verdict}"
@@ -65,32 +66,15 @@ def _free_name(site: Site, taken: Mapping[str, Finding]) -> str:
     return next(f"{name}.py" for name in names if f"{name}.py" not in taken)
 
 
-def write_index(findings: Iterable[Finding], folder: Path) -> None:
+def write_index(findings: Iterable[FindingRecord], folder: Path) -> None:
     """Replace the index of a folder."""
-    records = sorted(map(facts, findings), key=lambda record: record.id)
+    records = sorted(findings, key=lambda record: record.id)
     summary = FuzzSummary(findings=len(records))
     content = documents.document(records, summary, Environment())
     documents.replace_file(folder / INDEX, documents.dumps(content) + "\n")
 
 
-def facts(finding: Finding) -> FindingRecord:
-    """The line of a finding in the index."""
-    site = finding.site
-    return FindingRecord(
-        id=site.id,
-        op=site.op,
-        backend=site.backend,
-        verdict=site.verdict,
-        part=site.part,
-        place=site.place,
-        record=finding.record,
-        shapes={name: list(shape) for name, shape in finding.shapes.items()},
-        seed=finding.seed,
-        script=finding.script,
-    )
-
-
-def load(folder: Path = FOLDER) -> tuple[list[Finding], list[str]]:
+def load(folder: Path = FOLDER) -> tuple[list[FindingRecord], list[str]]:
     """All findings of a folder, by id; none, and why, if its index cannot be read."""
     if not (folder / INDEX).exists():
         return [], []
@@ -98,14 +82,10 @@ def load(folder: Path = FOLDER) -> tuple[list[Finding], list[str]]:
         index = documents.read(folder / INDEX, FUZZ)
     except documents.Unreadable as error:
         return [], [str(error)]
-    findings = []
-    for one in index.records:
-        site = Site.of(one.record, one.part, one.record.flags)
-        findings.append(Finding(site, one.record, one.shapes, one.seed, one.script))
-    return findings, []
+    return index.records, []
 
 
-def replay(finding: Finding, folder: Path = FOLDER) -> tuple[str, str]:
+def replay(finding: FindingRecord, folder: Path = FOLDER) -> tuple[str, str]:
     """Run a finding's script: "holds", "gone" or "not run", and what it printed."""
     interpreter = interpreter_of(finding.record.framework)
     if interpreter.why_missing:
@@ -118,9 +98,9 @@ def replay(finding: Finding, folder: Path = FOLDER) -> tuple[str, str]:
         preexec_fn=with_this_process(),
         env={**_environment(interpreter), "GLOG_minloglevel": "2"},
     )
-    raised = "Traceback" in done.stderr and finding.site.verdict not in DEATHS
+    raised = "Traceback" in done.stderr and finding.verdict not in DEATHS
     state = {0: "gone", 1: "holds"}.get(done.returncode, "not run")
-    if raised and finding.site.verdict != "error":
+    if raised and finding.verdict != "error":
         state = "not run"  # the script itself has failed
     output = (done.stderr if raised else done.stdout).strip().splitlines()
     return state, output[-1] if output else ""
@@ -142,7 +122,7 @@ def _environment(interpreter: Interpreter) -> dict[str, str]:
 # In words -------------------------------------------------------------------------
 
 
-def headline(finding: Finding) -> str:
+def headline(finding: FindingRecord) -> str:
     """A title such as "OneFlow 0.9.0: batch_norm gives wrong y in float32"."""
     record = finding.record
     version = record.framework_version.partition("+")[0]
@@ -150,21 +130,21 @@ def headline(finding: Finding) -> str:
     return f"{title} {version}: {defect(finding)}"
 
 
-def defect(finding: Finding) -> str:
+def defect(finding: FindingRecord) -> str:
     """What is wrong, such as "batch_norm gives wrong y in float32"."""
     record = finding.record
-    op, tensor, dtype = finding.site.op, record.tensor, record.dtype
+    op, tensor, dtype = finding.op, record.tensor, record.dtype
     what = {
         "crash": f"{op} kills the process",
         "timeout": f"{op} does not return",
         "error": f"{op} raises on a legal input",
         "malformed": f"{op} gives malformed {tensor}",
         "nonfinite": f"{op} gives {tensor} that is not finite, in {dtype}",
-        "convention": f"{op} breaks ties in its own way ({finding.site.convention})",
-    }.get(finding.site.verdict, f"{op} gives wrong {tensor}")
-    if finding.site.convention == FLUSHED:
+        "convention": f"{op} breaks ties in its own way ({record.convention})",
+    }.get(finding.verdict, f"{op} gives wrong {tensor}")
+    if finding.verdict == "convention" and record.convention == FLUSHED:
         what = f"{op} takes subnormal numbers for zero"
-    if finding.site.dtype and finding.site.verdict == "disagree":
+    if record.radius and finding.verdict == "disagree":
         what += f" in {dtype}"
     return what
 

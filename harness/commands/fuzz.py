@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,12 +12,11 @@ import msgspec
 from msgspec import Struct, structs
 
 from gradwatch.harness.agreement import store
-from gradwatch.harness.agreement.findings import Finding, Site
 from gradwatch.harness.agreement.fuzz import Hunt
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ending, output, progress, say
 from gradwatch.harness.project import documents
-from gradwatch.harness.project.records import FuzzSummary
+from gradwatch.harness.project.records import FindingRecord, FuzzSummary
 from gradwatch.harness.project.requested import Required
 from gradwatch.harness.workers.child import PATIENCE, Child, Failed, Link
 from gradwatch.harness.workers.pool import Fleet
@@ -87,8 +85,8 @@ def command(
         tried=run.tried, findings=len(run.findings), seed=seed, failed=run.failed
     )
     if json_file:
-        facts = [store.facts(finding) for finding in run.findings.values()]
-        documents.write(documents.document(facts, summary), json_file)
+        found = [*run.findings.values()]
+        documents.write(documents.document(found, summary), json_file)
     if json_file != "-":
         _show(run.findings, run.tried, folder)
     for op, why in run.failed.items():
@@ -111,14 +109,15 @@ class SearchRequest(Struct):
     budget: float
     end: float
     seed: int
-    seen: Sequence[Site] = ()
+    seen: Sequence[str] = ()
     patience: float = PATIENCE
 
 
 class SearchState(Struct):
     """How far a hunt is: seconds, trials, verdicts; and the finding, if there is one.
 
-    failed: why an op could not be run. findings: of all hunts of a run, by site.
+    text: the finding's script. failed: why an op could not be run. findings: of all
+    hunts of a run, by id.
     """
 
     seconds: int = 0
@@ -126,8 +125,9 @@ class SearchState(Struct):
     judged: int = 0
     missing: dict[str, str] = {}
     failed: dict[str, str] = {}
-    finding: Finding | None = None
-    findings: dict[str, Finding] = {}
+    finding: FindingRecord | None = None
+    text: str = ""
+    findings: dict[str, FindingRecord] = {}
 
 
 def _hunt(
@@ -142,8 +142,7 @@ def _hunt(
 
     def request(left: Sequence[str]) -> SearchRequest:
         before.tried, before.judged = run.tried, run.judged
-        seen = [finding.site for finding in run.findings.values()]
-        return structs.replace(asked, ops=left, seen=seen)
+        return structs.replace(asked, ops=left, seen=[*run.findings])
 
     for one in child.run(asked.ops, request, SearchState):
         if isinstance(one, Failed):
@@ -153,10 +152,10 @@ def _hunt(
         run.missing |= one.missing
         progress(one.seconds, int(asked.budget))
         if one.finding is not None:
-            site, script = one.finding.site.id, store.save(one.finding, folder).name
-            if site not in run.findings:
-                say(store.headline(one.finding))
-            run.findings[site] = dataclasses.replace(one.finding, script=script)
+            found, script = one.finding, store.save(one.finding, one.text, folder).name
+            if found.id not in run.findings:
+                say(store.headline(found))
+            run.findings[found.id] = structs.replace(found, script=script)
 
 
 def hunt(content: bytes, link: Link) -> None:
@@ -176,10 +175,10 @@ def hunt(content: bytes, link: Link) -> None:
         if not good:
             ops.pop(source, None)
 
-    def tell(finding: Finding | None = None) -> None:
+    def tell(finding: FindingRecord | None = None, text: str = "") -> None:
         seconds = int(time.monotonic() - asked.end + asked.budget)
         counts = (search.tried, search.judged, search.missing)
-        link.tell(SearchState(seconds, *counts, finding=finding))
+        link.tell(SearchState(seconds, *counts, finding=finding, text=text))
 
     frameworks = {framework_of(name) for name in asked.backends}
     fleet = link.kept(Fleet, jobs=len(frameworks), waiting=link.alive)
@@ -187,11 +186,11 @@ def hunt(content: bytes, link: Link) -> None:
     search.seen = set(asked.seen)
     # Starting counts, but at least half of the time is for searching.
     left = max(asked.end - time.monotonic(), asked.budget / 2)
-    for finding in search.run(ops, left, lambda *_: tell()):
-        tell(finding)
+    for finding, text in search.run(ops, left, lambda *_: tell()):
+        tell(finding, text)
 
 
-def _loaded(folder: Path) -> list[Finding]:
+def _loaded(folder: Path) -> list[FindingRecord]:
     """The findings of a folder; those that cannot be read are named."""
     findings, troubles = store.load(folder)
     for trouble in troubles:
@@ -199,7 +198,7 @@ def _loaded(folder: Path) -> list[Finding]:
     return findings
 
 
-def _show(findings: dict[str, Finding], tried: int, folder: Path) -> None:
+def _show(findings: dict[str, FindingRecord], tried: int, folder: Path) -> None:
     console = output()
     for name, finding in sorted(findings.items()):
         shapes = ", ".join(f"{n} {tuple(s)}" for n, s in finding.shapes.items())

@@ -143,7 +143,7 @@ def fuzz(night: Night) -> Result:
     options += ["--folder", str(folder), *_narrowed(night)]
     content, ended = night.document("fuzz", FUZZ, "fuzz", *options)
     kept, troubles = store.load(night.results / "findings")
-    recorded = {(finding.site.op, finding.site.backend) for finding in kept}
+    recorded = {(finding.op, finding.backend) for finding in kept}
     listed = known.load()
     problems = [
         Problem(

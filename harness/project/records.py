@@ -185,6 +185,11 @@ class FindingRecord(Struct, kw_only=True):
     seed: int = 0
     script: str = ""
 
+    @property
+    def elements(self) -> int:
+        """The number of elements of the largest input."""
+        return max(map(math.prod, self.shapes.values()), default=0)
+
 
 class FuzzSummary(Struct, kw_only=True):
     """How many trials were tried; failed: by op, why its page could not be run."""

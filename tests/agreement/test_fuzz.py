@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gradwatch.harness.agreement import store
 from gradwatch.harness.agreement.fuzz import Hunt
@@ -60,31 +60,31 @@ def plant(folder, page, old, new):
 
 
 def shrunk(fleet, page, *, seed=0, backends=("numpy_manual",), budget=60):
-    """The first finding that comes for the second time: it has been shrunk."""
+    """The first finding that comes for the second time: shrunk, with its script."""
     seen = set()
-    for finding in Hunt(backends, fleet, seed).run({page: load_op(page)}, budget):
-        if finding.site in seen:
-            return finding
-        seen.add(finding.site)
+    for finding, text in Hunt(backends, fleet, seed).run({page: load_op(page)}, budget):
+        if finding.id in seen:
+            return finding, text
+        seen.add(finding.id)
     raise AssertionError(f"nothing is shrunk in {budget} s; met: {seen}")
 
 
 @pytest.fixture(scope="module")
 def tie(fleet, tmp_path_factory):
-    """A shrunk finding, and the folder that it was saved to."""
+    """A shrunk finding, its script, and the folder that it was saved to."""
     folder = tmp_path_factory.mktemp("findings")
     page = plant(folder, *PLANTED["an exact tie"])
-    finding = shrunk(fleet, page)
-    store.save(finding, folder)
-    return finding, folder
+    finding, text = shrunk(fleet, page)
+    store.save(finding, text, folder)
+    return finding, text, folder
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=MORE) for s in (1, 2))])
 @pytest.mark.parametrize("kind", PLANTED)
 def test_a_planted_error_is_found_and_shrunk(fleet, tmp_path, kind, seed):
-    finding = shrunk(fleet, plant(tmp_path, *PLANTED[kind]), seed=seed)
-    assert finding.site.verdict == "disagree"
-    assert finding.site.part == "backward"
+    finding, _ = shrunk(fleet, plant(tmp_path, *PLANTED[kind]), seed=seed)
+    assert finding.verdict == "disagree"
+    assert finding.part == "backward"
     assert finding.elements <= 4  # what issue 10 asks for
 
 
@@ -97,9 +97,9 @@ def test_a_right_page_gives_no_finding(fleet, tmp_path):
 
 def test_a_worker_that_dies_is_a_finding_and_is_shrunk(fleet, tmp_path):
     page = plant(tmp_path, *DEADLY)
-    finding = shrunk(fleet, page)
-    assert finding.site.verdict == "crash"
-    assert list(finding.shapes.values()) == [(0,)]
+    finding, _ = shrunk(fleet, page)
+    assert finding.verdict == "crash"
+    assert list(finding.shapes.values()) == [[0]]
     assert "SIGABRT" in finding.record.message
 
 
@@ -126,22 +126,22 @@ def run_script(text, folder):
 
 
 def test_the_script_exits_1_while_the_defect_is_there(tie, tmp_path):
-    finding, _ = tie
-    done = run_script(finding.text, tmp_path)
+    _, text, _ = tie
+    done = run_script(text, tmp_path)
     assert (done.returncode, done.stderr) == (1, "")
     assert "exact" in done.stdout
 
 
-def mended(finding, folder, place):
-    """The finding with a script that runs a page without the defect."""
+def mended(text, folder, place):
+    """The script on a page without the defect."""
     page, broken = place / "mended.py", str(folder / "scratch.py")
     page.write_text(PLANTED["an exact tie"][0])
-    assert broken in finding.text
-    return replace(finding, text=finding.text.replace(broken, str(page)))
+    assert broken in text
+    return text.replace(broken, str(page))
 
 
 def test_the_script_exits_0_when_the_defect_has_gone(tie, tmp_path):
-    done = run_script(mended(*tie, tmp_path).text, tmp_path)
+    done = run_script(mended(*tie[1:], tmp_path), tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -149,14 +149,14 @@ def test_the_script_exits_0_when_the_defect_has_gone(tie, tmp_path):
 
 
 def test_a_finding_is_read_as_it_was_written(tie):
-    finding, folder = tie
+    finding, text, folder = tie
     ((read,), _) = store.load(folder)
-    assert store.facts(read) == store.facts(replace(finding, script=read.script))
-    assert (folder / read.script).read_text() == finding.text
+    assert read == replace(finding, script=read.script)
+    assert (folder / read.script).read_text() == text
 
 
 def test_the_index_is_strict_json_with_a_line_for_each_finding(tie):
-    _, folder = tie
+    *_, folder = tie
     text = (folder / store.INDEX).read_text()
 
     def refuse(constant):
@@ -167,42 +167,42 @@ def test_the_index_is_strict_json_with_a_line_for_each_finding(tie):
 
 
 def test_a_finding_that_cannot_be_written_leaves_the_old_one(tie, monkeypatch):
-    finding, folder = tie
-    monkeypatch.setattr(store, "facts", lambda finding: 1 / 0)
+    finding, text, folder = tie
+    monkeypatch.setattr(store.documents, "document", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        store.save(finding, folder)
+        store.save(finding, text, folder)
     monkeypatch.undo()
     assert len(store.load(folder)[0]) == 1
     assert not list(folder.glob(".*"))
 
 
 def test_a_finding_of_the_same_site_replaces_the_old_one(tie, tmp_path):
-    finding, _ = tie
-    store.save(finding, tmp_path)
-    store.save(replace(finding, seed=7), tmp_path)
+    finding, text, _ = tie
+    store.save(finding, text, tmp_path)
+    store.save(replace(finding, seed=7), text, tmp_path)
     ((read,), _) = store.load(tmp_path)
     assert read.seed == 7
     assert len(list(tmp_path.glob("*.py"))) == 1
 
 
 def test_a_smaller_finding_of_the_same_site_stays(tie, tmp_path):
-    finding, _ = tie
-    store.save(finding, tmp_path)
-    store.save(replace(finding, shapes={"a": (9,)}), tmp_path)
+    finding, text, _ = tie
+    store.save(finding, text, tmp_path)
+    store.save(replace(finding, shapes={"a": [9]}), text, tmp_path)
     ((read,), _) = store.load(tmp_path)
     assert read.elements == finding.elements < 9
 
 
 def test_two_sites_of_one_op_have_a_script_each(tie, tmp_path):
-    finding, _ = tie
-    other = replace(finding, site=replace(finding.site, part="state"))
-    scripts = {store.save(one, tmp_path).name for one in (finding, other)}
+    finding, text, _ = tie
+    other = replace(finding, id="another", place="state")
+    scripts = {store.save(one, text, tmp_path).name for one in (finding, other)}
     assert len(scripts) == len(store.load(tmp_path)[0]) == 2
 
 
 def test_an_index_that_cannot_be_read_is_named(tie, tmp_path):
-    finding, _ = tie
-    store.save(finding, tmp_path)
+    finding, text, _ = tie
+    store.save(finding, text, tmp_path)
     index = tmp_path / store.INDEX
     index.write_text(index.read_text()[:-9])
     found, (trouble,) = store.load(tmp_path)
@@ -211,8 +211,8 @@ def test_an_index_that_cannot_be_read_is_named(tie, tmp_path):
 
 
 def test_the_page_has_a_line_for_each_script(tie):
-    finding, _ = tie
-    other = replace(finding, site=replace(finding.site, dtype="float32"))
+    finding, *_ = tie
+    other = replace(finding, id="another")
     both = [replace(one, script="one.py") for one in (finding, other)]
     assert page_of(both).count("one.py") == 1
 
@@ -227,22 +227,23 @@ def test_an_unknown_op_is_a_wrong_call():
 
 
 def test_replay_says_what_holds(tie):
-    _, folder = tie
+    *_, folder = tie
     done = gradwatch("fuzz", "--replay", "--folder", folder)
     assert done.returncode == 0
     assert done.stdout.startswith("holds")
 
 
 def test_replay_fails_where_something_has_gone(tie, tmp_path):
-    store.save(mended(*tie, tmp_path), tmp_path)
+    finding, *script = tie
+    store.save(finding, mended(*script, tmp_path), tmp_path)
     done = gradwatch("fuzz", "--replay", "--folder", tmp_path)
     assert done.returncode == 1
     assert done.stdout.startswith("gone")
 
 
 def test_replay_does_not_take_a_script_that_fails_for_the_defect(tie, tmp_path):
-    finding, _ = tie
-    store.save(replace(finding, text="import no_such_module\n"), tmp_path)
+    finding, *_ = tie
+    store.save(finding, "import no_such_module\n", tmp_path)
     done = gradwatch("fuzz", "--replay", "--folder", tmp_path)
     assert done.stdout.startswith("not run")
 

@@ -7,6 +7,7 @@ import statistics
 import pytest
 
 from gradwatch.harness.agreement import store
+from gradwatch.harness.agreement.findings import finding_of
 
 FINDINGS, TROUBLES = store.load()
 SCRIPTS = sorted(store.FOLDER.glob("*.py"))
@@ -16,7 +17,7 @@ LINES = {script: len(script.read_text().splitlines()) for script in SCRIPTS}
 def test_the_index_is_whole_and_names_each_script_and_no_other():
     assert TROUBLES == []
     assert {f.script for f in FINDINGS} == {script.name for script in SCRIPTS}
-    assert len({f.site for f in FINDINGS}) == len(FINDINGS)
+    assert len({f.id for f in FINDINGS}) == len(FINDINGS)
 
 
 def test_scripts_are_short():
@@ -41,8 +42,8 @@ def test_a_script_is_plain_code_of_its_framework(script):
     assert not re.search("class |harness|impls", text)
 
 
-@pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.site.id)
+@pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.id)
 def test_a_finding_keeps_its_site(finding):
-    facts = store.facts(finding)
-    assert (finding.site.id, finding.site.place) == (facts.id, facts.place)
-    assert facts.record.framework == finding.script.split("-")[1]
+    again = finding_of(finding.record, finding.part, finding.record.flags)
+    assert (finding.id, finding.place) == (again.id, again.place)
+    assert finding.record.framework == finding.script.split("-")[1]

@@ -17,7 +17,6 @@ import pytest
 from asv.machine import Machine
 from lxml import etree
 
-from gradwatch.harness.agreement.findings import Finding, Site
 from gradwatch.harness.nightly import parts, runner
 from gradwatch.harness.nightly.journal import Journal
 from gradwatch.harness.nightly.night import Ended, Night, Result
@@ -697,7 +696,8 @@ def test_a_finding_is_new_where_none_of_that_op_and_backend_is_recorded(
         [FindingRecord(id="new", record=record, **site)], FuzzSummary(tried=9)
     )
     answered(monkeypatch, found)
-    recorded = Finding(Site("square", "numpy_manual", "nonfinite", "backward"), record)
+    site |= {"backend": "numpy_manual", "verdict": "nonfinite", "place": "backward"}
+    recorded = FindingRecord(id="old", record=record, **site)
     monkeypatch.setattr(parts.store, "load", lambda _: ([recorded], []))
     night = Night(tmp_path, Journal(tmp_path / "parts", {}), 1.0, (), ())
     result = parts.fuzz(night)
