@@ -79,10 +79,11 @@ def load(folder: Path = FOLDER) -> tuple[list[FindingRecord], list[str]]:
     if not (folder / INDEX).exists():
         return [], []
     try:
-        index = documents.read(folder / INDEX, FUZZ)
+        odd = list[documents.Unreadable]()
+        index = documents.read(folder / INDEX, FUZZ, odd)
     except documents.Unreadable as error:
         return [], [str(error)]
-    return index.records, []
+    return index.records, [str(one) for one in odd]
 
 
 def replay(finding: FindingRecord, folder: Path = FOLDER) -> tuple[str, str]:

@@ -70,7 +70,9 @@ def read_results(folder: Path) -> Results:
             continue
         try:
             _not_elsewhere(file, folder)
-            results.sources.append(source := _read_source(file, name))
+            odd = list[Unreadable]()
+            results.sources.append(source := _read_source(file, name, odd))
+            results.troubles += [Trouble(name, one.why) for one in odd]
         except Unreadable as error:
             results.troubles.append(Trouble(name, error.why))
             continue
@@ -78,13 +80,15 @@ def read_results(folder: Path) -> Results:
             why = f"it was made on {source.machine} and is shown there"
             results.troubles.append(Trouble(name, why))
     try:
-        results.findings = _read_findings(folder / "findings" / "index.json")
+        odd = []
+        results.findings = _read_findings(folder / "findings" / "index.json", odd)
     except Unreadable as error:
-        results.troubles.append(Trouble("findings", error.why))
+        odd = [error]
+    results.troubles += [Trouble("findings", one.why) for one in odd]
     return results
 
 
-def _read_source(file: Path, name: str) -> Source:
+def _read_source(file: Path, name: str, odd: list[Unreadable]) -> Source:
     """Return a document of the kind that its file names, else of the first that fits.
 
     Raises:
@@ -94,7 +98,8 @@ def _read_source(file: Path, name: str) -> Source:
     refused = list[Unreadable]()
     for kind in [kind for kind in KINDS if kind.name == stem] or KINDS:
         try:
-            found = documents.parsed(content, kind, file)
+            named = odd if kind.name == stem else None
+            found = documents.parsed(content, kind, file, named)
         except Unreadable as error:
             refused.append(error)
         else:
@@ -107,11 +112,11 @@ def _read_source(file: Path, name: str) -> Source:
     raise [*damaged, *refused, unknown][0]
 
 
-def _read_findings(index: Path) -> list[Finding]:
+def _read_findings(index: Path, odd: list[Unreadable]) -> list[Finding]:
     """Return a finding for each script in the index; none where there is no index."""
     if not index.exists():
         return []
-    records = documents.read(index, FUZZ).records
+    records = documents.read(index, FUZZ, odd).records
     return [
         Finding(about, _text(index.with_name(Path(name).name)) if name else "")
         for name, about in {record.script: record for record in records}.items()

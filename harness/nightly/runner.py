@@ -99,10 +99,11 @@ def problems_of(file: Path) -> tuple[list[Problem], list[str]]:
     if not file.exists():
         return [], []
     try:
-        previous = documents.read(file, NIGHTLY)
+        odd = list[Unreadable]()
+        previous = documents.read(file, NIGHTLY, odd)
     except Unreadable as error:
         return [], [f"{error}: nothing to compare with, all counts as new"]
-    return list(previous.records), []
+    return list(previous.records), [str(one) for one in odd]
 
 
 def write(report: Report, night: Night) -> None:

@@ -3,7 +3,7 @@
 {"schema": 1, "environment": {...}, "summary": {...}, "records": [...]}, with the types
 of `harness.project.records`. Strict JSON: what is not a finite number is null. A file
 is replaced atomically, so that an interrupted run or a full disk leaves the old one as
-it was. A file is read as a whole or refused with a line that says why.
+it was. A file is read, without some odd records at most, or refused with a line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import platform
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -224,15 +224,20 @@ def bytes_of(source: str | Path) -> bytes:
     return content
 
 
-def decoded(content: bytes, kind: type[T], source: str | Path) -> T:
-    """Return JSON as one value of a type.
+def decoded(
+    content: bytes,
+    kind: type[T],
+    source: str | Path,
+    hook: Callable[[Any, Any], Any] | None = None,
+) -> T:
+    """Return JSON as one value of a type; `hook` is for types that JSON has not.
 
     Raises:
         Unreadable: It is damaged or of another type; the message begins with `source`
             and never has the whole of a value.
     """
     try:
-        return msgspec.json.decode(content, type=kind)
+        return msgspec.json.decode(content, type=kind, dec_hook=hook)
     except RecursionError:
         raise Unreadable("nested too deeply", source) from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -255,22 +260,36 @@ class _Marked(Struct):
     schema: int = 0  # no document has it
 
 
-def read(source: str | Path, kind: Kind[Record, Summary]) -> Document[Record, Summary]:
-    """Return the document in a file.
+#: Odd records that end the reading of a file: it is another thing than it says.
+ODD = 1000
 
-    Raises:
-        Unreadable: The file is missing, damaged, or of another schema.
-    """
-    return parsed(bytes_of(source), kind, source)
+
+class _Each:
+    """Any record, while a document is read one by one."""
+
+
+def read(
+    source: str | Path,
+    kind: Kind[Record, Summary],
+    troubles: list[Unreadable] | None = None,
+) -> Document[Record, Summary]:
+    """Return the document in a file; see `parsed`."""
+    return parsed(bytes_of(source), kind, source, troubles)
 
 
 def parsed(
-    content: bytes, kind: Kind[Record, Summary], source: str | Path
+    content: bytes,
+    kind: Kind[Record, Summary],
+    source: str | Path,
+    troubles: list[Unreadable] | None = None,
 ) -> Document[Record, Summary]:
     """Return the document in the bytes of a file.
 
+    With `troubles` some odd records are left out, and one line is added to it.
+
     Raises:
-        Unreadable: It is damaged, of another kind, or of another schema.
+        Unreadable: It is damaged, of another kind, or of another schema; a record is
+            odd; with `troubles`, all are, or `ODD` of them.
     """
     schema = decoded(content, _Marked, source).schema
     if schema != SCHEMA:
@@ -278,4 +297,26 @@ def parsed(
         raise Unreadable(why if schema else "no gradwatch document", source)
     generic: Any = Document
     whole: type[Document[Record, Summary]] = generic[kind.record, kind.summary]
-    return decoded(content, whole, source)
+    try:
+        return decoded(content, whole, source)
+    except Unreadable as error:
+        if troubles is None:
+            raise
+        why, odd, records = error.why, 0, list[Record]()
+
+    def each(_: Any, value: Any) -> _Each:
+        nonlocal odd
+        try:
+            records.append(msgspec.convert(value, kind.record))
+        except (msgspec.ValidationError, OverflowError, RecursionError):
+            odd += 1
+        if odd == ODD:
+            raise Unreadable(f"{ODD} records are odd ({why})", source)
+        return _Each()
+
+    found = decoded(content, generic[_Each, kind.summary], source, each)
+    if not records:
+        raise Unreadable(why, source)
+    counted = f"{odd} of {odd + len(records)} records are odd and left out"
+    troubles.append(Unreadable(f"{counted} ({why})", source))
+    return Document(found.environment, found.summary, records)

@@ -45,11 +45,11 @@ def keep(
     """
     if not is_kept():
         return ""
-    file = LATEST / f"{kind.name}.json.gz"
+    file, odd = LATEST / f"{kind.name}.json.gz", list[Unreadable]()
     try:
         with alone(LATEST / f".{kind.name}.lock", f"writing {file.name}", _PATIENCE):
             if file.exists():
-                before = documents.read(file, kind)
+                before = documents.read(file, kind, odd)
                 if before.environment.machine == content.environment.machine:
                     content = merged(kind, before, content, combined)
                 else:
@@ -60,7 +60,7 @@ def keep(
         return f"not kept in results/latest: {error}"
     except OSError as error:
         return f"not kept: {error.strerror or error}: {error.filename or file}"
-    return ""
+    return "".join(map(str, odd))
 
 
 def merged(

@@ -302,7 +302,9 @@ class Findings:
         if not file.exists():
             return
         try:
-            records = documents.read(file, CONFIRMATIONS).records
+            odd = list[Unreadable]()
+            records = documents.read(file, CONFIRMATIONS, odd).records
+            self.troubles += map(str, odd)
             self.known = {one.key: one for one in records}
         except Unreadable as error:
             self.troubles.append(f"{error}; it is left as it is, nothing is added")

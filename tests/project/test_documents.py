@@ -163,6 +163,37 @@ def test_a_document_with_one_odd_field_is_refused_with_the_place(tmp_path, damag
     assert places.get(damaged, "$.environment.date") in str(refused.value)
 
 
+@pytest.mark.parametrize("kind", records.KINDS, ids=lambda kind: kind.name)
+def test_odd_records_are_counted_in_one_line_and_the_others_are_read(tmp_path, kind):
+    if not (good := damage.rows(kind)):
+        pytest.skip("records of several types: any object may be one")
+    file, troubles = tmp_path / "run.json", list[Unreadable]()
+    odd = [7, None, [], {}, {**good[0], next(iter(good[0])): {}}]
+    content = {"schema": 1, "environment": {}, "summary": {}}
+    needed = [one for one in odd if good[0] or one != {}]
+    content["records"] = [good[0], *needed, good[1]]
+    file.write_text(json.dumps(content))
+    read = documents.read(file, kind, troubles)
+    assert [msgspec.to_builtins(one) for one in read.records] == [
+        msgspec.to_builtins(msgspec.convert(one, kind.record)) for one in good
+    ]
+    (line,) = map(str, troubles)
+    assert line.startswith(f"{file}: {len(needed)} of {len(needed) + 2} records are")
+    assert "$.records[1]" in line
+
+
+@pytest.mark.parametrize(("sound", "odd"), [(0, 3), (5, documents.ODD)])
+def test_a_file_whose_records_are_odd_as_a_whole_is_refused(tmp_path, sound, odd):
+    file = tmp_path / "run.json"
+    content = {"schema": 1, "environment": {}, "summary": {}}
+    content["records"] = damage.rows(AGREE)[:1] * sound + [1] * odd
+    file.write_text(json.dumps(content))
+    troubles = list[Unreadable]()
+    with pytest.raises(Unreadable, match=rf"records\[{sound}\]"):
+        documents.read(file, AGREE, troubles)
+    assert not troubles
+
+
 def test_half_a_surrogate_pair_is_written_as_what_can_be_read(tmp_path):
     file = tmp_path / "run.json"
     summary = TimeSummary(untimed={"dot": "half \ud800 a pair"})

@@ -84,6 +84,17 @@ def test_a_file_that_cannot_be_read_is_left_as_it_is():
     assert file.read_text() == "{"
 
 
+def test_an_odd_record_of_the_last_run_costs_itself_and_is_told():
+    file = latest.LATEST / "check.json.gz"
+    sound = '{"name": "old", "passes": true, "told": "passes"}'
+    head = '{"schema": 1, "environment": {}, "summary": {}, "records": ['
+    file.write_text(f"{head}{sound}, 7]}}")
+    told = CheckRecord(name="new", passes=True, told="passes")
+    now = documents.document([told], NoSummary(), Environment())
+    assert "1 of 2 records are odd and left out" in latest.keep(CHECK, now)
+    assert [one.name for one in documents.read(file, CHECK).records] == ["old", "new"]
+
+
 def test_outside_of_a_project_nothing_is_written(monkeypatch):
     nowhere = latest.PROJECT.__class__(latest.ROOT, (), (), (), problem="none here")
     monkeypatch.setattr(latest, "PROJECT", nowhere)
