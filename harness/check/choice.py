@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from gradwatch.harness.check import shapes
+from gradwatch.harness.check.report import Report, Row, hidden
 from gradwatch.harness.check.shapes import Spec, Specs
-from gradwatch.harness.judging.cases import REGIMES, Regime
+from gradwatch.harness.judging.cases import REGIMES, Regime, cotangent
+from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.layouts import TAILS
+from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.judging.reference import Reference
+from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.impls.catalogue import known
 
 #: Elements up to which each regime gets a run; beyond, those below alone.
@@ -23,6 +31,13 @@ FEW = ("normal", "dy_zeros")
 COSTLY = ("normal", "large", "mixed", "dy_zeros", "permuted")
 #: Numbers of which most functions promise nothing: they are reported apart.
 EDGES = ("huge", "shifted", "constant", "subnormal", "infnan", "empty")
+#: The caller's own numbers, handed over in these ways.
+HANDED_OVER = (
+    *("normal", "permuted", "sliced", "dy_zeros", "dy_large", "dy_expanded"),
+    *("large", "tiny"),
+)
+#: The caller's numbers times these: an eps or a threshold shows elsewhere than at 1.
+SCALES = {"large": 1e3, "tiny": 1e-3}
 
 
 def _peaked(rng: np.random.Generator, shape: tuple[int, ...], _: Any) -> Any:
@@ -36,6 +51,69 @@ def _peaked(rng: np.random.Generator, shape: tuple[int, ...], _: Any) -> Any:
 
 #: At the caller's own shape, too: a kernel that reads rows in blocks differs there.
 OWN_SHAPE = (REGIMES["large"], REGIMES["mixed"], Regime("peaked", _peaked))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """One call to be judged, whatever its arrays are.
+
+    Attributes:
+        name: Such as "mixed 7x33".
+        dtype: The precision under test.
+        regime: Says how numbers and cotangents are made and laid out.
+        thorough: Whether everything is run a second time, with other cotangents and
+            with some inputs that need no gradient.
+        as_given: Whether these are the caller's own shape and ordinary numbers, or
+            own inputs. A module then keeps its parameters as they are.
+        seed: Of the cotangents and of the parameters.
+    """
+
+    name: str
+    dtype: str
+    regime: Regime
+    thorough: bool = False
+    as_given: bool = False
+    seed: Sequence[int] = (0,)
+
+    @property
+    def edge(self) -> bool:
+        """Whether the numbers lie where most functions promise nothing."""
+        return self.regime.name in EDGES
+
+    def drawn_tangent(self, shape: Sequence[int], place: int) -> Any:
+        """A tangent for one input: random and signed."""
+        rng = np.random.default_rng([*self.seed, 3, place])
+        return np.asarray(rng.standard_normal(tuple(shape)))
+
+    def drawn_cotangent(self, shape: Sequence[int], place: int) -> Any:
+        """A cotangent for one output."""
+        rng = np.random.default_rng([*self.seed, 1, place])
+        return cotangent(rng, tuple(shape), self.regime.cotangent)
+
+    def row(self, judgement: Judgement, how: str, right: Reference | None) -> Row:
+        """A judgement with what is known of its trial."""
+        return Row(
+            *(self.name, self.dtype, judgement, how, *hidden(judgement, right)),
+            own=self.as_given,
+            edge=self.edge,
+        )
+
+
+AnyTrial = TypeVar("AnyTrial", bound=Drawn)
+
+
+def identity(
+    name: str, dtype: str, regime: Regime, seed: int, thorough: bool, as_given: bool
+) -> dict[str, Any]:
+    """The fields of `Drawn`; the seed depends on name and precision alone."""
+    return {
+        "name": name,
+        "dtype": dtype,
+        "regime": regime,
+        "thorough": thorough,
+        "as_given": as_given,
+        "seed": (seed, zlib.crc32(f"{name} {dtype}".encode())),
+    }
 
 
 #: What a caller may choose for the edges.
@@ -81,7 +159,7 @@ class Choice:
         edges = "fail" if strict else edges
         return cls(first, second, quick, edges, strict, budget)
 
-    def of(self, trials: Sequence[Any]) -> list[Any]:
+    def of(self, trials: Sequence[AnyTrial]) -> list[AnyTrial]:
         """Those that are to be run.
 
         Raises:
@@ -93,7 +171,7 @@ class Choice:
             known("trial", name, named)
         return [trial for trial in trials if trial.as_given or self._takes(trial)]
 
-    def _takes(self, trial: Any) -> bool:
+    def _takes(self, trial: Drawn) -> bool:
         names = {trial.name, trial.regime.name}
         if self.quick or (trial.edge and self.edges == "skip"):
             return False
@@ -102,8 +180,8 @@ class Choice:
         )
 
     def in_time(
-        self, trials: Sequence[Any], started: float, notes: list[str]
-    ) -> Iterator[Any]:
+        self, trials: Sequence[AnyTrial], started: float, notes: list[str]
+    ) -> Iterator[AnyTrial]:
         """The trials, until the time is up; a note names those left out."""
         late = []
         for trial in trials:
@@ -115,29 +193,107 @@ class Choice:
         if late:
             notes.append(f"left out, {self.budget:g} s were spent: {', '.join(late)}")
 
+    def report(
+        self,
+        names: tuple[str, str],
+        device: str,
+        rows: Sequence[Row],
+        notes: Sequence[str],
+        started: float,
+    ) -> Report:
+        """The report on a candidate; `names` are the reference's and its own."""
+        return Report(
+            *(*names, device, tuple(rows), tuple(dict.fromkeys(notes))),
+            time.monotonic() - started,
+            edges_fail=self.edges == "fail",
+            refusals_fail=self.strict,
+        )
+
+
+def judged(
+    trials: Iterable[AnyTrial],
+    judge: Callable[[AnyTrial], Iterable[Row]],
+    notes: list[str],
+) -> Iterator[Row]:
+    """Every judgement on the trials.
+
+    Where the reference refuses numbers that the caller did not give, that trial is left
+    out, and a note says so.
+    """
+    left_out = dict[str, list[str]]()
+    for trial in trials:
+        try:
+            yield from judge(trial)
+        except Exception as error:  # every library refuses numbers in its own way
+            why = out_of_memory(error)
+            if trial.as_given and not why:
+                raise
+            if trial.as_given:
+                raise ValueError(f"{trial.name} {why}: give smaller inputs") from error
+            why = why or f"the reference raised {in_short(error)}"
+            left_out.setdefault(why, []).append(trial.name)
+    for why, names in left_out.items():
+        notes.append(f"left out, {why}: {', '.join(names)}")
+
+
+def out_of_memory(error: Exception) -> str:
+    """How much was asked for, and how much there is; "" if that is not why."""
+    said = re.search(r"allocate ([\d.]+) ?([KMGTP]?i?B|bytes)", str(error))
+    if said is None:
+        return "needs more memory" if isinstance(error, MemoryError) else ""
+    size, unit = float(said[1]), said[2]
+    needs = f"{size / 2**30:.3g} GiB" if unit == "bytes" else f"{size:g} {unit}"
+    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"needs {needs} in one piece, and this machine has {has:.3g} GiB"
+
+
+def widest(dtypes: Iterable[str]) -> str:
+    """The widest of our precisions among some types; else float32."""
+    ours = [name for name in dtypes if name in PRECISIONS]
+    return max(ours, key=lambda n: PRECISIONS[n].digits, default="float32")
+
 
 def planned(
-    make: Callable[..., Any],
+    construct: Callable[..., AnyTrial],
     specs: Specs,
-    pinned: Sequence[int],
-    admits: Callable[[Any], bool],
-    runs: Callable[[Any], bool],
-    costly: Callable[[Any], bool],
+    dtype: str,
+    seed: int,
+    admits: Callable[[AnyTrial], bool],
+    runs: Callable[[AnyTrial], bool],
+    costly: Callable[[AnyTrial], bool],
     notes: list[str],
-    foreign: Sequence[str] = (),
-) -> Iterator[Any]:
+    foreign: Sequence[str],
+    pinned: Sequence[int] = (),
+) -> Iterator[AnyTrial]:
     """The shapes as given, other sizes, and every regime at a small size.
 
     Args:
-        make: Makes a trial of a regime and specs.
+        construct: Makes a trial of NumPy arrays, specs, and the fields of `Drawn`.
         specs: One for each input.
-        pinned: Lengths that cannot vary: a module's own.
+        dtype: The precision.
+        seed: Of all numbers.
         admits: Whether the reference takes a trial.
         runs: Whether the candidate does, too.
         costly: Whether a trial takes so long that few have to do.
         notes: Gets a line for what is left out.
         foreign: Regimes that the framework has no form of.
+        pinned: Lengths that cannot vary: a module's own.
     """
+    precision = PRECISIONS[known("dtype", dtype, PRECISIONS)]
+
+    def make(
+        regime: Regime, specs: Specs, thorough: bool = False, as_given: bool = False
+    ) -> AnyTrial:
+        name = f"{regime.name} {shapes.named(specs)}"
+        fields = identity(name, dtype, regime, seed, thorough, as_given)
+        rng = np.random.default_rng(fields["seed"])
+        first = next((i for i, s in enumerate(specs) if s.kind == "float"), 0)
+        arrays = [
+            _numbers(rng, spec, regime, regime.first_only and i != first, precision)
+            for i, spec in enumerate(specs)
+        ]
+        return construct(arrays, specs, **fields)
+
     normal = REGIMES["normal"]
     yield make(normal, specs, thorough=True, as_given=True)
     sizes = Sizes(
@@ -161,7 +317,7 @@ def planned(
                 yield make(regime, at, thorough=regime.name == "normal")
 
 
-def numbers(
+def _numbers(
     rng: np.random.Generator, spec: Spec, regime: Regime, plain: bool, precision: Any
 ) -> Any:
     """The values of an input; `plain` floats are ordinary whatever the regime."""

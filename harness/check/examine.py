@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +12,7 @@ from torch.utils._pytree import tree_map
 
 from gradwatch.harness.check.causes import cause_of, with_cause
 from gradwatch.harness.check.inputs import Trial, torch_dtype
-from gradwatch.harness.check.report import Row, hidden
+from gradwatch.harness.check.report import Row
 from gradwatch.harness.check.runs import (
     Graph,
     Observation,
@@ -76,49 +74,6 @@ class Expected:
         if not any(dy is not None for dy in made):
             raise ValueError("the reference has no output that can be differentiated")
         return made
-
-
-def examine(
-    subject: Subject,
-    candidate: Function | Apart | None,
-    trials: Iterable[Trial],
-    compute: str | None,
-    notes: list[str],
-) -> Iterator[Row]:
-    """Every judgement on a candidate; the reference itself where there is none.
-
-    Where the reference refuses numbers that the caller did not give, that trial is left
-    out, and a note says so.
-
-    Raises:
-        gradwatch.harness.tracing.Untraceable: The engine cannot follow the reference.
-        ValueError: The candidate's parameters are not the reference's.
-    """
-    left_out, diagnoses = dict[str, list[str]](), Diagnoses()
-    for trial in trials:
-        try:
-            yield from examined(subject, candidate, trial, compute, notes, diagnoses)
-        except Exception as error:  # every library refuses numbers in its own way
-            why = out_of_memory(error)
-            if trial.as_given and not why:
-                raise
-            if trial.as_given:
-                raise ValueError(f"{trial.name} {why}: give smaller inputs") from error
-            why = why or f"the reference raised {in_short(error)}"
-            left_out.setdefault(why, []).append(trial.name)
-    for why, names in left_out.items():
-        notes.append(f"left out, {why}: {', '.join(names)}")
-
-
-def out_of_memory(error: Exception) -> str:
-    """How much was asked for, and how much there is; "" if that is not why."""
-    said = re.search(r"allocate ([\d.]+) ?([KMGTP]?i?B|bytes)", str(error))
-    if said is None:
-        return "needs more memory" if isinstance(error, MemoryError) else ""
-    size, unit = float(said[1]), said[2]
-    needs = f"{size / 2**30:.3g} GiB" if unit == "bytes" else f"{size:g} {unit}"
-    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"needs {needs} in one piece, and this machine has {has:.3g} GiB"
 
 
 def examined(
@@ -294,12 +249,8 @@ class Bench:
     def row(self, judgement: Judgement, how: str = "") -> Row:
         """A judgement with what is known of its trial."""
         # Where a sample is all, nothing more is known.
-        silent, zero = hidden(judgement, self.asked.known if self.asked else None)
-        return Row(
-            *(self.trial.name, self.trial.dtype, judgement, how, silent, zero),
-            own=self.trial.as_given,
-            edge=self.trial.edge,
-        )
+        known = self.asked.known if self.asked else None
+        return self.trial.row(judgement, how, known)
 
     def oddities(self, rows: Sequence[Row]) -> Iterator[str]:
         """What is neither right nor wrong, a note each."""

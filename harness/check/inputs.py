@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +10,18 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from gradwatch.harness.check.choice import EDGES, FEW, MANY, numbers, planned
+from gradwatch.harness.check.choice import (
+    FEW,
+    HANDED_OVER,
+    MANY,
+    SCALES,
+    Drawn,
+    identity,
+    widest,
+)
 from gradwatch.harness.check.runs import floating
-from gradwatch.harness.check.shapes import Spec, Specs, named
-from gradwatch.harness.judging.cases import REGIMES, Regime, cotangent
+from gradwatch.harness.check.shapes import Specs
+from gradwatch.harness.judging.cases import REGIMES, Regime
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.impls.catalogue import known
 
@@ -23,14 +30,6 @@ Admits = Callable[["Trial"], bool]
 
 #: Regimes of which a torch tensor has no form: its strides are never negative.
 FOREIGN = ("negative",)
-#: The caller's own numbers, handed over in these ways.
-HANDED_OVER = (
-    *("normal", "permuted", "sliced", "dy_zeros", "dy_large", "dy_expanded"),
-    *("large", "tiny"),
-)
-#: The caller's numbers times these: an eps or a threshold shows elsewhere than at 1.
-SCALES = {"large": 1e3, "tiny": 1e-3}
-
 
 #: What a training loop has and a check by the caller's numbers has not: another batch,
 #: a mean loss, parameters that have moved far.
@@ -41,21 +40,13 @@ IN_THE_LOOP = {
 }
 
 
-@dataclass(frozen=True)
-class Trial:
+@dataclass(frozen=True, kw_only=True)
+class Trial(Drawn):
     """One call to be judged.
 
     Attributes:
-        name: Such as "mixed 7x33".
-        dtype: The precision under test.
         args: What both functions are called with, in the layout of the trial.
         kwargs: Likewise.
-        regime: Says how cotangents are made and laid out.
-        thorough: Whether everything is run a second time, with other cotangents and
-            with some inputs that need no gradient.
-        as_given: Whether these are the caller's own shape and ordinary numbers, or
-            own inputs. A module then keeps its parameters as they are.
-        seed: Of the cotangents and of the parameters.
         device: Where it runs.
         cotangents: In place of those of the regime.
         order: What is judged; see `gradwatch.harness.judging.orders`.
@@ -63,14 +54,8 @@ class Trial:
             ones stay.
     """
 
-    name: str
-    dtype: str
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    regime: Regime
-    thorough: bool = False
-    as_given: bool = False
-    seed: Sequence[int] = (0,)
     device: str = "cpu"
     cotangents: tuple[Tensor | None, ...] = ()
     order: str = "vjp"
@@ -80,23 +65,16 @@ class Trial:
         """A tensor of the caller's, on the device and in the type of the trial."""
         return moved(tensor, self.dtype, self.main, self.device)
 
-    @property
-    def edge(self) -> bool:
-        """Whether the numbers lie where most functions promise nothing."""
-        return self.regime.name in EDGES
-
     def tangent(self, like: Tensor, place: int) -> Tensor:
         """A tangent for one input: random and signed."""
-        rng = np.random.default_rng([*self.seed, 3, place])
-        values = np.asarray(rng.standard_normal(tuple(like.shape)))
+        values = self.drawn_tangent(like.shape, place)
         return torch.from_numpy(values).to(like.dtype).to(like.device)
 
     def cotangent(self, like: Tensor, place: int) -> Tensor | None:
         """A cotangent for one output: of the regime, where `cotangents` has none."""
         if self.cotangents:
             return self.cotangents[place]
-        rng = np.random.default_rng([*self.seed, 1, place])
-        values = cotangent(rng, tuple(like.shape), self.regime.cotangent)
+        values = self.drawn_cotangent(like.shape, place)
         made = torch.from_numpy(values).to(like.dtype).to(like.device)
         return laid_out(made, self.regime.cotangent_layout)
 
@@ -119,11 +97,8 @@ def moved(tensor: Tensor, dtype: str, main: str, device: str) -> Tensor:
 
 def precision_of(values: Any) -> str:
     """The widest precision among the floats of some arguments; else float32."""
-    names = [
-        str(t.dtype).removeprefix("torch.") for t in tree_leaves(values) if floating(t)
-    ]
-    ours = [name for name in names if name in PRECISIONS]
-    return max(ours, key=lambda n: PRECISIONS[n].digits, default="float32")
+    floats = filter(floating, tree_leaves(values))
+    return widest(str(t.dtype).removeprefix("torch.") for t in floats)
 
 
 def laid_out(tensor: Tensor, layout: str) -> Tensor:
@@ -149,78 +124,23 @@ def _constant(tensor: Tensor, axis: int) -> bool:
     return bool((tensor == tensor.narrow(axis, 0, 1)).all())
 
 
-# Trials from shapes ---------------------------------------------------------------
-
-
-def from_shapes(
+def from_arrays(
+    arrays: Sequence[Any],
     specs: Specs,
-    dtype: str,
     *,
     kwargs: Mapping[str, Any],
-    seed: int,
     device: str,
     main: str,
-    pinned: Sequence[int],
-    admits: Admits,
-    runs: Admits,
-    costly: Admits,
-    notes: list[str],
-) -> Iterator[Trial]:
-    """The trials of some shapes; see `choice.planned`."""
-    known("dtype", dtype, PRECISIONS)
-    maker = _Maker(dtype, dict(kwargs), seed, device, main)
-    yield from planned(
-        maker.trial, specs, pinned, admits, runs, costly, notes, foreign=FOREIGN
+    **identity: Any,
+) -> Trial:
+    """A trial of numbers that were made here; see `choice.planned`."""
+    dtype, layout = torch_dtype(identity["dtype"]), identity["regime"].layout
+    tensors = [torch.from_numpy(a) for a in arrays]
+    args = tuple(
+        laid_out((t.to(dtype) if s.kind == "float" else t).to(device), layout)
+        for t, s in zip(tensors, specs, strict=True)
     )
-
-
-@dataclass
-class _Maker:
-    dtype: str
-    kwargs: dict[str, Any]
-    seed: int
-    device: str
-    main: str
-
-    def trial(
-        self,
-        regime: Regime,
-        specs: Specs,
-        thorough: bool = False,
-        as_given: bool = False,
-    ) -> Trial:
-        name = f"{regime.name} {named(specs)}"
-        seed = (self.seed, zlib.crc32(f"{name} {self.dtype}".encode()))
-        rng = np.random.default_rng(seed)
-        floats = [i for i, spec in enumerate(specs) if spec.kind == "float"]
-        args = tuple(
-            self._made(rng, spec, regime, regime.first_only and i not in floats[:1])
-            for i, spec in enumerate(specs)
-        )
-        return Trial(
-            name,
-            self.dtype,
-            args,
-            self.kwargs,
-            regime,
-            thorough,
-            as_given,
-            seed,
-            self.device,
-            main=self.main,
-        )
-
-    def _made(
-        self, rng: np.random.Generator, spec: Spec, regime: Regime, plain: bool
-    ) -> Tensor:
-        values = numbers(rng, spec, regime, plain, PRECISIONS[self.dtype])
-        made = torch.from_numpy(values)
-        if spec.kind == "float":
-            made = made.to(torch_dtype(self.dtype))
-        return laid_out(made.to(self.device), regime.layout)
-
-
-# Trials from the caller's own inputs ------------------------------------------------
+    return Trial(args=args, kwargs=kwargs, device=device, main=main, **identity)
 
 
 def from_inputs(
@@ -254,12 +174,14 @@ def from_inputs(
         laid = tree_map(lambda v: _relaid(v, regime), args)
         if name == "batch":
             laid = _another_batch(laid, np.random.default_rng(seed))
-        described = label if name == "normal" else f"{label}, {name}"
-        seeds = (seed, zlib.crc32(f"{described} {dtype}".encode()))
         plain = name == "normal"
+        described = label if plain else f"{label}, {name}"
         return Trial(
-            *(described, dtype, laid, kwargs, regime, plain, plain, seeds, device),
+            args=laid,
+            kwargs=kwargs,
+            device=device,
             main=main,
+            **identity(described, dtype, regime, seed, plain, plain),
         )
 
     first = trial("normal")

@@ -18,13 +18,8 @@ from threadpoolctl import threadpool_limits
 from torch._functorch import config as functorch
 
 from gradwatch.harness.check import inputs as made
-from gradwatch.harness.check.choice import Choice
-from gradwatch.harness.check.examine import (
-    examine,
-    examined,
-    out_of_memory,
-    steps_have_its_slope,
-)
+from gradwatch.harness.check.choice import Choice, judged, out_of_memory, planned
+from gradwatch.harness.check.examine import examined, steps_have_its_slope
 from gradwatch.harness.check.inputs import Trial
 from gradwatch.harness.check.report import Report, Row
 from gradwatch.harness.check.runs import in_short, replica
@@ -33,6 +28,7 @@ from gradwatch.harness.check.subjects import OpSubject, Subject, subject_of
 from gradwatch.harness.check.subjects.apart import AFTER, CALLS, Apart
 from gradwatch.harness.check.subjects.binding import ARGUMENTS, bind
 from gradwatch.harness.check.subjects.pytorch import name_of, require_instance
+from gradwatch.harness.judging.diagnosis import Diagnoses
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.tracing import Untraceable, plain_autograd
 from gradwatch.impls.backends._torch_products import product_settings
@@ -102,24 +98,20 @@ class Session:
             ]
             trials = self.choice.of(trials)
             timed = self.choice.in_time(trials, started, self.notes)
-            rows = tuple(
-                examine(self.subject, self.candidate, timed, self.compute, self.notes)
+            judge = partial(
+                examined,
+                self.subject,
+                self.candidate,
+                compute=self.compute,
+                notes=self.notes,
+                diagnoses=Diagnoses(),
             )
-            rows += tuple(self._after_calls(trials))
+            rows = [*judged(timed, judge, self.notes), *self._after_calls(trials)]
             self._refuse_other_steps(trials, rows)
-        reference, candidate = self._names()
-        report = Report(
-            reference,
-            candidate,
-            self.device,
-            rows,
-            tuple(dict.fromkeys(self.notes)),
-            time.monotonic() - started,
-            lambda: self._script(trials, report.failures or report.edges),
-            edges_fail=self.choice.edges == "fail",
-            refusals_fail=self.choice.strict,
-        )
-        return report
+        names = self._names()
+        report = self.choice.report(names, self.device, rows, self.notes, started)
+        shown = report.failures or report.edges
+        return replace(report, script=lambda: self._script(trials, shown))
 
     @property
     def _is_function(self) -> bool:
@@ -204,18 +196,16 @@ class Session:
                 )
             return
         for specs, extra in self._specs(shapes, cases):
-            tried = made.from_shapes(
-                specs,
-                dtype,
-                kwargs={**kwargs, **extra},
-                seed=self.seed,
-                device=self.device,
-                main=main,
-                pinned=self.subject.lengths,
-                admits=lambda trial: admits(self.subject, trial),
-                runs=lambda trial: admits(self.subject, trial, self.candidate),
+            given = {**kwargs, **extra}
+            tried = planned(
+                partial(made.from_arrays, kwargs=given, device=self.device, main=main),
+                *(specs, dtype, self.seed),
+                admits=partial(admits, self.subject),
+                runs=partial(admits, self.subject, candidate=self.candidate),
                 costly=self._is_costly,
                 notes=self.notes,
+                foreign=made.FOREIGN,
+                pinned=self.subject.lengths,
             )
             first = next(tried)
             self._refuse_what_raises(first)

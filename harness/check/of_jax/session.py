@@ -12,7 +12,6 @@ import functools
 import inspect
 import time
 import types
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,16 +20,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gradwatch.harness.check.choice import EDGES, Choice, numbers, planned
-from gradwatch.harness.check.report import Report, Row, hidden
-from gradwatch.harness.check.shapes import Shapes, Specs, each, named
-from gradwatch.harness.judging.cases import REGIMES, Regime, cotangent, run_formula
+from gradwatch.harness.check.choice import (
+    HANDED_OVER,
+    SCALES,
+    Choice,
+    Drawn,
+    identity,
+    judged,
+    planned,
+    widest,
+)
+from gradwatch.harness.check.report import Report, Row
+from gradwatch.harness.check.shapes import Shapes, Specs, each
+from gradwatch.harness.judging.cases import REGIMES, run_formula
 from gradwatch.harness.judging.diagnosis import Diagnoses
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.tracing.lax import Traced, is_float
+from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.impls import graph
 from gradwatch.impls.backends._jax_second import hvp, jvp
 from gradwatch.impls.catalogue import known, load_op
@@ -38,30 +47,17 @@ from gradwatch.impls.contract import Op, Problem
 
 #: What differs from the ordinary numbers by strides alone.
 FOREIGN = ("permuted", "sliced", "expanded", "negative", "dy_transposed", "dy_expanded")
-#: The caller's own numbers, handed over in these ways.
-GIVEN = {"normal": 1.0, "dy_zeros": 1.0, "dy_large": 1.0, "large": 1e3, "tiny": 1e-3}
 _EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
 #: Equations of a jaxpr above which few trials have to do: each takes seconds.
 COSTLY = 512
 
 
-@dataclass(frozen=True)
-class Trial:
+@dataclass(frozen=True, kw_only=True)
+class Trial(Drawn):
     """One call to be judged; `arrays` hold its numbers in the types of `dtypes`."""
 
-    name: str
-    dtype: str
     arrays: tuple[Any, ...]
     dtypes: tuple[Any, ...]
-    regime: Regime
-    thorough: bool
-    as_given: bool
-    seed: Sequence[int]
-
-    @property
-    def edge(self) -> bool:
-        """Whether the numbers lie where most functions promise nothing."""
-        return self.regime.name in EDGES
 
 
 @dataclass
@@ -110,37 +106,21 @@ class Session:
                 else:
                     made = self._from_shapes(each(shapes or ()), dtype)
                 trials = self.choice.of(list(made))
-                rows += self._rows(self.choice.in_time(trials, started, self.notes))
+                timed = self.choice.in_time(trials, started, self.notes)
+                judge = functools.partial(self._examined, diagnoses=Diagnoses())
+                rows += judged(timed, judge, self.notes)
         own = self.reference.name if isinstance(self.reference, Op) else None
         own = own or name_of(self.reference)
-        judged = name_of(self.candidate) if self.candidate else "JAX's gradient"
-        return Report(
-            *(own, self.name or judged, jax.default_backend(), tuple(rows)),
-            *(tuple(dict.fromkeys(self.notes)), time.monotonic() - started),
-            edges_fail=self.choice.edges == "fail",
-            refusals_fail=self.choice.strict,
-        )
-
-    def _rows(self, trials: Iterator[Trial]) -> Iterator[Row]:
-        left_out, diagnoses = dict[str, list[str]](), Diagnoses()
-        for trial in trials:
-            try:
-                yield from self._examined(trial, diagnoses)
-            except Exception as error:  # every library refuses numbers in its own way
-                if trial.as_given:
-                    raise
-                why = f"the reference raised {_in_short(error)}"
-                left_out.setdefault(why, []).append(trial.name)
-        for why, names in left_out.items():
-            self.notes.append(f"left out, {why}: {', '.join(names)}")
+        theirs = name_of(self.candidate) if self.candidate else "JAX's gradient"
+        names = own, self.name or theirs
+        device = jax.default_backend()
+        return self.choice.report(names, device, rows, self.notes, started)
 
     # Trials ---------------------------------------------------------------------------
 
     def _precision(self, inputs: Sequence[Any] | None) -> str:
         leaves = jax.tree.leaves((inputs, dict(self.kwargs)))
-        names = [str(a.dtype) for a in leaves if _is_array(a)]
-        ours = [name for name in names if name in PRECISIONS]
-        return max(ours, key=lambda n: PRECISIONS[n].digits, default="float32")
+        return widest(str(a.dtype) for a in leaves if _is_array(a))
 
     def _from_inputs(
         self, inputs: Sequence[Any], dtype: str, main: str
@@ -162,18 +142,19 @@ class Session:
             for i in arrays
         )
         kinds = tuple(_dtype(dtype if str(a.dtype) == main else a.dtype) for a in held)
-        for name, scale in GIVEN.items():
-            label = "given" if name == "normal" else f"given, {name}"
+        for name in HANDED_OVER:
+            if name in FOREIGN:
+                continue
+            plain, scale = name == "normal", SCALES.get(name, 1.0)
             made = [a * a.dtype.type(scale) if is_float(a.dtype) else a for a in held]
-            plain = name == "normal"
-            seed = (self.seed, zlib.crc32(f"{label} {dtype}".encode()))
-            arrays_of = tuple(a.astype(t) for a, t in zip(made, kinds, strict=True))
+            label = "given" if plain else f"given, {name}"
             yield Trial(
-                *(label, dtype, arrays_of, kinds, REGIMES[name], plain, plain, seed)
+                arrays=tuple(a.astype(t) for a, t in zip(made, kinds, strict=True)),
+                dtypes=kinds,
+                **identity(label, dtype, REGIMES[name], self.seed, plain, plain),
             )
 
     def _from_shapes(self, specs: Specs, dtype: str) -> Iterator[Trial]:
-        precision = PRECISIONS[dtype]
         kinds = {"float": _dtype(dtype), "int": np.int32, "bool": np.bool_}
         types_of = tuple(_dtype(kinds[spec.kind]) for spec in specs)
         self._tree = lambda *given: given
@@ -181,24 +162,15 @@ class Session:
         if len(self._names) != len(specs):
             raise ValueError(f"{len(specs)} shapes for inputs {', '.join(self._names)}")
 
-        def make(
-            regime: Regime, specs: Specs, thorough: bool = False, as_given: bool = False
-        ) -> Trial:
-            name = f"{regime.name} {named(specs)}"
-            seed = (self.seed, zlib.crc32(f"{name} {dtype}".encode()))
-            rng = np.random.default_rng(seed)
-            first = next((i for i, s in enumerate(specs) if s.kind == "float"), 0)
-            made = [
-                numbers(rng, spec, regime, regime.first_only and i != first, precision)
-                for i, spec in enumerate(specs)
-            ]
+        def construct(arrays: Sequence[Any], _: Specs, **fields: Any) -> Trial:
             with np.errstate(over="ignore"):
-                held = tuple(a.astype(t) for a, t in zip(made, types_of, strict=True))
-            return Trial(name, dtype, held, types_of, regime, thorough, as_given, seed)
+                held = tuple(a.astype(t) for a, t in zip(arrays, types_of, strict=True))
+            return Trial(arrays=held, dtypes=types_of, **fields)
 
         runs = functools.partial(self._admits, own=False)
         yield from planned(
-            *(make, specs, (), self._admits, runs, self._is_costly, self.notes, FOREIGN)
+            *(construct, specs, dtype, self.seed, self._admits, runs),
+            *(self._is_costly, self.notes, FOREIGN),
         )
 
     def _admits(self, trial: Trial, own: bool = True) -> bool:
@@ -245,7 +217,7 @@ class Session:
             try:
                 outputs = jax.eval_shape(call, *trial.arrays)
             except Exception as error:  # whatever it raises
-                message = f"the reference raises {_in_short(error)} at {trial.name}"
+                message = f"the reference raises {in_short(error)} at {trial.name}"
                 raise ValueError(f"{message}; give inputs= of its domain") from error
             returned = [y.dtype for y in outputs]
             formula = Traced(call, trial.dtypes, wide, returned)
@@ -282,8 +254,7 @@ class Session:
         for i, (y, dtype) in enumerate(
             zip(outputs, self._returned(trial), strict=True)
         ):
-            rng = np.random.default_rng([*trial.seed, 1, i])
-            values = cotangent(rng, y.shape, trial.regime.cotangent).astype(dtype)
+            values = trial.drawn_cotangent(y.shape, i).astype(dtype)
             made.append(values if y.dtype.kind == "f" else None)
         if not any(dy is not None for dy in made):
             raise ValueError("the reference has no output that can be differentiated")
@@ -326,12 +297,12 @@ class Session:
             outputs, back = self.start(call, trial.arrays)
             gradients = back(cotangents)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
-            failed = Judgement("all", "error", message=f"raised {_in_short(error)}")
-            return [self._row(trial, failed, None, how)]
+            failed = Judgement("all", "error", message=f"raised {in_short(error)}")
+            return [trial.row(failed, how, None)]
         if len(outputs) < len(op.outputs):
             message = f"returns {len(outputs)} arrays of {len(op.outputs)}"
             failed = Judgement("outputs", "malformed", message=message)
-            return [self._row(trial, failed, None, how)]
+            return [trial.row(failed, how, None)]
         if len(outputs) > len(op.outputs):
             self.notes.append("it returns more than the reference, which is not judged")
         got = {f"d{n}": g for n, g in zip(op.inputs, gradients, strict=True)}
@@ -359,17 +330,10 @@ class Session:
             for name, a in got.items()
             if a is not None
         }
-        judged = asked.judge(arrays, dtypes)
+        found = asked.judge(arrays, dtypes)
         if diagnoses is not None and not trial.edge:
-            judged = diagnoses.told_of(asked.known, arrays, judged, trial.dtype)
-        return [self._row(trial, j, asked, how) for j in judged]
-
-    def _row(
-        self, trial: Trial, judgement: Judgement, asked: Question | None, how: str
-    ) -> Row:
-        silent, zero = hidden(judgement, asked.known if asked else None)
-        places = (trial.name, trial.dtype, judgement, how, silent, zero)
-        return Row(*places, own=trial.as_given, edge=trial.edge)
+            found = diagnoses.told_of(asked.known, arrays, found, trial.dtype)
+        return [trial.row(j, how, asked.known) for j in found]
 
     def _second(
         self,
@@ -382,8 +346,7 @@ class Session:
         along = {}
         for i, (name, a) in enumerate(zip(op.inputs, trial.arrays, strict=True)):
             if name in op.differentiable:
-                rng = np.random.default_rng([*trial.seed, 3, i])
-                along[name] = rng.standard_normal(a.shape).astype(a.dtype)
+                along[name] = trial.drawn_tangent(a.shape, i).astype(a.dtype)
         problem = replace(
             problem,
             order=self.order,
@@ -408,10 +371,10 @@ class Session:
                 found = hvp(of_wanted, ws, None, dys, vs)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
             refused = isinstance(error, (TypeError, NotImplementedError))
-            message = f"{'JAX:' if refused else 'raised'} {_in_short(error)}"
+            message = f"{'JAX:' if refused else 'raised'} {in_short(error)}"
             verdict = "unsupported" if refused else "error"
             failed = Judgement("all", verdict, message=message)
-            return [self._row(trial, failed, None, "")]
+            return [trial.row(failed, "", None)]
         flat = [np.asarray(a) for a in jax.tree.leaves(list(found))]
         got = dict(zip(problem.derivatives, flat, strict=True))
         return self._told(trial, Question.of(problem, self.compute), got)
@@ -525,11 +488,6 @@ def _held(array: Any) -> Any:
     """In a type that NumPy has: float32 holds bfloat16."""
     known_type = array is None or array.dtype.kind in "fiub"
     return array if known_type else np.asarray(array, np.float32)
-
-
-def _in_short(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def holds_arrays(inputs: Any) -> bool:
