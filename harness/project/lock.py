@@ -13,6 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 STALE = 3600.0  # seconds: what is written hidden, and then renamed, takes a few
+_SWEPT = 10.0  # seconds, for who takes the lock of a folder for that of a killed run
 
 
 class Busy(Exception):
@@ -30,7 +31,7 @@ def alone(file: Path, what: str, patience: float = 0) -> Iterator[None]:
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
-        lock = FileLock(file).acquire(timeout=patience)
+        lock = FileLock(file, thread_local=False).acquire(timeout=patience)
     except Timeout:
         raise Busy(f"{what} is going on already, in another process") from None
     with lock:
@@ -52,8 +53,10 @@ def scratch(kind: str) -> Iterator[Path]:
         with contextlib.suppress(Busy, OSError), alone(left, ""):
             shutil.rmtree(left.parent)
     with (
-        tempfile.TemporaryDirectory(prefix=begins) as folder,
-        alone(Path(folder, "lock"), "its use"),
+        tempfile.TemporaryDirectory(
+            prefix=begins, ignore_cleanup_errors=True
+        ) as folder,
+        alone(Path(folder, "lock"), "its use", _SWEPT),  # another may be looking at it
     ):
         yield Path(folder)
 

@@ -28,6 +28,8 @@ class Traits:
         on_request: What it costs, if it runs only where it is named; else "".
         compiles: It compiles each shape and precision, which takes seconds; `agree`
             judges a sample of it unless more is named.
+        compiles_into: The variable that names the folder for what it compiles, where
+            a process needs its own: what the user has compiled does not grow.
         sampled: Precisions of that sample.
         first_look: A first look judges it, though it compiles.
         compiles_layouts: It compiles each memory layout, too: its sample is in C order.
@@ -52,6 +54,7 @@ class Traits:
     title: str = ""
     on_request: str = ""
     compiles: bool = False
+    compiles_into: str = ""
     sampled: tuple[str, ...] = ("float32",)
     first_look: bool = False
     compiles_layouts: bool = False

@@ -8,18 +8,17 @@ one would not react to anything else.
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from gradwatch.harness.project.lock import scratch
 from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers.allocator import (
     HUGE_PAGES_ENVIRONMENT,
     MALLOC_ENVIRONMENT,
@@ -75,13 +74,12 @@ class Worker(Process):
     ) -> None:
         self._interpreter = interpreter
         self._heard = self._over = False
-        # A folder of its own: what the user has compiled does not grow.
-        self._compiled = Path(tempfile.gettempdir(), f"gradwatch-{uuid.uuid4().hex}")
-        variables = {
-            **_variables(threads, huge_pages, programs),
-            "TORCHINDUCTOR_CACHE_DIR": str(self._compiled),
-        }
+        self._open = contextlib.ExitStack()
+        variables = _variables(threads, huge_pages, programs)
         try:
+            if name := traits_of(interpreter.framework).compiles_into:
+                compiled = self._open.enter_context(scratch("worker")) / "compiled"
+                variables[name] = str(compiled)
             super().__init__(
                 _ENDPOINT,
                 "work",
@@ -91,6 +89,7 @@ class Worker(Process):
                 logged=True,
             )
         except OSError as error:
+            self._open.close()
             raise Died(self._no_worker(repr(error))) from error
         self._listener = threading.Thread(
             target=self._listen, args=[events], daemon=True
@@ -134,7 +133,7 @@ class Worker(Process):
     def close(self) -> None:
         """End it and remove its log, and what it has compiled."""
         super().close()
-        shutil.rmtree(self._compiled, ignore_errors=True)
+        self._open.close()
 
     def _close_pipe(self) -> None:
         if self._listener.is_alive():

@@ -9,6 +9,7 @@ from gradwatch.impls.backends._torch_products import product_settings
 TRAITS = {
     "title": "PyTorch",
     "forks": True,
+    "compiles_into": "TORCHINDUCTOR_CACHE_DIR",
     "shares_memory": True,
     "second_order_listed": True,
     "finishes_importing": True,  # half a second: sympy, 40,000 objects

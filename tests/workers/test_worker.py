@@ -1,7 +1,12 @@
 """A worker's process: where it puts what it compiles."""
 
+import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Thread
 
 import psutil
 
@@ -10,7 +15,7 @@ from gradwatch.harness.workers.worker import Worker
 
 
 def test_what_a_worker_compiles_has_a_folder_that_goes_with_the_worker():
-    worker = Worker(interpreter_of("numpy"), SimpleQueue())
+    worker = Worker(interpreter_of("torch"), SimpleQueue())
     try:
         environment = psutil.Process(worker.process.pid).environ()
         folder = Path(environment["TORCHINDUCTOR_CACHE_DIR"])
@@ -19,3 +24,31 @@ def test_what_a_worker_compiles_has_a_folder_that_goes_with_the_worker():
     finally:
         worker.close()
     assert not folder.exists()
+
+
+KILLED = """
+import os, signal, sys
+from queue import SimpleQueue
+from gradwatch.harness.workers.pythons.interpreters import interpreter_of
+from gradwatch.harness.workers.worker import Worker
+Worker(interpreter_of("torch"), SimpleQueue())
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_folder_of_a_killed_runs_worker_goes_when_the_next_one_starts(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    temporary = {**os.environ, "TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", KILLED], env=temporary)
+    (left,) = tmp_path.iterdir()
+    (left / "a.so").touch()
+    workers = [Worker(interpreter_of("torch"), SimpleQueue()) for _ in range(2)]
+    assert len([*tmp_path.iterdir()]) == 2
+    assert not left.exists()
+    closing = Thread(target=workers[0].close)  # not the thread that started it
+    closing.start()
+    closing.join()
+    workers[1].close()
+    assert not [*tmp_path.iterdir()]
