@@ -101,7 +101,7 @@ class Draws:
         and others, FlashAttention, 2022, appendix B.2). So the product is left exact,
         and each use of it is not.
         """
-        users = Counter(source for node in self.order for source in node.inputs)
+        users = self._uses()
         several = set()
         for node in self.order:
             path = _path_to_product(node, users) if users[node] > 1 else None
@@ -112,6 +112,19 @@ class Draws:
                 self._widths[node] = width + self._widths.get(node, 0.0)
                 several.add(node)
         return frozenset(several)
+
+    def _uses(self) -> Counter[Node]:
+        """How often each node is used, but for shifts: nothing is seen of their error.
+
+        Rounded apart, a score and its row's maximum scale all terms of a sum, by so
+        much that no draw is near the first-order picture.
+        """
+        uses = Counter[Node]()
+        for node in reversed(self.order):
+            seen = node not in self.errors.exact and uses.get(node) != 0
+            for source in node.inputs:
+                uses[source] += seen
+        return uses
 
     def _near_the_end(self, node: Node) -> bool:
         size, own = self.errors.sizes[node], self.own[node]
