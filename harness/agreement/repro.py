@@ -254,7 +254,7 @@ def _tensors(trial: Trial, idiom: Idiom, whole: bool) -> Iterator[str]:
         own = array.dtype.name + "_" * ("mx" in idiom.dtype and array.dtype.kind == "b")
         kind = problem.dtype if array.dtype.kind == "f" else own
         dtype = idiom.dtype.format(kind)
-        text = idiom.tensor.format(values=_values(array, laid), dtype=dtype)
+        text = idiom.tensor.format(values=values_of(array, laid), dtype=dtype)
         wanted = whole and name in problem.wanted
         yield f"{name} = {text[:-1]}{idiom.variable if wanted else ')'}"
 
@@ -263,11 +263,11 @@ def _own(trial: Trial, backend: str) -> list[str]:
     """The calls of the project's own code, where a page does more than call."""
     problem = trial.problem
     inputs = [
-        f"    {n!r}: np.array({_values(a, trial.layout)}, {a.dtype.name!r}),"
+        f"    {n!r}: np.array({values_of(a, trial.layout)}, {a.dtype.name!r}),"
         for n, a in problem.inputs.items()
     ]
     dys = (
-        "None" if dy is None else f"np.array({_values(dy)}, {dy.dtype.name!r})"
+        "None" if dy is None else f"np.array({values_of(dy)}, {dy.dtype.name!r})"
         for dy in problem.cotangents
     )
     rest = (dict(problem.attributes), dict(problem.aliases), problem.dtype)
@@ -324,7 +324,11 @@ def _verdict(array: str, record: AgreeRecord, ways: list[Way]) -> list[str]:
     if len(ways) == len(ways[0]) == 1:
         exact, allowed = ways[0][tensor]
         names = ["got", "exact", "allowed"]
-        values = [array.format(tensor), f"np.array({_values(exact)})", _short(allowed)]
+        values = [
+            array.format(tensor),
+            f"np.array({values_of(exact)})",
+            _short(allowed),
+        ]
         line = f"{', '.join(names)} = {', '.join(values)}"
         apart = [f"{n} = {v}" for n, v in zip(names, values, strict=True)]
         lines = [line] if len(line) <= WIDTH else apart
@@ -337,7 +341,8 @@ def _verdict(array: str, record: AgreeRecord, ways: list[Way]) -> list[str]:
     rows = []
     for way in ways:
         pairs = (
-            f'"{n}": (np.array({_values(e)}), {_short(a)})' for n, (e, a) in way.items()
+            f'"{n}": (np.array({values_of(e)}), {_short(a)})'
+            for n, (e, a) in way.items()
         )
         rows.append(f"    {{{', '.join(pairs)}}},")
     got = ", ".join(f'"{n}": {array.format(n)}' for n in ways[0])
@@ -360,7 +365,7 @@ def _numbers(array: Array) -> str:
     return re.sub("nan|inf", r"np.\g<0>", str(array[()]))
 
 
-def _values(array: Array, layout: str = "contiguous") -> str:
+def values_of(array: Array, layout: str = "contiguous") -> str:
     """An expression for the elements: lists, or one number many times."""
     same = array.size > 4 and len(set(map(str, array.flat))) == 1
     if not array.size:
@@ -384,7 +389,7 @@ def _values(array: Array, layout: str = "contiguous") -> str:
 
 def literal(array: Array) -> str:
     """An expression that gives the same array, bit for bit."""
-    return f"np.array({_values(array)}, {array.dtype.name!r})"
+    return f"np.array({values_of(array)}, {array.dtype.name!r})"
 
 
 def _short(allowed: Array) -> str:
@@ -394,5 +399,5 @@ def _short(allowed: Array) -> str:
     return (
         _numbers(short[0])
         if one
-        else f"np.array({_values(short.reshape(allowed.shape))})"
+        else f"np.array({values_of(short.reshape(allowed.shape))})"
     )

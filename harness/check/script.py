@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_map
 
+from gradwatch.harness.agreement.repro import values_of
 from gradwatch.harness.check import runs
 from gradwatch.harness.check.examine import Bench, Expected, in_process
 from gradwatch.harness.check.inputs import Trial
@@ -77,9 +78,8 @@ answers = [
 
 def wrong(named, right):
     """Tensors that are not what they must be, and how far off the worst element is."""
-    for name, (exact, allowed) in right.items():
-        if name not in named:
-            continue
+    for name in filter(named.__contains__, right):
+        exact, allowed = right[name]
         if named[name] is None:
             yield name, "is None"
             continue
@@ -97,50 +97,44 @@ def wrong(named, right):
             )
 
 
-def failures_of(seen):
-    for kind, place, message in seen.faults:
-        yield f"{{kind}} {{place}}", message
-    for how, frozen, message in seen.raised:
-        yield how, f"raised {{message}}"
-    runs = [("", (), seen.gradients), *seen.others]
-    for how, frozen, gradients in runs:
-        named = {{
-            f"d{{n}}": g
-            for i, (n, w, g) in enumerate(zip(names, wanted, gradients, strict=True))
-            if w and i not in frozen
-        }}
-        if not how:
-            named.update(zip(results, seen.outputs, strict=False))
-        ways = [list(wrong(named, right)) for right in answers]
-        for name, what in min(ways, key=len):
+def second():
+    got = differentiated({order!r}, function, tensors, wanted, cotangents, tangents)
+    for name, tensor in zip({asked}, got, strict=True):
+        constant = tensor is None and not answers[0][name][0].any()
+        yield name, torch.zeros(answers[0][name][0].shape) if constant else tensor
+
+
+def failures():
+    if {order!r} != "vjp":
+        runs = [("", dict(second()))]
+    else:
+        seen = observe(function, tensors, wanted, cotangents, {frozen}, {thorough})
+        for kind, place, message in seen.faults:
+            yield f"{{kind}} {{place}}", message
+        for how, _, message in seen.raised:
+            yield how, f"raised {{message}}"
+        runs = []
+        for how, frozen, gradients in [("", (), seen.gradients), *seen.others]:
             label = "frozen: " + ", ".join(names[i] for i in frozen) if frozen else how
+            found = enumerate(zip(names, wanted, gradients, strict=True))
+            kept = {{f"d{{n}}": g for i, (n, w, g) in found if w and i not in frozen}}
+            runs.append((label, kept))
+        runs[0][1].update(zip(results, seen.outputs))
+    for label, named in runs:
+        for name, what in min((list(wrong(named, r)) for r in answers), key=len):
             yield name, f"{{what}} {{f'({{label}})' if label else ''}}"
 
 
-def second_failures():
-    got = differentiated({order!r}, function, tensors, wanted, cotangents, tangents)
-    named = dict(zip(asked, got, strict=True))
-    for name, exact in answers[0].items():
-        if named[name] is None and not exact[0].any():
-            named[name] = torch.zeros(exact[0].shape)  # a constant
-    yield from min((list(wrong(named, right)) for right in answers), key=len)
-
-
-order, asked = {order!r}, {asked}
 tangents = [
 {tangents}]
 try:
-    if order == "vjp":
-        seen = observe(function, tensors, wanted, cotangents, {frozen}, {thorough})
-        failures = list(failures_of(seen))
-    else:
-        failures = list(second_failures())
+    found = list(failures())
 except Exception as error:
-    failures = [("the candidate", f"raised {{type(error).__name__}}: {{error}}")]
-for name, what in failures:
+    found = [("the candidate", f"raised {{type(error).__name__}}: {{error}}")]
+for name, what in found:
     print(f"{{name}}: {{what}}")
-print("wrong" if failures else "right")
-sys.exit(1 if failures else 0)
+print("wrong" if found else "right")
+sys.exit(1 if found else 0)
 '''
 
 
@@ -243,40 +237,21 @@ def _tensor(tensor: Tensor | None) -> str:
     whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     whole.set_(tensor.detach().untyped_storage())
     plain = tensor.is_contiguous() and whole.numel() == tensor.numel()
-    values = array_of(tensor.reshape(-1) if plain else whole).tolist()
-    shape = tuple(tensor.shape)
-    if plain and len(set(values)) == 1:
-        made = f"torch.full({shape}, {_numbers(values)}, dtype={tensor.dtype})"
-    else:
-        made = f"torch.tensor({list(values)!r}, dtype={tensor.dtype})"
-        made = made.replace("nan", "np.nan").replace("inf", "np.inf")
-        if not plain:
-            made += (
-                f".as_strided({shape}, {tensor.stride()}, {tensor.storage_offset()})"
-            )
-        elif tensor.ndim != 1:
-            made += f".reshape({shape})"
+    values = values_of(array_of(tensor if plain else whole))
+    made = f"torch.tensor({values}, dtype={tensor.dtype})"
+    if not plain:
+        places = tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+        made += f".as_strided{places}"
     return made if tensor.device.type == "cpu" else f'{made}.to("{tensor.device}")'
 
 
-def _numbers(values: Sequence[Any]) -> str:
-    """As a list; as one number where all are equal."""
-    text = repr(values[0] if len(set(values)) == 1 else list(values))
-    return text.replace("nan", "np.nan").replace("inf", "np.inf")
-
-
 def _answer(right: Reference, way: str) -> str:
-    pairs = {
-        name: f"{_array(node.value)}, {_array(allowed(right, way, name))}"
-        for name, node in right.graphs[way].items()
-    }
-    lines = "".join(f"        {name!r}: ({pair}),\n" for name, pair in pairs.items())
+    lines = ""
+    for name, node in right.graphs[way].items():
+        exact, most = map(_array, (node.value, allowed(right, way, name)))
+        lines += f"        {name!r}: ({exact}, {most}),\n"
     return f"    {{\n{lines}    }},\n"
 
 
 def _array(values: Any) -> str:
-    array = np.asarray(values, np.float64)
-    numbers = array.ravel().tolist()
-    if len(set(numbers)) == 1:
-        return f"np.full({array.shape}, {_numbers(numbers)})"
-    return f"np.array({_numbers(numbers)}).reshape({array.shape})"
+    return f"np.array({values_of(np.asarray(values, np.float64))})"
