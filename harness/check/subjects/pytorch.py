@@ -24,7 +24,7 @@ from gradwatch.harness.check.subjects.binding import (
 )
 from gradwatch.harness.judging.orders import Function as Derived
 from gradwatch.harness.judging.question import OPERATION, Question
-from gradwatch.harness.tracing import Graph, Traced, tensors_in, trace
+from gradwatch.harness.tracing import Traced, tensors_in, trace
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Array
 
@@ -120,25 +120,18 @@ class TorchSubject:
         pairs = zip(traced.results, cotangents, strict=False)
         dy = {name: array for name, array in pairs if array is not None}
         along = named(bound, tangents)
-        unreached: list[str] = []
+        unreached, second = list[str](), trial.order != "vjp"
 
-        def gradients(wide: Any) -> dict[str, graph.Node]:
-            made = traced.graph(wide)
-            found = made.gradients(dy, at)
-            unreached[:] = [n for n, node in found.items() if node is None]
-            nodes = {n: _or_zero(node, made, n) for n, node in found.items()}
-            return {**nodes, **made.outputs}
-
-        def second(wide: Any) -> dict[str, graph.Node]:
+        def build(wide: Any) -> dict[str, graph.Node]:
             made = traced.graph(wide)
             outputs = {name: made.outputs[name] for name in dy}
-            inputs = {name: made.leaves[name] for name in along}
-            return Derived(outputs, inputs, dy, along).derivatives(trial.order).nodes
+            inputs = {name: made.leaves[name] for name in at}
+            found = Derived(outputs, inputs, dy, along).derivatives(trial.order)
+            unreached[:] = found.unreached
+            return {**found.nodes, **({} if second else made.outputs)}
 
-        if trial.order == "vjp":
-            return Question(gradients, trial.dtype, compute, unreached=unreached)
-        outputs = functools.partial(_outputs, traced)
-        return Question(second, trial.dtype, compute, outputs)
+        outputs = functools.partial(_outputs, traced) if second else None
+        return Question(build, trial.dtype, compute, outputs, unreached)
 
     def results(self, bound: Bound) -> tuple[str, ...]:
         """Names of what it returns, then of the buffers that it may have changed."""
@@ -169,13 +162,6 @@ def _uncompiled(function: Function) -> Function:
 
 def _outputs(traced: Traced, wide: Any) -> dict[str, graph.Node]:
     return dict(traced.graph(wide).outputs)
-
-
-def _or_zero(node: graph.Node | None, made: Graph, name: str) -> graph.Node:
-    """The gradient of a leaf to which no path leads is zero."""
-    if node is not None:
-        return node
-    return graph.variable(np.zeros_like(made.leaves[name[1:]].value))
 
 
 def _on_cpu(value: Any) -> Any:
