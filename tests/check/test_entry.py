@@ -339,3 +339,43 @@ def test_causal_attention_passes_and_a_lost_row_does_not(seed):
         return attention(torch.where(rows, q, q.detach()), k, v, **more)
 
     assert check(attention, lost, given, kwargs=causal).failures
+
+
+def in_blocks(wrong):
+    """Attention that computes p once more, of a saved logsumexp, as kernels do."""
+
+    class Attention(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, q, k, v):
+            s = q @ k.mT / 4
+            y = torch.softmax(s, -1) @ v
+            ctx.save_for_backward(q, k, v, y, torch.logsumexp(s, -1, keepdim=True))
+            return y
+
+        @staticmethod
+        def backward(ctx, dy):
+            q, k, v, y, total = ctx.saved_tensors
+            p = torch.exp(q @ k.mT / 4 - total)
+            product = (dy * y).sum(-1, keepdim=True)
+            ds = p * (dy @ v.mT - product.roll(int(wrong == "ds"), -2)) / 4
+            return ds @ k, ds.mT @ q, p.mT @ dy.roll(int(wrong == "dv"), -2)
+
+    return Attention.apply
+
+
+@pytest.mark.parametrize("seed", [0, 3, 18, 23, 29])
+def test_attention_by_a_saved_logsumexp_passes_and_another_row_does_not(seed):
+    """Scores around 1e6 are off by a tenth, and so is p: more is a wrong row."""
+
+    def attention(q, k, v):
+        return torch.softmax(q @ k.mT / 4, -1) @ v
+
+    torch.manual_seed(seed)
+    given = [torch.randn(1, 2, 7, 16, requires_grad=True) for _ in range(3)]
+    options = {"seed": seed, "only": "large"}
+    report = check(attention, in_blocks(""), given, **options)
+    assert report.passes, str(report)
+    for wrong, tensors in (("ds", {"dq", "dk"}), ("dv", {"dv"})):
+        report = check(attention, in_blocks(wrong), given, **options)
+        large = [r.judgement for r in report.rows if "large" in r.trial]
+        assert {j.tensor for j in large if not j.passes} == tensors
