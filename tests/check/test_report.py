@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,7 +13,7 @@ import torch
 from lxml import html
 
 from gradwatch import Op, judge
-from gradwatch.harness.check import Report, Row, check
+from gradwatch.harness.check import Report, Row, check, shrink
 from gradwatch.harness.check.child import checked
 from gradwatch.harness.check.shapes import Spec, parsed, smaller, tails
 from gradwatch.harness.judging.judgement import Judgement
@@ -152,6 +153,107 @@ def test_the_script_shows_the_failure_at_the_smallest_input(tmp_path):
     assert run.returncode == 1, run.stderr
     assert "dx: element 0" in run.stdout
     assert re.search(r"torch\.tensor\(\[\[[^],]+\]\],", script.read_text())
+
+
+class Overwriting(torch.autograd.Function):
+    """The gradient of x * x, in the memory of its cotangent."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, dy):
+        (x,) = ctx.saved_tensors
+        return dy.mul_(2 * x)
+
+
+class Counting(torch.autograd.Function):
+    """The gradient of x * x, as often as the backward was run."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.runs = 0
+        return x * x
+
+    @staticmethod
+    def backward(ctx, dy):
+        (x,) = ctx.saved_tensors
+        ctx.runs += 1
+        return ctx.runs * 2 * x * dy
+
+
+class Partial(torch.autograd.Function):
+    """The gradient of a * b, wrong by b where a needs none."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a * b
+
+    @staticmethod
+    def backward(ctx, dy):
+        a, b = ctx.saved_tensors
+        return dy * b, dy * a * (1 if ctx.needs_input_grad[0] else 2)
+
+
+class Nothing(torch.autograd.Function):
+    """No gradient of x * x."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * x
+
+    @staticmethod
+    def backward(ctx, dy):
+        return None
+
+
+def to_both(a, b):
+    """The maximum with the gradient of a tie to both: each is right by one reading."""
+    more = (a - a.detach() + b - b.detach()) / 2  # autograd gives each a half
+    return torch.maximum(a, b) + (a == b) * more
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "words"),
+    [
+        (torch.square, Overwriting.apply, "cotangent 0: overwrites its cotangent"),
+        (torch.square, Counting.apply, "(second backward)"),
+        (torch.mul, Partial.apply, "(frozen: x0)"),
+        (torch.square, Nothing.apply, "dx: is None"),
+        (torch.maximum, to_both, "got 1, expected 0"),
+    ],
+    ids=["overwriting", "counting", "partial", "nothing", "both"],
+)
+def test_the_script_shows_each_kind_of_failure(
+    reference, candidate, words, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(shrink, "SECONDS", 1.0)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # the script has folders of its own
+    shapes = [(2, 3)] * (2 if reference in (torch.mul, torch.maximum) else 1)
+    script = tmp_path / "repro.py"
+    script.write_text(check(reference, candidate, shapes=shapes).repro())
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(script))
+    assert ended.value.code == 1
+    assert words in capsys.readouterr().out
+
+
+def test_the_script_exits_0_with_a_right_candidate(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    script = tmp_path / "repro.py"
+    text = check(cube, wrong_cube, shapes=[(2, 3)]).repro()
+    mended = re.sub(
+        r"^candidate = .*$", "candidate = lambda x: x * x * x", text, 1, re.M
+    )
+    assert mended != text
+    script.write_text(mended)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(script))
+    assert (ended.value.code, capsys.readouterr().out) == (0, "right\n")
 
 
 def test_nothing_fails_and_there_is_no_script():
