@@ -246,9 +246,8 @@ def test_the_script_exits_0_with_a_right_candidate(tmp_path, capsys, monkeypatch
     monkeypatch.setattr(sys, "path", [*sys.path])
     script = tmp_path / "repro.py"
     text = check(cube, wrong_cube, shapes=[(2, 3)]).repro()
-    mended = re.sub(
-        r"^candidate = .*$", "candidate = lambda x: x * x * x", text, 1, re.M
-    )
+    right = "candidate = lambda x: x * x * x"
+    mended = re.sub(r"(?m)^candidate = .*$", lambda _: right, text)
     assert mended != text
     script.write_text(mended)
     with pytest.raises(SystemExit) as ended:
