@@ -200,10 +200,14 @@ def read(file: Path) -> dict[str, Kept]:
         OSError: It cannot be read.
     """
     try:
+        if not file.is_file():  # nor a pipe, which would not answer
+            return {}
         content = file.read_bytes()
         os.utime(file)
-        return _decoder.decode(zlib.decompress(content))  # zlib has a checksum
-    except (FileNotFoundError, zlib.error, msgspec.DecodeError):
+        unpacked = zlib.decompressobj()  # zlib has a checksum
+        whole = unpacked.decompress(content, MOST["verdicts/*"])
+        return _decoder.decode(whole) if unpacked.eof else {}
+    except (FileNotFoundError, zlib.error, msgspec.DecodeError, RecursionError):
         return {}
 
 

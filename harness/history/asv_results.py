@@ -7,6 +7,7 @@ message, because a silently missing point looks like a benchmark that was not ru
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import itertools
 import json
@@ -30,8 +31,12 @@ _API = 2  # asv's, of results and of the list of benchmarks
 _MACHINE_API = 1
 
 #: Combinations of parameters in one file; ours have 5,000. Lists of parameters of some
-#: kilobytes can have more combinations than fit into memory.
-CELLS = 1_000_000
+#: kilobytes can have more combinations than fit into memory. And results in one file,
+#: each of which takes microseconds; ours have 500.
+CELLS, ROWS = 1_000_000, 100_000
+LONGEST = (
+    16 << 20
+)  # bytes of one file, which take 25 times as many here; ours have 1 MB
 
 _T = TypeVar("_T")
 
@@ -59,16 +64,26 @@ def read(
         return ()
     known = _benchmarks(folder)
     runs = dict[tuple[str, str, str], _Run]()
-    for file in sorted(files):
+
+    @contextlib.contextmanager
+    def telling() -> Iterator[None]:
         try:
-            run = _read_run(file)
-            if earlier := runs.get(run.key):
-                raise Unreadable(f"{file}: the same commit as in {earlier.file.name}")
-            runs[run.key] = run
+            yield
         except Unreadable as error:
             if troubles is None:
                 raise
-            troubles.append(error)
+            troubles.append(Unreadable(str(error)))  # the frames hold the content
+
+    for place, its in itertools.groupby(sorted(files), lambda file: file.parent):
+        with telling():
+            _check_machine(place)
+            for file in its:
+                with telling():
+                    run = _read_run(file)
+                    if earlier := runs.get(run.key):
+                        why = f"the same commit as in {earlier.file.name}"
+                        raise Unreadable(why, file)
+                    runs[run.key] = run
     rank = {commit: i for i, commit in enumerate(order or git.commits())}
     return tuple(_series(runs.values(), known, rank))
 
@@ -131,16 +146,20 @@ class _Benchmark(msgspec.Struct):
     unit: str = "unit"
 
 
+def _check_machine(folder: Path) -> None:
+    """Raise if a folder is not that of the machine that it states."""
+    file = folder / "machine.json"
+    if (stated := _load(file).get("machine")) != folder.name:
+        raise Unreadable(f"{file}: of machine {str(stated)[:80]!r}")
+
+
 def _read_run(file: Path) -> _Run:
     content = _typed(file, _load(file, _API), _Content)
     if not file.name.startswith(f"{content.commit_hash[:8]}-"):
         raise Unreadable(f"{file}: is of commit {content.commit_hash[:8]}")
-    stated = _load(file.parent / "machine.json").get("machine")
     machine = str(content.params.get("machine"))
-    if not file.parent.name == stated == machine:
-        raise Unreadable(
-            f"{file}: results of machine {machine!r} in the folder of {stated!r}"
-        )
+    if file.parent.name != machine:
+        raise Unreadable(f"{file}: results of machine {machine[:80]!r}")
     try:
         seconds = content.date / 1000
         date = datetime.datetime.fromtimestamp(seconds, tz=datetime.timezone.utc)
@@ -156,6 +175,8 @@ def _entries(
 ) -> Iterator[tuple[_Point, Entry]]:
     """The figures of a file that are not n/a."""
     cells = 0
+    if len(content.results) > ROWS:
+        raise Unreadable(f"{file}: more than {ROWS:,} results")
     for name, values in content.results.items():
         if name.count(".") < 2:
             raise Unreadable(f"{file}: {name} is no suite.op.metric")
@@ -220,6 +241,8 @@ def _load(file: Path, api: int = _MACHINE_API) -> dict[str, Any]:
         Unreadable: It is damaged, or of another version of asv.
     """
     raw = documents.bytes_of(file)
+    if len(raw) > LONGEST:
+        raise Unreadable(f"more than {LONGEST >> 20} MB", file)
     try:
         content = json.loads(raw)
         if b"\\ud" in raw.lower():
