@@ -25,16 +25,16 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 sys.path += map(str, (ROOT / ".venv" / "lib").glob("python*/site-packages"))  # mpmath
 
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import jax.scipy.special  # noqa: E402
-import jax.scipy.stats  # noqa: E402
-import numpy as np  # noqa: E402
-from jax import lax  # noqa: E402
+import jax
+import jax.numpy as jnp
+import jax.scipy.special
+import jax.scipy.stats
+import numpy as np
+from jax import lax
 
-from gradwatch.harness.check.choice import Choice  # noqa: E402
-from gradwatch.harness.check.of_jax.session import Session  # noqa: E402
-from gradwatch.harness.tracing import Untraceable  # noqa: E402
+from gradwatch.harness.check.choice import Choice
+from gradwatch.harness.check.of_jax.session import Session
+from gradwatch.harness.tracing import Untraceable
 
 RNG = np.random.default_rng(0)
 N, B = RNG.standard_normal((4, 4)), RNG.standard_normal((4, 4))
@@ -192,7 +192,7 @@ LEFT = frozenset(
     after_all infeed outfeed zeros_like_array random_gamma_grad shape_as_value
     round_ piecewise apply_over_axes fromiter fromfile fromstring frombuffer rng_uniform
     rng_bit_generator jit custom_root custom_linear_solve nextafter
-    """.split()  # noqa: SIM905
+    """.split()  # noqa: SIM905  # names, as a person reads them
 )
 
 

@@ -412,7 +412,7 @@ def _negative_time(file: Path) -> None:
         (_cut, "not readable as JSON"),
         (_no_records, "Expected `array`, got `int` - at `$.records`"),
         (_binary, "not readable as JSON"),
-        (_odd_verdict, "the verdict 'splendid'"),
+        (_odd_verdict, "Invalid enum value 'splendid'"),
         (_lacks_tensor, "Object missing required field `tensor`"),
         (_negative_time, "Expected `float` > 0.0"),
     ],
