@@ -45,6 +45,9 @@ CURVED = SMALL
 #: The first pair once more, with perturbations of this size. Smaller ones would be lost
 #: in the roundings of the wide type, where that is no wider than float64.
 AGAIN = SMALL
+#: Of what is known to be lost, which accuses nobody, the share that is drawn: twice the
+#: loss of a sum may be the sum itself, and what is divided by it has no picture there.
+DRAWN = SMALL
 
 
 def spread(
@@ -64,23 +67,24 @@ def spread(
     `again` rounds a product of matrices again for each use.
     """
     draws = Draws(errors, order, seen=seen, again=seen or again)
+    size = DRAWN if seen else 1.0
     moments = {node: _Moments(node) for node in nodes.values()}
     with np.errstate(all="ignore"):
         moves = moved_gaps(errors, order)
         draws.open = {n: contested.contested(n, m) for n, m in moves.items()}
         for i in range(PAIRS):
-            draw = Draw(together=i % contested.ALIKE == 0)
+            draw = Draw(size, size, together=i % contested.ALIKE == 0)
             values = draws.pair(np.random.default_rng(i), moments, draw)
             for node, moment in moments.items():
                 moment.add(values[node])
-        draw = Draw(AGAIN, turns=AGAIN, together=True)
+        draw = Draw(AGAIN * size, turns=AGAIN * size, together=True)
         values = draws.pair(np.random.default_rng(0), moments, draw)
-        unknown = _unknown(draws)
+        unknown = _unknown(draws, size)
         return {
             name: np.where(
                 unknown.get(node, False),
                 np.inf,
-                moments[node].radius(values[node], errors.limit),
+                moments[node].radius(values[node], size * errors.limit),
             )
             for name, node in nodes.items()
         }
@@ -110,10 +114,10 @@ def moved_gaps(
     return {n: m / (scale * count**0.5) for n, m in moved.items()}
 
 
-def _unknown(draws: Draws) -> dict[Node, Any]:
+def _unknown(draws: Draws, scale: float) -> dict[Node, Any]:
     """Elements that overflow may reach, or a value that is mostly cancelled."""
     unknown: dict[Node, Any] = dict(exposed(draws.order))
-    for node, mask in overflowing(draws).items():
+    for node, mask in overflowing(draws, scale).items():
         unknown[node] = unknown.get(node, False) | mask
     return unknown
 
@@ -191,7 +195,7 @@ class _Moments:
 
         Args:
             again: The first pair once more, with perturbations of size `AGAIN`.
-            limit: Radii that the judge allows; so large were the perturbations.
+            limit: How large the perturbations were, in radii.
         """
         shape, moved = self.node.shape, self._deviations(again)
         if self.unit is None or moved is None:

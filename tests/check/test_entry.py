@@ -379,3 +379,17 @@ def test_attention_by_a_saved_logsumexp_passes_and_another_row_does_not(seed):
         report = check(attention, in_blocks(wrong), given, **options)
         large = [r.judgement for r in report.rows if "large" in r.trial]
         assert {j.tensor for j in large if not j.passes} == tensors
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
+@pytest.mark.parametrize("seed", [0, 3, 14])
+def test_pytorch_s_flex_attention_passes_and_a_wrong_dv_does_not(seed):
+    """Scores around 1e6 are off by a tenth, and so is p."""
+    attention = pytest.importorskip("torch.nn.attention.flex_attention").flex_attention
+    torch.manual_seed(seed)
+    given = [torch.randn(1, 2, 7, 16, requires_grad=True) for _ in range(3)]
+    report = check(attention, None, given, only="large")
+    assert report.passes, str(report)
+    wrong = check(attention, in_blocks("dv"), given, only="large")
+    large = [r.judgement for r in wrong.rows if "large" in r.trial]
+    assert [j.tensor for j in large if not j.passes] == ["dvalue"]
