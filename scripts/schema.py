@@ -32,8 +32,8 @@ A file whose name ends in `.gz` is the same, compressed.
 It is strict JSON: a number that is not finite is null. Readers pass over fields that
 they do not know, and take the default of one that is not there. A damaged file, or one
 of another schema, is refused with a line that says where, and left as it is; of earlier
-results, up to 999 odd records are left out and counted in a line, if others are sound.
-This page is generated from `harness/project/records.py` by `python scripts/schema.py`.
+results, up to 999 odd records are left out and counted. This page is generated from
+`harness/project/records.py` by `python scripts/schema.py`.
 """
 
 

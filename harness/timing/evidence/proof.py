@@ -225,7 +225,8 @@ class _Bound:
             for (process, thread), waited in self.line.waited_seconds().items():
                 more = waited - before.get((process, thread), 0.0)
                 longest[process] = max(longest.get(process, 0.0), more)
-            seconds -= sum(longest.values())
+            # A thread of the page's that waits, say at idle priority, hides no more.
+            seconds -= min(sum(longest.values()), LONGER * work)
             taken += max(seconds, work / self.line.facts["threads"]), work
         self.least[length] = list(map(min, self.least[length], taken))
         return picks

@@ -132,6 +132,17 @@ def test_a_disturbance_that_ends_is_no_lie(once, judge, monkeypatch):
     assert refusal(line, judge, monkeypatch) == ""
 
 
+@pytest.mark.parametrize(("takes", "refused"), [(4.0, False), (20.0, True)])
+def test_a_thread_that_waits_hides_no_more_than_work_on_a_busy_machine_waits(
+    takes, refused, judge, monkeypatch
+):
+    """The calls' own work is as claimed; the rest is done elsewhere, meanwhile."""
+    line = PlayedLine(judge, takes=[(takes, 1.0)] * TRIES)
+    line.waited_seconds = lambda: {(1, 2): line.passed - line.worked}
+    told = refusal(line, judge, monkeypatch)
+    assert ("by the clock here on unseen numbers" in told) is refused
+
+
 def test_a_clock_that_was_replaced_over_here_is_seen(judge, monkeypatch):
     integrity.remember()
     monkeypatch.setattr(time, "perf_counter", lambda: 0.0)
