@@ -134,6 +134,8 @@ class _Row(msgspec.Struct):
     result: list[float | None] | None = None
     stats_ci_99_a: list[float | None] | None = None
     stats_ci_99_b: list[float | None] | None = None
+    stats_q_25: list[float | None] | None = None
+    stats_q_75: list[float | None] | None = None
     stats_repeat: list[Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)] | None] | None = (
         None
     )
@@ -188,13 +190,22 @@ def _entries(
         cells += count
         if cells > CELLS:
             raise Unreadable(f"{file}: more than {CELLS:,} combinations of parameters")
-        columns = (row.result, row.stats_ci_99_a, row.stats_ci_99_b, row.stats_repeat)
+        intervals = (
+            row.stats_ci_99_a,
+            row.stats_ci_99_b,
+            row.stats_q_25,
+            row.stats_q_75,
+        )
+        columns = (row.result, *intervals, row.stats_repeat)
         full = [[None] * count if column is None else column for column in columns]
         if any(len(column) != count for column in full):
             raise Unreadable(f"{file}: {name} has not {count} figures")
         figures = zip(itertools.product(*params), *full, strict=True)
-        for point, value, low, high, samples in figures:
+        for point, value, low, high, *quartiles, samples in figures:
             if value is None or not math.isnan(value):
+                if low is not None and low <= 0:
+                    # asv's interval of a few disturbed samples: no time is negative.
+                    low, high = quartiles
                 value, low, high = map(_finite, (value, low, high))
                 figures_of = (value, low, high, int(samples or 0))
                 yield (name, point), Entry(content.commit_hash, date, *figures_of)

@@ -245,3 +245,12 @@ def test_a_second_file_of_the_same_commit_is_refused(folder):
     )
     with pytest.raises(Unreadable, match="the same commit"):
         read(folder, [A])
+
+
+def test_an_interval_of_asv_below_zero_gives_way_to_the_quartiles(folder):
+    """asv takes five samples for normal: other processes make them anything but."""
+    disturbed = [8.8e-4, 9e-4, 9.3e-4, 4.9e-3, 1.3e-2]
+    record(folder, "a" * 40, [9.3e-4, None], [disturbed, None])
+    (series,) = [s for s in read(folder) if s.entries[0].value is not None]
+    (entry,) = series.entries
+    assert (entry.low, entry.high) == (9e-4, 4.9e-3)
