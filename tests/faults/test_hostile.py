@@ -128,7 +128,7 @@ def _says(text: str, code: int = 0) -> int:
     ("run", "fault"),
     [
         (_loops, "exit code -24"),
-        (lambda: len(bytes(hostile.BYTES)), "a traceback"),
+        (lambda: len(bytes(8 * hostile.BYTES)), "a traceback"),
         (lambda: 1 // 0, "a traceback"),
         (lambda: _says("one\ntwo"), "2 lines"),
         (lambda: _says("wrong", 1), "exit code 1"),
