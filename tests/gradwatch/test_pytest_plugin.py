@@ -63,6 +63,7 @@ def session(request, tmp_path_factory):
         cwd=folder,
         capture_output=True,
         text=True,
+        env={**os.environ, "TMPDIR": str(folder)},  # no other session writes there
     )
     assert done.returncode == 1, done.stdout + done.stderr
     return done.stdout, json.loads((folder / "judged.json").read_text())
