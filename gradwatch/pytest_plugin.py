@@ -53,18 +53,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _narrow_tables(config: pytest.Config) -> None:
     """Let a project's tables of pytest-benchmark have the columns that matter."""
+    if not hasattr(config.option, "benchmark_columns"):
+        return  # without pytest-benchmark nothing of ours is imported here
     from gradwatch.harness.project.paths import PROJECT
 
     chosen = {"columns": ["median", "iqr", "rounds"], "sort": "fullname"}
-    given = " ".join(map(str, [*config.invocation_params.args, *_of_ini(config)]))
+    typed = [*config.invocation_params.args, *config.getini("addopts")]
+    given = " ".join(map(str, typed))
     for name, value in chosen.items():
-        known = hasattr(config.option, f"benchmark_{name}")
-        if known and not PROJECT.problem and f"--benchmark-{name}" not in given:
+        if not PROJECT.problem and f"--benchmark-{name}" not in given:
             setattr(config.option, f"benchmark_{name}", value)
-
-
-def _of_ini(config: pytest.Config) -> list[str]:
-    return list(config.getini("addopts"))
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -133,9 +135,6 @@ def _are_of_jax(reference: Any, candidate: Any, inputs: Any) -> tuple[bool, bool
 
     Without PyTorch every function is. What names neither goes with the other one.
     """
-    import importlib.util
-    import sys
-
     functions = (reference, candidate)
     if importlib.util.find_spec("torch") is None and importlib.util.find_spec("jax"):
         ours, theirs = (callable(f) and not isinstance(f, Op) for f in functions)

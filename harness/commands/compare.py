@@ -152,8 +152,8 @@ def command(
     needed for it is missing.
     """
     integrity.remember()  # before any page is read
-    of_commits = _are_commits(a, b)
-    if most is not None and not of_commits:
+    commits = _commits(a, b)
+    if most is not None and not commits:
         raise click.UsageError("--affected needs two commits")
     if why := why_not_timed(given["device"]):
         raise click.UsageError(why)
@@ -169,13 +169,13 @@ def command(
         known_sizes = [size for op in loaded.values() for size in op.sizes]
         raise options.no_such_size(known_sizes, sizes)
     names = {trial.op for trial in trials}
-    unchanged = _unchanged(a, b, names) if of_commits and a != b else set()
+    unchanged = _unchanged(a, b, names) if commits and a != b else set()
     trials = [trial for trial in trials if trial.op not in unchanged]
-    with _sides(a, b, backends if trials else None) as sides:
+    with _sides(a, b, commits, backends if trials else None) as sides:
         phases = [one for one in PHASES if phase in (one, "both")]
-        chosen = _affected(a, b, most, backends) if trials and of_commits else None
+        chosen = _affected(a, b, most, backends) if trials and commits else None
         plans = [
-            (one, other, Plan(t, phases[0], spent, longest=longest, **given))
+            (one, other, Plan(t, spent, longest=longest, **given))
             for t in trials
             for one, other in sides
             for spent in [budget or _BUDGETS[one.beside(other)]]
@@ -258,19 +258,19 @@ def _line(why: str, whats: Sequence[str]) -> str:
     return f"{whats[0]}{more}: {why}"
 
 
-def _are_commits(a: str, b: str) -> bool:
-    """Whether they are commits, and not backends, nor versions (torch==2.13.0).
+def _commits(a: str, b: str) -> tuple[str, str] | None:
+    """The hashes of two commits; None of backends and versions (torch==2.13.0).
 
     Raises:
         UnknownName: One of them is none of these.
     """
     if "==" in a + b:
-        return False
+        return None
     if not {a, b} & {*backend_names()}:
-        return bool(_commit(a) and _commit(b))
+        return _commit(a), _commit(b)
     for name in (a, b):
         known("backend", name, backend_names())
-    return False
+    return None
 
 
 def _unchanged(a: str, b: str, names: Collection[str]) -> set[str]:
@@ -294,20 +294,20 @@ def _affected(
 
 @contextlib.contextmanager
 def _sides(
-    a: str, b: str, backends: Sequence[str] | None
+    a: str, b: str, commits: tuple[str, str] | None, backends: Sequence[str] | None
 ) -> Iterator[list[tuple[Side, Side]]]:
     """The sides to compare: two backends, or each at two commits or two versions.
 
-    With None there is nothing to compare, and nothing is checked out.
+    Where `backends` is None there is nothing to compare: nothing is checked out.
     """
     if backends is None:
         yield []
         return
-    if not _are_commits(a, b):
+    if not commits:
         versions = "==" in a + b
         yield _versions(a, b, backends) if versions else [(Side(a, a), Side(b, b))]
         return
-    one, other = (_commit(name) for name in (a, b))
+    one, other = commits
     with checked_out(one) as tree, checked_out(other) as another:
         yield [
             (Side(a, name, tree), Side(b, name, another))

@@ -83,7 +83,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Plan:
-    """Trial, phase and budget of a comparison; the budget is for all pairs.
+    """Trial and budget of a comparison; the budget is for all pairs of a phase.
 
     In one process sampling may go on for `longest` seconds; see `interleave.compare`. A
     change by less than `least`, a share of the time, is none. `enough` is told after
@@ -91,7 +91,6 @@ class Plan:
     """
 
     trial: Trial
-    phase: Phase
     budget: float
     pairs: int = PAIRS
     device: str = "cpu"
@@ -102,9 +101,9 @@ class Plan:
     enough: Callable[[int], bool] = lambda pairs: False
 
 
-def compare_sides(a: Side, b: Side, plan: Plan) -> CompareRecord:
-    """Time B and A in turn; return the ratio B / A of the plan's phase, as below."""
-    return compare_phases(a, b, plan, [plan.phase])[0]
+def compare_sides(a: Side, b: Side, plan: Plan, phase: Phase) -> CompareRecord:
+    """Time B and A in turn; return the ratio B / A of one phase, as below."""
+    return compare_phases(a, b, plan, [phase])[0]
 
 
 def compare_phases(

@@ -20,6 +20,7 @@ import numpy as np
 from jax import lax
 from jax.interpreters import partial_eval
 
+from gradwatch.harness.tracing import untraceable
 from gradwatch.harness.tracing.aten.narrow import leaf, rounded
 from gradwatch.harness.tracing.aten.windows import grouped_product, windows
 from gradwatch.harness.tracing.untraceable import Place, Untraceable
@@ -31,10 +32,9 @@ Rule = Callable[..., Any]
 UNROLLED = 1 << 14
 
 WAYS_ROUND = {
+    **untraceable.WAYS_ROUND,
     "control": "write it with a count that is known, by lax.scan or lax.fori_loop",
     "long": "give shorter inputs",
-    "complex": "split it into real and imaginary parts",
-    "factorisation": "judge what comes before and after the factorisation separately",
     "callback": "write the reference in jax.numpy; a candidate may be anything",
     "no rule": "write this part in other functions (docs/jax.md)",
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +18,7 @@ from gradwatch.harness.judging.rounding.errors import limit_for, longest_reducti
 from gradwatch.harness.tracing.calls import Call, tensors_in
 from gradwatch.harness.tracing.capture import capture
 from gradwatch.harness.tracing.interpret import interpret, refuse_uncovered
+from gradwatch.harness.tracing.names import parameters_of
 from gradwatch.harness.tracing.tape import Program, name_of
 from gradwatch.harness.tracing.untraceable import Untraceable
 from gradwatch.harness.tracing.values import array_of, constant, in_type
@@ -218,7 +218,7 @@ def _names(
 ) -> list[str]:
     """A name for each tensor among the inputs, as the function's signature says it."""
     forward = getattr(function, "forward", function)
-    named = dict(zip(_parameters(forward, len(inputs)), inputs, strict=True))
+    named = dict(zip(parameters_of(forward, len(inputs)), inputs, strict=True))
     names = []
     for name, value in {**named, **kwargs}.items():
         parts = tree_leaves(value)
@@ -227,20 +227,6 @@ def _names(
                 plain = name if part is value else f"{name}[{i}]"
                 names.append(f"input {plain}" if plain in taken else plain)
     return names
-
-
-def _parameters(function: Callable[..., Any], count: int) -> list[str]:
-    """Names of the first positional parameters; x0, x1, ... where there are none."""
-    try:
-        known = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # most of torch's own functions have no signature
-        known = []
-    names = [
-        p.name for p in known if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
-    if len(names) >= count:
-        return names[:count]
-    return ["x"] if count == 1 else [f"x{i}" for i in range(count)]
 
 
 def _refuse(name: str, tensor: torch.Tensor) -> None:

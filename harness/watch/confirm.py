@@ -147,8 +147,8 @@ def _timed(
         chosen = trial(op, size, REGIMES["normal"], given["dtype"])
         python = _version(series)
         a, b = (Side(n, backend, t, python) for n, t in zip("ab", trees, strict=True))
-        plan = Plan(chosen, PHASES[series.metric], budget, pairs, given["device"])
-        compared = compare_sides(a, b, plan)
+        plan = Plan(chosen, budget, pairs, given["device"])
+        compared = compare_sides(a, b, plan, PHASES[series.metric])
     except KeyError as missing:
         raise NotComparable(f"size {missing} no longer exists") from None
     except (Died, UnknownName) as reason:

@@ -76,7 +76,7 @@ class PlayedTarget:
 
 def by_time(one: Trial) -> str:
     line = Played()
-    plan = compare.Plan(one, "forward", BUDGET)
+    plan = compare.Plan(one, BUDGET)
     compare._check(line, compare.Side(BACKEND, BACKEND), plan)  # as `agree` does first
     records, untimed = time_trial(one, [BACKEND], lambda _: line, budget=BUDGET)
     assert bool(records) != bool(untimed)
@@ -86,7 +86,7 @@ def by_time(one: Trial) -> str:
 def by_compare(one: Trial) -> str:
     side = compare.Side(BACKEND, BACKEND)
     for phase in ("forward", "backward"):
-        compare.compare_sides(side, side, compare.Plan(one, phase, BUDGET))
+        compare.compare_sides(side, side, compare.Plan(one, BUDGET), phase)
     return ""
 
 

@@ -103,7 +103,7 @@ def test_both_phases_are_timed_in_the_same_pairs_of_processes(monkeypatch):
 
     monkeypatch.setattr(compare, "_one_pair", played)
     a, b = Side("a", "numpy_manual"), Side("b", "numpy_manual", compare.ROOT / "other")
-    plan = Plan(square(), "forward", 1.0, pairs=16)
+    plan = Plan(square(), 1.0, pairs=16)
     found = compare.compare_phases(a, b, plan, ["forward", "backward"])
     assert [one.phase for one in found] == ["forward", "backward"]
     assert found[0].pairs < 16  # it is clear that nothing differs
@@ -122,7 +122,7 @@ def test_a_size_that_no_op_has_is_answered_with_those_there_are():
 def test_a_backend_against_itself_shows_no_news(phase):
     """One process, interleaved: the ratio is near 1, whatever else runs."""
     side = Side("numpy_manual", "numpy_manual")
-    found = compare_sides(side, side, Plan(square(), phase, budget=0.4))
+    found = compare_sides(side, side, Plan(square(), budget=0.4), phase)
     assert found.pairs == 1
     assert found.low <= found.ratio <= found.high
     assert abs(math.log(found.ratio)) < 0.2
@@ -138,7 +138,7 @@ def test_what_other_processes_take_of_the_cores_is_no_doubt_about_a_time():
             stack.callback(process.wait)
             stack.callback(process.kill)
         side = Side("numpy_manual", "numpy_manual")
-        found = compare_sides(side, side, Plan(square(), "backward", budget=0.4))
+        found = compare_sides(side, side, Plan(square(), budget=0.4), "backward")
     assert found.low <= found.ratio <= found.high
 
 
@@ -147,9 +147,8 @@ def test_ten_times_the_work_is_slower():
     found = compare_sides(
         Side("numpy_manual", "numpy_manual"),
         Side("numpy_graph", "numpy_graph"),
-        Plan(
-            trial(op, op.sizes["1024"], REGIMES["normal"], "float32"), "backward", 0.4
-        ),
+        Plan(trial(op, op.sizes["1024"], REGIMES["normal"], "float32"), 0.4),
+        "backward",
     )
     assert found.verdict == "slower"
     assert found.ratio > 1.5
@@ -161,7 +160,7 @@ def test_too_few_pairs_of_processes_are_told():
 
     a = Side("a", "numpy_manual", ROOT)
     b = Side("b", "numpy_manual", ROOT / "impls" / "..")
-    found = compare_sides(a, b, Plan(square(), "backward", 0.4, pairs=2))
+    found = compare_sides(a, b, Plan(square(), 0.4, pairs=2), "backward")
     assert found.pairs == 2
     assert found.verdict == "not resolved"
     assert "6 pairs" in found.short
@@ -187,7 +186,7 @@ def test_one_noisy_pair_of_processes_does_not_hide_a_change(
     pairs = iter([played_pair(truth + rng.normal(0, 0.03), noise) for noise in noises])
     monkeypatch.setattr(compare, "_one_pair", lambda *_: {"backward": next(pairs)})
     a, b = Side("a", "numpy_manual"), Side("b", "numpy_manual", compare.ROOT / "other")
-    found = compare_sides(a, b, Plan(square(), "backward", 1.0, pairs=16))
+    found = compare_sides(a, b, Plan(square(), 1.0, pairs=16), "backward")
     assert found.verdict == verdict
     assert found.low < math.exp(truth) < found.high
     assert 6 <= found.pairs_needed <= 12  # 3 % in one pair: by hand 2.3 for 4 %

@@ -7,7 +7,6 @@ cotangent of one output alone.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import time
@@ -39,6 +38,7 @@ from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.tracing.lax import Traced, is_float
+from gradwatch.harness.tracing.names import parameters_of
 from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.impls import graph
 from gradwatch.impls.backends._jax_second import hvp, jvp
@@ -47,7 +47,6 @@ from gradwatch.impls.contract import Op, Problem
 
 #: What differs from the ordinary numbers by strides alone.
 FOREIGN = ("permuted", "sliced", "expanded", "negative", "dy_transposed", "dy_expanded")
-_EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
 #: Equations of a jaxpr above which few trials have to do: each takes seconds.
 COSTLY = 512
 
@@ -135,7 +134,7 @@ class Session:
             return tree.unflatten([pairs.get(i, v) for i, v in enumerate(leaves)])[0]
 
         self._tree, held = rebuilt, [np.asarray(leaves[i]) for i in arrays]
-        parameters = _parameters(self.reference, len(args))
+        parameters = _inputs_of(self.reference, len(args))
         self._names = tuple(
             parameters[paths[i][0][1].idx]
             + jax.tree_util.keystr(paths[i][0][2:]).replace(" ", "_")
@@ -158,7 +157,7 @@ class Session:
         kinds = {"float": _dtype(dtype), "int": np.int32, "bool": np.bool_}
         types_of = tuple(_dtype(kinds[spec.kind]) for spec in specs)
         self._tree = lambda *given: given
-        self._names = tuple(_parameters(self.reference, len(specs)))
+        self._names = tuple(_inputs_of(self.reference, len(specs)))
         if len(self._names) != len(specs):
             raise ValueError(f"{len(specs)} shapes for inputs {', '.join(self._names)}")
 
@@ -463,16 +462,11 @@ def _names_in(code: types.CodeType) -> list[str]:
     return [*code.co_names, *(n for c in inner for n in _names_in(c))]
 
 
-def _parameters(function: Any, count: int) -> list[str]:
-    """Names of the first positional parameters; x0, x1, ... where there are none."""
+def _inputs_of(function: Any, count: int) -> list[str]:
+    """Names of an op's inputs, or of a function's first parameters."""
     if isinstance(function, Op):
         return list(function.inputs)
-    with contextlib.suppress(TypeError, ValueError):
-        listed = inspect.signature(function).parameters.values()
-        names = [p.name for p in listed if p.kind in (p.POSITIONAL_ONLY, _EITHER)]
-        if len(names) >= count:
-            return names[:count]
-    return ["x"] if count == 1 else [f"x{i}" for i in range(count)]
+    return parameters_of(function, count)
 
 
 def _is_array(value: Any) -> bool:

@@ -181,19 +181,19 @@ def _picked(held: Node, shape: Sequence[int], box: Box) -> Node:
     return gather(held, index=_flat(shape, box))
 
 
-def _inner(source: Node, box: Box) -> Box:
+def _inner(shape: Sequence[int], box: Box) -> Box:
     """Of an input that is copied along axes of length 1 and in front."""
-    pairs = zip(source.shape, box[len(box) - source.ndim :], strict=True)
+    pairs = zip(shape, box[len(box) - len(shape) :], strict=True)
     return tuple(None if n == 1 else p for n, p in pairs)
 
 
 def _elementwise(parts: Parts, node: Node, box: Box) -> Node:
-    inputs = tuple(parts.part(s, _inner(s, box)) for s in node.inputs)
+    inputs = tuple(parts.part(s, _inner(s.shape, box)) for s in node.inputs)
     return Node(node.primitive, inputs, node.attributes)
 
 
 def _broadcast_to(parts: Parts, node: Node, box: Box) -> Node:
-    held = parts.part(node.inputs[0], _inner(node.inputs[0], box))
+    held = parts.part(node.inputs[0], _inner(node.inputs[0].shape, box))
     return Node(node.primitive, (held,), {"shape": _shape(node.shape, box)})
 
 
@@ -256,7 +256,8 @@ def _matmul(parts: Parts, node: Node, box: Box) -> Node:
     few = parts.terms(a.shape[-1])
     ends: tuple[Box, Box] = ((box[-2], few), (few, box[-1]))
     inside = (
-        (*_inner_of(s, box[:-2]), *end) for s, end in zip((a, b), ends, strict=True)
+        (*_inner(s.shape[:-2], box[:-2]), *end)
+        for s, end in zip((a, b), ends, strict=True)
     )
     inputs = tuple(parts.part(s, i) for s, i in zip((a, b), inside, strict=True))
     return parts.summed(node, box, inputs, node.attributes)
@@ -264,12 +265,6 @@ def _matmul(parts: Parts, node: Node, box: Box) -> Node:
 
 def _is(node: Node, *names: str) -> bool:
     return node.primitive is not None and node.primitive.name in names
-
-
-def _inner_of(source: Node, batch: Box) -> Box:
-    shape = source.shape[:-2]
-    pairs = zip(shape, batch[len(batch) - len(shape) :], strict=True)
-    return tuple(None if n == 1 else p for n, p in pairs)
 
 
 def _gather(parts: Parts, node: Node, box: Box) -> Node:
