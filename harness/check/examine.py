@@ -23,6 +23,7 @@ from gradwatch.harness.check.runs import (
     in_short,
     nodes_behind,
     observe,
+    replica,
     same,
 )
 from gradwatch.harness.check.subjects import Subject
@@ -40,6 +41,13 @@ from gradwatch.harness.judging.question import Question
 from gradwatch.harness.tracing import callers_place
 from gradwatch.impls.backends._torchlike import refusals
 from gradwatch.impls.contract import Array, Unsupported
+
+#: What of a function that draws cannot be told apart from a mistake.
+OTHER_DRAWS = (
+    "it draws other random numbers than the reference, whose values it has not: draw by"
+    " the same calls in the same order, from the same generator and device, or make the"
+    " mask or the noise an input"
+)
 
 #: Inputs of which each is frozen alone: a backward has one branch for each.
 FROZEN = 8
@@ -257,8 +265,14 @@ class Bench:
         if self.beyond:
             more = "tensor" if self.beyond == 1 else "tensors"
             yield f"it returns {self.beyond} {more} more than the reference: not judged"
+        wrong = not all(row.judgement.passes for row in rows)
+        if wrong and self.bound.call.draws:
+            yield (
+                "the function draws random numbers, and every call starts from the same"
+                " state of their generator; who uses them in another way needs the mask"
+                " or the noise as an input"
+            )
         if self.unrepeatable:
-            wrong = not all(row.judgement.passes for row in rows)
             random = "; what is random must be an input: a mask, a noise"
             yield (
                 f"{self.trial.name}: a second run gave other bits"
@@ -287,6 +301,8 @@ class Bench:
         right = self.asked = self.truth(cotangents)
         judgements = [("", j) for j in self._faults(seen)]
         judgements += [("", j) for j in self._numbers(right, seen)]
+        if self._draws_otherwise(judgements):
+            return [("", Judgement("all", "error", message=OTHER_DRAWS))]
         for how, places, gradients in seen.others:
             message = self._frozen_names(places) if places else how
             compared = [None if i in places else g for i, g in enumerate(gradients)]
@@ -300,6 +316,19 @@ class Bench:
             raised = Judgement("all", "error", message=f"raised {words}")
             judgements.append((message, raised))
         return judgements
+
+    def _draws_otherwise(self, judgements: Iterable[tuple[str, Judgement]]) -> bool:
+        """Whether an output is another one, and generators end up elsewhere."""
+        generators, states = [*self.bound.call.draws], []
+        named = {*self.subject.results(self.bound)}
+        wrong = (j.tensor in named and not j.passes for _, j in judgements)
+        if not generators or self.apart or not any(wrong):
+            return False
+        for call in (self.bound.call, self.call):
+            call(*map(replica, self.bound.tensors))
+            drawn = [g or torch.default_generator for g in generators]
+            states.append([g.get_state() for g in drawn])
+        return not all(map(same, *states))
 
     def frozen(self) -> Iterator[tuple[int, ...]]:
         """Sets of tensors that need no gradient for once."""

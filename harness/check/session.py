@@ -265,7 +265,9 @@ def _settings(device: str, compute: str | None) -> Iterator[None]:
     """
     has = hasattr(functorch, "donated_buffer")  # older versions keep them anyway
     kept = functorch.patch(donated_buffer=False) if has else contextlib.nullcontext()
-    with plain_autograd(), _one_thread(), _products_on_a_gpu(device, compute), kept:
+    drawing = torch.random.fork_rng([] if device == "cpu" else [device])
+    products = _products_on_a_gpu(device, compute)
+    with plain_autograd(), _one_thread(), products, kept, drawing:
         yield
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -50,13 +50,16 @@ def held(module: torch.nn.Module, state: Mapping[str, Tensor]) -> Iterator[None]
 class Call:
     """A function of tensors alone: the tensors among its arguments, then its state.
 
-    `state` names what a module takes for its parameters and buffers.
+    `state` names what a module takes for its parameters and buffers. Each call starts
+    from `draws`: the states of generators, None being PyTorch's own. They stay where
+    the call leaves them, so that a backward that draws again gets other numbers.
     """
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     state: tuple[str, ...] = ()
+    draws: Mapping[torch.Generator | None, Tensor] = field(default_factory=dict)
 
     def __call__(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """The tensors among what it returns."""
@@ -64,6 +67,7 @@ class Call:
 
     def returned(self, *tensors: Tensor) -> Any:
         """What the function itself returns."""
+        set_draws(self.draws)
         flat, spec = tree_flatten((self.args, dict(self.kwargs)))
         given = iter(tensors)
         flat = [next(given) if isinstance(v, Tensor) else v for v in flat]
@@ -78,6 +82,12 @@ class Call:
             return contextlib.nullcontext()
         own = tensors[len(tensors) - len(self.state) :]
         return held(self.function, dict(zip(self.state, own, strict=True)))
+
+
+def set_draws(states: Mapping[torch.Generator | None, Tensor]) -> None:
+    """Let generators go on from these states."""
+    for generator, state in states.items():
+        (generator or torch.default_generator).set_state(state)
 
 
 def tensors_in(tree: Any) -> list[Tensor]:

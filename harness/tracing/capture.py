@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
-from gradwatch.harness.tracing.calls import tensors_in
+from gradwatch.harness.tracing.calls import set_draws, tensors_in
 from gradwatch.harness.tracing.tape import Function, Program, Tape, Tensor, replica
 from gradwatch.harness.tracing.untraceable import (
     Untraceable,
@@ -37,6 +37,7 @@ def capture(
     tensors: Sequence[Tensor],
     wanted: Sequence[bool] | None = None,
     shifts: Sequence[float] = (),
+    seed: int = 0,
 ) -> Program:
     """The program of core operators that function(*tensors) runs for these tensors.
 
@@ -45,6 +46,7 @@ def capture(
         tensors: Copies of them are handed over.
         wanted: Which of them a gradient is taken by; if not said, those of floats.
         shifts: Added to the floats that the function reads, in their order.
+        seed: What PyTorch's generator starts from; its state comes back.
 
     Raises:
         Untraceable: storage outside of an input is read; NumPy gets what depends on it.
@@ -54,7 +56,7 @@ def capture(
     with plain_autograd():
         leaves = [replica(t, w) for t, w in pairs]
         tape = Tape(leaves, shifts)
-    with _plainly(), _forwards_alone(tape), tape, _Leaving(tape):
+    with _plainly(), _drawing(tape, seed), _forwards_alone(tape), tape, _Leaving(tape):
         try:
             returned = function(*leaves)
         except (RuntimeError, ValueError) as error:
@@ -105,6 +107,18 @@ def _plainly() -> Iterator[None]:
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
         torch._C._set_mkldnn_enabled(onednn)
+
+
+@contextlib.contextmanager
+def _drawing(tape: Tape, seed: int) -> Iterator[None]:
+    """Draw from a seed; every generator is then where it was."""
+    before = torch.default_generator.get_state()
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        set_draws(tape.program.draws)
+        torch.default_generator.set_state(before)
 
 
 def _uncompiled(function: Any = None, **_: Any) -> Any:

@@ -137,7 +137,7 @@ def _refuse(target: Any, meta: Sequence[Like], place: Place) -> None:
     if not meta:  # a check, which returns nothing
         return
     if torch.Tag.nondeterministic_seeded in target.tags:
-        raise Untraceable(op, "draws random numbers", "random", place)
+        raise Untraceable(op, "hides what it draws at random", "random", place)
     if name.startswith(_FACTORISATIONS) and name not in {*ON_FLOATS, *ON_VALUES}:
         raise Untraceable(op, "factorises a matrix", "factorisation", place)
     if any(tensor.dtype.is_complex for tensor in meta):

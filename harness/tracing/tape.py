@@ -45,6 +45,11 @@ _FACTORIES = """
 """
 FACTORIES = frozenset(_FACTORIES.split())
 
+#: Draw, though PyTorch does not mark them so.
+_UNMARKED = frozenset(("binomial", "random"))
+#: What multiplies an input by a draw of theirs: 1 in which argument says that they do.
+_MULTIPLY = {"native_dropout": 2, "rrelu_with_noise": 4}
+
 Function = Callable[..., Any]
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -130,12 +135,15 @@ class Program(torch.nn.Module):
     Attributes:
         graph: The operators; its output is what the function returned.
         readings: The values that decided what ran.
+        draws: Generators that were drawn from (None: PyTorch's own), and the state that
+            each had before. What was drawn is a constant.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.graph = fx.Graph()
         self.readings: list[Reading] = []
+        self.draws: dict[torch.Generator | None, Tensor] = {}
 
     @property
     def elements(self) -> int:
@@ -249,22 +257,20 @@ class Tape(TorchDispatchMode):
         if not isinstance(target, torch._ops.OpOverload):
             with self:
                 return target(*args, **kwargs)
+        if draws(target):
+            return self._draw(target, args, kwargs)
         given = _tensors((args, kwargs))
         made = None
         if not any(_is_float(t) or _address(t) in self.memory for t in given):
             made = target(*args, **kwargs)
-            drawn = torch.Tag.nondeterministic_seeded in target.tags
-            if not drawn and not any(map(_is_float, _tensors(made))):
+            if not any(map(_is_float, _tensors(made))):
                 return made
         if torch.Tag.inplace_view in target.tags:  # another place, the same storage
             return target(*args, **kwargs)
         if torch.Tag.data_dependent_output in target.tags:
             return self._read_out(target, args)
-        if target is aten.copy_.default:
-            return self._write(args[0], args[1], self._is_unseen(*args[:2]))
-        functional = _functional(target)
-        if functional is not None:
-            return self._write_in_place(target, functional, args, kwargs)
+        if _functional(target) is not None:
+            return self._write_in_place(target, args, kwargs)
         if given and target in decompositions():
             _refuse_other_function(target, decompositions()[target], args, kwargs)
             return self._inside(decompositions()[target], args, kwargs)
@@ -369,6 +375,34 @@ class Tape(TorchDispatchMode):
                     self.views.setdefault((held.node, Geometry.of(part)), own)
         return made
 
+    def _draw(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator that draws: what it drew is data, without a gradient."""
+        name = name_of(target)
+        multiplies = name in _MULTIPLY
+        if multiplies and target._schema.name.endswith("_"):
+            made = getattr(aten, name).default
+            return self._inside(
+                lambda **named: args[0].copy_(made(*args, **named)), (), kwargs
+            )
+        if multiplies and not args[_MULTIPLY[name]]:
+            return self._inside(decomposition_table[target], args, kwargs)
+        generator = kwargs.get("generator")
+        state = (generator or torch.default_generator).get_state()
+        self.program.draws.setdefault(generator, state)
+        made = target(*args, **kwargs)
+        if name == "native_dropout":
+            mask, share = made[1], 1 - args[1]
+            scaled = functools.partial(_masked, mask=mask, scale=share and 1 / share)
+            return self._inside(scaled, args[:1], {}), mask
+        given = dict(
+            zip((a.name for a in target._schema.arguments), args, strict=False)
+        )
+        for argument in target._schema.arguments:
+            if argument.alias_info and argument.alias_info.is_write:
+                written = (given | kwargs)[argument.name]
+                self._write(written, written.detach().clone())
+        return self._inside(torch.mul, args[:2], {}) if multiplies else made
+
     def _inside(self, function: Function, args: Any, kwargs: Any) -> Any:
         """Run what an operator consists of."""
         args, kwargs = tree_map_only(Tensor, self._cut, (args, kwargs))
@@ -387,10 +421,10 @@ class Tape(TorchDispatchMode):
         self._remember(copy, self._read(tensor), True, followed=False)
         return copy
 
-    def _write_in_place(
-        self, target: Any, functional: Any, args: Any, kwargs: Any
-    ) -> Any:
+    def _write_in_place(self, target: Any, args: Any, kwargs: Any) -> Any:
         """Run the operator that writes nothing, then copy what it made."""
+        if target is aten.copy_.default:
+            return self._write(args[0], args[1], self._is_unseen(*args[:2]))
         arguments = target._schema.arguments
         defaults = {a.name: a.default_value for a in arguments if a.has_default_value()}
         given = dict(zip((a.name for a in arguments), args, strict=False))
@@ -400,7 +434,7 @@ class Tape(TorchDispatchMode):
             for a in arguments
             if a.alias_info and a.alias_info.is_write
         ]
-        made = self._inside(functional, (), named)
+        made = self._inside(_functional(target), (), named)
         values = made if isinstance(made, (tuple, list)) else [made]
         unseen = [self._is_unseen(tensor, *_tensors(named)) for tensor in into]
         self.within += 1
@@ -479,6 +513,21 @@ class Tape(TorchDispatchMode):
 _ERASED = ("call_function", "get_attr")
 
 
+def draws(target: Any) -> bool:
+    """Whether an operator draws random numbers that have no gradient.
+
+    Fused ones, such as attention on a GPU, keep their draws to themselves; a gamma's
+    has a gradient.
+    """
+    name = name_of(target)
+    marked = torch.Tag.nondeterministic_seeded in target.tags or name in _UNMARKED
+    return marked and not name.startswith("_")
+
+
+def _masked(x: Tensor, mask: Tensor, scale: float) -> Tensor:
+    return x * mask * scale
+
+
 def _tensors(tree: Any) -> list[Tensor]:
     return [value for value in tree_leaves(tree) if isinstance(value, Tensor)]
 
@@ -540,7 +589,7 @@ def _refuse_other_function(
 
     Both are run in float64; what cannot be is believed, and what is not finite.
     """
-    if torch.Tag.nondeterministic_seeded in target.tags or name_of(target) in FACTORIES:
+    if name_of(target) in FACTORIES:
         return
 
     def doubled() -> Any:

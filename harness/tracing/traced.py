@@ -148,6 +148,7 @@ def trace(
     inputs: Sequence[Any],
     kwargs: Mapping[str, Any] | None = None,
     state: Mapping[str, torch.Tensor] | None = None,
+    seed: int = 0,
 ) -> Traced:
     """The operators that function(*inputs, **kwargs) runs for these inputs.
 
@@ -158,6 +159,7 @@ def trace(
             Gradients are by the floats among them, or by those that require one.
         kwargs: Likewise.
         state: In place of the module's own parameters and buffers.
+        seed: Of what the function draws: that is a constant from then on.
 
     Raises:
         Untraceable: see harness/tracing/untraceable.py.
@@ -183,7 +185,7 @@ def trace(
         return (*values, *(kept[name] for name in buffers))
 
     def again(shifts: Sequence[float] = ()) -> Program:
-        return capture(run, tensors, wanted, shifts)
+        return capture(run, tensors, wanted, shifts, seed)
 
     program = again()
     refuse_uncovered(program)

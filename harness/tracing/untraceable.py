@@ -16,7 +16,7 @@ _LISTENING = tuple(__file__.replace("untraceable", n) for n in ("tape", "capture
 _HARNESS = str(Path(__file__).parent.parent)
 
 WAYS_ROUND = {
-    "random": "make the random mask or noise an input, or call the module's .eval()",
+    "random": "draw by an operator of its own, or make the mask or the noise an input",
     "control": "choose the branch outside the function, or write it with torch.where",
     "numpy": "write the reference in PyTorch's functions; a candidate may be anything",
     "complex": "split it into real and imaginary parts",

@@ -162,9 +162,14 @@ def marked(tensors: list[Any], wanted: list[bool]) -> list[Any]:
 
 
 def _run_on_copies(function: Function, copies: list[Any]) -> tuple[Any, ...]:
-    """The outputs; a sample that is a view may want storage that no copy of it has."""
+    """The outputs; a sample that is a view may want storage that no copy of it has.
+
+    What it draws starts from the seed that `trace` starts from.
+    """
     try:
-        return function(*copies)
+        with torch.random.fork_rng([]):
+            torch.manual_seed(0)
+            return function(*copies)
     except RuntimeError as error:
         if "setStorage" in str(error):
             raise NothingToJudge("storage") from error

@@ -42,10 +42,9 @@ PAGE = ROOT / "docs" / "pytorch.md"
 Record = dict[str, Any]
 
 _MISSED = (
-    "Missed, with what rounding and the judge's margin may do to the element that the"
-    " error moves most, as a share of it; each error is smaller than that. In bicubic"
-    " interpolation and grid sampling a rounding may move a place across the border"
-    " between two elements; elsewhere large terms cancel:"
+    "Missed, with what is allowed at the element that the error moves most, as a share"
+    " of it. In bicubic interpolation and grid sampling a rounding may move a place"
+    " across a border; elsewhere large terms cancel:"
 )
 REASONS = {
     "complex output": "its samples return complex numbers",
@@ -202,9 +201,8 @@ def findings(sweeps: dict[str, list[Record]]) -> str:
     rest = sorted(set(wrong) - {*listed_findings()})
     return "\n\n".join(
         (
-            "The text of each script has the cause. It needs PyTorch and NumPy alone,"
-            " and exits 1 where the defect is there. gradcheck was run on the entry's"
-            " own samples in float64.",
+            "Each script tells the cause, and exits 1 where the defect is there."
+            " gradcheck had the entry's own samples in float64.",
             table(["script", "defect", "entries", "gradcheck", "here"], rows),
             f"Not explained: {', '.join(rest)}." if rest else "All are explained.",
         )

@@ -72,7 +72,8 @@ class TorchSubject:
         """The tensors of a trial and of the module, and what runs for these."""
         state = self._state(trial)
         traced = self._traced(trial, state)
-        call = Call(self.function, trial.args, trial.kwargs, tuple(state))
+        draws = traced.program.draws
+        call = Call(self.function, trial.args, trial.kwargs, tuple(state), draws)
         tensors = (*tensors_in((trial.args, dict(trial.kwargs))), *state.values())
         return Bound(call, traced.names, tensors, traced.wanted, traced)
 
@@ -81,8 +82,9 @@ class TorchSubject:
         require_fit(function, trial.args, trial.kwargs)
         if self.module is not None and torch.device(trial.device).type != "cpu":
             function = copy.deepcopy(self.module).cpu()
-        given = tree_map(_on_cpu, (trial.args, dict(trial.kwargs), state))
-        traced = trace(function, *given)
+        args, kwargs, own = tree_map(_on_cpu, (trial.args, dict(trial.kwargs), state))
+        seed = np.random.default_rng([*trial.seed, 3]).integers(2**31)
+        traced = trace(function, args, kwargs, own, int(seed))
         traced.refuse_contested(trial.dtype)
         return traced
 
