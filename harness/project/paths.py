@@ -128,7 +128,7 @@ def _decoded(fields: Mapping[str, Any]) -> Project:
 def _read(file: Path) -> Project:
     """A table; what is wrong with it becomes the `problem`."""
     try:
-        table = _toml(file)["tool"]["gradwatch"]
+        table = toml(file)["tool"]["gradwatch"]
         if wrong := "; ".join(_wrong(table)):
             raise ValueError(wrong)
         return _decoded({**_DEFAULTS, **table, "root": file.parent})
@@ -143,7 +143,12 @@ _LISTS = ("ops", "backends", "measures")
 _DEFAULTS = {"ops": ["gradwatch_ops"], "backends": [], "measures": [], "python": {}}
 
 
-def _toml(file: Path) -> dict[str, Any]:
+def toml(file: Path) -> dict[str, Any]:
+    """The content of a TOML file.
+
+    Raises:
+        ImportError: This Python has no parser: before 3.11 tomli is a package.
+    """
     name = "tomllib" if sys.version_info >= (3, 11) else "tomli"
     parsed: dict[str, Any] = importlib.import_module(name).loads(_text(file))
     return parsed

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.judging.diagnosis import explanations
 from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference, reference
 from gradwatch.harness.judging.verdict import judge_tensors
@@ -124,22 +125,21 @@ def _bench(problem: Problem, backend: str, options: Mapping[str, Any]) -> _Bench
     checkable = torch and small and problem.dtype == "float64"
     right = reference(problem)
     narrow = len(right.arithmetics) > 1
+    # The rivals compare with PyTorch's gradient, or else with the page's `manual`.
+    other = (
+        _run_step(catalogue.load_backend(backend).prepare(_contiguous(problem)))
+        if torch
+        else _result(problem, mutants.right(problem.op))
+    )
     return _Bench(
         problem,
         right,
         reference(problem, "float32") if narrow else right,
-        _tensors(_other(problem, backend)),
+        _tensors(other),
         tuple(n for n in rivals.COMPARISONS if torch or n not in rivals.OF_TORCH),
         options["gradcheck"] and checkable,
         options.get("diagnosed", False),
     )
-
-
-def _other(problem: Problem, backend: str) -> Result:
-    """What the rivals compare with: PyTorch's gradient, or else the page's `manual`."""
-    if catalogue.framework_of(backend) == "torch":
-        return _run_step(catalogue.load_backend(backend).prepare(_contiguous(problem)))
-    return _result(problem, mutants.right(problem.op))
 
 
 def _contiguous(problem: Problem) -> Problem:
@@ -153,42 +153,52 @@ def _contiguous(problem: Problem) -> Problem:
     )
 
 
+def _asked(
+    bench: _Bench, judged: Iterable[Judgement], tensors: Tensors
+) -> tuple[Names, Names]:
+    """The judges that reject some tensors, and all that were asked."""
+    own: Names = () if all(j.passes for j in judged) else (JUDGE,)
+    dtype = bench.problem.dtype
+    others = rivals.accusers(bench.comparisons, tensors, bench.expected, dtype)
+    return (*own, *others), (JUDGE, *bench.comparisons)
+
+
 # Right gradients ------------------------------------------------------------------
 
 
 def _alarms(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Alarm]:
     problem = bench.problem
-    for name, version, result in _right(problem, options):
+    found = [*right_results(problem, options["backends"])]
+    if options["planted"]:  # the one that is spoilt, too
+        spoilt = _result(problem, mutants.right(problem.op))
+        found.append(("manual", np.__version__, spoilt))
+    for name, version, result in found:
         tensors = _tensors(result)
         for j in _judge(bench.right, result, problem.dtype):
-            accused: Names = () if j.passes else (JUDGE,)
-            one = {j.tensor: tensors[j.tensor]}
-            accused += rivals.accusers(
-                bench.comparisons, one, bench.expected, problem.dtype
-            )
-            asked = (JUDGE, *bench.comparisons)
-            judged = (j.tensor, j.verdict, j.ratio, j.limit)
-            yield Alarm(name, version, *judged, accused, asked)
+            asked = _asked(bench, [j], {j.tensor: tensors[j.tensor]})
+            yield Alarm(name, version, j.tensor, j.verdict, j.ratio, j.limit, *asked)
     if bench.gradcheck:
-        asked = tuple(rivals.GRADCHECKS)
         accused = _gradcheck(problem, mutants.right(problem.op))
         nothing = ("all", "", 0.0, 0.0)  # gradcheck looks at all gradients at once
-        yield Alarm("manual", np.__version__, *nothing, accused, asked)
+        judges = tuple(rivals.GRADCHECKS)
+        yield Alarm("manual", np.__version__, *nothing, accused, judges)
 
 
-def _right(
-    problem: Problem, options: Mapping[str, Any]
+def right_results(
+    problem: Problem, backends: Iterable[str]
 ) -> Iterator[tuple[str, str, Result]]:
-    """Backend, version and result of each right backward, the spoilt one's included."""
-    for name in options["backends"]:
+    """Backend, version and result of each right backward that runs on a problem."""
+    for name in backends:
         backend = catalogue.load_backend(name)
         try:
-            yield name, backend.version(), _run_step(backend.prepare(problem))
-        except (Unsupported, RuntimeError, TypeError, ValueError, IndexError):
-            continue  # `gradwatch agree` reports the reason
-    if options["planted"]:
-        result = _result(problem, mutants.right(problem.op))
-        yield "manual", np.__version__, result
+            step = backend.prepare(problem)
+            first = problem.order == ORDERS[0]
+            result = _run_step(step) if first else getattr(step, problem.order)()
+        except (Unsupported, AttributeError):
+            continue  # `gradwatch agree` reports the reason of this and of the next
+        except (RuntimeError, TypeError, ValueError, IndexError):
+            continue
+        yield name, backend.version(), result
 
 
 def _run_step(step: Any) -> Result:
@@ -247,11 +257,7 @@ def _run(
 ) -> Run:
     dtype = bench.problem.dtype
     judged = _judge(bench.inside, result, dtype)
-    accused: Names = (JUDGE,) if any(not j.passes for j in judged) else ()
-    asked = (JUDGE, *bench.comparisons)
-    accused += rivals.accusers(
-        bench.comparisons, _tensors(result), bench.expected, dtype
-    )
+    accused, asked = _asked(bench, judged, _tensors(result))
     if bench.gradcheck:
         asked += tuple(rivals.GRADCHECKS)
         accused += _gradcheck(bench.problem, manual)

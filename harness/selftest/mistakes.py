@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import functools
-import importlib
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-#: What is wrong, a fragment of a backward, what stands there instead.
-Edit = tuple[str, str, str]
+from gradwatch.harness.project.paths import toml
 
 
 @functools.cache
-def read_mistakes() -> Mapping[str, Sequence[Edit]]:
-    """Return the edits of each op that has some.
+def read_mistakes() -> Mapping[str, Sequence[tuple[str, str, str]]]:
+    """Return the edits of each op: what is wrong, a fragment, what replaces it.
 
     Only the process that asks calls this: a worker's Python may have no TOML parser.
     """
-    parser = importlib.import_module(
-        "tomllib" if sys.version_info >= (3, 11) else "tomli"
-    )
-    text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-    table = parser.loads(text)
+    table = toml(Path(__file__).with_suffix(".toml"))
     return {op: [(a, b, c) for a, b, c in edits] for op, edits in table.items()}

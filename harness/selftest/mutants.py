@@ -14,13 +14,11 @@ import inspect
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.selftest.mistakes import Edit
 from gradwatch.impls.contract import Op, Shape
 
 Array = NDArray[Any]
@@ -28,18 +26,11 @@ Manual = Callable[..., Any]
 Gradients = list[Any]
 
 
-@dataclass(frozen=True)
-class Planted:
-    """A wrong backward of an op: `manual` is called like the page's own."""
+class Planted(NamedTuple):
+    """A mistake, and a wrong backward that has it, called like the page's own."""
 
-    op: str
     mistake: str
     manual: Manual
-
-    @property
-    def name(self) -> str:
-        """Such as "layer_norm: eps is omitted"."""
-        return f"{self.op}: {self.mistake}"
 
 
 def planted(op: Op, edits: Iterable[Sequence[str]] = ()) -> tuple[Planted, ...]:
@@ -48,8 +39,10 @@ def planted(op: Op, edits: Iterable[Sequence[str]] = ()) -> tuple[Planted, ...]:
     Raises:
         ValueError: an edit's fragment does not occur exactly once in the page's.
     """
-    own = tuple((mistake, before, after) for mistake, before, after in edits)
-    return _planted(op.name, right(op), own)
+    manual = right(op)
+    own = (Planted(name, edited(manual, *edit)) for name, *edit in edits)
+    common = (Planted(name, change(manual)) for name, change in ANYWHERE.items())
+    return (*own, *common)
 
 
 def right(op: Op) -> Manual:
@@ -58,16 +51,10 @@ def right(op: Op) -> Manual:
     return manual
 
 
-@functools.cache
-def _planted(op: str, manual: Manual, edits: tuple[Edit, ...]) -> tuple[Planted, ...]:
-    own = (Planted(op, name, edited(manual, *edit)) for name, *edit in edits)
-    common = (Planted(op, name, change(manual)) for name, change in ANYWHERE.items())
-    return (*own, *common)
-
-
 # Edits of the text --------------------------------------------------------------
 
 
+@functools.cache
 def edited(manual: Manual, before: str, after: str) -> Manual:
     """The same function with a fragment of its text replaced.
 
@@ -124,45 +111,29 @@ Inputs = tuple[Any, ...]
 Change = Callable[[Manual], Manual]
 
 
-def _after(change: Callable[[Gradients, Inputs], Sequence[Any]]) -> Change:
-    """Spoil the gradients that come out."""
+def _spoilt(
+    *,
+    saved: Callable[[Array], Any] | None = None,
+    dys: Callable[[Array], Any] = np.asarray,
+    gradients: Callable[[Gradients, Inputs], Sequence[Any]] = lambda out, inputs: out,
+) -> Change:
+    """Spoil the tensors that a backward saves, its cotangents, or what comes out.
+
+    Outputs and state come out right.
+    """
 
     def plant(manual: Manual) -> Manual:
         def wrong(*inputs: Any, **attributes: Any) -> Any:
+            copies = _mapped(saved or np.asarray, _mapped(np.array, inputs))
             outputs, backward = manual(*inputs, **attributes)
-            return outputs, lambda *dys: change(_copies(backward(*dys)), inputs)
+            if saved:
+                _, backward = manual(*copies, **attributes)
 
-        return wrong
+            def spoilt(*given: Any) -> Sequence[Any]:
+                out = backward(*_mapped(dys, given))
+                return gradients(_mapped(np.array, out), inputs)
 
-    return plant
-
-
-def _copies(gradients: Sequence[Any]) -> Gradients:
-    return [np.array(g) for g in gradients]
-
-
-def _saved(change: Callable[[Array], Array]) -> Change:
-    """Spoil the tensors that the backward saves; outputs and state come out right."""
-
-    def plant(manual: Manual) -> Manual:
-        def wrong(*inputs: Any, **attributes: Any) -> Any:
-            saved = [change(np.array(a)) for a in inputs]
-            _, backward = manual(*saved, **attributes)
-            outputs, _ = manual(*inputs, **attributes)
-            return outputs, backward
-
-        return wrong
-
-    return plant
-
-
-def _cotangents(change: Callable[[Array], Array]) -> Change:
-    """Spoil the cotangents that the backward is given."""
-
-    def plant(manual: Manual) -> Manual:
-        def wrong(*inputs: Any, **attributes: Any) -> Any:
-            outputs, backward = manual(*inputs, **attributes)
-            return outputs, lambda *dys: backward(*_mapped(change, dys))
+            return outputs, spoilt
 
         return wrong
 
@@ -176,29 +147,21 @@ def _mapped(change: Callable[[Array], Any], arrays: Sequence[Any]) -> Gradients:
 def _through(narrow: type[np.floating[Any]]) -> Change:
     """Compute all of the backward in a narrower type, and widen what comes out."""
 
-    def plant(manual: Manual) -> Manual:
-        def wrong(*inputs: Any, **attributes: Any) -> Any:
-            narrowed = _mapped(lambda a: a.astype(narrow), inputs)
-            _, backward = manual(*narrowed, **attributes)
-            outputs, _ = manual(*inputs, **attributes)
+    def narrowed(array: Array) -> Array:
+        return array.astype(narrow)
 
-            def widened(*dys: Any) -> Gradients:
-                gradients = backward(*_mapped(lambda a: a.astype(narrow), dys))
-                return _mapped(lambda g: g.astype(inputs[0].dtype), gradients)
+    def widened(out: Gradients, inputs: Inputs) -> Gradients:
+        return _mapped(lambda g: g.astype(inputs[0].dtype), out)
 
-            return outputs, widened
-
-        return wrong
-
-    return plant
+    return _spoilt(saved=narrowed, dys=narrowed, gradients=widened)
 
 
 def _first(change: Callable[[Array], Any]) -> Change:
-    return _after(lambda gradients, inputs: [change(gradients[0]), *gradients[1:]])
+    return _spoilt(gradients=lambda out, inputs: [change(out[0]), *out[1:]])
 
 
 def _each(change: Callable[[Array], Any]) -> Change:
-    return _after(lambda gradients, inputs: [change(g) for g in gradients])
+    return _spoilt(gradients=lambda out, inputs: [change(g) for g in out])
 
 
 def _put(values: Array, place: int, value: Callable[[Any], Any]) -> Array:
@@ -216,10 +179,6 @@ def _overwritten(gradients: Gradients, inputs: Inputs) -> Gradients:
     """Of a tensor that is passed twice, the last use counts alone."""
     later = [any(a is b for b in inputs[i + 1 :]) for i, a in enumerate(inputs)]
     return [g * 0 if again else g for g, again in zip(gradients, later, strict=False)]
-
-
-def _other_dtype(values: Array) -> Array:
-    return values.astype(np.float64 if values.dtype == np.float32 else np.float32)
 
 
 ANYWHERE: dict[str, Change] = {
@@ -241,21 +200,25 @@ ANYWHERE: dict[str, Change] = {
     "counted twice where an axis has length 1": _first(
         lambda g: g * 2 if 1 in g.shape else g
     ),
-    "the first two gradients are swapped": _after(_swapped),
-    "of a tensor used twice, the last use overwrites": _after(_overwritten),
-    "the cotangent is taken to be ones": _cotangents(np.ones_like),
-    "the cotangent is reversed": _cotangents(np.flip),
-    "the saved tensors are those of an earlier call": _saved(
-        lambda a: np.flip(a) * a.dtype.type(0.5)
+    "the first two gradients are swapped": _spoilt(gradients=_swapped),
+    "of a tensor used twice, the last use overwrites": _spoilt(gradients=_overwritten),
+    "the cotangent is taken to be ones": _spoilt(dys=np.ones_like),
+    "the cotangent is reversed": _spoilt(dys=np.flip),
+    "the saved tensors are those of an earlier call": _spoilt(
+        saved=lambda a: np.flip(a) * a.dtype.type(0.5)
     ),
-    "the saved tensors went through float32": _saved(single),
-    "the saved tensors went through float16": _saved(half),
+    "the saved tensors went through float32": _spoilt(saved=single),
+    "the saved tensors went through float16": _spoilt(saved=half),
     "computed in float32": _through(np.float32),
     "computed in float16": _through(np.float16),
     "one element is not a number": _first(lambda g: _put(g, -1, lambda v: np.nan)),
     "one element is infinite": _first(lambda g: _put(g, 0, lambda v: np.inf)),
-    "None for the last gradient": _after(lambda g, inputs: [*g[:-1], None]),
+    "None for the last gradient": _spoilt(
+        gradients=lambda out, inputs: [*out[:-1], None]
+    ),
     "an axis too many is kept": _first(lambda g: g[None]),
     "axes of length 1 are dropped": _each(np.squeeze),
-    "another dtype comes back": _each(_other_dtype),
+    "another dtype comes back": _each(
+        lambda g: g.astype(np.float64 if g.dtype == np.float32 else np.float32)
+    ),
 }

@@ -183,23 +183,27 @@ def accusations(score: Score, entries: Sequence[known.Known]) -> list[FalseAlarm
 def by_mistake(score: Score) -> list[CaughtMistakes]:
     """Of each mistake in double backwards: runs that are required, and caught ones."""
     runs = [run for _, run in (score.second or Score()).counted]
-    speaking = [run for run in runs if DOUBLE_BACKWARD.speaks_of(run)]
-    asked = Counter(run.mistake for run in speaking)
-    caught = Counter(run.mistake for run in speaking if JUDGE in run.accused_by)
-    return [
-        CaughtMistakes(mistake=mistake, runs=count, caught=caught[mistake])
-        for mistake, count in sorted(asked.items())
-    ]
+    speaking = (run for run in runs if DOUBLE_BACKWARD.speaks_of(run))
+    caught = _caught((run.mistake, JUDGE in run.accused_by) for run in speaking)
+    return sorted(caught, key=lambda one: one.mistake)
 
 
 def by_label(score: Score) -> list[CaughtMistakes]:
     """Of each kind of mistakes that was caught and diagnosed: those that were named."""
-    runs = [run for _, run in score.runs if run.said]
-    asked = Counter(kind_of(run.mistake) for run in runs)
-    right = Counter(kind_of(r.mistake) for r in runs if named(r.mistake, r.said))
+    said = (run for _, run in score.runs if run.said)
+    return _caught((kind_of(r.mistake), named(r.mistake, r.said)) for r in said)
+
+
+def _caught(pairs: Iterable[tuple[str, bool]]) -> list[CaughtMistakes]:
+    """By mistake how many there are, the most first, and how many were caught."""
+    caught = Counter[str]()
+    asked = Counter[str]()
+    for mistake, found in pairs:
+        asked[mistake] += 1
+        caught[mistake] += found
     return [
-        CaughtMistakes(mistake=kind, runs=count, caught=right[kind])
-        for kind, count in asked.most_common()
+        CaughtMistakes(mistake=mistake, runs=count, caught=caught[mistake])
+        for mistake, count in asked.most_common()
     ]
 
 

@@ -17,10 +17,16 @@ from gradwatch.harness.judging.cases import run_formula
 from gradwatch.harness.judging.precisions import Array
 from gradwatch.harness.judging.reference import Reference, reference
 from gradwatch.harness.judging.verdict import judge_tensors
-from gradwatch.harness.selftest.examine import JUDGE, Alarm, Run, packed
+from gradwatch.harness.selftest.examine import (
+    JUDGE,
+    Alarm,
+    Run,
+    packed,
+    right_results,
+)
 from gradwatch.harness.workers.evaluate import problem_of
-from gradwatch.impls import catalogue, graph
-from gradwatch.impls.contract import Problem, Result, Unsupported
+from gradwatch.impls import graph
+from gradwatch.impls.contract import Problem
 from gradwatch.impls.graph import Node
 
 EACH = 4  # mistakes of a kind in one trial; most ops have fewer than thirty edges
@@ -59,21 +65,14 @@ def second_orders(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def _alarms(problem: Problem, backends: Sequence[str]) -> Iterator[Alarm]:
     truth: Reference | None = None  # none where no backend has the order
-    for name in backends:
-        backend = catalogue.load_backend(name)
-        try:
-            result: Result = getattr(backend.prepare(problem), problem.order)()
-        except (Unsupported, AttributeError):
-            continue  # `gradwatch agree` reports the reason of this and of the next
-        except (RuntimeError, TypeError, ValueError, IndexError):
-            continue
+    for name, version, result in right_results(problem, backends):
         truth = truth or reference(problem)
         for j in judge_tensors(
             truth, result.gradients, result.dtypes, dtype=problem.dtype
         ):
             accused = () if j.passes else (JUDGE,)
             figures = (j.tensor, j.verdict, j.ratio, j.limit)
-            yield Alarm(name, backend.version(), *figures, accused, (JUDGE,))
+            yield Alarm(name, version, *figures, accused, (JUDGE,))
 
 
 # Planted mistakes -----------------------------------------------------------------
