@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from gradwatch.harness.commands import doctor
-from gradwatch.harness.commands._examination import Finding, examine
+from gradwatch.harness.commands.doctor import Finding, examine
 from gradwatch.harness.console.terminal import output, ticking
 from gradwatch.harness.judging.entry import judge
 from gradwatch.harness.project.requested import by_default

@@ -190,11 +190,14 @@ def show(
     for e in agreed.gone:
         line(f"gone: {e.op} {e.backend} {e.verdict}: {e.reason}", "bold red")
     right = not agreed.unexpected and not agreed.gone and agreed.judged
+    next_step = following or "gradwatch time; gradwatch report --open"
+    for r in agreed.unexpected[:1]:
+        next_step = f"gradwatch fuzz --op {r.op} --backend {r.backend} writes a script"
     ending(
         _found(agreed, seconds, summary),
         "green" if right else "red",
         absent=_absent(agreed, summary),
-        next_step=_next(agreed, following),
+        next_step=next_step if agreed.judged else "",
     )
 
 
@@ -250,16 +253,6 @@ def _absent(agreed: Agreement, summary: AgreeSummary) -> str:
     if agreed.recalled:
         parts.append("what is remembered: --fresh")
     return "; ".join(parts)
-
-
-def _next(agreed: Agreement, following: str) -> str:
-    if agreed.unexpected:
-        first = agreed.unexpected[0]
-        return (
-            f"gradwatch fuzz --op {first.op} --backend {first.backend} writes a script"
-        )
-    following = following or "gradwatch time; gradwatch report --open"
-    return following if agreed.judged else ""
 
 
 def _first_of_each(records: Sequence[AgreeRecord]) -> list[AgreeRecord]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +25,6 @@ from gradwatch.impls.catalogue import known
 _CHOICE = ("only", "skip", "quick", "edges", "strict", "budget")
 
 
-def _dtypes(
-    ctx: click.Context, parameter: click.Parameter, value: str
-) -> tuple[str, ...]:
-    return tuple(known("dtype", name, PRECISIONS) for name in value.split(",") if name)
-
-
-def _names(
-    ctx: click.Context, parameter: click.Parameter, value: str
-) -> tuple[str, ...]:
-    return tuple(name for name in value.split(",") if name)
-
-
 def _arguments(
     ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, Any]:
@@ -51,6 +39,10 @@ def _arguments(
         except (SyntaxError, ValueError):
             given[name] = value
     return given
+
+
+def _trials(name: str, text: str) -> Callable[[options.Command], options.Command]:
+    return options.several(name, None, text, called=name, metavar="TRIALS")
 
 
 @click.command()
@@ -72,13 +64,8 @@ def _arguments(
     callback=_arguments,
     help="A keyword argument of both functions, such as dim=-1. Repeatable.",
 )
-@click.option(
-    "--dtype",
-    "dtypes",
-    default="",
-    metavar="DTYPES",
-    callback=_dtypes,
-    help=f"One or more of {', '.join(PRECISIONS)}, with commas; float32 by default.",
+@options.several(
+    "dtype", lambda: PRECISIONS, f"{', '.join(PRECISIONS)}; float32 by default."
 )
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
 @click.option("--compute", help="Precision of the candidate's intermediate values.")
@@ -92,20 +79,8 @@ def _arguments(
     type=click.Choice(ORDERS),
     help="vjp: outputs and gradients; jvp: forward mode; hvp: the double backward.",
 )
-@click.option(
-    "--only",
-    default="",
-    metavar="TRIALS",
-    callback=_names,
-    help="Beside your own shape try these alone: large,tails,sliced.",
-)
-@click.option(
-    "--skip",
-    default="",
-    metavar="TRIALS",
-    callback=_names,
-    help="Leave these trials out.",
-)
+@_trials("only", "Beside your own shape try these alone: large,tails,sliced.")
+@_trials("skip", "Leave these trials out.")
 @click.option("--quick", is_flag=True, help="Try your own shape alone.")
 @click.option(
     "--edges",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,6 @@ from gradwatch.impls.catalogue import (
     known,
     load_op,
 )
-from gradwatch.impls.contract import Op
 
 _BUDGETS = {True: 2.0, False: SAMPLED}  # seconds: in one process, and in pairs
 _WIDE = 110  # columns in which the noise and the pairs stand beside the ratio
@@ -168,8 +167,10 @@ def command(
     if not trials:
         known_sizes = [size for op in loaded.values() for size in op.sizes]
         raise options.no_such_size(known_sizes, sizes)
-    names = {trial.op for trial in trials}
-    unchanged = _unchanged(a, b, names) if commits and a != b else set()
+    names = sorted({trial.op for trial in trials}) if commits and a != b else []
+    if unchanged := [name for name in names if same_implementation(a, b, name)]:
+        few = ", ".join(unchanged) if len(unchanged) < 4 else f"{len(unchanged)} ops"
+        say(f"{few}: the same files run at {a} and at {b}")
     trials = [trial for trial in trials if trial.op not in unchanged]
     with _sides(a, b, commits, backends if trials else None) as sides:
         phases = [one for one in PHASES if phase in (one, "both")]
@@ -238,9 +239,14 @@ def _compared(
                 break
             try:
                 plan = replace(plan, enough=enough)
-                for row in compare_phases(one, other, plan, phases):
-                    op = plan.trial.problem.op
-                    rows.append(_with_accuracy(row, one, other, op))
+                found = compare_phases(one, other, plan, phases)
+                if one.version and other.version:
+                    about = (plan.trial.problem.op, one.backend, found[0].dtype)
+                    errors = [worst_error(*about, s.version) for s in (one, other)]
+                    for row in found:
+                        row.a_radii, row.b_radii = (error.ratio for error in errors)
+                        row.accuracy = accuracy(*errors)
+                rows += found
             except (Died, NotMeasured) as reason:
                 what = f"{plan.trial.name} {one.backend}"
                 failed.setdefault((type(reason), str(reason)), []).append(what)
@@ -266,20 +272,21 @@ def _commits(a: str, b: str) -> tuple[str, str] | None:
     """
     if "==" in a + b:
         return None
-    if not {a, b} & {*backend_names()}:
-        return _commit(a), _commit(b)
+    backends = backend_names()
+    if {a, b} & {*backends}:
+        for name in (a, b):
+            known("backend", name, backends)
+        return None
+    hashes = list[str]()
     for name in (a, b):
-        known("backend", name, backend_names())
-    return None
-
-
-def _unchanged(a: str, b: str, names: Collection[str]) -> set[str]:
-    """Ops that run the same files at two commits: there is nothing to compare."""
-    same = {name for name in names if same_implementation(a, b, name)}
-    if same:
-        listed = ", ".join(sorted(same)) if len(same) < 4 else f"{len(same)} ops"
-        say(f"{listed}: the same files run at {a} and at {b}")
-    return same
+        try:
+            hashes.append(commit_of(name))
+        except NoCommit:
+            raise UnknownName(
+                f"{name!r} is neither a commit (git rev-parse {name}) nor a backend"
+                " (gradwatch list backends)"
+            ) from None
+    return hashes[0], hashes[1]
 
 
 def _affected(
@@ -330,32 +337,6 @@ def _versions(a: str, b: str, backends: Sequence[str]) -> list[tuple[Side, Side]
     return [(Side(a, n, version=one), Side(b, n, version=other)) for n in names]
 
 
-def _with_accuracy(row: CompareRecord, one: Side, other: Side, op: Op) -> CompareRecord:
-    """The record, with the largest errors of two versions."""
-    if one.version and other.version:
-        a, b = (
-            worst_error(op, row.backend, row.dtype, side)
-            for side in (one.version, other.version)
-        )
-        row.a_radii, row.b_radii, row.accuracy = a.ratio, b.ratio, accuracy(a, b)
-    return row
-
-
-def _commit(name: str) -> str:
-    """The hash of a commit.
-
-    Raises:
-        UnknownName: The name is neither a commit nor a backend.
-    """
-    try:
-        return commit_of(name)
-    except NoCommit:
-        raise UnknownName(
-            f"{name!r} is neither a commit (git rev-parse {name}) nor a backend"
-            " (gradwatch list backends)"
-        ) from None
-
-
 def _show(
     a: str,
     b: str,
@@ -365,10 +346,9 @@ def _show(
 ) -> None:
     """Print what is wrong or could not be compared, and the table."""
     for (kind, _), line in zip(failed, reasons, strict=True):
-        if kind is WrongGradient:
-            say(f"✗ {line}", "bold red")
-        else:
-            say(f"not compared: {line}", "yellow")
+        wrong = kind is WrongGradient
+        sign, style = ("✗", "bold red") if wrong else ("not compared:", "yellow")
+        say(f"{sign} {line}", style)
     if rows:
         output().print(_table(a, b, rows))
 

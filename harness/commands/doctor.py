@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib.metadata
+import os
+import platform
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import click
+import psutil
 from rich.table import Table
 
-from gradwatch.harness.commands._examination import Finding, examine
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ending, errors, output, ticking
-from gradwatch.harness.project import documents
+from gradwatch.harness.project import documents, git
+from gradwatch.harness.project.git import NoCommit, NotTrusted
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.traits import traits_of
+from gradwatch.harness.workers.client import probe
+from gradwatch.harness.workers.pythons.interpreters import (
+    Interpreter,
+    broken,
+    interpreters_of,
+    on_request,
+)
+from gradwatch.harness.workers.worker import import_error
+from gradwatch.impls.catalogue import backend_names, framework_of
 
 _SIGNS = {"ok": ("✓", "green"), "warning": ("▲", "yellow"), "missing": ("✗", "red")}
 
@@ -67,3 +85,139 @@ def table(findings: Sequence[Finding]) -> Table:
             text += f"\n→ {finding.mend}"
         shown.add_row(f"[{colour}]{sign}[/]", finding.name, text)
     return shown
+
+
+# Examining ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One examined item: `found` describes it; `why` says what is wrong with it.
+
+    `mend` is the command that fixes it. With both `found` and `why` it is a warning.
+    What is not `needed` is made only on request. `devices` of a framework are those
+    that it knows, each with the reason why it cannot be used, or "".
+    """
+
+    name: str
+    found: str
+    why: str = ""
+    mend: str = ""
+    needed: bool = True
+    devices: Mapping[str, str] = field(default_factory=dict)
+    threads: int | None = None
+
+    @property
+    def state(self) -> str:
+        """One of "ok", "warning" and "missing"."""
+        if not self.found:
+            return "missing"
+        return "warning" if self.why else "ok"
+
+
+def examine(
+    root: Path = ROOT,
+    *,
+    threads: int = 1,
+    facts: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Iterator[Finding]:
+    """Everything that a run depends on; frameworks last, since they take seconds.
+
+    `facts` are the reports of workers that run already, by framework; see
+    `gradwatch.harness.endpoint.probe`. All others are started.
+    """
+    cores = len(psutil.Process().cpu_affinity()) if psutil.LINUX else os.cpu_count()
+    memory = psutil.virtual_memory().total / 2**30
+    system = f"{platform.system()} {platform.machine()}"
+    python = f"Python {platform.python_version()}"
+    yield Finding("machine", f"{cores} cores, {memory:.0f} GiB, {system}, {python}")
+    yield _checkout(root)
+    try:
+        yield Finding("asv", importlib.metadata.version("asv"))
+    except importlib.metadata.PackageNotFoundError:
+        why = "asv is not installed: no history over commits"
+        yield Finding("asv", "", why, "python -m pip install asv")
+    yield from _frameworks(root, threads, facts or {})
+
+
+# The checkout -----------------------------------------------------------------------
+
+
+def _checkout(root: Path) -> Finding:
+    """The checkout; recorded results need a clean commit and the whole history."""
+    try:
+        commit = git.git("rev-parse", "--short", "HEAD", root=root)
+        shallow = git.is_shallow(root)
+        changed = len(git.changed_files(root, (".",)))
+    except NotTrusted as reason:
+        why, _, mend = str(reason).partition("; to allow it: ")
+        return Finding("checkout", "", why, mend)
+    except NoCommit as reason:
+        if "not installed" in str(reason):
+            return Finding("checkout", "", str(reason), "install git")
+        why = "no git checkout: results belong to commits"
+        return Finding("checkout", "", why, "git clone the project")
+    why = mend = ""
+    if shallow:
+        why = "a shallow clone: older history is missing"
+        mend = "git fetch --unshallow"
+    elif changed:
+        why = f"{changed} files differ from it: results will say so"
+        mend = "git commit, or git stash"
+    return Finding("checkout", f"commit {commit}", why, mend)
+
+
+# Frameworks -------------------------------------------------------------------------
+
+
+def _frameworks(
+    root: Path, threads: int, known: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Finding]:
+    names = sorted(set(map(framework_of, backend_names())))
+    python = interpreters_of(names, root)
+    runnable = [i for i in python.values() if not i.why_missing]
+    asked = [i for i in runnable if i.framework not in known]
+    facts = {**known, **probe(asked, threads=threads)}
+    for name, interpreter in python.items():
+        if name in facts and import_error(facts[name]):
+            interpreter = broken(interpreter, import_error(facts[name]))
+        if interpreter.why_missing:
+            needed = interpreter.python.exists() or not on_request(name, root)
+            why, mend = interpreter.why_missing, interpreter.mend
+            yield Finding(name, "", why, mend, needed)
+        else:
+            yield from _framework(interpreter, facts[name])
+    yield from _releases(root, names)
+
+
+def _releases(root: Path, frameworks: Collection[str]) -> Iterator[Finding]:
+    """Other releases of a framework, which are made on request for the history."""
+    for file in sorted((root / "requirements").glob("*.txt")):
+        name, environment = file.stem, f".venv-{file.stem}"
+        cost = "" if name in frameworks else on_request(name, root)
+        if cost and (root / environment / "bin" / "python").exists():
+            yield Finding(name, f"made, for the history ({environment}/bin/python)")
+        elif cost:
+            why = f"{environment} is made only on request ({cost})"
+            yield Finding(name, "", why, f"make framework NAME={name}", needed=False)
+
+
+def _framework(interpreter: Interpreter, facts: Mapping[str, Any]) -> Iterator[Finding]:
+    """One finding, and one for each backend that is broken or runs only on request."""
+    parts = {"Python": facts["python"], "NumPy": facts["numpy"]}
+    versions = ", ".join(f"{part} {version}" for part, version in parts.items())
+    backends = facts["backends"].items()
+    yield Finding(
+        interpreter.framework,
+        f"{facts['version']} ({versions}; {interpreter.shown})",
+        "" if facts["malloc_pinned"] else "no glibc: times of processes differ more",
+        devices=next(fact["devices"] for _, fact in backends if not fact["error"]),
+        threads=facts["threads"],
+    )
+    for backend, fact in backends:
+        if fact["error"]:
+            yield Finding(backend, "", fact["error"])
+        elif cost := traits_of(backend).on_request:  # it runs only where it is named
+            why = fact["devices"]["cpu"]
+            usable = f"usable; --backend {backend} asks for it ({cost})"
+            yield Finding(backend, "" if why else usable, why, needed=not why)

@@ -14,17 +14,16 @@ from gradwatch.harness.nightly import runner
 from gradwatch.harness.nightly.journal import Journal
 from gradwatch.harness.nightly.night import Night, Part, Result
 from gradwatch.harness.nightly.parts import PARTS
+from gradwatch.harness.nightly.report import shown
 from gradwatch.harness.nightly.runner import key_of, problems_of
 from gradwatch.harness.project.git import NoCommit
 from gradwatch.harness.project.lock import Busy, alone
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.project.records import DoneRecord
 from gradwatch.impls.catalogue import op_names
 
 #: Seconds for the processes of a killed night to end; docs/reliability.md promises 2.
 ENDING = 2.0
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
-_SIGNS = {"passed": "✓", "failed": "✗", "broken": "✗", "skipped": "–"}
 
 
 def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
@@ -106,26 +105,22 @@ def command(
             if journal.resumed:
                 say(f"continued: {journal.resumed} pieces are already done")
             night = Night(folder, journal, fresh=fresh, **given)
-            report = runner.report(runner.run(night, chosen, _show), before, notes)
+            done = runner.run(night, chosen, lambda one: say(shown(one)))
+            report = runner.report(done, before, notes)
             runner.write(report, night)
             journal.finish()
     except (Busy, NoCommit) as error:
         raise click.UsageError(str(error)) from None
     headline = (folder / "summary.md").read_text("utf-8").partition("\n")[0]
-    failing = report.exit_code != 0
+    here = Path.cwd()
+    shown_as = folder.relative_to(here) if folder.is_relative_to(here) else folder
     ending(
         re.sub("[*`]", "", headline),
-        "red" if failing else "green",
+        "red" if report.exit_code else "green",
         absent="; ".join(f"{d.name}: {d.told}" for d in report.parts if d.lacking),
-        next_step=f"{_shown(folder)}/summary.md has all of it, dashboard/ shows it",
+        next_step=f"{shown_as}/summary.md has all of it, dashboard/ shows it",
     )
     return report.exit_code
-
-
-def _shown(folder: Path) -> Path:
-    """The folder as seen from here, where it lies below."""
-    here = Path.cwd()
-    return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
 def _ticking(name: str, part: Part) -> Part:
@@ -134,7 +129,3 @@ def _ticking(name: str, part: Part) -> Part:
             return part(night)
 
     return run
-
-
-def _show(done: DoneRecord) -> None:
-    say(f"{_SIGNS[done.state]} {done.name}: {done.told} ({done.seconds:.0f} s)")

@@ -29,28 +29,29 @@ _NAMED = re.compile(r"""\bOp\(\s*["'](\w+)["']""")
 Command = Callable[..., Any]
 
 
-def checked(kind: str, names: Callable[[], Iterable[str]]) -> Callable[..., Any]:
+def checked(kind: str, names: Callable[[], Iterable[str]] | None) -> Callable[..., Any]:
     """A callback of click: checks each name, and suggests the nearest known one.
 
-    Names come in options that are repeated, or with commas; each counts once.
+    Names come in options that are repeated, or with commas; each counts once. Without
+    `names` any is taken.
     """
 
     def check(
         ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
     ) -> tuple[str, ...]:
-        given = (name for value in values for name in value.split(","))
-        return tuple(dict.fromkeys(known(kind, name, names()) for name in given))
+        given = dict.fromkeys(name for value in values for name in value.split(","))
+        return tuple(n if names is None else known(kind, n, names()) for n in given)
 
     return check
 
 
 def several(
-    name: str, names: Callable[[], Iterable[str]], text: str, **more: Any
+    name: str, names: Callable[[], Iterable[str]] | None, text: str, **more: Any
 ) -> Callable[[Command], Command]:
     """Return an option whose names are checked, repeated or with commas."""
     return click.option(
         f"--{name}",
-        f"{name}s",
+        more.pop("called", f"{name}s"),
         multiple=True,
         metavar=more.pop("metavar", name.upper()),
         callback=more.pop("callback", checked(name, names)),

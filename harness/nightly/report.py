@@ -20,6 +20,11 @@ LONGEST = 300  # characters of one problem
 _SIGNS = {"passed": "✓", "failed": "✗", "broken": "✗", "skipped": "–"}
 
 
+def shown(done: DoneRecord) -> str:
+    """How a part ended, in a line."""
+    return f"{_SIGNS[done.state]} {done.name}: {done.told} ({done.seconds:.0f} s)"
+
+
 # Markdown -----------------------------------------------------------------------
 
 

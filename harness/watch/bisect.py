@@ -48,43 +48,27 @@ def bisect(commits: Sequence[str], against: Against) -> Bisection:
     if not commits:
         raise ValueError("no commit between the two changes what is measured")
     bisection = Bisection()
-    last = _ask(bisection, against, commits[-1])
+
+    def ask(commit: str, pairs: int = PAIRS) -> Ratio:
+        ratio = against(commit, pairs)
+        bisection.asked.append((commit, ratio))
+        return ratio
+
+    last = ask(commits[-1])
     factor = last.value
     if last.low <= 1 <= last.high:
         return bisection
     good, bad, broken = -1, len(commits) - 1, set[int]()
-    while middle := _middle(good, bad, broken):
-        commit = commits[middle[0]]
+    while left := [i for i in range(good + 1, bad) if i not in broken]:
+        middle = min(left, key=lambda i: abs(2 * i - good - bad))
         try:
-            like = _is_like(bisection, against, commit, factor)
+            ratio = resolve(partial(ask, commits[middle]), factor)
         except NotComparable:
-            broken.add(middle[0])
+            broken.add(middle)
             continue
-        good, bad = (good, middle[0]) if like else (middle[0], bad)
+        if ratio.is_like(factor) is None:
+            bisection.unsure.append(commits[middle])
+        good, bad = (good, middle) if ratio.leans_to(factor) else (middle, bad)
     bisection.commit, bisection.ratio = commits[bad], last
     bisection.skipped = [commits[i] for i in sorted(broken) if good < i < bad]
     return bisection
-
-
-def _middle(good: int, bad: int, broken: set[int]) -> list[int]:
-    """The measurable candidate nearest to the middle; empty if none is left."""
-    left = [i for i in range(good + 1, bad) if i not in broken]
-    return sorted(left, key=lambda i: abs(2 * i - good - bad))[:1]
-
-
-def _is_like(
-    bisection: Bisection, against: Against, commit: str, factor: float
-) -> bool:
-    """Whether a commit is like the last one; if unresolved, the ratio alone decides."""
-    ratio = resolve(partial(_ask, bisection, against, commit), factor)
-    if ratio.is_like(factor) is None:
-        bisection.unsure.append(commit)
-    return ratio.leans_to(factor)
-
-
-def _ask(
-    bisection: Bisection, against: Against, commit: str, pairs: int = PAIRS
-) -> Ratio:
-    ratio = against(commit, pairs)
-    bisection.asked.append((commit, ratio))
-    return ratio

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from gradwatch.harness.history.series import Series
@@ -12,18 +12,17 @@ from gradwatch.harness.project.records import AlertRecord, finite
 from gradwatch.harness.watch.alerts import PHASES, Alert, Order
 
 
-def named(series: Iterable[Series], name: str) -> list[Series]:
+def named(series: Sequence[Series], name: str) -> list[Series]:
     """The series of that name, or else those that have all its parts, in any order."""
-    parts = [part for part in name.replace("/", " ").split() if part]
-    several = list(series)
-    exact = [one for one in several if one.name == name]
-    return exact or [one for one in several if _has(one, parts)]
-
-
-def _has(series: Series, parts: Sequence[str]) -> bool:
-    own = {series.benchmark, *series.benchmark.split("."), *series.parameters.values()}
-    own |= {str(PHASES.get(series.metric, "")), series.machine, series.environment}
-    return set(parts) <= own
+    fitting = list[Series]()
+    for one in series:
+        if one.name == name:
+            return [other for other in series if other.name == name]
+        own = {one.benchmark, *one.benchmark.split("."), *one.parameters.values()}
+        own |= {str(PHASES.get(one.metric, "")), one.machine, one.environment}
+        if {*name.replace("/", " ").split()} <= own:
+            fitting.append(one)
+    return fitting
 
 
 def size(change: float) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 from gradwatch.harness.history.changepoints import Change
 from gradwatch.harness.history.noise import LASTING
@@ -39,43 +38,27 @@ def steps_between(runs: Sequence[Entry], budget: float) -> Iterator[Change]:
     """
     if len(runs) >= SHORT:
         return
-    for index, (old, new) in enumerate(pairwise(map(_Figure.of, runs)), 1):
-        if min(old.value, new.value) <= 0 or new.spans(old.value):
+    for index, (old, new) in enumerate(pairwise(map(_ends, runs)), 1):
+        (before, least, most), (after, low, high) = old, new
+        if min(before, after) <= 0 or low <= before <= high:
             continue
-        if abs(math.log(new.value / old.value)) > math.log1p(budget):
-            yield old.step_to(new, index)
+        if abs(math.log(after / before)) > math.log1p(budget):
+            yield Change(
+                index=index,
+                relative_change=after / before - 1,
+                low=low / most - 1,
+                high=high / least - 1 if least > 0 else math.inf,
+                before=before,
+                after=after,
+                kind="step",
+                confidence=CONFIDENCE,
+                worse=after > before,
+                suspected=True,
+            )
 
 
-class _Figure(NamedTuple):
+def _ends(run: Entry) -> tuple[float, float, float]:
     """A run's value, with the ends of its interval: itself, if it has no samples."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, run: Entry) -> _Figure:
-        value = run.value or 0.0
-        return cls(
-            value,
-            value if run.low is None else run.low,
-            value if run.high is None else run.high,
-        )
-
-    def spans(self, value: float) -> bool:
-        """Whether a value lies within the interval."""
-        return self.low <= value <= self.high
-
-    def step_to(self, new: _Figure, index: int) -> Change:
-        return Change(
-            index=index,
-            relative_change=new.value / self.value - 1,
-            low=new.low / self.high - 1,
-            high=new.high / self.low - 1 if self.low > 0 else math.inf,
-            before=self.value,
-            after=new.value,
-            kind="step",
-            confidence=CONFIDENCE,
-            worse=new.value > self.value,
-            suspected=True,
-        )
+    value = run.value or 0.0
+    low, high = (value if end is None else end for end in (run.low, run.high))
+    return value, low, high

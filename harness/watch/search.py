@@ -43,15 +43,11 @@ def watch(
     Steps and drift are settled before the search for creep: a cleared step explains no
     creep, so a creep that looks like a step is still reported.
     """
-    watched = _trails(series, order)
+    watched = [trail for one in series if (trail := _Trail.of(one, order))]
     moved = (a for trail in watched for a in _moves(trail, order, rules))
-    settled = list(settle(_by_urgency(moved)))
+    settled = list(settle(sorted(moved, key=_urgency)))
     crept = [a for trail in watched for a in _creeping(trail, settled, order, rules)]
-    return _by_urgency([*settled, *settle(_by_urgency(crept))])
-
-
-def _by_urgency(alerts: Iterable[Alert]) -> list[Alert]:
-    return sorted(alerts, key=_urgency)
+    return sorted([*settled, *settle(sorted(crept, key=_urgency))], key=_urgency)
 
 
 def _urgency(alert: Alert) -> tuple[Any, ...]:
@@ -71,6 +67,14 @@ class _Trail:
     ranks: NDArray[np.int32]
     values: Values
 
+    @classmethod
+    def of(cls, series: Series, order: Order) -> _Trail | None:
+        """The trail of a series that has any value on this branch."""
+        kept = [entry for entry in series.measured if entry.commit in order.rank]
+        ranks = np.array([order.rank[entry.commit] for entry in kept], np.int32)
+        values = np.array([entry.value for entry in kept], np.float64)
+        return cls(series, kept, ranks, values) if kept else None
+
     def __len__(self) -> int:
         return len(self.entries)
 
@@ -79,44 +83,29 @@ class _Trail:
         return self.entries[at].commit
 
 
-def _trails(series: Iterable[Series], order: Order) -> list[_Trail]:
-    """The trails of the series that have any value on this branch."""
-    trails = []
-    for one in series:
-        kept = [entry for entry in one.measured if entry.commit in order.rank]
-        if kept:
-            ranks = np.array([order.rank[entry.commit] for entry in kept], np.int32)
-            values = np.array([entry.value for entry in kept], np.float64)
-            trails.append(_Trail(one, kept, ranks, values))
-    return trails
-
-
 def _moves(trail: _Trail, order: Order, rules: Rules) -> list[Alert]:
     """The steps and drift of a series, and since when its gradient is wrong."""
     wrong = _wrong(trail)
     changes = list(find_changes(trail.values))
-    around = {
-        c.index: (trail.commit(c.index - 1), trail.commit(c.index)) for c in wrong
-    }
+    sure = {c.index: (trail.commit(c.index - 1), trail.commit(c.index)) for c in wrong}
     if len(trail) < SHORT:
         for change in steps_between(trail.entries, rules.budget(trail.series)):
             place = (trail.commit(change.index - 1), trail.commit(change.index))
             far = all(abs(change.index - one.index) > OFF for one in changes)
             if far and _implementing(*place, trail.series.op, order):
                 changes.append(change)
-                around[change.index] = place
-    places = [change.index for change in wrong]
-    others = [c for c in changes if all(abs(c.index - at) > OFF for at in places)]
-    floor = _accepted(trail.series, order, rules) if wrong or others else -1
+                sure[change.index] = place
+    others = [c for c in changes if all(abs(c.index - w.index) > OFF for w in wrong)]
+    floor, why = _accepted(trail.series, order, rules) if wrong or others else (-1, "")
     tolerance = rules.tolerance(trail.series)
     alerts = []
     for change in (*wrong, *others):
         alert = _alert(trail, change, order)
-        alert = replace(alert, around=around.get(change.index, alert.around))
+        alert = replace(alert, around=sure.get(change.index, alert.around))
         if change in wrong:
             alert = replace(alert, why=WRONG)
         if order.rank[alert.commit] <= floor:
-            alert = alert.settled("accepted", _why_accepted(floor, order))
+            alert = alert.settled("accepted", why)
         elif change in others and alert.worse and change.relative_change <= tolerance:
             alert = replace(alert, why=SMALL, fails=False)
         alerts.append(alert)
@@ -139,24 +128,19 @@ def _wrong(trail: _Trail) -> list[Change]:
     ]
 
 
-def _accepted(series: Series, order: Order, rules: Rules) -> int:
-    """The rank of the commit up to which changes are accepted; -1 for none."""
+def _accepted(series: Series, order: Order, rules: Rules) -> tuple[int, str]:
+    """The rank of the commit up to which changes are accepted, and why; -1 for none."""
+    why = "accepted in asv.conf.json"
     names = rules.accepted_until(series)
     if "" in names:
-        return len(order.rank)
-    known = [_rank(name, order) for name in names]
-    return max([*known, order.rank.get(order.reference[1], -1)])
-
-
-def _rank(name: str, order: Order) -> int:
-    """The rank of a commit; asv.conf.json may abbreviate its hash."""
-    return max((r for c, r in order.rank.items() if c.startswith(name)), default=-1)
-
-
-def _why_accepted(floor: int, order: Order) -> str:
-    if order.rank.get(order.reference[1], -1) == floor:
-        return f"before {order.reference[0]}"
-    return "accepted in asv.conf.json"
+        return len(order.rank), why
+    release = order.rank.get(order.reference[1], -1)
+    # asv.conf.json may abbreviate a hash.
+    known = [r for c, r in order.rank.items() if any(map(c.startswith, names))]
+    floor = max(known, default=-1)
+    return (
+        (floor, why) if floor > release else (release, f"before {order.reference[0]}")
+    )
 
 
 def _alert(trail: _Trail, change: Change, order: Order) -> Alert:
@@ -223,7 +207,7 @@ def _creeping(
     The part of the change that steps and drift explain is not counted.
     """
     series = trail.series
-    floor = _accepted(series, order, rules)
+    floor, _ = _accepted(series, order, rules)
     reference = int((trail.ranks <= floor).sum())
     measured = creep(trail.values, reference)
     explained = math.prod(

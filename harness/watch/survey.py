@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.history.series import Series
@@ -77,14 +76,17 @@ def survey(
     look = partial(watch, series, order, rules(root / "asv.conf.json"))
     machine = machine_name(results / "asv")
     findings = Findings(results / "confirmations" / f"{machine}.json")
-    kept: dict[str, Any] = {
-        "known": findings.known,
-        "keep": findings.keep,
-        "enough": enough,
-    }
-    settle = partial(confirm, machine=machine, root=root, **kept)
     with comparing(root, budget) as compare:
-        alerts = look(partial(settle, compare=compare if confirming else None))
+        settle = partial(
+            confirm,
+            compare=compare if confirming else None,
+            machine=machine,
+            root=root,
+            known=findings.known,
+            keep=findings.keep,
+            enough=enough,
+        )
+        alerts = look(settle)
     warnings += findings.troubles
     return Survey(order, len(series), alerts, warnings)
 

@@ -10,8 +10,8 @@ from queue import SimpleQueue
 import psutil
 import pytest
 
-from gradwatch.harness.commands import _examination as doctor
-from gradwatch.harness.commands._examination import Finding, examine
+from gradwatch.harness.commands import doctor
+from gradwatch.harness.commands.doctor import Finding, examine
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.workers.pythons.interpreters import (
     Interpreter,

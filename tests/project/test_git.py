@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 
-from gradwatch.harness.commands._examination import examine
+from gradwatch.harness.commands.doctor import examine
 from gradwatch.harness.project import git
 from gradwatch.harness.project.documents import surroundings
 from gradwatch.harness.project.git import NotTrusted
