@@ -11,7 +11,6 @@ from gradwatch.harness.agreement.overall import Overall, overall
 from gradwatch.harness.dashboard.machine import MachineResults
 from gradwatch.harness.dashboard.sources import Source
 from gradwatch.harness.judging.defects import known
-from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.project.verdicts import SIGNS, VERDICTS
 
 # The range of the bars, on a log scale: float64 results are rarely closer to the
@@ -43,6 +42,16 @@ class Cell:
     untimed: str = ""
     older: str = ""
     orders: Mapping[str, Overall] = field(default_factory=dict)
+
+    @property
+    def judged(self) -> bool:
+        """Whether it has a verdict of the judge's."""
+        return self.verdict not in ("none", "missing")
+
+    @property
+    def has_run(self) -> bool:
+        """Whether there is anything to show."""
+        return self.judged or bool(self.speed or self.orders)
 
     @property
     def wrong(self) -> bool:
@@ -138,7 +147,7 @@ def _cell(
         return Cell(op, runner, verdict, sign, message=message, orders=orders)
     judged, origin = overall(records), here.origin["agree"][op, runner].environment
     # Each record of results/latest may be of another commit.
-    commit = max(map(_dated, records))[1] or origin.commit
+    commit = max((r.date, r.commit) for r in records)[1] or origin.commit
     worst, defect = judged.worst, ""
     if judged.listed and not judged.unexpected:
         defect = next((e.reason for e in entries if e.is_expected_in(worst)), "listed")
@@ -157,11 +166,6 @@ def _cell(
         older="" if current else f"from the older commit {commit[:8]}",
         orders=orders,
     )
-
-
-def _dated(record: AgreeRecord) -> tuple[str, str]:
-    """Date and commit of a record that is not of its document's."""
-    return record.date, record.commit
 
 
 # Speed --------------------------------------------------------------------------

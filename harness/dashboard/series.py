@@ -181,14 +181,12 @@ def read_histories(
             by_machine[series.machine].append(series)
     except Unreadable as error:
         unreadable = [error]
-    by_name = {m: _history(s, known, watched) for m, s in by_machine.items()}
-    return by_name, [_trouble(error, folder) for error in unreadable]
-
-
-def _trouble(error: Unreadable, folder: Path) -> Trouble:
-    """The file, from the results folder on, and what is wrong with it."""
-    place, _, why = str(error).partition(": ")
-    return Trouble(Path("asv", Path(place).relative_to(folder)).as_posix(), why)
+    troubles = []
+    for one in unreadable:
+        place, _, why = str(one).partition(": ")
+        file = Path("asv", Path(place).relative_to(folder)).as_posix()
+        troubles.append(Trouble(file, why))
+    return {m: _history(s, known, watched) for m, s in by_machine.items()}, troubles
 
 
 def _history(

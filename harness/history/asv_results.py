@@ -76,7 +76,9 @@ def read(
 
     for place, its in itertools.groupby(sorted(files), lambda file: file.parent):
         with telling():
-            _check_machine(place)
+            about = place / "machine.json"
+            if (stated := _load(about).get("machine")) != place.name:
+                raise Unreadable(f"{about}: of machine {str(stated)[:80]!r}")
             for file in its:
                 with telling():
                     run = _read_run(file)
@@ -146,13 +148,6 @@ class _Benchmark(msgspec.Struct):
 
     param_names: list[str] = []
     unit: str = "unit"
-
-
-def _check_machine(folder: Path) -> None:
-    """Raise if a folder is not that of the machine that it states."""
-    file = folder / "machine.json"
-    if (stated := _load(file).get("machine")) != folder.name:
-        raise Unreadable(f"{file}: of machine {str(stated)[:80]!r}")
 
 
 def _read_run(file: Path) -> _Run:
@@ -232,14 +227,11 @@ def _series(
             names = about.param_names
             if len(names) != len(values):
                 names = [f"param{i}" for i in range(len(values))]
-            given = dict(zip(names, map(_unquoted, values), strict=True))
+            # asv stores a parameter as its repr.
+            plain = (v[1:-1] if v[:1] == v[-1:] == "'" else v for v in values)
+            given = dict(zip(names, plain, strict=True))
             of_it = tuple(several)
             yield Series(*place, name, given, about.unit, versions[place], of_it)
-
-
-def _unquoted(value: str) -> str:
-    """The value of a parameter, which asv stores as its repr."""
-    return value[1:-1] if value[:1] == value[-1:] == "'" else value
 
 
 # Other files --------------------------------------------------------------------

@@ -59,14 +59,15 @@ def pytorch_gradients(night: Night) -> Result:
         if ended.code:
             what = f"{dtype}: exit code {ended.code}"
             problems.append(Problem("opinfo", "", "", what, ended.line))
-        entries[dtype] = _recorded(file)
-        problems += _unlisted(dtype, entries[dtype])
+        # It may have ended before its first entry.
+        entries[dtype] = documents.load(file, list[Entry]) if file.exists() else []
+        for entry in entries[dtype]:
+            if (wrong := _wrong(entry)) and not entry["finding"]:
+                what = f"{dtype} {wrong[0]['tensor']} {wrong[0]['verdict']}"
+                line = f"{wrong[0]['message']} ({len(wrong)} tensors)"
+                place = (f"OpInfo {entry['name']}", "PyTorch")
+                problems.append(Problem("opinfo", *place, what, line))
     return _result(tonight, entries, problems)
-
-
-def _recorded(file: Path) -> list[Entry]:
-    """The sweep's records; none if it ended before its first entry."""
-    return documents.load(file, list[Entry]) if file.exists() else []
 
 
 def _verdicts(entry: Entry) -> list[dict[str, Any]]:
@@ -77,16 +78,6 @@ def _verdicts(entry: Entry) -> list[dict[str, Any]]:
 def _wrong(entry: Entry) -> list[dict[str, Any]]:
     """Every verdict that does not pass."""
     return [one for one in _verdicts(entry) if one["verdict"] not in PASSING]
-
-
-def _unlisted(dtype: str, entries: list[Entry]) -> Iterator[Problem]:
-    """One problem for each entry whose disagreement no finding explains."""
-    for entry in entries:
-        wrong = _wrong(entry)
-        if wrong and not entry["finding"]:
-            what = f"{dtype} {wrong[0]['tensor']} {wrong[0]['verdict']}"
-            line = f"{wrong[0]['message']} ({len(wrong)} tensors)"
-            yield Problem("opinfo", f"OpInfo {entry['name']}", "PyTorch", what, line)
 
 
 def _result(tonight: int, entries: Entries, problems: list[Problem]) -> Result:

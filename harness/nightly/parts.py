@@ -271,21 +271,20 @@ def _view(night: Night) -> Path:
 
 def parts_of(root: Path) -> dict[str, Part]:
     """The parts by name; three of them are of this checkout and not of a project's."""
-    swept: dict[str, Part] = {
-        "second": second_orders,
-        "opinfo": opinfo.pytorch_gradients,
-    }
-    injected: dict[str, Part] = {"faults": faults}
-    return {
+    every: dict[str, Part] = {
         "agree": agreement,
         "selftest": selftest,
         "fuzz": fuzz,
-        **(swept if (root / opinfo.SCRIPT).is_file() else {}),
-        **(injected if root.joinpath(*CAMPAIGN.split(".")).is_dir() else {}),
+        "second": second_orders,
+        "opinfo": opinfo.pytorch_gradients,
+        "faults": faults,
         "time": times,
         "watch": watch,
         "report": dashboard,
     }
+    needed = dict.fromkeys(("second", "opinfo"), root / opinfo.SCRIPT)
+    needed["faults"] = root.joinpath(*CAMPAIGN.split("."))
+    return {n: p for n, p in every.items() if n not in needed or needed[n].exists()}
 
 
 PARTS = parts_of(ROOT)

@@ -11,7 +11,7 @@ from gradwatch.harness.agreement import output
 from gradwatch.harness.agreement.output import Judged
 from gradwatch.harness.nightly.night import Report
 from gradwatch.harness.project.markdown import cell, legal_xml
-from gradwatch.harness.project.records import DoneRecord, Environment, Problem
+from gradwatch.harness.project.records import DoneRecord, Problem
 
 #: Problems listed in full; nobody reads longer lists.
 SHOWN = 10
@@ -45,29 +45,29 @@ def markdown(report: Report) -> str:
     ]
     notes = [*report.notes, *(note for done in report.parts for note in done.notes)]
     lines += ["", *(f"- {cell(note)}" for note in notes)] if notes else []
-    return "\n".join([*lines, "", _foot(report.environment)]) + "\n"
+    about = report.environment
+    changed = "with changed files" if about.dirty else ""
+    commit = f"commit {about.commit[:10] or 'unknown'}"
+    foot = ", ".join(filter(None, (commit, changed, about.machine, about.date)))
+    return "\n".join([*lines, "", f"<sub>{foot}</sub>"]) + "\n"
 
 
 def _headline(report: Report) -> str:
     """The first line; many readers see no other."""
     problems = [*report.new, *report.known]
+    told = [f"{d.name}: {cell(d.told)}" for d in report.parts if d.lacking]
+    if told and not problems:  # green means judged: what is missing stands here, too
+        return f"**Not judged: {'; '.join(told)}**"
     if not problems:
-        return _without_problems(report.parts)
+        shown = ("agree", "opinfo", "watch")
+        lines = [d.told for d in report.parts if d.name in shown and d.told]
+        return f"**All as expected**: {'; '.join(lines) or 'no part found a problem'}"
     first = problems[0]
     place = " on ".join(part for part in (first.op, first.backend) if part)
     more = len(problems) - 1
     kind = "New" if report.new else "Still"
     headline = f"**{kind}: {place or first.part}: {cell(first.what)}**"
     return headline + (f" and {more} more" if more else "")
-
-
-def _without_problems(parts: Sequence[DoneRecord]) -> str:
-    """Green means judged: what is missing stands here, too."""
-    lacking = [f"{d.name}: {cell(d.told)}" for d in parts if d.lacking]
-    if lacking:
-        return f"**Not judged: {'; '.join(lacking)}**"
-    lines = [d.told for d in parts if d.name in ("agree", "opinfo", "watch") and d.told]
-    return f"**All as expected**: {'; '.join(lines) or 'no part found a problem'}"
 
 
 def _listed(problems: Sequence[Problem]) -> Iterator[str]:
@@ -81,40 +81,27 @@ def _listed(problems: Sequence[Problem]) -> Iterator[str]:
         yield f"- and {len(problems) - SHOWN} more (nightly.json has them)"
 
 
-def _foot(environment: Environment) -> str:
-    facts = [
-        f"commit {environment.commit[:10] or 'unknown'}",
-        "with changed files" if environment.dirty else "",
-        environment.machine,
-        environment.date,
-    ]
-    return f"<sub>{', '.join(part for part in facts if part)}</sub>"
-
-
 # JUnit XML ----------------------------------------------------------------------
 
 
 def junit(report: Report, agreement: Judged | None) -> str:
     """A suite with a case for each op and backend, another with one for each part."""
     xml = JUnitXml("gradwatch nightly")
+    parts = [_part(done) for done in report.parts]
     cases: dict[str, TestCase] = {}
     if agreement is not None:
         suites = JUnitXml.fromstring(output.junit(agreement).encode())
         for suite in suites:
             cases |= {case.name: case for case in suite}
     _add_steps(cases, report)
-    if cases:  # a suite without any has no counts, which a schema requires
-        xml.add_testsuite(_suite("ops", list(cases.values())))
-    xml.add_testsuite(_suite("parts", [_part(done) for done in report.parts]))
+    for name, several in (("ops", [*cases.values()]), ("parts", parts)):
+        suite = TestSuite(name)
+        for case in several:
+            suite.add_testcase(case)
+        if several:  # a suite without any has no counts, which a schema requires
+            xml.add_testsuite(suite)
     text: bytes = xml.tostring()  # type: ignore[no-untyped-call]  # its hint is missing
     return text.decode()
-
-
-def _suite(name: str, cases: Sequence[TestCase]) -> TestSuite:
-    suite = TestSuite(name)
-    for case in cases:
-        suite.add_testcase(case)
-    return suite
 
 
 def _add_steps(cases: dict[str, TestCase], report: Report) -> None:

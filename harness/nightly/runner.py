@@ -7,6 +7,7 @@ is finished, so a killed run continues where it stopped.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -119,22 +120,15 @@ def write(report: Report, night: Night) -> None:
         known=len(report.known),
         gone=list(report.gone),
     )
-    documents.replace_file(
-        night.folder / "junit.xml", junit(report, _read_verdicts(night))
-    )
+    verdicts: Judged | None = None
+    with contextlib.suppress(Unreadable):  # that part was not done
+        verdicts = documents.read(night.journal.path("agree"), AGREE)
+    documents.replace_file(night.folder / "junit.xml", junit(report, verdicts))
     documents.replace_file(night.folder / "summary.md", markdown(report))
     documents.write(
         documents.document(rows, summary, report.environment),
         night.folder / "nightly.json",
     )
-
-
-def _read_verdicts(night: Night) -> Judged | None:
-    """Tonight's verdicts, if that part was done."""
-    try:
-        return documents.read(night.journal.path("agree"), AGREE)
-    except Unreadable:
-        return None
 
 
 def key_of(night_options: Mapping[str, Any], root: Path = ROOT) -> dict[str, Any]:

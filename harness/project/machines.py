@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import platform
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -99,16 +100,13 @@ def differences(folder: Path, name: str, about: Mapping[str, Any]) -> list[str]:
     differing = [
         f"{t} {found[t]!r}, here {own[t]!r}" for t in own if found[t] != own[t]
     ]
-    sizes = sorted(filter(None, map(_gibibytes, (there.get("ram"), about.get("ram")))))
+    # Of another form than "24 GiB" it is compared with nothing.
+    stated = (str(one.get("ram")) for one in (there, about))
+    read = (re.fullmatch(r"([1-9]\d*) GiB", text) for text in stated)
+    sizes = sorted(int(size[1]) for size in read if size)
     if len(sizes) == 2 and sizes[0] < _ALIKE * sizes[1]:
         differing.append(f"memory {there['ram']}, here {about['ram']}")
     return differing
-
-
-def _gibibytes(ram: Any) -> float:
-    """The number of "24 GiB"; of another form 0, which is compared with nothing."""
-    number, _, unit = str(ram).partition(" ")
-    return float(number) if unit == "GiB" and number.isdigit() else 0.0
 
 
 def has_cuda() -> bool:

@@ -56,9 +56,7 @@ def commit_rows(history: History) -> list[CommitRow]:
                     if last not in series.past and place not in row.became:
                         row.became.append(place)
             elif series.is_time and last == at - 1:
-                logs[at] += _growth(
-                    float(series.values[last]), float(series.values[at])
-                )
+                logs[at] += _growth(*map(float, series.values[[last, at]]))
     for move in moves(history, -1):
         if move.series.is_time:
             row = rows[move.change.index]

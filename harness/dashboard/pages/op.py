@@ -88,11 +88,15 @@ def _agreement_tables(
     judged: Mapping[str, Sequence[AgreeRecord]], regimes: Sequence[str]
 ) -> dict[str, list[tuple[str, list[AgreeRecord | None]]]]:
     """By dtype, the worst record of each regime and runner."""
+
+    def badness(record: AgreeRecord) -> tuple[bool, float]:
+        return not as_expected(record), record.distance or 0.0
+
     worst: dict[tuple[str, str, str], AgreeRecord] = {}
     for runner, records in judged.items():
         for r in records:
             place = (r.dtype, r.regime, runner)
-            worst[place] = max(worst.get(place, r), r, key=_badness)
+            worst[place] = max(worst.get(place, r), r, key=badness)
     seen = {place[:2] for place in worst}
     return {
         dtype: [
@@ -102,10 +106,6 @@ def _agreement_tables(
         ]
         for dtype in sorted({dtype for dtype, _ in seen})
     }
-
-
-def _badness(record: AgreeRecord) -> tuple[bool, float]:
-    return not as_expected(record), record.distance or 0.0
 
 
 def drawn(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,11 +35,6 @@ class Fault:
     since: Commit | None = None
 
     @property
-    def diagnosis(self) -> str:
-        """What is probably the cause, where the judge names one."""
-        return self.first.diagnosis
-
-    @property
     def repro(self) -> str:
         """The command that reproduces it."""
         command = f"gradwatch agree --case {shlex.quote(self.first.case)}"
@@ -52,11 +47,12 @@ class Fault:
 
 def overview(here: MachineResults, cells: Cells, history: History) -> dict[str, Any]:
     """The variables of the overview template; `cells` are of all ops and backends."""
-    ran = (
-        (op, {runner: row[runner] for runner in here.ran}) for op, row in cells.items()
-    )
-    shown = {op: row for op, row in ran if any(_has_run(c) for c in row.values())}
+    shown = dict[str, dict[str, Cell]]()
+    for op, row in cells.items():
+        if any(row[runner].has_run for runner in here.ran):
+            shown[op] = {runner: row[runner] for runner in here.ran}
     wrong = unexpected(here.of_all_orders())
+    rows = {op: row.values() for op, row in shown.items()}
     return {
         "cells": shown,
         "orders": any(cell.orders for row in shown.values() for cell in row.values()),
@@ -64,7 +60,12 @@ def overview(here: MachineResults, cells: Cells, history: History) -> dict[str, 
         "families": families(here.ran),
         "unrun": [op for op in cells if op not in shown],
         "absent": here.absent,
-        "ranks": {"worst": _ranks(shown, _worst), "slowest": _ranks(shown, _slowest)},
+        "ranks": {
+            "worst": _ranks({op: max(c.rank for c in cs) for op, cs in rows.items()}),
+            "slowest": _ranks(
+                {op: max(c.speed or 0.0 for c in cs) for op, cs in rows.items()}
+            ),
+        },
         "fastest": {op: best for op, row in shown.items() if (best := _fastest(row))},
         "right": _right(here, shown, wrong, history),
         "fast": _fast(shown, history),
@@ -100,10 +101,6 @@ def faults(
     ]
 
 
-def _has_run(cell: Cell) -> bool:
-    return cell.verdict not in ("none", "missing") or bool(cell.speed or cell.orders)
-
-
 def _right(
     here: MachineResults,
     cells: Cells,
@@ -111,10 +108,7 @@ def _right(
     history: History,
 ) -> dict[str, Any]:
     """The first answer: which ops are not right, and since when."""
-    judged = {
-        op: [c for c in row.values() if c.verdict not in ("none", "missing")]
-        for op, row in cells.items()
-    }
+    judged = {op: [c for c in row.values() if c.judged] for op, row in cells.items()}
     bad = {op for op, row in judged.items() if any(c.wrong or c.astray for c in row)}
     found = faults(wrong, history)
     judged_wrong = {(fault.first.op, fault.runner) for fault in found}
@@ -165,18 +159,10 @@ def _fastest(row: dict[str, Cell] | Any) -> str:
     return timed[min(timed)] if len(timed) > 1 else ""
 
 
-def _ranks(cells: Cells, key: Any) -> dict[str, int]:
+def _ranks(keys: Mapping[str, Any]) -> dict[str, int]:
     """The place of each op, the largest key first."""
-    ordered = sorted(cells, key=lambda op: key(cells[op]), reverse=True)
+    ordered = sorted(keys, key=keys.__getitem__, reverse=True)
     return {op: place for place, op in enumerate(ordered)}
-
-
-def _worst(row: dict[str, Cell]) -> Any:
-    return max(cell.rank for cell in row.values())
-
-
-def _slowest(row: dict[str, Cell]) -> float:
-    return max(cell.speed or 0.0 for cell in row.values())
 
 
 def _trial(here: MachineResults) -> dict[str, Any] | None:
