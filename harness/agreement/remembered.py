@@ -55,9 +55,7 @@ _VARIABLES = (
 #: Names the folder of the cache, or is "off"; no verdict depends on it.
 FOLDER = "GRADWATCH_CACHE"
 
-#: Bytes of verdicts (a run over all ops takes about 6 MB) and of JAX's programs (those
-#: of the sample of all ops take about 12 MB).
-MOST = {"verdicts/*": 256 << 20, "jax/*/*": 128 << 20}
+MOST = 256 << 20  # bytes of verdicts: a run over all ops takes about 6 MB
 
 
 class NotRemembered(Exception):
@@ -80,15 +78,13 @@ class Remembered:
 
     `dates` says of each op of which something was recalled when the oldest of it was
     judged; `why_not`, why nothing is remembered, where that was not wished. Without a
-    folder nothing is read or written; `fresh`, nothing is read. `programs` is where
-    JAX keeps what it compiles; "" if nowhere.
+    folder nothing is read or written; `fresh`, nothing is read.
     """
 
     def __init__(
         self, asked: Asked, place: Path | None = None, *, fresh: bool = False
     ) -> None:
         self.dates, self.why_not = dict[str, str](), ""
-        self.programs = programs(place) if place and not fresh else ""
         self._asked, self._place = asked, place
         self._keys, self._absent = dict[str, str](), frozenset[str]()
         self._kept: dict[str, dict[str, Kept]] = {}
@@ -155,8 +151,7 @@ class Remembered:
                             kept[name] = Kept(today, verdicts)
                     packed = zlib.compress(msgspec.msgpack.encode(kept), 1)
                     documents.replace_file(self._file(op), packed)
-            for files, most in MOST.items():
-                make_room(self._place.glob(files), most)
+            make_room(self._place.glob("verdicts/*"), MOST)
         except (NotRemembered, OSError) as error:
             self.why_not = self.why_not or str(error)
 
@@ -205,28 +200,10 @@ def read(file: Path) -> dict[str, Kept]:
         content = file.read_bytes()
         os.utime(file)
         unpacked = zlib.decompressobj()  # zlib has a checksum
-        whole = unpacked.decompress(content, MOST["verdicts/*"])
+        whole = unpacked.decompress(content, MOST)
         return _decoder.decode(whole) if unpacked.eof else {}
     except (FileNotFoundError, zlib.error, msgspec.DecodeError, RecursionError):
         return {}
-
-
-def programs(place: Path) -> str:
-    """This machine's folder for what JAX compiles; "" if it cannot be made.
-
-    JAX compiles every primitive for each shape, and each process would do so again. Its
-    own persistent cache keeps the programs, under a hash of the program, the flags, the
-    version and the kind of the CPU; what is damaged is compiled. Only the owner may
-    read or write the folder: what lies there is run.
-    """
-    kind = hashlib.sha256(json.dumps(machine()).encode()).hexdigest()
-    folder = place / "jax" / kind[:16]
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700, exist_ok=True)
-    except OSError:
-        return ""
-    return str(folder)
 
 
 def make_room(files: Iterable[Path], most: int) -> None:

@@ -60,9 +60,7 @@ def judged(
 
     def request(left: Sequence[str]) -> Asked:
         settled = [*agreement.trials, *memory.trials]
-        return structs.replace(
-            asked, ops=left, settled=settled, programs=memory.programs
-        )
+        return structs.replace(asked, ops=left, settled=settled)
 
     for step in child.run(asked.ops, request, Step):
         if isinstance(step, Failed):
@@ -110,7 +108,7 @@ def judge(content: bytes, link: Link) -> None:
     """The job: judge what is asked, and hand over each trial."""
     asked = msgspec.msgpack.decode(content, type=Asked)
     pages = link.kept(Pages)  # before the threads of the fleet
-    fleet = link.kept(Fleet, jobs=asked.jobs, programs=asked.programs)
+    fleet = link.kept(Fleet, jobs=asked.jobs)
     chosen = list[Trial]()
     for op in asked.ops:
         with link.at(op, patience=asked.timeout):

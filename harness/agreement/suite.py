@@ -35,7 +35,6 @@ class Asked(Struct, kw_only=True):
     """What is to be judged; `settled` are cases, with the device, that are already.
 
     first_case: of each op only the first case in each batch, which is a first look.
-    programs: a folder in which JAX keeps what it compiles; "" if nowhere.
     """
 
     ops: Sequence[str]
@@ -51,7 +50,6 @@ class Asked(Struct, kw_only=True):
     sampled: bool = False
     first_case: bool = False
     settled: Sequence[tuple[str, str]] = ()
-    programs: str = ""
 
 
 class Agreement(Struct):

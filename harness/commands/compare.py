@@ -49,8 +49,7 @@ from gradwatch.harness.timing.report import compared
 from gradwatch.harness.timing.steps import why_not_timed
 from gradwatch.harness.timing.trial import PHASES
 from gradwatch.harness.workers import integrity
-from gradwatch.harness.workers.client import Absent
-from gradwatch.harness.workers.worker import Died
+from gradwatch.harness.workers.worker import Absent, Died
 from gradwatch.impls.catalogue import (
     UnknownName,
     backend_names,

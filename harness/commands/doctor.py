@@ -20,14 +20,13 @@ from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.git import NoCommit, NotTrusted
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.traits import traits_of
-from gradwatch.harness.workers.client import probe
 from gradwatch.harness.workers.pythons.interpreters import (
     Interpreter,
     broken,
     interpreters_of,
     on_request,
 )
-from gradwatch.harness.workers.worker import import_error
+from gradwatch.harness.workers.worker import import_error, probe
 from gradwatch.impls.catalogue import backend_names, framework_of
 
 _SIGNS = {"ok": ("✓", "green"), "warning": ("▲", "yellow"), "missing": ("✗", "red")}

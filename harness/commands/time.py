@@ -28,7 +28,7 @@ from gradwatch.harness.project import documents as recording
 from gradwatch.harness.project.records import TIME, Phase, TimeRecord, TimeSummary
 from gradwatch.harness.project.requested import Required
 from gradwatch.harness.timing.memory import copy_bandwidth
-from gradwatch.harness.timing.remote import lines
+from gradwatch.harness.timing.remote import workers
 from gradwatch.harness.timing.steps import why_not_timed
 from gradwatch.harness.timing.trial import PHASES, time_trial
 from gradwatch.harness.workers import integrity
@@ -207,8 +207,7 @@ def _on(device: str, trials: Sequence[Trial], asked: Asked, link: Link) -> None:
     if not usable:
         link.tell(Timed(absent=[f"none of these runs on {device}"]))
         return
-    frameworks = sorted(set(map(framework_of, usable)))
-    with lines(asked.threads, frameworks, link.alive) as line:  # import meanwhile
+    with workers(asked.threads, link.alive) as worker:
         judged = _judged(trials, usable, device, asked.patience, link)
         missing, wrong = judged.missing, _unfit(judged, trials, usable)
         unexpected = sorted({(r.op, r.backend) for r in judged.unexpected})
@@ -218,7 +217,7 @@ def _on(device: str, trials: Sequence[Trial], asked: Asked, link: Link) -> None:
             reasons = missing | wrong[one.name]
             right = [name for name in usable if name not in reasons]
             with link.at(one.op, one.name, asked.patience):
-                rows, why = time_trial(one, right, line, seed=asked.seed, **settings)
+                rows, why = time_trial(one, right, worker, seed=asked.seed, **settings)
                 label = f"{one.problem.op.name} {one.case} {one.problem.dtype}"
                 reasons = asked.passed | reasons | why
                 untimed = {f"{label} {b}": why for b, why in reasons.items()}

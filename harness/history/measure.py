@@ -28,11 +28,10 @@ from gradwatch.harness.timing.evidence.rotation import unforeseen
 from gradwatch.harness.timing.remote import prepare_steps
 from gradwatch.harness.timing.steps import why_not_timed
 from gradwatch.harness.timing.trial import PHASES
-from gradwatch.harness.workers.client import Line
 from gradwatch.harness.workers.fitness import judge_outcome, why_unfit
 from gradwatch.harness.workers.messages import Outcome, Task
 from gradwatch.harness.workers.pythons.interpreters import Interpreter, has_cuda
-from gradwatch.harness.workers.worker import Died
+from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import framework_of
 
 #: Number of samples kept of each phase, evenly spread: with 200, the 99 % interval of
@@ -116,7 +115,7 @@ class MeasurementTarget:
         """
         return min(self.frameworks, key=lambda name: name == "numpy")
 
-    def start(self) -> Line:
+    def start(self) -> Worker:
         """A fresh process of it.
 
         Raises:
@@ -125,11 +124,11 @@ class MeasurementTarget:
         python = Interpreter(self.imported_first, self.python, str(self.python))
         threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
         try:
-            line = Line(python, threads=threads, measured=self.measured)
-            line.facts  # noqa: B018  # it has started when it has told them
+            worker = Worker(python, threads=threads, measured=self.measured)
+            worker.facts  # noqa: B018  # it has started when it has told them
         except Died as reason:
             raise NotMeasured(str(reason)) from None
-        return line
+        return worker
 
 
 @dataclass(frozen=True)
@@ -207,28 +206,28 @@ def _judge_all(
     asked: Iterable[_Question], target: MeasurementTarget
 ) -> Iterator[tuple[Point, Figures]]:
     """Measure all in one process; a crash costs one question and restarts it."""
-    line: Line | None = None
+    worker: Worker | None = None
     try:
         for question in asked:
             right = functools.cache(
                 functools.partial(reference, question.trial.problem)
             )
             for backend in question.backends:
-                line = line or target.start()
+                worker = worker or target.start()
                 task = Task.of(question.trial, backend, question.device)
                 try:
-                    figures = _figures(line, task, right, target.complete)
+                    figures = _figures(worker, task, right, target.complete)
                 except Died as reason:
-                    line.close()
-                    line, figures = None, Figures(why=f"crash: {reason}")
+                    worker.close()
+                    worker, figures = None, Figures(why=f"crash: {reason}")
                 yield question.point(backend), figures
     finally:
-        if line is not None:
-            line.close()
+        if worker is not None:
+            worker.close()
 
 
 def _figures(
-    line: Line, task: Task, right: Callable[[], Reference], complete: bool
+    worker: Worker, task: Task, right: Callable[[], Reference], complete: bool
 ) -> Figures:
     """Judge the results of a worker, and measure its peak of memory.
 
@@ -236,14 +235,14 @@ def _figures(
         NotMeasured: A framework is missing that must be there.
         Died: The worker has.
     """
-    outcome = Outcome.of(task, line.reply(task.request, **task.payload()), "")
+    outcome = Outcome.of(task, worker.reply(task.request, **task.payload()), "")
     if outcome.kind == "missing" and complete and task.device == "cpu":
         raise NotMeasured(f"{task.backend}: {outcome.message}")
     if outcome.result is None:
         return Figures(why=why_unfit([(outcome.kind, outcome.message)]))
     judgements = list(judge_outcome(outcome, right()))
     payload = {**task.payload(), "options": {"steps": {"one": task.backend}, "peak": 1}}
-    peak = line.ask("prepare", **payload)["peak"]["one"]
+    peak = worker.ask("prepare", **payload)["peak"]["one"]
     return Figures(
         why=why_unfit((j.verdict, j.message) for j in judgements),
         ratio=_worst(j for j in judgements if j.tensor in outcome.result.gradients),
@@ -298,15 +297,15 @@ def _add_times(
 
     Whatever ends the process costs the question; the others go on in another.
     """
-    line: Line | None = None
+    worker: Worker | None = None
     try:
         for question in asked:
-            line = line or target.start()
+            worker = worker or target.start()
             try:
-                first, samples, refused = _time(line, question, seconds)
+                first, samples, refused = _time(worker, question, seconds)
             except Died as reason:  # it costs this question alone
-                line.close()
-                line, first, samples = None, {}, {}
+                worker.close()
+                worker, first, samples = None, {}, {}
                 refused = dict.fromkeys(question.backends, f"while timing: {reason}")
             for backend in question.backends:
                 one = figures[question.point(backend)]
@@ -318,28 +317,28 @@ def _add_times(
                 one.backward += samples["backward"][backend]
                 one.first = min(first[backend], one.first or first[backend])
     finally:
-        if line is not None:
-            line.close()
+        if worker is not None:
+            worker.close()
 
 
 def _time(
-    line: Line, question: _Question, seconds: float
+    worker: Worker, question: _Question, seconds: float
 ) -> tuple[Any, Any, dict[str, str]]:
     """Seconds of the first pass, by backend; samples by phase and backend; refusals."""
     steps = {name: name for name in question.backends}
     sources = variants(question.trial)
     ready = prepare_steps(
-        line, sources, steps, question.device, seed=unforeseen(), peak=False
+        worker, sources, steps, question.device, seed=unforeseen(), peak=False
     )
     samples = {
-        phase: line.ask("in_turn", phase=phase, seconds=seconds)["samples"]
+        phase: worker.ask("in_turn", phase=phase, seconds=seconds)["samples"]
         for phase in PHASES
     }
     judge = Judge([source.problem for source in sources], question.device)
     refused = {}
     for name in question.backends:
         claimed = {phase: float(np.median(samples[phase][name])) for phase in PHASES}
-        if why := why_refused(line, name, judge, claimed):
+        if why := why_refused(worker, name, judge, claimed):
             refused[name] = why
     return ready["first"], samples, refused
 

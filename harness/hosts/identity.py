@@ -15,8 +15,8 @@ from gradwatch.harness.project import git
 from gradwatch.harness.project.git import NoCommit
 from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.paths import PROJECT, ROOT, SOURCE
-from gradwatch.harness.workers.client import probe
 from gradwatch.harness.workers.pythons.interpreters import installed, interpreters_of
+from gradwatch.harness.workers.worker import probe
 from gradwatch.impls.catalogue import backend_names, framework_of
 
 #: The driver's own note of itself: without it no framework is asked for a GPU.

@@ -27,11 +27,10 @@ from gradwatch.harness.timing.intervals import FEWEST, Estimate, pairs_needed, r
 from gradwatch.harness.timing.remote import Remote, RemoteTimer, prepare_steps
 from gradwatch.harness.timing.samples import Comparison, paired, verdict_on
 from gradwatch.harness.timing.timers import Run
-from gradwatch.harness.workers.client import Line
 from gradwatch.harness.workers.fitness import judge_outcome, why_unfit
 from gradwatch.harness.workers.messages import Outcome, Task
 from gradwatch.harness.workers.pythons.interpreters import Interpreter, interpreter_of
-from gradwatch.harness.workers.worker import Died
+from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import framework_of
 
 PAIRS = 16  # process pairs by default: they reduce a spread of 5.5 % to 1.5 %
@@ -166,10 +165,10 @@ class _Measured(NamedTuple):
     needed: int | None = None
 
 
-def _check(line: Line, side: Side, plan: Plan) -> None:
+def _check(worker: Worker, side: Side, plan: Plan) -> None:
     """Raise WrongGradient if a side must not be timed."""
     task = Task.of(plan.trial, side.backend, plan.device)
-    outcome = Outcome.of(task, line.ask(task.request, **task.payload()), "")
+    outcome = Outcome.of(task, worker.ask(task.request, **task.payload()), "")
     judgements = judge_outcome(outcome, reference(task.problem))
     why = why_unfit((j.verdict, j.message) for j in judgements)
     if why:
@@ -182,10 +181,10 @@ def _judge(plan: Plan) -> Judge:
 
 
 def _prove(
-    line: Line, key: str, side: Side, judge: Judge, seconds: Mapping[Phase, float]
+    worker: Worker, key: str, side: Side, judge: Judge, seconds: Mapping[Phase, float]
 ) -> None:
     """Raise NotTimed unless the timed calls themselves did their work."""
-    if why := why_refused(line, key, judge, seconds):
+    if why := why_refused(worker, key, judge, seconds):
         raise NotTimed(f"{side.backend} of {side.name} is not timed: {why}")
 
 
@@ -193,17 +192,17 @@ def _in_one_process(
     a: Side, b: Side, plan: Plan, phases: Sequence[Phase]
 ) -> dict[Phase, _Measured]:
     found: dict[Phase, _Measured] = {}
-    with contextlib.closing(Line(a.interpreter, threads=plan.threads)) as line:
+    with contextlib.closing(Worker(a.interpreter, threads=plan.threads)) as worker:
         for side in dict.fromkeys((a, b)):
-            _check(line, side, plan)
+            _check(worker, side, plan)
         steps = {"a": a.backend, "b": b.backend}
         sources, judge = variants(plan.trial, plan.seed), _judge(plan)
         for phase in phases:
-            prepare_steps(line, sources, steps, plan.device, seed=unforeseen())
+            prepare_steps(worker, sources, steps, plan.device, seed=unforeseen())
             asked = {"phase": phase, "budget": plan.budget, "longest": plan.longest}
-            taken: dict[str, Any] = line.ask("compare", **asked)["comparison"]
+            taken: dict[str, Any] = worker.ask("compare", **asked)["comparison"]
             for side, key, seconds in zip((a, b), "ab", taken["medians"], strict=True):
-                _prove(line, key, side, judge, {phase: seconds})
+                _prove(worker, key, side, judge, {phase: seconds})
             number: Any = (taken["rounds"], taken["level"])
             ratio, noise = (Estimate(*(*taken[n], *number)) for n in ("ratio", "noise"))
             found[phase] = _Measured(ratio, noise, taken["medians"], taken["short"])
@@ -284,28 +283,28 @@ def _one_pair(
     with contextlib.ExitStack() as stack:
         started = []
         for name, side in sides:
-            line = Line(
+            worker = Worker(
                 side.interpreter,
                 threads=plan.threads,
                 measured=side.measured,
                 huge_pages=True,
             )
-            stack.callback(line.close)
-            started.append((name, side, line))
+            stack.callback(worker.close)
+            started.append((name, side, worker))
         sources, seed = variants(plan.trial, plan.seed), unforeseen()
-        for name, side, line in started:
+        for name, side, worker in started:
             if first:
-                _check(line, side, plan)
-            prepare_steps(line, sources, {name: side.backend}, plan.device, seed=seed)
+                _check(worker, side, plan)
+            prepare_steps(worker, sources, {name: side.backend}, plan.device, seed=seed)
         budget, found = plan.budget / plan.pairs, dict[Phase, Comparison]()
         for phase in phases:
             runs: dict[str, Run] = {
-                name: Remote(line, name, phase) for name, _, line in started
+                name: Remote(worker, name, phase) for name, _, worker in started
             }
             draw = order.randrange(1 << 30)
             both = interleave(runs, budget=budget, timer=RemoteTimer(), seed=draw)
             found[phase] = paired(both["a"], both["b"])
-        for name, side, line in started:
+        for name, side, worker in started:
             medians = {p: getattr(one, name).median for p, one in found.items()}
-            _prove(line, name, side, judge, medians)
+            _prove(worker, name, side, judge, medians)
     return found

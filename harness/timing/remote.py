@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.timing.timers import SHORTEST, Reading, Run
-from gradwatch.harness.workers.client import Line
 from gradwatch.harness.workers.messages import Task
 from gradwatch.harness.workers.pythons.interpreters import interpreter_of
-from gradwatch.harness.workers.worker import Died
+from gradwatch.harness.workers.worker import Worker
 
 
 @dataclass(frozen=True)
 class Remote:
     """A phase of a step in a worker; only `RemoteTimer` can time it."""
 
-    line: Line
+    worker: Worker
     step: str
     phase: str
     cold: bool = True
@@ -40,50 +39,39 @@ class RemoteTimer:
     def __call__(self, run: Run, calls: int) -> Reading:
         """Seconds per call, by the worker's own clock."""
         assert isinstance(run, Remote)
-        reply = run.line.ask(
+        reply = run.worker.ask(
             "sample", step=run.step, phase=run.phase, calls=calls, cold=run.cold
         )
         return Reading(*reply["reading"])
 
 
 @contextlib.contextmanager
-def lines(
-    threads: int = 1,
-    frameworks: Collection[str] = (),
-    waiting: Callable[[], None] = lambda: None,
-) -> Iterator[Callable[[str], Line]]:
-    """One worker per framework; all are ended at the end.
+def workers(
+    threads: int = 1, waiting: Callable[[], None] = lambda: None
+) -> Iterator[Callable[[str], Worker]]:
+    """One worker per framework, started at its first use; all end at the end.
 
-    Those of `frameworks` are started at once, and so import beside each other; any
-    other at its first use. `waiting` is that of `Line`.
+    `waiting` is that of `Worker`.
     """
-    started: dict[str, Line] = {}
+    started: dict[str, Worker] = {}
 
-    def begun(framework: str) -> Line:
-        return Line(interpreter_of(framework), threads=threads, waiting=waiting)
-
-    def line(framework: str) -> Line:
-        fresh = started.pop(framework, None)
-        if fresh is None or fresh.ended:  # a crash costs what was timed then
-            if fresh:
-                fresh.close()
-            fresh = begun(framework)
-        fresh.facts  # noqa: B018  # or one that did not start would be kept
-        started[framework] = fresh
-        return fresh
+    def worker(framework: str) -> Worker:
+        if (one := started.get(framework)) is None or one.ended:
+            if one:  # a crash costs what was timed then
+                one.close()
+            one = Worker(interpreter_of(framework), threads=threads, waiting=waiting)
+            started[framework] = one
+        return one
 
     try:
-        for framework in frameworks:
-            with contextlib.suppress(Died):  # it will be said where it is needed
-                started[framework] = begun(framework)
-        yield line
+        yield worker
     finally:
         for running in started.values():
             running.close()
 
 
 def prepare_steps(
-    line: Line,
+    worker: Worker,
     sources: Sequence[Trial],
     steps: Mapping[str, str],
     device: str,
@@ -105,4 +93,4 @@ def prepare_steps(
         for other in others
     ]
     options = {"steps": dict(steps), "others": numbers, "peak": peak, "seed": seed}
-    return line.ask("prepare", **{**payload, "options": options})
+    return worker.ask("prepare", **{**payload, "options": options})

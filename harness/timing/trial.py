@@ -20,8 +20,7 @@ from gradwatch.harness.timing.interleave import interleave
 from gradwatch.harness.timing.remote import Remote, RemoteTimer, prepare_steps
 from gradwatch.harness.timing.samples import Samples
 from gradwatch.harness.timing.work import Work
-from gradwatch.harness.workers.client import Line
-from gradwatch.harness.workers.worker import Died
+from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import framework_of
 
 PHASES: tuple[Phase, ...] = ("forward", "backward")
@@ -33,7 +32,7 @@ KEPT = 200  # samples in a record, evenly spread over those taken
 def time_trial(
     trial: Trial,
     backends: Sequence[str],
-    line: Callable[[str], Line],
+    worker: Callable[[str], Worker],
     *,
     device: str = "cpu",
     budget: float,
@@ -44,7 +43,7 @@ def time_trial(
     Args:
         trial: One case of an op, with its input values.
         backends: Names of backends that were judged and pass.
-        line: The worker of a framework.
+        worker: The worker of a framework.
         device: "cpu" or "cuda".
         budget: Seconds for the whole trial.
         seed: Seed of the random order of the samples.
@@ -53,12 +52,12 @@ def time_trial(
         A record for each backend and phase, and the reasons for missing ones.
     """
     untimed: dict[str, str] = {}
-    ready: dict[str, tuple[Line, Mapping[str, Any]]] = {}
+    ready: dict[str, tuple[Worker, Mapping[str, Any]]] = {}
     sources, moves = variants(trial, seed), unforeseen()
     for framework in sorted(set(map(framework_of, backends))):
         steps = {b: b for b in backends if framework_of(b) == framework}
         try:
-            place = line(framework)
+            place = worker(framework)
             prepared = prepare_steps(place, sources, steps, device, seed=moves)
             ready |= dict.fromkeys(steps, (place, prepared))
         except Died as reason:

@@ -12,7 +12,6 @@ import contextlib
 import importlib
 import os
 import signal
-import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
@@ -34,9 +33,6 @@ ENDING = 5.0  # seconds for an idle child to end its workers
 #: at the largest size; where the silence is a worker's, which has a deadline of its
 #: own, `Link.alive` is called.
 PATIENCE = 60.0
-#: Seconds between two looks whether a silent child is there: a process that a page has
-#: forked may keep the pipe open.
-LOOK = 1.0
 
 #: The workers beside it take the other cores; OpenBLAS's threads would wait in a loop.
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": os.environ.get("OPENBLAS_NUM_THREADS", "1")}
@@ -225,11 +221,7 @@ class Child:
         try:
             child = self._ready()
             while True:
-                if not _heard(child, at.patience):
-                    self._end()
-                    why = f"no answer in {at.patience:g} s from {self._blamed}"
-                    return Failed(at.op, at.case, "timeout", why)
-                message = _received.decode(child.connection.recv_bytes())
+                message = _received.decode(child.heard(at.patience))
                 if isinstance(message, At):
                     at = message
                 elif isinstance(message, Result):
@@ -242,6 +234,10 @@ class Child:
                 else:
                     self._end()
                     return message
+        except TimeoutError:
+            self._end()
+            why = f"no answer in {at.patience:g} s from {self._blamed}"
+            return Failed(at.op, at.case, "timeout", why)
         except (EOFError, OSError, msgspec.MsgspecError):
             why = f"{self._blamed} ended the process: {self._end(ENDING)}"
             return Failed(at.op, at.case, "crash", why)
@@ -278,14 +274,3 @@ class Child:
         how = child.end(patience or (0.5 if self._busy else ENDING))
         child.close()
         return how
-
-
-def _heard(child: Process, patience: float) -> bool:
-    """Whether a child says something in time, or has ended; 0 waits for ever."""
-    end = time.monotonic() + patience if patience else float("inf")
-    while not child.connection.poll(max(0.0, min(LOOK, end - time.monotonic()))):
-        if not child.alive and not child.connection.poll(0):
-            raise EOFError
-        if time.monotonic() > end:
-            return False
-    return True

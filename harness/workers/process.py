@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import IO, Any
@@ -26,6 +26,9 @@ from gradwatch.harness.workers.arrays import legible
 from gradwatch.harness.workers.lifetime import first_line
 
 DYING = 5.0  # seconds from a kill to the end of the process
+#: Seconds between two looks whether a silent process is there: one that a page has
+#: forked may keep the pipe open.
+LOOK = 1.0
 _ENDING = 1.0  # seconds for a process to end by itself, once it has closed its pipe
 _SAYING = 0.5  # seconds for a hung process to say where it is
 _TAIL = 16384  # bytes of a log: more than a traceback of every thread takes
@@ -99,6 +102,29 @@ class Process:
         """Whether it is there and can answer."""
         return self.process.poll() is None
 
+    def heard(self, seconds: float, waiting: Callable[[], object] = int) -> bytes:
+        """What it says next; `waiting` is called every second or so.
+
+        Raises:
+            TimeoutError: Nothing, in so many seconds; 0 are for ever.
+            EOFError, OSError: Nothing, since it has ended.
+        """
+        end = time.monotonic() + seconds if seconds else float("inf")
+        while True:
+            left = end - time.monotonic()
+            there = self.connection.poll(max(0.0, min(LOOK, left)))
+            waiting()
+            if there:
+                break
+            if not self.alive and not self.connection.poll(0):
+                raise EOFError
+            if left <= 0:
+                raise TimeoutError
+        try:
+            return self.connection.recv_bytes()
+        except BlockingIOError:  # it has stopped in the middle of a message
+            raise TimeoutError from None
+
     def kill(self) -> None:
         """Kill it and all that it started."""
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -166,11 +192,8 @@ class Process:
         self.kill()
         with contextlib.suppress(psutil.Error):
             self.process.wait(DYING)
-        self._close_pipe()
-        self._close_log()
-
-    def _close_pipe(self) -> None:
         self.connection.close()
+        self._close_log()
 
     def _close_log(self) -> None:
         if self._log >= 0:  # who gave up waiting has closed it before

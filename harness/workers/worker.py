@@ -1,19 +1,20 @@
-"""One worker: a framework's process that answers requests.
+"""One worker: a framework's process that answers requests, in order.
 
-A thread for each worker puts its answers into a queue of events, so that one thread can
-handle several workers. A worker is ended by killing it: it keeps no data, and a hanging
-one would not react to anything else.
+A worker is ended by killing it: it keeps no data, and a hanging one would not react to
+anything else.
 """
 
 from __future__ import annotations
 
 import contextlib
-import threading
+import os
+import socket
+import struct
+import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from gradwatch.harness.project.lock import scratch
@@ -25,14 +26,18 @@ from gradwatch.harness.workers.allocator import (
 )
 from gradwatch.harness.workers.arrays import decoded, encoded
 from gradwatch.harness.workers.formulas.fork import CHANGED
-from gradwatch.harness.workers.process import Process
+from gradwatch.harness.workers.process import LOOK, Process
 from gradwatch.harness.workers.pythons.interpreters import Interpreter
 
 STARTING = 120.0  # seconds for importing a framework from a cold disk, under load
-_JOINING = 1.0  # seconds for the thread that listens to a worker to see its end
+PATIENCE = 120.0  # seconds for one answer: preparing the largest size takes a few
+
+#: Of a process's CPU clocks the one that has what the scheduler accounts (the kernel's
+#: CPUCLOCK_SCHED; clock_getcpuclockid(3) gives the same number).
+_ALL_THREADS = 2
+CLOCK = ("prepare",)  # a request that needs all that the clock is made of
 
 _ENDPOINT = f"{__package__.rpartition('.')[0]}.endpoint"
-
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -40,44 +45,52 @@ class Died(Exception):
     """A worker has ended or did not start; the message says how."""
 
 
-@dataclass(frozen=True)
-class Event:
-    """An answer of a worker; `reply` is None when it has ended. `at` is monotonic."""
+class Absent(Died):
+    """A framework or a device is missing here."""
 
-    worker: Worker
-    reply: Mapping[str, Any] | None
-    at: float
+
+class Late(Died):
+    """A worker has not answered in time, and was killed."""
 
 
 class Worker(Process):
     """A process that answers requests of `gradwatch.harness.endpoint` in order.
 
-    Its first answer is that of `probe`. `measured` is the checkout whose `impls` it
-    runs. With `huge_pages` its heap uses huge pages, if the system has them. `programs`
-    is a folder in which JAX finds what another worker has compiled. `handlers` are
-    requests that it will get beside `evaluate`.
+    The constructor does not wait until it has started. Once it has `ended` it answers
+    nothing more. `measured` is the checkout whose `impls` it runs. With `huge_pages`
+    its heap uses huge pages, if the system has them. `handlers` are requests that it
+    will get beside `evaluate`, or others of the same module: the clock's. `waiting` is
+    called every second or so, as long as answers come or are waited for.
 
     Raises:
         Died: It did not start.
+        Absent: Its interpreter is missing.
     """
 
     def __init__(
         self,
         interpreter: Interpreter,
-        events: SimpleQueue[Event],
         *,
         threads: int = 1,
         measured: Path = ROOT,
         huge_pages: bool = False,
-        programs: str = "",
-        handlers: Sequence[str] = (),
+        handlers: Sequence[str] = CLOCK,
+        waiting: Callable[[], None] = lambda: None,
     ) -> None:
-        self._interpreter = interpreter
-        self._heard = self._over = False
+        if interpreter.why_missing:
+            raise Absent(interpreter.explained)
+        self.framework, self._interpreter = interpreter.framework, interpreter
+        self.ended = self._answered = False
+        self._waiting, self._called = waiting, time.monotonic()
         self._open = contextlib.ExitStack()
-        variables = _variables(threads, huge_pages, programs)
+        variables = {
+            **MALLOC_ENVIRONMENT,
+            **(HUGE_PAGES_ENVIRONMENT if huge_pages else {}),
+            **dict.fromkeys(_THREADS, str(threads)),
+            "GLOG_minloglevel": "2",  # OneFlow: errors only
+        }
         try:
-            if name := traits_of(interpreter.framework).compiles_into:
+            if name := traits_of(self.framework).compiles_into:
                 compiled = self._open.enter_context(scratch("worker")) / "compiled"
                 variables[name] = str(compiled)
             super().__init__(
@@ -91,55 +104,125 @@ class Worker(Process):
         except OSError as error:
             self._open.close()
             raise Died(self._no_worker(repr(error))) from error
-        self._listener = threading.Thread(
-            target=self._listen, args=[events], daemon=True
-        )
-        self._listener.start()
-        asked = {"framework": interpreter.framework, "handlers": list(handlers)}
-        self.send("probe", asked)
+        self.limit(PATIENCE)
+        self.send("probe", {"framework": self.framework, "handlers": list(handlers)})
 
-    def _listen(self, events: SimpleQueue[Event]) -> None:
-        """Put all that it answers among the events, and then its end."""
-        with contextlib.suppress(Exception):  # a page, too, can write into the pipe
-            while True:
-                content = self.connection.recv_bytes()
-                self._heard = True
-                events.put(Event(self, dict(decoded(content)), time.monotonic()))
-        self._over = True
-        events.put(Event(self, None, time.monotonic()))
+    def limit(self, seconds: float) -> None:
+        """Let neither side of the pipe keep this process in one message for longer."""
+        timeval = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+        with socket.socket(fileno=os.dup(self.connection.fileno())) as pipe:
+            for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+                pipe.setsockopt(socket.SOL_SOCKET, option, timeval)
+
+    @cached_property
+    def introduction(self) -> Mapping[str, Any]:
+        """The worker's report after its start; see `gradwatch.harness.endpoint.probe`.
+
+        Raises:
+            Died: It ended before that.
+        """
+        return self.answer(STARTING, " while starting")
 
     @property
-    def alive(self) -> bool:
-        """Whether it is there and its pipe is open, which closes first."""
-        return not self._over and super().alive
+    def facts(self) -> Mapping[str, Any]:
+        """The same report, of a worker that can run something.
+
+        Raises:
+            Absent: None of its framework's backends can be imported.
+        """
+        if why := import_error(self.introduction):
+            self.close()
+            raise Absent(why)
+        return self.introduction
 
     @property
     def changed(self) -> bool:
         """Whether it ended since a page had replaced something that others use."""
         return bool(self.process.poll() == CHANGED)
 
-    def _no_worker(self, why: str) -> str:
-        return f"{self._interpreter.shown} runs, but not as a worker ({why})"
+    def cpu_seconds(self) -> float:
+        """What the kernel accounts to all threads of the worker; 0 where unknown."""
+        if sys.platform != "linux":
+            return 0.0
+        return time.clock_gettime(~self.process.pid << 3 | _ALL_THREADS)
+
+    def waited_seconds(self) -> dict[tuple[int, int], float]:
+        """How long each thread of the worker, and of this process, waited for a core.
+
+        The kernel accounts it; nothing is known where there is no Linux.
+        """
+        waited = dict[tuple[int, int], float]()
+        for process in (self.process.pid, os.getpid()):
+            for file in Path(f"/proc/{process}/task").glob("*/schedstat"):
+                with contextlib.suppress(OSError):  # the thread has ended
+                    nanoseconds = file.read_text().split()[1]
+                    waited[process, int(file.parent.name)] = int(nanoseconds) / 1e9
+        return waited
+
+    def ask(self, request: str, **payload: Any) -> Mapping[str, Any]:
+        """The answer to a request; an error in the worker is raised here.
+
+        Raises:
+            Died: As below, or the answer is an error.
+            Absent: As below, or the device is missing.
+        """
+        reply = self.reply(request, **payload)
+        if reply["kind"] != "result":
+            kind = Absent if reply["kind"] == "missing" else Died
+            raise kind(str(reply["message"]))
+        return reply
+
+    def reply(self, request: str, **payload: Any) -> Mapping[str, Any]:
+        """The answer to a request, of any kind; the timeout includes a "budget" in it.
+
+        Raises:
+            Died: The worker died, or took too long.
+            Absent: Its framework is missing.
+        """
+        self.facts  # noqa: B018  # its first answer, which is to none of these
+        self.send(request, payload)
+        return self.answer(PATIENCE + payload.get("budget", 0.0))
 
     def send(self, request: str, payload: Mapping[str, Any]) -> None:
-        """Send a request; if the worker is dead, an event says so, not an error."""
+        """Send a request; if the worker is dead, `answer` says so."""
         with contextlib.suppress(OSError):
             self.connection.send_bytes(encoded({"request": request, **payload}))
 
+    def answer(self, seconds: float, when: str = "") -> Mapping[str, Any]:
+        """The answer to the oldest request that has none yet.
+
+        Raises:
+            Late: There was none in so many seconds.
+            Died: There will be none.
+        """
+        try:
+            content = self.heard(seconds, self._look)
+            self._answered = True
+            return dict(decoded(content))
+        except TimeoutError:
+            self.ended = True
+            self.interrupt()
+            raise Late(f"no answer in {seconds:g} s {self.where()}".strip()) from None
+        except Exception as error:  # a page, too, can write into the pipe
+            self.ended = True
+            raise Died(f"{self.end()}{when} {self.where()}".strip()) from error
+
+    def _look(self) -> None:
+        if time.monotonic() - self._called >= LOOK:
+            self._called = time.monotonic()
+            self._waiting()
+
+    def _no_worker(self, why: str) -> str:
+        return f"{self._interpreter.shown} runs, but not as a worker ({why})"
+
     def _how(self, code: int) -> str:
         how = super()._how(code)
-        return how if self._heard or code < 0 else self._no_worker(how)
+        return how if self._answered or code < 0 else self._no_worker(how)
 
     def close(self) -> None:
         """End it and remove its log, and what it has compiled."""
         super().close()
         self._open.close()
-
-    def _close_pipe(self) -> None:
-        if self._listener.is_alive():
-            self._listener.join(_JOINING)
-        if not self._listener.is_alive():  # else what the worker started holds the pipe
-            super()._close_pipe()
 
 
 def import_error(facts: Mapping[str, Any]) -> str:
@@ -150,25 +233,24 @@ def import_error(facts: Mapping[str, Any]) -> str:
     return str(errors[0]) if errors and all(errors) else ""
 
 
-def _variables(threads: int, huge_pages: bool, programs: str) -> dict[str, str]:
-    """What a worker's environment has besides ours."""
-    return {
-        **MALLOC_ENVIRONMENT,
-        **(HUGE_PAGES_ENVIRONMENT if huge_pages else {}),
-        **dict.fromkeys(_THREADS, str(threads)),
-        "GLOG_minloglevel": "2",  # OneFlow: errors only
-        **(_kept(programs) if programs else {}),
-    }
+def probe(
+    interpreters: Iterable[Interpreter], *, threads: int = 1
+) -> dict[str, Mapping[str, Any]]:
+    """The reports of interpreters, by framework; see `harness.endpoint.probe`.
 
-
-def _kept(programs: str) -> dict[str, str]:
-    """JAX's settings to keep in a folder all that it compiles, however small or quick.
-
-    docs.jax.dev, "Persistent compilation cache".
+    All start at the same time. The "kind" of one that dies is "error".
     """
-    return {
-        "JAX_COMPILATION_CACHE_DIR": programs,
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-        "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
-    }
+    reports, started = dict[str, Mapping[str, Any]](), list[Worker]()
+    with contextlib.ExitStack() as stack:
+        for one in interpreters:
+            try:
+                worker = Worker(one, threads=threads, handlers=())
+                started.append(stack.enter_context(contextlib.closing(worker)))
+            except Died as reason:
+                reports[one.framework] = {"kind": "error", "message": str(reason)}
+        for worker in started:
+            try:
+                reports[worker.framework] = worker.introduction
+            except Died as reason:
+                reports[worker.framework] = {"kind": "error", "message": str(reason)}
+    return reports

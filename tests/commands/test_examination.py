@@ -5,7 +5,6 @@ import importlib.metadata
 import subprocess
 import sys
 import tempfile
-from queue import SimpleQueue
 
 import psutil
 import pytest
@@ -173,7 +172,7 @@ def test_a_python_that_cannot_be_started_leaves_nothing(tmp_path, monkeypatch):
     (tmp_path / "python").touch()  # nobody may execute it
     gone = Interpreter("torch", tmp_path / "python", "a text")
     with pytest.raises(Died, match="not as a worker"):
-        Worker(gone, SimpleQueue())
+        Worker(gone)
     assert [file.name for file in tmp_path.iterdir()] == ["python"]
 
 
@@ -181,7 +180,7 @@ def test_a_python_that_never_listens_ends_with_its_worker(tmp_path):
     """Warnings of what it leaves are errors."""
     deaf = fake_python(tmp_path / "python", "exec sleep 60")
     before = psutil.Process().children()
-    worker = Worker(Interpreter("torch", deaf, "a deaf one"), SimpleQueue())
+    worker = Worker(Interpreter("torch", deaf, "a deaf one"))
     assert worker.alive
     worker.close()
     del worker

@@ -36,7 +36,7 @@ CALLS = 100  # of a benchmark
 
 
 class Played:
-    """A worker that is this very process: `Line` without the wire."""
+    """A worker that is this very process: `Worker` without the wire."""
 
     framework = "torch"
     cpu_seconds = staticmethod(time.process_time)
@@ -142,7 +142,7 @@ def say(why: str) -> None:
 def main() -> None:
     """Answer until there are no more requests."""
     load_backend(BACKEND)
-    compare.Line = Played
+    compare.Worker = Played
     for line in sys.stdin:
         child = os.fork()
         if not child:

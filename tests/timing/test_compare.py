@@ -21,12 +21,11 @@ from gradwatch.harness.project.records import TimeRecord
 from gradwatch.harness.timing import compare
 from gradwatch.harness.timing.compare import Plan, Side, compare_sides
 from gradwatch.harness.timing.intervals import Estimate
-from gradwatch.harness.timing.remote import Remote, RemoteTimer, lines
+from gradwatch.harness.timing.remote import Remote, RemoteTimer, workers
 from gradwatch.harness.timing.samples import Comparison, verdict_on
 from gradwatch.harness.timing.trial import time_trial
-from gradwatch.harness.workers.client import Line
 from gradwatch.harness.workers.pythons.interpreters import interpreter_of
-from gradwatch.harness.workers.worker import Died
+from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import load_op
 from tests.command_line import gradwatch
 from tests.pages import plant
@@ -46,7 +45,7 @@ def square(size="1024"):
 
 @pytest.fixture(scope="module")
 def timed():
-    with lines() as line:
+    with workers() as line:
         return time_trial(square(), NUMPY, line, budget=1)
 
 
@@ -217,8 +216,8 @@ _ALIKE = ((1.018, 1.0065, 1.0391), (1.0, 0.99, 1.01))
 
 def test_processes_of_a_pair_keep_their_heap_on_huge_pages():
     """Where pages come to lie differs from process to process and moves the time."""
-    with contextlib.closing(Line(interpreter_of("numpy"), huge_pages=True)) as line:
-        told = line.facts and line._worker.process.environ()
+    with contextlib.closing(Worker(interpreter_of("numpy"), huge_pages=True)) as line:
+        told = line.facts and line.process.environ()
     assert told["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
 
 
@@ -228,14 +227,14 @@ def test_a_worker_that_dies_while_timed_is_an_error_that_says_how(tmp_path):
     )
     op = load_op(page)
     one = trial(op, op.sizes["8"], REGIMES["normal"], "float32", source=page)
-    with lines() as line:
+    with workers() as line:
         records, untimed = time_trial(one, ["numpy_manual"], line, budget=0.1)
     assert records == []
     assert "SIGKILL" in untimed["numpy_manual"]
 
 
 def test_a_remote_sample_is_taken_by_the_workers_own_clock():
-    with contextlib.closing(Line(interpreter_of("numpy"))) as line:
+    with contextlib.closing(Worker(interpreter_of("numpy"))) as line:
         payload = {"options": {"steps": {"one": "numpy_manual"}}}
         from gradwatch.harness.workers.messages import Task
 

@@ -153,7 +153,7 @@ def test_a_framework_that_counts_no_memory_has_no_peak(gpu, monkeypatch):
     assert prepared(peak=True)["peak"]["one"] is None
 
 
-class PlayedLine:
+class PlayedWorker:
     """A worker whose samples take 1 ms with an empty cache and half of it without."""
 
     facts = {"version": "1.0", "threads": 1}  # noqa: RUF012  # nobody writes to it
@@ -193,7 +193,7 @@ class PlayedLine:
 def test_on_a_gpu_each_phase_has_a_cold_and_a_warm_figure(device, warm):
     op = load_op("square")
     one = trial(op, op.sizes["1024"], REGIMES["normal"], "float32")
-    backends, line = ["torch_autograd"], PlayedLine(one)
+    backends, line = ["torch_autograd"], PlayedWorker(one)
     records, untimed = time_trial(
         one, backends, lambda _: line, device=device, budget=0.05
     )

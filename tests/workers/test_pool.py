@@ -1,7 +1,6 @@
 """A case that kills, hangs or fouls its worker costs one verdict and nothing else."""
 
 import contextlib
-import math
 import os
 import signal
 import subprocess
@@ -9,10 +8,10 @@ import sys
 import textwrap
 import threading
 import time
+from collections import deque
 from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -21,13 +20,13 @@ import pytest
 from gradwatch.harness.endpoint import DeviceLost
 from gradwatch.harness.workers import pool
 from gradwatch.harness.workers.arrays import encoded
-from gradwatch.harness.workers.client import Line
 from gradwatch.harness.workers.messages import Task
-from gradwatch.harness.workers.pool import MOST, ROOM, STARTS, Fleet, Lane, sweep
+from gradwatch.harness.workers.pool import MOST, ROOM, STARTS, Fleet, sweep
 from gradwatch.harness.workers.pythons.interpreters import (
     interpreter_of,
     variable,
 )
+from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import UnknownName, load_op
 from gradwatch.impls.contract import Op, Problem
 from tests.square import DX, page, task
@@ -47,12 +46,11 @@ def test_what_compiles_is_started_first_and_what_crashes_again_and_again_last(jo
     one, started = task(Path("page.py")), []
     names = ("numpy_graph", "oneflow_custom", "torch_custom", "jax_custom")
     tasks = [replace(one, backend=name) for name in names]
-    fleet = Fleet(jobs=jobs)
-    fleet._waiting = pool._by_framework(tasks * 3)
-    fleet._interpreters = {n: interpreter_of("numpy") for n in fleet._waiting}
-    while framework := fleet._understaffed():
-        started.append(framework)
-        del fleet._waiting[framework]
+    with Fleet(jobs=jobs) as fleet:
+        fleet._tasks = pool._by_framework(tasks * 3)
+        while framework := fleet._framework():
+            started.append(framework)
+            del fleet._tasks[framework]
     assert started == ["jax", "numpy", "torch", "oneflow"]
 
 
@@ -61,7 +59,8 @@ def test_a_framework_that_fails_to_start_is_no_error_for_the_others(tmp_path):
         broken = replace(interpreter_of("numpy"), framework="torch")
         fleet._interpreters["torch"] = broken
         fleet._failed_starts["torch"] = STARTS - 1
-        fleet._failed_to_start("torch", "it ended")
+        fleet._tasks = {"torch": deque()}
+        fleet._failed_to_start("torch", Died("it ended"))
         assert {one.kind for one in fleet.run([task(page(tmp_path))])} == {"result"}
 
 
@@ -148,7 +147,7 @@ def test_who_waits_for_a_worker_is_called_every_second(tmp_path):
     assert len(seen) >= 3
 
     seen.clear()
-    line = Line(interpreter_of("numpy"), waiting=lambda: seen.append(0.0))
+    line = Worker(interpreter_of("numpy"), waiting=lambda: seen.append(0.0))
     with contextlib.closing(line):
         (slow,) = tasks
         assert line.ask(slow.request, **slow.payload())["kind"] == "result"
@@ -281,21 +280,6 @@ def test_a_worker_that_reads_nothing_does_not_block_the_sweep(tmp_path):
     assert (first.kind, second.kind) == ("timeout", "result")
 
 
-def test_a_task_is_not_late_that_was_sent_after_an_old_answer(tmp_path):
-    """What a slow consumer takes up long after it came; then it sends more."""
-    worker = SimpleNamespace(send=lambda request, payload: None)
-    lane, one = Lane(None, worker, 0.0, facts={"": ""}), task(page(tmp_path))
-    for _ in range(3):
-        lane.send(one, {}, 3.0)
-    now = time.monotonic()
-    lane.answered(now - 100, 3.0)
-    assert now + 2 < lane.deadline <= now + 3
-    lane.answered(now + 1, 3.0)  # at work since then, as the next was already there
-    assert lane.deadline == now + 4
-    lane.answered(now + 2, 3.0)
-    assert lane.deadline == math.inf
-
-
 @pytest.mark.parametrize("size", [1, 60, 250, 600, 2500, 8000, 1 << 20])
 def test_what_may_be_under_way_fits_into_the_pipe_to_a_worker_that_is_busy(
     tmp_path, size
@@ -306,19 +290,15 @@ def test_what_may_be_under_way_fits_into_the_pipe_to_a_worker_that_is_busy(
     problem = replace(one.problem, inputs={"x": np.ones(size)})
     one = replace(one, problem=replace(problem, cotangents=[np.ones(size)]))
     os.set_blocking(ours.fileno(), False)  # what would wait raises
-    sent = []
-
-    def send(request, payload):
-        if sent or one.nbytes < ROOM:
-            ours.send_bytes(encoded({"request": request, **payload}))
-        sent.append(payload)
-
-    worker = SimpleNamespace(send=send, kill=int)
-    lane = Lane(None, worker, 0.0, facts={"": ""}, answers=1)
-    with ours, theirs:
-        while lane.has_room_for(one):
-            lane.send(one, one.payload(), 60.0)
-    assert 0 < len(sent) <= MOST
+    flying = deque()
+    with ours, theirs, Fleet() as fleet:
+        fleet._tasks = {"numpy": deque([one] * 100)}
+        while task_ := fleet._next("numpy", flying):
+            if flying or one.nbytes < ROOM:
+                payload = {"request": one.request, **task_.payload()}
+                ours.send_bytes(encoded(payload))
+            flying.append(task_)
+    assert 0 < len(flying) <= MOST
 
 
 def test_a_slow_consumer_does_not_make_tasks_late(tmp_path, fleet):
@@ -399,7 +379,7 @@ def test_a_worker_killed_while_idle_costs_nothing(tmp_path):
     with Fleet() as fleet:
         list(fleet.run(tasks))
         os.kill(*pids(at), signal.SIGKILL)
-        while fleet._events.empty():
+        while not fleet._idle["numpy"].connection.poll(0):
             time.sleep(0.01)
         assert [outcome.kind for outcome in fleet.run(tasks * 3)] == ["result"] * 3
 
@@ -408,10 +388,10 @@ def test_one_worker_of_each_framework_stays_for_the_next_run():
     """Idle it costs nothing, and importing a framework takes seconds."""
     tasks = some_of("torch_custom", "numpy_manual")
     with Fleet(jobs=1) as fleet:
-        busy = [sum(bool(x.flying) for x in fleet._lanes) for _ in fleet.run(tasks)]
-        first = {lane.worker for lane in fleet._lanes}
+        busy = [len(fleet._busy) for _ in fleet.run(tasks)]
+        first = {*fleet._idle.values()}
         assert len(list(fleet.run(tasks))) == len(tasks)
-        assert {lane.worker for lane in fleet._lanes} == first
+        assert {*fleet._idle.values()} == first
     assert len(first) == 2
     assert max(busy) == 1
 

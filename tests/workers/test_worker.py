@@ -5,7 +5,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from queue import SimpleQueue
 from threading import Thread
 
 import psutil
@@ -15,7 +14,7 @@ from gradwatch.harness.workers.worker import Worker
 
 
 def test_what_a_worker_compiles_has_a_folder_that_goes_with_the_worker():
-    worker = Worker(interpreter_of("torch"), SimpleQueue())
+    worker = Worker(interpreter_of("torch"))
     try:
         environment = psutil.Process(worker.process.pid).environ()
         folder = Path(environment["TORCHINDUCTOR_CACHE_DIR"])
@@ -28,10 +27,9 @@ def test_what_a_worker_compiles_has_a_folder_that_goes_with_the_worker():
 
 KILLED = """
 import os, signal, sys
-from queue import SimpleQueue
 from gradwatch.harness.workers.pythons.interpreters import interpreter_of
 from gradwatch.harness.workers.worker import Worker
-Worker(interpreter_of("torch"), SimpleQueue())
+worker = Worker(interpreter_of("torch"))
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -44,7 +42,7 @@ def test_the_folder_of_a_killed_runs_worker_goes_when_the_next_one_starts(
     subprocess.run([sys.executable, "-c", KILLED], env=temporary)
     (left,) = tmp_path.iterdir()
     (left / "a.so").touch()
-    workers = [Worker(interpreter_of("torch"), SimpleQueue()) for _ in range(2)]
+    workers = [Worker(interpreter_of("torch")) for _ in range(2)]
     assert len([*tmp_path.iterdir()]) == 2
     assert not left.exists()
     closing = Thread(target=workers[0].close)  # not the thread that started it

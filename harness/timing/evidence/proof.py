@@ -28,8 +28,8 @@ from gradwatch.harness.timing.evidence.rotation import Place
 from gradwatch.harness.timing.work import work
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.arrays import pack, unpack
-from gradwatch.harness.workers.client import Line
 from gradwatch.harness.workers.fitness import why_unfit
+from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls.contract import Array, Problem
 
 #: Bound when this module is imported, which is before any page is.
@@ -149,7 +149,7 @@ class Judge:
 
 
 def why_refused(
-    line: Line,
+    worker: Worker,
     step: str,
     judge: Judge,
     seconds: Mapping[Phase, float],
@@ -157,17 +157,17 @@ def why_refused(
     """Return why the times of a step must not be shown, or "".
 
     Args:
-        line: The worker that has timed it.
+        worker: The worker that has timed it.
         step: The key of the step.
         judge: Knows the right answers.
         seconds: What a call is claimed to take, by phase.
     """
-    kept = line.ask("kept", step=step)
+    kept = worker.ask("kept", step=step)
     # What a page has changed over here counts, too.
     against = [*kept["against"], *integrity.changes()]
     why = why_not_believed({**kept, "against": against}, judge)
     for phase, claimed in seconds.items():
-        why = why or _Bound(line, step, phase, judge).why_doubted(claimed)
+        why = why or _Bound(worker, step, phase, judge).why_doubted(claimed)
     return why
 
 
@@ -187,8 +187,8 @@ class _Bound:
     nor an answer that is looked up, nor a second core is worth anything.
     """
 
-    def __init__(self, line: Line, step: str, phase: Phase, judge: Judge) -> None:
-        self.line, self.judge, self.phase = line, judge, phase
+    def __init__(self, worker: Worker, step: str, phase: Phase, judge: Judge) -> None:
+        self.worker, self.judge, self.phase = worker, judge, phase
         self.asked = {"step": step, "phase": phase}
         self.least = {length: [math.inf] * 4 for length in LENGTHS}
         self.random = np.random.default_rng()
@@ -212,27 +212,27 @@ class _Bound:
         """Let the worker call a phase, note what that takes; return the numbers."""
         count = calls * length
         picks = self.random.integers(1 << 15, size=(count, MOVED), dtype=np.int16)
-        drawn = self.line.ask("draw", **self.asked, picks=pack(picks), calls=calls)
+        drawn = self.worker.ask("draw", **self.asked, picks=pack(picks), calls=calls)
         self.in_place, self.shown = drawn["in_place"], float(drawn["shown"])
         taken = list[float]()
         for only_write in (True, False):
-            before = self.line.waited_seconds()
-            started, worked = _now(), self.line.cpu_seconds()
-            self.line.ask("call", **self.asked, calls=count, only_write=only_write)
-            seconds, work = _now() - started, self.line.cpu_seconds() - worked
+            before = self.worker.waited_seconds()
+            started, worked = _now(), self.worker.cpu_seconds()
+            self.worker.ask("call", **self.asked, calls=count, only_write=only_write)
+            seconds, work = _now() - started, self.worker.cpu_seconds() - worked
             # Others had the core; of one thread alone: that of many would hide calls.
             longest = dict[int, float]()
-            for (process, thread), waited in self.line.waited_seconds().items():
+            for (process, thread), waited in self.worker.waited_seconds().items():
                 more = waited - before.get((process, thread), 0.0)
                 longest[process] = max(longest.get(process, 0.0), more)
             # A thread of the page's that waits, say at idle priority, hides no more.
             seconds -= min(sum(longest.values()), LONGER * work)
-            taken += max(seconds, work / self.line.facts["threads"]), work
+            taken += max(seconds, work / self.worker.facts["threads"]), work
         self.least[length] = list(map(min, self.least[length], taken))
         return picks
 
     def _why_wrong(self, picks: Array) -> str:
-        result = self.line.ask("computed", **self.asked)
+        result = self.worker.ask("computed", **self.asked)
         for against in result.get("against", ()):
             return str(against)
         row = len(picks) - 1 if self.in_place else 0
@@ -249,7 +249,7 @@ class _Bound:
 
         Threads that poll keep their cores at work, and take them from each other.
         """
-        if self.shown < math.inf or traits_of(self.line.framework).polls:
+        if self.shown < math.inf or traits_of(self.worker.framework).polls:
             return ""
         short, long = (self.least[length] for length in LENGTHS)
         more = calls * (LENGTHS[1] - LENGTHS[0])
@@ -259,7 +259,7 @@ class _Bound:
         each = [min((b - a) / more, b / count) for a, b in pairs]
         most = SLOWEST_WRITING * self.judge.writing  # whatever a page does to it
         seconds, work = each[2] - min(each[0], most), each[3] - min(each[1], most)
-        threads = self.line.facts["threads"]
+        threads = self.worker.facts["threads"]
         longer = LONGER * threads
         more_work = MORE_WORK if threads == 1 else longer
         says = f"a {self.phase} takes {claimed * 1e6:.3g} us when sampled and "

@@ -95,7 +95,7 @@ def test_the_least_recently_used_make_room(
         os.utime(tmp_path / "verdicts" / f"key of {op}", (age, age))
     assert kept(tmp_path, "add"), "it is used again, and so the newest"
     size = (tmp_path / "verdicts" / "key of add").stat().st_size
-    monkeypatch.setattr(remembered, "MOST", {"verdicts/*": int(2.5 * size)})
+    monkeypatch.setattr(remembered, "MOST", int(2.5 * size))
     keep(tmp_path, "dot", "a")
     assert [bool(kept(tmp_path, op)) for op in ("add", "mul", "dot")] == [
         True,

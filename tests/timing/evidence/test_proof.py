@@ -42,7 +42,7 @@ def result(judge, wrong=0.0):
     return {"inputs": 0, "cotangents": 0, "tensors": tensors, "dtypes": dtypes}
 
 
-class PlayedLine:
+class PlayedWorker:
     """A worker that squares; its calls take what it is told, here and of all cores.
 
     `takes` has that of each look: until it ends, the calls are as claimed.
@@ -101,7 +101,7 @@ def refusal(line, judge, monkeypatch):
 
 
 def test_an_honest_step_is_not_refused(judge, monkeypatch):
-    assert refusal(PlayedLine(judge, [result(judge)]), judge, monkeypatch) == ""
+    assert refusal(PlayedWorker(judge, [result(judge)]), judge, monkeypatch) == ""
 
 
 SLOW, TWO_CORES = (3.1, 0.5), (1.0, 1.6)
@@ -118,17 +118,17 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES)
 def test_each_lie_of_a_worker_is_refused_by_name(lie, judge, monkeypatch):
     options, expected = LIES[lie]
-    assert expected in refusal(PlayedLine(judge, **options), judge, monkeypatch)
+    assert expected in refusal(PlayedWorker(judge, **options), judge, monkeypatch)
 
 
 def test_a_wrong_result_among_right_ones_is_refused(judge, monkeypatch):
-    line = PlayedLine(judge, [result(judge), result(judge, wrong=0.01)])
+    line = PlayedWorker(judge, [result(judge), result(judge, wrong=0.01)])
     assert "a timed forward is wrong: disagree: y[" in refusal(line, judge, monkeypatch)
 
 
 @pytest.mark.parametrize("once", [SLOW, TWO_CORES])
 def test_a_disturbance_that_ends_is_no_lie(once, judge, monkeypatch):
-    line = PlayedLine(judge, takes=[once] * (TRIES - 1))
+    line = PlayedWorker(judge, takes=[once] * (TRIES - 1))
     assert refusal(line, judge, monkeypatch) == ""
 
 
@@ -137,7 +137,7 @@ def test_a_thread_that_waits_hides_no_more_than_work_on_a_busy_machine_waits(
     takes, refused, judge, monkeypatch
 ):
     """The calls' own work is as claimed; the rest is done elsewhere, meanwhile."""
-    line = PlayedLine(judge, takes=[(takes, 1.0)] * TRIES)
+    line = PlayedWorker(judge, takes=[(takes, 1.0)] * TRIES)
     line.waited_seconds = lambda: {(1, 2): line.passed - line.worked}
     told = refusal(line, judge, monkeypatch)
     assert ("by the clock here on unseen numbers" in told) is refused
@@ -146,7 +146,7 @@ def test_a_thread_that_waits_hides_no_more_than_work_on_a_busy_machine_waits(
 def test_a_clock_that_was_replaced_over_here_is_seen(judge, monkeypatch):
     integrity.remember()
     monkeypatch.setattr(time, "perf_counter", lambda: 0.0)
-    line = PlayedLine(judge, [result(judge)])
+    line = PlayedWorker(judge, [result(judge)])
     told = refusal(line, judge, monkeypatch)
     assert told == "time.perf_counter has been replaced"
 
