@@ -55,9 +55,9 @@ def markdown(report: Report) -> str:
 def _headline(report: Report) -> str:
     """The first line; many readers see no other."""
     problems = [*report.new, *report.known]
-    told = [f"{d.name}: {cell(d.told)}" for d in report.parts if d.lacking]
-    if told and not problems:  # green means judged: what is missing stands here, too
-        return f"**Not judged: {'; '.join(told)}**"
+    lacking = [f"{d.name}: {cell(d.told)}" for d in report.parts if d.lacking]
+    if lacking and not problems:  # green means judged: what is missing stands here, too
+        return f"**Not judged: {'; '.join(lacking)}**"
     if not problems:
         shown = ("agree", "opinfo", "watch")
         lines = [d.told for d in report.parts if d.name in shown and d.told]
