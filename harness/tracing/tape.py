@@ -47,8 +47,8 @@ FACTORIES = frozenset(_FACTORIES.split())
 
 #: Draw, though PyTorch does not mark them so.
 _UNMARKED = frozenset(("binomial", "random"))
-#: What multiplies an input by a draw of theirs: 1 in which argument says that they do.
-_MULTIPLY = {"native_dropout": 2, "rrelu_with_noise": 4}
+#: Those that multiply an input by what they draw, and the argument that says so.
+_MULTIPLY = {"native_dropout": "train", "rrelu_with_noise": "training"}
 
 Function = Callable[..., Any]
 Tensor = torch.Tensor
@@ -377,16 +377,17 @@ class Tape(TorchDispatchMode):
 
     def _draw(self, target: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator that draws: what it drew is data, without a gradient."""
-        name = name_of(target)
+        name, named = name_of(target), _by_name(target, args, kwargs)
         multiplies = name in _MULTIPLY
         if multiplies and target._schema.name.endswith("_"):
             made = getattr(aten, name).default
-            return self._inside(
-                lambda **named: args[0].copy_(made(*args, **named)), (), kwargs
-            )
-        if multiplies and not args[_MULTIPLY[name]]:
-            return self._inside(decomposition_table[target], args, kwargs)
-        generator = kwargs.get("generator")
+            return self._inside(lambda: args[0].copy_(made(**named)), (), {})
+        if multiplies and named[_MULTIPLY[name]] is False:
+            if name == "native_dropout":
+                return self._inside(decomposition_table[target], args, kwargs)
+            slope = (named["lower"] + named["upper"]) / 2
+            return self._inside(aten.leaky_relu, (args[0], slope), {})
+        generator = named.get("generator")
         state = (generator or torch.default_generator).get_state()
         self.program.draws.setdefault(generator, state)
         made = target(*args, **kwargs)
@@ -394,12 +395,9 @@ class Tape(TorchDispatchMode):
             mask, share = made[1], 1 - args[1]
             scaled = functools.partial(_masked, mask=mask, scale=share and 1 / share)
             return self._inside(scaled, args[:1], {}), mask
-        given = dict(
-            zip((a.name for a in target._schema.arguments), args, strict=False)
-        )
         for argument in target._schema.arguments:
             if argument.alias_info and argument.alias_info.is_write:
-                written = (given | kwargs)[argument.name]
+                written = named[argument.name]
                 self._write(written, written.detach().clone())
         return self._inside(torch.mul, args[:2], {}) if multiplies else made
 
@@ -425,10 +423,7 @@ class Tape(TorchDispatchMode):
         """Run the operator that writes nothing, then copy what it made."""
         if target is aten.copy_.default:
             return self._write(args[0], args[1], self._is_unseen(*args[:2]))
-        arguments = target._schema.arguments
-        defaults = {a.name: a.default_value for a in arguments if a.has_default_value()}
-        given = dict(zip((a.name for a in arguments), args, strict=False))
-        named = defaults | given | kwargs
+        arguments, named = target._schema.arguments, _by_name(target, args, kwargs)
         into = [
             named.pop(a.name) if a.is_out else named[a.name]
             for a in arguments
@@ -522,6 +517,15 @@ def draws(target: Any) -> bool:
     name = name_of(target)
     marked = torch.Tag.nondeterministic_seeded in target.tags or name in _UNMARKED
     return marked and not name.startswith("_")
+
+
+def _by_name(target: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """The arguments of an operator by name, with its defaults."""
+    arguments = target._schema.arguments
+    defaults = {a.name: a.default_value for a in arguments if a.has_default_value()}
+    return (
+        defaults | dict(zip((a.name for a in arguments), args, strict=False)) | kwargs
+    )
 
 
 def _masked(x: Tensor, mask: Tensor, scale: float) -> Tensor:

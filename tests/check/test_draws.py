@@ -65,6 +65,7 @@ RIGHT = {
     "features": (lambda x: F.feature_alpha_dropout(x, 0.3, True), [(2, 5, 6)]),
     "leaky": (lambda x: F.rrelu(x, training=True), SQUARE),
     "leaky in place": (rewritten, SQUARE),
+    "leaky in evaluation": (torch.nn.RReLU().eval(), SQUARE),
     "native": (lambda x: torch.native_dropout(x, 0.3, True)[0], SQUARE),
     "all dropped": (lambda x: torch.native_dropout(x, 1.0, True)[0] + x, SQUARE),
     "nothing dropped": (lambda x: torch.native_dropout(x, 0.3, False)[0], SQUARE),
