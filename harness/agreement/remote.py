@@ -21,7 +21,6 @@ from gradwatch.harness.agreement.suite import (
 from gradwatch.harness.judging.cases import Trial, trials
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.defects.where import matches
-from gradwatch.harness.judging.platforms import Flushing
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.workers.child import Child, Failed, Link
 from gradwatch.harness.workers.formulas.pages import Pages
@@ -82,7 +81,7 @@ def judged(
 
 def vanished(
     asked: Asked, agreement: Agreement, entries: Sequence[known.Known]
-) -> tuple[known.Known | Flushing, ...]:
+) -> tuple[known.Known | known.Flushing, ...]:
     """What was expected and did not occur; a first look may lack the case for it."""
     return () if asked.first_case else gone(agreement.records, entries)
 

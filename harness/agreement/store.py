@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import structs
 
 from gradwatch.harness.agreement.findings import DEATHS
-from gradwatch.harness.judging.platforms import FLUSHED
+from gradwatch.harness.judging.judgement import FLUSHED
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.lock import alone
 from gradwatch.harness.project.paths import INSTALLED, PROJECT, ROOT, SOURCE

@@ -17,7 +17,6 @@ from msgspec import Struct
 
 from gradwatch.harness.agreement.findings import flags
 from gradwatch.harness.agreement.pairs import Pairs, distances, keep_worst, largest
-from gradwatch.harness.judging import platforms
 from gradwatch.harness.judging.cases import REGIMES, Trial
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.diagnosis import Diagnoses
@@ -68,7 +67,7 @@ class Agreement(Struct):
     missing: dict[str, str] = {}
     unrepeatable: list[str] = []
     trials: list[tuple[str, str]] = []
-    gone: tuple[Any, ...] = ()  # known outcomes or `platforms.Flushing`
+    gone: tuple[Any, ...] = ()  # known outcomes or `known.Flushing`
     recalled: int = 0
     remembered: dict[str, str] = {}
 
@@ -172,9 +171,9 @@ def agree(
 
 def gone(
     records: Sequence[AgreeRecord], entries: Sequence[known.Known]
-) -> tuple[known.Known | platforms.Flushing, ...]:
+) -> tuple[known.Known | known.Flushing, ...]:
     """What was expected, of a defect or of a platform, and did not occur."""
-    return (*known.gone(records, entries), *platforms.unseen(records))
+    return (*known.gone(records, entries), *known.unseen(records))
 
 
 def tasks(

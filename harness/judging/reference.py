@@ -8,6 +8,8 @@ precision is no wider than float64, the radius doubles by itself.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -96,6 +98,7 @@ class Reference:
         judged: What was said of tensors, by their bits; see `verdict`.
         choices: What the graph chooses among, by a convention where there is a tie.
         build: Builds the nodes once more, as a diagnosis needs them.
+        flushed: The reference of the same problem where subnormal inputs are zeros.
     """
 
     def __init__(
@@ -106,8 +109,10 @@ class Reference:
         compute: str | None = None,
         choices: Sequence[graph.Choice] = (),
         build: Callable[[], Mapping[str, graph.Node]] | None = None,
+        problem: Problem | None = None,
     ) -> None:
         self.graphs, self.choices, self.build = graphs, choices, build
+        self._problem = problem
         self._orders = orders
         self.dtype = dtype
         self.arithmetics = arithmetics(dtype, compute)
@@ -127,6 +132,30 @@ class Reference:
     def set_valued(self) -> bool:
         """Whether some gradient depends on how ties are broken."""
         return len(self.graphs) > 1
+
+    @functools.cached_property
+    def flushed(self) -> Reference | None:
+        """That of zeros for subnormal inputs; None of none, and of float16.
+
+        Those of float16 are computed in float32.
+        """
+        problem = self._problem
+        if problem is None or self.dtype == "float16":
+            return None
+        inputs = {n: self.flush(a) for n, a in problem.inputs.items()}
+        along = [None if a is None else self.flush(a) for a in problem.cotangents]
+        given = (*problem.inputs.values(), *problem.cotangents)
+        if all(map(operator.is_, given, (*inputs.values(), *along))):
+            return None
+        return reference(replace(problem, inputs=inputs, cotangents=along))
+
+    def flush(self, array: Array) -> Array:
+        """The array with zeros of the same sign for its subnormal numbers, if any."""
+        if array.dtype.kind != "f":
+            return array
+        small = (array != 0) & (np.abs(array) < PRECISIONS[self.dtype].smallest)
+        zeros = np.copysign(np.zeros_like(array), array)
+        return np.where(small, zeros, array) if small.any() else array
 
     def order(self, convention: str) -> Sequence[graph.Node]:
         """The nodes of the graph under a convention, each after its inputs."""
@@ -377,6 +406,7 @@ def reference(problem: Problem, compute: str | None = None) -> Reference:
         problem.dtype,
         compute,
         (lambda: results_of(problem, wide)) if second else None,
+        problem,
     )
 
 
@@ -414,6 +444,7 @@ def reference_of_graph(
     dtype: str,
     compute: str | None = None,
     outputs: Callable[[], Mapping[str, graph.Node]] | None = None,
+    problem: Problem | None = None,
 ) -> Reference:
     """The reference of a graph that is built already, whoever built it.
 
@@ -431,6 +462,7 @@ def reference_of_graph(
             derivatives. At a kink these are not defined: where a comparison is exactly
             met, and the outputs are the same from both sides, the derivatives may be
             those of the other side.
+        problem: Whose graph it is, if its inputs may be flushed.
 
     Returns:
         What `harness.judging.verdict.judge_tensors(right, got, dtypes, dtype=...)`
@@ -458,7 +490,7 @@ def reference_of_graph(
         if _differ(graphs["first"], nodes):
             graphs[OTHER_SIDE] = nodes
             orders[OTHER_SIDE] = graph.topological_order(nodes.values())
-    return Reference(graphs, orders, dtype, compute, choices, build)
+    return Reference(graphs, orders, dtype, compute, choices, build, problem)
 
 
 def _evaluated(

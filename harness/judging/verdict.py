@@ -23,7 +23,7 @@ from gradwatch.harness.judging.comparison import (
     judge_whole,
 )
 from gradwatch.harness.judging.excuses import ties
-from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.judgement import FLUSHED, Judgement
 from gradwatch.harness.judging.orders import is_second
 from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic, plain
 from gradwatch.harness.judging.reference import Reference, Truth
@@ -55,12 +55,39 @@ def judge_tensors(
     dtypes: Mapping[str, str],
     *,
     dtype: str,
+    flushes: bool = False,
 ) -> tuple[Judgement, ...]:
     """Judge tensors by name against a reference that is already there.
 
     All of them must break ties in the same way: a maximum that passes its cotangent
-    on to both inputs is wrong, though each gradient is right by some convention.
+    on to both inputs is wrong, though each gradient is right by some convention. Where
+    a platform `flushes` subnormal numbers to zero, as they are read and as they come
+    out (Intel 64 manual, volume 1, section 10.2.3: FTZ and DAZ), what is wrong for the
+    inputs as they were given is judged once more for the flushed ones: a comparison, a
+    tie or an index can be another one.
     """
+    judged = _under_conventions(right, got, dtypes, dtype)
+    if not flushes or all(j.passes for j in judged) or right.flushed is None:
+        return judged
+    read = {n: None if a is None else right.flush(a) for n, a in got.items()}
+    others = _under_conventions(right.flushed, read, dtypes, dtype)
+    pairs = zip(judged, others, strict=True)
+    return tuple(_flushed(b) if b.passes and not a.passes else a for a, b in pairs)
+
+
+def _flushed(j: Judgement) -> Judgement:
+    if j.verdict == "vacuous":
+        return j
+    message = f"{j.tensor}: right for subnormal numbers taken for zero"
+    return j.changed(verdict="convention", convention=FLUSHED, message=message)
+
+
+def _under_conventions(
+    right: Reference,
+    got: Mapping[str, Array | None],
+    dtypes: Mapping[str, str],
+    dtype: str,
+) -> tuple[Judgement, ...]:
     trials = [
         tuple(
             _judge_tensor(right, convention, name, array, dtypes.get(name, ""), dtype)

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from gradwatch.harness.judging.judgement import Judgement
-from gradwatch.harness.judging.platforms import judged_as_flushed
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.project.verdicts import PASSING
 from gradwatch.harness.workers.messages import Outcome
 from gradwatch.impls.contract import Array
@@ -36,10 +36,10 @@ def judge_outcome(outcome: Outcome, right: Reference) -> Iterator[Judgement]:
     dtype = outcome.task.problem.dtype
     task = outcome.task
 
+    flushes = bool(traits_of(task.framework).flushes) and task.problem.device == "cpu"
+
     def judgements(got: Mapping[str, Array | None]) -> tuple[Judgement, ...]:
-        judged = judge_tensors(right, got, result.dtypes, dtype=dtype)
-        named = task.framework, task.problem
-        return judged_as_flushed(*named, judged, got, result.dtypes)
+        return judge_tensors(right, got, result.dtypes, dtype=dtype, flushes=flushes)
 
     yield from judgements(result.tensors)
     for how, gradients in outcome.others:

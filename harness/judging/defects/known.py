@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.judging.defects.where import checked, holds
+from gradwatch.harness.judging.judgement import FLUSHED
+from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.project.verdicts import PASSING, VERDICTS
 from gradwatch.impls.catalogue import op_names
 
@@ -291,3 +293,48 @@ def gone(records: Sequence[AgreeRecord], known: Iterable[Known]) -> tuple[Known,
         )
     )
     return tuple(k for k in absent if k.is_tested(telling))
+
+
+# Declared properties of platforms ------------------------------------------------
+
+#: Ops whose subnormal numbers were judged before a declaration counts as tested. Half
+#: of all ops have a comparison or a sum on which it shows.
+ENOUGH = 10
+
+
+@dataclass(frozen=True)
+class Flushing:
+    """A framework that takes subnormal numbers for zero on the CPU, and why.
+
+    The other fields are those by which a known outcome is shown.
+    """
+
+    framework: str
+    reason: str
+    op: str = "every op"
+    tensor: str = "every tensor"
+
+    @property
+    def backend(self) -> str:
+        """The backends that it covers."""
+        return f"{self.framework}_*"
+
+
+def unseen(records: Iterable[AgreeRecord]) -> tuple[Flushing, ...]:
+    """Declarations that were tested and showed nowhere: they are no longer true.
+
+    One is tested where subnormal values were judged.
+    """
+    ops: dict[str, set[str]] = defaultdict(set)
+    shown = set()
+    for record in records:
+        subnormal = record.regime == "subnormal" and record.dtype != "float16"
+        if subnormal and tells(record):
+            ops[record.framework].add(record.op)
+        if record.convention == FLUSHED:
+            shown.add(record.framework)
+    return tuple(
+        Flushing(name, traits_of(name).flushes)
+        for name in sorted(ops.keys() - shown)
+        if len(ops[name]) >= ENOUGH and traits_of(name).flushes
+    )
