@@ -26,6 +26,7 @@ from gradwatch.harness.tracing.untraceable import (
     callers_place,
     refuse_as_pytorch,
 )
+from gradwatch.harness.tracing.values import is_inexact
 
 _optimized: Any = torch.jit.optimized_execution  # type: ignore[attr-defined]  # its stub lacks it
 #: What hands a tensor's numbers over to NumPy, to Triton or to another compiler.
@@ -51,7 +52,7 @@ def capture(
     Raises:
         Untraceable: storage outside of an input is read; NumPy gets what depends on it.
     """
-    wanted = [t.is_floating_point() for t in tensors] if wanted is None else wanted
+    wanted = [is_inexact(t) for t in tensors] if wanted is None else wanted
     pairs = zip(tensors, wanted, strict=True)
     with plain_autograd():
         leaves = [replica(t, w) for t, w in pairs]
@@ -168,8 +169,10 @@ class _Leaving(TorchFunctionMode):
         if function is Tensor.tolist and self.tape.depends(args[0]):
             with self:
                 return _listed(args[0])
+        if function is Tensor.detach_:  # no operator
+            self.tape.resolved = []
         if function in _HANDS_OVER and self.tape.depends(args[0]):
-            if args[0].is_floating_point():
+            if is_inexact(args[0]):
                 name = function.__name__.strip("_")
                 why = "hands numbers that depend on an input to what PyTorch cannot see"
                 raise Untraceable(f"Tensor.{name}", why, "numpy", callers_place())

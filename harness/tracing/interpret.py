@@ -11,6 +11,8 @@ from torch.fx.node import Node as Call
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves, tree_map
 
+from gradwatch.harness.tracing.aten import complex
+from gradwatch.harness.tracing.aten.complex import both
 from gradwatch.harness.tracing.aten.moves import is_move, move
 from gradwatch.harness.tracing.aten.narrow import (
     epsilon,
@@ -22,10 +24,14 @@ from gradwatch.harness.tracing.aten.table import ON_FLOATS, ON_VALUES
 from gradwatch.harness.tracing.tape import FACTORIES, Like, Program, as_written, name_of
 from gradwatch.harness.tracing.untraceable import Place, Untraceable
 from gradwatch.harness.tracing.values import (
+    Complex,
     as_exact,
     as_float,
     constant,
     is_float_tensor,
+    is_inexact,
+    joined,
+    parts,
 )
 from gradwatch.impls.graph import Node, recorded
 
@@ -49,20 +55,23 @@ def interpret(program: Program, leaves: Sequence[Any]) -> tuple[list[Any], list[
         if node.op == "placeholder":
             untouched[node] = next(given)
             known[node] = narrow_leaf(untouched[node], _meta(node), widest)
+            if _is_complex(_meta(node)):
+                known[node] = Complex.split(known[node])
         elif node.op == "get_attr":
             known[node] = _constant(getattr(program, node.target))
         elif node.op == "output":
-            read = [known[reading.node] for reading in program.readings]
+            read = [joined(known[reading.node]) for reading in program.readings]
             known |= untouched
-            return [known[out] for out in node.args[0]], read
+            return [joined(known[out]) for out in node.args[0]], read
         else:
             args = map_arg(node.args, known.__getitem__)
             kwargs = dict(map_arg(node.kwargs, known.__getitem__))
             known[node] = apply(node.target, args, kwargs, _meta(node))
             if node.target not in _OURS and not is_move(name_of(node.target)):
-                known[node] = narrowed(known[node], _meta(node), widest)
-            if record and isinstance(known[node], Node):
-                record.places.setdefault(known[node], node.meta.get("place"))
+                known[node] = _narrowed(known[node], _meta(node), widest)
+            if record:
+                for made in parts(known[node]):
+                    record.places.setdefault(made, node.meta.get("place"))
     raise AssertionError("a program ends with its output")
 
 
@@ -71,16 +80,20 @@ def apply(target: Any, args: Any, kwargs: dict[str, Any], meta: Any) -> Any:
     if target is operator.getitem:
         return args[0][args[1]]
     if target is as_written:
+        if _is_complex(meta):
+            return both(written_over, *map(Complex.of, args))
         return written_over(*map(as_float, args))
     name = name_of(target)
     floating = _floats(meta)
-    values = tree_leaves((args, kwargs), is_leaf=lambda v: isinstance(v, Node))
+    values = tree_leaves((args, kwargs), is_leaf=_is_node)
     if name in _CASTS:
         return _cast(args[0], meta)
     if name in FACTORIES:
-        return _made(target, args, kwargs, floating)
-    if not floating and not any(isinstance(v, Node) for v in values):
+        return _made(target, args, kwargs, meta)
+    if not floating and not any(isinstance(v, (Node, Complex)) for v in values):
         return target(*args, **kwargs)
+    if _is_complex(meta) or any(isinstance(v, Complex) for v in values):
+        return complex.apply(target, name, args, kwargs)
     by_rule = name in ON_FLOATS or name in ON_VALUES
     truth = not floating and meta and meta[0].dtype == torch.bool and by_rule
     return _by_table(target, name, args, kwargs, whole=not (floating or truth))
@@ -100,6 +113,12 @@ def _by_table(
     return move(target, args, kwargs)
 
 
+def _narrowed(value: Any, meta: Sequence[Like], widest: float) -> Any:
+    if isinstance(value, Complex):
+        return both(lambda part: narrowed(part, meta, widest), value)
+    return narrowed(value, meta, widest)
+
+
 def _is_node(value: Any) -> bool:
     return isinstance(value, Node)
 
@@ -109,6 +128,8 @@ def _as_float_if_tensor(value: Any) -> Any:
 
 
 def _constant(tensor: torch.Tensor) -> Any:
+    if tensor.is_complex():
+        return Complex.of(tensor)
     return as_float(tensor) if is_float_tensor(tensor) else tensor
 
 
@@ -118,17 +139,24 @@ def _meta(node: Call) -> list[Like]:
 
 
 def _floats(meta: Sequence[Any]) -> bool:
-    return any(tensor.dtype.is_floating_point for tensor in meta)
+    return any(map(is_inexact, meta))
+
+
+def _is_complex(meta: Sequence[Any]) -> bool:
+    return any(tensor.dtype.is_complex for tensor in meta)
 
 
 def refuse_uncovered(program: Program) -> None:
     """Raise Untraceable for the first operator that has no place in the engine."""
     for node in program.graph.nodes:
         if node.op == "call_function" and node.target not in _OURS:
-            _refuse(node.target, _meta(node), node.meta["place"])
+            given = [like for source in node.all_input_nodes for like in _meta(source)]
+            _refuse(node.target, _meta(node), given, node.meta["place"])
 
 
-def _refuse(target: Any, meta: Sequence[Like], place: Place) -> None:
+def _refuse(
+    target: Any, meta: Sequence[Like], given: Sequence[Like], place: Place
+) -> None:
     op = str(target).removesuffix(".default")
     if not isinstance(target, torch._ops.OpOverload):
         raise Untraceable(op, "is no operator of ATen", "no rule", place)
@@ -140,28 +168,34 @@ def _refuse(target: Any, meta: Sequence[Like], place: Place) -> None:
         raise Untraceable(op, "hides what it draws at random", "random", place)
     if name.startswith(_FACTORISATIONS) and name not in {*ON_FLOATS, *ON_VALUES}:
         raise Untraceable(op, "factorises a matrix", "factorisation", place)
-    if any(tensor.dtype.is_complex for tensor in meta):
-        raise Untraceable(op, "returns complex numbers", "complex", place)
     if any(t.layout != torch.strided for t in meta):
         raise Untraceable(op, "returns a sparse tensor", "sparse", place)
-    known = name in {*ON_FLOATS, *ON_VALUES, *FACTORIES, *_CASTS} or is_move(name)
-    if _floats(meta) and not known:
+    if name in FACTORIES or name in _CASTS:
+        return
+    if _is_complex([*meta, *given]):
+        if not complex.has_rule(name):
+            raise Untraceable(op, "has no rule for complex numbers", "complex", place)
+    elif _floats(meta) and not (name in {*ON_FLOATS, *ON_VALUES} or is_move(name)):
         raise Untraceable(op, "has no rule in the engine", "no rule", place)
 
 
 def _cast(value: Any, meta: Sequence[Like]) -> Any:
     """Precision is the judge's matter: only from and to whole numbers is a change."""
     dtype = meta[0].dtype
+    if dtype.is_complex:
+        return Complex.of(value)
     if dtype.is_floating_point:
-        return as_float(value)
+        return value.re if isinstance(value, Complex) else as_float(value)
     if isinstance(value, Node) and dtype == torch.bool:
         return ON_VALUES["logical_or"](value, value)
     return as_exact(value).to(dtype)
 
 
-def _made(target: Any, args: Any, kwargs: dict[str, Any], floating: bool) -> Any:
+def _made(target: Any, args: Any, kwargs: dict[str, Any], meta: Sequence[Any]) -> Any:
     """A tensor that is made of nothing; of floats, in the widest type PyTorch has."""
     args = tree_map(as_exact, args, is_leaf=_is_node)
-    if not floating:
+    if not _floats(meta):
         return target(*args, **kwargs)
+    if _is_complex(meta):
+        return Complex.of(target(*args, **{**kwargs, "dtype": torch.complex128}))
     return constant(target(*args, **{**kwargs, "dtype": torch.float64}).numpy())

@@ -42,6 +42,7 @@ _FACTORIES = """
     arange empty empty_like empty_permuted empty_strided eye full full_like linspace
     logspace new_empty new_empty_strided new_full new_ones new_zeros ones ones_like
     scalar_tensor tril_indices triu_indices zeros zeros_like
+    bartlett_window blackman_window hamming_window hann_window kaiser_window
 """
 FACTORIES = frozenset(_FACTORIES.split())
 
@@ -241,6 +242,7 @@ class Tape(TorchDispatchMode):
         ] = {}  # by node and geometry; constants by version
         self.alive: list[Any] = []  # or PyTorch would give their addresses out again
         self.within = 0  # operators and Functions that run below autograd
+        self.resolved: list[Tensor] = []  # by PyTorch, below autograd, for an operator
         for i, leaf in enumerate(leaves):
             node = self.program.graph.placeholder(f"leaf_{i}")
             node.meta["val"] = Like.of(leaf)
@@ -276,7 +278,12 @@ class Tape(TorchDispatchMode):
             return self._inside(decompositions()[target], args, kwargs)
         if target._can_decompose():
             return self._inside(target.decompose, args, kwargs)
-        return self._note(target, args, kwargs, made)
+        made = self._note(target, args, kwargs, made)
+        # A conjugate is a view until an operator needs its numbers, which gets a copy.
+        mirrored = target is aten.clone.default and any(Geometry.of(args[0]).mirrored)
+        followed = mirrored and torch.is_grad_enabled() and self._follows(args[0])
+        self.resolved = [*self.resolved, made] if followed else []
+        return made
 
     # What a tensor is -----------------------------------------------------------------
 
@@ -296,7 +303,8 @@ class Tape(TorchDispatchMode):
         """Whether autograd ends at a tensor whose storage holds what it follows."""
         held = self.memory.get(_address(tensor))
         recorded = tensor.requires_grad and torch.is_grad_enabled()
-        through = self.within or recorded or not tensor.is_floating_point()
+        resolved = any(tensor is other for other in self.resolved)
+        through = self.within or recorded or resolved or not _is_float(tensor)
         return held is not None and held.followed and not through
 
     def _is_unseen(self, into: Tensor, *given: Tensor) -> bool:
@@ -620,6 +628,8 @@ def _refuse_other_function(
 
 def _doubled(tensor: Tensor) -> Tensor:
     copy = tensor.detach().clone()
+    if copy.is_complex():
+        return copy.to(torch.complex128)
     return copy.double() if _is_float(copy) else copy
 
 

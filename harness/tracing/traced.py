@@ -21,7 +21,7 @@ from gradwatch.harness.tracing.interpret import interpret, refuse_uncovered
 from gradwatch.harness.tracing.names import parameters_of
 from gradwatch.harness.tracing.tape import Program, name_of
 from gradwatch.harness.tracing.untraceable import Untraceable
-from gradwatch.harness.tracing.values import array_of, constant, in_type
+from gradwatch.harness.tracing.values import array_of, constant, in_type, is_inexact
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, topological_order
 
@@ -173,7 +173,7 @@ def trace(
     for name, tensor in zip(names, tensors, strict=True):
         _refuse(name, tensor)
     marked = any(t.requires_grad for t in given)
-    wanted = [t.requires_grad if marked else t.is_floating_point() for t in given]
+    wanted = [t.requires_grad if marked else is_inexact(t) for t in given]
     wanted += [own[n].requires_grad and n not in buffers for n in state]
     results: list[str] = []
 
@@ -232,15 +232,13 @@ def _names(
 
 
 def _refuse(name: str, tensor: torch.Tensor) -> None:
-    if tensor.is_complex():
-        raise Untraceable(name, "is complex", "complex")
     if tensor.layout != torch.strided:
         raise Untraceable(name, "is sparse", "sparse")
 
 
 def _leaf(tensor: torch.Tensor) -> Any:
     """Of floats a leaf of the graph; whole numbers stay as they are."""
-    if not tensor.is_floating_point():
+    if not is_inexact(tensor):
         return tensor.detach().cpu()
     return constant(array_of(tensor).copy())  # the caller may write to it
 

@@ -1,6 +1,8 @@
 """What flows through a traced program: nodes of floats, exact tensors, numbers.
 
-A float is a node of the engine, in the wide type that is being evaluated. Integers and
+A float is a node of the engine, in the wide type that is being evaluated; a complex
+number is a pair of such nodes, and where it goes in or comes out a node whose last axis
+has the two parts. Integers and
 booleans that depend on no float stay PyTorch tensors and are evaluated exactly; a
 boolean that depends on one is a node, so that the choice it makes has a rounding rule.
 """
@@ -10,6 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,10 +47,15 @@ def constant(value: Any) -> Node:
 
 
 def array_of(tensor: torch.Tensor) -> Array:
-    """A tensor's numbers in NumPy; bfloat16, which NumPy lacks, as float64."""
-    tensor = tensor.detach().cpu().resolve_neg()
+    """A tensor's numbers in NumPy, the parts of complex ones as the last axis.
+
+    They are in float64, as NumPy lacks bfloat16.
+    """
+    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
     if tensor._is_zerotensor():
         tensor = torch.zeros_like(tensor)
+    if tensor.is_complex():
+        return np.asarray(torch.view_as_real(tensor.to(torch.complex128)).numpy())
     return tensor.double().numpy() if tensor.is_floating_point() else tensor.numpy()
 
 
@@ -77,6 +85,8 @@ def as_mask(value: Any) -> Node:
 
 def as_exact(value: Any) -> Any:
     """A tensor of a node's values, for what only chooses: an index, a mask, ..."""
+    if isinstance(value, Complex):
+        return torch.view_as_complex(as_exact(value.joined()))
     if not isinstance(value, Node):
         return value
     held = value.value
@@ -84,7 +94,80 @@ def as_exact(value: Any) -> Any:
 
 
 def is_float_tensor(value: Any) -> bool:
-    """Whether a value is a node, or a constant tensor, of floats."""
+    """Whether a value is a node, a pair, or a constant tensor, of floats."""
     if isinstance(value, Node):
         return is_number(value)
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
+    return isinstance(value, Complex) or is_inexact(value)
+
+
+def is_inexact(value: Any) -> bool:
+    """Whether a value is a tensor of floats or complex numbers, or like one."""
+    dtype = getattr(value, "dtype", None)
+    return isinstance(dtype, torch.dtype) and (
+        dtype.is_floating_point or dtype.is_complex
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Complex:
+    """A tensor of complex numbers: two nodes of one shape."""
+
+    re: Node
+    im: Node
+
+    @classmethod
+    def of(cls, value: Any) -> Complex:
+        """Of a number, a tensor or a node."""
+        if isinstance(value, Complex):
+            return value
+        if isinstance(value, complex):
+            return cls(constant(value.real), constant(value.imag))
+        if isinstance(value, torch.Tensor) and value.is_complex():
+            return cls.split(constant(array_of(value)))
+        re = as_float(value)
+        return cls(re, constant(np.zeros(re.shape)))
+
+    @classmethod
+    def split(cls, pairs: Node) -> Complex:
+        """Of a node whose last axis has the two parts."""
+        return cls(pairs[..., 0], pairs[..., 1])
+
+    def joined(self) -> Node:
+        """The node whose last axis has the two parts."""
+        return graph.stack([self.re, self.im], axis=-1)
+
+    def conj(self) -> Complex:
+        """The conjugate."""
+        return Complex(self.re, -self.im)
+
+    def __neg__(self) -> Complex:
+        return Complex(-self.re, -self.im)
+
+    def __add__(self, other: Complex) -> Complex:
+        return Complex(self.re + other.re, self.im + other.im)
+
+    def __sub__(self, other: Complex) -> Complex:
+        return Complex(self.re - other.re, self.im - other.im)
+
+    def __mul__(self, other: Complex) -> Complex:
+        return Complex(
+            self.re * other.re - self.im * other.im,
+            self.re * other.im + self.im * other.re,
+        )
+
+    def __truediv__(self, other: Complex) -> Complex:
+        size = graph.hypot(other.re, other.im)
+        turned = self * Complex(other.re / size, -(other.im / size))
+        return Complex(turned.re / size, turned.im / size)
+
+
+def parts(value: Any) -> tuple[Node, ...]:
+    """The nodes of a value: one, two, or none."""
+    if isinstance(value, Complex):
+        return value.re, value.im
+    return (value,) if isinstance(value, Node) else ()
+
+
+def joined(value: Any) -> Any:
+    """A pair as a node with one axis more; everything else as it is."""
+    return value.joined() if isinstance(value, Complex) else value

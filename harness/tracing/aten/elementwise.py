@@ -101,7 +101,7 @@ ON_FLOATS: dict[str, Rule] = {
     "rsub": lambda a, b, alpha=1: b - _scaled(a, alpha),
     "mul": lambda a, b: a * b,
     "div": _div,
-    "neg": lambda x: -x,
+    **dict.fromkeys(("neg", "_neg_view"), lambda x: -x),
     "pow": _pow,
     "ldexp": lambda a, b: a * graph.exp2(b),
     "remainder": lambda a, b: a - b * graph.floor(a / b),

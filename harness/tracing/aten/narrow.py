@@ -32,15 +32,17 @@ def narrowed(value: Any, meta: Sequence[Any], widest: float) -> Any:
     if isinstance(value, (tuple, list)) and len(value) == len(meta):
         pairs = zip(value, meta, strict=True)
         return tuple(narrowed(one, [its], widest) for one, its in pairs)
-    if not isinstance(value, Node) or not meta or not meta[0].dtype.is_floating_point:
+    if not meta or not _is_inexact(meta[0]):
         return value
     info = _info(meta[0].dtype)
-    return rounded(value, info=info) if info.eps > widest else value
+    if not isinstance(value, Node) or info.eps <= widest:
+        return value
+    return rounded(value, info=info)
 
 
 def narrow_leaf(value: Any, meta: Sequence[Any], widest: float) -> Any:
     """An input, whose gradient PyTorch rounds to the input's own type."""
-    if not isinstance(value, Node) or not meta[0].dtype.is_floating_point:
+    if not isinstance(value, Node) or not _is_inexact(meta[0]):
         return value
     info = _info(meta[0].dtype)
     return leaf(value, info=info) if info.eps > widest else value
@@ -48,8 +50,12 @@ def narrow_leaf(value: Any, meta: Sequence[Any], widest: float) -> Any:
 
 def epsilon(tensors: Sequence[Any]) -> float:
     """The machine epsilon of the widest floating type among tensors; 0 of none."""
-    types = {t.dtype for t in tensors if t.dtype.is_floating_point}
+    types = {t.dtype for t in tensors if _is_inexact(t)}
     return min((_info(dtype).eps for dtype in types), default=0.0)
+
+
+def _is_inexact(tensor: Any) -> bool:
+    return bool(tensor.dtype.is_floating_point or tensor.dtype.is_complex)
 
 
 def _info(dtype: Any) -> Any:

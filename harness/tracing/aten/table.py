@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gradwatch.harness.tracing.aten import (
+    complex,
     distances,
     elementwise,
     moves,
@@ -41,4 +42,4 @@ ON_VALUES: dict[str, Rule] = {
 
 def covered() -> list[str]:
     """Names of the ATen operators that can be traced."""
-    return sorted({*ON_FLOATS, *ON_VALUES, *moves.MOVES})
+    return sorted({*ON_FLOATS, *ON_VALUES, *complex.ON_COMPLEX, *moves.MOVES})
