@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 from gradwatch.harness.check.runs import (
     Graph,
     Tensor,
+    floating,
     nodes_behind,
     replica,
     same,
@@ -73,8 +74,7 @@ def _kept(ctx: Any, inputs: Sequence[Tensor]) -> Iterator[str]:
 
     def outside(value: Any) -> bool:
         return (
-            isinstance(value, Tensor)
-            and value.is_floating_point()
+            floating(value)
             and not value.requires_grad
             and not any(same(value, given) for given in inputs)
         )
@@ -142,7 +142,7 @@ class _Watch(TorchFunctionMode):
         followed = any(_in_graph(value) for value in tree_leaves((args, kwargs)))
         if followed and func in CUTS:
             self.cuts[f"{CUTS[func]} in {_line()}"] = None
-        elif followed and not torch.is_grad_enabled() and _is_float(out):
+        elif followed and not torch.is_grad_enabled() and floating(out):
             self.cuts[f"torch.no_grad() around {_line()}"] = None
         return out
 
@@ -166,10 +166,6 @@ def cuts_of(call: Call, bound: Bound, cotangents: Sequence[Tensor | None]) -> li
 
 def _in_graph(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad
-
-
-def _is_float(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 def _line() -> str:

@@ -287,7 +287,7 @@ def planned(
         name = f"{regime.name} {shapes.named(specs)}"
         fields = identity(name, dtype, regime, seed, thorough, as_given)
         rng = np.random.default_rng(fields["seed"])
-        first = next((i for i, s in enumerate(specs) if s.kind == "float"), 0)
+        first = next((i for i, s in enumerate(specs) if s.is_inexact), 0)
         arrays = [
             _numbers(rng, spec, regime, regime.first_only and i != first, precision)
             for i, spec in enumerate(specs)
@@ -311,7 +311,7 @@ def planned(
     for regime in map(REGIMES.__getitem__, names):
         if regime.name in foreign or (small == specs and regime in OWN_SHAPE):
             continue
-        axes = max((len(s.shape) for s in small if s.kind == "float"), default=0)
+        axes = max((len(s.shape) for s in small if s.is_inexact), default=0)
         if axes >= regime.axes:
             for at in sizes.of(regime.name, small):
                 yield make(regime, at, thorough=regime.name == "normal")
@@ -326,7 +326,8 @@ def _numbers(
     if spec.kind == "int":
         return rng.integers(0, max(spec.below, 1), spec.shape)
     draw = REGIMES["normal"].values if plain else regime.values
-    return np.asarray(draw(rng, spec.shape, precision))
+    parts = (2,) if spec.kind == "complex" else ()
+    return np.asarray(draw(rng, (*spec.shape, *parts), precision))
 
 
 def _mask(rng: np.random.Generator, shape: tuple[int, ...], regime: str) -> Any:

@@ -22,6 +22,7 @@ from gradwatch.harness.check.runs import (
     floating,
     in_short,
     nodes_behind,
+    numbers,
     observe,
     replica,
     same,
@@ -76,7 +77,7 @@ class Expected:
         if floats and not trial.edge and all(bool(y.isnan().all()) for y in floats):
             raise ValueError("the reference returns nothing but nan for these numbers")
         made = [
-            trial.cotangent(y, i) if y.requires_grad and y.is_floating_point() else None
+            trial.cotangent(y, i) if y.requires_grad else None
             for i, y in enumerate(self.outputs)
         ]
         if not any(dy is not None for dy in made):
@@ -136,10 +137,11 @@ def steps_have_its_slope(subject: Subject, trial: Trial) -> bool:
     They have another one where it rounds, or looks for a root by bisection. Asked only
     of what runs a `torch.autograd.Function`: a detach elsewhere is meant.
     """
-    double = torch.float64
 
     def widened(value: Any) -> Any:
-        return value.detach().to(double) if floating(value) else value
+        if not floating(value):
+            return value
+        return value.detach().to(torch.promote_types(value.dtype, torch.float64))
 
     args, kwargs = tree_map(widened, (trial.args, dict(trial.kwargs)))
     wide = replace(trial, args=args, kwargs=kwargs, dtype="float64", order="vjp")
@@ -161,7 +163,11 @@ def steps_have_its_slope(subject: Subject, trial: Trial) -> bool:
         pairs = zip(bound.tensors, moved, strict=True)
         outputs = call(*(t if v is None else t + step * v for t, v in pairs))
         products = zip(outputs, cotangents, strict=False)
-        return sum(float((y * dy).sum()) for y, dy in products if dy is not None)
+        return sum(
+            float((numbers(y) * numbers(dy)).sum())
+            for y, dy in products
+            if dy is not None
+        )
 
     asked = Bench(subject, bound, call, expected, wide, None).truth(cotangents)
     nodes = asked.right.graphs["first"]

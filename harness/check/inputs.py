@@ -19,7 +19,7 @@ from gradwatch.harness.check.choice import (
     identity,
     widest,
 )
-from gradwatch.harness.check.runs import floating
+from gradwatch.harness.check.runs import floating, numbers
 from gradwatch.harness.check.shapes import Specs
 from gradwatch.harness.judging.cases import REGIMES, Regime
 from gradwatch.harness.judging.precisions import PRECISIONS
@@ -67,16 +67,22 @@ class Trial(Drawn):
 
     def tangent(self, like: Tensor, place: int) -> Tensor:
         """A tangent for one input: random and signed."""
-        values = self.drawn_tangent(like.shape, place)
-        return torch.from_numpy(values).to(like.dtype).to(like.device)
+        values = self.drawn_tangent(numbers(like).shape, place)
+        return filled(values, like)
 
     def cotangent(self, like: Tensor, place: int) -> Tensor | None:
         """A cotangent for one output: of the regime, where `cotangents` has none."""
         if self.cotangents:
             return self.cotangents[place]
-        values = self.drawn_cotangent(like.shape, place)
-        made = torch.from_numpy(values).to(like.dtype).to(like.device)
-        return laid_out(made, self.regime.cotangent_layout)
+        values = self.drawn_cotangent(numbers(like).shape, place)
+        return laid_out(filled(values, like), self.regime.cotangent_layout)
+
+
+def filled(values: Any, like: Tensor) -> Tensor:
+    """A tensor of the type of another one, of the values that `numbers` has."""
+    made = torch.from_numpy(values)
+    made = torch.complex(*made.unbind(-1)) if like.is_complex() else made
+    return made.to(like.dtype).to(like.device)
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -91,14 +97,27 @@ def torch_dtype(name: str) -> torch.dtype:
 
 def moved(tensor: Tensor, dtype: str, main: str, device: str) -> Tensor:
     """A tensor on a device, and of type `dtype` if it is of type `main`."""
-    held = tensor.detach().to(device)
+    held = tensor.detach().to(device).resolve_conj()
+    if held.is_complex() and held.real.dtype == torch_dtype(main):
+        return paired(numbers(held), dtype)
     return held.to(torch_dtype(dtype)) if held.dtype == torch_dtype(main) else held
+
+
+def paired(parts: Tensor, dtype: str) -> Tensor:
+    """Complex numbers of real ones, whose last axis has the two parts.
+
+    Raises:
+        ValueError: PyTorch has none of that precision.
+    """
+    if dtype == "bfloat16":
+        raise ValueError(f"PyTorch has no complex numbers of {dtype}")
+    return torch.complex(*parts.to(torch_dtype(dtype)).unbind(-1))
 
 
 def precision_of(values: Any) -> str:
     """The widest precision among the floats of some arguments; else float32."""
     floats = filter(floating, tree_leaves(values))
-    return widest(str(t.dtype).removeprefix("torch.") for t in floats)
+    return widest(str(t.real.dtype).removeprefix("torch.") for t in floats)
 
 
 def laid_out(tensor: Tensor, layout: str) -> Tensor:
@@ -109,7 +128,7 @@ def laid_out(tensor: Tensor, layout: str) -> Tensor:
         order = tuple(range(tensor.ndim))[::-1]
         return tensor.permute(order).contiguous().permute(order)
     if layout == "sliced":
-        between = torch.nan if tensor.is_floating_point() else 0
+        between = torch.nan if floating(tensor) else 0
         shape = (*tensor.shape[:-1], 2 * tensor.shape[-1])
         wide = torch.full(shape, between, dtype=tensor.dtype, device=tensor.device)
         wide[..., ::2] = tensor
@@ -135,12 +154,14 @@ def from_arrays(
 ) -> Trial:
     """A trial of numbers that were made here; see `choice.planned`."""
     dtype, layout = torch_dtype(identity["dtype"]), identity["regime"].layout
-    tensors = [torch.from_numpy(a) for a in arrays]
-    args = tuple(
-        laid_out((t.to(dtype) if s.kind == "float" else t).to(device), layout)
-        for t, s in zip(tensors, specs, strict=True)
-    )
-    return Trial(args=args, kwargs=kwargs, device=device, main=main, **identity)
+    made = []
+    for tensor, spec in zip(map(torch.from_numpy, arrays), specs, strict=True):
+        if spec.kind == "complex":
+            tensor = paired(tensor, identity["dtype"])
+        elif spec.kind == "float":
+            tensor = tensor.to(dtype)
+        made.append(laid_out(tensor.to(device), layout))
+    return Trial(args=tuple(made), kwargs=kwargs, device=device, main=main, **identity)
 
 
 def from_inputs(
@@ -212,6 +233,6 @@ def _relaid(value: Any, regime: Regime) -> Any:
     if not isinstance(value, Tensor):
         return value
     held = value.detach()
-    if regime.name in SCALES and held.is_floating_point():
+    if regime.name in SCALES and floating(held):
         held = held * SCALES[regime.name]
     return laid_out(held, regime.layout).requires_grad_(value.requires_grad)

@@ -407,5 +407,13 @@ def in_short(error: BaseException) -> str:
 
 
 def floating(value: Any) -> bool:
-    """Whether a value is a tensor of floats."""
-    return isinstance(value, Tensor) and value.is_floating_point()
+    """Whether a value is a tensor of floats or of complex numbers."""
+    return isinstance(value, Tensor) and (
+        value.is_floating_point() or value.is_complex()
+    )
+
+
+def numbers(tensor: Tensor) -> Tensor:
+    """The tensor as real numbers; complex ones have an axis more, of their parts."""
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor

@@ -83,7 +83,7 @@ def wrong(named, right):
         if named[name] is None:
             yield name, "is None"
             continue
-        got = named[name].detach().double().cpu().numpy()
+        got = numbers(named[name]).double().cpu().numpy()
         if got.shape != exact.shape:
             yield name, f"has shape {{got.shape}}, expected {{exact.shape}}"
             continue
@@ -238,7 +238,8 @@ def _tensor(tensor: Tensor | None) -> str:
     whole.set_(tensor.detach().untyped_storage())
     plain = tensor.is_contiguous() and whole.numel() == tensor.numel()
     values = values_of(array_of(tensor if plain else whole))
-    made = f"torch.tensor({values}, dtype={tensor.dtype})"
+    made = f"torch.tensor({values}, dtype={tensor.real.dtype})"
+    made = f"torch.view_as_complex({made})" if tensor.is_complex() else made
     if not plain:
         places = tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
         made += f".as_strided{places}"

@@ -23,7 +23,14 @@ from gradwatch.harness.check.examine import examined, steps_have_its_slope
 from gradwatch.harness.check.inputs import Trial
 from gradwatch.harness.check.report import Report, Row
 from gradwatch.harness.check.runs import in_short, replica
-from gradwatch.harness.check.shapes import Shapes, Specs, each, parsed
+from gradwatch.harness.check.shapes import (
+    COMPLEX,
+    Shapes,
+    Specs,
+    as_complex,
+    each,
+    parsed,
+)
 from gradwatch.harness.check.subjects import OpSubject, Subject, subject_of
 from gradwatch.harness.check.subjects.apart import AFTER, CALLS, Apart
 from gradwatch.harness.check.subjects.binding import ARGUMENTS, bind
@@ -180,7 +187,8 @@ class Session:
         kwargs: Mapping[str, Any],
         cases: Sequence[Case] | None,
     ) -> Iterator[Trial]:
-        loop = isinstance(self.candidate, Apart)
+        loop, pairs = isinstance(self.candidate, Apart), dtype in COMPLEX
+        dtype = COMPLEX.get(dtype, dtype)
         if inputs is not None:
             for label, args in inputs.items():
                 yield from made.from_inputs(
@@ -196,6 +204,7 @@ class Session:
                 )
             return
         for specs, extra in self._specs(shapes, cases):
+            specs = tuple(map(as_complex, specs)) if pairs else specs
             given = {**kwargs, **extra}
             tried = planned(
                 partial(made.from_arrays, kwargs=given, device=self.device, main=main),

@@ -1,9 +1,10 @@
 """Shapes of inputs as a caller writes them, and other sizes of the same kind.
 
-A shape is (64, 1000) or "64x1000"; "64x1000:bool" is a mask, "32:10" whole numbers
-below 10, and the 3 of "8x=3" stays 3. Lengths that are equal vary together: that 1000
-stands in x=(64, 1000) and in weight=(1000,) is the rule that the shapes obey. Whether
-the reference takes the varied shapes is for the reference to say.
+A shape is (64, 1000) or "64x1000"; "64x1000:bool" is a mask, "64x1000:complex" of
+complex numbers, "32:10" of whole numbers below 10, and the 3 of "8x=3" stays 3. Lengths
+that are equal vary together: that 1000 stands in x=(64, 1000) and in weight=(1000,) is
+the rule that the shapes obey. Whether the reference takes the varied shapes is for the
+reference to say.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from typing import Any
 
 from gradwatch.harness.judging.layouts import TAILS
 
+#: Precision of the parts of complex numbers.
+COMPLEX = {"complex64": "float32", "complex128": "float64"}
 #: Lengths of the small trials: different, odd, one of them above 32 (a warp).
 SMALL = (33, 7, 5, 3)
 
 
 @dataclass(frozen=True)
 class Spec:
-    """An input to be made: of floats, "bool", or whole numbers below `below`.
+    """An input to be made: "float", "complex", "bool", or "int" below `below`.
 
     `pinned` are lengths that never vary.
     """
@@ -31,11 +34,22 @@ class Spec:
     below: int = 0
     pinned: tuple[int, ...] = ()
 
+    @property
+    def is_inexact(self) -> bool:
+        """Whether its numbers are rounded."""
+        return self.kind in ("float", "complex")
+
     def __str__(self) -> str:
         return "x".join(map(str, self.shape)) or "scalar"
 
 
 Specs = tuple[Spec, ...]
+
+
+def as_complex(spec: Spec) -> Spec:
+    """With complex numbers in place of floats."""
+    return replace(spec, kind="complex") if spec.kind == "float" else spec
+
 
 #: As a caller writes them: one for each input, and a single one as it is.
 Shapes = str | Sequence[int] | Sequence[str | Sequence[int]]
@@ -63,13 +77,13 @@ def parsed(shape: str | Sequence[int]) -> Spec:
         pinned = tuple(int(n[1:]) for n in parts if n.startswith("="))
         if min(size, default=0) < 0:
             raise ValueError
-        if kind in ("", "float", "bool"):
+        if kind in ("", "float", "complex", "bool"):
             return Spec(size, kind or "float", pinned=pinned)
         return Spec(size, "int", int(kind), pinned)
     except ValueError:
         raise ValueError(
             f"no shape {shape!r}; write 64x1000, 64x=3 where the 3 must stay,"
-            " 64x1000:bool for a mask, or 32:10 for whole numbers below 10"
+            " 64x1000:bool for a mask, 64:complex, or 32:10 for whole numbers below 10"
         ) from None
 
 

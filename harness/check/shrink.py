@@ -70,7 +70,7 @@ def _plainer(trial: Trial) -> Iterator[Trial]:
         yield replace(trial, regime=REGIMES["dy_ones"])
     leaves = tree_leaves(trial.args)
     for place, value in enumerate(leaves):
-        if floating(value):
+        if floating(value) and not value.is_complex():
             for plainer in (
                 torch.ones_like(value),
                 _digits(value, 1),

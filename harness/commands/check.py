@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from gradwatch.harness.check import child
+from gradwatch.harness.check.shapes import COMPLEX
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import keep, ticking
 from gradwatch.harness.judging.orders import ORDERS
@@ -65,7 +66,9 @@ def _trials(name: str, text: str) -> Callable[[options.Command], options.Command
     help="A keyword argument of both functions, such as dim=-1. Repeatable.",
 )
 @options.several(
-    "dtype", lambda: PRECISIONS, f"{', '.join(PRECISIONS)}; float32 by default."
+    "dtype",
+    lambda: [*PRECISIONS, *COMPLEX],
+    f"{', '.join([*PRECISIONS, *COMPLEX])}; float32 by default.",
 )
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
 @click.option("--compute", help="Precision of the candidate's intermediate values.")

@@ -628,9 +628,8 @@ def _refuse_other_function(
 
 def _doubled(tensor: Tensor) -> Tensor:
     copy = tensor.detach().clone()
-    if copy.is_complex():
-        return copy.to(torch.complex128)
-    return copy.double() if _is_float(copy) else copy
+    wider = torch.promote_types(copy.dtype, torch.float64)
+    return copy.to(wider) if _is_float(copy) else copy
 
 
 def _largest(tensor: Tensor) -> float:

@@ -155,6 +155,8 @@ class Session:
 
     def _from_shapes(self, specs: Specs, dtype: str) -> Iterator[Trial]:
         kinds = {"float": _dtype(dtype), "int": np.int32, "bool": np.bool_}
+        if not all(spec.kind in kinds for spec in specs):
+            raise ValueError("of JAX's no complex numbers: give both parts as floats")
         types_of = tuple(_dtype(kinds[spec.kind]) for spec in specs)
         self._tree = lambda *given: given
         self._names = tuple(_inputs_of(self.reference, len(specs)))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gradwatch.harness.check.runs import Tensor
+from gradwatch.harness.check.runs import Tensor, numbers
 from gradwatch.harness.tracing import Call as Call
 from gradwatch.harness.tracing import Traced
 from gradwatch.impls.contract import Array
@@ -54,8 +54,8 @@ def named(bound: Bound, tangents: Sequence[Array | None]) -> dict[str, Array]:
 
 
 def array_of(tensor: Tensor) -> Array:
-    """A tensor in NumPy, which lacks bfloat16: float32 holds it."""
-    held = tensor.detach().cpu()
+    """The `numbers` of a tensor in NumPy, which lacks bfloat16: float32 holds it."""
+    held = numbers(tensor).cpu()
     return np.asarray((held.float() if held.dtype == torch.bfloat16 else held).numpy())
 
 

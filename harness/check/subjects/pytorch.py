@@ -13,7 +13,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from gradwatch.harness.check.inputs import Trial
-from gradwatch.harness.check.runs import Tensor
+from gradwatch.harness.check.runs import Tensor, floating
 from gradwatch.harness.check.subjects.binding import (
     Bound,
     Call,
@@ -95,7 +95,7 @@ class TorchSubject:
         state = {}
         for name, tensor in self.state.items():
             held = trial.held(tensor)
-            if held.is_floating_point():
+            if floating(held):
                 noise = torch.from_numpy(np.asarray(rng.standard_normal(held.shape)))
                 shift = (0.1 * noise).to(held)
                 if trial.regime.name == "parameters" and name in parameters:
