@@ -262,59 +262,55 @@ def kernels(root: Path) -> list[str]:
 # Files ----------------------------------------------------------------------------
 
 
-def files(about: Subject, root: Path) -> Iterator[tuple[str, str]]:
-    """Yield names and contents of all files that a project starts with."""
-    arguments = ", ".join(about.inputs)
-    fields = {**vars(about), "inputs": " ".join(about.inputs), "arguments": arguments}
-    fields["count"] = str(len(about.inputs))
-    fields["implementation"] = about.implementation.rstrip()
-    for size, shape in zip(_SIZES, ("(7,)", "(3, 8)", "(64, 1000)"), strict=True):
-        fields[size] = ", ".join(f"{name}={shape}" for name in about.inputs)
-    tests = "tests/" if (root / "tests").is_dir() else ""
-    yield f"gradwatch_ops/{about.name}.py", _filled("page.txt", **fields)
-    yield f"{tests}test_gradient_of_{about.name}.py", _filled("test.txt", **fields)
-    yield f"{tests}test_speed_of_{about.name}.py", _filled("speed.txt", **fields)
-    yield ".github/workflows/gradients.yml", _filled("workflow.txt")
-    versions = {name: _version(name) for name in _PACKAGES}
-    pairs = (
-        f'"{name}": ["{version}"]' for name, version in versions.items() if version
-    )
-    python = json.dumps("{}.{}".format(*sys.version_info))
-    about_asv = {"python": python, "requirements": ", ".join(pairs)}
-    text = _filled("asv.txt", project=json.dumps(root.name), **about_asv)
-    yield "asv.conf.json", text
-
-
-def _version(package: str) -> str:
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version(package).partition("+")[0]
-    return ""
-
-
 def write(about: Subject, root: Path) -> Iterator[tuple[str, str]]:
-    """Write each file that is not there: its name; "written", "added to" or "kept"."""
-    for name, content in files(about, root):
-        if (root / name).exists():
-            yield name, "kept"
-        else:
-            replace_file(root / name, content)
-            yield name, "written"
-    measures = json.dumps(about.measures) if about.measures else ""
-    table = _filled("table.txt", measures=measures)
-    for name, text, sign in (
-        ("pyproject.toml", table, "[tool.gradwatch]"),
-        (".gitignore", _filled("ignored.txt"), "/.asv/"),
+    """Write each file that is not there: its name; "written", "added to" or "kept".
+
+    What has a sign is added to a file of yours that has it not.
+    """
+    fields, tests = _fields(about, root), "tests/" if (root / "tests").is_dir() else ""
+    for name, template, sign in (
+        (f"gradwatch_ops/{about.name}.py", "page", ""),
+        (f"{tests}test_gradient_of_{about.name}.py", "test", ""),
+        (f"{tests}test_speed_of_{about.name}.py", "speed", ""),
+        (".github/workflows/gradients.yml", "workflow", ""),
+        ("asv.conf.json", "asv", ""),
+        ("pyproject.toml", "table", "[tool.gradwatch]"),
+        (".gitignore", "ignored", "/.asv/"),
     ):
-        yield name, _append(root / name, text, sign)
+        file = root / name
+        before = file.read_text("utf-8") if sign and file.exists() else ""
+        if sign in before.splitlines() if sign else file.exists():
+            yield name, "kept"
+            continue
+        gap = "" if not before else "\n" if before.endswith("\n") else "\n\n"
+        text = _filled(f"{template}.txt", **fields)
+        replace_file(file, f"{before}{gap}{text}")
+        yield name, "added to" if before else "written"
 
 
-def _append(file: Path, text: str, sign: str) -> str:
-    before = file.read_text(encoding="utf-8") if file.exists() else ""
-    if sign in before.splitlines():
-        return "kept"
-    gap = "" if not before else "\n" if before.endswith("\n") else "\n\n"
-    replace_file(file, f"{before}{gap}{text}")
-    return "added to" if before else "written"
+def _fields(about: Subject, root: Path) -> dict[str, str]:
+    """Return what the templates name."""
+    sizes = zip(_SIZES, ("(7,)", "(3, 8)", "(64, 1000)"), strict=True)
+    packages = []
+    for name in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            version = importlib.metadata.version(name).partition("+")[0]
+            packages.append(f'"{name}": ["{version}"]')
+    return {
+        **vars(about),
+        **{
+            size: ", ".join(f"{n}={shape}" for n in about.inputs)
+            for size, shape in sizes
+        },
+        "inputs": " ".join(about.inputs),
+        "arguments": ", ".join(about.inputs),
+        "count": str(len(about.inputs)),
+        "implementation": about.implementation.rstrip(),
+        "python": json.dumps("{}.{}".format(*sys.version_info)),
+        "requirements": ", ".join(packages),
+        "project": json.dumps(root.name),
+        "measures": json.dumps(about.measures) if about.measures else "",
+    }
 
 
 def _filled(template: str, /, **fields: Any) -> str:

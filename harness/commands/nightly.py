@@ -11,7 +11,6 @@ import click
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ending, say, ticking
 from gradwatch.harness.nightly import runner
-from gradwatch.harness.nightly.journal import Journal
 from gradwatch.harness.nightly.night import Night, Part, Result
 from gradwatch.harness.nightly.parts import PARTS
 from gradwatch.harness.nightly.report import shown
@@ -101,14 +100,13 @@ def command(
             for note in notes:
                 say(note)
             key = key_of({**what, "parts": list(chosen)})
-            journal = Journal(folder / "parts", key, fresh=fresh)
-            if journal.resumed:
-                say(f"continued: {journal.resumed} pieces are already done")
-            night = Night(folder, journal, fresh=fresh, **given)
+            night = Night(folder, fresh=fresh, **given)
+            if ended := runner.take_up(night.parts, key, fresh=fresh):
+                say(f"continued: {ended} parts have ended already")
             done = runner.run(night, chosen, lambda one: say(shown(one)))
             report = runner.report(done, before, notes)
             runner.write(report, night)
-            journal.finish()
+            runner.finish(night.parts)
     except (Busy, NoCommit) as error:
         raise click.UsageError(str(error)) from None
     headline = (folder / "summary.md").read_text("utf-8").partition("\n")[0]

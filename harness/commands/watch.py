@@ -20,10 +20,9 @@ from gradwatch.harness.project.git import NoCommit
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import WATCH, BisectRecord, BisectSummary
 from gradwatch.harness.timing.compare import SAMPLED
-from gradwatch.harness.watch.alerts import WRONG, Alert
+from gradwatch.harness.watch.alerts import WRONG, Alert, named, repro, size
 from gradwatch.harness.watch.bisect import Bisection, bisect
 from gradwatch.harness.watch.confirm import NotComparable, Ratio, comparing
-from gradwatch.harness.watch.naming import named, repro, size
 from gradwatch.harness.watch.survey import Survey, candidates, survey
 from gradwatch.impls.catalogue import known
 

@@ -103,12 +103,8 @@ class Frame:
     ) -> Chart:
         """The figure with these contents, as `Bokeh.embed.embed_item` takes it.
 
-        Args:
-            points, size: Size in pixels.
-            looks: The style of each runner.
-            joined: Whether lines join the points of each runner.
-            limit: Points of a dashed line.
-            rings: Points to be ringed, and the colour of each ring.
+        Lines join the points of each runner if they are `joined`; `limit` is a dashed
+        line, and `rings` have the colour that stands with each point.
         """
         self._sources["points"].data = {
             **_columns(" ".join(Point._fields), points),
@@ -180,11 +176,7 @@ def agreement(
 ) -> Chart | None:
     """Each tensor's ratio over its limit, by regime; above 1 is wrong.
 
-    Args:
-        judged: Records of one op by runner.
-        dtype: Only records of this dtype; returns None if there are none.
-        regimes: All regimes that occur, in order.
-        looks: The style of each runner.
+    `judged` are records of one op by runner; None if none is of this dtype.
     """
     points = []
     for place, (runner, records) in enumerate(judged.items()):
@@ -216,13 +208,9 @@ def times(
     bandwidth: float | None,
     looks: Looks,
 ) -> Chart | None:
-    """Microseconds against bytes moved, and the limit set by the memory.
+    """Microseconds against bytes moved, and the limit that a copy of memory sets.
 
-    Args:
-        timed: Records of one op by runner.
-        dtype, phase: Only records of these; returns None if there are none.
-        bandwidth: Bytes per second that a copy moves on that machine, if known.
-        looks: The style of each runner.
+    `timed` are records of one op by runner; None if none is of this dtype and phase.
     """
     points = []
     for runner, records in timed.items():

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.dashboard.machine import runner_of
-from gradwatch.harness.dashboard.sources import Source, Trouble
+from gradwatch.harness.dashboard.sources import Source
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.history import series as recorded
 from gradwatch.harness.history.changepoints import find_changes
@@ -118,12 +118,6 @@ class History:
         """The indices of the commits that charts show and that can be compared."""
         return range(max(len(self.commits) - NEWEST, 0), len(self.commits))
 
-    @property
-    def release(self) -> int | None:
-        """The index of the newest release before the newest commit."""
-        tagged = [i for i, c in enumerate(self.commits[:-1]) if c.tag]
-        return tagged[-1] if tagged else None
-
 
 @dataclass(frozen=True)
 class Move:
@@ -165,14 +159,11 @@ def moves(history: History, since: int = 0) -> tuple[Move, ...]:
 
 def read_histories(
     folder: Path, known: Mapping[str, Commit], watched: Source | None = None
-) -> tuple[dict[str, History], list[Trouble]]:
+) -> tuple[dict[str, History], list[Unreadable]]:
     """The history of each machine in asv's results folder, and the unreadable files.
 
-    Args:
-        folder: results/asv.
-        known: Commits of the checkout by hash, oldest first.
-        watched: The newest document of `gradwatch watch`. What it confirmed or cleared
-            is shown as it says; without one, every change that is found is suspected.
+    What the newest document of `gradwatch watch` confirmed or cleared is shown as it
+    says; without one, every change that is found is suspected.
     """
     unreadable = list[Unreadable]()
     by_machine: dict[str, list[recorded.Series]] = defaultdict(list)
@@ -181,12 +172,8 @@ def read_histories(
             by_machine[series.machine].append(series)
     except Unreadable as error:
         unreadable = [error]
-    troubles = []
-    for one in unreadable:
-        place, _, why = str(one).partition(": ")
-        file = Path("asv", Path(place).relative_to(folder)).as_posix()
-        troubles.append(Trouble(file, why))
-    return {m: _history(s, known, watched) for m, s in by_machine.items()}, troubles
+    histories = {m: _history(s, known, watched) for m, s in by_machine.items()}
+    return histories, [one.below(folder.parent) for one in unreadable]
 
 
 def _history(

@@ -19,10 +19,11 @@ from gradwatch.harness.dashboard.pages.comparisons import comparisons, figures_a
 from gradwatch.harness.dashboard.pages.op import drawn, op_page
 from gradwatch.harness.dashboard.pages.overview import faults, overview
 from gradwatch.harness.dashboard.series import History, moves, read_histories
-from gradwatch.harness.dashboard.sources import Results, Trouble, read_results
+from gradwatch.harness.dashboard.sources import Results, read_results
 from gradwatch.harness.dashboard.writer import Writer, anchor
 from gradwatch.harness.judging.defects.known import as_expected
 from gradwatch.harness.project import git
+from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.lock import alone
 from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.paths import ROOT
@@ -43,7 +44,7 @@ class Site:
     """A written site: its first page, and what it could not show."""
 
     index: Path
-    troubles: tuple[Trouble, ...]
+    troubles: tuple[Unreadable, ...]
 
 
 def write_site(folder: Path, output: Path) -> Site:
@@ -82,7 +83,7 @@ def _check_replaceable(output: Path) -> None:
         raise NotASite(f"{output} is not a dashboard; name an empty or a new folder")
 
 
-def _write_all(folder: Path, site: Path) -> list[Trouble]:
+def _write_all(folder: Path, site: Path) -> list[Unreadable]:
     """Write the pages of each machine below a new folder; return what is not shown."""
     known = git.log(ROOT)
     results = read_results(folder)

@@ -1,7 +1,7 @@
 """Reads the results folder: documents, findings, and what is wrong with them.
 
 The content of a file never raises: a file that is damaged, has a newer schema or is not
-ours becomes a `Trouble`, which the site shows.
+ours becomes a trouble, which the site shows.
 """
 
 from __future__ import annotations
@@ -14,13 +14,6 @@ from typing import Any, NamedTuple
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.records import FUZZ, KINDS, Environment, FindingRecord
-
-
-class Trouble(NamedTuple):
-    """A file that is not shown, and the reason."""
-
-    file: str
-    why: str
 
 
 @dataclass(frozen=True)
@@ -52,7 +45,7 @@ class Results:
 
     sources: list[Source] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    troubles: list[Trouble] = field(default_factory=list)
+    troubles: list[Unreadable] = field(default_factory=list)
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -63,28 +56,26 @@ class Results:
 
 def read_results(folder: Path) -> Results:
     """Read results/latest, results/recorded/<machine> and results/findings."""
-    results = Results()
+    results, troubles = Results(), list[Unreadable]()
     for file in sorted([*folder.glob("latest/*"), *folder.glob("recorded/*/*")]):
         name = file.relative_to(folder).as_posix()
         if not name.endswith((".json", ".json.gz")):
             continue
         try:
             _not_elsewhere(file, folder)
-            odd = list[Unreadable]()
-            results.sources.append(source := _read_source(file, name, odd))
-            results.troubles += [Trouble(name, one.why) for one in odd]
+            results.sources.append(source := _read_source(file, name, troubles))
         except Unreadable as error:
-            results.troubles.append(Trouble(name, error.why))
+            troubles.append(error)
             continue
         if name.startswith("recorded/") and file.parent.name != source.machine:
             why = f"it was made on {source.machine} and is shown there"
-            results.troubles.append(Trouble(name, why))
+            troubles.append(Unreadable(why, file))
     try:
-        odd = []
-        results.findings = _read_findings(folder / "findings" / "index.json", odd)
+        index = folder / "findings" / "index.json"
+        results.findings = _read_findings(index, troubles)
     except Unreadable as error:
-        odd = [error]
-    results.troubles += [Trouble("findings", one.why) for one in odd]
+        troubles.append(error)
+    results.troubles = [one.below(folder) for one in troubles]
     return results
 
 

@@ -72,13 +72,14 @@ def read(
         except Unreadable as error:
             if troubles is None:
                 raise
-            troubles.append(Unreadable(str(error)))  # the frames hold the content
+            # The frames of this one hold the content.
+            troubles.append(Unreadable(error.why, error.file))
 
     for place, its in itertools.groupby(sorted(files), lambda file: file.parent):
         with telling():
             about = place / "machine.json"
             if (stated := _load(about).get("machine")) != place.name:
-                raise Unreadable(f"{about}: of machine {str(stated)[:80]!r}")
+                raise Unreadable(f"of machine {str(stated)[:80]!r}", about)
             for file in its:
                 with telling():
                     run = _read_run(file)
@@ -153,15 +154,15 @@ class _Benchmark(msgspec.Struct):
 def _read_run(file: Path) -> _Run:
     content = _typed(file, _load(file, _API), _Content)
     if not file.name.startswith(f"{content.commit_hash[:8]}-"):
-        raise Unreadable(f"{file}: is of commit {content.commit_hash[:8]}")
+        raise Unreadable(f"is of commit {content.commit_hash[:8]}", file)
     machine = str(content.params.get("machine"))
     if file.parent.name != machine:
-        raise Unreadable(f"{file}: results of machine {machine[:80]!r}")
+        raise Unreadable(f"results of machine {machine[:80]!r}", file)
     try:
         seconds = content.date / 1000
         date = datetime.datetime.fromtimestamp(seconds, tz=datetime.timezone.utc)
     except (OverflowError, ValueError, OSError):
-        raise Unreadable(f"{file}: {content.date} is no date") from None
+        raise Unreadable(f"{content.date} is no date", file) from None
     entries = dict(_entries(file, content, date))
     name, commit = content.env_name, content.commit_hash
     return _Run(file, machine, name, commit, date, content.requirements, entries)
@@ -173,10 +174,10 @@ def _entries(
     """The figures of a file that are not n/a."""
     cells = 0
     if len(content.results) > ROWS:
-        raise Unreadable(f"{file}: more than {ROWS:,} results")
+        raise Unreadable(f"more than {ROWS:,} results", file)
     for name, values in content.results.items():
         if name.count(".") < 2:
-            raise Unreadable(f"{file}: {name} is no suite.op.metric")
+            raise Unreadable(f"{name} is no suite.op.metric", file)
         # A row may end before the last columns.
         named = dict(zip(content.result_columns, values, strict=False))
         row = _typed(file, named, _Row)
@@ -184,7 +185,7 @@ def _entries(
         count = math.prod(map(len, params))
         cells += count
         if cells > CELLS:
-            raise Unreadable(f"{file}: more than {CELLS:,} combinations of parameters")
+            raise Unreadable(f"more than {CELLS:,} combinations of parameters", file)
         intervals = (
             row.stats_ci_99_a,
             row.stats_ci_99_b,
@@ -194,7 +195,7 @@ def _entries(
         columns = (row.result, *intervals, row.stats_repeat)
         full = [[None] * count if column is None else column for column in columns]
         if any(len(column) != count for column in full):
-            raise Unreadable(f"{file}: {name} has not {count} figures")
+            raise Unreadable(f"{name} has not {count} figures", file)
         figures = zip(itertools.product(*params), *full, strict=True)
         for point, value, low, high, *quartiles, samples in figures:
             if value is None or not math.isnan(value):
@@ -251,11 +252,11 @@ def _load(file: Path, api: int = _MACHINE_API) -> dict[str, Any]:
         if b"\\ud" in raw.lower():
             json.dumps(content, ensure_ascii=False).encode()  # or half a surrogate pair
     except RecursionError:
-        raise Unreadable(f"{file}: nested too deeply") from None
+        raise Unreadable("nested too deeply", file) from None
     except ValueError as error:
-        raise Unreadable(f"{file}: not readable as JSON ({error})") from None
+        raise Unreadable(f"not readable as JSON ({error})", file) from None
     if not isinstance(content, dict) or content.get("version") != api:
-        raise Unreadable(f"{file}: not a file of asv, or not of version {api}")
+        raise Unreadable(f"not a file of asv, or not of version {api}", file)
     return content
 
 
@@ -276,4 +277,4 @@ def _typed(file: Path, content: Any, kind: type[_T]) -> _T:
     try:
         return msgspec.convert(content, kind)
     except (msgspec.ValidationError, OverflowError, RecursionError) as error:
-        raise Unreadable(f"{file}: {error}") from None
+        raise Unreadable(str(error), file) from None

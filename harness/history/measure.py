@@ -156,14 +156,8 @@ def measure(
 ) -> dict[Point, Figures]:
     """Judge every trial on every backend and device; time those that agree.
 
-    Args:
-        trials: What to run.
-        backends: Names of backends; those of other frameworks are passed over.
-        devices: "cpu", "cuda".
-        target: Whose implementations.
-        processes: In how many processes, one after the other, they are timed; 0 only
-            judges.
-        seconds: For each phase of each backend in each process.
+    Backends of other frameworks than the target's are passed over. They are timed in
+    `processes`, one after the other (0 only judges), `seconds` for each phase in each.
 
     Raises:
         NotMeasured: The interpreter, a framework or the commit's `impls` do not start,

@@ -3,6 +3,5 @@
 - runner: `run`: one part after another; continues a run that was killed
 - parts: the parts: agree, selftest, fuzz, faults, time, watch, report
 - night: `Night`: its settings, and how a part calls a command; `Result`, `Report`
-- journal: what is already done, on disk
 - report: the summary as Markdown and as JUnit XML
 """

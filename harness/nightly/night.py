@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gradwatch.harness.nightly.journal import Journal
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.documents import Document
 from gradwatch.harness.project.paths import ROOT
@@ -72,7 +71,6 @@ class Night:
     """
 
     folder: Path
-    journal: Journal
     budget: float
     ops: Sequence[str]
     backends: Sequence[str]
@@ -84,6 +82,15 @@ class Night:
     fresh: bool = False
 
     @property
+    def parts(self) -> Path:
+        """The folder of what the parts write, and of how they ended."""
+        return self.folder / "parts"
+
+    def piece(self, name: str) -> Path:
+        """The file of a document of that name, whether it exists or not."""
+        return self.parts / f"{name}.json"
+
+    @property
     def share(self) -> float:
         """Seconds for a part that would otherwise search without end."""
         return self.budget * SHARE
@@ -93,7 +100,8 @@ class Night:
 
         Its output goes to parts/<name>.log.
         """
-        log = self.journal.folder / f"{name}.log"
+        self.parts.mkdir(parents=True, exist_ok=True)
+        log = self.parts / f"{name}.log"
         with log.open("w", encoding="utf-8") as said:
             done = subprocess.run(
                 [sys.executable, *call],
@@ -116,7 +124,7 @@ class Night:
             Required: There is none, as what is required is missing.
             RuntimeError: There is none.
         """
-        file = self.journal.path(name)
+        file = self.piece(name)
         file.unlink(missing_ok=True)  # one that ends early must not pass by an old one
         ended = self.run(name, "-m", "gradwatch", *call, "--json", str(file))
         if not file.exists():

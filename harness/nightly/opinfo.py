@@ -53,7 +53,7 @@ def pytorch_gradients(night: Night) -> Result:
     tonight = share_of(datetime.date.today())
     problems, entries = list[Problem](), Entries()
     for dtype in DTYPES:
-        file = night.journal.path(f"opinfo-{dtype}")
+        file = night.piece(f"opinfo-{dtype}")
         share = ("--share", f"{tonight}/{SHARES}", "--out", str(file), "--continue")
         ended = night.run(f"opinfo-{dtype}", str(SCRIPT), dtype, *share)
         if ended.code:

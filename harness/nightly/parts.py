@@ -31,8 +31,7 @@ from gradwatch.harness.project.records import (
 from gradwatch.harness.project.requested import by_default
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.project.verdicts import PASSING
-from gradwatch.harness.watch.alerts import Alert
-from gradwatch.harness.watch.naming import size
+from gradwatch.harness.watch.alerts import Alert, size
 from gradwatch.harness.watch.survey import survey
 from gradwatch.impls.catalogue import op_names
 
@@ -213,7 +212,7 @@ def watch(night: Night) -> Result:
         enough=lambda: time.monotonic() > end,
         root=night.root,
     )
-    documents.write(surveyed.document(), night.journal.path("watch"))
+    documents.write(surveyed.document(), night.piece("watch"))
     problems = [
         Problem("watch", *place, _detail(alerts, night.root))
         for place, alerts in _by_place(surveyed.failing).items()
@@ -257,11 +256,11 @@ def dashboard(night: Night) -> Result:
 
 def _view(night: Night) -> Path:
     """The results folder, as links, with this night's verdicts as the latest."""
-    view = night.journal.folder / "view"
+    view = night.parts / "view"
     (view / "latest").mkdir(parents=True, exist_ok=True)
     shown = {name: night.results / name for name in ("asv", "recorded", "findings")}
     for part in ("agree", "watch"):
-        shown[f"latest/{part}.json"] = night.journal.path(part)
+        shown[f"latest/{part}.json"] = night.piece(part)
     for name, there in shown.items():
         (view / name).unlink(missing_ok=True)
         if there.exists():

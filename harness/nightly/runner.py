@@ -1,16 +1,16 @@
-"""Runs the parts of a nightly run one after another, and can continue a killed run.
+"""Runs the parts of a nightly run one after another, and continues a killed run.
 
 A part is a function that takes a `Night` and returns a `Result`; they are in
-harness/nightly/parts.py. If a part raises, the others still run. A journal keeps what
-is finished, so a killed run continues where it stopped.
+harness/nightly/parts.py. If a part raises, the others still run. How each ended is a
+file, so a killed run continues where it stopped.
 """
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,18 +35,42 @@ from gradwatch.harness.project.requested import Required
 from gradwatch.harness.workers.evaluate import in_short
 
 
+def take_up(folder: Path, run: Mapping[str, Any], *, fresh: bool = False) -> int:
+    """Return how many parts of an unfinished run with these settings have ended.
+
+    Any other run starts from the beginning, in an empty folder.
+    """
+    file, own = folder / "run.json", documents.dumps(run).encode()
+    same = False
+    with contextlib.suppress(Unreadable):  # not there, or damaged and thus useless
+        same = documents.bytes_of(file) == own
+    if fresh or not same:
+        shutil.rmtree(folder, ignore_errors=True)
+        documents.replace_file(file, own)
+    return len(list(folder.glob("part-*.json")))
+
+
+def finish(folder: Path) -> None:
+    """Mark the run as finished: the next one starts from the beginning."""
+    (folder / "run.json").unlink(missing_ok=True)
+
+
 def run(
     night: Night,
     parts: Mapping[str, Part],
     progress: Callable[[DoneRecord], None] = lambda done: None,
 ) -> list[DoneRecord]:
-    """Run the parts that the journal does not have yet, even if one of them fails."""
+    """Run the parts that have not ended yet, even if one of them fails."""
     finished = []
     for name, part in parts.items():
-        make = partial(_attempt, name, part, night)
-        read = partial(documents.load, kind=DoneRecord)
-        finished.append(night.journal.once(f"part-{name}", make, read))
-        progress(finished[-1])
+        file = night.piece(f"part-{name}")
+        try:
+            done = documents.load(file, DoneRecord)
+        except Unreadable:
+            documents.write(_attempt(name, part, night), file)
+            done = documents.load(file, DoneRecord)  # as a continued run sees it
+        finished.append(done)
+        progress(done)
     return finished
 
 
@@ -122,7 +146,7 @@ def write(report: Report, night: Night) -> None:
     )
     verdicts: Judged | None = None
     with contextlib.suppress(Unreadable):  # that part was not done
-        verdicts = documents.read(night.journal.path("agree"), AGREE)
+        verdicts = documents.read(night.piece("agree"), AGREE)
     documents.replace_file(night.folder / "junit.xml", junit(report, verdicts))
     documents.replace_file(night.folder / "summary.md", markdown(report))
     documents.write(

@@ -19,11 +19,7 @@ def descend(
 ) -> tuple[Input, Failure]:
     """The last input that fails, and how, on a way of `steps` to smaller ones.
 
-    Args:
-        best: An input that fails, and how.
-        steps: Smaller inputs, the best first.
-        failing: How an input fails; None if it does not.
-        end: When to stop, on time.monotonic.
+    `failing` says how an input fails, if it does; `end` is on time.monotonic.
     """
     moved = True
     while moved:

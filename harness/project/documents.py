@@ -44,15 +44,19 @@ T = TypeVar("T")
 class Unreadable(Exception):
     """The file is not a document of ours: missing, damaged, or of another schema.
 
-    `why` is the reason without the file, for pages that name the file beside it.
+    `why` is the reason without the `file`, for pages that name that beside it.
     """
 
     exit_code = 2
 
-    def __init__(self, why: str, source: str | Path = "") -> None:
+    def __init__(self, why: str, file: str | Path = "") -> None:
         """Keep both; the message has the file before the reason."""
-        super().__init__(f"{source}: {why}" if source else why)
-        self.why = why
+        super().__init__(f"{file}: {why}" if file else why)
+        self.why, self.file = why, str(file)
+
+    def below(self, folder: Path) -> Unreadable:
+        """The same, with the file as it is called from a folder on."""
+        return Unreadable(self.why, Path(self.file).relative_to(folder).as_posix())
 
 
 class Document(Struct, Generic[Record, Summary], tag_field="schema", tag=SCHEMA):

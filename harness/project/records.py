@@ -539,7 +539,7 @@ class PartRecord(Struct, frozen=True):
 
 
 class DoneRecord(PartRecord, frozen=True):
-    """A part that has ended, as the journal keeps it.
+    """A part that has ended, as a file that continues a killed night.
 
     notes: for the reader; nobody has to act on them. lacking: whether a
     required backend is missing.

@@ -160,14 +160,7 @@ def try_judges(
 ) -> Score:
     """Count which planted errors each judge rejects, and its false alarms.
 
-    Args:
-        extent: Which trials to run: `FULL` or `QUICK`.
-        ops: Names of ops; all by default.
-        orders: Which derivatives are judged.
-        seed: Seed of the input values.
-        jobs: Number of workers that run at the same time.
-        timeout: Seconds for one trial.
-        progress: Called with the number of finished tasks and of all tasks.
+    Without `ops` of all; `timeout` is in seconds, for one trial.
     """
     there = not interpreter_of("torch").why_missing
     leader = (

@@ -1,17 +1,24 @@
-"""A change of level in a series, and the order of the commits in which it is one."""
+"""A change of level in a series: in which order of commits, and how it is called."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from gradwatch.harness.history.series import Series
 from gradwatch.harness.project import git
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.project.records import AlertKind, AlertState, Phase
+from gradwatch.harness.project.records import (
+    AlertKind,
+    AlertRecord,
+    AlertState,
+    Phase,
+    finite,
+)
 
 STATES: tuple[AlertState, ...] = get_args(AlertState)
 
@@ -22,17 +29,14 @@ PHASES: dict[str, Phase] = {"time_forward": "forward", "time_backward": "backwar
 class Alert:
     """A change of level in a series.
 
-    series: the series.
-    kind: "step", "drift" or "creep".
     good: the newest measured commit at the old level.
     commit: the first measured commit at the new level; for a step, the commit that
         caused it, if only one between the two changes the code that the op runs.
     candidates: the number of commits that can have caused it.
     around: measured commits that are certainly before and certainly after it.
-    relative_change, low, high: change of the value, with its 95 % interval.
+    relative_change, low, high: with its 95 % interval; in all units more is worse.
     confidence: 0 to 1, that there is a change at all.
-    worse: whether the value increased; in all units more is worse.
-    state: one of `STATES`; `why` gives the reason.
+    why: the reason of the state.
     fails: whether it makes the exit code 1.
     """
 
@@ -114,3 +118,57 @@ def off_branch(series: Iterable[Series], order: Order) -> list[str]:
         f" not watched (a rewritten branch, or another one): {some}"
     )
     return [warning] if others else []
+
+
+# Names ---------------------------------------------------------------------------
+
+
+def named(series: Sequence[Series], name: str) -> list[Series]:
+    """The series of that name, or else those that have all its parts, in any order."""
+    fitting = list[Series]()
+    for one in series:
+        if one.name == name:
+            return [other for other in series if other.name == name]
+        own = {one.benchmark, *one.benchmark.split("."), *one.parameters.values()}
+        own |= {str(PHASES.get(one.metric, "")), one.machine, one.environment}
+        if {*name.replace("/", " ").split()} <= own:
+            fitting.append(one)
+    return fitting
+
+
+def size(change: float) -> str:
+    """A relative change as text: +12.3%; from a factor of 10 on ×12.3."""
+    return f"{change:+.1%}" if change < 9 else f"×{1 + change:.3g}"
+
+
+def repro(alert: Alert) -> str:
+    """The command that reproduces an alert."""
+    series, given = alert.series, alert.series.parameters
+    options = f"--op {series.op} --backend {series.backend}"
+    old, new = (commit[:10] for commit in alert.around)
+    if series.metric == "track_gradient_ratio":
+        return f"gradwatch agree {options}"
+    if series.metric not in PHASES:
+        return f"asv continuous --bench '^{re.escape(series.benchmark)}' {old} {new}"
+    options += f" --size {given['size']} --dtype {given['dtype']}"
+    options += f" --device {given.get('device', 'cpu')} --phase {PHASES[series.metric]}"
+    return f"gradwatch compare {old} {new} {options}"
+
+
+def record(alert: Alert, order: Order) -> AlertRecord:
+    """An alert as a record of a document; see docs/watch.md."""
+    series = alert.series
+    own = ("machine", "environment", "op", "backend", "metric", "unit")
+    said = ("kind", "commit", "candidates", "worse", "state", "fails", "why")
+    numbers = ("relative_change", "low", "high", "confidence")
+    of_it: dict[str, Any] = {name: getattr(series, name) for name in own}
+    of_it |= {name: getattr(alert, name) for name in said}
+    of_it |= {name: finite(getattr(alert, name)) for name in numbers}
+    return AlertRecord(
+        series=series.name,
+        subject=git.subject(alert.commit, order.root),
+        range=f"{alert.good}..{alert.commit}",
+        suspected=alert.state == "suspected",
+        repro=repro(alert),
+        **of_it,
+    )

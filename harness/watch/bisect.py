@@ -37,9 +37,7 @@ class Bisection:
 def bisect(commits: Sequence[str], against: Against) -> Bisection:
     """Find the first commit that is more like the last one than like the good one.
 
-    Args:
-        commits: The candidates after the good commit, oldest first; the last is bad.
-        against: Measures one of them against the good commit.
+    The candidates are oldest first, and the last is bad.
 
     Raises:
         ValueError: There is no candidate.

@@ -105,15 +105,9 @@ class Creep:
 
 
 def creep(values: ArrayLike, reference: int) -> Creep | None:
-    """Compare the newest runs with the runs up to the reference.
+    """Compare the newest runs with the runs up to the reference; None of too few.
 
-    Args:
-        values: One value for each run, oldest first, all positive.
-        reference: Number of values up to the reference; with 0 the first runs of the
-            series are the reference.
-
-    Returns:
-        None if there are too few runs.
+    `reference` is their number; with 0 the first runs are the reference.
     """
     values = np.asarray(values)
     count = min(NIGHTS, (len(values) - max(reference, 1)), len(values) // 2)

@@ -213,15 +213,10 @@ def confirm(
 ) -> Iterator[Alert]:
     """Yield each alert, with its state after both commits were measured again.
 
-    Args:
-        alerts: Only alerts that are worse and not accepted are measured again, and no
-            wrong gradient: that is a verdict.
-        compare: See `comparing`; with None only `known` comparisons decide.
-        machine: The name of this machine; alerts of others are passed on unchanged.
-        root: The checkout.
-        known: Comparisons of earlier calls, by `key_of`; they are not repeated.
-        keep: Called with each new comparison.
-        enough: Asked before each comparison whether to stop.
+    Only what is worse and not accepted is measured again, on this `machine`, and no
+    wrong gradient: that is a verdict. Comparisons that are `known`, by `key_of`, are
+    not repeated; without `compare` they alone decide. `keep` is called with each new
+    one; `enough` says whether to stop before it.
     """
     for alert in alerts:
         open_to_it = alert.worse and alert.state in ("suspected", "confirmed")

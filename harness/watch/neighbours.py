@@ -27,14 +27,9 @@ CONFIDENCE = 0.5
 def steps_between(runs: Sequence[Entry], budget: float) -> Iterator[Change]:
     """The steps between neighbours that differ by more than a series' budget.
 
-    Args:
-        runs: The measured entries of a series, oldest first; with `SHORT` of them or
-            more there are none.
-        budget: The share by which a value may grow; a decrease by the same factor is an
-            improvement.
-
-    The old value must lie outside the new one's interval. The other end is not asked:
-    other processes only make a run slower, and its interval wide.
+    There are none in `SHORT` runs or more. The old value must lie outside the new one's
+    interval. The other end is not asked: other processes only make a run slower, and
+    its interval wide.
     """
     if len(runs) >= SHORT:
         return

@@ -15,10 +15,9 @@ from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import AlertRecord, WatchSummary
 from gradwatch.harness.timing.compare import SAMPLED
-from gradwatch.harness.watch.alerts import STATES, Alert, Order, off_branch
+from gradwatch.harness.watch.alerts import STATES, Alert, Order, off_branch, record
 from gradwatch.harness.watch.budget import rules
 from gradwatch.harness.watch.confirm import Findings, comparing, confirm
-from gradwatch.harness.watch.naming import record
 from gradwatch.harness.watch.search import watch
 
 

@@ -25,8 +25,9 @@ from gradwatch.harness.dashboard.machine import MachineResults, machine_results
 from gradwatch.harness.dashboard.matrix import bar_length, matrix, short
 from gradwatch.harness.dashboard.op_source import parse_source
 from gradwatch.harness.dashboard.site import NotASite, write_site
-from gradwatch.harness.dashboard.sources import Trouble, read_results
+from gradwatch.harness.dashboard.sources import read_results
 from gradwatch.harness.history import asv_results
+from gradwatch.harness.project.documents import Unreadable
 from gradwatch.impls.catalogue import backend_names, load_op, op_names
 from tests.dashboard.browser import invented
 from tests.dashboard.browser.invented import agree_record, environment, time_record
@@ -535,7 +536,7 @@ def test_a_damaged_finding_is_named(results: Path) -> None:
     (results / "findings" / "index.json").write_text("{")
     told = [f"{t.file}: {t.why}" for t in read_results(results).troubles]
     assert len(told) == 1
-    assert told[0].startswith("findings: not readable as JSON")
+    assert told[0].startswith("findings/index.json: not readable as JSON")
 
 
 # Writing -----------------------------------------------------------------------------
@@ -547,7 +548,7 @@ def test_two_that_write_the_same_site_leave_it_whole(
     """The second begins while the first is in the middle of it."""
     fill, second = building._write_all, threading.Thread(target=written, args=[results])
 
-    def filled(*arguments: Any) -> list[Trouble]:
+    def filled(*arguments: Any) -> list[Unreadable]:
         troubles = fill(*arguments)
         if second.ident is None:
             second.start()

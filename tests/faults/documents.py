@@ -20,7 +20,8 @@ from gradwatch.harness.dashboard.sources import read_results
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.nightly import runner
-from gradwatch.harness.nightly.journal import Journal
+from gradwatch.harness.nightly.night import Night, Part, Result
+from gradwatch.harness.nightly.runner import run
 from gradwatch.harness.project import documents, paths
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.records import KINDS, Kind
@@ -188,32 +189,27 @@ def _rules(folder: Path) -> Path:
 
 
 def _pieces(folder: Path) -> Path:
-    journal = Journal(folder / "parts", {"seed": 0})
-    for name in "ab":
-        journal.once(name, lambda: {"records": ["a"]}, _piece)
-    return journal.path("a")
+    _ended(folder)
+    return folder / "parts" / "part-a.json"
 
 
-def _piece(file: Path) -> dict[str, list[str]]:
-    return documents.load(file, dict[str, list[str]])
+def _ended(folder: Path) -> list[str]:
+    """Run two parts of a night, where they have not ended yet; those that ran."""
+    ran = list[str]()
+
+    def part(name: str) -> Part:
+        return lambda night: ran.append(name) or Result(name)  # type: ignore[func-returns-value]  # None
+
+    run(Night(folder, 1.0, (), ()), {name: part(name) for name in "ab"})
+    return ran
 
 
 def _read_pieces(folder: Path) -> int:
-    """A damaged piece is made again, the other is kept."""
-    made = list[str]()
-
-    def make() -> dict[str, list[str]]:
-        made.append("again")
-        return {"records": ["a"]}
-
-    journal = Journal(folder / "parts", {"seed": 0})
-    file = journal.path("a")
+    """A damaged end of a part is made again, the other is kept."""
+    file = folder / "parts" / "part-a.json"
     if file.is_dir():  # no writer can replace a folder: that is an error of the disk
         file.rmdir()
-    journal.once("a", make, _piece)
-    before = len(made)
-    journal.once("b", make, _piece)
-    return len(made) - before
+    return int("b" in _ended(folder))
 
 
 def _nightly(folder: Path) -> Path:

@@ -6,7 +6,6 @@ import json
 import pytest
 
 from gradwatch.harness.nightly import opinfo, parts, runner
-from gradwatch.harness.nightly.journal import Journal
 from gradwatch.harness.nightly.night import Night
 from gradwatch.harness.nightly.report import markdown
 from gradwatch.harness.project.paths import SOURCE
@@ -36,8 +35,8 @@ def night(tmp_path):
     """A night whose sweep is still to be planted."""
     (tmp_path / opinfo.SCRIPT).parent.mkdir(parents=True)
     folder = tmp_path / "night"
-    journal = Journal(folder / "parts", {})
-    return Night(folder, journal, 60.0, op_names(), [], root=tmp_path)
+    (folder / "parts").mkdir(parents=True)
+    return Night(folder, 60.0, op_names(), [], root=tmp_path)
 
 
 def reported(night, records):

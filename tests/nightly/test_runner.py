@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -18,7 +17,6 @@ from asv.machine import Machine
 from lxml import etree
 
 from gradwatch.harness.nightly import parts, runner
-from gradwatch.harness.nightly.journal import Journal
 from gradwatch.harness.nightly.night import Ended, Night, Result
 from gradwatch.harness.nightly.report import junit, markdown
 from gradwatch.harness.project import documents, git
@@ -52,7 +50,6 @@ from tests.histories import (
 from tests.pages import plant
 from tests.watch.test_alerts import gradwatch
 
-NUMBERS = partial(documents.load, kind=dict[str, int])
 WRONG = Problem("agree", "softmax", "numpy_manual", "dx disagree", "3.1 radii")
 SLOW = Problem("watch", "dot", "torch_custom", "time_backward step at abc", "+20 %")
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,15 +63,10 @@ def night(tmp_path):
     record(root, commits, {SERIES: [1.0, 1.0]})
     (root / ".gitignore").write_text("__pycache__\n")
     folder = tmp_path / "night"
-    return Night(
-        folder,
-        Journal(folder / "parts", {}),
-        60.0,
-        ["square"],
-        ["numpy_manual"],
-        results=root / "results",
-        root=root,
-    )
+    where = {"results": root / "results", "root": root}
+    made = Night(folder, 60.0, ["square"], ["numpy_manual"], **where)
+    runner.take_up(made.parts, {})
+    return made
 
 
 def told(*problems, **more):
@@ -358,73 +350,63 @@ def test_on_a_full_disk_the_former_report_stands_and_the_run_can_be_taken_up(
 # Taking up ----------------------------------------------------------------------
 
 
+LOOKED = {"first": told()}
+AGAIN = {"first": broken(AssertionError("done twice"))}
+
+
 @pytest.mark.parametrize("run", [{"files": "abc"}, {"ops": ("dot", "add")}])
-def test_pieces_of_an_unfinished_run_are_kept(tmp_path, run):
-    journal = Journal(tmp_path, run)
-    journal.once("one", lambda: {"n": 1}, NUMBERS)
-    journal = Journal(tmp_path, run)
-    assert journal.resumed == 1
-    assert journal.once("one", lambda: pytest.fail("made twice"), NUMBERS) == {"n": 1}
+def test_what_has_ended_of_an_unfinished_run_is_kept(night, run):
+    assert runner.take_up(night.parts, run) == 0
+    runner.run(night, LOOKED)
+    assert runner.take_up(night.parts, run) == 1
+    assert [done.state for done in runner.run(night, AGAIN)] == ["passed"]
 
 
-@pytest.mark.parametrize("how", ["finished", "another state", "fresh", "no journal"])
-def test_any_other_run_starts_from_the_beginning(tmp_path, how):
-    journal = Journal(tmp_path, {"files": "abc"})
-    journal.once("one", lambda: {"n": 1}, NUMBERS)
+@pytest.mark.parametrize("how", ["finished", "another state", "fresh", "damaged"])
+def test_any_other_run_starts_from_the_beginning(night, how):
+    runner.take_up(night.parts, {"files": "abc"})
+    runner.run(night, LOOKED)
     if how == "finished":
-        journal.finish()
-    if how == "no journal":
-        (tmp_path / "journal.json").write_text("{")
-    files = "abc+" if how == "another state" else "abc"
-    journal = Journal(tmp_path, {"files": files}, fresh=how == "fresh")
-    assert journal.resumed == 0
-    assert journal.once("one", lambda: {"n": 2}, NUMBERS) == {"n": 2}
+        runner.finish(night.parts)
+    if how == "damaged":
+        (night.parts / "run.json").write_text("{")
+    run = {"files": "abc+" if how == "another state" else "abc"}
+    assert runner.take_up(night.parts, run, fresh=how == "fresh") == 0
+    assert [done.state for done in runner.run(night, AGAIN)] == ["broken"]
 
 
 @pytest.mark.parametrize(
-    "damaged", ['{"n"', "[]", '{"n": "one"}', '{"n": ' + "[" * 100_000, ""]
+    "damaged", ['{"n"', "[]", '{"name": 1}', '{"n": ' + "[" * 100_000, ""]
 )
-def test_a_piece_that_is_damaged_or_of_another_shape_is_made_again(tmp_path, damaged):
-    journal = Journal(tmp_path, {})
-    journal.once("one", lambda: {"n": 1}, NUMBERS)
-    journal.path("one").write_text(damaged)
-    assert journal.once("one", lambda: {"n": 2}, NUMBERS) == {"n": 2}
+def test_an_end_that_is_damaged_or_of_another_shape_is_made_again(night, damaged):
+    runner.run(night, LOOKED)
+    night.piece("part-first").write_text(damaged)
+    assert [done.state for done in runner.run(night, AGAIN)] == ["broken"]
 
 
 KILLED = """
 import sys, time
 from pathlib import Path
 from gradwatch.harness.nightly import runner
-from gradwatch.harness.nightly.journal import Journal
-from gradwatch.harness.nightly.night import Ended, Night, Result
-from gradwatch.harness.project.documents import load
+from gradwatch.harness.nightly.night import Night, Result
 from gradwatch.harness.project.records import Problem
 
-folder, pieces = Path(sys.argv[1]), 8
-
-def read(file):
-    return load(file, dict[str, list[str]])
-
-def measure(name):
-    time.sleep(0.02)
-    with (folder / "made").open("a") as made:
-        made.write(name + "\\n")
-    return {"records": [name]}
+folder = Path(sys.argv[1])
 
 def part(name):
     def measured(night):
-        found = [night.journal.once(f"{name}-{i}", lambda i=i: measure(f"{name}-{i}"),
-                                    read)
-                 for i in range(pieces)]
-        problems = [Problem(name, r, "", "", "") for f in found for r in f["records"]]
-        return Result(name, problems)
+        time.sleep(0.02)
+        with (folder / "made").open("a") as made:
+            made.write(name + "\\n")
+        return Result(name, [Problem("agree", name, "", "", "")])
     return measured
 
-journal = Journal(folder / "parts", {})
-night = Night(folder, journal, 1.0, [], [])
-done = runner.run(night, {name: part(name) for name in ("agree", "time", "watch")})
+night = Night(folder, 1.0, [], [])
+runner.take_up(night.parts, {})
+names = [f"{part}-{i}" for part in ("agree", "time", "watch") for i in range(8)]
+done = runner.run(night, {name: part(name) for name in names})
 runner.write(runner.report(done, []), night)
-journal.finish()
+runner.finish(night.parts)
 """
 
 
@@ -542,16 +524,13 @@ def test_a_damaged_index_of_findings_is_named_and_costs_itself(night, monkeypatc
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_a_damaged_journal_or_piece_is_made_again(tmp_path, how):
-    run = {"files": "abc"}
-    Journal(tmp_path, run).once("one", lambda: {"n": 1}, NUMBERS)
-    _damaged(tmp_path / "one.json", how)
-    journal = Journal(tmp_path, run)
-    assert journal.once("one", lambda: {"n": 2}, NUMBERS) == {"n": 2}
-    _damaged(tmp_path / "journal.json", how)
-    journal = Journal(tmp_path, run)
-    assert journal.resumed == 0
-    assert journal.once("one", lambda: {"n": 3}, NUMBERS) == {"n": 3}
+def test_a_damaged_end_or_run_is_made_again(night, how):
+    runner.take_up(night.parts, {"files": "abc"})
+    runner.run(night, LOOKED)
+    _damaged(night.piece("part-first"), how)
+    assert [done.state for done in runner.run(night, AGAIN)] == ["broken"]
+    _damaged(night.parts / "run.json", how)
+    assert runner.take_up(night.parts, {"files": "abc"}) == 0
 
 
 def _damaged(file, how):
@@ -577,7 +556,7 @@ def test_a_command_without_a_document_is_reported_with_its_last_line(night):
     assert done.state == "broken"
     assert "exit code 2" in done.told
     assert "no_such_op" in done.told
-    assert (night.journal.folder / "agree.log").read_text()
+    assert (night.parts / "agree.log").read_text()
 
 
 def test_a_child_dies_with_the_night(tmp_path):
@@ -585,7 +564,7 @@ def test_a_child_dies_with_the_night(tmp_path):
     script = (
         "import sys; from pathlib import Path; from types import SimpleNamespace as N;"
         "from gradwatch.harness.nightly.night import Night;"
-        "Night.run(N(journal=N(folder=Path(sys.argv[1])), root='.'), 'nap',"
+        "Night.run(N(parts=Path(sys.argv[1]), root='.'), 'nap',"
         " '-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(60)')"
     )
     running = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT)
@@ -699,7 +678,7 @@ def test_a_finding_is_new_where_none_of_that_op_and_backend_is_recorded(
     site |= {"backend": "numpy_manual", "verdict": "nonfinite", "place": "backward"}
     recorded = FindingRecord(id="old", record=record, **site)
     monkeypatch.setattr(parts.store, "load", lambda _: ([recorded], []))
-    night = Night(tmp_path, Journal(tmp_path / "parts", {}), 1.0, (), ())
+    night = Night(tmp_path, 1.0, (), ())
     result = parts.fuzz(night)
     assert [p.op for p in result.problems] == ["square"] * new
     assert result.line == f"9 trials, {new} of 1 findings are new"

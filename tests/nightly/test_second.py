@@ -5,7 +5,6 @@ import datetime
 import pytest
 
 from gradwatch.harness.nightly import opinfo, parts
-from gradwatch.harness.nightly.journal import Journal
 from gradwatch.harness.nightly.night import Ended, Night
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.paths import SOURCE
@@ -14,7 +13,7 @@ from gradwatch.impls.catalogue import op_names
 
 
 def night(folder, ops):
-    return Night(folder, Journal(folder / "parts", {}), 60.0, ops, ["numpy_graph"])
+    return Night(folder, 60.0, ops, ["numpy_graph"])
 
 
 @pytest.fixture
@@ -52,7 +51,7 @@ def test_a_share_is_judged_in_both_orders(tmp_path, today):
     result = parts.second_orders(one)
     assert "tensors judged, 0 unexpected" in result.line
     assert not result.problems
-    records = documents.read(one.journal.path("second"), AGREE).records
+    records = documents.read(one.piece("second"), AGREE).records
     assert {record.order for record in records} == {"jvp", "hvp"}
 
 

@@ -13,9 +13,9 @@ from gradwatch.harness.commands import watch as watch_command
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.history.series import Entry, Series
 from gradwatch.harness.project.documents import Unreadable
+from gradwatch.harness.watch.alerts import named, repro, size
+from gradwatch.harness.watch.alerts import record as record_of
 from gradwatch.harness.watch.budget import Rules, creep, rules
-from gradwatch.harness.watch.naming import named, repro, size
-from gradwatch.harness.watch.naming import record as record_of
 from gradwatch.harness.watch.neighbours import SHORT, steps_between
 from gradwatch.harness.watch.survey import survey
 from tests import command_line
