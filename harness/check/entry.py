@@ -22,7 +22,7 @@ def check(
     *,
     shapes: Shapes | None = None,
     kwargs: Mapping[str, Any] | None = None,
-    dtypes: Sequence[str] | None = None,
+    dtypes: str | Sequence[str] | None = None,
     device: str = "cpu",
     compute: str | None = None,
     cases: Sequence[Case] | None = None,
@@ -59,8 +59,8 @@ def check(
             "64x=3" where the 3 must stay, "64x1000:bool" for a mask, "64:10" for whole
             numbers below 10.
         kwargs: Keyword arguments of both functions, such as {"dim": -1}.
-        dtypes: "float64", "float32", "float16", "bfloat16"; by default that of
-            `inputs`, else float32.
+        dtypes: "float64", "float32", "float16", "bfloat16", one or several; by
+            default that of `inputs`, else float32.
         device: Where the candidate runs: "cpu", "cuda".
         compute: Precision of the candidate's intermediate values, where it is not that
             of the tensors.
@@ -93,6 +93,7 @@ def check(
         UnknownName: No op page, dtype, device or trial bears that name.
     """
     choice = Choice.read(only, skip, edges, strict=strict, quick=quick, budget=budget)
+    dtypes = dtypes.split(",") if isinstance(dtypes, str) else dtypes
     given = None if inputs is None else _several(inputs)
     ours, theirs = _are_of_jax(reference, candidate, given)
     if ours or (theirs and isinstance(reference, (str, Op))):

@@ -50,6 +50,7 @@ OTHER_DRAWS = (
     " mask or the noise an input"
 )
 
+CHOSEN = "elements are chosen by values so near to each other that rounding decides"
 #: Inputs of which each is frozen alone: a backward has one branch for each.
 FROZEN = 8
 
@@ -437,7 +438,20 @@ class Bench:
             if tensor is not None:
                 has = str(tensor.dtype).removeprefix("torch.")
                 dtypes[name] = dtype if tensor.dtype == like else has
-        judged = right.judge(arrays, dtypes)
+        judged = self._uncertain(right.judge(arrays, dtypes))
         if self.diagnoses is None or self.trial.edge:
             return judged
         return self.diagnoses.told_of(right.known, arrays, judged, self.trial.dtype)
+
+    def _uncertain(self, judged: tuple[Judgement, ...]) -> tuple[Judgement, ...]:
+        """What is wrong says nothing where rounding may have chosen other elements."""
+        wrong = [j for j in judged if not j.passes and np.isfinite(j.got)]
+        traced = self.bound.traced
+        if not wrong or traced is None or not traced.contested(self.trial.dtype):
+            return judged
+        return tuple(
+            j.changed(verdict="vacuous", vacuous=1.0, message=f"{j.message}; {CHOSEN}")
+            if j in wrong
+            else j
+            for j in judged
+        )

@@ -186,9 +186,14 @@ class _Tensor:
         return np.where(finite, self.got, value)
 
     def off_as_a_whole(self) -> bool:
-        """Whether the tensor as a whole is wrong, and no careless sums explain it."""
+        """Whether the tensor as a whole is wrong, and no careless sums explain it.
+
+        Infinities and nan are `overflowed`'s.
+        """
         arithmetic = self.right.arithmetics[-1]
-        whole, got = self._whole(arithmetic), self._as_a_whole
+        value = self.right.graphs[self.convention][self.tensor].value
+        got = np.where(np.isfinite(self.got), self.got, value)
+        whole = self._whole(arithmetic)
         if whole is None or whole.worst(got)[0] <= whole.limit:
             return False
         excuse = self._whole(plain(PRECISIONS[self.right.dtype]), careless=True)

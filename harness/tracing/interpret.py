@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from gradwatch.harness.tracing.values import (
     constant,
     is_float_tensor,
     is_inexact,
+    is_number,
     joined,
     parts,
 )
@@ -40,13 +42,41 @@ _CASTS = frozenset(("_to_copy", "convert_element_type", "to", "type_as", "device
 _FACTORISATIONS = ("linalg_", "_linalg_", "cholesky", "geqrf", "lu_", "ormqr", "svd")
 
 
-def interpret(program: Program, leaves: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """What the program returns, and what it read: nodes and exact tensors.
+@dataclass(frozen=True)
+class Decision:
+    """An operator that makes whole numbers or a mask of floats, which are then used."""
+
+    target: Any
+    args: Any
+    kwargs: dict[str, Any]
+
+    @property
+    def sources(self) -> list[Node]:
+        """The floats."""
+        leaves = tree_leaves((self.args, self.kwargs), is_leaf=_is_node)
+        return [v for v in leaves if isinstance(v, Node) and is_number(v)]
+
+    def of(self, floats: Mapping[Node, torch.Tensor]) -> list[torch.Tensor]:
+        """What it would decide, if the floats were these."""
+
+        def other(value: Any) -> Any:
+            return floats[value] if value in floats else as_exact(value)
+
+        args, kwargs = tree_map(other, (self.args, self.kwargs), is_leaf=_is_node)
+        made = tree_leaves(self.target(*args, **kwargs))
+        return [part for part in made if not is_float_tensor(part)]
+
+
+def interpret(
+    program: Program, leaves: Sequence[Any]
+) -> tuple[list[Any], list[Any], list[Decision]]:
+    """What the program returns, what it read (nodes, exact tensors), and decisions.
 
     Raises:
         Untraceable: an operator has no place in the engine.
     """
     known: dict[Any, Any] = {}
+    decisions: list[Decision] = []
     record = recorded()
     given, untouched = iter(leaves), {}
     inputs = (node for node in program.graph.nodes if node.op == "placeholder")
@@ -62,17 +92,32 @@ def interpret(program: Program, leaves: Sequence[Any]) -> tuple[list[Any], list[
         elif node.op == "output":
             read = [joined(known[reading.node]) for reading in program.readings]
             known |= untouched
-            return [joined(known[out]) for out in node.args[0]], read
+            return [joined(known[out]) for out in node.args[0]], read, decisions
         else:
             args = map_arg(node.args, known.__getitem__)
             kwargs = dict(map_arg(node.kwargs, known.__getitem__))
             known[node] = apply(node.target, args, kwargs, _meta(node))
+            decision = Decision(node.target, args, kwargs)
+            if decision.sources and _is_used(node, known[node]):
+                decisions.append(decision)
             if node.target not in _OURS and not is_move(name_of(node.target)):
                 known[node] = _narrowed(known[node], _meta(node), widest)
             if record:
                 for made in parts(known[node]):
                     record.places.setdefault(made, node.meta.get("place"))
     raise AssertionError("a program ends with its output")
+
+
+def _is_used(node: Call, made: Any) -> bool:
+    """Whether whole numbers or masks are made that another operator reads."""
+    for user in node.users:
+        if user.target is operator.getitem and isinstance(made, (tuple, list)):
+            place: Any = user.args[1]
+            if _is_used(user, made[place]):
+                return True
+        elif user.op != "output" and isinstance(made, torch.Tensor):
+            return True
+    return False
 
 
 def apply(target: Any, args: Any, kwargs: dict[str, Any], meta: Any) -> Any:

@@ -33,8 +33,12 @@ _COMPOSITES = """
 COMPOSITES = frozenset(_COMPOSITES.split())
 #: Not decomposed: PyTorch's way asks for the value of an index; the branch that is not
 #: taken would make the slope nan of log_ndtr below -8, and of a softmax whose row is
-#: -inf, and zero of x log y by x where x is 0.
-_WHOLE = "take detach special_log_ndtr _safe_softmax xlogy special_xlog1py"
+#: -inf, and zero of x log y by x where x is 0. PyTorch's logsumexp takes its gradient
+#: from what came out, whose rounding is that of the largest x.
+_WHOLE = """
+    take detach special_log_ndtr _safe_softmax xlogy special_xlog1py logsumexp
+    special_logsumexp
+"""
 WHOLE = frozenset(f"aten::{name}" for name in _WHOLE.split())
 
 #: What makes a tensor of no other's numbers.

@@ -17,7 +17,11 @@ from gradwatch.harness.judging.rounding.analysis import running_errors
 from gradwatch.harness.judging.rounding.errors import limit_for, longest_reduction
 from gradwatch.harness.tracing.calls import Call, tensors_in
 from gradwatch.harness.tracing.capture import capture
-from gradwatch.harness.tracing.interpret import interpret, refuse_uncovered
+from gradwatch.harness.tracing.interpret import (
+    Decision,
+    interpret,
+    refuse_uncovered,
+)
 from gradwatch.harness.tracing.names import parameters_of
 from gradwatch.harness.tracing.tape import Program, name_of
 from gradwatch.harness.tracing.untraceable import Untraceable
@@ -26,6 +30,9 @@ from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, topological_order
 
 Array = NDArray[Any]
+#: Draws of roundings by which a choice is tried. Of two floats that are just within
+#: reach of each other one in four changes the order: all miss it in 1 % of cases.
+DRAWS = 16
 CONTESTED = "lies so near to where it decides otherwise that rounding may turn it"
 
 
@@ -38,11 +45,15 @@ class Graph:
             booleans or integers.
         leaves: What a gradient can be taken by: inputs, parameters, buffers of floats.
         read: Values that decided what ran: nodes and exact tensors.
+        taken: Masks and whole numbers that depend on floats and choose elements.
+        decisions: The operators that make such of floats.
     """
 
     outputs: Mapping[str, Node]
     leaves: Mapping[str, Node]
     read: tuple[Any, ...] = ()
+    taken: tuple[Node, ...] = ()
+    decisions: tuple[Decision, ...] = ()
 
     def gradients(
         self, cotangents: Mapping[str, Array], wanted: Sequence[str] | None = None
@@ -85,9 +96,9 @@ class Traced:
 
     def graph(self, dtype: DTypeLike = np.float64) -> Graph:
         """The graph for these inputs, evaluated in float64 or longdouble."""
-        with in_type(np.dtype(dtype)):
+        with in_type(np.dtype(dtype)) as taken:
             given = {n: _leaf(t) for n, t in zip(self.names, self.tensors, strict=True)}
-            returned, read = interpret(self.program, list(given.values()))
+            returned, *noted = interpret(self.program, list(given.values()))
             outputs = {
                 name: _node(value)
                 for name, value in zip(self.results, returned, strict=True)
@@ -96,7 +107,8 @@ class Traced:
         leaves = {
             name: value for name, value in given.items() if isinstance(value, Node)
         }
-        return Graph(outputs, leaves, tuple(read))
+        read, decisions = map(tuple, noted)
+        return Graph(outputs, leaves, read, tuple(taken), decisions)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -117,15 +129,12 @@ class Traced:
         if not readings:
             return
         read = self.graph(wider(PRECISIONS[dtype])).read
-        order = topological_order([node for node in read if isinstance(node, Node)])
-        arithmetic = arithmetics(dtype, None)[-1]
-        limit = limit_for(longest_reduction(order))
-        errors = running_errors(order, arithmetic, limit, None).errors
+        moves = _moves([node for node in read if isinstance(node, Node)], dtype)
         shifts = []
         for reading, held in zip(readings, read, strict=True):
-            off = errors.get(held) if isinstance(held, Node) else None
+            off = moves.get(held) if isinstance(held, Node) else None
             number = isinstance(reading.value, float)
-            shifts.append(arithmetic.roundoff * float(off) if number and off else 0.0)
+            shifts.append(float(off) if number and off is not None else 0.0)
             if not number and off is not None and np.any(off):
                 raise Untraceable("a value", CONTESTED, "control", reading.place)
         if any(shifts):
@@ -136,11 +145,46 @@ class Traced:
                     place = readings[0].place
                     raise Untraceable("a value", CONTESTED, "control", place)
 
+    def contested(self, dtype: str) -> bool:
+        """Whether rounding may turn around what chose elements, such as a topk.
+
+        Floats are moved as far as rounding may move them, each at random to either
+        side: of two that are as near as this, half of the draws change the order.
+        """
+        made = self.graph(wider(PRECISIONS[dtype]))
+        sources = [node for decision in made.decisions for node in decision.sources]
+        moves = _moves([*made.taken, *sources], dtype)
+        if any(np.any(moves[node]) for node in made.taken):
+            return True
+        rng = np.random.default_rng(0)
+        for decision in made.decisions:
+            here = {node: np.asarray(node.value, float) for node in decision.sources}
+            if not all(np.isfinite(moves[node]).all() for node in here):
+                return True
+            right = decision.of({n: torch.from_numpy(a) for n, a in here.items()})
+            for _ in range(DRAWS):
+                moved = {
+                    n: torch.from_numpy(a + moves[n] * rng.choice((-1.0, 1.0), a.shape))
+                    for n, a in here.items()
+                }
+                if not all(map(torch.equal, right, decision.of(moved))):
+                    return True
+        return False
+
     @property
     def ops(self) -> tuple[str, ...]:
         """Names of the ATen operators, each once, in order of first use."""
         calls = (n.target for n in self.program.graph.nodes if n.op == "call_function")
         return tuple(dict.fromkeys(name_of(t) for t in calls if hasattr(t, "_schema")))
+
+
+def _moves(nodes: Sequence[Node], dtype: str) -> dict[Node, Array]:
+    """How far rounding may move the elements of some nodes, and of all before them."""
+    order = topological_order(nodes)
+    arithmetic = arithmetics(dtype, None)[-1]
+    limit = limit_for(longest_reduction(order))
+    errors = running_errors(order, arithmetic, limit, None).errors
+    return {node: arithmetic.roundoff * error for node, error in errors.items()}
 
 
 def trace(

@@ -24,6 +24,8 @@ from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
 _WIDE: ContextVar[np.dtype[Any]] = ContextVar("wide")
+#: Masks and whole numbers that depend on floats, and that were taken for exact.
+_TAKEN: ContextVar[list[Node]] = ContextVar("taken")
 
 
 def wide() -> np.dtype[Any]:
@@ -32,13 +34,14 @@ def wide() -> np.dtype[Any]:
 
 
 @contextlib.contextmanager
-def in_type(dtype: np.dtype[Any]) -> Iterator[None]:
-    """Nodes made inside have this type."""
-    token = _WIDE.set(dtype)
+def in_type(dtype: np.dtype[Any]) -> Iterator[list[Node]]:
+    """Nodes made inside have this type; the list holds those that `as_exact` took."""
+    token, taken = _WIDE.set(dtype), _TAKEN.set([])
     try:
-        yield
+        yield _TAKEN.get()
     finally:
         _WIDE.reset(token)
+        _TAKEN.reset(taken)
 
 
 def constant(value: Any) -> Node:
@@ -89,6 +92,8 @@ def as_exact(value: Any) -> Any:
         return torch.view_as_complex(as_exact(value.joined()))
     if not isinstance(value, Node):
         return value
+    if not is_number(value):
+        _TAKEN.get([]).append(value)
     held = value.value
     return torch.from_numpy(np.array(held.astype(float) if is_number(value) else held))
 

@@ -9,13 +9,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from gradwatch.harness.judging.rounding.analysis import ERROR
+from gradwatch.harness.judging.rounding.errors import At, Error
 from gradwatch.harness.tracing.aten.moves import moved
 from gradwatch.harness.tracing.untraceable import Untraceable
 from gradwatch.harness.tracing.values import as_exact, as_float, as_mask, constant
 from gradwatch.impls import graph
-from gradwatch.impls.graph import Node
+from gradwatch.impls.graph import Node, primitive
 
+Array = NDArray[Any]
 Rule = Callable[..., Any]
 
 
@@ -57,6 +61,46 @@ def _var_mean(x: Node, dim: Any = None, **how: Any) -> tuple[Node, Node]:
 
 def _along(function: Callable[..., Node]) -> Rule:
     return lambda x, dim, **_: function(x, axis=dim) if x.ndim else x
+
+
+# log(sum(exp(x))), whose gradient PyTorch takes from what came out ---------------
+
+
+def _log_of_sum(x: Array, axis: tuple[int, ...]) -> Array:
+    most = np.max(x, axis, keepdims=True)
+    shift = np.where(np.isfinite(most), most, 0)
+    powers = np.sum(np.exp(x - shift), axis, keepdims=True)
+    return np.asarray(np.log(powers) + shift)
+
+
+def _log_of_sum_error(at: At) -> Error:
+    """What moves a sum's terms moves its logarithm by their share of the sum.
+
+    The terms' own roundings are those of x - max, of exp and of the sum; the logarithm
+    and the maximum that is added back round once each. However large the maximum is,
+    exp(x - y) then has that error.
+    """
+    (x,), axis = at.node.inputs, at.node.attributes["axis"]
+    part = np.exp(x.value - at.node.value).astype(np.float64)
+    most = np.max(x.value, axis, keepdims=True)
+    own = 3 + np.abs(x.value - most).astype(np.float64)
+    carried = np.expm1(at.u * at.e[0]) / at.u
+    moved = np.sum(np.where(part > 0, part * (carried + own), 0.0), axis, keepdims=True)
+    kept = np.abs(at.node.value - most).astype(np.float64)
+    return np.asarray(np.log1p(at.u * moved) / at.u + kept + at.v)
+
+
+_logsumexp = primitive(
+    "special.logsumexp",
+    _log_of_sum,
+    lambda dy, y, x, axis: (dy * graph.exp(x - y),),
+)
+ERROR["special.logsumexp"] = _log_of_sum_error
+
+
+def _log_of_sum_over(x: Node, axis: tuple[int, ...], *, keepdims: bool) -> Node:
+    y = _logsumexp(x, axis=axis)
+    return y if keepdims else graph.sum(y, axis)
 
 
 def _logcumsumexp(x: Node, dim: int) -> Node:
@@ -102,7 +146,8 @@ ON_FLOATS: dict[str, Rule] = {
     "cumsum": _along(graph.cumulative_sum),
     "cumprod": _along(graph.cumulative_prod),
     "logcumsumexp": _logcumsumexp,
-    "logsumexp": over(graph.logsumexp),
+    "special_logsumexp": over(_log_of_sum_over),
+    "logsumexp": over(_log_of_sum_over),
     "linalg_vector_norm": norm,
 }
 

@@ -1,0 +1,87 @@
+"""Elements that are chosen by values within rounding of each other say nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.functional import grid_sample
+
+import gradwatch
+from gradwatch.harness.tracing import trace
+
+
+def experts(x, gates, weight):
+    """Two of the experts for each row, weighed by their gates."""
+    best, which = (x @ gates).softmax(-1).topk(2, -1)
+    y = torch.einsum("bd,edf->bef", x, weight)
+    y = y.gather(1, which[..., None].expand(-1, -1, y.shape[-1]))
+    return (y * (best / best.sum(-1, keepdim=True))[..., None]).sum(1)
+
+
+class Detached(torch.autograd.Function):
+    """Forgets the gradient by the gates."""
+
+    @staticmethod
+    def forward(ctx, x, gates, weight):
+        with torch.enable_grad():
+            ctx.given = [t.detach().requires_grad_() for t in (x, gates, weight)]
+            ctx.y = experts(ctx.given[0], ctx.given[1].detach(), ctx.given[2])
+        return ctx.y.detach()
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, gates, weight = ctx.given
+        dx, dw = torch.autograd.grad(ctx.y, (x, weight), dy, retain_graph=True)
+        return dx, torch.zeros_like(gates), dw
+
+
+SHAPES = [(8, 6), (6, 4), (4, 6, 5)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_experts_chosen_by_equal_gates_are_not_accused(dtype):
+    report = gradwatch.check(experts, shapes=SHAPES, dtypes=dtype)
+    assert not report.failures
+    judged = {j.tensor for j in report if j.verdict in ("agree", "convention")}
+    assert {"y", "dx"} <= judged
+
+
+def test_a_gate_without_gradient_is_found():
+    report = gradwatch.check(experts, Detached.apply, shapes=SHAPES, quick=True)
+    assert {j.tensor for j in report if not j.passes} == {"dgates"}
+
+
+def test_positions_between_two_pixels_are_not_accused():
+    def sampled(x, grid):
+        return grid_sample(x, grid.tanh(), align_corners=False)
+
+    assert gradwatch.check(sampled, shapes=[(1, 1, 6, 7), (1, 2, 2, 2)]).passes
+
+
+CHOICES = {
+    "an order": lambda x: torch.stack([x.sum(), x.flip(0).sum()]).argsort(),
+    "the best": lambda x: torch.stack([x.sum(), x.flip(0).sum()]).topk(1).indices,
+    "a floor": lambda x: (3 * (x / 3 - x / 3 + 1)).long().clamp(0, 1),
+    "a mask": lambda x: (x.cumsum(0) - x.cumsum(0).flip(0).flip(0) > 0).nonzero()[:, 0],
+}
+
+
+CERTAIN = {
+    "an order": lambda x: (2 * x).argsort(),
+    "the best": lambda x: (2 * x).topk(2).indices,
+    "a floor": lambda x: (x / 3 - x / 3 + 1.5).long(),
+    "a mask": lambda x: (2 * x > 0).nonzero()[:, 0],
+    "a choice nobody uses": lambda x: (x * x).topk(2).indices.shape[0],
+}
+
+
+@pytest.mark.parametrize("choose", CHOICES.values(), ids=CHOICES)
+def test_a_choice_within_rounding_is_contested(choose):
+    x = torch.randn(9, generator=torch.manual_seed(0))
+    assert trace(lambda x: x[choose(x)], [x]).contested("float32")
+
+
+@pytest.mark.parametrize("choose", CERTAIN.values(), ids=CERTAIN)
+def test_a_choice_far_from_rounding_is_certain(choose):
+    x = torch.randn(9, generator=torch.manual_seed(0))
+    assert not trace(lambda x: x[choose(x)], [x]).contested("float32")
