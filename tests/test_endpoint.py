@@ -241,13 +241,15 @@ def test_without_the_wait_the_next_request_would_be_blamed(two_tasks, monkeypatc
 
     monkeypatch.setattr(endpoint, "_confirm_device", lambda: None)
     monkeypatch.setattr(TorchLikeStep, "wait", lambda self: None)
-    monkeypatch.setattr(evaluate, "_backward_again", lambda first: {})
+    monkeypatch.setattr(evaluate, "_backward_again", lambda *of: {})
     late = two_tasks[0]
     once = {"request": "once", **late.payload()}
     backend = catalogue.load_backend("torch_custom")
-    monkeypatch.setitem(
-        endpoint.HANDLERS, "once", lambda asked: evaluate.run(backend, asked).read
-    )
+
+    def once_run(asked):
+        return evaluate._run(backend, evaluate.problem_of(asked))[1]
+
+    monkeypatch.setitem(endpoint.HANDLERS, "once", once_run)
     device = Device()
     with installed(device):
         assert answer(once)["kind"] == "result"

@@ -6,7 +6,6 @@
 - pool: `Fleet` and `sweep`: many tasks on several workers
 - messages: `Task` and `Outcome`, and how they are encoded
 - arrays: arrays as bytes
-- evaluate: forward and backward of one problem (runs in the worker)
-- stress: the same in the ways that catch kernels: two graphs alive, frozen inputs
+- evaluate: forward and backward of one problem, also under stress (in the worker)
 - allocator: fixes glibc's allocator, so that times can be compared
 """

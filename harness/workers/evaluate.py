@@ -1,18 +1,22 @@
-"""Runs one problem in this interpreter, and detects arrays that it overwrites.
+"""Runs one problem in this interpreter, in the ways that catch kernels.
 
 Forward and backward run once; then the backward runs again on the same graph; then both
 run again from the start. Comparing the three shows whether a backward overwrites its
-saved tensors or is not deterministic. On a GPU the three need not have the same bits:
-kernels that add with atomic operations, such as those of an index, add in another order
-each time (PyTorch, "Reproducibility"). There each of them has to be right.
+saved tensors or is not deterministic. Under stress there are also two graphs alive at
+once, whose buffers must not be one; a second backward with another cotangent; and
+inputs that need no gradient, one by one.
+
+On a GPU the results need not have the same bits: kernels that add with atomic
+operations, such as those of an index, add in another order each time (PyTorch,
+"Reproducibility"). There each of them has to be right.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +24,6 @@ import numpy as np
 
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers.arrays import Packed, legible, pack, unpack
-from gradwatch.harness.workers.stress import others, packed, stressed
 from gradwatch.impls import catalogue
 from gradwatch.impls.contract import (
     Array,
@@ -32,6 +35,10 @@ from gradwatch.impls.contract import (
 )
 
 Request = Mapping[str, Any]
+#: Gradients by name, as they travel; None where there is none.
+Gradients = Mapping[str, Packed | None]
+Way = tuple[str, Gradients]  # what was done, and the gradients that came out
+FROZEN = 4  # inputs that are frozen alone: each costs a forward and a backward
 
 
 class Missing(Exception):
@@ -39,36 +46,19 @@ class Missing(Exception):
 
 
 @dataclass(frozen=True)
-class Given:
-    """An array that a backend was given, and the bytes from which it was made."""
+class PartlyFrozen(Problem):
+    """A problem in which some inputs need no gradient."""
 
-    name: str  # of an input, or "d" and the name of an output
-    array: Array
-    packed: Packed
+    frozen: tuple[str, ...] = ()
 
     @property
-    def changed(self) -> bool:
-        """Whether any bit of it has changed."""
-        return self.array.tobytes() != self.packed[-1]
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """A problem after its forward and backward, with the arrays that it was given."""
-
-    step: Step
-    inputs: Sequence[Given]
-    cotangents: Sequence[Given]
-    read: dict[str, Any]
-
-    @property
-    def mutated(self) -> list[str]:
-        """The names of the given arrays that were overwritten."""
-        return [g.name for g in (*self.inputs, *self.cotangents) if g.changed]
+    def wanted(self) -> tuple[str, ...]:
+        """Those of the problem that are not frozen."""
+        return tuple(name for name in super().wanted if name not in self.frozen)
 
 
 def evaluate(request: Request) -> dict[str, Any]:
-    """Outputs, gradients and state of a backend, packed; see `harness.workers.pool`.
+    """Outputs, gradients and state of a backend, packed; see `messages.Outcome`.
 
     Raises:
         Missing: The framework or the device is missing.
@@ -77,32 +67,26 @@ def evaluate(request: Request) -> dict[str, Any]:
     backend = _usable(request["backend"], request["device"])
     if "order" in request:
         return _second_order(backend, request)
-    first = run(backend, request)
-    mutated = first.mutated
-    again = _backward_again(first)
-    fresh = run(backend, request)
-    repeatable = _same(first.read, fresh.read)
-    extra: dict[str, Any] = {}
-    atomic = request["device"] != "cpu"
-    if (repeatable or atomic) and request.get("options", {}).get("stress"):
-        shared = request["dtype"] in ("float32", "float64") and (
-            request["device"] == "cpu" and traits_of(backend.framework).shares_memory
-        )
-        problem = problem_of(request)
-        extra = stressed(backend, problem, first.read["gradients"], shared)
+    problem = problem_of(request)
+    step, read = _run(backend, problem)
+    mutated, first = _mutated(problem, request), read["gradients"]
+    again = _backward_again(step, problem, request)
+    _, fresh = _run(backend, problem_of(request))
+    repeatable, atomic = _same(read, fresh), request["device"] != "cpu"
+    ways, reused = list[Way](), list[str]()
     if atomic:
         swept = {} if isinstance(again, Exception) else again
-        ways = [("second backward", swept), ("second run", fresh.read["gradients"])]
-        repeated = others(ways, first.read["gradients"])
-        extra["others"] = [*repeated, *extra.get("others", ())]
+        ways = [("second backward", swept), ("second run", fresh["gradients"])]
+    if (repeatable or atomic) and request.get("options", {}).get("stress"):
+        more, reused = stressed(backend, request)
+        ways += more
     return {
-        **first.read,
-        **extra,
+        **read,
         "mutated": mutated,
         "repeatable": repeatable,
-        "saved_intact": _saved_intact(
-            first.read["gradients"], again, repeatable and not atomic
-        ),
+        "saved_intact": _saved_intact(first, again, repeatable and not atomic),
+        "others": [(how, g) for how, way in ways if (g := _differing(way, first))],
+        "reused": reused,
     }
 
 
@@ -119,9 +103,8 @@ def _second_order(backend: Backend, request: Request) -> dict[str, Any]:
             result = differentiate()
         finally:
             step.wait()  # a crash must happen within its own task
-        given = [one for group in _given(problem, request) for one in group]
-        mutated = [one.name for one in given if one.changed]
-        gradients = packed(result.gradients)
+        mutated = _mutated(problem, request)
+        gradients = _packed(result.gradients)
         reads.append({"gradients": gradients, "dtypes": dict(result.dtypes)})
     first, again = reads
     return {
@@ -133,17 +116,24 @@ def _second_order(backend: Backend, request: Request) -> dict[str, Any]:
     }
 
 
-def run(backend: Backend, request: Request) -> Evaluation:
-    """Run forward and backward once, on new arrays in the requested layouts."""
-    problem = problem_of(request)
+def _run(backend: Backend, problem: Problem) -> tuple[Step, dict[str, Any]]:
+    """Run forward and backward once: the step, and the results.
+
+    These are packed at once: a later backward may write into the same memory.
+    """
     step = backend.prepare(problem)
     try:
         step.forward()
         step.backward()
-        read = _read(step)  # as a consumer would: it waits for the current stream alone
+        result = step.read()  # as a consumer would: it waits for the current stream
+        return step, {
+            "outputs": _packed(result.outputs),
+            "gradients": _packed(result.gradients),
+            "state": _packed(result.state),
+            "dtypes": dict(result.dtypes),
+        }
     finally:
         step.wait()  # what is computed later must crash within its own task
-    return Evaluation(step, *_given(problem, request), read)
 
 
 def problem_of(request: Request) -> Problem:
@@ -213,50 +203,48 @@ def _usable(name: str, device: str) -> Backend:
     return backend
 
 
-def _given(problem: Problem, request: Request) -> tuple[list[Given], list[Given]]:
-    """The inputs, without the state that the op updates, and the cotangents."""
-    inputs = [
-        Given(name, array, request["inputs"][name])
+def _mutated(problem: Problem, request: Request) -> list[str]:
+    """The inputs and cotangents that were overwritten; an op updates its state."""
+    given: list[tuple[str, Array | None, Any]] = [
+        (name, array, request["inputs"][name])
         for name, array in problem.inputs.items()
         if name not in problem.op.state
     ]
     names = (f"d{name}" for name in problem.op.outputs)
-    trios = zip(names, problem.cotangents, request["cotangents"], strict=True)
-    cotangents = [Given(n, dy, raw) for n, dy, raw in trios if dy is not None]
+    given += zip(names, problem.cotangents, request["cotangents"], strict=True)
     along = request.get("tangents", {}).items()
-    tangents = (Given(f"v{n}", problem.tangents[n], raw) for n, raw in along)
-    return inputs, [*cotangents, *tangents]
+    given += [(f"v{name}", problem.tangents[name], raw) for name, raw in along]
+    return [n for n, a, raw in given if a is not None and a.tobytes() != raw[-1]]
 
 
-def _read(step: Step) -> dict[str, Any]:
-    """The results, packed at once: a later backward may write into the same memory."""
-    result = step.read()
-    return {
-        "outputs": {name: pack(array) for name, array in result.outputs.items()},
-        "gradients": packed(result.gradients),
-        "state": {name: pack(array) for name, array in result.state.items()},
-        "dtypes": dict(result.dtypes),
-    }
+def _packed(arrays: Mapping[str, Array | None]) -> dict[str, Packed | None]:
+    return {name: None if a is None else pack(a) for name, a in arrays.items()}
 
 
-def _backward_again(first: Evaluation) -> dict[str, Packed | None] | Exception:
+def _swept(step: Step) -> Gradients:
+    step.backward()
+    return _packed(step.read().gradients)
+
+
+def _backward_again(
+    step: Step, problem: Problem, request: Request
+) -> Gradients | Exception:
     """The gradients of a second backward on the same graph, or why it failed.
 
-    Changed cotangents are restored first, so that a difference can only come from
-    tensors that the graph has saved.
+    The cotangents are restored first, so that a difference can only come from tensors
+    that the graph has saved.
     """
-    for given in first.cotangents:
-        if given.changed:
-            given.array[...] = unpack(given.packed)
+    for given, raw in zip(problem.cotangents, request["cotangents"], strict=True):
+        if given is not None:
+            given[...] = unpack(raw)
     try:
-        first.step.backward()
-        return packed(first.step.read().gradients)
+        return _swept(step)
     except Exception as error:  # noqa: BLE001  # not every graph can be swept twice
         return error
 
 
 def _saved_intact(
-    gradients: object, again: dict[str, Packed | None] | Exception, same_bits: bool
+    gradients: Gradients, again: Gradients | Exception, same_bits: bool
 ) -> bool:
     """Whether the saved tensors are unchanged, as far as a second backward shows.
 
@@ -266,6 +254,76 @@ def _saved_intact(
         # torch counts writes to saved tensors and raises this message.
         return "inplace operation" not in str(again)
     return not same_bits or _same(gradients, again)
+
+
+# Under stress ---------------------------------------------------------------------
+
+
+def stressed(backend: Backend, request: Request) -> tuple[list[Way], list[str]]:
+    """What came out under stress, and gradients whose memory was used again.
+
+    The caller still held these when a later backward wrote over them.
+    """
+    problem = problem_of(request)
+    step, other = backend.prepare(problem), backend.prepare(_rolled(request))
+    for each in (step, other):
+        each.forward()
+    ways = [("another graph alive", _swept(step))]
+    _swept(other)
+    held = _packed(step.read().gradients)  # what was handed out has to be what it was
+    reused = [name for name, g in ways[0][1].items() if held[name] != g]
+    # Where a backend works on the cotangents' own memory, they can be others.
+    narrow = request["device"] != "cpu" or problem.dtype not in ("float32", "float64")
+    if traits_of(backend.framework).shares_memory and not narrow:
+        ways += _with_another_cotangent(step, problem)
+    ways += _frozen(backend, request)
+    return ways, reused
+
+
+def _rolled(request: Request) -> Problem:
+    """The same numbers in other places; state and whole numbers stay."""
+    problem = problem_of(request)
+
+    def moved(array: Array) -> Array:
+        return np.roll(array, 1 + array.size // 3) if array.dtype.kind == "f" else array
+
+    inputs = {
+        name: array if name in problem.op.state else moved(array)
+        for name, array in problem.inputs.items()
+    }
+    dys = [None if a is None else moved(a) for a in problem.cotangents]
+    return replace(problem, inputs=inputs, cotangents=dys)
+
+
+def _with_another_cotangent(step: Step, problem: Problem) -> Iterator[Way]:
+    """A second backward, its cotangent -1/2 times the first; scaled back exactly."""
+    for cotangent in problem.cotangents:
+        if cotangent is not None:
+            cotangent[...] = cotangent * -0.5
+    try:
+        swept = _swept(step)
+    except Exception:  # noqa: BLE001  # not every graph can be swept twice
+        return
+    scaled = {n: None if g is None else pack(unpack(g) * -2) for n, g in swept.items()}
+    yield "second backward, another cotangent", scaled
+
+
+def _frozen(backend: Backend, request: Request) -> Iterator[Way]:
+    """Each input in turn without a gradient, where a backward can learn of it."""
+    names = problem_of(request).wanted
+    if not traits_of(backend.framework).learns_wanted or len(names) < 2:
+        return
+    for name in names[:FROZEN]:
+        step = backend.prepare(
+            PartlyFrozen(**vars(problem_of(request)), frozen=(name,))
+        )
+        step.forward()
+        yield f"{name} needs no gradient", _swept(step)
+
+
+def _differing(gradients: Gradients, first: Gradients) -> Gradients:
+    """Those that have not the bits of the first run."""
+    return {n: g for n, g in gradients.items() if not _same(g, first.get(n))}
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -9,8 +9,8 @@ import pytest
 
 from gradwatch.harness.endpoint import answer
 from gradwatch.harness.workers.arrays import LAYOUTS
+from gradwatch.harness.workers.evaluate import stressed
 from gradwatch.harness.workers.messages import Outcome, Task
-from gradwatch.harness.workers.stress import stressed
 from gradwatch.impls.contract import Op, Problem, Result
 from tests.square import DX, DY, X, page, task
 
@@ -264,5 +264,5 @@ def test_inputs_are_frozen_where_a_backward_can_learn_of_it(framework, frozen):
     backend = SimpleNamespace(framework=framework, prepare=prepare)
     two = {"a": np.ones(2), "b": np.ones(2)}
     problem = Problem(Op("mul", inputs="a b"), two, [np.ones(2)])
-    stressed(backend, problem, {}, shared=False)
+    stressed(backend, Task("", "mul", "numpy_manual", problem).payload())
     assert {*prepared} - {("a", "b")} == frozen
