@@ -33,7 +33,7 @@ from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.paths import INSTALLED, PROJECT, SOURCE
 from gradwatch.harness.project.records import AgreeRecord
-from gradwatch.harness.workers.pythons.interpreters import Installed, installed
+from gradwatch.harness.workers.pythons.interpreters import Facts, installed
 from gradwatch.impls.catalogue import framework_of, op_names
 
 #: Rooms that have no say in a verdict: they show, compare, time or call the judge. A
@@ -233,7 +233,7 @@ def keys(
     seed: int,
     *,
     read: Callable[[Path], bytes] = Path.read_bytes,
-    have: Callable[[Sequence[str]], Mapping[str, Installed]] = installed,
+    have: Callable[[Sequence[str]], Mapping[str, Facts]] = installed,
 ) -> tuple[dict[str, str], frozenset[str]]:
     """A hash of all ingredients of each op, and the backends that are not installed.
 
@@ -258,9 +258,7 @@ def keys(
     shared = {
         "seed": seed,
         "backends": sorted(backends),
-        "installed": {
-            name: [one.facts, one.why_missing] for name, one in present.items()
-        },
+        "installed": msgspec.to_builtins(present),
         "machine": machine(),
         "variables": variables(os.environ, frameworks),
         "files": hashes,

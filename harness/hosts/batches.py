@@ -66,12 +66,6 @@ def able(batch: Asked, offers: Mapping[str, Offer]) -> set[str]:
     return {h for h, o in offers.items() if o.has(batch.devices[0], needed)}
 
 
-def unserved(batch: Asked) -> str:
-    """Why a batch waits that no host can judge."""
-    needed = sorted({*map(framework_of, batch.backends)})
-    return f"no host offers {' and '.join(needed)} on {batch.devices[0]}"
-
-
 def lacking(asked: Asked, offers: Iterable[Offer]) -> dict[str, str]:
     """Why backends are not judged that no host has on any device that is asked for.
 

@@ -24,7 +24,11 @@ RETRIES = 2
 
 
 class Cluster:
-    """The workers of a Dask cluster; use it in `with`."""
+    """The workers of a Dask cluster; use it in `with`.
+
+    gone: errors that say that none can be reached any longer. fatal: errors of a batch
+    that took workers with it.
+    """
 
     gone: tuple[type[BaseException], ...] = (CancelledError, FutureCancelledError)
     fatal: tuple[type[BaseException], ...] = (KilledWorker,)

@@ -12,8 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,30 +24,16 @@ from gradwatch.harness.project.documents import packed
 from gradwatch.harness.project.requested import Required
 from gradwatch.harness.workers.child import Failed
 
+if TYPE_CHECKING:
+    from gradwatch.harness.hosts.dask import Cluster
+
 #: Seconds until it is said that no host offers what is asked: hosts of a cluster come
 #: one after the other. Less than the minute that is promised.
 PATIENCE = 45.0
 LOOK = 1.0  # seconds between two looks at which hosts are there
 
 
-class Hosts(Protocol):
-    """Hosts that may come and go.
-
-    gone: errors that say that none can be reached any longer. fatal: errors of a batch
-    that took hosts with it.
-    """
-
-    gone: tuple[type[BaseException], ...]
-    fatal: tuple[type[BaseException], ...]
-
-    def offers(self) -> Mapping[str, Offer]:
-        """The offer of each host that is there now, by its name."""
-
-    def submit(self, content: bytes, able: Collection[str]) -> Future[bytes]:
-        """Have one of these hosts run `host.run`; any host, if there are none."""
-
-
-def connected(address: str) -> AbstractContextManager[Hosts]:
+def connected(address: str) -> Cluster:
     """The hosts at an address.
 
     Raises:
@@ -57,9 +42,7 @@ def connected(address: str) -> AbstractContextManager[Hosts]:
     """
     scheme, _, place = address.partition("://")
     if scheme == "dask" and place:
-        from gradwatch.harness.hosts.dask import (
-            Cluster,  # an extra: only who asks for it needs it
-        )
+        from gradwatch.harness.hosts.dask import Cluster  # an extra, for who asks
 
         return Cluster(place)
     over_ssh = " (`dask ssh` starts a cluster over SSH)" if scheme == "ssh" else ""
@@ -67,7 +50,7 @@ def connected(address: str) -> AbstractContextManager[Hosts]:
 
 
 def agree_on_hosts(
-    hosts: Hosts,
+    hosts: Cluster,
     asked: Asked,
     named: Collection[str] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -88,7 +71,7 @@ def agree_on_hosts(
     return agreement, machines
 
 
-def _offers(hosts: Hosts) -> Mapping[str, Offer]:
+def _offers(hosts: Cluster) -> Mapping[str, Offer]:
     """The offers of the hosts that are there, by name.
 
     Raises:
@@ -104,7 +87,7 @@ def _offers(hosts: Hosts) -> Mapping[str, Offer]:
 
 
 def _await_offers(
-    hosts: Hosts, asked: Asked, named: Collection[str], patience: float
+    hosts: Cluster, asked: Asked, named: Collection[str], patience: float
 ) -> Mapping[str, Offer]:
     """Wait for all that must be there; the offers of the hosts, by name."""
     end = time.monotonic() + patience
@@ -132,7 +115,7 @@ def _unoffered(
 
 
 def _collect_answers(
-    hosts: Hosts,
+    hosts: Cluster,
     batches: Sequence[Asked],
     progress: Callable[[int, int], None],
     patience: float,
@@ -178,7 +161,9 @@ def _collect_answers(
     return answers, sorted(machines - {""})
 
 
-def _answer(hosts: Hosts, future: Future[bytes], batch: Asked) -> tuple[str, Agreement]:
+def _answer(
+    hosts: Cluster, future: Future[bytes], batch: Asked
+) -> tuple[str, Agreement]:
     """The machine and its verdicts; a crash of the op if it took hosts with it.
 
     Raises:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import atexit
 import os
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, lru_cache
+from functools import cache
 
 import msgspec
 from msgspec import structs
 
 from gradwatch.harness.agreement.remote import judge, judged
 from gradwatch.harness.agreement.suite import Asked
-from gradwatch.harness.hosts.identity import Offer, own_offer, signature
+from gradwatch.harness.hosts.identity import Offer, identity, own_offer
 from gradwatch.harness.project.documents import packed
 from gradwatch.harness.workers.child import Child
 
@@ -29,10 +29,10 @@ class Changed(Exception):
     """Files were written after this process had imported them."""
 
 
-@lru_cache(maxsize=1)
-def _own() -> tuple[int, Offer]:
-    """The state of the files when this host was first asked, and what it offers."""
-    return signature(), own_offer()
+@cache
+def _own() -> Offer:
+    """What this host offers, with the files as they were when it was first asked."""
+    return own_offer()
 
 
 @cache
@@ -45,7 +45,7 @@ def _child() -> Child:
 
 def offer() -> bytes:
     """The `Offer` of this host, as bytes."""
-    return packed(_own()[1])
+    return packed(_own())
 
 
 def run(content: bytes) -> bytes:
@@ -59,8 +59,8 @@ def run(content: bytes) -> bytes:
 
 def _run(content: bytes) -> bytes:
     asked = msgspec.msgpack.decode(content, type=Asked)
-    before, own = _own()
-    if signature() != before:
+    own = _own()
+    if identity() != own.identity:
         raise Changed("files have changed since this host started: start it again")
     asked = structs.replace(asked, jobs=asked.jobs or os.cpu_count() or 1)
     return packed((own.machine, judged(asked, _child())))

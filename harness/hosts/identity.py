@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
@@ -15,7 +14,11 @@ from gradwatch.harness.project import git
 from gradwatch.harness.project.git import NoCommit
 from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.paths import PROJECT, ROOT, SOURCE
-from gradwatch.harness.workers.pythons.interpreters import installed, interpreters_of
+from gradwatch.harness.workers.pythons.interpreters import (
+    Facts,
+    installed,
+    interpreters_of,
+)
 from gradwatch.harness.workers.worker import probe
 from gradwatch.impls.catalogue import backend_names, framework_of
 
@@ -57,12 +60,6 @@ def _files() -> Iterator[Path]:
         yield from (file for file in found if file.suffix in _CODE and file.is_file())
 
 
-def signature() -> int:
-    """Changes when a file is written: cheap enough to be asked before each batch."""
-    states = ((file, file.stat()) for file in _files())
-    return hash(tuple(sorted((str(f), s.st_mtime_ns, s.st_size) for f, s in states)))
-
-
 def identity() -> Identity:
     """The identity of this process."""
     try:
@@ -86,7 +83,7 @@ def own_offer() -> Offer:
     """The offer of this process; frameworks are started only where a GPU may be."""
     names = sorted({framework_of(backend) for backend in backend_names()})
     found = installed(names)
-    have = {n: _version(n, one.facts) for n, one in found.items() if one.facts}
+    have = {n: _version(n, one) for n, one in found.items() if not one.why_missing}
     lacking = interpreters_of([name for name in found if name not in have])
     absent = {name: one.explained for name, one in lacking.items()}
     frameworks = {"cpu": have}
@@ -103,9 +100,9 @@ def _on(device: str, frameworks: Mapping[str, str]) -> Iterator[str]:
             yield name
 
 
-def _version(framework: str, facts: str) -> str:
+def _version(framework: str, facts: Facts) -> str:
     """That of the distribution called so, or whose name begins so: paddlepaddle."""
-    listed = json.loads(facts)["installed"]
+    listed = facts.installed
     return next((v for n, v, _ in listed if n.lower().startswith(framework)), "")
 
 

@@ -119,7 +119,8 @@ def test_a_page_of_this_machine_alone_is_a_wrong_call(tmp_path):
 
 
 def test_a_host_whose_files_have_changed_judges_nothing(monkeypatch):
-    monkeypatch.setattr(host, "_own", lambda: (1, host.Offer(identity(), "m", {})))
+    before = Identity("", {}, {})
+    monkeypatch.setattr(host, "_own", lambda: host.Offer(before, "m", {}))
     asked = Asked(ops=["square"], backends=["numpy_manual"])
     with pytest.raises(host.Changed, match="files have changed"):
         host.run(documents.packed(asked))

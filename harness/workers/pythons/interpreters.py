@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
 from gradwatch.harness.project.machines import has_cuda as has_cuda
 from gradwatch.harness.project.paths import PROJECT, ROOT
@@ -74,7 +75,8 @@ class Facts(msgspec.Struct):
     python: `sys.version`. numpy: its version, or "". frameworks: those of the ones
     asked for that are installed. The rest is asked for separately: installed: name,
     version and hash of the list of files of each distribution; unlisted: those that can
-    change unseen; libc: name and version of GNU's, or "".
+    change unseen; libc: name and version of GNU's, or "". why_missing: why the one
+    framework that was asked for cannot be used.
     """
 
     python: str
@@ -83,17 +85,6 @@ class Facts(msgspec.Struct):
     libc: str = ""
     installed: list[tuple[str, str, str]] = []
     unlisted: list[str] = []
-
-
-@dataclass(frozen=True)
-class Installed:
-    """What a framework would run on: an interpreter, or the reason why there is none.
-
-    facts: versions and hashes, as JSON. unlisted: distributions that can change unseen.
-    """
-
-    facts: str = ""
-    unlisted: tuple[str, ...] = ()
     why_missing: str = ""
 
 
@@ -114,16 +105,13 @@ def interpreters_of(
     return {one.framework: one for one, _ in _all_examined(frameworks, root)}
 
 
-def installed(frameworks: Sequence[str]) -> dict[str, Installed]:
+def installed(frameworks: Sequence[str]) -> dict[str, Facts]:
     """What is installed for each framework; nothing of it is imported."""
     found = {}
     for one, facts in _all_examined(frameworks, contents=True):
-        found[one.framework] = Installed("", (), f"{one.why_missing}; {one.mend}")
-        if isinstance(facts, Facts) and not one.why_missing:
-            said: dict[str, object] = {"python": facts.python, "libc": facts.libc}
-            said["installed"] = facts.installed
-            listed = json.dumps(said, sort_keys=True)
-            found[one.framework] = Installed(listed, tuple(facts.unlisted))
+        if not isinstance(facts, Facts) or one.why_missing:
+            facts = Facts("", "", [], why_missing=f"{one.why_missing}; {one.mend}")
+        found[one.framework] = structs.replace(facts, frameworks=[])
     return found
 
 

@@ -17,16 +17,17 @@ from gradwatch.harness.agreement import remembered
 from gradwatch.harness.agreement.remembered import NotRemembered, files, keys
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project.paths import PROJECT, ROOT, SOURCE
-from gradwatch.harness.workers.pythons.interpreters import Installed, installed
+from gradwatch.harness.workers.pythons.interpreters import Facts, installed
 from gradwatch.impls.catalogue import framework_of, op_names
 
 BACKENDS = ["numpy_manual", "torch_custom"]
-PYTHON = Installed(json.dumps({"python": "3.11"}))
+PYTHON = Facts("3.11", "2", [])
+GONE = Facts("", "", [], why_missing="gone")
 read = cache(Path.read_bytes)
 OF_ADD = "impls/ops/add.py"
 
 
-def have(frameworks: Sequence[str]) -> dict[str, Installed]:
+def have(frameworks: Sequence[str]) -> dict[str, Facts]:
     """Everything is installed."""
     return dict.fromkeys(frameworks, PYTHON)
 
@@ -106,9 +107,9 @@ def test_whatever_a_run_loads_of_ours_is_an_ingredient(backend: str) -> None:
 
 
 @pytest.mark.parametrize("framework", ["numpy", "torch"])
-@pytest.mark.parametrize("other", [Installed("{}"), Installed("", (), "gone")])
-def test_what_is_installed_is_an_ingredient(framework: str, other: Installed) -> None:
-    def changed(names: Sequence[str]) -> dict[str, Installed]:
+@pytest.mark.parametrize("other", [Facts("3.12", "2", []), GONE])
+def test_what_is_installed_is_an_ingredient(framework: str, other: Facts) -> None:
+    def changed(names: Sequence[str]) -> dict[str, Facts]:
         return have(names) | {framework: other}
 
     assert key(have=changed) != key()
@@ -184,7 +185,7 @@ def test_absent_backends_are_named() -> None:
         ["add"],
         BACKENDS,
         0,
-        have=lambda names: have(names) | {"torch": Installed("", (), "no")},
+        have=lambda names: have(names) | {"torch": GONE},
     )
     assert absent == {"torch_custom"}
 
@@ -194,7 +195,7 @@ def test_absent_backends_are_named() -> None:
     [
         ({"op": "elsewhere/mine.py"}, "mine.py: only the catalogue's pages"),
         (
-            {"have": lambda _: {"numpy": PYTHON, "torch": Installed("", ("torch",))}},
+            {"have": lambda _: {"torch": Facts("", "", [], unlisted=["torch"])}},
             "torch: without",
         ),
         ({"have": lambda _: json.loads("{")}, "not to be found out"),
@@ -218,10 +219,9 @@ def test_a_project_of_ones_own_is_not_remembered(
 
 def test_an_environment_lists_its_packages_with_the_hashes_of_their_files() -> None:
     (numpy,) = installed(["numpy"]).values()
-    facts = json.loads(numpy.facts)
     assert not numpy.why_missing
     assert not numpy.unlisted
-    names = {name.lower() for name, _, _ in facts["installed"]}
+    names = {name.lower() for name, _, _ in numpy.installed}
     assert {"numpy", "torch"} <= names, "one environment, so each update is seen"
-    assert all(len(listed) == 64 for _, _, listed in facts["installed"])
+    assert all(len(listed) == 64 for _, _, listed in numpy.installed)
     assert framework_of("numpy_graph") == "numpy"
