@@ -93,8 +93,8 @@ class Judge:
         times = list[float]()
         for row in range(WRITTEN):
             started = _now()
-            self.place.write_drawn_inputs(row)
-            self.place.write_drawn_cotangents(row)
+            self.place.write_inputs(row)
+            self.place.write_cotangents(row)
             times.append(_now() - started)
         return statistics.median(times)
 
@@ -103,10 +103,9 @@ class Judge:
     ) -> str:
         """Return why a result on drawn numbers is wrong, or ""; see `Rotation.draw`."""
         place = self.place
-        place.restore()
         place.draw(picks)
-        place.write_drawn_inputs(row if phase == "forward" else 0)
-        place.write_drawn_cotangents(row if phase == "backward" else 0)
+        write = place.write_inputs if phase == "forward" else place.write_cotangents
+        write(row)
         compute = compute_on(self.device, place.problem.dtype)
         why = self._why_unfit(reference(place.problem, compute), result)
         return f"a timed {phase} is wrong: {why}" if why else ""

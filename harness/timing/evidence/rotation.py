@@ -46,89 +46,72 @@ class Place:
     """Arrays of a problem at fixed addresses, shared by all that is timed in turn.
 
     Sources differ at few elements, of which alone one is written over another: that
-    leaves the caches as the calls before have left them. `source` is whose inputs lie
-    there, and `written` counts how often that has changed: a graph is of what lay there
-    when its forward ran.
+    leaves the caches as the calls before have left them. A row is a source, or once
+    some were drawn, one of these. `row` is whose inputs lie there, and `written` counts
+    how often that has changed: a graph is of what lay there when its forward ran.
     """
 
     def __init__(self, sources: Sequence[Problem]) -> None:
         self.problem = aligned(sources[0])
-        self.source = 0
-        self.written = 0
-        self._inputs = {
-            name: _Moves(array, [one.inputs[name] for one in sources])
+        self.row = self.written = 0
+        self._inputs = [
+            _Moves(array, [one.inputs[name] for one in sources])
             for name, array in self.problem.inputs.items()
             if name not in self.problem.op.state  # it belongs to the op and stays
-        }
-        self._cotangents = {
-            at: _Moves(array, [one.cotangents[at] for one in sources])
+        ]
+        self._cotangents = [
+            _Moves(array, [one.cotangents[at] for one in sources])
             for at, array in enumerate(self.problem.cotangents)
             if array is not None
-        }
+        ]
 
-    def write_inputs(self, source: int) -> None:
-        """Write a source's values at the same addresses."""
-        if source != self.source:
-            for moves in self._inputs.values():
-                moves.write(source)
-            self.source = source
+    def write_inputs(self, row: int) -> None:
+        """Write a row's inputs at the same addresses."""
+        if row != self.row:
+            for moves in self._inputs:
+                moves.write(row)
+            self.row = row
             self.written += 1
 
-    def write_cotangents(self, source: int) -> None:
-        """Write a source's cotangents at the same addresses."""
-        for moves in self._cotangents.values():
-            moves.write(source)
+    def write_cotangents(self, row: int) -> None:
+        """Write a row's cotangents at the same addresses."""
+        for moves in self._cotangents:
+            moves.write(row)
 
-    def draw(self, picks: Array) -> None:
+    def draw(self, picks: Array | None) -> None:
         """Draw numbers that nobody has seen, one set for each row of `picks`.
 
         They are those of all sources in another order: each belongs into its array.
+        Without `picks` the rows are the sources again. The first row is written.
         """
-        for moves in (*self._inputs.values(), *self._cotangents.values()):
+        for moves in (*self._inputs, *self._cotangents):
             moves.draw(picks)
-
-    def write_drawn_inputs(self, row: int) -> None:
-        """Write the drawn inputs of a row; `restore` has the known ones back."""
-        for moves in self._inputs.values():
-            moves.write_drawn(row)
-        self.source = -1
-        self.written += 1
-
-    def write_drawn_cotangents(self, row: int) -> None:
-        """Write the drawn cotangents of a row."""
-        for moves in self._cotangents.values():
-            moves.write_drawn(row)
-
-    def restore(self) -> None:
-        """Write the first source's numbers."""
+        self.row = -1
         self.write_inputs(0)
         self.write_cotangents(0)
 
 
 class _Moves:
-    """An array, and for each source the values that differ from others', and where."""
+    """An array, and for each row the values that differ from others', and where."""
 
     def __init__(self, array: Array, values: Sequence[Any]) -> None:
         self.flat = array.reshape(-1)
         differs = [value != values[0] for value in values[1:]]
         self.places = np.flatnonzero(np.logical_or.reduce(differs))
-        self.few = [value.reshape(-1)[self.places] for value in values]
+        self.known = np.stack([value.reshape(-1)[self.places] for value in values])
+        self.rows = self.known
 
-    def write(self, source: int) -> None:
-        """Write the values of a source."""
-        self.flat[self.places] = self.few[source]
+    def write(self, row: int) -> None:
+        self.flat[self.places] = self.rows[row]
 
-    def draw(self, picks: Array) -> None:
+    def draw(self, picks: Array | None) -> None:
         """Pick values for each row of `picks`; targets and indices stay."""
-        known = np.concatenate(self.few)
-        columns = np.arange(self.places.size) % picks.shape[1]
-        drawn = self.flat.dtype.kind == "f" and known.size
-        self.drawn = known[picks[:, columns] % known.size] if drawn else None
-
-    def write_drawn(self, row: int) -> None:
-        """Write the values of a row."""
-        if self.drawn is not None:
-            self.flat[self.places] = self.drawn[row]
+        self.rows = self.known
+        if picks is not None and self.flat.dtype.kind == "f" and self.known.size:
+            columns = np.arange(self.places.size) % picks.shape[1]
+            self.rows = self.known.ravel()[picks[:, columns] % self.known.size]
+        elif picks is not None:
+            self.rows = np.broadcast_to(self.known[0], (len(picks), self.places.size))
 
 
 class Rotation:
@@ -185,7 +168,7 @@ class Rotation:
         if self.random.random() < often:
             self._write_inputs(place, self._draw())
         if phase == "backward" and self.graphs[place] != self.places[place].written:
-            self.inputs[place] = self.places[place].source
+            self.inputs[place] = self.places[place].row
             self.run("forward", place)
             self.run("backward", place)
         self.next = self._draw() if phase == "forward" else self._draw_cotangents()
@@ -250,8 +233,6 @@ class Rotation:
         at = PHASES.index(phase)
         place = self.places[at]
         place.draw(picks)
-        place.write_drawn_inputs(0)
-        place.write_drawn_cotangents(0)
         if not self.in_place:
             self.steps[at] = self.backend.prepare(place.problem)
         self.run("forward", at)
@@ -264,11 +245,9 @@ class Rotation:
         """
         at = PHASES.index(phase)
         place, step = self.places[at], self.steps[at]
-        run, wait, write = getattr(step, phase), step.wait, place.write_drawn_inputs
-        if phase == "backward":
-            write = place.write_drawn_cotangents
-        if only_write:
-            run, wait = _nothing, _nothing
+        forward = phase == "forward"
+        write = place.write_inputs if forward else place.write_cotangents
+        run, wait = (_nothing,) * 2 if only_write else (getattr(step, phase), step.wait)
         for row in range(calls):
             if self.in_place:
                 write(row)
@@ -278,12 +257,12 @@ class Rotation:
     def computed(self, phase: str) -> dict[str, Any]:
         """Return what the last call computed, and write known numbers again."""
         result = self._result(phase)
-        self.places[PHASES.index(phase)].restore()
+        self.places[PHASES.index(phase)].draw(None)
         return result
 
     def results(self, phase: str) -> list[dict[str, Any]]:
         """Return the kept results and that of a last call; the same bits only once."""
-        self.places[PHASES.index(phase)].restore()  # another step may have drawn
+        self.places[PHASES.index(phase)].draw(None)  # another step may have drawn
         self.change(phase)
         self.refresh(phase)
         self.run(phase, PHASES.index(phase))

@@ -89,7 +89,7 @@ class PlayedWorker:
         look = self.asked // (EACH * len(LENGTHS))
         passed, worked = self.takes[look] if look < len(self.takes) else (1.0, 1.0)
         self.asked += 1
-        self.place.write_drawn_inputs(payload["calls"] - 1)
+        self.place.write_inputs(payload["calls"] - 1)
         self.passed += trip + payload["calls"] * passed * CLAIMED
         self.worked += trip + payload["calls"] * worked * CLAIMED
         return {}
