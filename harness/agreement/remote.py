@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,6 @@ from gradwatch.harness.agreement.suite import (
     gathered,
     gone,
     judge_trial,
-    tasks,
 )
 from gradwatch.harness.judging.cases import Trial, trials
 from gradwatch.harness.judging.defects import known
@@ -24,6 +24,7 @@ from gradwatch.harness.judging.defects.where import matches
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.workers.child import Child, Failed, Link
 from gradwatch.harness.workers.formulas.pages import Pages
+from gradwatch.harness.workers.messages import Task
 from gradwatch.harness.workers.pool import Fleet
 from gradwatch.impls.catalogue import load_op
 from gradwatch.impls.contract import Op
@@ -119,17 +120,16 @@ def judge(content: bytes, link: Link) -> None:
             link.tell(Step(op, names))
     entries = known.load()
     settled = {*asked.settled}
-    paired = [
-        (trial, task)
-        for trial, task in tasks(chosen, asked.backends, asked.devices, entries)
-        if (trial.name, task.device) not in settled
+    tasks = [
+        Task.of(trial, backend, device)
+        for trial, device, backend in product(chosen, asked.devices, asked.backends)
+        if (trial.name, device) not in settled
         and (
-            not asked.sampled
-            or in_sample(trial, task.backend, first_look=asked.first_case)
+            not asked.sampled or in_sample(trial, backend, first_look=asked.first_case)
         )
     ]
-    total = len({(trial.name, task.device) for trial, task in paired})
-    judging = gathered(paired, fleet, asked.timeout)
+    total = len({(t.trial.name, t.device) for t in tasks if t.trial})
+    judging = gathered(tasks, fleet, asked.timeout)
     for done, (trial, outcomes) in enumerate(judging, 1):
         with link.at(trial.op, trial.name, asked.timeout):
             verdicts = judge_trial(trial, outcomes, entries)

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import fields
-from itertools import groupby, product
+from itertools import product
 from typing import Any
 
 from msgspec import Struct
@@ -162,8 +162,9 @@ def agree(
     listed = known.load() if entries is None else entries
     agreement = Agreement()
     with nullcontext(fleet) if fleet else Fleet(jobs=2) as workers:
-        paired = tasks(trials, backends, devices, listed)
-        for trial, outcomes in gathered(paired, workers, timeout):
+        asked = product(trials, backends, devices)
+        tasks = [Task.of(*one) for one in asked]
+        for trial, outcomes in gathered(tasks, workers, timeout):
             agreement.add(judge_trial(trial, outcomes, listed))
     agreement.gone = gone(agreement.records, listed)
     return agreement
@@ -176,44 +177,18 @@ def gone(
     return (*known.gone(records, entries), *known.unseen(records))
 
 
-def tasks(
-    trials: Iterable[Trial],
-    backends: Sequence[str],
-    devices: Sequence[str],
-    entries: Sequence[known.Known],
-) -> Iterator[tuple[Trial, Task]]:
-    """Each trial on each device and backend.
-
-    Of each op those last that end a worker: after the last op none has to follow. Last
-    of all ops, workers would only be waited for; and their trials, which wait for the
-    last backend, hold few numbers.
-    """
-    for op, some in groupby(trials, key=lambda trial: trial.problem.op.name):
-        fatal = {*known.FATAL}
-        ends = [one for one in entries if one.of(op) and fatal & {*one.verdicts}]
-        last = list[tuple[Trial, Task]]()
-        for trial, device, backend in product(some, devices, backends):
-            pair = trial, Task.of(trial, backend, device)
-            if any(entry.reaches(backend, trial, device) for entry in ends):
-                last.append(pair)
-            else:
-                yield pair
-        yield from last
-
-
 def gathered(
-    paired: Iterable[tuple[Trial, Task]], fleet: Fleet, timeout: float = 60.0
+    tasks: Sequence[Task], fleet: Fleet, timeout: float = 60.0
 ) -> Iterator[tuple[Trial, list[Outcome]]]:
     """Each trial with its outcomes on one device, as soon as all of them are there."""
-    by_task = {task.id: (trial, task) for trial, task in paired}
-    asked = Counter((trial.name, task.device) for trial, task in by_task.values())
+    asked = Counter((task.trial.name, task.device) for task in tasks if task.trial)
     waiting: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
-    for outcome in fleet.run([task for _, task in by_task.values()], timeout=timeout):
-        trial, task = by_task[outcome.task.id]
-        place = trial.name, task.device
-        waiting[place].append(outcome)
-        if len(waiting[place]) == asked[place]:
-            yield trial, waiting.pop(place)
+    for outcome in fleet.run(tasks, timeout=timeout):
+        if trial := outcome.task.trial:
+            place = trial.name, outcome.task.device
+            waiting[place].append(outcome)
+            if len(waiting[place]) == asked[place]:
+                yield trial, waiting.pop(place)
 
 
 def judge_trial(

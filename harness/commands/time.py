@@ -18,7 +18,6 @@ from gradwatch.harness.agreement.suite import (
     Agreement,
     gathered,
     judge_trial,
-    tasks,
 )
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ending, keep, output, progress, say
@@ -34,6 +33,7 @@ from gradwatch.harness.timing.trial import PHASES, time_trial
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.child import PATIENCE, Child, Failed, Link
 from gradwatch.harness.workers.fitness import why_unfit
+from gradwatch.harness.workers.messages import Task
 from gradwatch.harness.workers.pool import Fleet
 from gradwatch.impls.catalogue import framework_of, load_op
 
@@ -235,8 +235,9 @@ def _judged(
 ) -> Agreement:
     """The verdicts on all trials, before the clock runs: judging would disturb it."""
     judged, entries = Agreement(), known.load()
+    tasks = [Task.of(trial, name, device) for trial in trials for name in backends]
     with Fleet(jobs=os.cpu_count() or 1) as fleet:
-        for one, outcomes in gathered(tasks(trials, backends, [device], ()), fleet):
+        for one, outcomes in gathered(tasks, fleet):
             with link.at(one.op, one.name, patience):
                 judged.add(judge_trial(one, outcomes, entries, pairs=False))
     return judged

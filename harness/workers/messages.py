@@ -23,7 +23,8 @@ class Task:
 
     All inputs arrive in `layout` and all cotangents in `cotangent_layout`, names of
     `gradwatch.harness.workers.arrays.LAYOUTS`. `request` is the name of a handler of
-    `harness.endpoint`, which also gets `options`. `id` is for the caller only.
+    `harness.endpoint`, which also gets `options`. `id` and `trial` are for the caller
+    only.
     """
 
     id: str
@@ -34,6 +35,7 @@ class Task:
     cotangent_layout: str = "contiguous"
     request: str = "evaluate"
     options: Mapping[str, Any] = field(default_factory=dict)
+    trial: Trial | None = None
 
     @classmethod
     def of(cls, trial: Trial, backend: str, device: str = "cpu") -> Task:
@@ -46,6 +48,7 @@ class Task:
             trial.layout,
             trial.cotangent_layout,
             options={"stress": trial.stress} if trial.stress else {},
+            trial=trial,
         )
 
     @property
