@@ -39,7 +39,6 @@ from gradwatch.harness.timing.compare import (
     LONGEST,
     PAIRS,
     SAMPLED,
-    WITHIN,
     Plan,
     Side,
     WrongGradient,
@@ -366,7 +365,7 @@ def _table(a: str, b: str, rows: Sequence[CompareRecord]) -> Table:
     table.add_column("phase", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     figures = ["ratio", "95 % interval", "A µs", "B µs"]
-    figures += ["noise", "pairs", f"for {WITHIN:.0%}"] if wide else []
+    figures += ["noise", "pairs"] if wide else []
     figures += ["A radii", "B radii", "accuracy"] if of_versions else []
     for heading in figures:
         table.add_column(heading, justify="right", no_wrap=heading != "accuracy")
@@ -383,7 +382,7 @@ def _table(a: str, b: str, rows: Sequence[CompareRecord]) -> Table:
             f"{row.ratio:.3f}",
             f"{row.low:.3f} to {row.high:.3f}",
             *(f"{seconds * 1e6:.4g}" for seconds in row.medians),
-            *((noise, str(row.pairs), str(row.pairs_needed or "")) if wide else ()),
+            *((noise, str(row.pairs)) if wide else ()),
             *((*radii, row.accuracy) if of_versions else ()),
         )
         last = place

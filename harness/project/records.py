@@ -251,11 +251,11 @@ class TimeSummary(Struct, kw_only=True):
 class CompareRecord(Struct, kw_only=True):
     """The time of b over that of a, with its interval and the noise of either side.
 
-    pairs: of fresh processes, 1 for one process; pairs_needed: how many it takes for
-    4 %. backend: where both sides are commits or versions. short: why it is not
-    resolved. seconds: what the comparison took. a_radii, b_radii: of two versions, the
-    largest error of a gradient in the op's cases, and in words what that says. date,
-    commit: where it was not compared with the others of its document.
+    pairs: of fresh processes, 1 for one process. backend: where both sides are commits
+    or versions. short: why it is not resolved. seconds: what the comparison took.
+    a_radii, b_radii: of two versions, the largest error of a gradient in the op's
+    cases, and in words what that says. date, commit: where it was not compared with the
+    others of its document.
     """
 
     a: str
@@ -278,7 +278,6 @@ class CompareRecord(Struct, kw_only=True):
     a_seconds: Number = None
     b_seconds: Number = None
     short: str = ""
-    pairs_needed: int | None = None
     seconds: Number = None
     a_radii: Number = None
     b_radii: Number = None

@@ -23,7 +23,7 @@ from gradwatch.harness.project.records import CompareRecord, Phase
 from gradwatch.harness.timing.evidence.proof import Judge, why_refused
 from gradwatch.harness.timing.evidence.rotation import unforeseen
 from gradwatch.harness.timing.interleave import interleave
-from gradwatch.harness.timing.intervals import FEWEST, Estimate, pairs_needed, resampled
+from gradwatch.harness.timing.intervals import FEWEST, Estimate, resampled
 from gradwatch.harness.timing.remote import Remote, RemoteTimer, prepare_steps
 from gradwatch.harness.timing.samples import Comparison, paired, verdict_on
 from gradwatch.harness.timing.timers import Run
@@ -39,7 +39,6 @@ SAMPLED = 0.5 * PAIRS  # seconds of sampling by default; starting takes five tim
 #: it halves, and then takes as long as sixteen pairs of processes.
 LONGEST = 4
 LEAST = 0.03  # of the time: less is not called slower, nor faster
-WITHIN = 0.04  # of 1, in 95 % of comparisons: `pairs_needed` is for this accuracy
 
 
 class WrongGradient(Died):
@@ -147,7 +146,6 @@ def compare_phases(
             a_seconds=one.medians[0],
             b_seconds=one.medians[1],
             short=one.short,
-            pairs_needed=one.needed,
             seconds=seconds,
         )
         for phase, one in measured.items()
@@ -162,7 +160,6 @@ class _Measured(NamedTuple):
     medians: Sequence[float]
     short: str
     pairs: int = 1
-    needed: int | None = None
 
 
 def _check(worker: Worker, side: Side, plan: Plan) -> None:
@@ -240,9 +237,8 @@ def _of_pairs(pairs: Sequence[Comparison]) -> _Measured:
     ]
     few = f"an interval needs {FEWEST} pairs of processes"
     short = few if len(pairs) < FEWEST else ""
-    needed = pairs_needed(ratios, WITHIN) if len(pairs) > 1 else None
     estimates = resampled(ratios), resampled(noises)
-    return _Measured(*estimates, medians, short, len(pairs), needed)
+    return _Measured(*estimates, medians, short, len(pairs))
 
 
 #: Pairs in a row that give the same answer before the others are left out.

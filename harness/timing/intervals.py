@@ -76,21 +76,6 @@ def resampled(log_ratios: Sequence[float]) -> Estimate:
     return _ranked(float(np.median(means)), means, _signed_rank(x.size), x.size).exp()
 
 
-def pairs_needed(log_ratios: Sequence[float], within: float) -> int:
-    """The number of pairs for which 95 % of `resampled` values are in 1 +- `within`.
-
-    It is computed from the spread of a pilot run. The Hodges-Lehmann estimate has pi /
-    3 times the variance of a mean of normal values (Hollander, Wolfe and Chicken,
-    section 3.11).
-    """
-    pilot = _checked(log_ratios)
-    if pilot.size < 2 or not within > 0:
-        raise ValueError("needs two pairs or more as a pilot, and a positive `within`")
-    normal = 1.96  # the standard normal quantile for 95 %
-    wanted = (normal * float(np.std(pilot, ddof=1)) / math.log1p(within)) ** 2
-    return max(FEWEST, math.ceil(wanted * math.pi / 3))
-
-
 def _checked(values: ArrayLike) -> Floats:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not array.size or not np.isfinite(array).all():

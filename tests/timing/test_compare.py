@@ -163,7 +163,6 @@ def test_too_few_pairs_of_processes_are_told():
     assert found.pairs == 2
     assert found.verdict == "not resolved"
     assert "6 pairs" in found.short
-    assert found.pairs_needed >= 6
 
 
 def played_pair(log_ratio, log_noise):
@@ -188,7 +187,6 @@ def test_one_noisy_pair_of_processes_does_not_hide_a_change(
     found = compare_sides(a, b, Plan(square(), 1.0, pairs=16), "backward")
     assert found.verdict == verdict
     assert found.low < math.exp(truth) < found.high
-    assert 6 <= found.pairs_needed <= 12  # 3 % in one pair: by hand 2.3 for 4 %
 
 
 def test_a_comparison_ends_when_the_answer_is_clear_and_not_before():

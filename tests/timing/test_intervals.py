@@ -9,7 +9,6 @@ from gradwatch.harness.timing.intervals import (
     FEWEST,
     LEVEL,
     of_median,
-    pairs_needed,
     resampled,
 )
 
@@ -85,14 +84,6 @@ def test_one_odd_process_moves_the_resampled_ratio_little():
     assert resampled([*honest, 1.5]).value == pytest.approx(1.0, abs=0.003)
 
 
-def test_the_pairs_it_says_it_needs_are_enough():
-    rng = np.random.default_rng(4)
-    needed = pairs_needed(rng.normal(0, 0.1, 200).tolist(), within=0.04)
-    trials = [resampled(rng.normal(0, 0.1, needed).tolist()) for _ in range(600)]
-    within = [1 / 1.04 <= trial.value <= 1.04 for trial in trials]
-    assert 0.92 <= np.mean(within) <= 0.99
-
-
 @pytest.mark.parametrize("n", range(1, FEWEST))
 @pytest.mark.parametrize("interval", [of_median, resampled])
 def test_too_few_values_span_their_range_and_admit_it(interval, n):
@@ -106,9 +97,3 @@ def test_too_few_values_span_their_range_and_admit_it(interval, n):
 def test_values_without_an_interval_are_refused(interval, bad):
     with pytest.raises(ValueError, match="finite"):
         interval(bad)
-
-
-@pytest.mark.parametrize(("pilot", "within"), [([0.1], 0.04), ([0.1, 0.2], 0.0)])
-def test_a_pilot_needs_a_spread_and_a_width(pilot, within):
-    with pytest.raises(ValueError, match="pilot"):
-        pairs_needed(pilot, within)
