@@ -202,7 +202,7 @@ def _asked(setting: Callable[[], object]) -> str:
 
 
 class Watch:
-    """Notes forbidden calls between `start` and `stop`; `seen` says which.
+    """Notes forbidden calls while it is `on`; `seen` says which.
 
     An audit hook cannot be taken out again (PEP 578), so there is one for the whole
     process, and it returns at once while nothing is timed. Before Python 3.12 the start
@@ -212,26 +212,18 @@ class Watch:
 
     def __init__(self) -> None:
         self.seen: set[str] = set()
-        self._on = False
+        self.on = False
         sys.addaudithook(self._hear)
         if threading.getprofile() is None:  # a profiler of the user's goes first
             threading.setprofile(self._begin_thread)
 
-    def start(self) -> None:
-        """From here on."""
-        self._on = True
-
-    def stop(self) -> None:
-        """Until here."""
-        self._on = False
-
     def _hear(self, event: str, arguments: object) -> None:
-        if self._on and event in WATCHED:
+        if self.on and event in WATCHED:
             self.seen.add(WATCHED[event])
 
     def _begin_thread(self, frame: FrameType, event: str, argument: object) -> None:
         sys.setprofile(None)
-        if self._on:
+        if self.on:
             self.seen.add("starts a thread")
 
 

@@ -21,10 +21,7 @@ import pytest
 
 from gradwatch.harness.judging.cases import REGIMES, Trial, trial, variants
 from gradwatch.harness.judging.reference import reference
-from gradwatch.harness.timing.evidence.proof import (
-    Judge,
-    why_not_believed,
-)
+from gradwatch.harness.timing.evidence.proof import Judge
 from gradwatch.harness.timing.evidence.rotation import KEPT, Place, Rotation, unforeseen
 from gradwatch.harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
 from gradwatch.harness.timing.handlers import evidence
@@ -88,7 +85,7 @@ def why_not_shown(rotation: Rotation, phase: str, right: Judge) -> str:
     for _ in range(KEPT):
         timer(run, 1)
     seen = evidence(rotation, integrity.changes(rotation.backend.framework))
-    return why_not_believed(seen, right)
+    return next(iter(seen["against"]), "") or right.why_any_wrong(seen["results"])
 
 
 def waited(step: Step, phase: str) -> Callable[[], None]:

@@ -101,11 +101,11 @@ FORBIDDEN = {
 @pytest.mark.parametrize("what", FORBIDDEN)
 def test_a_call_that_no_computation_makes_is_noted_while_it_watches(what):
     watch = _watch()
-    watch.start()
+    watch.on = True
     try:
         FORBIDDEN[what]()
     finally:
-        watch.stop()
+        watch.on = False
     seen, watch.seen = watch.seen, set()
     assert what in seen
     FORBIDDEN[what]()
@@ -114,12 +114,12 @@ def test_a_call_that_no_computation_makes_is_noted_while_it_watches(what):
 
 def test_a_computation_makes_none():
     watch, x = _watch(), np.linspace(0, 1, 1000)
-    watch.start()
+    watch.on = True
     try:
         np.exp(x) @ np.add.reduce(np.outer(x, x), axis=0)
         math.fsum(x)
     finally:
-        watch.stop()
+        watch.on = False
     assert watch.seen == set()
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -62,14 +62,13 @@ class Judge:
     """The references of a trial's problems, each made once for all backends.
 
     A reference has outputs and gradients, so one will do for an output of its inputs,
-    whatever the cotangents. Results of the same bits are judged once.
+    whatever the cotangents.
     """
 
     def __init__(self, sources: Sequence[Problem], device: str = "cpu") -> None:
         self.sources, self.device = sources, device
         self.least = work(sources[0])
         self._right: dict[tuple[int, int], Reference] = {}
-        self._reasons: dict[Hashable, str] = {}
 
     def right(self, inputs: int, cotangents: int) -> Reference:
         """Return the reference for one source's inputs and another's cotangents."""
@@ -112,30 +111,12 @@ class Judge:
 
     def why_any_wrong(self, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
         """Return why a result kept by phase is wrong, or ""."""
-        # The backward's first: a forward is judged by a backward's reference.
-        reasons = (
-            self._why_wrong(result, phase)
-            for phase in sorted(results)
-            for result in results[phase]
-        )
-        return next(filter(None, reasons), "")
-
-    def _right_of(self, result: Mapping[str, Any], phase: str) -> Reference:
-        """Return the reference of a result."""
-        inputs, cotangents = result["inputs"], result["cotangents"]
-        if phase == "forward":
-            known = (dy for x, dy in self._right if x == inputs)
-            cotangents = next(known, inputs)
-        return self.right(inputs, cotangents)
-
-    def _why_wrong(self, result: Mapping[str, Any], phase: str) -> str:
-        right = self._right_of(result, phase)
-        bits = (tuple(sorted(result[kind].items())) for kind in ("tensors", "dtypes"))
-        key = phase, right, *bits
-        if key not in self._reasons:
-            self._reasons[key] = self._why_unfit(right, result)
-        why = self._reasons[key]
-        return f"a timed {phase} is wrong: {why}" if why else ""
+        for phase, kept in results.items():
+            for one in kept:
+                right = self.right(one["inputs"], one["cotangents"])
+                if why := self._why_unfit(right, one):
+                    return f"a timed {phase} is wrong: {why}"
+        return ""
 
     def _why_unfit(self, right: Reference, result: Mapping[str, Any]) -> str:
         tensors = {
@@ -161,20 +142,14 @@ def why_refused(
         judge: Knows the right answers.
         seconds: What a call is claimed to take, by phase.
     """
-    kept = worker.ask("kept", step=step)
+    evidence = worker.ask("kept", step=step)
     # What a page has changed over here counts, too.
-    against = [*kept["against"], *integrity.changes()]
-    why = why_not_believed({**kept, "against": against}, judge)
+    for against in (*evidence["against"], *integrity.changes()):
+        return str(against)
+    why = judge.why_any_wrong(evidence["results"])
     for phase, claimed in seconds.items():
         why = why or _Bound(worker, step, phase, judge).why_doubted(claimed)
     return why
-
-
-def why_not_believed(evidence: Mapping[str, Any], judge: Judge) -> str:
-    """Return a reason against the timed calls, seen or judged, or ""."""
-    for against in evidence["against"]:
-        return str(against)
-    return judge.why_any_wrong(evidence["results"])
 
 
 class _Bound:

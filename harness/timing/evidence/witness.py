@@ -24,9 +24,9 @@ def _watch() -> Watch:
 def call_watched(rotation: Rotation, phase: str, calls: int) -> None:
     """Call a phase on drawn numbers, and note forbidden calls."""
     watch = _watch()
-    watch.start()
+    watch.on = True
     rotation.call(phase, calls)
-    watch.stop()
+    watch.on = False
     rotation.calls_seen |= watch.seen
     watch.seen.clear()
 
@@ -85,14 +85,14 @@ class WitnessedTimer:
         rotation, watch = run.rotation, _watch()
         rotation.change(run.phase)
         run.settle()
-        watch.start()
+        watch.on = True
         if self.warm:
             self._warm_up(run)
         rotation.refresh(run.phase)
         if not rotation.in_place:
             run.settle()
         reading = self.timer(run, calls)
-        watch.stop()
+        watch.on = False
         rotation.calls_seen |= watch.seen
         watch.seen.clear()
         rotation.note(run.phase)
