@@ -42,25 +42,13 @@ class DeviceLost(Exception):
     """The GPU answers every further call of this process with the same error."""
 
 
-class Channel:
+class Channel(Connection):
     """This side of the pipe to the process that asks."""
-
-    def __init__(self, number: int) -> None:
-        os.set_inheritable(number, False)  # what a page starts need not know of it
-        self._connection = Connection(number)
 
     def __iter__(self) -> Iterator[bytes]:
         with contextlib.suppress(EOFError):  # there is nobody who asks
             while True:
-                yield self._connection.recv_bytes()
-
-    def send(self, content: bytes) -> None:
-        """Answer; this waits until the other side reads."""
-        self._connection.send_bytes(content)
-
-    def close(self) -> None:
-        """Close it; for a fork, which answers this process alone."""
-        self._connection.close()
+                yield self.recv_bytes()
 
 
 def work(number: int) -> None:
@@ -68,6 +56,7 @@ def work(number: int) -> None:
 
     The interpreter's own end is not waited for: OneFlow's takes a third of a second.
     """
+    os.set_inheritable(number, False)  # what a page starts need not know of it
     try:
         serve(Channel(number))
     except BaseException:  # noqa: BLE001  # the traceback's last line says why it ended
@@ -91,7 +80,7 @@ def serve(channel: Any) -> None:
     for content in channel:
         request = decoded(content)
         if request["request"] != "evaluate" or _timing():
-            channel.send(_answered(content))
+            channel.send_bytes(_answered(content))
             continue
         apart = _forks(request)
         if request["op"] != page:
@@ -100,7 +89,7 @@ def serve(channel: Any) -> None:
                 os._exit(CHANGED)
             page = request["op"]
         try:
-            channel.send(fork.ask(content) if apart else _answered(content))
+            channel.send_bytes(fork.ask(content) if apart else _answered(content))
         except Ended as how:
             _end_likewise(how.code)
 
@@ -295,17 +284,10 @@ Handler = Callable[[Mapping[str, Any]], dict[str, Any]]
 HANDLERS: dict[str, Handler] = {"probe": probe, "evaluate": evaluate}
 
 CLOCK = "timing.handlers"
+TIMED = "prepare sample in_turn compare kept draw call computed release"
 #: The modules of others, which have the name of the request, too.
 ELSEWHERE = {
     "examine": "selftest.examine",
     "second_orders": "selftest.second",
-    "prepare": CLOCK,
-    "sample": CLOCK,
-    "in_turn": CLOCK,
-    "compare": CLOCK,
-    "kept": CLOCK,
-    "draw": CLOCK,
-    "call": CLOCK,
-    "computed": CLOCK,
-    "release": CLOCK,
+    **dict.fromkeys(TIMED.split(), CLOCK),
 }

@@ -27,7 +27,7 @@ class Channel(list):
         )
         self.answers = []
 
-    def send(self, reply):
+    def send_bytes(self, reply):
         self.answers.append(decoded(reply))
 
 
@@ -190,7 +190,7 @@ class Requests(list):
         )
         self.answers = []
 
-    def send(self, reply):
+    def send_bytes(self, reply):
         self.answers.append(decoded(reply)["kind"])
 
 
