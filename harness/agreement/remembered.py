@@ -25,7 +25,6 @@ from typing import Any
 
 import msgspec
 import platformdirs
-from msgspec import Struct
 
 from gradwatch.harness.agreement.sampling import explained
 from gradwatch.harness.agreement.suite import Agreement, Asked
@@ -62,15 +61,9 @@ class NotRemembered(Exception):
     """Something can change that is not seen; the message names it."""
 
 
-class Kept(Struct):
-    """Verdicts on a trial, and when they were given, in ISO 8601."""
-
-    date: str
-    verdicts: Agreement
-
-
-#: Verdicts by the name of the trial.
-_decoder = msgspec.msgpack.Decoder(dict[str, Kept])
+#: Verdicts on a trial, and when they were given, in ISO 8601; by its name.
+Kept = dict[str, tuple[str, Agreement]]
+_decoder = msgspec.msgpack.Decoder(Kept)
 
 
 class Remembered:
@@ -87,7 +80,7 @@ class Remembered:
         self.dates, self.why_not = dict[str, str](), ""
         self._asked, self._place = asked, place
         self._keys, self._absent = dict[str, str](), frozenset[str]()
-        self._kept: dict[str, dict[str, Kept]] = {}
+        self._kept: dict[str, Kept] = {}
         self._judged: dict[str, dict[str, Agreement]] = defaultdict(dict)
         if place is None:
             return
@@ -119,9 +112,9 @@ class Remembered:
     def recall(self, op: str, names: Iterable[str]) -> Iterator[Agreement]:
         """The verdicts that are remembered on these trials of an op, each once."""
         kept = self._kept.get(op, {})
-        for one in [kept.pop(name) for name in names if name in kept]:
-            self.dates[op] = min(self.dates.get(op, one.date), one.date)
-            yield one.verdicts
+        for date, verdicts in [kept.pop(name) for name in names if name in kept]:
+            self.dates[op] = min(self.dates.get(op, date), date)
+            yield verdicts
 
     def learn(self, op: str, verdicts: Agreement) -> None:
         """Take in a trial of an op that has been judged."""
@@ -148,7 +141,7 @@ class Remembered:
                     kept = {name: one for name, one in before if name not in judged}
                     for name, verdicts in judged.items():
                         if is_lasting(verdicts, self._absent, sometimes):
-                            kept[name] = Kept(today, verdicts)
+                            kept[name] = today, verdicts
                     packed = zlib.compress(msgspec.msgpack.encode(kept), 1)
                     documents.replace_file(self._file(op), packed)
             make_room(self._place.glob("verdicts/*"), MOST)
@@ -188,7 +181,7 @@ def user_cache() -> Path | None:
     return Path(named) if named else platformdirs.user_cache_path("gradwatch")
 
 
-def read(file: Path) -> dict[str, Kept]:
+def read(file: Path) -> Kept:
     """The verdicts in a file, which was used now; none if it is damaged or not there.
 
     Raises:

@@ -197,11 +197,10 @@ def _in_one_process(
         for phase in phases:
             prepare_steps(worker, sources, steps, plan.device, seed=unforeseen())
             asked = {"phase": phase, "budget": plan.budget, "longest": plan.longest}
-            taken: dict[str, Any] = worker.ask("compare", **asked)["comparison"]
+            taken: Mapping[str, Any] = worker.ask("compare", **asked)
             for side, key, seconds in zip((a, b), "ab", taken["medians"], strict=True):
                 _prove(worker, key, side, judge, {phase: seconds})
-            number: Any = (taken["rounds"], taken["level"])
-            ratio, noise = (Estimate(*(*taken[n], *number)) for n in ("ratio", "noise"))
+            ratio, noise = (Estimate(**taken[name]) for name in ("ratio", "noise"))
             found[phase] = _Measured(ratio, noise, taken["medians"], taken["short"])
     return found
 

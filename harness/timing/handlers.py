@@ -12,7 +12,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from gradwatch.harness.timing.evidence.rotation import PHASES, Place, Rotation
@@ -23,7 +23,6 @@ from gradwatch.harness.timing.evidence.witness import (
 )
 from gradwatch.harness.timing.interleave import compare as compare_runs
 from gradwatch.harness.timing.interleave import interleave
-from gradwatch.harness.timing.samples import Comparison
 from gradwatch.harness.timing.steps import (
     both,
     peak_bytes,
@@ -134,7 +133,12 @@ def compare(request: Request) -> dict[str, Any]:
     gc.enable()  # the clock holds it itself
     budget, longest = request["budget"], request.get("longest")
     taken = compare_runs(a, b, budget=budget, longest=longest, timer=timer)
-    return {"comparison": _plain(taken)}
+    return {
+        "ratio": asdict(taken.ratio),
+        "noise": asdict(taken.noise),
+        "medians": [taken.a.median, taken.b.median],
+        "short": taken.short or "",
+    }
 
 
 def kept(request: Request) -> dict[str, Any]:
@@ -210,19 +214,6 @@ def release(request: Request) -> dict[str, Any]:
     gc.enable()
     gc.collect()
     return {}
-
-
-def _plain(comparison: Comparison) -> dict[str, Any]:
-    """What the main process needs of a comparison, in builtin types."""
-    ratio, noise = comparison.ratio, comparison.noise
-    return {
-        "ratio": [ratio.value, ratio.low, ratio.high],
-        "noise": [noise.value, noise.low, noise.high],
-        "rounds": ratio.count,
-        "level": ratio.level,
-        "medians": [comparison.a.median, comparison.b.median],
-        "short": comparison.short or "",
-    }
 
 
 def _peak(backend: Backend, step: Step, problem: Problem) -> int | None:
