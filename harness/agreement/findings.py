@@ -13,20 +13,19 @@ from gradwatch.impls.contract import Op
 DEATHS = ("crash", "timeout")
 
 
-def finding_of(record: AgreeRecord, part: str, flags: Iterable[str]) -> FindingRecord:
+def finding_of(record: AgreeRecord, part: str) -> FindingRecord:
     """The finding that a record shows: two with equal ids are the same.
 
     Args:
         record: Of the worst tensor, as the agreement suite makes it.
         part: The first part that fails: forward, backward, state, or run for all.
-        flags: What `flags` says of the problem.
     """
     if record.verdict == "convention":
         part, parts = "", [record.convention]
     else:
         rounds = record.verdict == "nonfinite" or bool(record.radius)
         dtype = record.dtype if rounds and record.tensor != "all" else ""
-        parts = [part, dtype, *flags]
+        parts = [part, dtype, *record.flags]
     place = "-".join(filter(None, parts))
     name = f"{record.op}-{record.backend}-{record.verdict}-{place}"
     return FindingRecord(
@@ -64,7 +63,7 @@ def findings_of(op: Op, records: Iterable[AgreeRecord]) -> list[FindingRecord]:
         first = [r for r in wrong if _pass(op, r) == "forward"]
         if wrong:
             worst = max(first or wrong, key=_badness)
-            found.append(finding_of(worst, _pass(op, worst), worst.flags))
+            found.append(finding_of(worst, _pass(op, worst)))
     return [*found, *_conventions(by_backend)]
 
 
@@ -96,7 +95,7 @@ def _conventions(
     }
     names = [record.convention for record in chosen.values()]
     return [
-        finding_of(record, "", ())
+        finding_of(record, "")
         for record in chosen.values()
         if record.convention != "first" and names.count(record.convention) == 1
     ]

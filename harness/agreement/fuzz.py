@@ -162,7 +162,7 @@ class Hunt:
             if outcome.kind in DEATHS:
                 died = Judgement("all", outcome.kind, message=outcome.message)
                 record = record_of(trial, outcome, died)
-                yield trial, finding_of(record, "run", record.flags)
+                yield trial, finding_of(record, "run")
 
     def _living(self, trial: Trial) -> list[str]:
         """The backends that have not crashed in a trial of this kind."""

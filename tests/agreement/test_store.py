@@ -44,6 +44,6 @@ def test_a_script_is_plain_code_of_its_framework(script):
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.id)
 def test_a_finding_keeps_its_site(finding):
-    again = finding_of(finding.record, finding.part, finding.record.flags)
+    again = finding_of(finding.record, finding.part)
     assert (finding.id, finding.place) == (again.id, again.place)
     assert finding.record.framework == finding.script.split("-")[1]

@@ -7,7 +7,6 @@ import pytest
 
 from gradwatch.harness.agreement.suite import agree
 from gradwatch.harness.judging.cases import Trial, trials
-from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project.requested import by_default
 from gradwatch.harness.workers.pythons.interpreters import interpreter_of
 from gradwatch.impls.catalogue import load_op
@@ -138,34 +137,6 @@ def test_every_backend_gets_the_same_bytes_and_is_judged_once(fleet):
         (backend, tensor, "agree")
         for backend in ("numpy_graph", "numpy_manual")
         for tensor in ("dx", "y")
-    ]
-
-
-class Noted:
-    """A fleet that notes the tasks it is given, and runs none."""
-
-    def run(self, tasks, timeout):
-        self.tasks = list(tasks)
-        return iter(())
-
-
-def test_of_each_op_the_cases_that_end_a_worker_come_last():
-    """Not those of another backend or op; and no case is lost."""
-    ops, backends = ("square", "add"), ("numpy_manual", "numpy_graph")
-    chosen = [t for op in ops for t in trials(load_op(op), regimes=["normal"])]
-    where = {"where": (f"name {chosen[0].name}",)}
-    aborts = known.Known("square", "numpy_manual", ("crash",), "aborts", **where)
-    wrong = known.Known("square", "numpy_graph", ("error",), "raises", **where)
-    plain, sorted_ = Noted(), Noted()
-    agree(chosen, backends, entries=(), fleet=plain)
-    agree(chosen, backends, entries=(aborts, wrong), fleet=sorted_)
-    asked = [t.id for t in plain.tasks]
-    square = sum(t.problem.op.name == "square" for t in plain.tasks)
-    assert 1 < square < len(asked)
-    assert [t.id for t in sorted_.tasks] == [
-        *asked[1:square],
-        asked[0],
-        *asked[square:],
     ]
 
 
