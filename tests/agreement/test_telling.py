@@ -28,7 +28,7 @@ def test_the_terminal_shows_the_diagnosis() -> None:
 
 def test_the_dashboard_shows_the_diagnosis() -> None:
     (fault,) = faults([FAR, NAMED, FAR])
-    assert fault.diagnosis == "dx is transposed"
+    assert fault.first.diagnosis == "dx is transposed"
 
 
 def test_the_night_shows_the_diagnosis_but_of_a_crash_the_crash() -> None:
