@@ -365,11 +365,17 @@ def _cells(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
         _number(j.got, compared),
         _number(j.expected, compared),
         f"{abs(j.got - j.expected):.2g}" if compared else "",
-        f"{j.limit * j.radius:.2g}" if compared else "",
+        _allowed(j) if compared else "",
         j.radius_kind if compared else "",
         _compute(rows),
         at + where,
     )
+
+
+def _allowed(j: Judgement) -> str:
+    """How far off it may be; of the least radius it is known that more is allowed."""
+    more = "over " if j.radius_kind == "least" else ""
+    return f"{more}{j.limit * j.radius:.2g}"
 
 
 def _number(value: float, compared: bool) -> str:

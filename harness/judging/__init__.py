@@ -9,7 +9,7 @@
 - excuses: overflow, contested choices, lost digits, ties: why a deviation is right
 - spread, draws: how far rounding moves a result, measured with perturbations
 - comparison: a tensor beside the right answer, element by element: makes the verdict
-- question, parts: very large tensors, of which some elements are judged
+- acceptance: large right tensors, accepted without a full judgement
 - verdict: which radius judges a tensor, and what excuses it; all tensors of a call
 - judgement: what is said of one tensor
 - diagnosis: names the mistake in a wrong gradient

@@ -212,6 +212,12 @@ def sentence(j: Judgement, dtype: str) -> str:
         )
     if j.radius == 0 and j.ratio > 0:
         return f"{where}: {numbers}, and no rounding is involved"
+    if j.radius_kind == "least":
+        return (
+            f"{where}: {numbers}; agrees, seen without its rounding radius: the error "
+            f"is {j.ratio:.3g} times {j.radius:.3g}, the least that the radius can be, "
+            f"and {j.limit:.3g} times the whole radius is allowed"
+        )
     return (
         f"{where}: {numbers}; the error is {j.ratio:.3g} times the rounding radius "
         f"{j.radius:.3g} (what {dtype} arithmetic alone may be off by; it is the "

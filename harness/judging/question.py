@@ -1,15 +1,16 @@
-"""What tensors are judged against: in full, and of very large ones in part."""
+"""What tensors are judged against: cheaply where that is enough, else in full."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from gradwatch.harness.judging.acceptance.early import Looked, is_large, looked_at
+from gradwatch.harness.judging.acceptance.parts import Parts, deep_calls
 from gradwatch.harness.judging.judgement import Judgement
-from gradwatch.harness.judging.parts import Parts, Places, deep_calls
 from gradwatch.harness.judging.precisions import PRECISIONS, Array, arithmetics
 from gradwatch.harness.judging.reference import (
     Build,
@@ -20,21 +21,19 @@ from gradwatch.harness.judging.reference import (
     results_of,
     wider,
 )
-from gradwatch.harness.judging.rounding.errors import limit_for, longest_reduction
+from gradwatch.harness.judging.rounding.errors import limit_for
 from gradwatch.harness.judging.verdict import judge_tensors
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Problem
 
-#: Elements of a tensor below which no graph is taken to be very large.
-LARGE = 1 << 14
 #: Elements of all values of a graph up to which tensors are judged in full, and from
 #: which they never are: that takes about a hundred bytes an element.
 FULL, MOST = 1 << 21, 1 << 24
 #: To judge an operation takes as long as so many elements of its result: .5 ms, .5 us
-#: (`cpu-2core`). Each tensor has a part, and each part nearly all operations.
+#: (`cpu-2core`). Each tensor has two parts, and each of them nearly all operations.
 OPERATION = 1000
-#: Elements farthest off, and elements of a sample, that are judged where not all are.
-FARTHEST = 256
+#: Places of each axis of a sample.
+SAMPLE = 4
 
 
 @dataclass(frozen=True)
@@ -101,110 +100,60 @@ class Question:
             FloatingPointError: subnormal numbers are flushed to zero in this thread.
         """
         require_subnormals()
-        large = any(a is not None and a.size >= LARGE for a in got.values())
-        found = self._in_part(got, dtypes) if large and self.known is None else {}
+        found: dict[str, Judgement] = {}
+        if is_large(got) and "right" not in self.__dict__:
+            asked = self.build, self.dtype, got, dtypes, self.compute
+            looked = looked_at(*asked)
+            found = looked.judgements
+            far = got.keys() & looked.far.keys() - found.keys()
+            parts = 2 * len(far) * OPERATION * looked.operations
+            if looked.size > min(MOST, max(FULL, parts)):
+                for name in far:
+                    array = got[name]
+                    assert array is not None
+                    found[name] = self._in_part(name, array, looked)
         left = {name: array for name, array in got.items() if name not in found}
         if left:
             judged = judge_tensors(self.right, left, dtypes, dtype=self.dtype)
             found |= {j.tensor: j for j in judged}
         return tuple(found[name] for name in got)
 
-    def _in_part(
-        self, got: Mapping[str, Array | None], dtypes: Mapping[str, str]
-    ) -> dict[str, Judgement]:
-        """Judgements by the elements farthest off and a sample; none of small graphs.
-
-        What is farthest off is found in one evaluation in float64.
-        """
+    def _in_part(self, name: str, got: Array, looked: Looked) -> Judgement:
+        """The judgement of the elements farthest off, and of a sample."""
         seed = int(np.random.default_rng().integers(1 << 31))
-        boxes, longest = self._boxes(got, seed)
-        if not boxes:
-            return {}
+        rng = np.random.default_rng(seed)
+        far = np.unravel_index(looked.far[name], got.shape) if got.ndim else ()
+        boxes = [tuple(map(np.unique, far))] * bool(looked.far[name].size)
+        boxes.append(
+            tuple(np.sort(rng.choice(n, min(n, SAMPLE), False)) for n in got.shape)
+        )
+        judged = []
+        for box in boxes:
+            judged.append(self._judged_in(name, got, box, looked.longest))
+            if not judged[-1].passes:
+                break
+        worst = max(judged, key=lambda j: (not j.passes, j.ratio / (j.limit or 1.0)))
+        sizes = [int(np.prod([p.size for p in box])) for box in boxes]
+        where = f"a sample of {sizes[-1]} elements (seed {seed})"
+        if len(boxes) > 1:
+            where = f"{sizes[0]} elements farthest off or beside these, and {where}"
+        said = f"{worst.message}; of {got.size} elements, {where} were judged in full"
+        return worst.changed(message=said)
+
+    def _judged_in(
+        self, name: str, got: Array, box: Sequence[Array], longest: int
+    ) -> Judgement:
+        """The judgement of the elements at some places of each axis."""
         wide = wider(PRECISIONS[self.dtype])
 
-        def build() -> dict[str, graph.Node]:
-            nodes, parts = self.build(wide), Parts()
-            return {n: parts.part(nodes[n], tuple(box)) for n, box in boxes.items()}
+        def part() -> dict[str, graph.Node]:
+            return {name: Parts().part(self.build(wide)[name], tuple(box))}
 
         with deep_calls():
-            right = reference_of_graph(build, self.dtype, self.compute)
+            right = reference_of_graph(part, self.dtype, self.compute)
         right.longest, right.limit = longest, limit_for(longest)
-        whole = {n: np.asarray(got[n]) for n in boxes}
-        some = {n: np.asarray(whole[n][np.ix_(*box)]) for n, box in boxes.items()}
-        judged = judge_tensors(right, some, dtypes, dtype=self.dtype)
-        return {
-            j.tensor: _in_place(j, boxes[j.tensor], whole[j.tensor].size, seed)
-            for j in judged
-        }
-
-    def _boxes(
-        self, got: Mapping[str, Array | None], seed: int
-    ) -> tuple[dict[str, list[Places]], int]:
-        """Places of each axis to look at, and the longest reduction of the graph."""
-        with graph.ties("first"):
-            nodes = self.build(np.dtype(np.float64))
-        order = graph.topological_order(nodes.values())
-        parts = OPERATION * len(order) * len(got)
-        if sum(n.size for n in order) <= min(MOST, max(FULL, parts)):
-            return {}, 0
-        held = {n: a for n, a in got.items() if a is not None}
-        held = {n: a for n, a in held.items() if a.shape == nodes[n].shape}
-        longest = longest_reduction(order)
-        values = _values([nodes[n] for n in held])
-        del nodes, order  # and with them the leaves in float64
-        rng = np.random.default_rng(seed)
-        pairs = zip(held.items(), values, strict=True)
-        return {name: _looked_at(a, value, rng) for (name, a), value in pairs}, longest
-
-
-def _values(nodes: Sequence[graph.Node]) -> list[Array]:
-    """The values of nodes; those on the way are dropped after their last use."""
-    kept = {*nodes}
-    graph.forward_dropping(nodes, lambda n: n.inputs != () and n not in kept)
-    return [node.value for node in nodes]
-
-
-def _looked_at(got: Array, value: Array, rng: np.random.Generator) -> list[Places]:
-    """Places of each axis: of the elements farthest off, and as many at random.
-
-    Farthest off by itself, beside the right value, and beside the slices that they are
-    in: a row of small numbers is not hidden by the errors of large ones.
-    """
-    if not got.size:
-        return [np.arange(n) for n in got.shape]
-    axes = range(got.ndim) if got.ndim > 1 else ()
-    few = round(FARTHEST ** (1 / max(got.ndim, 1)))
-    few = min(max(1, few // (2 + len(axes))), got.size)
-    with np.errstate(all="ignore"):
-        error = np.abs(got - value, dtype=np.float64)
-        error[np.isnan(error) & ~(np.isnan(got) & np.isnan(value))] = np.inf
-        error[got == value] = 0.0  # infinities
-
-        def sizes() -> Iterator[Array]:
-            yield np.ones(())
-            yield np.abs(value)
-            for axis in axes:
-                others = tuple(i for i in axes if i != axis)
-                yield np.sqrt(np.mean(value * value, axis=others, keepdims=True))
-
-        far = []
-        for size in sizes():
-            score = np.nan_to_num(error / size, copy=False, nan=0.0)
-            far.append(np.argpartition(score, -few, axis=None)[score.size - few :])
-    places = np.unravel_index(np.concatenate(far), got.shape) if got.ndim else ()
-    return [
-        np.union1d(p, rng.choice(n, min(n, p.size), replace=False))
-        for p, n in zip(places, got.shape, strict=True)
-    ]
-
-
-def _in_place(j: Judgement, box: Sequence[Places], size: int, seed: int) -> Judgement:
-    """The judgement of some elements, with the place that its worst one has in all."""
-    there = tuple(int(p[i]) for p, i in zip(box, j.worst_index, strict=False))
-    old, new = (f"{j.tensor}[{', '.join(map(str, i))}]" for i in (j.worst_index, there))
-    count = int(np.prod([p.size for p in box]))
-    return j.changed(
-        worst_index=there,
-        message=f"{j.message.replace(old, new, 1)}; of {size} elements, "
-        f"{count} were judged in full: those farthest off and a sample (seed {seed})",
-    )
+        some = got[np.ix_(*box)] if got.ndim else got
+        (j,) = judge_tensors(right, {name: some}, {name: self.dtype}, dtype=self.dtype)
+        there = tuple(int(p[i]) for p, i in zip(box, j.worst_index, strict=False))
+        old, new = (f"{name}[{', '.join(map(str, i))}]" for i in (j.worst_index, there))
+        return j.changed(worst_index=there, message=j.message.replace(old, new, 1))

@@ -40,6 +40,14 @@ def test_worst_tensors_come_first_and_only_failures_tell_their_story():
     assert [j.tensor for j in found] == ["dx", "dw", "y"]
 
 
+@pytest.mark.parametrize(("kind", "allowed"), [("bound", "1.6"), ("least", "over 1.6")])
+def test_of_the_least_radius_it_is_said_that_more_is_allowed(kind, allowed):
+    one = row("y", "agree")
+    one = replace(one, judgement=one.judgement.changed(radius_kind=kind))
+    line = str(report(one)).splitlines()[3]
+    assert re.split(r" {2,}", line)[7] == allowed
+
+
 def test_a_tensor_that_zeros_would_pass_fails_and_is_named():
     found = report(row("y", "agree"), row("dx", "vacuous", silent=True))
     assert not found.passes

@@ -1,15 +1,12 @@
 """The part of a graph behind some elements; tensors too large to be judged in full."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 
 from gradwatch.harness.judging import question
-from gradwatch.harness.judging.parts import Parts
+from gradwatch.harness.judging.acceptance.parts import Parts
 from gradwatch.harness.judging.question import Question
-from gradwatch.impls import catalogue, graph
-from gradwatch.impls.contract import Problem
+from gradwatch.impls import graph
 
 RNG = np.random.default_rng(3)
 
@@ -34,7 +31,6 @@ FORMULAS = {
     "joined": lambda x: graph.concat((x, graph.exp(x)), axis=1),
     "shifted": lambda x: graph.roll(x, 1, 0) * x,
     "added up": lambda x: graph.cumulative_sum(x, axis=1),
-    "product of a row": lambda x: x * graph.sum(x, axis=1, keepdims=True),
     "reshaped": lambda x: graph.sum(graph.reshape(x, (-1, 4)), 1),
 }
 
@@ -68,10 +64,7 @@ def test_of_few_rows_only_these_are_computed(name):
 def asked(name, dtype, monkeypatch):
     """A question that is too large to be judged in full, and right answers."""
     monkeypatch.setattr(question, "FULL", 0)
-    monkeypatch.setattr(question, "LARGE", 0)
-    x = RNG.standard_normal((128, 64)).astype(dtype)
-    if name == "product of a row":
-        x *= 10 ** np.linspace(-4, 4, 128, dtype=dtype)[:, None]
+    x = RNG.standard_normal((128, 256)).astype(dtype)
     made = gradient(FORMULAS[name], x.astype(np.longdouble))
     dy = RNG.standard_normal(made["y"].shape).astype(dtype)
 
@@ -122,7 +115,7 @@ def test_what_was_looked_at_is_said(monkeypatch):
     (j,) = [j for j in question_.judge(got, dict.fromkeys(got, "float32")) if j.verdict
             != "agree"]  # fmt: skip
     assert j.worst_index == (3, 4)
-    assert "of 8192 elements" in j.message
+    assert "of 32768 elements" in j.message
     assert "were judged in full" in j.message
 
 
@@ -130,98 +123,3 @@ def test_elements_of_a_scalar_are_a_part():
     scalar = graph.variable(np.array(3.0))
     held = Parts().at(scalar, np.array([0, -1, 0]))
     np.testing.assert_array_equal(held.value, [3, 0, 3])
-
-
-def test_a_row_of_small_numbers_is_not_hidden_by_the_errors_of_large_ones(monkeypatch):
-    question_, got = asked("product of a row", "float32", monkeypatch)
-    row = np.abs(got["dx"]).max(axis=1).argmin()
-    column = np.abs(got["dx"][row]).argmax()
-    got["dx"][row, column] *= 1.001
-    (j,) = [
-        j for j in question_.judge(got, dict.fromkeys(got, "float32")) if not j.passes
-    ]
-    assert (j.tensor, j.worst_index) == ("dx", (row, column))
-
-
-@pytest.mark.parametrize("wrong", [np.nan, np.inf, 0.0])
-def test_one_wrong_element_of_four_axes_is_found(wrong, monkeypatch):
-    monkeypatch.setattr(question, "FULL", 0)
-    x = RNG.standard_normal((8, 4, 32, 32)).astype("float32")
-    dy = RNG.standard_normal(x.shape).astype("float32")
-
-    def build(wide):
-        return gradient(lambda x: graph.sigmoid(x) * x, x.astype(wide), dy.astype(wide))
-
-    got = {"dx": build(np.dtype(np.float64))["dx"].value.astype("float32")}
-    place = np.unravel_index(np.abs(got["dx"]).argmax(), x.shape)
-    got["dx"][place] = wrong
-    (j,) = Question(build, "float32").judge(got, {"dx": "float32"})
-    assert not j.passes
-    assert j.worst_index == place
-
-
-def judged_in_part(op, inputs, dy, got, monkeypatch, **attributes):
-    monkeypatch.setattr(question, "FULL", 0)
-    page, dtype = catalogue.load_op(op), dy.dtype.name
-    inputs = dict(zip(page.inputs, inputs, strict=True))
-    asked_ = Question.of(Problem(page, inputs, [dy], attributes, dtype=dtype))
-    judged = asked_.judge(got, {n: a.dtype.name for n, a in got.items()})
-    return [j.verdict for j in judged]
-
-
-def test_what_is_left_of_constant_rows_is_vacuous_in_part_too(monkeypatch):
-    x = np.full((64, 256), 1e4, "float32")
-    weight, bias, dy = np.ones(256, "float32"), np.zeros(256, "float32"), 0 * x + 1
-    got = {"dx": np.full(x.shape, 3.0, "float32")}
-    arrays, eps = (x, weight, bias), 1e-5
-    assert judged_in_part("layer_norm", arrays, dy, got, monkeypatch, eps=eps) == [
-        "vacuous"
-    ]
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_a_sum_of_equal_terms_one_by_one_is_imprecise_in_part_too(dtype, monkeypatch):
-    x, one = np.ones((1 << 14, 1), dtype), np.ones((1, 1), dtype)
-    dy = np.full((1 << 14, 1), 0.1, dtype)
-    got = {"dx": dy.copy(), "dbias": np.cumsum(dy[:, 0], dtype=dtype)[-1:]}
-    arrays = (x, one, one[0])
-    assert judged_in_part("linear", arrays, dy, got, monkeypatch) == [
-        "agree", "imprecise"
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("at_tie", "verdict"), [(0.0, "convention"), (1.0, "agree"), (2.0, "disagree")]
-)
-def test_a_tie_is_broken_by_a_convention_in_part_too(at_tie, verdict, monkeypatch):
-    x, dy = RNG.standard_normal((2, 1 << 14))
-    x[7] = 0.0
-    got = {"dx": np.where(x == 0, at_tie * dy, np.where(x > 0, dy, 0.0))}
-    found = judged_in_part("relu", (x,), dy, got, monkeypatch)
-    assert found == [verdict]
-
-
-@pytest.mark.parametrize(
-    "change", [lambda a: a.astype("float32"), lambda a: a[:-1], lambda a: a * 1.001]
-)
-def test_another_dtype_shape_or_number_fails_in_part_too(change, monkeypatch):
-    x, dy = RNG.standard_normal((2, 1 << 14))
-    got = {"dx": change(dy * np.log(2) * 2**x), "y": 2**x}
-    first, second = judged_in_part("exp2", (x,), dy, got, monkeypatch)
-    assert first in ("malformed", "disagree")
-    assert second == "agree"
-
-
-def test_a_large_judgement_holds_at_most_16_times_its_input(monkeypatch):
-    """All values of softmax and its gradient are 9 times the input, in float64."""
-    x, dy = RNG.standard_normal((2, 2048, 512)).astype("float32")
-    y = np.exp(x) / np.exp(x).sum(-1, keepdims=True)
-    got = {"dx": y * (dy - (y * dy).sum(-1, keepdims=True))}
-    tracemalloc.start()
-    try:
-        found = judged_in_part("softmax", (x,), dy, got, monkeypatch, axis=-1)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert found == ["agree"]
-    assert peak < 16 * x.nbytes

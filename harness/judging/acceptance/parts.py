@@ -4,11 +4,16 @@ Elements are a box: some places of each axis. What an operation needs of its inp
 a box is a box again: the same places where it works element by element, whole axes
 where it adds up, rows and columns of a matrix product. What only moves elements takes
 them from the smallest box that holds them. The part has the values of the whole.
+
+A `Sample` follows some places of each axis in the same way, but of a sum some of its
+terms only: each stands for several. It has the values of the whole, and running errors
+that are an estimate.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gradwatch.harness.judging.rounding.analysis import ERROR
+from gradwatch.harness.judging.rounding.errors import At, Error, Table, terms
 from gradwatch.harness.judging.rounding.sums import summed_axes
 from gradwatch.impls.graph import Node
 from gradwatch.impls.graph.choices import where
@@ -28,6 +35,8 @@ Places = NDArray[np.intp]
 Box = tuple[Places | None, ...]
 #: What is computed along one axis from all its elements, and has its length.
 _ALONG = ("pick", "cumulative_sum")
+#: Elements of the largest tensor in a sample.
+PLACES = 1024
 #: Calls inside each other, of which a part takes some for each operation on its way.
 DEEP = 20_000
 
@@ -48,6 +57,16 @@ class Parts:
 
     def __init__(self) -> None:
         self._known: dict[Any, Node] = {}
+
+    def terms(self, count: int) -> Places | None:
+        """Which of so many terms of a sum are looked at; None for all."""
+        return None
+
+    def summed(
+        self, node: Node, box: Box, inputs: tuple[Node, ...], attributes: Any
+    ) -> Node:
+        """The part of a sum or matrix product, from parts of its inputs."""
+        return Node(node.primitive, inputs, attributes)
 
     def part(self, node: Node, box: Box) -> Node:
         """A node of the elements in a box, computed from those that they need."""
@@ -90,6 +109,50 @@ class Parts:
             held.shape
         )
         return gather(held, index=place[flat])
+
+
+class Sample(Parts):
+    """Some places of each axis, always the same of axes of one length."""
+
+    def __init__(self, axes: int) -> None:
+        """`axes` is the number of the largest tensor's."""
+        super().__init__()
+        self.most = round(PLACES ** (1 / max(axes, 1)))
+        self._counts: dict[Node, float] = {}
+
+    def of(self, node: Node) -> Node:
+        """The sample of a node."""
+        return self.part(node, tuple(map(self.terms, node.shape)))
+
+    def terms(self, count: int) -> Places | None:
+        """Which of so many places of an axis, or terms of a sum, are looked at."""
+        return _some(count, self.most) if count > self.most else None
+
+    def summed(
+        self, node: Node, box: Box, inputs: tuple[Node, ...], attributes: Any
+    ) -> Node:
+        """The part of a sum or matrix product, with the value of all terms."""
+        part = Node(node.primitive, inputs, attributes, _cut(node.value, box))
+        self._counts[part] = terms(node) / max(terms(part), 1)
+        return part
+
+    def rules(self) -> Table:
+        """Running errors of sums, from those of the terms that are looked at."""
+
+        def rule(name: str) -> Callable[[At], Error]:
+            def error(at: At) -> Error:
+                once = at.v if at.sums != 1 else 0.0  # of what comes out
+                return once + self._counts[at.node] * (ERROR[name](at) - once)
+
+            return error
+
+        return {name: rule(name) for name in ("sum", "sum_to", "matmul")}
+
+
+@functools.lru_cache(maxsize=256)  # to make a generator takes as long as some passes
+def _some(count: int, most: int) -> Places:
+    few = np.random.default_rng(count).choice(count, most, replace=False)
+    return np.sort(few)
 
 
 def _cut(array: Any, box: Box) -> Any:
@@ -163,10 +226,12 @@ def _reduction(parts: Parts, node: Node, box: Box) -> Node:
     new = source.ndim - node.ndim
     kept = [i for i in kept if i >= new] if aligned else kept  # those are of length 1
     inside = {i: box[i - new if aligned else j] for j, i in enumerate(kept)}
+    if _is(node, "sum", "sum_to"):
+        inside |= {i: parts.terms(source.shape[i]) for i in axes}
     held = parts.part(source, tuple(inside.get(i) for i in range(source.ndim)))
     if "shape" in attributes:
         attributes["shape"] = _shape(node.shape, box)
-    return Node(node.primitive, (held,), attributes)
+    return parts.summed(node, box, (held,), attributes)
 
 
 def _along(parts: Parts, node: Node, box: Box) -> Node:
@@ -188,13 +253,18 @@ def _argmax(parts: Parts, node: Node, box: Box) -> Node:
 
 def _matmul(parts: Parts, node: Node, box: Box) -> Node:
     a, b = node.inputs
-    ends: tuple[Box, Box] = ((box[-2], None), (None, box[-1]))
+    few = parts.terms(a.shape[-1])
+    ends: tuple[Box, Box] = ((box[-2], few), (few, box[-1]))
     inside = (
         (*_inner(s.shape[:-2], box[:-2]), *end)
         for s, end in zip((a, b), ends, strict=True)
     )
     inputs = tuple(parts.part(s, i) for s, i in zip((a, b), inside, strict=True))
-    return Node(node.primitive, inputs, node.attributes)
+    return parts.summed(node, box, inputs, node.attributes)
+
+
+def _is(node: Node, *names: str) -> bool:
+    return node.primitive is not None and node.primitive.name in names
 
 
 def _gather(parts: Parts, node: Node, box: Box) -> Node:

@@ -1,0 +1,284 @@
+"""Large right tensors are accepted early; whatever else comes is judged in full."""
+
+import gc
+import tracemalloc
+from functools import partial
+
+import numpy as np
+import pytest
+
+from gradwatch.harness import judge
+from gradwatch.harness.judging.acceptance import early as early_look
+from gradwatch.harness.judging.acceptance.early import _passing
+from gradwatch.harness.judging.acceptance.least_spread import _of_terms, least_radii
+from gradwatch.harness.judging.acceptance.parts import Sample
+from gradwatch.harness.judging.precisions import PRECISIONS, plain
+from gradwatch.harness.judging.reference import nodes_of, reference
+from gradwatch.harness.judging.rounding.analysis import running_errors
+from gradwatch.harness.judging.rounding.errors import Errors
+from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.impls import catalogue, graph
+from gradwatch.impls.contract import Problem
+
+SHAPES = {
+    "layer_norm": ([(64, 256), (256,), (256,)], {"eps": 1e-5}),
+    "softmax": ([(64, 256)], {"axis": -1}),
+    "matmul": ([(128, 128), (128, 128)], {}),
+    "exp2": ([(16384,)], {}),
+    "sigmoid": ([(16384,)], {}),
+    "rms_norm": ([(64, 256), (256,)], {"eps": 1e-5}),
+}
+
+
+def problem(op, dtype, change=lambda x: x):
+    shapes, attributes = SHAPES[op]
+    rng = np.random.default_rng(7)
+    arrays = [rng.standard_normal(shape) for shape in shapes]
+    arrays[0] = change(arrays[0])
+    arrays = [a.astype(dtype) for a in arrays]
+    page = catalogue.load_op(op)
+    forward = page.said("manual")(*(a.copy() for a in arrays), **attributes)
+    dy = rng.standard_normal(forward[0].shape).astype(dtype)
+    names = dict(zip(page.inputs, arrays, strict=True))
+    made = Problem(page, names, [dy], attributes, dtype=dtype)
+    gradients = forward[1](dy)
+    return made, {f"d{n}": g for n, g in zip(names, gradients, strict=True)}
+
+
+def early(made, got):
+    return looked_at(made, got, {n: g.dtype.name for n, g in got.items()})
+
+
+def looked_at(made, got, dtypes):
+    """Judgements of all tensors; None where one is not accepted."""
+    look = early_look.looked_at(partial(nodes_of, made), made.dtype, got, dtypes)
+    found = look.judgements
+    return tuple(found.values()) if len(found) == len(got) else None
+
+
+def in_full(made, got):
+    dtypes = {n: g.dtype.name for n, g in got.items()}
+    return judge_tensors(reference(made), got, dtypes, dtype=made.dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("op", SHAPES)
+def test_right_gradients_are_accepted_and_agree_in_full(op, dtype):
+    made, got = problem(op, dtype)
+    found, full = early(made, got), in_full(made, got)
+    assert found is not None
+    assert [j.tensor for j in found] == [j.tensor for j in full]
+    assert {j.verdict for j in (*found, *full)} == {"agree"}
+    assert [j.limit for j in found] == [j.limit for j in full]
+    assert all(j.ratio <= j.limit for j in found)
+    assert max(j.vacuous for j in full) < 0.01
+    assert all("agrees, seen without its rounding radius" in j.message for j in found)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("op", ["layer_norm", "softmax", "matmul", "exp2"])
+def test_what_is_accepted_agrees_however_large_a_planted_error(op, dtype):
+    """From far within the limit to far beyond it, in elements of all magnitudes."""
+    made, got = problem(op, dtype)
+    name, right = next(iter(got.items()))
+    by_size = np.argsort(np.abs(right), axis=None)
+    places = by_size[np.linspace(0, right.size - 1, 9).astype(int)]
+    truth = reference(made)
+    radius = truth.truths["first"][name].radius.reshape(-1)
+    dtypes = {name: dtype}
+    outcomes = []
+    for factor in (0.25, 0.75, 1.5, 4.0):
+        wrong = right.copy()
+        off = factor * truth.limit * radius[places]
+        wrong.reshape(-1)[places] += off.astype(dtype)
+        found = looked_at(made, {name: wrong}, dtypes)
+        (full,) = judge_tensors(truth, {name: wrong}, dtypes, dtype=dtype)
+        assert found is None or full.verdict == "agree"
+        outcomes.append(full.verdict)
+    assert outcomes[-1] == "disagree"
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_one_wrong_element_among_many_is_rejected_by_judge(dtype):
+    made, got = problem("softmax", dtype)
+    dx = got["dx"].copy()
+    dx[17, 5] *= 1 + 1e4 * np.finfo(dtype).eps
+    arrays, attributes = list(made.inputs.values()), made.attributes
+    (found,) = judge("softmax", arrays, made.cotangents[0], [dx], attributes=attributes)
+    assert (found.verdict, found.worst_index) == ("disagree", (17, 5))
+
+
+@pytest.mark.parametrize(("dtype", "mean"), [("float64", 1e12), ("float32", 1e4)])
+def test_a_vacuous_tensor_is_left_to_the_judgement(dtype, mean):
+    """Constant rows of a norm: what is left of them is rounding error."""
+    made, _ = problem("layer_norm", dtype, lambda x: mean + 0 * x)
+    full = reference(made).truths["first"]
+    got = {"dx": full["dx"].value.astype(dtype)}
+    assert early(made, got) is None
+    assert in_full(made, got)[0].verdict == "vacuous"
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_what_is_not_finite_is_left_to_the_judgement(wrong):
+    made, got = problem("exp2", "float32")
+    got["dx"][3] = wrong
+    assert early(made, got) is None
+
+
+def test_another_dtype_shape_or_none_is_left_to_the_judgement():
+    made, got = problem("exp2", "float32")
+    assert looked_at(made, got, {"dx": "float64"}) is None
+    assert looked_at(made, {"dx": None}, {"dx": "float32"}) is None
+    assert early(made, {"dx": got["dx"][:-1]}) is None
+
+
+def test_a_choice_among_equal_numbers_is_left_to_the_judgement():
+    x, dy = np.random.default_rng(1).standard_normal((2, 16384))
+    made = Problem(catalogue.load_op("relu"), {"x": x}, [dy], {})
+    assert early(made, {"dx": np.where(x > 0, dy, 0.0)}) is not None
+    x[7] = 0.0
+    assert early(made, {"dx": np.where(x > 0, dy, 0.0)}) is None
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_sum_of_equal_terms_one_by_one_is_imprecise_as_ever(dtype):
+    rows, page = 1 << 14, catalogue.load_op("linear")
+    x, weight, bias = np.ones((rows, 1)), np.ones((1, 1)), np.ones(1)
+    inputs = {"x": x, "weight": weight, "bias": bias}
+    inputs = {n: a.astype(dtype) for n, a in inputs.items()}
+    dy = np.full((rows, 1), 0.1, dtype)
+    made = Problem(page, inputs, [dy], {}, dtype=dtype)
+    got = {"dbias": np.cumsum(dy[:, 0], dtype=dtype)[-1:]}
+    assert early(made, got) is None
+    assert in_full(made, got)[0].verdict == "imprecise"
+
+
+def peak_of(made, got):
+    """The most bytes that a judgement holds which is not the first of its kind."""
+    assert early(made, got) is not None
+    tracemalloc.start()
+    try:
+        assert early(made, got) is not None
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    return peak
+
+
+#: Bytes that a judgement may hold, over those of the inputs. These are as small as the
+#: blocks that are compared at a time, which count here; of larger ones it is less.
+MEMORY = {"float64": 12, "float32": 22}
+
+
+@pytest.mark.parametrize("dtype", MEMORY)
+@pytest.mark.parametrize("op", ["layer_norm", "softmax", "rms_norm", "sigmoid"])
+def test_values_are_dropped_after_their_last_use(op, dtype):
+    """All values of layer_norm together are 18 times its input in float64."""
+    made, got = problem(op, dtype)
+    assert peak_of(made, got) < MEMORY[dtype] * sum(
+        a.nbytes for a in made.inputs.values()
+    )
+
+
+@pytest.mark.parametrize("op", ["layer_norm", "softmax"])
+def test_a_large_judgement_holds_at_most_12_times_its_input(op, monkeypatch):
+    shapes, attributes = SHAPES[op]
+    larger = [(*shape[:-1], 1024) for shape in shapes]
+    monkeypatch.setitem(SHAPES, op, (larger, attributes))
+    made, got = problem(op, "float32")
+    assert peak_of(made, got) < 12 * sum(a.nbytes for a in made.inputs.values())
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_nothing_is_left_to_the_garbage_collector(dtype):
+    """Objects in a circle would hold a judgement's values through the next ones."""
+    made, got = problem("layer_norm", dtype)
+    assert early(made, got) is not None
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        assert early(made, got) is not None
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert held < made.inputs["x"].nbytes
+
+
+@pytest.mark.parametrize("op", ["layer_norm", "softmax", "rms_norm"])
+def test_least_radii_and_samples_are_those_of_values_that_are_held(op):
+    made, _ = problem(op, "float64")
+    wide = np.dtype(np.float64)
+    held, lean = (nodes_of(made, wide)["dx"] for _ in range(2))
+    graph.forward([held])
+    order = graph.topological_order([lean])
+    graph.forward_dropping([lean], _passing(order, [lean]))
+    assert not all(node.held for node in order)
+    errors = Errors(plain(PRECISIONS["float64"]), 20.0, {}, {}, {})
+    places = np.arange(0, held.size, 5)
+    for depth in (2, 5, 12):
+        one, other = (least_radii(n, places, errors, depth) for n in (held, lean))
+        np.testing.assert_array_equal(one.bound, other.bound)
+        np.testing.assert_array_equal(one.spread, other.spread)
+    one, other = (sampled_errors(node) for node in (held, lean))
+    np.testing.assert_allclose(one, other, rtol=1e-13)
+
+
+def sampled_errors(node):
+    sample = Sample(2)
+    few = sample.of(node)
+    order = graph.topological_order([few])
+    arithmetic = plain(PRECISIONS["float64"])
+    return running_errors(order, arithmetic, 20.0, sample.rules()).errors[few]
+
+
+@pytest.mark.parametrize(
+    ("op", "name"),
+    [("layer_norm", "dx"), ("layer_norm", "dweight"), ("softmax", "dx"),
+     ("rms_norm", "dx"), ("matmul", "da")],
+)  # fmt: skip
+def test_running_errors_of_a_sample_are_those_of_the_whole(op, name):
+    """But for the terms of sums that it leaves out: a factor of two at the most."""
+    made, _ = problem(op, "float64")
+    nodes = nodes_of(made, np.dtype(np.float64))
+    node, sample = nodes[name], Sample(2)
+    order = graph.topological_order([node])
+    whole = running_errors(order, plain(PRECISIONS["float64"]), 20.0).errors[node]
+    places = (sample.terms(n) for n in node.shape)
+    box = np.ix_(*(np.arange(n) if p is None else p
+                   for n, p in zip(node.shape, places, strict=True)))  # fmt: skip
+    found = sampled_errors(node)
+    assert found.shape == whole[box].shape
+    assert np.median(np.abs(np.log2(found / whole[box]))) < 1
+
+
+@pytest.mark.parametrize("axis", [0, 1, (0, 2), (1, 2), None])
+@pytest.mark.parametrize("keepdims", [True, False])
+def test_terms_of_a_few_sums_are_those_of_all_sums(axis, keepdims):
+    x = graph.variable(np.random.default_rng(3).standard_normal((12, 16, 20)))
+    node = graph.sum(graph.exp(x - 1.0) - x, axis, keepdims=keepdims)
+    graph.forward_dropping([node], lambda n: n is not node and n.inputs != ())
+    places = np.arange(0, node.size, max(node.size // 3, 1))
+    (terms,) = node.inputs
+    kept = axis if axis is not None else (0, 1, 2)
+    expected = np.abs(terms.value).sum(axis=kept).reshape(-1)[places]
+    np.testing.assert_allclose(_of_terms(node, None, places), expected, rtol=1e-14)
+
+
+def test_few_terms_of_a_sum_are_no_more_than_all_of_them(monkeypatch):
+    monkeypatch.setattr("gradwatch.harness.judging.acceptance.least_spread.FEW", 16)
+    made, _ = problem("layer_norm", "float64")
+    dweight = nodes_of(made, np.dtype(np.float64))["dweight"]
+    errors = Errors(plain(PRECISIONS["float64"]), 20.0, {}, {}, {})
+    (source,) = dweight.inputs
+    few, all_ = (
+        least_radii(dweight, np.arange(dweight.size), errors, depth).bound
+        for depth in (0, 12)
+    )
+    assert (few < all_).all()
+    unit = np.finfo(np.float64).eps / 2
+    whole = unit * np.abs(source.value).sum(axis=0)
+    alone = unit * np.abs(source.value)
+    assert (all_ <= whole + alone.sum(axis=0) * 12).all()
+    assert (all_ >= whole * (1 - 1e-12)).all()
