@@ -30,8 +30,7 @@ from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.markdown import table
 from gradwatch.harness.project.records import SelftestSummary
 from gradwatch.harness.selftest.examine import JUDGE, Alarm, Run
-from gradwatch.harness.selftest.mistakes import read_mistakes
-from gradwatch.harness.selftest.mutants import ANYWHERE
+from gradwatch.harness.selftest.mutants import ANYWHERE, read_mistakes
 from gradwatch.harness.selftest.rivals import GRADCHECKS
 from gradwatch.harness.selftest.run import (
     FULL,

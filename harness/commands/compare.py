@@ -15,9 +15,13 @@ from rich.table import Table
 
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ending, keep, output, progress, say
-from gradwatch.harness.history.environments import WrongCall
+from gradwatch.harness.history.environments import (
+    WrongCall,
+    accuracy,
+    interpreter_with,
+    worst_error,
+)
 from gradwatch.harness.history.measure import NotMeasured
-from gradwatch.harness.history.versions import accuracy, interpreter_with, worst_error
 from gradwatch.harness.project import documents as recording
 from gradwatch.harness.project.affected import Pair, affected, spread
 from gradwatch.harness.project.git import (

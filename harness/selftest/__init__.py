@@ -1,7 +1,6 @@
 """Self-test: plants known wrong backwards and counts which of them each judge rejects.
 
-- mistakes: mistakes that people make, as edits of the pages' backwards
-- mutants: known wrong backwards: right ones with one mistake each
+- mutants: known wrong backwards: right ones with a mistake of mistakes.toml
 - rivals: the judges that others use: allclose, assert_close, gradcheck
 - examine: asks every judge about one trial, in a worker
 - scoring: counts caught errors and false alarms

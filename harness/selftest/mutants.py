@@ -13,12 +13,14 @@ import functools
 import inspect
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gradwatch.harness.project.paths import toml
 from gradwatch.impls.contract import Op, Shape
 
 Array = NDArray[Any]
@@ -49,6 +51,16 @@ def right(op: Op) -> Manual:
     """Return the backward that errors are planted in."""
     manual: Manual = op.said("manual", "numpy")
     return manual
+
+
+@functools.cache
+def read_mistakes() -> Mapping[str, Sequence[tuple[str, str, str]]]:
+    """Return the edits of each op: what is wrong, a fragment, what replaces it.
+
+    Only the process that asks calls this: a worker's Python may have no TOML parser.
+    """
+    table = toml(Path(__file__).with_name("mistakes.toml"))
+    return {op: [(a, b, c) for a, b, c in edits] for op, edits in table.items()}
 
 
 # Edits of the text --------------------------------------------------------------

@@ -20,7 +20,7 @@ from gradwatch.harness.judging.orders import ORDERS, SECOND
 from gradwatch.harness.project.requested import by_default
 from gradwatch.harness.project.traits import compiles, traits_of
 from gradwatch.harness.selftest.examine import read
-from gradwatch.harness.selftest.mistakes import read_mistakes
+from gradwatch.harness.selftest.mutants import read_mistakes
 from gradwatch.harness.selftest.scoring import Score
 from gradwatch.harness.selftest.second import PLANTED
 from gradwatch.harness.workers.messages import Outcome, Task

@@ -2,7 +2,6 @@
 
 - survey: `survey`: all alerts of all series
 - alerts: `Alert`: one step, drift or creep of a series
-- neighbours: compares neighbouring runs where the history is short
 - budget: the reference commit, and how far a series may move from it
 - confirm: compares two commits again, in turn, on this machine
 - bisect: `bisect`: the commit that changed a figure

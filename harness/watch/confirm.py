@@ -14,14 +14,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from gradwatch.harness.history.environments import WrongCall
+from gradwatch.harness.history.environments import WrongCall, interpreter_with
 from gradwatch.harness.history.measure import (
     MeasurementTarget,
     NotMeasured,
     measure,
 )
 from gradwatch.harness.history.series import Series
-from gradwatch.harness.history.versions import interpreter_with
 from gradwatch.harness.judging.cases import REGIMES, trial, trials
 from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.documents import Unreadable

@@ -25,7 +25,7 @@ from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.judging.verdict import allowed, judge_tensors
 from gradwatch.harness.selftest import mutants
 from gradwatch.harness.selftest.examine import _result, _tensors
-from gradwatch.harness.selftest.mistakes import read_mistakes
+from gradwatch.harness.selftest.mutants import read_mistakes
 from gradwatch.impls import catalogue
 from gradwatch.impls.contract import Problem
 

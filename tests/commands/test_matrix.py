@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from gradwatch.harness.commands._matrix import fitting
+from gradwatch.harness.commands.agree import fitting
 from gradwatch.harness.project.records import AgreeRecord
 from tests.dashboard.browser.invented import agree_record
 

@@ -6,9 +6,13 @@ from importlib.metadata import version
 import pytest
 
 from gradwatch.harness.commands import compare
-from gradwatch.harness.history.environments import WrongCall
+from gradwatch.harness.history.environments import (
+    WrongCall,
+    accuracy,
+    interpreter_with,
+    worst_error,
+)
 from gradwatch.harness.history.measure import Figures
-from gradwatch.harness.history.versions import accuracy, interpreter_with, worst_error
 from gradwatch.harness.project.records import CompareRecord
 from gradwatch.harness.timing.compare import WrongGradient
 from gradwatch.impls.catalogue import load_op

@@ -6,9 +6,8 @@ import itertools
 
 import pytest
 
-from gradwatch.harness.selftest.labels import LABELS, kind_of, named
-from gradwatch.harness.selftest.mistakes import read_mistakes
-from gradwatch.harness.selftest.mutants import ANYWHERE
+from gradwatch.harness.selftest.mutants import ANYWHERE, read_mistakes
+from gradwatch.harness.selftest.scoring import LABELS, kind_of, named
 
 SENTENCES = {
     "dx is transposed": "b is read in the other order",

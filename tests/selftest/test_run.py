@@ -18,8 +18,7 @@ from gradwatch.harness.project.records import MissRecord
 from gradwatch.harness.selftest import examine as examine_module
 from gradwatch.harness.selftest import rivals, run, scoring
 from gradwatch.harness.selftest.examine import JUDGE, Run, examine, read
-from gradwatch.harness.selftest.mistakes import read_mistakes
-from gradwatch.harness.selftest.mutants import ANYWHERE, edited, planted
+from gradwatch.harness.selftest.mutants import ANYWHERE, edited, planted, read_mistakes
 from gradwatch.harness.selftest.run import OTHER, OTHERS, chosen
 from gradwatch.harness.selftest.scoring import Score, records
 from gradwatch.harness.workers.messages import Outcome, Task

@@ -16,7 +16,7 @@ from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.watch.alerts import named, repro, size
 from gradwatch.harness.watch.alerts import record as record_of
 from gradwatch.harness.watch.budget import Rules, creep, rules
-from gradwatch.harness.watch.neighbours import SHORT, steps_between
+from gradwatch.harness.watch.search import SHORT, steps_between
 from gradwatch.harness.watch.survey import survey
 from tests import command_line
 from tests.command_line import gradwatch_of
