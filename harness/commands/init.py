@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import importlib
+import importlib.metadata
+import inspect
+import json
 import os
+import re
 import subprocess
 import sys
+import textwrap
+import traceback
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from string import Template
+from typing import Any
 
 import click
 
-from gradwatch.harness.commands import _starting as starting
+from gradwatch.harness.project.documents import replace_file
 from gradwatch.harness.project.paths import VARIABLE
 from gradwatch.harness.workers.lifetime import with_this_process
 
@@ -32,19 +45,19 @@ def command(wanted: tuple[str, ...]) -> int:
       gradwatch init mykernels:FastSilu
     """
     root = _root(Path.cwd())
-    there = [] if wanted else starting.kernels(root)
+    there = [] if wanted else kernels(root)
     if len(there) > 1:
         listed = "\n".join(f"  gradwatch init {name}" for name in there)
         raise click.UsageError(f"which of {len(there)} kernels, or several?\n{listed}")
     try:
-        chosen = [starting.subject(name, root) for name in wanted or there]
-    except starting.NotUsable as error:
+        chosen = [subject(name, root) for name in wanted or there]
+    except NotUsable as error:
         raise click.UsageError(str(error)) from None
-    chosen = chosen or [starting.example()]
+    chosen = chosen or [example()]
     for about in chosen:
-        for name, done in starting.write(about, root):
+        for name, done in write(about, root):
             click.echo(f"{done:>8}  {name}")
-    troubles = [why for about in chosen if (why := starting.trouble(about, root))]
+    troubles = [why for about in chosen if (why := trouble(about, root))]
     for why in troubles:
         click.echo(f"✗ {why}", err=True)
     if troubles:
@@ -68,3 +81,304 @@ def _first_verdict(op: str, root: Path) -> int:
     call = [sys.executable, "-m", "gradwatch", "agree", "--op", op, "--next", following]
     done = subprocess.run(call, cwd=root, env=variables, preexec_fn=with_this_process())
     return done.returncode
+
+
+# The subject ----------------------------------------------------------------------
+
+_PACKAGES = ("numpy", "torch")  # whose versions a history belongs to
+_SIZES = ("small", "middle", "large")
+
+
+class NotUsable(Exception):
+    """`module:name` names nothing that can be judged; the message says why."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The operation of the first page.
+
+    `import_line` and `call` are how a test calls it on tensors; `formula` is the body
+    of the page's formula, and `measures` the project's file or folder that holds it.
+    """
+
+    name: str
+    title: str
+    inputs: tuple[str, ...]
+    formula: str
+    implementation: str
+    import_line: str
+    call: str
+    measures: str = ""
+
+
+def example() -> Subject:
+    """Return a page to start from: SiLU, with a backward by hand."""
+    return Subject(
+        "silu",
+        "SiLU of each element: y = x s(x), where s is the logistic function.",
+        ("x",),
+        "    return x * xp.sigmoid(x)",
+        _filled("example.txt"),
+        "from torch.nn.functional import silu",
+        "silu",
+    )
+
+
+def subject(wanted: str, root: Path) -> Subject:
+    """Return the subject that `module:name` is: a function, or an autograd.Function.
+
+    Raises:
+        NotUsable: It cannot be imported, or its inputs have no names.
+    """
+    module, _, attribute = wanted.partition(":")
+    thing = _import(module, attribute, root)
+    forward = getattr(thing, "forward", None) if inspect.isclass(thing) else None
+    call = f"{attribute}.apply" if forward else attribute
+    inputs = _inputs(forward or thing, skip=1 if forward else 0)
+    if not inputs:
+        raise NotUsable(f"{wanted} takes no tensor by position")
+    own = {"module": module, "attribute": attribute, "call": call}
+    return Subject(
+        name=re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", attribute).lower(),
+        title=f"{attribute} of {module}, and whether its gradient is right.",
+        inputs=inputs,
+        formula=_formula(forward or thing, attribute),
+        implementation=_filled("own.txt", arguments=", ".join(inputs), **own),
+        import_line=f"from {module} import {attribute}",
+        call=call,
+        measures=_place(sys.modules[module], root),
+    )
+
+
+def _import(module: str, attribute: str, root: Path) -> Any:
+    if not module or not attribute.isidentifier():
+        of_it = [name for name in kernels(root) if name.startswith(f"{module}:")]
+        there = ", ".join(of_it) or f"{module or 'mykernels'}:NAME"
+        raise NotUsable(f"write it as module:name: {there}")
+    sys.path[:0] = [str(root), str(root / "src")]
+    try:
+        thing = getattr(importlib.import_module(module), attribute)
+    except ImportError as error:
+        raise NotUsable(f"{module} cannot be imported: {error}") from None
+    except AttributeError:
+        raise NotUsable(f"{module} has no {attribute}") from None
+    if not callable(thing):
+        raise NotUsable(f"{module}:{attribute} cannot be called")
+    return thing
+
+
+def _inputs(function: Any, skip: int) -> tuple[str, ...]:
+    """Return the parameters without a default: those of a forward come after ctx."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())[skip:]
+    except (ValueError, TypeError):
+        return ("x",)  # a builtin that does not tell
+    needed = (p for p in parameters if p.default is p.empty and p.kind <= 1)
+    return tuple(p.name for p in needed)
+
+
+def _place(module: Any, root: Path) -> str:
+    """Return the file or package of a module, seen from the root; "" outside of it."""
+    place = Path(getattr(module, "__file__", None) or "/").resolve()
+    while (place.parent / "__init__.py").exists():
+        place = place.parent
+    return str(place.relative_to(root)) if place.is_relative_to(root) else ""
+
+
+# The formula ----------------------------------------------------------------------
+
+
+def _formula(function: Any, name: str) -> str:
+    """Return the function's own text in array-API names, else a place to write it.
+
+    The page is read without the module, so what the text uses of it comes along.
+    """
+    unknown = f'raise NotImplementedError("write here what {name} computes, with xp")'
+    node = _parsed(function)
+    if node is None:
+        return textwrap.indent(unknown, "    ")
+    said = ["# Taken from your forward: is this what it should compute?"]
+    said += _carried(function, node, set())
+    spec = inspect.signature(function).parameters.values()
+    plain = (bool, int, float, type(None))
+    said += [f"{p.name} = {p.default!r}" for p in spec if isinstance(p.default, plain)]
+    return textwrap.indent("\n".join([*said, *_renamed(function, node.body)]), "    ")
+
+
+def _parsed(function: Any) -> ast.FunctionDef | None:
+    try:
+        (node,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    except (OSError, TypeError, ValueError, SyntaxError):
+        return None
+    return node if isinstance(node, ast.FunctionDef) else None
+
+
+def _carried(function: Any, node: ast.FunctionDef, done: set[str]) -> Iterator[str]:
+    """Yield the constants, imports and helpers of its module that a function uses."""
+    within = getattr(function, "__globals__", {})
+    for name in sorted({n.id for n in ast.walk(node) if isinstance(n, ast.Name)}):
+        value = within.get(name)
+        if name in done or name not in within or _is_torch(value):
+            continue
+        done.add(name)
+        source = str(getattr(value, "__module__", "") or "")
+        if isinstance(value, (bool, int, float)):
+            yield f"{name} = {value!r}"
+        elif inspect.ismodule(value):
+            short = value.__name__ == name
+            yield f"import {name}" if short else f"import {value.__name__} as {name}"
+        elif inspect.isfunction(value) and (helper := _parsed(value)):
+            yield from _carried(value, helper, done)
+            arguments = ast.unparse(helper.args)
+            yield f"def {name}({arguments}):"
+            yield textwrap.indent("\n".join(_renamed(value, helper.body)), "    ")
+        elif source.partition(".")[0] in sys.stdlib_module_names:
+            yield f"from {source} import {getattr(value, '__name__', name)} as {name}"
+
+
+def _is_torch(value: Any) -> bool:
+    """Return whether a global is PyTorch's, whose functions are those of xp."""
+    place = getattr(value, "__name__" if inspect.ismodule(value) else "__module__", "")
+    return str(place).partition(".")[0] == "torch"
+
+
+def _renamed(function: Any, body: Sequence[ast.stmt]) -> list[str]:
+    """Return lines of a function in the names of the array API."""
+    within = getattr(function, "__globals__", {})
+    theirs = {n for n, value in within.items() if _is_torch(value)}
+    theirs |= {"torch", "F"} - {*within}
+    lines = [_Renamed(theirs).visit(line) for line in body if not _is_aside(line)]
+    return [ast.unparse(ast.fix_missing_locations(line)) for line in lines]
+
+
+def _is_aside(line: ast.stmt) -> bool:
+    """Return whether a line is a docstring, or keeps something on ctx."""
+    names = {n.id for n in ast.walk(line) if isinstance(n, ast.Name)}
+    quoted = isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
+    return quoted or "ctx" in names
+
+
+class _Renamed(ast.NodeTransformer):
+    """torch.exp(x, dim=0) is xp.exp(x, axis=0), and so is F.exp or exp of torch."""
+
+    def __init__(self, theirs: Collection[str]) -> None:
+        self.theirs = theirs
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        """A function of a module of theirs, however deep: its last name."""
+        root: ast.AST = node
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if isinstance(root, ast.Name) and root.id in self.theirs:
+            return ast.Attribute(ast.Name("xp", ast.Load()), node.attr, node.ctx)
+        return self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        """A function that was imported by its name."""
+        if node.id in self.theirs:
+            return ast.Attribute(ast.Name("xp", ast.Load()), node.id, node.ctx)
+        return node
+
+    def visit_keyword(self, node: ast.keyword) -> ast.AST:
+        """PyTorch's names of arguments."""
+        names = {"dim": "axis", "keepdim": "keepdims"}
+        node.arg = names.get(node.arg or "", node.arg)
+        return self.generic_visit(node)
+
+
+def trouble(about: Subject, root: Path) -> str:
+    """Return where the formula of a page cannot be run, and why; "" where it can."""
+    from gradwatch.harness.judging.cases import trials
+    from gradwatch.harness.judging.reference import reference
+    from gradwatch.impls.catalogue import load_op
+
+    page = root / "gradwatch_ops" / f"{about.name}.py"
+    try:
+        op = load_op(str(page))
+        reference(next(trials(op, regimes=["normal"], dtypes=["float64"])).problem)
+    except Exception as error:  # noqa: BLE001  # of the page, which is the caller's
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [f.lineno for f in frames if Path(f.filename) == page]
+        place = f"{page.relative_to(root)}:{lines[-1] if lines else 1}"
+        lack = " ".join(str(error).split())
+        return f"{place}: {lack}; write there what {about.name} computes, with xp"
+    return ""
+
+
+def kernels(root: Path) -> list[str]:
+    """Return every autograd.Function in the modules of a repository: module:name."""
+    found = []
+    for folder in (root, root / "src"):
+        files = [*folder.glob("*.py"), *folder.glob("[!.]*/*.py")]
+        for file in sorted(files):
+            parts = file.relative_to(folder).with_suffix("").parts
+            if parts[0] in ("src", "tests", "gradwatch_ops"):
+                continue
+            with contextlib.suppress(OSError, SyntaxError, ValueError):
+                for node in ast.parse(file.read_text("utf-8")).body:
+                    if not isinstance(node, ast.ClassDef):
+                        continue
+                    bases = map(ast.unparse, node.bases)
+                    if any(b.endswith("autograd.Function") for b in bases):
+                        found.append(f"{'.'.join(parts)}:{node.name}")
+    return found
+
+
+# Files ----------------------------------------------------------------------------
+
+
+def write(about: Subject, root: Path) -> Iterator[tuple[str, str]]:
+    """Write each file that is not there: its name; "written", "added to" or "kept".
+
+    What has a sign is added to a file of yours that has it not.
+    """
+    fields, tests = _fields(about, root), "tests/" if (root / "tests").is_dir() else ""
+    for name, template, sign in (
+        (f"gradwatch_ops/{about.name}.py", "page", ""),
+        (f"{tests}test_gradient_of_{about.name}.py", "test", ""),
+        (f"{tests}test_speed_of_{about.name}.py", "speed", ""),
+        (".github/workflows/gradients.yml", "workflow", ""),
+        ("asv.conf.json", "asv", ""),
+        ("pyproject.toml", "table", "[tool.gradwatch]"),
+        (".gitignore", "ignored", "/.asv/"),
+    ):
+        file = root / name
+        before = file.read_text("utf-8") if sign and file.exists() else ""
+        if sign in before.splitlines() if sign else file.exists():
+            yield name, "kept"
+            continue
+        gap = "" if not before else "\n" if before.endswith("\n") else "\n\n"
+        text = _filled(f"{template}.txt", **fields)
+        replace_file(file, f"{before}{gap}{text}")
+        yield name, "added to" if before else "written"
+
+
+def _fields(about: Subject, root: Path) -> dict[str, str]:
+    """Return what the templates name."""
+    sizes = zip(_SIZES, ("(7,)", "(3, 8)", "(64, 1000)"), strict=True)
+    packages = []
+    for name in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            version = importlib.metadata.version(name).partition("+")[0]
+            packages.append(f'"{name}": ["{version}"]')
+    return {
+        **vars(about),
+        **{
+            size: ", ".join(f"{n}={shape}" for n in about.inputs)
+            for size, shape in sizes
+        },
+        "inputs": " ".join(about.inputs),
+        "arguments": ", ".join(about.inputs),
+        "count": str(len(about.inputs)),
+        "implementation": about.implementation.rstrip(),
+        "python": json.dumps("{}.{}".format(*sys.version_info)),
+        "requirements": ", ".join(packages),
+        "project": json.dumps(root.name),
+        "measures": json.dumps(about.measures) if about.measures else "",
+    }
+
+
+def _filled(template: str, /, **fields: Any) -> str:
+    """Return a template's text with the fields in it; other signs stay as they are."""
+    text = (Path(__file__).parent / "_templates" / template).read_text("utf-8")
+    return Template(text).safe_substitute(fields)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from gradwatch import judge
-from gradwatch.harness.commands import _starting as starting
+from gradwatch.harness.commands import init as starting
 from gradwatch.harness.project.paths import find
 from gradwatch.impls.catalogue import load_op
 

@@ -18,7 +18,7 @@ NAMING = {
     "agreement/remembered.py": "only JAX can keep what it compiles",
     "agreement/calls.py": "a script says each call in the framework's own names",
     "agreement/repro.py": "a script calls each framework in its own idiom",
-    "commands/_starting.py": "a first page is written from a function of PyTorch",
+    "commands/init.py": "a first page is written from a function of PyTorch",
     "dashboard/pages/op.py": "the framework whose series a chart shows first",
     "endpoint.py": "only PyTorch's GPU is awaited after each request",
     "history/measure.py": "the frameworks whose figures a history has by default",
