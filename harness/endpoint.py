@@ -16,7 +16,6 @@ import platform
 import resource
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection
@@ -124,16 +123,15 @@ def _answered(content: bytes) -> bytes:
     try:
         return encoded(reply)
     except Exception as error:  # noqa: BLE001  # of a type or size that cannot be sent
-        return encoded({**_failure("error", error), "seconds": reply["seconds"]})
+        return encoded(_failure("error", error))
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The handler's answer, with its time in seconds, or the error.
+    """The handler's answer, or the error.
 
     Raises:
         DeviceLost: See `serve`.
     """
-    start = time.perf_counter()
     try:
         handler = _handler(request["request"])
         with _modules_kept():
@@ -145,7 +143,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     except BaseException as error:  # noqa: BLE001  # SystemExit of an op, too, is its error
         reply = _failure("error", error)
     _confirm_device()
-    return {**reply, "seconds": time.perf_counter() - start}
+    return reply
 
 
 def _confirm_device() -> None:

@@ -37,7 +37,6 @@ def test_an_answer_that_cannot_be_sent_is_an_error(monkeypatch):
     channel = Channel("odd", "probe")
     serve(channel)
     assert [reply["kind"] for reply in channel.answers] == ["error", "result"]
-    assert all(reply["seconds"] >= 0 for reply in channel.answers)
 
 
 def test_the_probe_tells_versions_devices_threads_and_allocator():

@@ -172,11 +172,6 @@ def _check(worker: Worker, side: Side, plan: Plan) -> None:
         raise WrongGradient(f"{side.backend} of {side.name} is wrong: {why}")
 
 
-def _judge(plan: Plan) -> Judge:
-    sources = variants(plan.trial, plan.seed)
-    return Judge([source.problem for source in sources], plan.device)
-
-
 def _prove(
     worker: Worker, key: str, side: Side, judge: Judge, seconds: Mapping[Phase, float]
 ) -> None:
@@ -193,7 +188,8 @@ def _in_one_process(
         for side in dict.fromkeys((a, b)):
             _check(worker, side, plan)
         steps = {"a": a.backend, "b": b.backend}
-        sources, judge = variants(plan.trial, plan.seed), _judge(plan)
+        sources = variants(plan.trial, plan.seed)
+        judge = Judge([source.problem for source in sources], plan.device)
         for phase in phases:
             prepare_steps(worker, sources, steps, plan.device, seed=unforeseen())
             asked = {"phase": phase, "budget": plan.budget, "longest": plan.longest}
@@ -208,7 +204,8 @@ def _in_one_process(
 def _in_pairs(
     a: Side, b: Side, plan: Plan, phases: Sequence[Phase]
 ) -> dict[Phase, _Measured]:
-    order, judge = random.Random(plan.seed), _judge(plan)
+    order, sources = random.Random(plan.seed), variants(plan.trial, plan.seed)
+    judge = Judge([source.problem for source in sources], plan.device)
     taken = {phase: list[Comparison]() for phase in phases}
     unclear, count = [*phases], 0
     while unclear and count < plan.pairs:

@@ -12,7 +12,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from gradwatch.harness.timing.evidence.rotation import PHASES, Place, Rotation
@@ -67,7 +67,8 @@ def prepare(request: Request) -> dict[str, Any]:
     if why := why_not_timed(problem_of(request).device):
         raise RuntimeError(why)
     backends = {key: load_backend(name) for key, name in options["steps"].items()}
-    sources = [problem_of(request), *_others(request)]
+    # One more at least, so that a step can move.
+    sources = [problem_of(one) for one in (request, *options.get("others", [request]))]
     places = [Place(sources), Place(sources)]
     first, peaks = {}, {}
     for key, backend in backends.items():
@@ -79,20 +80,6 @@ def prepare(request: Request) -> dict[str, Any]:
     gc.collect()
     gc.disable()
     return {"first": first, "peak": peaks}
-
-
-def _others(request: Request) -> list[Problem]:
-    """The same problem with other numbers; at least one, so that a step can move."""
-    problem = problem_of(request)
-    numbers = request["options"].get("others") or [request]
-    return [
-        replace(
-            problem,
-            inputs={name: unpack(packed) for name, packed in other["inputs"].items()},
-            cotangents=[None if p is None else unpack(p) for p in other["cotangents"]],
-        )
-        for other in numbers
-    ]
 
 
 def sample(request: Request) -> dict[str, Any]:

@@ -84,13 +84,7 @@ def prepare_steps(
     `sources` are one trial with several sets of numbers, between which the steps move;
     all processes that are timed in turn get the same `seed` for these moves.
     """
-    payload, *others = (
-        Task.of(source, next(iter(steps.values())), device).payload()
-        for source in sources
-    )
-    numbers = [
-        {"inputs": other["inputs"], "cotangents": other["cotangents"]}
-        for other in others
-    ]
-    options = {"steps": dict(steps), "others": numbers, "peak": peak, "seed": seed}
+    backend = next(iter(steps.values()))
+    payload, *others = (Task.of(one, backend, device).payload() for one in sources)
+    options = {"steps": dict(steps), "others": others, "peak": peak, "seed": seed}
     return worker.ask("prepare", **{**payload, "options": options})

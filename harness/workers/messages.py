@@ -118,7 +118,6 @@ class Outcome:
     others        gradients that are not those of the first run, and how they were got:
                   with another graph alive, another cotangent, an input frozen
     reused        gradients that a later backward wrote over
-    seconds       what the worker took for all of it
     version       the framework's
     reply         the worker's whole answer, if the request is another
     """
@@ -133,41 +132,33 @@ class Outcome:
     repeatable: bool = True
     others: Sequence[tuple[str, Mapping[str, Array | None]]] = ()
     reused: tuple[str, ...] = ()
-    seconds: float = 0.0
     version: str = ""
     reply: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, task: Task, reply: Mapping[str, Any], version: str) -> Outcome:
         """Decode a worker's answer to a task."""
-        evaluated = task.request == "evaluate" and reply["kind"] == "result"
+        given = {n: v for n, v in reply.items() if n in ("kind", "message", "trace")}
+        if task.request != "evaluate" or reply["kind"] != "result":
+            return cls(task, **given, version=version, reply=reply)
+        result = Result(
+            outputs=_unpacked(reply["outputs"]),
+            gradients=_unpacked(reply["gradients"]),
+            state=_unpacked(reply["state"]),
+            dtypes=dict(reply["dtypes"]),
+        )
         return cls(
             task,
-            reply["kind"],
-            result=_result(reply) if evaluated else None,
-            message=reply.get("message", ""),
-            trace=reply.get("trace", ""),
-            mutated=tuple(reply.get("mutated", ())),
+            **given,
+            result=result,
+            mutated=tuple(reply["mutated"]),
             saved_intact=reply.get("saved_intact", True),
-            repeatable=reply.get("repeatable", True),
+            repeatable=reply["repeatable"],
             others=[(how, _unpacked(g)) for how, g in reply.get("others", ())],
             reused=tuple(reply.get("reused", ())),
-            seconds=reply["seconds"],
             version=version,
-            reply={} if evaluated else reply,
         )
 
 
-def _unpacked(gradients: Mapping[str, Any]) -> dict[str, Array | None]:
-    return {
-        n: None if packed is None else unpack(packed) for n, packed in gradients.items()
-    }
-
-
-def _result(reply: Mapping[str, Any]) -> Result:
-    return Result(
-        outputs={name: unpack(packed) for name, packed in reply["outputs"].items()},
-        gradients=_unpacked(reply["gradients"]),
-        state={name: unpack(packed) for name, packed in reply["state"].items()},
-        dtypes=dict(reply["dtypes"]),
-    )
+def _unpacked(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: None if one is None else unpack(one) for name, one in arrays.items()}
