@@ -95,9 +95,9 @@ class Fleet:
 
     def close(self) -> None:
         """End all workers."""
+        self._stop()
         for worker in self._idle.values():
             worker.kill()  # kill all before waiting for the first
-        self._stop()
         while self._idle:
             self._idle.popitem()[1].close()
         self._threads.shutdown()
@@ -146,6 +146,8 @@ class Fleet:
         while not all(job.done() for job in self._jobs):
             with contextlib.suppress(Empty):
                 self._outcomes.get(timeout=0.01)
+        for worker in [*self._busy]:
+            self._drop(worker)
         self._jobs, self._outcomes = [], Queue(UNREAD)
 
     # --- a job: one of the threads ------------------------------------------------
