@@ -175,23 +175,16 @@ class Child:
     ) -> Iterator[T | Failed]:
         """What the job finds, and the ops that failed.
 
-        The child is asked at once, and works while nothing is taken from the iterator.
+        A fresh child is asked for whatever is left when one has ended.
 
         Args:
             ops: What is asked for.
             request: Makes the request for those that are left of them.
             kind: The type of the results.
         """
-        if ops:
-            self.ask(request(ops))
-        return self._found(list(ops), request, kind)
-
-    def _found(
-        self, left: list[str], request: Callable[[Sequence[str]], Any], kind: type[T]
-    ) -> Iterator[T | Failed]:
-        """Answers to what was asked; a fresh child is asked for whatever is left."""
-        unblamed = 0
+        left, unblamed = list(ops), 0
         while left:
+            self.ask(request(left))
             failed = yield from self.answers(kind)
             if failed is None:
                 return
@@ -207,8 +200,6 @@ class Child:
                     yield from self.run([op], request, kind)
                     self._end()
                 return
-            if left:
-                self.ask(request(left))
 
     def ask(self, request: Any) -> None:
         """Send a request; errors surface when the answer is read."""
