@@ -78,7 +78,8 @@ def serve(channel: Any) -> None:
     fork, page = Fork(_answered, lambda: channel.close()), ""
     for content in channel:
         request = decoded(content)
-        if request["request"] != "evaluate" or _timing():
+        # A worker that was started for the clock judges and times in one process.
+        if request["request"] != "evaluate" or _probed.get("handlers"):
             channel.send_bytes(_answered(content))
             continue
         apart = _forks(request)
@@ -91,11 +92,6 @@ def serve(channel: Any) -> None:
             channel.send_bytes(fork.ask(content) if apart else _answered(content))
         except Ended as how:
             _end_likewise(how.code)
-
-
-def _timing() -> bool:
-    """Whether this worker was started for the clock: it judges and times in one."""
-    return bool(_probed.get("handlers"))
 
 
 def _forks(request: Mapping[str, Any]) -> bool:
@@ -200,13 +196,14 @@ def probe(request: Mapping[str, Any]) -> dict[str, Any]:
     }
     _sweep_once(framework)
     versions = [b["version"] for b in backends.values() if b["version"]]
+    says = getattr(sys.modules.get(framework), "get_num_threads", None)
     integrity.remember(framework)  # before any page is read
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,
         "version": versions[0] if versions else "",
         "backends": backends,
-        "threads": _threads(framework),
+        "threads": int(says() if says else os.environ.get("OMP_NUM_THREADS", "0")),
         "malloc_pinned": pin_malloc(),
     }
 
@@ -232,12 +229,6 @@ def _sweep_once(framework: str) -> None:
         if module and traits_of(framework).finishes_importing:
             x, dy = module.ones((), requires_grad=True), module.ones(())
             module.autograd.grad(x * x, x, dy)
-
-
-def _threads(framework: str) -> int:
-    """The number of threads that the framework reports, or else the configured one."""
-    says = getattr(sys.modules.get(framework), "get_num_threads", None)
-    return int(says()) if says else int(os.environ.get("OMP_NUM_THREADS", "0"))
 
 
 def _failure(kind: str, error: BaseException, message: str = "") -> dict[str, Any]:

@@ -175,7 +175,8 @@ class Hunt:
         """The smallest trial that shows the finding, as far as the time allows."""
         trial, finding = suspect
         deadly, deaths = finding.verdict in DEATHS, 0
-        if deadly and _largest(trial) <= SMALL:
+        largest = max(array.size for array in trial.problem.inputs.values())
+        if deadly and largest <= SMALL:
             return suspect
         for small in self._small[finding.op]:
             if (shown := self._shown_by(small, finding)) is not None:
@@ -257,10 +258,6 @@ def _pattern(trial: Trial) -> tuple[str, bool, tuple[int, ...]]:
     problem = trial.problem
     ndims = tuple(array.ndim for array in problem.inputs.values())
     return problem.op.name, problem.empty, ndims
-
-
-def _largest(trial: Trial) -> int:
-    return max(array.size for array in trial.problem.inputs.values())
 
 
 def _shorter(trial: Trial) -> Iterator[Trial]:

@@ -88,17 +88,14 @@ def merged(asked: Asked, answers: Iterable[Agreement]) -> Agreement:
     for answer in answers:
         unjudged = [r for r in answer.records if r.backend == "reference"]
         for record in unjudged:  # the page fails in each of its batches: one verdict
-            failed[record.op] = min(failed.get(record.op, record), record, key=_name)
+            two = failed.get(record.op, record), record
+            failed[record.op] = min(two, key=lambda one: (one.case, one.message))
         kept = [r for r in answer.records if r.backend != "reference"]
         agreement.add(structs.replace(answer, records=kept))
     agreement.records += failed.values()
     put_in_order(agreement, asked)
     agreement.gone = vanished(asked, agreement, known.load())
     return agreement
-
-
-def _name(record: AgreeRecord) -> tuple[str, str]:
-    return record.case, record.message
 
 
 def put_in_order(agreement: Agreement, asked: Asked) -> None:

@@ -15,7 +15,10 @@ Comparisons = Document[CompareRecord, CompareSummary]
 
 def compared(document: Comparisons) -> str:
     """The rows of `gradwatch compare`; those with a difference come first."""
-    rows = sorted(document.records, key=lambda r: (_quiet(r), -abs(r.ratio - 1)))
+    quiet = "no difference", "not resolved"
+    rows = sorted(
+        document.records, key=lambda r: (r.verdict in quiet, -abs(r.ratio - 1))
+    )
     failed = [f"- not compared: {cell(w)}" for w in document.summary.failed[:SHOWN]]
     if not rows:
         none = "No implementation differs that could be compared."
@@ -33,7 +36,3 @@ def compared(document: Comparisons) -> str:
     left = len(rows) - 3 * SHOWN
     lines += ["", f"and {left} more"] if left > 0 else []
     return "\n".join([*lines, *([""] if failed else []), *failed]) + "\n"
-
-
-def _quiet(row: CompareRecord) -> bool:
-    return row.verdict not in ("slower", "faster")

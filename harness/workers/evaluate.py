@@ -64,7 +64,9 @@ def evaluate(request: Request) -> dict[str, Any]:
         Missing: The framework or the device is missing.
         impls.contract.Unsupported: The page or the framework does not support it.
     """
-    backend = _usable(request["backend"], request["device"])
+    backend = load_backend(request["backend"])
+    if why := backend.missing(request["device"]):
+        raise Missing(why)
     if "order" in request:
         return _second_order(backend, request)
     problem = problem_of(request)
@@ -137,7 +139,11 @@ def _run(backend: Backend, problem: Problem) -> tuple[Step, dict[str, Any]]:
 
 
 def problem_of(request: Request) -> Problem:
-    """The problem that a request describes."""
+    """The problem that a request describes; an older commit's has no order."""
+    second: dict[str, Any] = {}
+    if "order" in request:
+        along = {name: unpack(packed) for name, packed in request["tangents"].items()}
+        second = {"order": request["order"], "tangents": along}
     return Problem(
         op=load_op(request["op"]),
         inputs={name: unpack(packed) for name, packed in request["inputs"].items()},
@@ -149,16 +155,8 @@ def problem_of(request: Request) -> Problem:
         aliases=request["aliases"],
         dtype=request["dtype"],
         device=request["device"],
-        **_order(request),
+        **second,
     )
-
-
-def _order(request: Request) -> dict[str, Any]:
-    """The problem of an older commit has no order."""
-    if "order" not in request:
-        return {}
-    tangents = {name: unpack(packed) for name, packed in request["tangents"].items()}
-    return {"order": request["order"], "tangents": tangents}
 
 
 def load_op(name: str) -> Op:
@@ -193,14 +191,6 @@ def in_short(error: BaseException) -> str:
     with contextlib.suppress(Exception):  # of a page: it need not have a message
         lines = legible(str(error)).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-def _usable(name: str, device: str) -> Backend:
-    backend = load_backend(name)
-    why = backend.missing(device)
-    if why:
-        raise Missing(why)
-    return backend
 
 
 def _mutated(problem: Problem, request: Request) -> list[str]:

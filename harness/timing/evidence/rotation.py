@@ -247,7 +247,7 @@ class Rotation:
         place, step = self.places[at], self.steps[at]
         forward = phase == "forward"
         write = place.write_inputs if forward else place.write_cotangents
-        run, wait = (_nothing,) * 2 if only_write else (getattr(step, phase), step.wait)
+        run, wait = (int, int) if only_write else (getattr(step, phase), step.wait)
         for row in range(calls):
             if self.in_place:
                 write(row)
@@ -301,10 +301,6 @@ class Rotation:
         if more := new_children():
             seen.append(f"{more} processes that it started still run")
         return [*sorted(self.odd), *seen]
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 def _types(step: Any) -> set[type]:
