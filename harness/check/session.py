@@ -44,6 +44,9 @@ from gradwatch.impls.contract import Case
 
 #: Elements computed in a call, above which few trials have to do: each takes seconds.
 COSTLY = 2**19
+#: Rows of a matrix above which no factorisation is tried but the caller's own: each
+#: takes n^3 steps in the wide type, and seconds from here on.
+FACTORED = 64
 
 
 @dataclass
@@ -359,6 +362,8 @@ def admits(
             call = bound.call
         else:
             call = bind(candidate, bound)
+        if bound.traced and bound.traced.factored > FACTORED:
+            return False
         with torch.no_grad():
             call(*map(replica, bound.tensors))
     except Exception:  # noqa: BLE001  # every library refuses shapes in its own way

@@ -188,7 +188,12 @@ class _Moments:
 
     @property
     def enough(self) -> bool:
-        """Whether most elements are known, and they are some."""
+        """Whether most elements are known, they are some, and no rounding is endless.
+
+        That of an eigenvector is, if another eigenvalue is as large.
+        """
+        if not all(np.all(np.isfinite(sums)) for sums in self.sums.values()):
+            return False
         count = int(np.count_nonzero(self.known))
         return count >= FEWEST and count > self.node.size / 2
 

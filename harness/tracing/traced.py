@@ -19,6 +19,7 @@ from gradwatch.harness.tracing.calls import Call, tensors_in
 from gradwatch.harness.tracing.capture import capture
 from gradwatch.harness.tracing.interpret import (
     Decision,
+    factored,
     interpret,
     refuse_uncovered,
 )
@@ -170,6 +171,12 @@ class Traced:
                 if not all(map(torch.equal, right, decision.of(moved))):
                     return True
         return False
+
+    @property
+    def factored(self) -> int:
+        """Rows of the largest matrix that is factorised."""
+        sizes = (min(m.shape[-2:]) for n in factored(self.program) for m in n)
+        return max(sizes, default=0)
 
     @property
     def ops(self) -> tuple[str, ...]:

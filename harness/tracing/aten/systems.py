@@ -3,8 +3,9 @@
 Values come from Gaussian elimination with partial pivoting, in whatever type is wide.
 The forward error of a computed inverse Y of A is within n u |Y| |A| |Y| (Higham,
 Accuracy and Stability of Numerical Algorithms, 2nd ed., section 14.1: right or left
-residual bounds with |L||U| of the order of |A|), and an error E of A moves it by
-|Y| E |Y|; a determinant moves by |det| sum |Y^T| E.
+residual bounds, where |A| stands for |L| |U|, which is larger if rows and columns are
+of several decades), and an error E of A moves it by |Y| E |Y|; a determinant moves by
+|det| sum |Y^T| E.
 """
 
 from __future__ import annotations
@@ -73,8 +74,9 @@ def _determinant_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
 
 def _perturbed(at: Any, inverted: Array) -> Array:
     """Error of A and of the elimination, as one error of A."""
-    a, error = np.abs(at.node.inputs[0].value.astype(np.float64)), at.e[0]
-    backward: Array = error + a.shape[-1] * a
+    a = at.node.inputs[0].value.astype(np.float64)
+    p, low, up = (m.abs() for m in torch.linalg.lu(torch.from_numpy(a)))
+    backward: Array = at.e[0] + a.shape[-1] * (p @ low @ up).numpy()
     reach = at.u * (inverted @ backward)
     # Beyond half, the first-order picture fails: the matrix may be singular.
     return np.where(

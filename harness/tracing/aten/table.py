@@ -9,6 +9,7 @@ from gradwatch.harness.tracing.aten import (
     complex,
     distances,
     elementwise,
+    factors,
     moves,
     pooling,
     products,
@@ -28,6 +29,7 @@ ON_FLOATS: dict[str, Rule] = {
     **special.ON_FLOATS,
     **distances.ON_FLOATS,
     **systems.ON_FLOATS,
+    **factors.ON_FLOATS,
 }
 #: Rules that get nodes, exact tensors and numbers as they come.
 ON_VALUES: dict[str, Rule] = {

@@ -1,0 +1,433 @@
+"""Factorisations: Cholesky, LU, QR, eigenvalues of a symmetric matrix, singular values.
+
+Values come from plain algorithms in whatever type is wide; eigenvectors of LAPACK's are
+refined in it (Ogita and Aishima, Iterative refinement for symmetric eigenvalue
+decomposition, JJIAM 35, 2018). Singular values and vectors are eigenvalues and vectors
+of [[0, A], [A^T, 0]]. Of a symmetric matrix one triangle is read, and the gradient is
+the symmetric one.
+
+Gradients: Giles, An extended collection of matrix derivative results, 2008 (Cholesky,
+eigenvalues); Walter and Lehmann, Algorithmic differentiation of linear algebra
+functions, 2010 (LU, QR); Seeger and others, Auto-differentiating linear algebra, 2017.
+
+Errors: a computed factorisation is that of A + E, where |E| is n u |L| |L^T| (Cholesky)
+or n u |L| |U| (LU) at most, and about u times the norm of a column (QR) or of A
+(eigenvalues); Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., theorems
+10.3, 9.3 and 19.4. How far E moves the factors is the first-order picture, where E is
+small against what it is divided by; else no bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gradwatch.harness.judging.rounding.analysis import ERROR
+from gradwatch.harness.tracing.aten.moves import moved
+from gradwatch.harness.tracing.aten.systems import inverse
+from gradwatch.harness.tracing.untraceable import Untraceable
+from gradwatch.harness.tracing.values import as_exact, as_float, constant
+from gradwatch.impls import graph
+from gradwatch.impls.graph import Node, primitive
+from gradwatch.impls.graph.extended import product
+
+Array = NDArray[Any]
+Rule = Callable[..., Any]
+FREE = "returns vectors that another algorithm may choose in another way"
+_turned = graph.matrix_transpose
+
+
+def _t(a: Array) -> Array:
+    return np.swapaxes(a, -1, -2)
+
+
+def _lower(x: Node, k: int = 0) -> Node:
+    return moved(lambda m: torch.tril(m, k), x)
+
+
+def _upper(x: Node) -> Node:
+    return moved(torch.triu, x)
+
+
+def _symmetric(x: Node) -> Node:
+    return (x + _turned(x)) * 0.5
+
+
+def _mirrored(a: Array) -> Array:
+    """The matrix whose lower triangle is that of a."""
+    return np.tril(a) + _t(np.tril(a, -1))
+
+
+def _bounded(error: Array, reach: Array) -> Array:
+    """The error of matrices whose backward error moves them by less than a half."""
+    known = reach.max(axis=(-2, -1), initial=0.0) < 0.5
+    return np.where(known[..., None, None] & ~np.isnan(error), error, np.inf)
+
+
+def _inverted(a: Array) -> Array:
+    """|a^-1| in float64; nan where a is singular."""
+    a, eye = a.astype(np.float64), np.eye(a.shape[-1])
+    bad = ~np.isfinite(a).all(axis=(-2, -1), keepdims=True)
+    rank = np.linalg.matrix_rank(np.where(bad, eye, a))
+    bad |= (rank < a.shape[-1])[..., None, None]
+    return np.where(bad, np.nan, np.abs(np.linalg.inv(np.where(bad, eye, a))))
+
+
+# Cholesky -----------------------------------------------------------------------------
+
+
+def _cholesky(a: Array) -> Array:
+    """L of L L^T, column by column; nan where there is none."""
+    y = np.zeros_like(a)
+    for k in range(a.shape[-1]):
+        row = y[..., k, :k, None]
+        rest = a[..., k:, k] - (y[..., k:, :k] @ row)[..., 0]
+        y[..., k:, k] = rest / np.sqrt(rest[..., :1])
+    return y
+
+
+def _cholesky_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
+    n = y.shape[-1]
+    halved = constant(np.tril(np.ones((n, n))) - np.eye(n) / 2)
+    inverted = inverse(y)
+    inner = halved * (_turned(y) @ _lower(dy))
+    return (_symmetric(_turned(inverted) @ inner @ inverted),)
+
+
+def _cholesky_error(at: Any) -> Array:
+    inverted = _inverted(at.node.value)
+    error = _mirrored(at.e[0]) + at.v.shape[-1] * (at.v @ _t(at.v))
+    inner = inverted @ error @ _t(inverted)
+    return _bounded(at.v @ np.tril(inner) + at.v + at.tiny * (at.v > 0), at.u * inner)
+
+
+cholesky = primitive("factors.cholesky", _cholesky, _cholesky_rule)
+ERROR["factors.cholesky"] = _cholesky_error
+
+
+def _factor(a: Node, upper: bool = False) -> Node:
+    return _turned(cholesky(_turned(a))) if upper else cholesky(a)
+
+
+def _info(a: Node) -> torch.Tensor:
+    return torch.zeros(a.shape[:-2], dtype=torch.int32)
+
+
+# LU -----------------------------------------------------------------------------------
+
+
+def _eliminated(a: Array) -> Array:
+    """L and U of a square matrix in one, without pivoting."""
+    a = a.copy()
+    for k in range(a.shape[-1] - 1):
+        a[..., k + 1 :, k] /= a[..., k, k, None]
+        rows = a[..., k + 1 :, k, None] * a[..., None, k, k + 1 :]
+        a[..., k + 1 :, k + 1 :] -= rows
+    return a
+
+
+def _unit(packed: Node) -> Node:
+    return _lower(packed, -1) + constant(np.eye(packed.shape[-1]))
+
+
+def _lu_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
+    low, up = _unit(y), _upper(y)
+    inner = _lower(_turned(low) @ _lower(dy, -1), -1) + _upper(_upper(dy) @ _turned(up))
+    return (_turned(inverse(low)) @ inner @ _turned(inverse(up)),)
+
+
+def _lu_error(at: Any) -> Array:
+    y, n = at.node.value, at.v.shape[-1]
+    low, up = np.tril(y, -1) + np.eye(n), np.triu(y)
+    error = at.e[0] + n * (np.abs(low) @ np.abs(up)).astype(np.float64)
+    inner = _inverted(low) @ error @ _inverted(up)
+    made = np.abs(low) @ np.tril(inner, -1) + np.triu(inner) @ np.abs(up)
+    made = made.astype(np.float64) + at.v + at.tiny
+    # Another row may have been the pivot, where an element of L is nearly 1.
+    other = np.abs(np.tril(at.v, -1) - 1) <= at.u * made
+    other &= np.tril(np.ones((n, n), bool), -1)
+    return _bounded(
+        np.where(other.any(axis=(-2, -1), keepdims=True), np.inf, made), at.u * inner
+    )
+
+
+packed_lu = primitive("factors.lu", _eliminated, _lu_rule)
+ERROR["factors.lu"] = _lu_error
+
+
+def _lu(a: Node, pivot: bool = True) -> tuple[torch.Tensor, torch.Tensor, Node, Node]:
+    """Pivots, P, L and U of P L U, the pivots as LAPACK finds them in float64."""
+    rows, columns = a.shape[-2:]
+    k = min(rows, columns)
+    held = as_exact(a)
+    steps = torch.arange(1, k + 1, dtype=torch.int32).expand(*a.shape[:-2], k)
+    pivots = torch.linalg.lu_factor(held).pivots if pivot else steps.contiguous()
+    p = torch.lu_unpack(torch.empty_like(held), pivots, unpack_data=False)[0]
+    a = as_float(moved(lambda m: p.mT @ m, a))
+    square = packed_lu(a[..., :k, :k])
+    low, up = _unit(square), _upper(square)
+    if rows > k:
+        low = graph.concat([low, a[..., k:, :] @ inverse(up)], axis=-2)
+    if columns > k:
+        up = graph.concat([up, inverse(low) @ a[..., k:]], axis=-1)
+    return pivots, p, low, up
+
+
+def _lu_factor_ex(a: Node, *, pivot: bool = True, **__: Any) -> tuple[Any, ...]:
+    pivots, _, low, up = _lu(a, pivot)
+    right, below = up.shape[-1] - up.shape[-2], low.shape[-2] - up.shape[-2]
+    lower = moved(lambda m: torch.nn.functional.pad(m.tril(-1), (0, right)), low)
+    upper = moved(lambda m: torch.nn.functional.pad(m.triu(), (0, 0, 0, below)), up)
+    return lower + upper, pivots, _info(a)
+
+
+def _linalg_lu(a: Node, *, pivot: bool = True) -> tuple[Node, Node, Node]:
+    _, p, low, up = _lu(a, pivot)
+    return constant(p.numpy()), low, up
+
+
+# QR -----------------------------------------------------------------------------------
+
+
+def _orthonormal(a: Array) -> Array:
+    """Q of a matrix with no more columns than rows: Householder, and LAPACK's signs."""
+    r, columns, turns = a.copy(), a.shape[-1], []
+    for k in range(columns):
+        v = r[..., k:, k].copy()
+        norm = np.sqrt(np.sum(v * v, axis=-1))
+        v[..., 0] += np.where(v[..., 0] < 0, -norm, norm)
+        v *= np.any(v[..., 1:] != 0, axis=-1)[..., None]
+        size = np.sum(v * v, axis=-1)
+        turns.append((v[..., None], np.where(size == 0, 1, size / 2)[..., None, None]))
+        r[..., k:, :] -= _turned_by(turns[-1], r[..., k:, :])
+    q = np.broadcast_to(np.eye(a.shape[-2], columns, dtype=a.dtype), a.shape).copy()
+    for k in reversed(range(columns)):
+        q[..., k:, :] -= _turned_by(turns[k], q[..., k:, :])
+    return q
+
+
+def _turned_by(turn: tuple[Array, Array], a: Array) -> Array:
+    """What a Householder reflection takes from a matrix."""
+    v, half = turn
+    return np.asarray(v / half @ (_t(v) @ a))
+
+
+def _orthonormal_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
+    m = -(_turned(dy) @ y)
+    both = _lower(m) + _turned(_lower(m, -1))
+    return ((dy + y @ both) @ _turned(inverse(_upper(_turned(y) @ a))),)
+
+
+def _orthonormal_error(at: Any) -> Array:
+    y, a = at.node.value, at.node.inputs[0].value
+    error = at.e[0] + np.sqrt(np.sum(at.a**2, axis=-2, keepdims=True))
+    move = error @ _inverted(np.triu(_t(y) @ a))
+    return _bounded(move + 2 * at.v @ (_t(at.v) @ move) + 1, at.u * move)
+
+
+orthonormal = primitive("factors.orthonormal", _orthonormal, _orthonormal_rule)
+ERROR["factors.orthonormal"] = _orthonormal_error
+
+
+def _qr(a: Node, mode: str = "reduced") -> tuple[Node, Node]:
+    k = min(a.shape[-2:])
+    q = orthonormal(a[..., :k])
+    r = _upper(_turned(q) @ a)
+    return (a[..., :0] if mode == "r" else q), r
+
+
+def _lstsq(a: Node, b: Node, *_: Any, driver: str | None = None) -> tuple[Any, ...]:
+    """The solution of full rank, of least squares or of least norm, and residuals."""
+    x, (rows, columns) = _pseudoinverse(a) @ b, a.shape[-2:]
+    off = x[..., :0, 0]
+    if rows > columns and driver not in (None, "gelsy"):  # which tells none
+        off = graph.sum((a @ x - b) ** 2.0, axis=-2)
+    rank = torch.full(a.shape[:-2], min(rows, columns))
+    return x, off, rank, torch.zeros(0, dtype=torch.float64)
+
+
+def _pseudoinverse(a: Node) -> Node:
+    """Of a matrix of full rank."""
+    if a.shape[-2] < a.shape[-1]:
+        return _turned(_pseudoinverse(_turned(a)))
+    q, r = _qr(a)
+    return inverse(r) @ _turned(q)
+
+
+def _reflected(a: Node, tau: Node) -> Node:
+    """The square matrix that Householder's vectors below a diagonal stand for."""
+    unit = constant(np.eye(a.shape[-2], a.shape[-1]))
+    vectors = _lower(a, -1) + unit
+    q = constant(np.eye(a.shape[-2]))
+    for i in reversed(range(tau.shape[-1])):
+        v = vectors[..., i : i + 1]
+        q = q - graph.reshape(tau[..., i], (*tau.shape[:-1], 1, 1)) * v @ (
+            _turned(v) @ q
+        )
+    return q
+
+
+def _ormqr(
+    a: Node, tau: Node, other: Node, left: bool = True, transpose: bool = False
+) -> Node:
+    q = _reflected(a, tau)
+    q = _turned(q) if transpose else q
+    return q @ other if left else other @ q
+
+
+# Eigenvalues and singular values ------------------------------------------------------
+
+
+def _eigen(a: Array, like: Array | None = None) -> tuple[Array, Array]:
+    """Eigenvalues in ascending order, and vectors, with the signs of `like`."""
+    a = _mirrored(a)
+    fine = np.asarray(np.isfinite(a).all(axis=(-2, -1), keepdims=True))
+    w, v = np.linalg.eigh(np.where(fine, a, 0).astype(np.float64))
+    w, v = w.astype(a.dtype), v.astype(a.dtype)
+    eye = np.eye(a.shape[-1], dtype=a.dtype)
+    for _ in range(3):  # each doubles the digits, of which LAPACK has those of float64
+        r, s = eye - product(_t(v), v), product(_t(v), product(a, v))
+        diagonal = np.diagonal(s, axis1=-2, axis2=-1)
+        w = diagonal / (1 - np.diagonal(r, axis1=-2, axis2=-1))
+        gap = w[..., None, :] - w[..., :, None]
+        size = np.abs(s).max(axis=(-2, -1), initial=0.0, keepdims=True)
+        off = np.abs(s - s * eye).max(axis=(-2, -1), initial=0.0, keepdims=True)
+        close = np.abs(gap) <= 2 * (off + size * np.abs(r).max(initial=0.0))
+        part = (s + w[..., None, :] * r) / np.where(close, 1, gap)
+        v = v + product(v, np.where(close, r / 2, part))
+    if like is not None:
+        v = v * np.where(np.sum(v * like, axis=-2, keepdims=True) < 0, -1, 1)
+    return np.where(fine[..., 0], w, np.nan), np.where(fine, v, np.nan)
+
+
+def _vectors(a: Node) -> Node:
+    """All eigenvectors; their signs stay, whatever moves the matrix a little."""
+    return eigenvectors(a, like=_eigen(a.value)[1].astype(np.float64))
+
+
+def _values_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
+    v = _vectors(a)
+    return ((v * graph.reshape(dy, (*dy.shape[:-1], 1, dy.shape[-1]))) @ _turned(v),)
+
+
+def _vectors_rule(dy: Node, y: Node, a: Node, like: Array) -> tuple[Node]:
+    w = eigenvalues(a)
+    *stack, n = w.shape
+    gap = graph.reshape(w, (*stack, 1, n)) - graph.reshape(w, (*stack, n, 1))
+    same = constant(gap.value == 0)
+    inner = _turned(y) @ dy * (1.0 - same) / (gap + same)
+    return (_symmetric(y @ inner @ _turned(y)),)
+
+
+def _carried(at: Any) -> tuple[Array, Array, Array]:
+    """Eigenvalues, vectors, and the error of the matrix seen from the vectors."""
+    w, v = _eigen(at.node.inputs[0].value)
+    size = np.abs(v).astype(np.float64)
+    return w.astype(np.float64), size, _t(size) @ _mirrored(at.e[0]) @ size
+
+
+def _values_error(at: Any) -> Array:
+    inner = _carried(at)[2]
+    return np.diagonal(inner, axis1=-2, axis2=-1) + at.v
+
+
+def _vectors_error(at: Any) -> Array:
+    """No bound for vectors of values that rounding alone may make equal.
+
+    There PyTorch divides by the difference; a function may still have a gradient.
+    """
+    w, size, inner = _carried(at)
+    gap = np.abs(w[..., None, :] - w[..., :, None])
+    gap = np.where(np.eye(gap.shape[-1], dtype=bool), np.inf, gap)
+    norm = np.abs(w).max(axis=-1, initial=0.0)[..., None, None]
+    known = at.u * np.max((inner + norm) / gap, axis=-2, initial=0.0, keepdims=True)
+    return np.where(known < 0.5, size @ (inner / gap) + 1, np.inf)
+
+
+def _stable_error(at: Any) -> Array:
+    norm = np.sqrt(np.sum(at.v**2, axis=(-2, -1), keepdims=True))
+    return at.e[0] + norm * (at.v == at.v)
+
+
+eigenvalues = primitive("factors.eigenvalues", lambda a: _eigen(a)[0], _values_rule)
+eigenvectors = primitive(
+    "factors.eigenvectors", lambda a, like: _eigen(a, like)[1], _vectors_rule
+)
+#: The matrix that is factorised in place of the given one.
+perturbed = primitive("factors.perturbed", lambda a: a.copy(), lambda dy, y, a: (dy,))
+ERROR["factors.eigenvalues"] = _values_error
+ERROR["factors.eigenvectors"] = _vectors_error
+ERROR["factors.perturbed"] = _stable_error
+
+
+def _eigh(a: Node, uplo: str = "L", compute_v: bool = True) -> tuple[Any, ...]:
+    a = perturbed(_turned(a) if uplo == "U" else a)
+    return eigenvalues(a), _vectors(a) if compute_v else None
+
+
+def _svd(
+    a: Node, full_matrices: bool = False, compute_uv: bool = True, **_: Any
+) -> tuple[Any, ...]:
+    rows, columns = a.shape[-2:]
+    if full_matrices and compute_uv and rows != columns:
+        raise Untraceable("aten.linalg_svd", FREE, "factorisation")
+    a = perturbed(a)
+    if rows < columns:
+        u, w, vh = _svd(_turned(a), compute_uv=compute_uv)
+        return (_turned(vh), w, _turned(u)) if compute_uv else (u, w, vh)
+    if rows > columns:
+        q, r = _qr(a)
+        u, w, vh = _svd(r, compute_uv=compute_uv)
+        return q @ u if compute_uv else u, w, vh
+
+    def laid(m: torch.Tensor) -> torch.Tensor:
+        upper = torch.nn.functional.pad(m, (rows, 0, 0, rows))
+        return upper + upper.mT
+
+    both = moved(laid, a)
+    w = graph.flip(eigenvalues(both), axis=-1)[..., :rows]
+    if not compute_uv:
+        return None, w, None
+    v = graph.flip(_vectors(both), axis=-1)[..., :rows]
+    v = v * constant(np.sqrt(np.longdouble(2)))
+    return v[..., :rows, :], w, _turned(v[..., rows:, :])
+
+
+def _pinv(a: Node, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Node:
+    """The pseudoinverse; singular values within the tolerance count as 0."""
+    if hermitian:
+        why = "reads one triangle, and has a gradient by both"
+        raise Untraceable("aten.linalg_pinv", why, "factorisation")
+    a = perturbed(a)
+    _, held, _ = _svd(a, compute_uv=False)
+    widths = [0.0 if t is None else as_float(t).value[..., None] for t in (atol, rtol)]
+    if rtol is None and not np.any(widths[0]):
+        widths[1] = max(a.shape[-2:]) * np.finfo(np.float64).eps
+    kept = held.value > np.maximum(widths[0], widths[1] * held.value[..., :1])
+    if kept.all():
+        return _pseudoinverse(a)
+    u, w, vh = (_svd(a)[i] for i in range(3))
+    rank = int(kept.sum(axis=-1).max())
+    kept, w = kept[..., :rank], w[..., :rank]
+    weights = graph.where(kept, 1.0 / graph.where(kept, w, 1.0), 0.0)
+    weights = graph.reshape(weights, (*w.shape[:-1], 1, rank))
+    return _turned(vh[..., :rank, :]) * weights @ _turned(u[..., :rank])
+
+
+ON_FLOATS: dict[str, Rule] = {
+    "cholesky": _factor,
+    "linalg_cholesky_ex": lambda a, *, upper=False, **_: (_factor(a, upper), _info(a)),
+    "linalg_lu_factor_ex": _lu_factor_ex,
+    "linalg_lu": _linalg_lu,
+    "linalg_qr": _qr,
+    "linalg_lstsq": _lstsq,
+    "linalg_pinv": _pinv,
+    "linalg_householder_product": lambda a, tau: _reflected(a, tau)[..., : a.shape[-1]],
+    "ormqr": _ormqr,
+    "_linalg_eigh": _eigh,
+    "_linalg_svd": _svd,
+}
