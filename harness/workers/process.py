@@ -146,21 +146,16 @@ class Process:
             time.sleep(0.005)
         self.kill()
 
-    def code(self, patience: float = _ENDING) -> int | None:
-        """Its exit code, negative for a signal; None if it cannot be ended.
+    def end(self, patience: float = _ENDING) -> str:
+        """How it ended: a signal, an exit status or an error.
 
         It is killed if it has not ended after `patience` seconds.
         """
         for seconds in (patience, DYING):
             with contextlib.suppress(psutil.TimeoutExpired):
-                return int(self.process.wait(seconds))
+                return self._how(int(self.process.wait(seconds)))
             self.kill()
-        return None
-
-    def end(self, patience: float = _ENDING) -> str:
-        """How it ended: a signal, an exit status or an error."""
-        code = self.code(patience)
-        return "did not end when it was killed" if code is None else self._how(code)
+        return "did not end when it was killed"
 
     def _how(self, code: int) -> str:
         """What its exit code says: its status, or the signal that killed it.

@@ -167,7 +167,8 @@ class Rotation:
         often = INPUTS_CHANGE if self.timed[phase] < EARLY else INPUTS_CHANGE_LATER
         if self.random.random() < often:
             self._write_inputs(place, self._draw())
-        if phase == "backward" and self.graphs[place] != self.places[place].written:
+        stale = self.in_place and self.graphs[place] != self.places[place].written
+        if phase == "backward" and stale:
             self.inputs[place] = self.places[place].row
             self.run("forward", place)
             self.run("backward", place)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -128,8 +129,14 @@ class _Formula:
     """Builds the graph of a formula from what the page's process says of it."""
 
     def __init__(self, ask: Callable[..., Any]) -> None:
-        self._ask = ask
-        self._kept: dict[bytes, tuple[list[Any], list[int]]] = {}
+        def listed(asked: bytes) -> tuple[list[Any], list[int]]:
+            nodes, outputs = ask("graph", *decoded(asked))
+            if len(nodes) > NODES:
+                raise ValueError(f"a formula of {len(nodes)} nodes: at most {NODES}")
+            parts = [(n, i, _values(a), v and unpack(v)) for n, i, a, v in nodes]
+            return parts, outputs
+
+        self._listed = lru_cache(KEPT)(listed)
 
     def __call__(self, xp: Any, *inputs: Any, **attributes: Any) -> tuple[Any, ...]:
         """The nodes of its outputs.
@@ -146,16 +153,7 @@ class _Formula:
             [place[one] for one in inputs],
             graph.is_other_side(),
         )
-        key = encoded(asked)
-        if key not in self._kept:
-            if len(self._kept) >= KEPT:
-                del self._kept[next(iter(self._kept))]
-            listed, outputs = self._ask("graph", *asked)
-            if len(listed) > NODES:
-                raise ValueError(f"a formula of {len(listed)} nodes: at most {NODES}")
-            parts = [(n, i, _values(a), v and unpack(v)) for n, i, a, v in listed]
-            self._kept[key] = parts, outputs
-        parts, outputs = self._kept[key]
+        parts, outputs = self._listed(encoded(asked))
         nodes: list[graph.Node] = list(leaves)
         for name, sources, given, value in parts:
             if not all(0 <= i < len(nodes) for i in sources):

@@ -118,6 +118,27 @@ def test_what_an_honest_page_computes_while_it_is_timed_is_right(phase):
     assert 2 <= len(found) <= 6  # of three inputs, a backward's with two cotangents
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("phase", PHASES)
+def test_where_a_step_has_copies_each_result_is_of_the_numbers_it_names(phase, seed):
+    """As on a device; another step that is timed in turn has drawn meanwhile."""
+    numpy = load_backend("numpy_manual")
+
+    def prepare(problem):
+        inputs = {name: array.copy() for name, array in problem.inputs.items()}
+        dys = [array.copy() for array in problem.cotangents]
+        return numpy.prepare(replace(problem, inputs=inputs, cotangents=dys))
+
+    sources = sources_of(cube)
+    places = [Place(sources), Place(sources)]
+    copying = SimpleNamespace(prepare=prepare)
+    rotation = sampled(Rotation(copying, places, sources, seed), phase)
+    assert not rotation.in_place
+    for place in places:
+        place.draw(np.zeros((1, MOVED), np.int16))
+    assert set(reasons(rotation, phase)) == {""}
+
+
 def test_equal_results_are_handed_over_once():
     rotation = rotation_of()
     rotation._result = lambda phase: {"inputs": len(rotation.kept[phase]) % 2}
