@@ -11,7 +11,7 @@ from typing import Any
 
 from gradwatch.harness.check.choice import Choice
 from gradwatch.harness.check.entry import check
-from gradwatch.harness.check.of_jax.session import Session
+from gradwatch.harness.check.session import Session
 
 __all__ = ["check", "check_grads"]
 
@@ -48,7 +48,7 @@ def check_grads(
         raise ValueError('order is 1 or 2, modes are of "fwd" and "rev"')
     orders = ["jvp"] * ("fwd" in modes) + ["vjp"] * ("rev" in modes)
     for each in [*orders, *["hvp"] * (order == 2)]:
-        session = Session(f, order=each, choice=Choice(quick=True))
+        session = Session(f, order=each, choice=Choice(quick=True), of_jax=(True, True))
         if (atol, rtol, eps) != (None, None, None):
             session.notes.append(IGNORED)
-        session.run(inputs=tuple(args)).assert_ok()
+        session.run(inputs={"given": tuple(args)}).assert_ok()

@@ -3,10 +3,12 @@
 Importing the room costs no PyTorch; calling `check` does.
 
 - entry: `check`, `gradcheck`; session: one check, from what was given to the report
-- subjects: references and candidates as functions of tensors; targets: by their names
-- shapes, inputs: what is tried; runs: forward and backward in ways that catch kernels
-- examine: every tensor judged; report: the table; child: all of it in another process
-- of_jax: functions of JAX's; choice: which trials are run
+- subjects: references, and what is right; targets: these by their names
+- frameworks: PyTorch and JAX, by what a check asks of them, a function being run in
+  ways that catch kernels
+- choice, shapes: what is tried; budget: how much of it
+- examine: every tensor judged; steps: by a forward that may define; report: the table
+- child: all of it in another process
 - script: a failure that runs alone; shrink: as small as it gets; origin: its candidate
 """
 

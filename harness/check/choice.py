@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-import math
-import os
-import re
-import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from gradwatch.harness.check import shapes
-from gradwatch.harness.check.report import Report, Row, hidden
+from gradwatch.harness.check.report import Row, hidden
 from gradwatch.harness.check.shapes import Spec, Specs
 from gradwatch.harness.judging.cases import REGIMES, Regime, cotangent
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.layouts import TAILS
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference
-from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.impls.catalogue import known
 
-#: Elements up to which each regime gets a run; beyond, those below alone.
-MANY = 2**18
-FEW = ("normal", "dy_zeros")
-#: The trials where each takes seconds: a long recurrence, unrolled.
-COSTLY = ("normal", "large", "mixed", "dy_zeros", "permuted")
+#: Tried first at the small size: where each takes seconds, time is up after a few.
+FIRST = ("normal", "large", "mixed", "dy_zeros", "permuted")
 #: Numbers of which most functions promise nothing: they are reported apart.
 EDGES = ("huge", "shifted", "constant", "subnormal", "infnan", "empty")
 #: The caller's own numbers, handed over in these ways.
 HANDED_OVER = (
-    *("normal", "permuted", "sliced", "dy_zeros", "dy_large", "dy_expanded"),
-    *("large", "tiny"),
+    *("normal", "dy_zeros", "large", "permuted", "sliced", "dy_large"),
+    *("dy_expanded", "tiny"),
 )
 #: The caller's numbers times these: an eps or a threshold shows elsewhere than at 1.
 SCALES = {"large": 1e3, "tiny": 1e-3}
@@ -53,42 +45,81 @@ def _peaked(rng: np.random.Generator, shape: tuple[int, ...], _: Any) -> Any:
 OWN_SHAPE = (REGIMES["large"], REGIMES["mixed"], Regime("peaked", _peaked))
 
 
+#: What a training loop has and a check by the caller's numbers has not: another batch,
+#: a mean loss, parameters that have moved far.
+IN_THE_LOOP = {
+    "batch": Regime("batch"),
+    "mean_loss": Regime("mean_loss", cotangent="mean"),
+    "parameters": Regime("parameters"),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
-class Drawn:
-    """One call to be judged, whatever its arrays are.
+class Trial:
+    """One call to be judged.
 
     Attributes:
         name: Such as "mixed 7x33".
         dtype: The precision under test.
         regime: Says how numbers and cotangents are made and laid out.
+        args: What both functions are called with, in the layout of the trial.
+        kwargs: Likewise.
+        framework: Whose tensors these are; see `gradwatch.harness.check.frameworks`.
         thorough: Whether everything is run a second time, with other cotangents and
             with some inputs that need no gradient.
         as_given: Whether these are the caller's own shape and ordinary numbers, or
             own inputs. A module then keeps its parameters as they are.
         seed: Of the cotangents and of the parameters.
+        device: Where it runs.
+        cotangents: In place of those of the regime.
+        order: What is judged; see `gradwatch.harness.judging.orders`.
+        main: The widest type of what the caller gave, which becomes `dtype`; narrower
+            ones stay.
     """
 
     name: str
     dtype: str
     regime: Regime
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    framework: Any
     thorough: bool = False
     as_given: bool = False
     seed: Sequence[int] = (0,)
+    device: str = "cpu"
+    cotangents: tuple[Any, ...] = ()
+    order: str = "vjp"
+    main: str = ""
 
     @property
     def edge(self) -> bool:
         """Whether the numbers lie where most functions promise nothing."""
         return self.regime.name in EDGES
 
-    def drawn_tangent(self, shape: Sequence[int], place: int) -> Any:
+    @property
+    def tensors(self) -> list[Any]:
+        """Those among the arguments."""
+        found: list[Any] = self.framework.tensors((self.args, dict(self.kwargs)))
+        return found
+
+    def held(self, tensor: Any) -> Any:
+        """A tensor of the caller's, on the device and in the type of the trial."""
+        return self.framework.moved(tensor, self.dtype, self.main, self.device)
+
+    def tangent(self, like: Any, place: int) -> Any:
         """A tangent for one input: random and signed."""
         rng = np.random.default_rng([*self.seed, 3, place])
-        return np.asarray(rng.standard_normal(tuple(shape)))
+        shape = tuple(self.framework.numbers(like).shape)
+        return self.framework.filled(np.asarray(rng.standard_normal(shape)), like)
 
-    def drawn_cotangent(self, shape: Sequence[int], place: int) -> Any:
-        """A cotangent for one output."""
+    def cotangent(self, like: Any, place: int) -> Any:
+        """A cotangent for one output: of the regime, where `cotangents` has none."""
+        if self.cotangents:
+            return self.cotangents[place]
         rng = np.random.default_rng([*self.seed, 1, place])
-        return cotangent(rng, tuple(shape), self.regime.cotangent)
+        shape = tuple(self.framework.numbers(like).shape)
+        values = cotangent(rng, shape, self.regime.cotangent)
+        return self.framework.filled(values, like, self.regime.cotangent_layout)
 
     def row(self, judgement: Judgement, how: str, right: Reference | None) -> Row:
         """A judgement with what is known of its trial."""
@@ -99,21 +130,9 @@ class Drawn:
         )
 
 
-AnyTrial = TypeVar("AnyTrial", bound=Drawn)
-
-
-def identity(
-    name: str, dtype: str, regime: Regime, seed: int, thorough: bool, as_given: bool
-) -> dict[str, Any]:
-    """The fields of `Drawn`; the seed depends on name and precision alone."""
-    return {
-        "name": name,
-        "dtype": dtype,
-        "regime": regime,
-        "thorough": thorough,
-        "as_given": as_given,
-        "seed": (seed, zlib.crc32(f"{name} {dtype}".encode())),
-    }
+def seeded(name: str, dtype: str, seed: int) -> tuple[int, int]:
+    """The seed of a trial, which depends on name and precision alone."""
+    return seed, zlib.crc32(f"{name} {dtype}".encode())
 
 
 #: What a caller may choose for the edges.
@@ -125,7 +144,7 @@ class Choice:
     """Which trials are run, and which of them decide.
 
     `only` and `skip` are names such as "large" or "large 7x33". The caller's own trial
-    is always run. `budget` is the time in seconds after which no other one begins.
+    is always run. `budget` is the time in seconds into which the others have to fit.
     """
 
     only: Sequence[str] = ()
@@ -159,7 +178,7 @@ class Choice:
         edges = "fail" if strict else edges
         return cls(first, second, quick, edges, strict, budget)
 
-    def of(self, trials: Sequence[AnyTrial]) -> list[AnyTrial]:
+    def of(self, trials: Sequence[Trial]) -> list[Trial]:
         """Those that are to be run.
 
         Raises:
@@ -171,80 +190,13 @@ class Choice:
             known("trial", name, named)
         return [trial for trial in trials if trial.as_given or self._takes(trial)]
 
-    def _takes(self, trial: Drawn) -> bool:
+    def _takes(self, trial: Trial) -> bool:
         names = {trial.name, trial.regime.name}
         if self.quick or (trial.edge and self.edges == "skip"):
             return False
         return (not self.only or not names.isdisjoint(self.only)) and (
             names.isdisjoint(self.skip)
         )
-
-    def in_time(
-        self, trials: Sequence[AnyTrial], started: float, notes: list[str]
-    ) -> Iterator[AnyTrial]:
-        """The trials, until the time is up; a note names those left out."""
-        late = []
-        for trial in trials:
-            spent = time.monotonic() - started
-            if trial.as_given or self.budget is None or spent < self.budget:
-                yield trial
-            else:
-                late.append(trial.name)
-        if late:
-            notes.append(f"left out, {self.budget:g} s were spent: {', '.join(late)}")
-
-    def report(
-        self,
-        names: tuple[str, str],
-        device: str,
-        rows: Sequence[Row],
-        notes: Sequence[str],
-        started: float,
-    ) -> Report:
-        """The report on a candidate; `names` are the reference's and its own."""
-        return Report(
-            *(*names, device, tuple(rows), tuple(dict.fromkeys(notes))),
-            time.monotonic() - started,
-            edges_fail=self.edges == "fail",
-            refusals_fail=self.strict,
-        )
-
-
-def judged(
-    trials: Iterable[AnyTrial],
-    judge: Callable[[AnyTrial], Iterable[Row]],
-    notes: list[str],
-) -> Iterator[Row]:
-    """Every judgement on the trials.
-
-    Where the reference refuses numbers that the caller did not give, that trial is left
-    out, and a note says so.
-    """
-    left_out = dict[str, list[str]]()
-    for trial in trials:
-        try:
-            yield from judge(trial)
-        except Exception as error:  # every library refuses numbers in its own way
-            why = out_of_memory(error)
-            if trial.as_given and not why:
-                raise
-            if trial.as_given:
-                raise ValueError(f"{trial.name} {why}: give smaller inputs") from error
-            why = why or f"the reference raised {in_short(error)}"
-            left_out.setdefault(why, []).append(trial.name)
-    for why, names in left_out.items():
-        notes.append(f"left out, {why}: {', '.join(names)}")
-
-
-def out_of_memory(error: Exception) -> str:
-    """How much was asked for, and how much there is; "" if that is not why."""
-    said = re.search(r"allocate ([\d.]+) ?([KMGTP]?i?B|bytes)", str(error))
-    if said is None:
-        return "needs more memory" if isinstance(error, MemoryError) else ""
-    size, unit = float(said[1]), said[2]
-    needs = f"{size / 2**30:.3g} GiB" if unit == "bytes" else f"{size:g} {unit}"
-    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"needs {needs} in one piece, and this machine has {has:.3g} GiB"
 
 
 def widest(dtypes: Iterable[str]) -> str:
@@ -253,46 +205,117 @@ def widest(dtypes: Iterable[str]) -> str:
     return max(ours, key=lambda n: PRECISIONS[n].digits, default="float32")
 
 
+def handed_over(
+    args: Sequence[Any],
+    dtype: str,
+    *,
+    seed: int,
+    label: str,
+    admits: Callable[[Trial], bool] | None,
+    **common: Any,
+) -> Iterator[Trial]:
+    """The caller's numbers as they are, in several layouts, with several cotangents.
+
+    With `admits` come those of `IN_THE_LOOP`, as far as it takes them. `common` are
+    fields of every trial.
+    """
+    used = common["framework"]
+    first = Trial(
+        args=tuple(args),
+        name=label,
+        dtype=dtype,
+        regime=REGIMES["normal"],
+        thorough=True,
+        as_given=True,
+        seed=seeded(label, dtype, seed),
+        **common,
+    )
+    given = used.mapped(first.held, (first.args, dict(first.kwargs)))
+    first = replace(first, args=given[0], kwargs=given[1])
+
+    def trial(name: str) -> Trial:
+        regime = IN_THE_LOOP.get(name) or REGIMES[name]
+        laid, scale = regime.layout, SCALES.get(name, 1.0)
+        args = used.mapped(lambda v: used.relaid(v, laid, scale), first.args)
+        if name == "batch":
+            args = _another_batch(args, used, np.random.default_rng(seed))
+        described = f"{label}, {name}"
+        return replace(
+            first,
+            args=args,
+            name=described,
+            regime=regime,
+            thorough=False,
+            as_given=False,
+            seed=seeded(described, dtype, seed),
+        )
+
+    yield first
+    yield from (trial(n) for n in HANDED_OVER[1:] if n not in used.FOREIGN)
+    yield from filter(admits, map(trial, IN_THE_LOOP)) if admits else ()
+
+
+def _another_batch(args: Any, used: Any, rng: np.random.Generator) -> Any:
+    """Rows of the arguments, drawn with replacement; fewer or more than there are."""
+    lengths = [len(t) for t in used.tensors(args) if t.ndim]
+    if not lengths or not lengths[0]:
+        return args
+    batch = lengths[0]
+    other = rng.choice([n for n in range(1, 2 * batch + 2) if n != batch])
+    rows = rng.integers(batch, size=other)
+    return used.mapped(
+        lambda t: used.drawn(t, rows) if t.ndim and len(t) == batch else t, args
+    )
+
+
 def planned(
-    construct: Callable[..., AnyTrial],
     specs: Specs,
     dtype: str,
+    *,
     seed: int,
-    admits: Callable[[AnyTrial], bool],
-    runs: Callable[[AnyTrial], bool],
-    costly: Callable[[AnyTrial], bool],
+    admits: Callable[[Trial], bool],
+    runs: Callable[[Trial], bool],
     notes: list[str],
-    foreign: Sequence[str],
-    pinned: Sequence[int] = (),
-) -> Iterator[AnyTrial]:
+    pinned: Sequence[int],
+    **common: Any,
+) -> Iterator[Trial]:
     """The shapes as given, other sizes, and every regime at a small size.
 
     Args:
-        construct: Makes a trial of NumPy arrays, specs, and the fields of `Drawn`.
         specs: One for each input.
         dtype: The precision.
         seed: Of all numbers.
         admits: Whether the reference takes a trial.
         runs: Whether the candidate does, too.
-        costly: Whether a trial takes so long that few have to do.
         notes: Gets a line for what is left out.
-        foreign: Regimes that the framework has no form of.
         pinned: Lengths that cannot vary: a module's own.
+        common: Fields of every trial.
     """
-    precision = PRECISIONS[known("dtype", dtype, PRECISIONS)]
+    precision, used = PRECISIONS[dtype], common["framework"]
 
     def make(
         regime: Regime, specs: Specs, thorough: bool = False, as_given: bool = False
-    ) -> AnyTrial:
+    ) -> Trial:
         name = f"{regime.name} {shapes.named(specs)}"
-        fields = identity(name, dtype, regime, seed, thorough, as_given)
-        rng = np.random.default_rng(fields["seed"])
+        own = seeded(name, dtype, seed)
+        rng = np.random.default_rng(own)
         first = next((i for i, s in enumerate(specs) if s.is_inexact), 0)
-        arrays = [
-            _numbers(rng, spec, regime, regime.first_only and i != first, precision)
-            for i, spec in enumerate(specs)
-        ]
-        return construct(arrays, specs, **fields)
+        args = []
+        for i, spec in enumerate(specs):
+            plain = regime.first_only and i != first
+            values = _numbers(rng, spec, regime, plain, precision)
+            where = common["device"], regime.layout
+            args.append(used.made(values, dtype, spec.kind, *where))
+        return Trial(
+            name=name,
+            dtype=dtype,
+            regime=regime,
+            args=tuple(args),
+            thorough=thorough,
+            as_given=as_given,
+            seed=own,
+            **common,
+        )
 
     normal = REGIMES["normal"]
     yield make(normal, specs, thorough=True, as_given=True)
@@ -305,11 +328,9 @@ def planned(
     if sizes.small is None:
         notes.append(f"sizes hardly varied: the code takes {shapes.named(specs)}")
     small = sizes.small or specs
-    many = sum(math.prod(s.shape) for s in specs) > MANY
-    yield from (make(r, specs) for r in OWN_SHAPE[-1 if many else 0 :])
-    names = COSTLY if costly(make(normal, small)) else tuple(REGIMES)
-    for regime in map(REGIMES.__getitem__, names):
-        if regime.name in foreign or (small == specs and regime in OWN_SHAPE):
+    yield from (make(regime, specs) for regime in OWN_SHAPE)
+    for regime in map(REGIMES.__getitem__, dict.fromkeys((*FIRST, *REGIMES))):
+        if regime.name in used.FOREIGN or (small == specs and regime in OWN_SHAPE):
             continue
         axes = max((len(s.shape) for s in small if s.is_inexact), default=0)
         if axes >= regime.axes:

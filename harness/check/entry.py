@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gradwatch.harness.check.choice import Choice
+from gradwatch.harness.check.frameworks import are_of_jax
 from gradwatch.harness.check.report import Report
+from gradwatch.harness.check.session import Session
 from gradwatch.harness.check.shapes import Shapes
 from gradwatch.impls.contract import Case, Op
 
@@ -79,7 +79,8 @@ def check(
             does not fail, "fail", "skip".
         strict: The edges fail, and so does an exception for other inputs than the
             caller's own, which is otherwise counted as a refusal.
-        budget: Seconds after which no further trial begins.
+        budget: Seconds for the trials beside the caller's own, 30 of processor time if
+            not said; the report says which were left out.
         name: Of what is judged, in the report, in place of its own.
 
     Returns:
@@ -95,32 +96,11 @@ def check(
     choice = Choice.read(only, skip, edges, strict=strict, quick=quick, budget=budget)
     dtypes = dtypes.split(",") if isinstance(dtypes, str) else dtypes
     given = None if inputs is None else _several(inputs)
-    ours, theirs = _are_of_jax(reference, candidate, given)
-    if ours or (theirs and isinstance(reference, (str, Op))):
-        if cases is not None or device != "cpu":
-            raise ValueError("a function of JAX's takes no cases and no device")
-        from gradwatch.harness.check.of_jax.session import Session as JaxSession
-
-        of_jax = JaxSession(
-            *(reference, candidate, compute, seed, order, choice, name, kwargs or {})
-        )
-        if candidate is not None and not theirs:
-            from gradwatch.harness.check.of_jax.bridge import started_in_torch
-
-            of_jax.start = started_in_torch
-        return of_jax.run(given, shapes, dtypes)
-    # PyTorch is imported here, and not before
-    from gradwatch.harness.check.session import Session
-
-    if theirs:
-        from gradwatch.harness.check.of_jax.bridge import in_torch
-
-        assert candidate is not None
-        candidate = in_torch(candidate)
     session = Session(
         *(reference, candidate, device, compute, seed, order),
         choice=choice,
         name=name,
+        of_jax=are_of_jax(reference, candidate, given),
     )
     return session.run(
         inputs=None if given is None else {"given": given},
@@ -129,26 +109,6 @@ def check(
         dtypes=dtypes,
         cases=cases,
     )
-
-
-def _are_of_jax(reference: Any, candidate: Any, inputs: Any) -> tuple[bool, bool]:
-    """Whether reference and candidate are functions of JAX's.
-
-    Without PyTorch every function is. What names neither goes with the other one.
-    """
-    functions = (reference, candidate)
-    if importlib.util.find_spec("torch") is None and importlib.util.find_spec("jax"):
-        ours, theirs = (callable(f) and not isinstance(f, Op) for f in functions)
-        return ours, theirs
-    if "jax" not in sys.modules:
-        return False, False
-    from gradwatch.harness.check.of_jax.session import holds_arrays, speaks
-
-    ours, theirs = (speaks(function, "jax", "jaxlib") for function in functions)
-    plain = [callable(f) and not speaks(f, "torch") for f in functions]
-    if ours or theirs or holds_arrays(inputs):  # a product is JAX's as it is PyTorch's
-        return ours or plain[0], theirs or plain[1]
-    return False, False
 
 
 #: What PyTorch's gradcheck takes and a derived tolerance has no use for.
@@ -227,8 +187,6 @@ def _agrees(
 
     from torch import autograd
     from torch.autograd.gradcheck import GradcheckError
-
-    from gradwatch.harness.check.session import Session
 
     inspect.signature(getattr(autograd, name)).bind(func, inputs, **as_pytorch)
     args = _several(inputs)

@@ -2,47 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
-from torch.utils._pytree import tree_map
 
-from gradwatch.harness.check.causes import cause_of, with_cause
-from gradwatch.harness.check.inputs import Trial, torch_dtype
+from gradwatch.harness.check.choice import Trial
+from gradwatch.harness.check.frameworks import Bound, Elsewhere, Forward, Raised
+from gradwatch.harness.check.frameworks.observation import Observation
 from gradwatch.harness.check.report import Row
-from gradwatch.harness.check.runs import (
-    Graph,
-    Observation,
-    Tensor,
-    copies,
-    differentiated,
-    floating,
-    in_short,
-    nodes_behind,
-    numbers,
-    observe,
-    replica,
-    same,
-)
-from gradwatch.harness.check.subjects import Subject
-from gradwatch.harness.check.subjects.apart import Apart, Raised
-from gradwatch.harness.check.subjects.binding import (
-    Bound,
-    Call,
-    Function,
-    array_of,
-    bind,
-)
 from gradwatch.harness.judging.diagnosis import Diagnoses
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.tracing import callers_place
-from gradwatch.impls.backends._torchlike import refusals
+from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.impls.contract import Array, Unsupported
 
+Function = Callable[..., Any]
 #: What of a function that draws cannot be told apart from a mistake.
 OTHER_DRAWS = (
     "it draws other random numbers than the reference, whose values it has not: draw by"
@@ -51,58 +28,28 @@ OTHER_DRAWS = (
 )
 
 CHOSEN = "elements are chosen by values so near to each other that rounding decides"
+UNRECORDED = (
+    "the double backward is a constant: the backward computes without autograd's graph "
+    "(torch.no_grad, .data, .detach() or NumPy)"
+)
 #: Inputs of which each is frozen alone: a backward has one branch for each.
 FROZEN = 8
 
 
-@dataclass(frozen=True)
-class Expected:
-    """The reference's own outputs, and what it writes to."""
-
-    outputs: tuple[Tensor, ...]
-    written: frozenset[int]
-
-    @classmethod
-    def of(cls, bound: Bound) -> Expected:
-        """Run the reference forward."""
-        graph = Graph(bound.call, bound.tensors, bound.wanted)
-        return cls(graph.outputs, bound.updated | {*graph.changed_leaves()})
-
-    def cotangents(self, trial: Trial) -> list[Tensor | None]:
-        """One for each output that has a gradient.
-
-        Raises:
-            ValueError: None has, or all are nan: the numbers are outside its domain.
-        """
-        floats = [y for y in self.outputs if floating(y) and y.numel()]
-        if floats and not trial.edge and all(bool(y.isnan().all()) for y in floats):
-            raise ValueError("the reference returns nothing but nan for these numbers")
-        made = [
-            trial.cotangent(y, i) if y.requires_grad else None
-            for i, y in enumerate(self.outputs)
-        ]
-        if not any(dy is not None for dy in made):
-            raise ValueError("the reference has no output that can be differentiated")
-        return made
-
-
 def examined(
-    subject: Subject,
-    candidate: Function | Apart | None,
+    subject: Any,
+    candidate: Function | Elsewhere | None,
     trial: Trial,
     compute: str | None = None,
     notes: list[str] | None = None,
     diagnoses: Diagnoses | None = None,
 ) -> list[Row]:
     """The judgements of one trial, and of one output alone where there are several."""
-    bound = subject.bound(trial)
-    expected = Expected.of(bound)
+    bench = Bench.of(subject, candidate, trial, compute, diagnoses)
+    bound = bench.bound
     if not any(bound.wanted):
         raise ValueError("no input takes a gradient: give one of floats")
-    cotangents = expected.cotangents(trial)
-    apart = candidate if isinstance(candidate, Apart) else None
-    call = bind(in_process(subject, candidate), bound)
-    bench = Bench(subject, bound, call, expected, trial, compute, diagnoses, apart)
+    cotangents = bench.cotangents()
     if trial.order != "vjp":
         second = bench.judge_second(cotangents)
         return [bench.row(judgement) for judgement in second]
@@ -112,94 +59,77 @@ def examined(
         notes += bound.traced.notes if bound.traced else ()
     differentiable = [i for i, dy in enumerate(cotangents) if dy is not None]
     if trial.thorough and len(differentiable) > 1:
-        names = subject.results(bound)
         for i in differentiable[:FROZEN]:
             alone = [dy if i == j else None for j, dy in enumerate(cotangents)]
-            rows += bench.rows(alone, f"only {names[i]} used", False)
+            rows += bench.rows(alone, f"only {bound.results[i]} used", False)
     return rows
 
 
-def in_process(subject: Subject, candidate: Function | Apart | None) -> Function:
+def in_process(subject: Any, candidate: Function | Elsewhere | None) -> Function:
     """Return what can be called here; for what is apart the reference stands in."""
-    if candidate is None or isinstance(candidate, Apart):
-        return subject.own
+    if candidate is None or isinstance(candidate, Elsewhere):
+        own: Function = subject.own
+        return own
     return candidate
-
-
-#: A step in float64, whose own error is about its square root: 1e-12, or 1e-8 by it.
-STEP = 1e-6
-#: Shares of a slope within which a difference quotient shows it.
-NEAR = 1e-3
-
-
-def steps_have_its_slope(subject: Subject, trial: Trial) -> bool:
-    """Whether the steps of a forward have the slope that its values show, in float64.
-
-    They have another one where it rounds, or looks for a root by bisection. Asked only
-    of what runs a `torch.autograd.Function`: a detach elsewhere is meant.
-    """
-
-    def widened(value: Any) -> Any:
-        if not floating(value):
-            return value
-        return value.detach().to(torch.promote_types(value.dtype, torch.float64))
-
-    args, kwargs = tree_map(widened, (trial.args, dict(trial.kwargs)))
-    wide = replace(trial, args=args, kwargs=kwargs, dtype="float64", order="vjp")
-    bound = subject.bound(wide)
-    expected = Expected.of(bound)
-    own = torch.autograd.function.BackwardCFunction
-    if not any(isinstance(node, own) for node in nodes_behind(expected.outputs)):
-        return True
-    cotangents = expected.cotangents(wide)
-    call = bind(subject.own, bound)
-    moved = [
-        wide.tangent(tensor, i) if wanted else None
-        for i, (tensor, wanted) in enumerate(
-            zip(bound.tensors, bound.wanted, strict=True)
-        )
-    ]
-
-    def value(step: float) -> float:
-        pairs = zip(bound.tensors, moved, strict=True)
-        outputs = call(*(t if v is None else t + step * v for t, v in pairs))
-        products = zip(outputs, cotangents, strict=False)
-        return sum(
-            float((numbers(y) * numbers(dy)).sum())
-            for y, dy in products
-            if dy is not None
-        )
-
-    asked = Bench(subject, bound, call, expected, wide, None).truth(cotangents)
-    nodes = asked.right.graphs["first"]
-    slope = sum(
-        float(np.sum(nodes[f"d{name}"].value * array_of(v)))
-        for name, v in zip(bound.names, moved, strict=True)
-        if v is not None
-    )
-    with torch.no_grad():
-        seen = (value(STEP) - value(-STEP)) / (2 * STEP)
-    return abs(seen - slope) <= NEAR * (abs(seen) + abs(slope))
 
 
 @dataclass
 class Bench:
     """A candidate at one trial."""
 
-    subject: Subject
+    subject: Any
     bound: Bound
-    call: Call
-    expected: Expected
+    call: Any
+    expected: Forward
     trial: Trial
-    compute: str | None
+    compute: str | None = None
     diagnoses: Diagnoses | None = None
-    apart: Apart | None = None
+    apart: Elsewhere | None = None
     unrepeatable: bool = False
     beyond: int = 0
     asked: Question | None = None
 
+    @classmethod
+    def of(
+        cls,
+        subject: Any,
+        candidate: Function | Elsewhere | None,
+        trial: Trial,
+        compute: str | None = None,
+        diagnoses: Diagnoses | None = None,
+    ) -> Bench:
+        """Run the reference forward, and set the candidate beside it."""
+        bound, used = subject.bound(trial), trial.framework
+        expected = used.forward(bound.call, bound.tensors, bound.wanted)
+        apart = candidate if isinstance(candidate, Elsewhere) else None
+        call = used.bind(in_process(subject, candidate), bound)
+        return cls(subject, bound, call, expected, trial, compute, diagnoses, apart)
+
     @property
-    def tangents(self) -> list[Tensor | None]:
+    def used(self) -> Any:
+        """The framework of its tensors."""
+        return self.trial.framework
+
+    def cotangents(self) -> list[Any]:
+        """One for each output that has a gradient.
+
+        Raises:
+            ValueError: None has, or all are nan: the numbers are outside its domain.
+        """
+        pairs = list(zip(self.expected.outputs, self.expected.followed, strict=True))
+        arrays = [self.used.array_of(y) for y, _ in pairs]
+        floats = [a for a in arrays if a.dtype.kind == "f" and a.size]
+        if floats and not self.trial.edge and all(np.isnan(a).all() for a in floats):
+            raise ValueError("the reference returns nothing but nan for these numbers")
+        if not any(self.expected.followed):
+            raise ValueError("the reference has no output that can be differentiated")
+        return [
+            self.trial.cotangent(y, i) if followed else None
+            for i, (y, followed) in enumerate(pairs)
+        ]
+
+    @property
+    def tangents(self) -> list[Any]:
         """One for each tensor that needs a gradient; of a gradient none."""
         pairs = zip(self.bound.tensors, self.bound.wanted, strict=True)
         second = self.trial.order != "vjp"
@@ -208,17 +138,19 @@ class Bench:
             for i, (tensor, wanted) in enumerate(pairs)
         ]
 
-    def truth(self, cotangents: Sequence[Tensor | None]) -> Question:
+    def truth(self, cotangents: Sequence[Any]) -> Question:
         """The right tensors."""
         dys, along = (
-            [None if t is None else array_of(t) for t in tensors]
+            [None if t is None else self.used.array_of(t) for t in tensors]
             for tensors in (cotangents, self.tangents)
         )
-        return self.subject.truth(self.bound, dys, along, self.trial, self.compute)
+        asked = self.bound, dys, along, self.trial, self.compute
+        right: Question = self.subject.truth(*asked)
+        return right
 
-    def second_names(self, cotangents: Sequence[Tensor | None]) -> tuple[str, ...]:
+    def second_names(self, cotangents: Sequence[Any]) -> tuple[str, ...]:
         """Names of the second derivatives, in the order of `runs.differentiated`."""
-        pairs = zip(self.subject.results(self.bound), cotangents, strict=False)
+        pairs = zip(self.bound.results, cotangents, strict=False)
         outputs = [name for name, dy in pairs if dy is not None]
         if self.trial.order == "jvp":
             return tuple(f"jvp.{name}" for name in outputs)
@@ -226,37 +158,40 @@ class Bench:
         inputs = [name for name, w in wanted if w]
         return tuple(f"hvp.d{n}" for n in (*inputs, *(f"d{y}" for y in outputs)))
 
-    def judge_second(self, cotangents: Sequence[Tensor | None]) -> Iterator[Judgement]:
+    def judge_second(self, cotangents: Sequence[Any]) -> Iterator[Judgement]:
         """Differentiate the candidate in the trial's order, and judge each tensor."""
         tangents, bound, order = self.tangents, self.bound, self.trial.order
-        given = copies((*tangents, *cotangents))
+        right, given = (
+            self.truth(cotangents),
+            self.used.copies((*tangents, *cotangents)),
+        )
         try:
-            with refusals():
-                got = differentiated(
+            with self.used.refusals():
+                got = self.used.differentiated(
                     *(order, self.call, bound.tensors, bound.wanted),
                     *(cotangents, tangents),
                 )
         except Unsupported as words:
-            yield Judgement("all", "unsupported", message=f"PyTorch: {words}")
+            yield Judgement("all", "unsupported", message=f"{self.used.TITLE}: {words}")
             return
         except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
             yield Judgement("all", "error", message=f"raised {in_short(error)}")
             return
-        if not all(map(same, given, (*tangents, *cotangents))):
+        if not all(map(self.used.same, given, (*tangents, *cotangents))):
             message = "a cotangent or a tangent was overwritten"
             yield Judgement("cotangents", "malformed", message=message)
         named = dict(zip(self.second_names(cotangents), got, strict=True))
-        like = torch_dtype(self.trial.dtype)
-        right = self.truth(cotangents)
-        judgements = self._judge(right, {n: (t, like) for n, t in named.items()})
+        judgements = self._judge(right, {n: (t, None) for n, t in named.items()})
         wrong = order == "hvp" and not all(j.passes for j in judgements)
-        cause = cause_of(self.call, bound, cotangents) if wrong else ""
+        cause = self.used.cause_of(self.call, bound, cotangents) if wrong else ""
         for judgement in judgements:
-            yield with_cause(judgement, named[judgement.tensor], cause)
+            by_input = judgement.tensor.startswith("hvp.d") and not judgement.passes
+            lost = UNRECORDED if named[judgement.tensor] is None else ""
+            why = (cause or lost) if by_input else ""
+            said = f"{judgement.message}; {why}" if why else judgement.message
+            yield replace(judgement, message=said)
 
-    def rows(
-        self, cotangents: Sequence[Tensor | None], label: str, thorough: bool
-    ) -> list[Row]:
+    def rows(self, cotangents: Sequence[Any], label: str, thorough: bool) -> list[Row]:
         """Run and judge; `label` says what is unusual about the cotangents."""
         judgements = self._judged(cotangents, thorough)
         return [self.row(judgement, how or label) for how, judgement in judgements]
@@ -273,7 +208,7 @@ class Bench:
             more = "tensor" if self.beyond == 1 else "tensors"
             yield f"it returns {self.beyond} {more} more than the reference: not judged"
         wrong = not all(row.judgement.passes for row in rows)
-        if wrong and self.bound.call.draws:
+        if wrong and self.bound.draws:
             yield (
                 "the function draws random numbers, and every call starts from the same"
                 " state of their generator; who uses them in another way needs the mask"
@@ -287,15 +222,16 @@ class Bench:
             )
 
     def _judged(
-        self, cotangents: Sequence[Tensor | None], thorough: bool
+        self, cotangents: Sequence[Any], thorough: bool
     ) -> list[tuple[str, Judgement]]:
         frozen = list(self.frozen()) if thorough else []
+        right = self.truth(cotangents)
         try:
             if self.apart:
                 seen = self.apart.observe(self.bound, cotangents, frozen, thorough)
             else:
                 given = self.bound.tensors, self.bound.wanted, cotangents
-                seen = observe(self.call, *given, frozen, thorough)
+                seen = self.used.observe(self.call, *given, frozen, thorough)
         except Raised as error:
             return [("", Judgement("all", "error", message=f"raised {error}"))]
         except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
@@ -305,17 +241,25 @@ class Bench:
             return [("", Judgement("all", "error", message=message))]
         self.unrepeatable = thorough and not seen.repeatable
         self.beyond = max(0, len(seen.outputs) - len(self.expected.outputs))
-        right = self.asked = self.truth(cotangents)
+        self.asked = right
         judgements = [("", j) for j in self._faults(seen)]
         judgements += [("", j) for j in self._numbers(right, seen)]
         if self._draws_otherwise(judgements):
             return [("", Judgement("all", "error", message=OTHER_DRAWS))]
-        for how, places, gradients in seen.others:
+        first, count = (
+            self._named(right, seen.gradients, seen.outputs),
+            len(seen.gradients),
+        )
+        for how, places, again in seen.others:
             message = self._frozen_names(places) if places else how
-            compared = [None if i in places else g for i, g in enumerate(gradients)]
-            firsts = [None if i in places else g for i, g in enumerate(seen.gradients)]
-            odd = self._differing(right, firsts, compared)
-            judgements += [(message, judgement) for judgement in odd]
+            fixed = {f"d{self.bound.names[i]}" for i in places}
+            named = self._named(right, again[:count], again[count:])
+            odd = {
+                name: found
+                for name, found in named.items()
+                if name not in fixed and not self.used.same(found[0], first[name][0])
+            }
+            judgements += [(message, j) for j in self._judge(right, odd)]
         for how, places, words in seen.raised:
             if places and self._needs(places):
                 continue
@@ -326,16 +270,13 @@ class Bench:
 
     def _draws_otherwise(self, judgements: Iterable[tuple[str, Judgement]]) -> bool:
         """Whether an output is another one, and generators end up elsewhere."""
-        generators, states = [*self.bound.call.draws], []
-        named = {*self.subject.results(self.bound)}
+        named = {*self.bound.results}
         wrong = (j.tensor in named and not j.passes for _, j in judgements)
-        if not generators or self.apart or not any(wrong):
+        if not self.bound.draws or self.apart or not any(wrong):
             return False
-        for call in (self.bound.call, self.call):
-            call(*map(replica, self.bound.tensors))
-            drawn = [g or torch.default_generator for g in generators]
-            states.append([g.get_state() for g in drawn])
-        return not all(map(same, *states))
+        asked = self.bound.draws, self.bound.tensors
+        states = (self.used.drawn_to(c, *asked) for c in (self.bound.call, self.call))
+        return not all(map(self.used.same, *states))
 
     def frozen(self) -> Iterator[tuple[int, ...]]:
         """Sets of tensors that need no gradient for once."""
@@ -353,7 +294,7 @@ class Bench:
         """Whether the reference, too, raises where some tensors need no gradient."""
         wanted = [w and i not in places for i, w in enumerate(self.bound.wanted)]
         try:
-            Graph(self.bound.call, self.bound.tensors, wanted)
+            self.used.forward(self.bound.call, self.bound.tensors, wanted)
         except Exception:  # noqa: BLE001  # whatever it raises
             return True
         return False
@@ -363,8 +304,8 @@ class Bench:
         few = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
         return f"{few} without requires_grad"
 
-    def _faults(self, seen: Observation) -> Iterator[Judgement]:
-        names, results = self.bound.names, self.subject.results(self.bound)
+    def _faults(self, seen: Observation[Any]) -> Iterator[Judgement]:
+        names, results = self.bound.names, self.bound.results
         known = {
             "input": names,
             "gradient": tuple(f"d{name}" for name in names),
@@ -383,65 +324,46 @@ class Bench:
             message = f"returned {got} tensors, expected {wanted}"
             yield Judgement("outputs", "malformed", message=message)
 
-    def _numbers(self, right: Question, seen: Observation) -> Iterable[Judgement]:
-        results = self.subject.results(self.bound)
-        tensors: dict[str, tuple[Tensor | None, torch.dtype]] = {}
-        for name, y, like in zip(
-            results, seen.outputs, self.expected.outputs, strict=False
-        ):
-            tensors[name] = (y, like.dtype)
-        tensors |= self._gradients(right, seen.gradients)
+    def _numbers(self, right: Question, seen: Observation[Any]) -> Iterable[Judgement]:
+        tensors = self._named(right, seen.gradients, seen.outputs)
         changes = self.bound.updated or self.bound.call.state
         changed = set(right.names) - {*tensors} if changes else ()
         for place, name in enumerate(self.bound.names):
             if name in changed:
-                tensors[name] = (seen.leaves[place], self.bound.tensors[place].dtype)
+                tensors[name] = (seen.leaves[place], self.bound.tensors[place])
         return self._judge(right, tensors)
 
-    def _gradients(
-        self, right: Question, gradients: Sequence[Tensor | None]
-    ) -> dict[str, tuple[Tensor | None, torch.dtype]]:
-        named = {}
-        triples = zip(self.bound.names, self.bound.tensors, gradients, strict=True)
-        for (name, like, gradient), wanted in zip(
-            triples, self.bound.wanted, strict=True
-        ):
+    def _named(
+        self, right: Question, gradients: Sequence[Any], outputs: Sequence[Any]
+    ) -> dict[str, tuple[Any, Any]]:
+        """Tensors by name, each with one of the type that it must have."""
+        bound = self.bound
+        likes = zip(outputs, self.expected.outputs, strict=False)
+        named = dict(zip(bound.results, likes, strict=False))
+        for i, name in enumerate(f"d{name}" for name in bound.names):
             absent = (
-                gradient is None
-                and f"d{name}" in right.names
-                and (f"d{name}" in right.unreached)
+                gradients[i] is None and name in right.names and name in right.unreached
             )
-            if wanted and not absent:
-                named[f"d{name}"] = (gradient, like.dtype)
+            if bound.wanted[i] and not absent:
+                named[name] = (gradients[i], bound.tensors[i])
         return named
 
-    def _differing(
-        self,
-        right: Question,
-        firsts: Sequence[Tensor | None],
-        gradients: Sequence[Tensor | None],
-    ) -> Iterable[Judgement]:
-        """Judgements on gradients that are not those of the first run."""
-        pairs = zip(self.bound.names, gradients, firsts, strict=True)
-        odd = {f"d{name}" for name, mine, first in pairs if not same(mine, first)}
-        named = self._gradients(right, gradients)
-        return self._judge(right, {n: t for n, t in named.items() if n in odd})
-
     def _judge(
-        self, right: Question, tensors: Mapping[str, tuple[Tensor | None, torch.dtype]]
+        self, right: Question, tensors: Mapping[str, tuple[Any, Any]]
     ) -> tuple[Judgement, ...]:
-        dtype = self.trial.dtype
+        dtype, used = self.trial.dtype, self.used
         arrays: dict[str, Array | None] = {}
         dtypes: dict[str, str] = {}
         for name, (tensor, like) in tensors.items():
-            arrays[name] = None if tensor is None else array_of(tensor)
+            arrays[name] = None if tensor is None else used.array_of(tensor)
             if tensor is not None:
-                has = str(tensor.dtype).removeprefix("torch.")
-                dtypes[name] = dtype if tensor.dtype == like else has
+                has = used.dtype_of(tensor)
+                same = like is not None and has == used.dtype_of(like)
+                dtypes[name] = dtype if same else has
         judged = self._uncertain(right.judge(arrays, dtypes))
         if self.diagnoses is None or self.trial.edge:
             return judged
-        return self.diagnoses.told_of(right.known, arrays, judged, self.trial.dtype)
+        return self.diagnoses.told_of(right.known, arrays, judged, dtype)
 
     def _uncertain(self, judged: tuple[Judgement, ...]) -> tuple[Judgement, ...]:
         """What is wrong says nothing where rounding may have chosen other elements."""

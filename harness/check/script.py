@@ -11,16 +11,14 @@ import torch
 from torch.utils._pytree import tree_map
 
 from gradwatch.harness.agreement.repro import values_of
-from gradwatch.harness.check import runs
-from gradwatch.harness.check.examine import Bench, Expected, in_process
-from gradwatch.harness.check.inputs import Trial
+from gradwatch.harness.check.choice import Trial
+from gradwatch.harness.check.examine import Bench, Function
+from gradwatch.harness.check.frameworks import Bound, Elsewhere, observation, runs
+from gradwatch.harness.check.frameworks.pytorch import array_of
+from gradwatch.harness.check.frameworks.runs import Tensor
 from gradwatch.harness.check.origin import origin
 from gradwatch.harness.check.report import Row
-from gradwatch.harness.check.runs import Tensor
 from gradwatch.harness.check.shrink import shrunk
-from gradwatch.harness.check.subjects import Subject
-from gradwatch.harness.check.subjects.apart import Apart
-from gradwatch.harness.check.subjects.binding import Bound, Function, array_of, bind
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.verdict import allowed
 from gradwatch.harness.tracing import held
@@ -139,8 +137,8 @@ sys.exit(1 if found else 0)
 
 
 def script(
-    subject: Subject,
-    candidate: Function | Apart | None,
+    subject: Any,
+    candidate: Function | Elsewhere | None,
     trials: Sequence[Trial],
     rows: Sequence[Row],
     source: str = "",
@@ -157,22 +155,21 @@ def script(
     row = next(row for row in rows if not row.judgement.passes)
     trial = next(t for t in trials if (t.dtype, t.name) == (row.dtype, row.trial))
     trial, row = shrunk(subject, candidate, trial, row)
-    bound = subject.bound(trial)
-    expected = Expected.of(bound)
-    call = bind(in_process(subject, candidate), bound)
-    bench = Bench(subject, bound, call, expected, trial, None)
-    cotangents = expected.cotangents(trial)
+    bench = Bench.of(subject, candidate, trial)
+    bound, call, cotangents = bench.bound, bench.call, bench.cotangents()
     right = bench.truth(cotangents).right
     second = trial.order != "vjp"
     return TEMPLATE.format(
         headline=f"Reproduces: {row.where}, {row.dtype}.",
         story=row.judgement.message.replace("\\", "\\\\"),
-        runs=f"{_without_preamble(inspect.getsource(runs))}\n\n{inspect.getsource(held)}",
+        runs="\n\n".join(
+            [IMPORTS, *map(_body, (observation, runs)), inspect.getsource(held)]
+        ),
         origin=source or origin(call.function),
         call=_call(call, bound),
         held=_held(call, bound),
         names=list(bound.names),
-        results=list(subject.results(bound)),
+        results=list(bound.results),
         tensors="".join(f"    {_tensor(t)},  # {n}\n" for n, t in _named(bound)),
         wanted=list(bound.wanted),
         cotangents="".join(f"    {_tensor(dy)},\n" for dy in cotangents),
@@ -185,10 +182,11 @@ def script(
     )
 
 
-def _without_preamble(source: str) -> str:
-    """The module with the imports that a script needs, and no docstring."""
-    body = source.partition("\nfrom __future__ import annotations\n")[2]
-    return f"{IMPORTS}\n{body.strip()}\n"
+def _body(module: Any) -> str:
+    """The text of a module without what it imports of ours, and no docstring."""
+    body = inspect.getsource(module).partition("\nfrom __future__ import annotations\n")
+    lines = body[2].strip().splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("from gradwatch"))
 
 
 def _named(bound: Bound) -> list[tuple[str, Tensor]]:

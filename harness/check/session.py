@@ -8,21 +8,20 @@ import itertools
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
-import torch
-from threadpoolctl import threadpool_limits
-from torch._functorch import config as functorch
-
-from gradwatch.harness.check import inputs as made
-from gradwatch.harness.check.choice import Choice, judged, out_of_memory, planned
-from gradwatch.harness.check.examine import examined, steps_have_its_slope
-from gradwatch.harness.check.inputs import Trial
+from gradwatch.harness.check.budget import Budget, out_of_memory, progress
+from gradwatch.harness.check.choice import Choice, Trial, handed_over, planned, widest
+from gradwatch.harness.check.examine import examined
+from gradwatch.harness.check.frameworks import (
+    ARGUMENTS,
+    Elsewhere,
+    framework,
+    require_instance,
+)
 from gradwatch.harness.check.report import Report, Row
-from gradwatch.harness.check.runs import in_short, replica
 from gradwatch.harness.check.shapes import (
     COMPLEX,
     Shapes,
@@ -31,19 +30,16 @@ from gradwatch.harness.check.shapes import (
     each,
     parsed,
 )
-from gradwatch.harness.check.subjects import OpSubject, Subject, subject_of
-from gradwatch.harness.check.subjects.apart import AFTER, CALLS, Apart
-from gradwatch.harness.check.subjects.binding import ARGUMENTS, bind
-from gradwatch.harness.check.subjects.pytorch import name_of, require_instance
+from gradwatch.harness.check.subjects import OpSubject, subject_of
 from gradwatch.harness.judging.diagnosis import Diagnoses
 from gradwatch.harness.judging.orders import ORDERS
-from gradwatch.harness.tracing import Untraceable, plain_autograd
-from gradwatch.impls.backends._torch_products import product_settings
+from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.tracing import Untraceable
+from gradwatch.harness.tracing.names import name_of
+from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.impls.catalogue import known
-from gradwatch.impls.contract import Case
+from gradwatch.impls.contract import Case, Op
 
-#: Elements computed in a call, above which few trials have to do: each takes seconds.
-COSTLY = 2**19
 #: Rows of a matrix above which no factorisation is tried but the caller's own: each
 #: takes n^3 steps in the wide type, and seconds from here on.
 FACTORED = 64
@@ -51,30 +47,42 @@ FACTORED = 64
 
 @dataclass
 class Session:
-    """A reference and a candidate on a device."""
+    """A reference and a candidate on a device.
+
+    `of_jax` says which of them is a function of JAX's; where both are, PyTorch is not
+    needed. `source` are lines that define the candidate in a script.
+    """
 
     reference: Any
-    candidate: Callable[..., Any] | Apart | None
+    candidate: Callable[..., Any] | Elsewhere | None = None
     device: str = "cpu"
     compute: str | None = None
     seed: int = 0
     order: str = "vjp"
-    source: str = ""  # lines that define `candidate` in a script
-    choice: Choice = field(default_factory=lambda: Choice())
+    source: str = ""
+    choice: Choice = field(default_factory=Choice)
     name: str = ""
-    cotangents: tuple[torch.Tensor | None, ...] = ()
+    cotangents: tuple[Any, ...] = ()
+    of_jax: tuple[bool, bool] = (False, False)
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.subject: Subject = subject_of(self.reference)
         known("order", self.order, ORDERS)
-        known("device", self.device.partition(":")[0], ("cpu", "cuda"))
-        if self.device != "cpu" and not torch.cuda.is_available():
-            version = torch.__version__
-            raise ValueError(f"PyTorch {version} finds no GPU here: gradwatch doctor")
+        ours, theirs = self.of_jax
+        named = isinstance(self.reference, (str, Op))
+        of_jax = theirs or (ours and self.candidate is None)
+        self.used = framework("jax" if of_jax and (ours or named) else "pytorch")
+        self.device = self.used.device(self.device)
+        require_instance(self.reference)
         require_instance(self.candidate)
-        apart = isinstance(self.candidate, Apart)
-        if isinstance(self.candidate, Apart):
+        self.subject = subject_of(self.reference, ours)
+        if theirs and self.used is not framework("jax"):
+            from gradwatch.harness.check.frameworks.bridge import in_torch
+
+            assert callable(self.candidate)
+            self.candidate = in_torch(self.candidate)
+        apart = isinstance(self.candidate, Elsewhere)
+        if isinstance(self.candidate, Elsewhere):
             lacks = " and ".join(self.candidate.missing)
             self.notes += [f"the candidate could not be given {lacks}"] if lacks else []
         if apart and self.order != "vjp":
@@ -97,43 +105,77 @@ class Session:
     ) -> Report:
         """All trials in all precisions; `inputs` holds argument lists by name."""
         started = time.monotonic()
-        main = made.precision_of((inputs or {}, kwargs or {}, self.subject.state))
-        with _settings(self.device, self.compute), self._with_the_way_round():
-            trials = [
-                replace(trial, order=self.order, cotangents=self.cotangents)
-                for dtype in dtypes or [main]
-                for trial in self._trials(
-                    dtype, main, inputs, shapes, kwargs or {}, cases
-                )
-            ]
+        if any(self.of_jax) and self.used is not framework("jax"):
+            from gradwatch.harness.check.frameworks.bridge import with_tensors
+
+            inputs = None if inputs is None else with_tensors(dict(inputs))
+        tensors = self.used.tensors((dict(inputs or {}), dict(kwargs or {})))
+        tensors += list(self.subject.state.values())
+        main = widest(map(self.used.precision_of, tensors))
+        settings = self.used.settings(self.device, self.compute)
+        with settings, self._with_the_way_round():
+            trials = list[Trial]()
+            for dtype in dtypes or [main]:
+                plain = known("dtype", COMPLEX.get(dtype, dtype), PRECISIONS)
+                specs = list(self._specs(shapes, cases)) if inputs is None else []
+                if dtype in COMPLEX:
+                    specs = [(tuple(map(as_complex, s)), extra) for s, extra in specs]
+                with self.used.precision(plain):
+                    trials += self._trials(plain, main, inputs, specs, kwargs or {})
             trials = self.choice.of(trials)
-            timed = self.choice.in_time(trials, started, self.notes)
-            judge = partial(
-                examined,
-                self.subject,
-                self.candidate,
-                compute=self.compute,
-                notes=self.notes,
-                diagnoses=Diagnoses(),
-            )
-            rows = [*judged(timed, judge, self.notes), *self._after_calls(trials)]
+            rows = list(self._rows(trials))
+            rows += self._after_calls(trials)
             self._refuse_other_steps(trials, rows)
-        names = self._names()
-        report = self.choice.report(names, self.device, rows, self.notes, started)
+        report = Report(
+            *(*self._names(), self.device, tuple(rows)),
+            tuple(dict.fromkeys(self.notes)),
+            time.monotonic() - started,
+            edges_fail=self.choice.edges == "fail",
+            refusals_fail=self.choice.strict,
+        )
         shown = report.failures or report.edges
         return replace(report, script=lambda: self._script(trials, shown))
+
+    def _rows(self, trials: Sequence[Trial]) -> Iterator[Row]:
+        """Every judgement on the trials that fit into the budget.
+
+        Where the reference refuses numbers that the caller did not give, that trial is
+        left out, and a note says so.
+        """
+        at, left_out, diagnoses = "", dict[str, list[str]](), Diagnoses()
+        budget = Budget(self.choice.budget, self.subject.cost)
+        how = self.compute, self.notes, diagnoses
+        with progress(lambda: f"{at} of {len(trials)} trials"):
+            for i, trial in enumerate(budget.affordable(trials, self.notes), 1):
+                at = f"{trial.name} in {trial.dtype}, {i}"
+                try:
+                    with self.used.precision(trial.dtype):
+                        yield from examined(self.subject, self.candidate, trial, *how)
+                except Exception as error:  # every library refuses numbers in its way
+                    why = out_of_memory(error)
+                    if trial.as_given and not why:
+                        raise
+                    if trial.as_given:
+                        message = f"{trial.name} {why}: give smaller inputs"
+                        raise ValueError(message) from error
+                    why = why or f"the reference raised {in_short(error)}"
+                    left_out.setdefault(why, []).append(trial.name)
+        for why, names in left_out.items():
+            self.notes.append(f"left out, {why}: {', '.join(names)}")
 
     @property
     def _is_function(self) -> bool:
         """Whether the reference is the `apply` of a `torch.autograd.Function`."""
         owner = getattr(self.reference, "__self__", None)
-        return inspect.isclass(owner) and issubclass(owner, torch.autograd.Function)
+        return inspect.isclass(owner) and hasattr(owner, "backward")
 
     def _after_calls(self, trials: Sequence[Trial]) -> Iterator[Row]:
         """Judge what is apart a few times more, among many calls that nobody judges."""
         apart, rng = self.candidate, random.Random(self.seed)
-        if not isinstance(apart, Apart):
+        if not isinstance(apart, Elsewhere):
             return
+        from gradwatch.harness.check.subjects.apart import AFTER, CALLS
+
         for _ in range(AFTER):
             apart.calls = rng.randrange(CALLS)
             trial = replace(trials[0], name=f"{trials[0].name}, after calls")
@@ -143,8 +185,10 @@ class Session:
         """Raise where a forward that was accused by cannot be the definition."""
         wrong = {r.trial for r in rows if r.own and r.judgement.verdict == "disagree"}
         own = next((t for t in trials if t.as_given and t.name in wrong), None)
-        if self.candidate is not None or own is None:
+        if self.candidate is not None or own is None or self.of_jax[0]:
             return
+        from gradwatch.harness.check.steps import steps_have_its_slope
+
         if not steps_have_its_slope(self.subject, own):
             name = self.subject.name
             raise ValueError(
@@ -178,7 +222,7 @@ class Session:
         if self.candidate is None and self._is_function:
             return "its own forward", self.name or self.subject.name
         if self.candidate is None:
-            return self.name or self.subject.name, "PyTorch's gradient"
+            return self.name or self.subject.name, f"{self.used.TITLE}'s gradient"
         return self.subject.name, self.name or _name(self.candidate)
 
     def _trials(
@@ -186,59 +230,69 @@ class Session:
         dtype: str,
         main: str,
         inputs: Mapping[str, Sequence[Any]] | None,
-        shapes: Shapes | None,
+        specs: Iterable[tuple[Specs, dict[str, Any]]],
         kwargs: Mapping[str, Any],
-        cases: Sequence[Case] | None,
     ) -> Iterator[Trial]:
-        loop, pairs = isinstance(self.candidate, Apart), dtype in COMPLEX
-        dtype = COMPLEX.get(dtype, dtype)
+        common = {
+            "framework": self.used,
+            "device": self.device,
+            "order": self.order,
+            "cotangents": self.cotangents,
+            "main": main,
+            "seed": self.seed,
+        }
         if inputs is not None:
+            loop = isinstance(self.candidate, Elsewhere)
+            given = {**common, "admits": self._admits if loop else None}
             for label, args in inputs.items():
-                yield from made.from_inputs(
-                    args,
-                    dtype,
-                    kwargs=kwargs,
-                    seed=self.seed,
-                    device=self.device,
-                    main=main,
-                    label=label,
-                    costly=self._is_costly,
-                    admits=partial(admits, self.subject) if loop else None,
-                )
+                yield from handed_over(args, dtype, label=label, kwargs=kwargs, **given)
             return
-        for specs, extra in self._specs(shapes, cases):
-            specs = tuple(map(as_complex, specs)) if pairs else specs
-            given = {**kwargs, **extra}
+        for sizes, extra in specs:
             tried = planned(
-                partial(made.from_arrays, kwargs=given, device=self.device, main=main),
-                *(specs, dtype, self.seed),
-                admits=partial(admits, self.subject),
-                runs=partial(admits, self.subject, candidate=self.candidate),
-                costly=self._is_costly,
+                *(sizes, dtype),
+                kwargs={**kwargs, **extra},
+                admits=self._admits,
+                runs=self._runs,
                 notes=self.notes,
-                foreign=made.FOREIGN,
                 pinned=self.subject.lengths,
+                **common,
             )
             first = next(tried)
             self._refuse_what_raises(first)
             yield from itertools.chain([first], tried)
 
+    def _admits(self, trial: Trial) -> bool:
+        """Whether the reference takes these inputs; if not it raises what it likes."""
+        return self._takes(None, trial)
+
+    def _runs(self, trial: Trial) -> bool:
+        """Whether the candidate does."""
+        return self._takes(self.candidate, trial)
+
+    def _takes(self, candidate: Any, trial: Trial) -> bool:
+        plain = candidate is None or isinstance(candidate, Elsewhere)
+        try:
+            bound = self.subject.bound(trial)
+            call = bound.call if plain else self.used.bind(candidate, bound)
+            if bound.traced and bound.traced.factored > FACTORED:
+                return False
+            self.used.admits(call, bound.tensors)
+        except Exception:  # noqa: BLE001  # every library refuses shapes in its own way
+            return False
+        return True
+
     def _refuse_what_raises(self, trial: Trial) -> None:
         """Raise where the reference takes no ordinary numbers, as a loss may not."""
         try:
             bound = self.subject.bound(trial)
-            bound.call(*map(replica, bound.tensors))
-        except (RuntimeError, ArithmeticError, AssertionError, LookupError) as error:
+            self.used.admits(bound.call, bound.tensors)
+        except Untraceable:
+            raise
+        except self.used.RAISED as error:
             raise ValueError(
                 f"the reference raises {in_short(error)} at {trial.name}, numbers of"
                 " N(0, 1); give inputs= of its domain"
             ) from error
-
-    def _is_costly(self, trial: Trial) -> bool:
-        if self.subject.cost(trial) <= COSTLY:
-            return False
-        self.notes.append("few trials, as each takes seconds")
-        return True
 
     def _specs(
         self, shapes: Shapes | None, cases: Sequence[Case] | None
@@ -258,114 +312,19 @@ class Session:
             raise ValueError("nothing to run on: give inputs, shapes or cases")
 
     def _script(self, trials: Sequence[Trial], rows: Sequence[Row]) -> str:
+        if self.used is not framework("pytorch"):
+            return ""
         from gradwatch.harness.check.script import script
 
-        with _settings(self.device, self.compute):
+        with self.used.settings(self.device, self.compute):
             return script(self.subject, self.candidate, trials, rows, self.source)
 
 
 def _name(candidate: Any) -> str:
-    return candidate.name if isinstance(candidate, Apart) else name_of(candidate)
-
-
-@contextlib.contextmanager
-def _settings(device: str, compute: str | None) -> Iterator[None]:
-    """Set what all trials run under; the caller's settings come back.
-
-    Neither autocast nor no_grad around the check has a say. What is compiled meanwhile
-    keeps its buffers: a graph is swept more than once.
-    """
-    has = hasattr(functorch, "donated_buffer")  # older versions keep them anyway
-    kept = functorch.patch(donated_buffer=False) if has else contextlib.nullcontext()
-    drawing = torch.random.fork_rng([] if device == "cpu" else [device])
-    products = _products_on_a_gpu(device, compute)
-    with plain_autograd(), _one_thread(), products, kept, drawing:
-        yield
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Small tensors lose by threads, which wait for each other in a loop.
-
-    On a busy machine a softmax of 200 took 15 ms, and three layers of 300 took twenty
-    times the processor time by NumPy's OpenBLAS.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1, "blas"):
-            yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextlib.contextmanager
-def _products_on_a_gpu(device: str, compute: str | None) -> Iterator[None]:
-    """Set TF32 only where it is asked for, and sums of 16 bits in float32, as `agree`.
-
-    By default cuDNN's convolutions of float32 have TF32, and a right one would be
-    accused. The caller's settings come back.
-    """
-    if device == "cpu":
-        yield
-        return
-    wanted = product_settings(compute == "tf32")
-    before = [(owner, name, _get(owner, name)) for owner, name, _ in wanted]
-    general = _general()
-    if general not in ("highest", None):  # or its getter would raise
-        torch.set_float32_matmul_precision("highest")
-    try:
-        for owner, name, value in wanted:
-            setattr(owner, name, value)
-        yield
-    finally:
-        if general not in ("highest", None):
-            torch.set_float32_matmul_precision(general)
-        for owner, name, value in before:
-            if value is not None:
-                setattr(owner, name, value)
-
-
-def _get(owner: Any, name: str) -> Any:
-    """Return a setting; None where PyTorch's two interfaces contradict each other."""
-    try:
-        return getattr(owner, name)
-    except RuntimeError:
-        return None
-
-
-def _general() -> Any:
-    try:
-        return torch.get_float32_matmul_precision()
-    except RuntimeError:
-        return None
+    return candidate.name if isinstance(candidate, Elsewhere) else name_of(candidate)
 
 
 def _is_shape(value: Any) -> bool:
     if isinstance(value, str):
         return True
     return isinstance(value, tuple) and all(isinstance(n, int) for n in value)
-
-
-def admits(
-    subject: Subject,
-    trial: Trial,
-    candidate: Callable[..., Any] | Apart | None = None,
-) -> bool:
-    """Whether the reference, or the candidate, takes these inputs.
-
-    It raises what it likes where it does not.
-    """
-    try:
-        bound = subject.bound(trial)
-        if candidate is None or isinstance(candidate, Apart):
-            call = bound.call
-        else:
-            call = bind(candidate, bound)
-        if bound.traced and bound.traced.factored > FACTORED:
-            return False
-        with torch.no_grad():
-            call(*map(replica, bound.tensors))
-    except Exception:  # noqa: BLE001  # every library refuses shapes in its own way
-        return False
-    return True

@@ -10,13 +10,11 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from gradwatch.harness.check.examine import examined
-from gradwatch.harness.check.inputs import Trial
+from gradwatch.harness.check.choice import Trial
+from gradwatch.harness.check.examine import Function, examined
+from gradwatch.harness.check.frameworks import Elsewhere
+from gradwatch.harness.check.frameworks.runs import Tensor, floating
 from gradwatch.harness.check.report import Row
-from gradwatch.harness.check.runs import Tensor, floating
-from gradwatch.harness.check.subjects import Subject
-from gradwatch.harness.check.subjects.apart import Apart
-from gradwatch.harness.check.subjects.binding import Function
 from gradwatch.harness.judging.cases import REGIMES
 from gradwatch.harness.project.descent import Cut, cuts, descend
 
@@ -24,7 +22,7 @@ SECONDS = 10.0  # a person waits for the script: dozens of steps of a tenth of a
 
 
 def shrunk(
-    subject: Subject, candidate: Function | Apart | None, trial: Trial, row: Row
+    subject: Any, candidate: Function | Elsewhere | None, trial: Trial, row: Row
 ) -> tuple[Trial, Row]:
     """A trial with fewer elements and plainer numbers, and what fails there.
 

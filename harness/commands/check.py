@@ -13,7 +13,7 @@ import click
 from gradwatch.harness.check import child
 from gradwatch.harness.check.shapes import COMPLEX
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import keep, ticking
+from gradwatch.harness.console.terminal import errors, keep, ticking
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.project import documents
@@ -97,7 +97,12 @@ def _trials(name: str, text: str) -> Callable[[options.Command], options.Command
     is_flag=True,
     help="The edges fail, and what raises for other inputs than your own.",
 )
-@click.option("--budget", type=float, help="Seconds after which no new trial begins.")
+@click.option(
+    "--budget",
+    type=float,
+    help="Seconds for the trials beside your own shape; 30 of processor time if not "
+    "said. What does not fit is named.",
+)
 @click.option("--name", default="", help="Of what is judged, in the report.")
 @click.option(
     "--kernelbench",
@@ -163,7 +168,7 @@ def command(
         **given,
         "seed": given["seed"] if kernelbench else given["seed"] or 0,
     }
-    with ticking(lambda: "checking"):
+    with errors().status("checking"), ticking(lambda: "checking"):
         found = _asked(request)
     return _show(found, json_file, repro)
 

@@ -182,11 +182,12 @@ class _Leaving(TorchFunctionMode):
     def _higher(self, operator: Any, args: Any, kwargs: Any) -> Any:
         """What a higher-order operator runs, such as the branch of torch.cond."""
         whole = operator.py_kernels.get(DispatchKey.CompositeExplicitAutograd)
-        whole = whole or operator
         # Some refuse to run under a mode, since what they run would then be compiled.
-        home = sys.modules[getattr(whole, "__module__", __name__)]
+        home = sys.modules.get(whole.__module__) if whole else None
         unseen = patch.object(home, "_get_current_dispatch_mode", _none, create=True)
         try:
+            if home is None:  # such as a torch.autograd.Function under torch.vmap
+                return operator(*args, **kwargs)
             with self, unseen:
                 return whole(*args, **kwargs)
         except (AssertionError, NotImplementedError) as error:

@@ -59,13 +59,11 @@ class Traced:
         call: Takes arrays, returns any tree of arrays.
         dtypes: Of the arrays.
         wide: Whether JAX's 64-bit types are switched on for it.
-        returned: Of what it returns.
     """
 
     call: Callable[..., Any]
     dtypes: Sequence[Any]
     wide: bool
-    returned: Sequence[Any] = ()
     _made: dict[Any, Any] = field(default_factory=dict)
 
     def jaxpr(self, shapes: Sequence[tuple[int, ...]]) -> Any:
@@ -81,8 +79,12 @@ class Traced:
             self._made[key] = kept, made.consts
         return self._made[key]
 
-    def equations(self, shapes: Sequence[tuple[int, ...]]) -> int:
-        """How many there are, a loop's as often as it runs."""
+    def returned(self, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+        """The types of what it returns."""
+        return [variable.aval.dtype for variable in self.jaxpr(shapes)[0].outvars]
+
+    def cost(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, int]:
+        """Elements that are computed, and equations, a loop's as often as it runs."""
         return _count(self.jaxpr(shapes)[0])
 
     def __call__(self, _: Any, *leaves: Node) -> tuple[Node, ...]:
@@ -103,13 +105,16 @@ class Traced:
         )
 
 
-def _count(jaxpr: Any) -> int:
-    total = 0
+def _count(jaxpr: Any) -> tuple[int, int]:
+    elements = operations = 0
     for equation in jaxpr.eqns:
-        inner = [getattr(j, "jaxpr", j) for j in _jaxprs(equation.params)]
-        inside = sum(map(_count, inner))
-        total += inside * equation.params.get("length", 1) if inside else 1
-    return total
+        inner = [_count(getattr(j, "jaxpr", j)) for j in _jaxprs(equation.params)]
+        sizes = [math.prod(getattr(v.aval, "shape", ())) for v in equation.outvars]
+        times = equation.params.get("length", 1) if inner else 1
+        for inside in inner or [(sum(sizes), 1)]:
+            elements += times * inside[0]
+            operations += times * inside[1]
+    return elements, operations
 
 
 def _jaxprs(params: Any) -> list[Any]:

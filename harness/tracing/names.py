@@ -1,7 +1,8 @@
-"""Names of a function's inputs, as its signature says them."""
+"""Names of a function and of its inputs, as a person would write them."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -22,3 +23,21 @@ def parameters_of(function: Callable[..., Any], count: int) -> list[str]:
     if len(names) >= count:
         return names[:count]
     return ["x"] if count == 1 else [f"x{i}" for i in range(count)]
+
+
+def name_of(function: Any) -> str:
+    """Module and name, without what Python puts around them."""
+    if isinstance(function, functools.partial):
+        given = ", ".join(f"{k}={v!r}" for k, v in function.keywords.items())
+        return f"{name_of(function.func)}({given})" if given else name_of(function.func)
+    if hasattr(function, "named_parameters"):
+        return f"{type(function).__name__} module"
+    owner = getattr(function, "__self__", None)  # Function.apply is bound to its class
+    if inspect.isclass(owner):
+        return f"{owner.__qualname__}.{function.__name__}"
+    module = getattr(function, "__module__", None) or ""
+    name = getattr(function, "__qualname__", None) or type(function).__name__
+    name = name.removeprefix("_VariableFunctionsClass.")  # of torch.softmax and others
+    if module == "torch._C._nn":
+        module = "torch.nn.functional"
+    return f"{module}.{name}" if module.startswith("torch") else str(name)

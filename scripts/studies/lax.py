@@ -33,7 +33,7 @@ import numpy as np
 from jax import lax
 
 from gradwatch.harness.check.choice import Choice
-from gradwatch.harness.check.of_jax.session import Session
+from gradwatch.harness.check.session import Session
 from gradwatch.harness.tracing import Untraceable
 
 RNG = np.random.default_rng(0)
@@ -251,7 +251,8 @@ def outcome(function: Any, sample: tuple[Any, ...], dtype: str) -> tuple[str, st
     kind = np.dtype(dtype).type
     given = jax.tree.map(lambda a: a.astype(kind) if is_float(a) else a, sample)
     try:
-        report = Session(function, choice=Choice(quick=True)).run(inputs=given)
+        session = Session(function, choice=Choice(quick=True), of_jax=(True, True))
+        report = session.run(inputs={"given": given})
     except Untraceable as error:
         return "refused", f"{error.op} {error.why}"
     except Exception as error:  # noqa: BLE001  # a sample is not for every function

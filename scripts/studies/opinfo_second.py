@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gradwatch.harness.check.runs import differentiated
+from gradwatch.harness.check.frameworks.runs import differentiated
 from gradwatch.harness.judging.orders import Function
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference, reference_of_graph, wider

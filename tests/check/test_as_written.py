@@ -291,6 +291,47 @@ def test_attention_with_a_score_function_is_judged_on_a_cpu():
     assert not check(reference, lambda q, k, v: candidate(q, k, v) * 1.001, qkv).passes
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_attention_whose_scores_read_a_tensor_is_traced_by_what_it_runs():
+    flex = pytest.importorskip("torch.nn.attention.flex_attention")
+    qkv, bias = [torch.randn(1, 1, 4, 2) for _ in range(3)], torch.randn(4, 4)
+
+    def reference(q, k, v, bias):
+        return flex.flex_attention(q, k, v, lambda s, b, h, i, j: s + bias[i, j])
+
+    def candidate(q, k, v, bias):
+        return (q @ k.mT / 2**0.5 + bias).softmax(-1) @ v
+
+    assert check(reference, candidate, [*qkv, bias], quick=True).passes
+    turned = lambda q, k, v, b: candidate(q, k, v, b.mT)  # noqa: E731  # planted
+    assert not check(reference, turned, [*qkv, bias], quick=True).passes
+
+
+def test_a_function_under_vmap_is_followed_by_its_forward():
+    class Square(torch.autograd.Function):
+        generate_vmap_rule = True
+        factor = 2
+
+        @staticmethod
+        def forward(x):
+            return x * x
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, dy):
+            return Square.factor * dy * ctx.saved_tensors[0]
+
+    def mapped(x):
+        return torch.vmap(Square.apply)(x)
+
+    assert check(mapped, shapes=[(3, 4)], quick=True).passes
+    Square.factor = 2.01
+    assert not check(mapped, shapes=[(3, 4)], quick=True).passes
+
+
 def test_an_input_by_which_pytorch_has_no_gradient_asks_for_marks():
     def loss(x, weight):
         return F.cross_entropy(x, torch.tensor([0, 1, 2, 2, 3]), weight)

@@ -202,12 +202,6 @@ def test_quick_is_one_trial_in_each_precision():
     assert {(r.trial, r.dtype) for r in report.rows} == {("normal 4x8", d) for d in two}
 
 
-def test_a_budget_ends_a_check_with_a_note():
-    report = check(square, RIGHT, shapes=[(4, 8)], budget=0.0)
-    assert trials(report) == {"normal"}
-    assert any("left out, 0 s were spent: large 4x8" in note for note in report.notes)
-
-
 def test_a_lambda_may_have_a_name():
     assert "mine against" in check(square, RIGHT, shapes=[(4,)], name="mine").headline
     assert "against mine" in check(square, shapes=[(4,)], name="mine").headline
@@ -225,11 +219,11 @@ def test_wide_and_peaked_are_tried_together():
     assert {r.trial.split()[0] for r in report.failures} == {"peaked"}
 
 
-def test_a_long_recurrence_is_tried_less_often():
+def test_a_long_recurrence_is_tried_as_often_as_the_budget_allows():
     lstm = torch.nn.LSTM(2, 8, batch_first=True)
-    report = check(lambda x: lstm(x)[0], None, [torch.randn(1, 30, 2)])
-    assert {row.trial for row in report.rows} == {"given", "given, dy_zeros"}
-    assert any("few trials" in note for note in report.notes)
+    report = check(lambda x: lstm(x)[0], None, [torch.randn(1, 30, 2)], budget=0.5)
+    assert 1 <= len({row.trial for row in report.rows}) < 8
+    assert any("left out, the budget being 0.5 s" in note for note in report.notes)
 
 
 # --- nothing hides --------------------------------------------------------------------

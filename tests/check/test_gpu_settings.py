@@ -6,7 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gradwatch.harness.check.session import Session, _products_on_a_gpu  # noqa: E402  # PyTorch is optional
+from gradwatch.harness.check.frameworks.pytorch import _products_on_a_gpu  # noqa: E402  # PyTorch is optional
+from gradwatch.harness.check.session import Session  # noqa: E402  # likewise
 from gradwatch.impls.backends._torch_products import product_settings  # noqa: E402  # likewise
 
 REDUCED = [f"allow_{name}_reduced_precision_reduction" for name in ("fp16", "bf16")]
@@ -80,6 +81,7 @@ def test_a_check_on_a_gpu_runs_so_and_one_on_the_cpu_is_left_alone(kept, monkeyp
 
     monkeypatch.setattr(Session, "_trials", trials)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.random, "fork_rng", contextlib.nullcontext)
     torch.backends.cudnn.allow_tf32 = True
     for device in ("cuda", "cpu"):
         Session(torch.sin, None, device).run(shapes=["3"])

@@ -9,7 +9,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from gradwatch.harness.check import check, shrink
-from gradwatch.harness.check.causes import cuts_of
+from gradwatch.harness.check.frameworks.causes import cuts_of
 from tests.command_line import gradwatch
 
 silu = torch.nn.functional.silu

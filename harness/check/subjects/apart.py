@@ -15,14 +15,10 @@ import torch
 from msgspec import Struct
 from torch.utils._pytree import tree_leaves, tree_map
 
-from gradwatch.harness.check.runs import (
-    Observation,
-    Tensor,
-    floating,
-    in_short,
-    observe,
-)
-from gradwatch.harness.check.subjects.binding import Bound, bind
+from gradwatch.harness.check.frameworks import Bound, Elsewhere, Raised
+from gradwatch.harness.check.frameworks.binding import bind
+from gradwatch.harness.check.frameworks.observation import Observation
+from gradwatch.harness.check.frameworks.runs import Tensor, floating, in_short, observe
 from gradwatch.harness.project.lock import scratch
 from gradwatch.harness.workers.confinement import confine
 from gradwatch.harness.workers.formulas.fork import Ended, Fork
@@ -37,15 +33,11 @@ class Answer(Struct):
     """What was observed, or raised in its place; tensors travel as bytes."""
 
     raised: str = ""
-    seen: Observation | None = None
+    seen: Observation[Tensor] | None = None
     missing: list[str] = []
 
 
-class Raised(Exception):
-    """What the candidate has raised, or how it has ended its process."""
-
-
-class Apart:
+class Apart(Elsewhere):
     """The candidate that `load` returns, in a confined fork of this process.
 
     What is sent to it are tensors; what it answers are tensors and texts. It never
@@ -72,7 +64,7 @@ class Apart:
             self.close()
             raise ValueError(f"the candidate cannot be loaded: {loaded.raised}")
 
-    def observe(self, bound: Bound, *how: Any) -> Observation:
+    def observe(self, bound: Bound, *how: Any) -> Observation[Tensor]:
         """See `runs.observe`; `how` are its arguments after the tensors.
 
         Raises:

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-import torch
-
-from gradwatch.harness.check.inputs import Trial
-from gradwatch.harness.check.runs import Tensor
-from gradwatch.harness.check.subjects.binding import (
-    Bound,
-    Call,
-    Function,
-    State,
-    arrays,
-    named,
-)
+from gradwatch.harness.check.choice import Trial
+from gradwatch.harness.check.frameworks import Bound
 from gradwatch.harness.judging.question import Question
-from gradwatch.impls.backends._torchlike_names import ArrayNames
 from gradwatch.impls.contract import Array, Op, Problem, as_tuple
 
 
@@ -27,39 +16,50 @@ class OpSubject:
     """An op with a formula, which is its truth."""
 
     lengths: tuple[int, ...] = ()
-    state: ClassVar[State] = {}
+    state: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, op: Op) -> None:
-        self.op = op
-        self.name = op.name
-
-    def bound(self, trial: Trial) -> Bound:
-        """The tensors of a trial, under the names of the page."""
-        tensors = tuple(trial.args)
-        if len(tensors) != len(self.op.inputs):
-            raise ValueError(
-                f"{self.name} has inputs {', '.join(self.op.inputs)};"
-                f" {len(tensors)} were given"
-            )
-        names = self.op.inputs
-        wanted = tuple(name in self.op.differentiable for name in names)
-        state = frozenset(i for i, name in enumerate(names) if name in self.op.state)
-        call = Call(self._formula, trial.args, trial.kwargs)
-        return Bound(call, names, tensors, wanted, updated=state)
-
-    def cost(self, trial: Trial) -> int:
-        """A page has few operations."""
-        return 0
-
-    def _formula(self, *args: Tensor, **attributes: Any) -> tuple[Any, ...]:
-        """The outputs in PyTorch."""
-        out = self.op.said("formula")(ArrayNames(torch), *args, **attributes)
-        return as_tuple(out)[: len(self.op.outputs)]
+        self.op, self.name = op, op.name
 
     @property
-    def own(self) -> Function:
+    def own(self) -> Callable[..., Any]:
         """PyTorch's own call, which is what is judged without a candidate."""
+        import torch
+
         return functools.partial(self.op.said("autograd", "torch"), torch)
+
+    def op_at(self, trial: Trial) -> Op:
+        """The op, whatever the trial."""
+        return self.op
+
+    def bound(self, trial: Trial) -> Bound:
+        """The tensors of a trial, under the names of the op."""
+        op, tensors = self.op_at(trial), tuple(trial.tensors)
+        if len(tensors) != len(op.inputs):
+            raise ValueError(
+                f"{self.name} has inputs {', '.join(op.inputs)};"
+                f" {len(tensors)} were given"
+            )
+        wanted = tuple(name in op.differentiable for name in op.inputs)
+        state = frozenset(i for i, name in enumerate(op.inputs) if name in op.state)
+        call = trial.framework.Call(self._called(trial), trial.args, trial.kwargs)
+        return Bound(call, op.inputs, tensors, wanted, op.outputs, state)
+
+    def _called(self, trial: Trial) -> Callable[..., Any]:
+        """The formula in the framework's functions."""
+
+        def formula(*args: Any, **attributes: Any) -> tuple[Any, ...]:
+            out = self.op.said("formula")(trial.framework.ARRAYS, *args, **attributes)
+            return as_tuple(out)[: len(self.op.outputs)]
+
+        return formula
+
+    def _attributes(self, trial: Trial) -> dict[str, Any]:
+        return dict(trial.kwargs)
+
+    def cost(self, trial: Trial) -> tuple[int, int]:
+        """Elements of the inputs: a page has few operations."""
+        return sum(t.size for t in map(trial.framework.array_of, trial.tensors)), 1
 
     def truth(
         self,
@@ -70,14 +70,15 @@ class OpSubject:
         compute: str | None = None,
     ) -> Question:
         """Its formula's gradients, outputs and state."""
+        arrays = map(trial.framework.array_of, bound.tensors)
+        along = zip(bound.names, tangents, strict=True)
         problem = Problem(
-            *(self.op, arrays(bound), cotangents, dict(trial.kwargs)),
+            self.op_at(trial),
+            dict(zip(bound.names, arrays, strict=True)),
+            cotangents,
+            self._attributes(trial),
             dtype=trial.dtype,
             order=trial.order,
-            tangents=named(bound, tangents),
+            tangents={name: v for name, v in along if v is not None},
         )
         return Question.of(problem, compute)
-
-    def results(self, bound: Bound) -> tuple[str, ...]:
-        """The outputs of the page."""
-        return self.op.outputs

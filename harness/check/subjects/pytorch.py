@@ -4,42 +4,37 @@ from __future__ import annotations
 
 import copy
 import functools
-import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils._pytree import tree_map
 
-from gradwatch.harness.check.inputs import Trial
-from gradwatch.harness.check.runs import Tensor, floating
-from gradwatch.harness.check.subjects.binding import (
-    Bound,
-    Call,
-    Function,
-    State,
-    named,
-    require_fit,
-)
+from gradwatch.harness.check.choice import Trial
+from gradwatch.harness.check.frameworks import Bound
+from gradwatch.harness.check.frameworks.binding import require_fit
+from gradwatch.harness.check.frameworks.runs import Tensor, floating
 from gradwatch.harness.judging.orders import Function as Derived
-from gradwatch.harness.judging.question import OPERATION, Question
-from gradwatch.harness.tracing import Traced, tensors_in, trace
+from gradwatch.harness.judging.question import Question
+from gradwatch.harness.tracing import Call, Traced, trace
+from gradwatch.harness.tracing.names import name_of
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Array
+
+State = dict[str, Tensor]
 
 
 class TorchSubject:
     """A PyTorch function or module, its truth by tracing."""
 
-    def __init__(self, given: Function) -> None:
-        require_instance(given)
+    def __init__(self, given: Callable[..., Any]) -> None:
         self.given, function = given, _uncompiled(given)
-        self.function = function
+        self.function, self._costs = function, dict[Any, tuple[int, int]]()
         self.module = function if isinstance(function, torch.nn.Module) else None
 
     @property
-    def own(self) -> Function:
+    def own(self) -> Callable[..., Any]:
         """What is judged without a candidate."""
         return self.given
 
@@ -53,10 +48,12 @@ class TorchSubject:
         """Lengths of a module's own tensors: those of its inputs have to fit."""
         return tuple({n for t in self.state.values() for n in t.shape})
 
-    def cost(self, trial: Trial) -> int:
-        """Elements that a call computes; an operation costs as many as `OPERATION`."""
-        program = self._traced(trial, self._state(trial)).program
-        return program.elements + OPERATION * len(program.graph.nodes)
+    def cost(self, trial: Trial) -> tuple[int, int]:
+        """Elements that a call computes, and operations."""
+        key = tuple(tuple(tensor.shape) for tensor in trial.tensors)
+        if key not in self._costs:
+            self._traced(trial, self._state(trial))
+        return self._costs[key]
 
     @property
     def state(self) -> State:
@@ -74,8 +71,12 @@ class TorchSubject:
         traced = self._traced(trial, state)
         draws = traced.program.draws
         call = Call(self.function, trial.args, trial.kwargs, tuple(state), draws)
-        tensors = (*tensors_in((trial.args, dict(trial.kwargs))), *state.values())
-        return Bound(call, traced.names, tensors, traced.wanted, traced)
+        tensors = (*trial.tensors, *state.values())
+        return Bound(
+            *(call, traced.names, tensors, traced.wanted, traced.results),
+            traced=traced,
+            draws=tuple(draws),
+        )
 
     def _traced(self, trial: Trial, state: State) -> Traced:
         function = self.function
@@ -85,6 +86,9 @@ class TorchSubject:
         args, kwargs, own = tree_map(_on_cpu, (trial.args, dict(trial.kwargs), state))
         seed = np.random.default_rng([*trial.seed, 3]).integers(2**31)
         traced = trace(function, args, kwargs, own, int(seed))
+        key = tuple(tuple(tensor.shape) for tensor in trial.tensors)
+        program = traced.program
+        self._costs[key] = program.elements, len(program.graph.nodes)
         traced.refuse_contested(trial.dtype)
         return traced
 
@@ -94,7 +98,7 @@ class TorchSubject:
         parameters = dict(self.module.named_parameters()) if self.module else {}
         state = {}
         for name, tensor in self.state.items():
-            held = trial.held(tensor)
+            held = trial.held(tensor).detach()
             if floating(held):
                 noise = torch.from_numpy(np.asarray(rng.standard_normal(held.shape)))
                 shift = (0.1 * noise).to(held)
@@ -121,7 +125,9 @@ class TorchSubject:
         at = [n for n, w in zip(bound.names, bound.wanted, strict=True) if w]
         pairs = zip(traced.results, cotangents, strict=False)
         dy = {name: array for name, array in pairs if array is not None}
-        along = named(bound, tangents)
+        along = {
+            n: v for n, v in zip(bound.names, tangents, strict=True) if v is not None
+        }
         unreached, second = list[str](), trial.order != "vjp"
 
         def build(wide: Any) -> dict[str, graph.Node]:
@@ -135,30 +141,11 @@ class TorchSubject:
         outputs = functools.partial(_outputs, traced) if second else None
         return Question(build, trial.dtype, compute, outputs, unreached)
 
-    def results(self, bound: Bound) -> tuple[str, ...]:
-        """Names of what it returns, then of the buffers that it may have changed."""
-        assert bound.traced is not None
-        return bound.traced.results
 
-
-def require_instance(given: Any) -> None:
-    """Refuse a class where a function is due.
-
-    Raises:
-        ValueError: With what to give in its place.
-    """
-    if not inspect.isclass(given):
-        return
-    name = given.__name__
-    if issubclass(given, torch.autograd.Function):
-        raise ValueError(f"{name} is a class: give {name}.apply")
-    raise ValueError(f"{name} is a class: give an instance, {name}(...)")
-
-
-def _uncompiled(function: Function) -> Function:
+def _uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """What `torch.compile` was given: its result cannot be traced."""
     plain = getattr(function, "_torchdynamo_orig_callable", function)
-    module: Function = getattr(plain, "_orig_mod", plain)
+    module: Callable[..., Any] = getattr(plain, "_orig_mod", plain)
     return module
 
 
@@ -170,21 +157,3 @@ def _on_cpu(value: Any) -> Any:
     if not isinstance(value, Tensor):
         return value
     return value.detach().cpu().requires_grad_(value.requires_grad)
-
-
-def name_of(function: Any) -> str:
-    """Module and name, without what Python puts around them."""
-    if isinstance(function, functools.partial):
-        given = ", ".join(f"{k}={v!r}" for k, v in function.keywords.items())
-        return f"{name_of(function.func)}({given})" if given else name_of(function.func)
-    if isinstance(function, torch.nn.Module):
-        return f"{type(function).__name__} module"
-    owner = getattr(function, "__self__", None)  # Function.apply is bound to its class
-    if inspect.isclass(owner):
-        return f"{owner.__qualname__}.{function.__name__}"
-    module = getattr(function, "__module__", None) or ""
-    name = getattr(function, "__qualname__", None) or type(function).__name__
-    name = name.removeprefix("_VariableFunctionsClass.")  # of torch.softmax and others
-    if module == "torch._C._nn":
-        module = "torch.nn.functional"
-    return f"{module}.{name}" if module.startswith("torch") else str(name)

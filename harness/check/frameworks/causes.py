@@ -8,7 +8,6 @@ import linecache
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from gradwatch.harness.check.runs import (
+from gradwatch.harness.check.frameworks import Bound
+from gradwatch.harness.check.frameworks.runs import (
     Graph,
     Tensor,
     floating,
@@ -24,16 +24,10 @@ from gradwatch.harness.check.runs import (
     replica,
     same,
 )
-from gradwatch.harness.check.subjects.binding import Bound, Call
-from gradwatch.harness.judging.judgement import Judgement
 
 WHY = (
     "{what}: computed in the forward, where autograd records nothing. Save the inputs "
     "and outputs themselves, and compute the rest again in the backward"
-)
-UNRECORDED = (
-    "the double backward is a constant: the backward computes without autograd's graph "
-    "(torch.no_grad, .data, .detach() or NumPy)"
 )
 CUT = (
     "the backward computes without autograd's graph, with {cuts}: all that follows "
@@ -41,17 +35,7 @@ CUT = (
 )
 
 
-def with_cause(judgement: Judgement, got: Tensor | None, cause: str) -> Judgement:
-    """The judgement with the cause, where a second derivative by an input is wrong."""
-    if judgement.passes or not judgement.tensor.startswith("hvp.d"):
-        return judgement
-    cause = cause or (UNRECORDED if got is None else "")
-    if not cause:
-        return judgement
-    return replace(judgement, message=f"{judgement.message}; {cause}")
-
-
-def cause_of(call: Call, bound: Bound, cotangents: Sequence[Tensor | None]) -> str:
+def cause_of(call: Any, bound: Bound, cotangents: Sequence[Tensor | None]) -> str:
     """Why a second derivative is another one than the gradient's; "" if unknown."""
     if constants := _constants(call, bound):
         what = "the double backward treats " + ", ".join(constants)
@@ -60,7 +44,7 @@ def cause_of(call: Call, bound: Bound, cotangents: Sequence[Tensor | None]) -> s
     return CUT.format(cuts=", ".join(cuts[:3])) if cuts else ""
 
 
-def _constants(call: Call, bound: Bound) -> list[str]:
+def _constants(call: Any, bound: Bound) -> list[str]:
     """What a candidate keeps for its backward and autograd does not follow."""
     graph = Graph(call, bound.tensors, bound.wanted)
     kept = [leaf for leaf in graph.leaves if not leaf.requires_grad]
@@ -147,7 +131,7 @@ class _Watch(TorchFunctionMode):
         return out
 
 
-def cuts_of(call: Call, bound: Bound, cotangents: Sequence[Tensor | None]) -> list[str]:
+def cuts_of(call: Any, bound: Bound, cotangents: Sequence[Tensor | None]) -> list[str]:
     """The cuts in a candidate's backwards: ".detach() in silu.py:9 (...)".
 
     PyTorch's own backwards are not written in Python, so that none of them is seen.

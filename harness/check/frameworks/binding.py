@@ -1,65 +1,19 @@
-"""A function and its tensors as a function of tensors alone."""
+"""A candidate of PyTorch's as a function of the reference's tensors."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
-from gradwatch.harness.check.runs import Tensor, numbers
-from gradwatch.harness.tracing import Call as Call
-from gradwatch.harness.tracing import Traced
-from gradwatch.impls.contract import Array
-
-Function = Callable[..., Any]
-
-State = dict[str, Tensor]
-
-#: How a call gets what it lacks.
-ARGUMENTS = (
-    "give a shape or a tensor for each input, and what is no tensor by kwargs"
-    ' (kwargs={"dim": -1}, --arg dim=-1)'
-)
+from gradwatch.harness.check.frameworks import ARGUMENTS, Bound
+from gradwatch.harness.tracing import Call
 
 
-@dataclass(frozen=True)
-class Bound:
-    """A subject at one trial: its tensors by name, and which need a gradient.
-
-    `updated` are places of tensors that may be written to.
-    """
-
-    call: Call
-    names: tuple[str, ...]
-    tensors: tuple[Tensor, ...]
-    wanted: tuple[bool, ...]
-    traced: Traced | None = None
-    updated: frozenset[int] = frozenset()
-
-
-def arrays(bound: Bound) -> dict[str, Array]:
-    """The tensors by name, in NumPy."""
-    pairs = zip(bound.names, bound.tensors, strict=True)
-    return {name: array_of(tensor) for name, tensor in pairs}
-
-
-def named(bound: Bound, tangents: Sequence[Array | None]) -> dict[str, Array]:
-    """Tangents by the name of their tensor, where there are any."""
-    pairs = zip(bound.names, tangents, strict=True)
-    return {name: v for name, v in pairs if v is not None}
-
-
-def array_of(tensor: Tensor) -> Array:
-    """The `numbers` of a tensor in NumPy, which lacks bfloat16: float32 holds it."""
-    held = numbers(tensor).cpu()
-    return np.asarray((held.float() if held.dtype == torch.bfloat16 else held).numpy())
-
-
-def bind(candidate: Function, reference: Bound) -> Call:
+def bind(candidate: Callable[..., Any], reference: Bound) -> Call:
     """The candidate as a function of the reference's tensors.
 
     A module gets the reference's parameters and buffers, by name, or in order where the
@@ -68,7 +22,7 @@ def bind(candidate: Function, reference: Bound) -> Call:
     Raises:
         ValueError: They do not fit.
     """
-    call = replace(reference.call, function=candidate)
+    call: Call = replace(reference.call, function=candidate)
     if not isinstance(candidate, torch.nn.Module):
         require_fit(candidate, (*call.args, *call.state), call.kwargs)
         return call
@@ -97,7 +51,7 @@ def bind(candidate: Function, reference: Bound) -> Call:
 
 
 def require_fit(
-    function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
     """Refuse arguments that the signature does not take, where there is one.
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+
+from gradwatch.harness.check.frameworks.observation import Observation
 
 Tensor = torch.Tensor
 Function = Callable[..., Sequence[Tensor]]
@@ -159,28 +160,6 @@ def _as_in_training(
             leaf.grad = grad
 
 
-@dataclass
-class Observation:
-    """What a function did.
-
-    `outputs` and `gradients` are copies of what the first sweep gave; `leaves` are what
-    it was called with, afterwards. `others` are gradients that have to be the same: how
-    they were got, which tensors were frozen, and what came out. `faults` are ("input"
-    or "output" or ..., its place, what went wrong), `raised` what was run after the
-    first sweep and raised; `repeatable` says whether a second run gave the same bits.
-    """
-
-    outputs: list[Tensor]
-    gradients: list[Tensor | None]
-    leaves: list[Tensor]
-    others: list[tuple[str, tuple[int, ...], list[Tensor | None]]] = field(
-        default_factory=list
-    )
-    faults: list[tuple[str, int, str]] = field(default_factory=list)
-    raised: list[tuple[str, tuple[int, ...], str]] = field(default_factory=list)
-    repeatable: bool = True
-
-
 def copies(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Copies that later calls cannot reach."""
     return [None if t is None else t.detach().clone() for t in tensors]
@@ -193,7 +172,7 @@ def observe(
     cotangents: Sequence[Tensor | None],
     frozen: Sequence[tuple[int, ...]] = (),
     thorough: bool = True,
-) -> Observation:
+) -> Observation[Tensor]:
     """Run a function forward and backward, and again while a second graph is alive.
 
     The first sweep stands alone: its verdict does not depend on what comes after it.
@@ -258,7 +237,7 @@ def _another(
 
 def _beside(
     graph: Graph, other: Graph, cotangents: Sequence[Tensor | None]
-) -> Observation:
+) -> Observation[Tensor]:
     """What a graph gives while another one is alive, and whether it lasts."""
     given = replicas(cotangents)
     gradients = graph.backward(given)
@@ -296,7 +275,7 @@ def _mutated(
 
 
 def _again(
-    first: Graph, cotangents: Sequence[Tensor | None], seen: Observation
+    first: Graph, cotangents: Sequence[Tensor | None], seen: Observation[Tensor]
 ) -> list[tuple[str, tuple[int, ...], list[Tensor | None]]]:
     """Gradients of a second sweep, its cotangent -1/2 times the first, scaled back.
 

@@ -1,0 +1,160 @@
+"""What trials cost before they run: which of them fit, and how far a check has come."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from gradwatch.harness.check.choice import Trial
+from gradwatch.harness.judging.question import MOST, OPERATION
+
+#: Seconds for a check where no budget is given. They are processor time then: on a busy
+#: machine as much is tried as on a quiet one.
+BUDGET = 30.0
+#: Seconds without a word on a terminal.
+SILENT = 3.0
+#: Bytes that judging takes for each element that a call computes: in full, up to `MOST`
+#: elements, and of a sample beyond. Peaks of softmax, gelu, layer_norm and a layer were
+#: 27 to 95 and 43 (`cpu-2core`). A float64 alone is the least.
+IN_FULL, SAMPLED, LEAST = 100, 60, 8
+
+#: Elements of the inputs from which memory is thought of.
+MANY = 1 << 20
+#: Elements that a call on a trial computes, and its operations.
+Cost = Callable[[Trial], tuple[int, int]]
+
+
+@dataclass
+class Budget:
+    """What is left of time and memory, as far as the trials until now tell.
+
+    What a trial takes is estimated from the sizes of its graph, by the rate of the
+    fastest that has run; its `cost` is asked for only where it matters.
+    """
+
+    seconds: float | None
+    cost: Cost
+
+    def __post_init__(self) -> None:
+        self.allowed = BUDGET if self.seconds is None else self.seconds
+        self.clock = time.process_time if self.seconds is None else time.monotonic
+        self.began, self.longest, self.rate = self.clock(), 0.0, math.inf
+        page, pages = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_PHYS_PAGES")
+        self.memory = page * pages
+
+    def affordable(self, trials: Sequence[Trial], notes: list[str]) -> Iterator[Trial]:
+        """The trials that fit; a note says which do not, and how to have them.
+
+        The caller's own come first, always.
+
+        Raises:
+            ValueError: One of these alone needs more memory than there is.
+        """
+        waiting = sorted(trials, key=lambda trial: not trial.as_given)
+        heavy = any(self._refuse_beyond_memory(t) for t in waiting if t.as_given)
+        large = [t for t in waiting if heavy and self._bytes(t) > self.memory]
+        large = [trial for trial in large if not trial.as_given]
+        waiting = [trial for trial in waiting if trial not in large]
+        for _ in range(2):  # what was too slow by the first times gets another look
+            left, later = len(waiting), list[Trial]()
+            for trial in waiting:
+                if trial.as_given or self._fits(trial, left):
+                    yield from self._timed(trial, len(trials))
+                else:
+                    later.append(trial)
+                left -= 1
+            waiting = later
+        if large:
+            needs = _of(max(map(self._bytes, large)), self.memory)
+            notes.append(f"left out, {needs}: {_names(large)}")
+        if waiting:
+            more = self.clock() - self.began + sum(map(self._seconds, waiting))
+            notes.append(
+                f"left out, the budget being {self.allowed:g} s: {_names(waiting)};"
+                f" budget={math.ceil(more)} has them"
+            )
+
+    def _timed(self, trial: Trial, count: int) -> Iterator[Trial]:
+        before = self.clock()
+        yield trial
+        took = self.clock() - before
+        self.longest = max(self.longest, took)
+        if trial.as_given or self.longest * count > self.allowed:
+            self.rate = min(self.rate, took / self._work(trial))
+
+    def _work(self, trial: Trial) -> int:
+        elements, operations = self.cost(trial)
+        return elements + OPERATION * max(1, operations)
+
+    def _seconds(self, trial: Trial) -> float:
+        return self.rate * self._work(trial)
+
+    def _fits(self, trial: Trial, left: int) -> bool:
+        spent = self.clock() - self.began
+        plainly = spent + left * self.longest <= self.allowed
+        return plainly or spent + self._seconds(trial) <= self.allowed
+
+    def _bytes(self, trial: Trial) -> float:
+        elements, _ = self.cost(trial)
+        return elements * (IN_FULL if elements <= MOST else SAMPLED)
+
+    def _refuse_beyond_memory(self, trial: Trial) -> bool:
+        """Whether a trial of the caller's own takes a good part of the memory."""
+        if sum(math.prod(t.shape) for t in trial.tensors) < MANY:
+            return False
+        least = self.cost(trial)[0] * LEAST
+        if least > self.memory:
+            said = _of(least, self.memory)
+            raise ValueError(f"{trial.name} {said}: give smaller inputs")
+        return self._bytes(trial) > self.memory / 8
+
+
+def _names(trials: Sequence[Trial]) -> str:
+    return "; ".join(dict.fromkeys(trial.name for trial in trials))
+
+
+def _of(needs: float, has: float) -> str:
+    needs, has = needs / 2**30, has / 2**30
+    return f"needs some {needs:.3g} GiB, and this machine has {has:.3g} GiB"
+
+
+def out_of_memory(error: Exception) -> str:
+    """How much was asked for, and how much there is; "" if that is not why."""
+    said = re.search(r"allocate ([\d.]+) ?([KMGTP]?i?B|bytes)", str(error))
+    if said is None:
+        return "needs more memory" if isinstance(error, MemoryError) else ""
+    size, unit = float(said[1]), said[2]
+    needs = f"{size / 2**30:.3g} GiB" if unit == "bytes" else f"{size:g} {unit}"
+    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"needs {needs} in one piece, and this machine has {has:.3g} GiB"
+
+
+@contextlib.contextmanager
+def progress(state: Callable[[], str]) -> Iterator[None]:
+    """One line on a terminal, rewritten each second, after `SILENT` of them."""
+    over, begun = threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        wait = SILENT
+        while not over.wait(wait):
+            seconds, wait = time.monotonic() - begun, 1.0
+            sys.stderr.write(f"\r\033[Kgradwatch: {state()}, {seconds:.0f} s")
+            sys.stderr.flush()
+
+    thread = threading.Thread(target=tell, daemon=True)
+    if sys.stderr.isatty():
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        if thread.ident:
+            thread.join()
+            sys.stderr.write("\r\033[K")

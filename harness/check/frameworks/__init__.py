@@ -1,0 +1,139 @@
+"""What a check asks of a framework: a module for each, with the same functions.
+
+is_tensor, tensors, mapped  what is a tensor, in the framework's containers
+made, filled, moved, relaid a tensor of NumPy's numbers, in another type, laid out
+array_of, dtype_of, same    its numbers in NumPy, its type, whether two are equal
+Call, bind                  a function of tensors alone; the candidate as one
+forward, observe            outputs; outputs and gradients, in several ways
+differentiated, refusals    second derivatives, and what the framework refuses
+device, settings, precision where and under which settings all of it runs
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from gradwatch.impls.contract import Op
+
+#: How a call gets what it lacks.
+ARGUMENTS = (
+    "give a shape or a tensor for each input, and what is no tensor by kwargs"
+    ' (kwargs={"dim": -1}, --arg dim=-1)'
+)
+
+
+def framework(name: str) -> Any:
+    """The module of "pytorch" or of "jax", imported when it is needed."""
+    return importlib.import_module(f"{__name__}.{name}")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A subject at one trial: its tensors by name, and which need a gradient.
+
+    `results` names its outputs, `updated` are places of tensors that may be written to,
+    `traced` is what a function of PyTorch's ran, and `draws` are the generators that it
+    has drawn from.
+    """
+
+    call: Any
+    names: tuple[str, ...]
+    tensors: tuple[Any, ...]
+    wanted: tuple[bool, ...]
+    results: tuple[str, ...]
+    updated: frozenset[int] = frozenset()
+    traced: Any = None
+    draws: tuple[Any, ...] = ()
+
+
+class Forward(NamedTuple):
+    """Outputs, which of them have a gradient, and the tensors that were written to."""
+
+    outputs: tuple[Any, ...]
+    followed: tuple[bool, ...]
+    written: frozenset[int]
+
+
+class Elsewhere:
+    """A candidate in a process of its own."""
+
+    name: str
+    calls: int
+    missing: list[str]
+
+    def observe(self, bound: Bound, *how: Any) -> Any:
+        """See `runs.observe`; `how` are its arguments after the tensors.
+
+        Raises:
+            Raised: By the candidate.
+        """
+        raise NotImplementedError
+
+
+class Raised(Exception):
+    """What a candidate elsewhere has raised, or how it has ended its process."""
+
+
+def are_of_jax(reference: Any, candidate: Any, inputs: Any) -> tuple[bool, bool]:
+    """Whether reference and candidate are functions of JAX's.
+
+    Without PyTorch every function is. What names neither goes with the other one.
+    """
+    functions = (reference, candidate)
+    if importlib.util.find_spec("torch") is None and importlib.util.find_spec("jax"):
+        ours, theirs = (callable(f) and not isinstance(f, Op) for f in functions)
+        return ours, theirs
+    if "jax" not in sys.modules:
+        return False, False
+    import jax
+
+    ours, theirs = (_speaks(function, "jax", "jaxlib") for function in functions)
+    plain = [callable(f) and not _speaks(f, "torch") for f in functions]
+    arrays = any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(inputs))
+    if ours or theirs or arrays:  # a product is JAX's as it is PyTorch's
+        return ours or plain[0], theirs or plain[1]
+    return False, False
+
+
+def _speaks(value: Any, *frameworks: str) -> bool:
+    """Whether a function is made by a framework, or names it in its code."""
+    inner = inspect.unwrap(value) if callable(value) else value
+    inner = getattr(inner, "func", inner)  # of a partial
+    code, around = getattr(inner, "__code__", None), getattr(inner, "__globals__", {})
+    used = [around.get(name) for name in _names_in(code)] if code else []
+    homes = {home for one in (value, inner, *used) for home in _homes(one)}
+    return not homes.isdisjoint(frameworks)
+
+
+def _homes(value: Any) -> Iterator[str]:
+    """The packages that a module, a function or an object comes from."""
+    for one in (value, *type(value).__mro__):
+        module = isinstance(one, types.ModuleType)
+        name = one.__name__ if module else getattr(one, "__module__", "")
+        yield str(name).partition(".")[0]
+
+
+def _names_in(code: types.CodeType) -> list[str]:
+    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    return [*code.co_names, *(n for c in inner for n in _names_in(c))]
+
+
+def require_instance(given: Any) -> None:
+    """Refuse a class where a function is due.
+
+    Raises:
+        ValueError: With what to give in its place.
+    """
+    if not inspect.isclass(given):
+        return
+    name = given.__name__
+    if hasattr(given, "backward"):  # of PyTorch's autograd
+        raise ValueError(f"{name} is a class: give {name}.apply")
+    raise ValueError(f"{name} is a class: give an instance, {name}(...)")

@@ -1,0 +1,70 @@
+"""Functions of JAX's for the bench of PyTorch, where both are installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from torch.autograd.function import once_differentiable
+
+from gradwatch.harness.check.frameworks import pytorch
+from gradwatch.harness.check.frameworks.jax import Call, mapped, started
+from gradwatch.harness.tracing.lax import is_float
+
+
+def tensor_of(array: Any) -> torch.Tensor:
+    """An array as a tensor; bfloat16, which NumPy has not, by its bits."""
+    array = np.array(array)
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def _array_of(tensor: torch.Tensor) -> Any:
+    """A tensor as an array, likewise."""
+    held = tensor.detach().cpu().contiguous()
+    if held.dtype == torch.bfloat16:
+        return held.view(torch.int16).numpy().view(jnp.bfloat16)
+    return held.numpy()
+
+
+def with_tensors(tree: Any) -> Any:
+    """Containers with tensors for JAX's arrays and NumPy's."""
+    return mapped(tensor_of, tree)
+
+
+class _Bridge(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, call: Any, *tensors: torch.Tensor) -> Any:
+        arrays = [_array_of(t) for t in tensors]
+        ctx.wide = any(t.dtype == torch.float64 for t in tensors)
+        with jax.enable_x64(ctx.wide):
+            wanted = [is_float(a.dtype) for a in arrays]
+            outputs, ctx.back = started(call, arrays, wanted)
+        made = tuple(map(tensor_of, outputs))
+        ctx.mark_non_differentiable(*(y for y in made if not y.is_floating_point()))
+        return made
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *cotangents: torch.Tensor) -> Any:
+        with jax.enable_x64(ctx.wide):
+            found = ctx.back([_array_of(dy) for dy in cotangents])
+        return None, *(None if g is None else tensor_of(g) for g in found)
+
+
+def in_torch(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of JAX's as one of tensors, whose backward is jax.vjp's."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        of_arrays = Call(function, args, kwargs, within=pytorch.mapped)
+        given = pytorch.tensors((args, kwargs))
+        out: Any = _Bridge.apply(of_arrays, *given)  # type: ignore[no-untyped-call]  # PyTorch's has no types
+        return out[0] if len(out) == 1 else out
+
+    call.__qualname__ = call.__name__ = getattr(function, "__name__", "candidate")
+    return call

@@ -1,0 +1,270 @@
+"""JAX, for the bench: its arrays, and what jax.vjp makes of a function.
+
+Arrays have no strides and cannot be written to, so that there are fewer ways to catch a
+candidate than in PyTorch: it is run once more, under `jax.jit`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import keystr
+
+from gradwatch.harness.check.frameworks import Bound, Forward
+from gradwatch.harness.check.frameworks.observation import Observation
+from gradwatch.harness.tracing.lax import is_float
+from gradwatch.harness.workers.evaluate import in_short
+from gradwatch.impls.backends import _jax_second
+from gradwatch.impls.backends._functional import Names
+from gradwatch.impls.contract import Array, Unsupported
+
+TITLE = "JAX"
+#: What differs from the ordinary numbers by strides alone.
+FOREIGN = ("permuted", "sliced", "expanded", "negative", "dy_transposed", "dy_expanded")
+RAISED = (Exception,)  # TypeError for shapes, and whatever it likes
+_OWN = {n: getattr(jax.nn, n) for n in ("sigmoid", "logsumexp")}
+_OWN |= {n: getattr(jax.lax, n) for n in ("stop_gradient", "erf", "rsqrt")}
+ARRAYS = Names(jnp, **_OWN)
+path_name = keystr
+copies = list
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is an array."""
+    return isinstance(value, (np.ndarray, np.generic, jax.Array))
+
+
+def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Containers with other arrays in them."""
+    return jax.tree.map(lambda v: function(v) if is_tensor(v) else v, tree)
+
+
+def paths(tree: Any) -> Any:
+    """Each leaf behind the way to it."""
+    return jax.tree.leaves_with_path(tree)
+
+
+def tensors(tree: Any) -> list[Any]:
+    """The arrays among containers."""
+    return [leaf for leaf in jax.tree.leaves(tree) if is_tensor(leaf)]
+
+
+def made(values: Array, dtype: str, kind: str, device: str, layout: str) -> Array:
+    """Numbers of a kind (`shapes.Spec`) in a type; whole ones have 32 bits.
+
+    Raises:
+        ValueError: They are complex.
+    """
+    if kind == "complex":
+        raise ValueError("of JAX's no complex numbers: give both parts as floats")
+    kinds = {"float": jnp.dtype(dtype), "int": np.int32, "bool": np.bool_}
+    with np.errstate(over="ignore"):
+        return np.asarray(values, kinds[kind])
+
+
+def filled(values: Array, like: Any, layout: str = "contiguous") -> Array:
+    """Numbers in the type of another array."""
+    return np.asarray(values, like.dtype)
+
+
+def moved(array: Any, dtype: str, main: str, device: str) -> Array:
+    """An array in the type `dtype` if it is of type `main`."""
+    held = np.asarray(array)
+    with np.errstate(over="ignore"):
+        return held.astype(jnp.dtype(dtype)) if dtype_of(held) == main else held
+
+
+def relaid(array: Any, layout: str, scale: float = 1.0) -> Array:
+    """An array; floats times `scale`."""
+    held = np.asarray(array)
+    return np.asarray(held * held.dtype.type(scale)) if is_float(held.dtype) else held
+
+
+def array_of(array: Any) -> Array:
+    """In a type that NumPy has: float32 holds bfloat16."""
+    held = np.asarray(array)
+    return held if held.dtype.kind in "fiub" else held.astype(np.float32)
+
+
+def dtype_of(array: Any) -> str:
+    """The name of its type."""
+    return str(array.dtype)
+
+
+precision_of, numbers = dtype_of, np.asarray
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two arrays are equal, NaN being as good as another NaN."""
+    if a is None or b is None:
+        return a is b
+    return a.dtype == b.dtype and np.array_equal(array_of(a), array_of(b), True)
+
+
+# Functions ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)  # jax.jit wants a hash
+class Call:
+    """A function of arrays alone, which returns a list of them."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Any
+    state: tuple[str, ...] = ()
+    within: Callable[..., Any] = mapped  # containers of the framework's that calls
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        """What the function returns for these in place of its own."""
+        given = iter(arrays)
+        tree = self.args, dict(self.kwargs)
+        args, kwargs = self.within(lambda _: next(given), tree)
+        return list(jax.tree.leaves(self.function(*args, **kwargs)))
+
+
+def bind(candidate: Callable[..., Any], reference: Bound) -> Call:
+    """The candidate as a function of the reference's arrays."""
+    return Call(candidate, reference.call.args, reference.call.kwargs)
+
+
+def forward(call: Any, tensors: Sequence[Any], wanted: Sequence[bool]) -> Forward:
+    """Run it; every output of floats has a gradient."""
+    outputs = tuple(map(np.asarray, call(*map(jnp.asarray, tensors))))
+    return Forward(outputs, tuple(is_float(y.dtype) for y in outputs), frozenset())
+
+
+def admits(call: Any, tensors: Sequence[Any]) -> None:
+    """Raise what it raises for these."""
+    jax.eval_shape(call, *tensors)
+
+
+def started(
+    call: Callable[..., Any], arrays: Sequence[Any], wanted: Sequence[bool]
+) -> tuple[list[Any], Callable[..., list[Any]]]:
+    """Outputs, and what takes cotangents and gives the gradient by each array.
+
+    An output of another shape than its cotangent's takes no part in the gradients;
+    whole numbers have none.
+    """
+    places = [i for i, w in enumerate(wanted) if w]
+
+    def of_wanted(*ws: Any) -> Any:
+        return call(*_with(arrays, places, ws))
+
+    outputs, back = jax.vjp(of_wanted, *(jnp.asarray(arrays[i]) for i in places))
+
+    def backward(cotangents: Sequence[Any]) -> list[Any]:
+        dys = [*cotangents, *[None] * len(outputs)]
+        pulled = back([_like(y, dy) for y, dy in zip(outputs, dys, strict=False)])
+        found = dict(zip(places, map(np.asarray, pulled), strict=True))
+        return [found.get(i) for i in range(len(arrays))]
+
+    return list(map(np.asarray, outputs)), backward
+
+
+def _with(arrays: Sequence[Any], places: Sequence[int], ws: Sequence[Any]) -> list[Any]:
+    instead = dict(zip(places, ws, strict=True))
+    return [instead.get(i, jnp.asarray(a)) for i, a in enumerate(arrays)]
+
+
+def _like(y: Any, dy: Any) -> Any:
+    """A cotangent as JAX wants it: of the output's own type."""
+    if not is_float(y.dtype):
+        return np.zeros(y.shape, jax.dtypes.float0)
+    if dy is None or dy.shape != y.shape:
+        return jnp.zeros(y.shape, y.dtype)
+    return jnp.asarray(dy, y.dtype)
+
+
+def observe(
+    call: Callable[..., Any],
+    tensors: Sequence[Any],
+    wanted: Sequence[bool],
+    cotangents: Sequence[Any],
+    frozen: Sequence[Any] = (),
+    thorough: bool = True,
+) -> Observation[Any]:
+    """Run a function forward and backward, and again under `jax.jit`."""
+    outputs, back = started(call, tensors, wanted)
+    seen = Observation(outputs, back(cotangents), list(tensors))
+    try:
+        if thorough:
+            again, back = started(jax.jit(call), tensors, wanted)
+            seen.others.append(("under jit", (), [*back(cotangents), *again]))
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
+        seen.raised.append(("under jit", (), in_short(error)))
+    return seen
+
+
+def differentiated(
+    order: str,
+    call: Callable[..., Any],
+    tensors: Sequence[Any],
+    wanted: Sequence[bool],
+    cotangents: Sequence[Any],
+    tangents: Sequence[Any],
+) -> list[Any]:
+    """The second derivatives of a function; see `runs.differentiated`."""
+    places = [i for i, w in enumerate(wanted) if w]
+    kept = [i for i, dy in enumerate(cotangents) if dy is not None]
+
+    def of_wanted(ws: Sequence[Any], _: Any) -> tuple[Any, Any]:
+        out = call(*_with(tensors, places, ws))
+        return [out[i] for i in kept], None
+
+    ws = [jnp.asarray(tensors[i]) for i in places]
+    vs = tuple(jnp.asarray(tangents[i]) for i in places)
+    if order == "jvp":
+        found = _jax_second.jvp(of_wanted, ws, None, vs)
+    else:
+        dys = [jnp.asarray(cotangents[i]) for i in kept]
+        found = _jax_second.hvp(of_wanted, ws, None, dys, vs)
+    return [np.asarray(a) for a in jax.tree.leaves(list(found))]
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """Raise `Unsupported`, in JAX's words, where it refuses an order."""
+    try:
+        yield
+    except (TypeError, NotImplementedError) as error:
+        raise Unsupported(in_short(error)) from None
+
+
+def cause_of(call: Any, bound: Bound, cotangents: Sequence[Any]) -> str:
+    """Why a double backward is wrong is not known here."""
+    return ""
+
+
+# Settings -----------------------------------------------------------------------------
+
+
+def device(name: str) -> str:
+    """The one that JAX has chosen.
+
+    Raises:
+        ValueError: Another one is asked for.
+    """
+    if name != "cpu":
+        raise ValueError("a function of JAX's runs where JAX does: JAX_PLATFORMS=...")
+    return str(jax.default_backend())
+
+
+def precision(dtype: str) -> contextlib.AbstractContextManager[Any]:
+    """JAX's 64-bit types where they are judged, and where the caller has them."""
+    wide = jax.config.jax_enable_x64 or dtype == "float64"
+    setting: contextlib.AbstractContextManager[Any] = jax.enable_x64(wide)
+    return setting
+
+
+def settings(
+    device: str, compute: str | None
+) -> contextlib.AbstractContextManager[Any]:
+    """Nothing else is set."""
+    return contextlib.nullcontext()

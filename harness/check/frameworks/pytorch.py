@@ -1,0 +1,281 @@
+"""PyTorch, for the bench: its tensors, its graphs, and the settings of a check."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+from torch._functorch import config as functorch
+from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
+
+from gradwatch.harness.check.frameworks import Bound, Forward
+from gradwatch.harness.check.frameworks.binding import bind as bind
+from gradwatch.harness.check.frameworks.runs import (
+    Graph,
+    Tensor,
+    floating,
+    replica,
+)
+from gradwatch.harness.check.frameworks.runs import (
+    copies as copies,
+)
+from gradwatch.harness.check.frameworks.runs import (
+    differentiated as differentiated,
+)
+from gradwatch.harness.check.frameworks.runs import (
+    numbers as numbers,
+)
+from gradwatch.harness.check.frameworks.runs import (
+    observe as observe,
+)
+from gradwatch.harness.check.frameworks.runs import (
+    same as same,
+)
+from gradwatch.harness.tracing import Call as Call
+from gradwatch.harness.tracing import plain_autograd, tensors_in
+from gradwatch.impls.backends._torch_products import product_settings
+from gradwatch.impls.backends._torchlike import refusals as refusals
+from gradwatch.impls.backends._torchlike_names import ArrayNames
+from gradwatch.impls.catalogue import known
+from gradwatch.impls.contract import Array
+
+TITLE = "PyTorch"
+#: Regimes of which a tensor has no form: its strides are never negative.
+FOREIGN = ("negative",)
+#: What a function raises for numbers and shapes that it does not take.
+RAISED = (RuntimeError, ArithmeticError, AssertionError, LookupError)
+#: What the formulas of op pages are written in.
+ARRAYS = ArrayNames(torch)
+tensors = tensors_in
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is a tensor."""
+    return isinstance(value, Tensor)
+
+
+def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Containers with other tensors in them."""
+    return tree_map_only(Tensor, function, tree)
+
+
+def paths(tree: Any) -> list[tuple[Any, Any]]:
+    """Each leaf behind the way to it."""
+    return tree_flatten_with_path(tree)[0]
+
+
+path_name = keystr
+
+
+def made(values: Array, dtype: str, kind: str, device: str, layout: str) -> Tensor:
+    """Numbers of a kind (`shapes.Spec`) as a tensor, on a device and laid out."""
+    tensor = torch.from_numpy(values)
+    if kind == "complex":
+        tensor = _paired(tensor, dtype)
+    elif kind == "float":
+        tensor = tensor.to(getattr(torch, dtype))
+    return laid_out(tensor.to(device), layout)
+
+
+def filled(values: Array, like: Tensor, layout: str = "contiguous") -> Tensor:
+    """A tensor of the type of another one, of the values that `numbers` has."""
+    held = torch.from_numpy(values)
+    held = torch.complex(*held.unbind(-1)) if like.is_complex() else held
+    return laid_out(held.to(like.dtype).to(like.device), layout)
+
+
+def moved(tensor: Tensor, dtype: str, main: str, device: str) -> Tensor:
+    """A tensor on a device, and of type `dtype` if it is of type `main`."""
+    held = tensor.detach().to(device).resolve_conj()
+    if held.is_complex() and precision_of(held) == main:
+        held = _paired(numbers(held), dtype)
+    elif dtype_of(held) == main:
+        held = held.to(getattr(torch, dtype))
+    return held.requires_grad_(tensor.requires_grad)
+
+
+def _paired(parts: Tensor, dtype: str) -> Tensor:
+    """Complex numbers of real ones, whose last axis has the two parts.
+
+    Raises:
+        ValueError: PyTorch has none of that precision.
+    """
+    if dtype == "bfloat16":
+        raise ValueError(f"PyTorch has no complex numbers of {dtype}")
+    return torch.complex(*parts.to(getattr(torch, dtype)).unbind(-1))
+
+
+def relaid(tensor: Tensor, layout: str, scale: float = 1.0) -> Tensor:
+    """A tensor with other strides; floats times `scale`."""
+    held = tensor.detach()
+    held = held * scale if scale != 1.0 and floating(held) else held
+    return laid_out(held, layout).requires_grad_(tensor.requires_grad)
+
+
+def laid_out(tensor: Tensor, layout: str) -> Tensor:
+    """The same numbers with other strides; see `harness.workers.arrays.lay_out`."""
+    if tensor.ndim == 0 or layout == "contiguous":
+        return tensor
+    if layout == "permuted":
+        order = tuple(range(tensor.ndim))[::-1]
+        return tensor.permute(order).contiguous().permute(order)
+    if layout == "sliced":
+        between = torch.nan if floating(tensor) else 0
+        shape = (*tensor.shape[:-1], 2 * tensor.shape[-1])
+        wide = torch.full(shape, between, dtype=tensor.dtype, device=tensor.device)
+        wide[..., ::2] = tensor
+        return wide[..., ::2]
+    for axis, length in enumerate(tensor.shape if layout == "expanded" else ()):
+        first = tensor.narrow(axis, 0, 1) if length > 1 else tensor
+        if length > 1 and bool((tensor == first).all()):
+            return first.expand(tensor.shape)
+    return tensor
+
+
+def drawn(tensor: Tensor, rows: Any) -> Tensor:
+    """Some rows of a tensor."""
+    taken = tensor.detach()[torch.from_numpy(rows).to(tensor.device)]
+    return taken.requires_grad_(tensor.requires_grad)
+
+
+def array_of(tensor: Tensor) -> Array:
+    """The `numbers` of a tensor in NumPy, which lacks bfloat16: float32 holds it."""
+    held = numbers(tensor).cpu()
+    return np.asarray((held.float() if held.dtype == torch.bfloat16 else held).numpy())
+
+
+def dtype_of(tensor: Tensor) -> str:
+    """The name of its type."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def precision_of(tensor: Tensor) -> str:
+    """Likewise, of complex numbers that of their parts."""
+    return str(tensor.real.dtype).removeprefix("torch.")
+
+
+def drawn_to(call: Any, draws: Sequence[Any], tensors: Sequence[Tensor]) -> list[Any]:
+    """The states that generators have after a call."""
+    call(*map(replica, tensors))
+    return [(g or torch.default_generator).get_state() for g in draws]
+
+
+# Functions ----------------------------------------------------------------------------
+
+
+def forward(call: Any, tensors: Sequence[Tensor], wanted: Sequence[bool]) -> Forward:
+    """Run it; whether each output has a gradient is for autograd to say."""
+    graph = Graph(call, tensors, wanted)
+    followed = tuple(y.requires_grad for y in graph.outputs)
+    return Forward(graph.outputs, followed, frozenset(graph.changed_leaves()))
+
+
+def admits(call: Any, tensors: Sequence[Tensor]) -> None:
+    """Raise what it raises for these."""
+    with torch.no_grad():
+        call(*map(replica, tensors))
+
+
+def cause_of(call: Any, bound: Bound, cotangents: Sequence[Any]) -> str:
+    """Why a double backward is wrong; "" if unknown."""
+    from gradwatch.harness.check.frameworks.causes import cause_of
+
+    return cause_of(call, bound, cotangents)
+
+
+# Settings -----------------------------------------------------------------------------
+
+
+def device(name: str) -> str:
+    """The device.
+
+    Raises:
+        ValueError: There is none.
+    """
+    known("device", name.partition(":")[0], ("cpu", "cuda"))
+    if name != "cpu" and not torch.cuda.is_available():
+        version = torch.__version__
+        raise ValueError(f"PyTorch {version} finds no GPU here: gradwatch doctor")
+    return name
+
+
+def precision(dtype: str) -> contextlib.AbstractContextManager[None]:
+    """PyTorch's types need no setting."""
+    return contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def settings(device: str, compute: str | None) -> Iterator[None]:
+    """Set what all trials run under; the caller's settings come back.
+
+    Neither autocast nor no_grad around the check has a say. What is compiled meanwhile
+    keeps its buffers: a graph is swept more than once.
+    """
+    has = hasattr(functorch, "donated_buffer")  # older versions keep them anyway
+    kept = functorch.patch(donated_buffer=False) if has else contextlib.nullcontext()
+    drawing = torch.random.fork_rng([] if device == "cpu" else [device])
+    products = _products_on_a_gpu(device, compute)
+    with plain_autograd(), _one_thread(), products, kept, drawing:
+        yield
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Small tensors lose by threads, which wait for each other in a loop.
+
+    On a busy machine a softmax of 200 took 15 ms, and three layers of 300 took twenty
+    times the processor time by NumPy's OpenBLAS.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1, "blas"):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def _products_on_a_gpu(device: str, compute: str | None) -> Iterator[None]:
+    """Set TF32 only where it is asked for, and sums of 16 bits in float32, as `agree`.
+
+    By default cuDNN's convolutions of float32 have TF32, and a right one would be
+    accused. The caller's settings come back.
+    """
+    if device == "cpu":
+        yield
+        return
+    wanted = product_settings(compute == "tf32")
+    before = [(owner, name, _get(owner, name)) for owner, name, _ in wanted]
+    general = _general()
+    if general not in ("highest", None):  # or its getter would raise
+        torch.set_float32_matmul_precision("highest")
+    try:
+        for owner, name, value in wanted:
+            setattr(owner, name, value)
+        yield
+    finally:
+        if general not in ("highest", None):
+            torch.set_float32_matmul_precision(general)
+        for owner, name, value in before:
+            if value is not None:
+                setattr(owner, name, value)
+
+
+def _get(owner: Any, name: str) -> Any:
+    """Return a setting; None where PyTorch's two interfaces contradict each other."""
+    try:
+        return getattr(owner, name)
+    except RuntimeError:
+        return None
+
+
+def _general() -> Any:
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return None

@@ -1,0 +1,91 @@
+"""A function of JAX's as what is checked against; its truth is its jaxpr's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from gradwatch.harness.check.choice import Trial
+from gradwatch.harness.check.frameworks import framework
+from gradwatch.harness.check.frameworks.jax import Call
+from gradwatch.harness.check.subjects.pages import OpSubject
+from gradwatch.harness.judging.question import Question
+from gradwatch.harness.tracing.lax import Traced, is_float
+from gradwatch.harness.tracing.names import name_of, parameters_of
+from gradwatch.impls.contract import Op
+
+
+class JaxSubject(OpSubject):
+    """A function of JAX's, as an op whose formula walks its jaxpr."""
+
+    def __init__(self, given: Callable[..., Any]) -> None:
+        self.given, self.name = given, name_of(given)
+        self._made: dict[Any, Op] = {}
+
+    @property
+    def own(self) -> Callable[..., Any]:
+        """What is judged without a candidate."""
+        return self.given
+
+    def op_at(self, trial: Trial) -> Op:
+        """The op for tensors of these types."""
+        tensors = trial.tensors
+        wide = bool(jax.config.jax_enable_x64) or trial.dtype == "float64"
+        with jax.enable_x64(wide):
+            names = map(trial.framework.dtype_of, tensors)
+            kinds = tuple(jax.dtypes.canonicalize_dtype(jnp.dtype(n)) for n in names)
+        if (kinds, wide) not in self._made:
+            within = trial.framework.mapped
+            call = Call(self.given, trial.args, trial.kwargs, within=within)
+            formula = Traced(call, kinds, wide)
+            returned = formula.returned([tuple(t.shape) for t in tensors])
+            self._made[kinds, wide] = self._op(formula, returned, trial)
+        return self._made[kinds, wide]
+
+    def _op(self, formula: Traced, returned: list[Any], trial: Trial) -> Op:
+        several = len(returned) > 1
+        outputs = {f"y{i}" if several else "y": t for i, t in enumerate(returned)}
+        names = list(self._names(trial))
+        fixed = zip(names, formula.dtypes, strict=True)
+        return Op(
+            self.name,
+            inputs=" ".join(names),
+            outputs=" ".join(outputs),
+            constants=" ".join(n for n, t in fixed if not is_float(t)),
+            integers=" ".join(n for n, t in outputs.items() if not is_float(t)),
+            formula=formula,
+        )
+
+    def _names(self, trial: Trial) -> Iterator[str]:
+        """Of each tensor, as the signature and the containers say it."""
+        used, parameters = trial.framework, parameters_of(self.given, len(trial.args))
+        for path, leaf in used.paths((trial.args, dict(trial.kwargs))):
+            if used.is_tensor(leaf):
+                named = path[0].idx == 1  # of the keyword arguments
+                first = path[1].key if named else parameters[path[1].idx]
+                yield first + used.path_name(path[2:]).replace(" ", "_")
+
+    def _called(self, trial: Trial) -> Callable[..., Any]:
+        if trial.framework is framework("jax"):
+            return self.given
+        from gradwatch.harness.check.frameworks.bridge import in_torch
+
+        return in_torch(self.given)
+
+    def _attributes(self, trial: Trial) -> dict[str, Any]:
+        return {}  # the formula has them
+
+    def truth(self, *asked: Any) -> Question:
+        """The right tensors; what cannot be followed is refused before it runs."""
+        question = super().truth(*asked)
+        _ = question.names
+        return question
+
+    def cost(self, trial: Trial) -> tuple[int, int]:
+        """Elements that a call computes, and operations."""
+        formula: Any = self.op_at(trial).said("formula")
+        cost: tuple[int, int] = formula.cost([tuple(t.shape) for t in trial.tensors])
+        return cost

@@ -1,0 +1,132 @@
+"""What a check's trials cost is known before they run."""
+
+import io
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from gradwatch.harness.check import budget, check
+from gradwatch.harness.check.budget import Budget
+
+GIB = 1 << 30
+
+
+class Clock:
+    """Seconds that pass where a trial is run."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def trials(*sizes):
+    """One of the caller's own, then others; of a size each."""
+    made = []
+    for i, size in enumerate(sizes):
+        tensor = SimpleNamespace(shape=(size,))
+        name = f"trial {i}"
+        one = SimpleNamespace(name=name, as_given=i == 0, size=size, tensors=[tensor])
+        made.append(one)
+    return made
+
+
+def run(seconds, sizes, per_element=1e-6, memory=GIB):
+    """Sizes of those that ran, and the notes; each takes so long an element."""
+    clock, ran, notes = Clock(), [], []
+    asked = Budget(seconds, lambda trial: (trial.size, 0))
+    asked.clock, asked.began, asked.memory = clock, 0.0, memory
+    for trial in asked.affordable(trials(*sizes), notes):
+        ran.append(trial.size)
+        clock.now += per_element * (trial.size + 1000)
+    return ran, notes, clock.now
+
+
+def test_a_trial_that_does_not_fit_is_left_out_and_a_cheaper_one_is_not():
+    ran, notes, spent = run(5.0, [2_000_000, 4_000_000, 1_000_000, 3_000, 3_500_000])
+    assert ran == [2_000_000, 1_000_000, 3_000]
+    assert spent < 5.0
+    assert "the budget being 5 s: trial 1; trial 4; budget=11 has them" in notes[0]
+
+
+def test_what_the_note_says_is_enough():
+    sizes = [2_000_000, 4_000_000, 1_000_000, 3_000, 3_500_000]
+    assert sorted(run(11.0, sizes)[0]) == sorted(sizes)
+    assert run(11.0, sizes)[1] == []
+
+
+def test_the_caller_s_own_runs_whatever_it_takes():
+    ran, notes, _ = run(0.0, [9_000_000, 10])
+    assert ran == [9_000_000]
+    assert "trial 1" in notes[0]
+
+
+def test_a_trial_beyond_the_memory_is_left_out_with_its_number():
+    ran, notes, _ = run(1e9, [3_000_000, 40_000_000, 10], memory=GIB)
+    assert ran == [3_000_000, 10]
+    (note,) = notes
+    assert "needs some" in note
+    assert "this machine has 1 GiB: trial 1" in note
+
+
+def test_of_the_caller_s_own_it_is_one_line_and_not_the_end_of_the_process():
+    with pytest.raises(
+        ValueError, match=r"needs some 2.24 GiB.* has 1 GiB: give small"
+    ):
+        run(1e9, [300_000_000])
+
+
+def test_an_estimate_comes_from_the_graph_and_none_is_made_where_all_fits():
+    asked = []
+
+    class Known(Budget):
+        def _work(self, trial):
+            asked.append(trial.name)
+            return super()._work(trial)
+
+    clock = Clock()
+    made = Known(30.0, lambda trial: (trial.size, 0))
+    made.clock, made.began = clock, 0.0
+    for _ in made.affordable(trials(*range(10, 40)), []):
+        clock.now += 0.1
+    assert asked == ["trial 0"]  # of the caller's own it is known
+
+
+def test_what_was_left_out_is_not_counted_as_judged():
+    report = check(torch.sigmoid, shapes=[(4, 8)], budget=0.0)
+    assert {row.trial for row in report.rows} == {"normal 4x8"}
+    assert "(1 trials" in report.headline
+    assert report.document()["records"][-1]["trial"] == "normal 4x8"
+    assert any("left out, the budget being 0 s" in note for note in report.notes)
+
+
+def test_a_small_function_has_everything_within_the_default():
+    report = check(torch.sigmoid, shapes=[(4, 8)])
+    assert report.notes == ()
+
+
+class Terminal(io.StringIO):
+    """A standard error that says that it is one."""
+
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_sees_one_line_written_anew_and_gone_at_the_end(monkeypatch):
+    seen = Terminal()
+    monkeypatch.setattr("sys.stderr", seen)
+    monkeypatch.setattr(budget, "SILENT", 0.01)
+    with budget.progress(lambda: "normal 4x8, 1 of 3 trials"):
+        while "trials" not in seen.getvalue():
+            pass
+    assert "\r\033[Kgradwatch: normal 4x8, 1 of 3 trials, 0 s" in seen.getvalue()
+    assert seen.getvalue().endswith("\r\033[K")
+    assert "\n" not in seen.getvalue()
+
+
+def test_what_is_soon_done_or_no_terminal_has_no_progress(monkeypatch):
+    for stream in (Terminal(), io.StringIO()):
+        monkeypatch.setattr("sys.stderr", stream)
+        check(torch.sigmoid, shapes=[(2, 2)], quick=True)
+        assert "trials" not in stream.getvalue()
