@@ -182,7 +182,7 @@ def test_what_the_candidate_prints_is_no_result(folder):
         ((f"{FUNCTIONAL}.silu", "--shape", "3y"), "no shape '3y'"),
         ((f"{FUNCTIONAL}.sillu", "--shape", "3"), "did you mean 'silu'?"),
         ((f"{FUNCTIONAL}.silu", "--shape", "3", "--dtype", "float23"), "float32"),
-        (("torch:fft.fft", "--shape", "3"), "split it into real"),
+        (("torch:linalg.eigvals", "--shape", "3x3"), "before and after the factor"),
         (("softmaxx",), "did you mean 'softmax'?"),
         ((f"{FUNCTIONAL}.silu", "--shape", "3", "--arg", "dim"), "is not NAME=VALUE"),
         (("a.py", "b.py", "--kernelbench"), "no file at a.py"),
