@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from gradwatch.harness.dashboard.sources import Source
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.history import series as recorded
 from gradwatch.harness.history.changepoints import find_changes
-from gradwatch.harness.history.wrong import GRADIENT, past_limit
+from gradwatch.harness.history.wrong import GRADIENT, past_limit, step_to_wrong
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.git import Commit
 
@@ -220,26 +220,20 @@ def _aligned(
     metric = METRICS.get(series.metric, series.metric.replace("_", " "))
     suite = f"{series.suite.removeprefix('bench_')} set"
     view = ", ".join(filter(None, (metric, *parts, suite)))
-    past = frozenset[int]()
+    changes, past = [*_changes(series, values, places, watched)], frozenset[int]()
     if series.metric == GRADIENT:
         known = np.flatnonzero(~np.isnan(values))
-        dtype = series.parameters.get("dtype", "")
-        past = frozenset(known[past_limit(series.op, dtype, values[known])].tolist())
-    changes = [*_changes(series, values, places, watched)]
-    made = Series(
+        about = (series.op, series.parameters.get("dtype", ""), values[known])
+        past = frozenset(known[past_limit(*about)].tolist())
+        if found := step_to_wrong(*about):  # a verdict, without any document of watch
+            verdict = _change(found, int(known[found.index]), "confirmed")
+            near = [c for c in changes if abs(c.index - verdict.index) <= 1]
+            if all(change.state == "suspected" for change in near):
+                changes = [*(c for c in changes if c not in near), verdict]
+    return Series(
         *(series.op, _runner(series), line, metric, series.unit, view),
         *(values, low, high, tuple(changes), past),
     )
-    since = made.wrong_since
-    near = [c for c in changes if since is not None and abs(c.index - since) <= 1]
-    if since is None or any(change.state != "suspected" for change in near):
-        return made
-    # A verdict needs no further runs, and no document of the watch.
-    before = float(values[max(i for i in made.present if i < since)])
-    grown = float(values[since]) / before - 1 if before > 0 else math.inf
-    found = LevelChange(since, "step", grown, grown, grown, True, "confirmed")
-    others = (change for change in changes if change not in near)
-    return replace(made, changes=(*others, found))
 
 
 def _changes(

@@ -8,6 +8,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from gradwatch.harness.history.changepoints import Change
 from gradwatch.harness.judging.cases import trials
 from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.judging.rounding.errors import limit_for
@@ -28,6 +29,20 @@ def past_limit(op: str, dtype: str, values: NDArray[np.float64]) -> NDArray[np.b
     first = int(np.argmin(wrong)) if not wrong.all() else len(wrong)
     wrong[:first] = False
     return wrong
+
+
+def step_to_wrong(op: str, dtype: str, values: NDArray[np.float64]) -> Change | None:
+    """The step since which a gradient is past its limit, if the newest is.
+
+    It needs no further runs to be certain.
+    """
+    past = past_limit(op, dtype, values)
+    if not past[-1:].any():
+        return None
+    at = int(np.flatnonzero(~past)[-1]) + 1
+    before, after = map(float, values[at - 1 : at + 1])
+    grown = after / before - 1 if before > 0 else math.inf
+    return Change(at, grown, grown, grown, before, after, "step", 1.0, True, False)
 
 
 @functools.cache

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from gradwatch.harness.history.changepoints import Change, find_changes
 from gradwatch.harness.history.noise import LASTING, Values
 from gradwatch.harness.history.series import Entry, Series
-from gradwatch.harness.history.wrong import GRADIENT, past_limit
+from gradwatch.harness.history.wrong import GRADIENT, step_to_wrong
 from gradwatch.harness.project import git
 from gradwatch.harness.watch.alerts import SMALL, STATES, WRONG, Alert, Order
 from gradwatch.harness.watch.budget import Rules, creep
@@ -85,7 +85,11 @@ class _Trail:
 
 def _moves(trail: _Trail, order: Order, rules: Rules) -> list[Alert]:
     """The steps and drift of a series, and since when its gradient is wrong."""
-    wrong = _wrong(trail)
+    wrong = list[Change]()
+    if trail.series.metric == GRADIENT:
+        dtype = trail.series.parameters.get("dtype", "")
+        found = step_to_wrong(trail.series.op, dtype, trail.values)
+        wrong += [found] if found else []
     changes = list(find_changes(trail.values))
     sure = {c.index: (trail.commit(c.index - 1), trail.commit(c.index)) for c in wrong}
     if len(trail) < SHORT:
@@ -110,22 +114,6 @@ def _moves(trail: _Trail, order: Order, rules: Rules) -> list[Alert]:
             alert = replace(alert, why=SMALL, fails=False)
         alerts.append(alert)
     return alerts
-
-
-def _wrong(trail: _Trail) -> list[Change]:
-    """The step since which a gradient is past its limit: a verdict, not a sample."""
-    if trail.series.metric != GRADIENT:
-        return []
-    dtype = trail.series.parameters.get("dtype", "")
-    past = past_limit(trail.series.op, dtype, trail.values)
-    if not past[-1]:
-        return []
-    at = int(np.flatnonzero(~past)[-1]) + 1
-    before, after = map(float, trail.values[at - 1 : at + 1])
-    grown = after / before - 1 if before > 0 else math.inf
-    return [
-        Change(at, grown, grown, grown, before, after, "step", 1.0, True, False),
-    ]
 
 
 def _accepted(series: Series, order: Order, rules: Rules) -> tuple[int, str]:
