@@ -30,11 +30,10 @@ from gradwatch.impls.contract import Op
 @options.backend
 @options.seconds("--budget", 60.0, "Time for searching and shrinking.")
 @options.seed
-@click.option(
+@options.folder(
     "--folder",
-    show_default="results/latest/findings; of --replay results/findings",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for the scripts of findings and their index.",
+    "Folder for the scripts of findings and their index.",
+    shown="results/latest/findings; of --replay results/findings",
 )
 @click.option("--replay", is_flag=True, help="Only run the scripts of the findings.")
 @options.json_file

@@ -56,14 +56,7 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> floa
 )
 @options.op
 @options.backend
-@click.option(
-    "--part",
-    "parts",
-    multiple=True,
-    metavar="PART",
-    callback=options.checked("part", lambda: PARTS),
-    help=f"Only this part: {', '.join(PARTS)}. Repeatable.",
-)
+@options.several("part", lambda: PARTS, f"Only this part: {', '.join(PARTS)}.")
 @options.require("End with exit code 3")
 @click.option("--fresh", is_flag=True, help="Judge all again; continue no earlier run.")
 @options.seed

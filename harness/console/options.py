@@ -127,13 +127,7 @@ pages = click.option(
     type=click.Path(exists=True, dir_okay=False, resolve_path=True),
     help="An op page outside the project. Repeatable.",
 )
-size = click.option(
-    "--size",
-    "sizes",
-    multiple=True,
-    metavar="SIZE",
-    help="Only this size of an op, or small, middle, large. Repeatable.",
-)
+size = several("size", None, "Only this size of an op, or small, middle, large.")
 seed = click.option(
     "--seed", default=0, show_default=True, help="Seed of all random numbers."
 )
@@ -165,12 +159,11 @@ def on_this_machine(devices: Iterable[str]) -> None:
 
 def require(text: str) -> Callable[[Command], Command]:
     """Return the option --require, whose help begins with what is done."""
-    return click.option(
-        "--require",
-        multiple=True,
+    return several(
+        *("require", None, f"{text} if this backend cannot run here."),
+        called="require",
         metavar="BACKEND",
         callback=checked("backend", backend_names),
-        help=f"{text} if this backend cannot run here. Repeatable.",
     )
 
 
