@@ -162,7 +162,8 @@ class Complex:
 
     def __truediv__(self, other: Complex) -> Complex:
         size = graph.hypot(other.re, other.im)
-        turned = self * Complex(other.re / size, -(other.im / size))
+        safe = graph.where(graph.equal(size, 0.0), 1.0, size)
+        turned = self * Complex(other.re / safe, -(other.im / safe))
         return Complex(turned.re / size, turned.im / size)
 
 

@@ -32,6 +32,7 @@ from gradwatch.impls.graph import Node, primitive
 
 Array = NDArray[Any]
 Rule = Callable[..., Any]
+of = Complex.of
 
 
 def both(rule: Rule, *values: Complex) -> Any:
@@ -73,99 +74,123 @@ def _polar(size: Node, angle: Node) -> Complex:
     return Complex(size * graph.cos(angle), size * graph.sin(angle))
 
 
-def _exp(z: Complex) -> Complex:
-    return _polar(graph.exp(z.re), z.im)
-
-
-def _log(z: Complex) -> Complex:
-    return Complex(graph.log(graph.hypot(z.re, z.im)), graph.atan2(z.im, z.re))
-
-
-def _sqrt(z: Complex) -> Complex:
-    """By the part that no terms cancel in; the other one is the rest over it."""
-    nothing, re = _nonzero(z)
-    root = graph.sqrt((graph.hypot(re, z.im) + graph.abs(re)) / 2.0)
-    other = z.im / (2.0 * root)
-    right, up = graph.greater_equal(z.re, 0.0), constant(np.copysign(1, z.im.value))
-    return Complex(
-        graph.where(nothing, 0.0, graph.where(right, root, up * other)),
-        graph.where(nothing, 0.0, graph.where(right, other, up * root)),
-    )
-
-
 def _pow(base: Complex, exponent: Any) -> Complex:
     if isinstance(exponent, (int, float)) and exponent == 0.5:
-        return _sqrt(base)
+        return _function("sqrt")(base)
     if isinstance(exponent, (int, float)) and exponent in (-2, -1, 2, 3):
         power = functools.reduce(operator.mul, [base] * abs(int(exponent)))
-        return power if exponent > 0 else Complex.of(1) / power
-    return _exp(_log(base) * Complex.of(exponent))
-
-
-def _tanh(z: Complex) -> Complex:
-    """Over tanh(x)^2 + cos(y)^2 / cosh(x)^2: nothing cancels, nothing overflows."""
-    t, c, s = graph.tanh(z.re), graph.cos(z.im), graph.sin(z.im)
-    rest = 4.0 * graph.sigmoid(2.0 * z.re) * graph.sigmoid(-2.0 * z.re)
-    below = t * t + rest * c * c
-    return Complex(t / below, s * c * rest / below)
-
-
-def _turned(rule: Rule) -> Rule:
-    """f(iz) / i, which sin is of sinh, and tan of tanh."""
-
-    def turned(z: Complex) -> Complex:
-        y = rule(Complex(-z.im, z.re))
-        return Complex(y.im, -y.re)
-
-    return turned
-
-
-def _cosh(z: Complex) -> Complex:
-    return Complex(
-        graph.cosh(z.re) * graph.cos(z.im), graph.sinh(z.re) * graph.sin(z.im)
-    )
-
-
-def _sinh(z: Complex) -> Complex:
-    return Complex(
-        graph.sinh(z.re) * graph.cos(z.im), graph.cosh(z.re) * graph.sin(z.im)
-    )
-
-
-def _logarithm(base: float) -> Rule:
-    return lambda z: both(lambda part: part / graph.log(constant(base)), _log(z))
+        return power if exponent > 0 else of(1) / power
+    nothing, re = _nonzero(base)
+    y = _exp(_log(Complex(re, base.im)) * of(exponent))
+    return both(lambda part: graph.where(nothing, 0.0, part), y)
 
 
 def _multiplied(z: Complex, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
-    """All of an axis, one after the other."""
+    """All of an axis, by halves."""
     if dim is None:
         z, dim = both(lambda part: graph.reshape(part, (part.size,)), z), 0
     z = both(lambda part: graph.moveaxis(part, dim, 0), z)
-    each = [both(lambda p, at=i: p[at], z) for i in range(z.re.shape[0])]
-    y = functools.reduce(operator.mul, each or [Complex.of(1)])
+    while (half := z.re.shape[0] // 2) > 0:
+        pairs = (both(lambda p, i=i: p[i : i + half], z) for i in (0, half))
+        rest = both(lambda p: p[2 * half :], z)
+        z = both(lambda p, q: graph.concat([p, q], axis=0), operator.mul(*pairs), rest)
+    y = both(lambda part: part[0], z)
     return both(lambda part: graph.expand_dims(part, axis=dim), y) if keepdim else y
 
 
 def _plus_product(
     c: Complex, a: Complex, b: Complex, beta: Any = 1, alpha: Any = 1
 ) -> Complex:
-    product = Complex.of(alpha) * _product(graph.matmul, a, b)
-    return product if beta == 0 else Complex.of(beta) * c + product
+    product = of(alpha) * _product(graph.matmul, a, b)
+    return product if beta == 0 else of(beta) * c + product
 
 
 def _differ(a: Complex, b: Complex) -> Node:
     return graph.logical_or(graph.not_equal(a.re, b.re), graph.not_equal(a.im, b.im))
 
 
+# Holomorphic functions ----------------------------------------------------------------
+
+
+def _ln(base: float) -> Complex:
+    return of(graph.log(constant(base)))
+
+
+def _sigmoid(z: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-z)))
+
+
+#: By name the function, and its gradient as frameworks compute it, from dy, y and z.
+HOLOMORPHIC: dict[str, tuple[Rule, Rule]] = {
+    "exp": (np.exp, lambda dy, y, z: dy * y.conj()),
+    "expm1": (np.expm1, lambda dy, y, z: dy * (y + of(1)).conj()),
+    "log": (np.log, lambda dy, y, z: dy / z.conj()),
+    "log2": (np.log2, lambda dy, y, z: dy / (z * _ln(2)).conj()),
+    "log10": (np.log10, lambda dy, y, z: dy / (z * _ln(10)).conj()),
+    "log1p": (np.log1p, lambda dy, y, z: dy / (z + of(1)).conj()),
+    "sqrt": (np.sqrt, lambda dy, y, z: dy / (y + y).conj()),
+    "sin": (np.sin, lambda dy, y, z: dy * _function("cos")(z).conj()),
+    "cos": (np.cos, lambda dy, y, z: -dy * _function("sin")(z).conj()),
+    "tan": (np.tan, lambda dy, y, z: dy * (of(1) + y * y).conj()),
+    "sinh": (np.sinh, lambda dy, y, z: dy * _function("cosh")(z).conj()),
+    "cosh": (np.cosh, lambda dy, y, z: dy * _function("sinh")(z).conj()),
+    "tanh": (np.tanh, lambda dy, y, z: dy * (of(1) - y * y).conj()),
+    "sigmoid": (_sigmoid, lambda dy, y, z: dy * ((of(1) - y) * y).conj()),
+}
+
+
+def _paired(pairs: Array) -> Array:
+    """Complex numbers of real ones, whose last axis has the two parts."""
+    held = np.ascontiguousarray(pairs)
+    return np.asarray(held.view(np.result_type(held, 1j))[..., 0])
+
+
+def _parts(z: Array, dtype: Any) -> Array:
+    return np.stack((z.real, z.imag), -1).astype(dtype, copy=False)
+
+
+def _compute_function(pairs: Array, name: str) -> Array:
+    return _parts(HOLOMORPHIC[name][0](_paired(pairs)), pairs.dtype)
+
+
+def _function_error(at: Any) -> Array:
+    """What an error of z does, looked at in four directions, and a rounding of |y|."""
+    function, (source,) = HOLOMORPHIC[at.node.attributes["name"]][0], at.node.inputs
+    z, y = _paired(source.value), _paired(at.node.value)
+    shift = at.u * np.hypot(at.e[0][..., 0], at.e[0][..., 1])
+    moved = [np.abs(function(z + shift * way) - y) for way in (1, -1, 1j, -1j)]
+    error = np.max(moved, axis=0) / at.u + np.abs(y) + at.tiny
+    if at.node.attributes["name"].startswith("log"):  # of |z|, which is rounded before
+        error = error + 1
+    error = np.where(np.isnan(error), np.inf, error).astype(np.float64)
+    return np.repeat(error[..., None], 2, -1)
+
+
+def _function_rule(dy: Node, y: Node, pairs: Node, name: str) -> tuple[Node]:
+    gradient = HOLOMORPHIC[name][1](*map(Complex.split, (dy, y, pairs)))
+    return (gradient.joined(),)
+
+
+function = primitive("complex.function", _compute_function, _function_rule, stores=True)
+ERROR["complex.function"] = _function_error
+
+
+def _function(name: str) -> Rule:
+    return lambda z: Complex.split(function(z.joined(), name=name))
+
+
+_exp, _log = _function("exp"), _function("log")
+
+
 # Fourier transforms -------------------------------------------------------------------
 
 
 def _compute(x: Array, axes: tuple[int, ...], sign: int, scale: float) -> Array:
-    held = np.ascontiguousarray(x)
-    z = held.view(np.result_type(held, 1j))[..., 0]
     way: Any = np.fft.fftn if sign < 0 else np.fft.ifftn
-    y = way(z, axes=axes, norm="backward" if sign < 0 else "forward")  # with no factor
-    return np.stack((y.real, y.imag), -1).astype(x.dtype) * x.dtype.type(scale)
+    y = way(
+        _paired(x), axes=axes, norm="backward" if sign < 0 else "forward"
+    )  # with no factor
+    return _parts(y, x.dtype) * x.dtype.type(scale)
 
 
 def _error(at: Any) -> Array:
@@ -234,8 +259,8 @@ def _to_real(z: Complex, dim: Sequence[int], norm: int, size: int) -> Node:
 
 # The table ----------------------------------------------------------------------------
 
-of, _var = Complex.of, reductions.ON_FLOATS["var"]
 _reciprocal = functools.partial(_pow, exponent=-1)
+_var = reductions.ON_FLOATS["var"]
 
 #: Rules that get every tensor as a `Complex`.
 ON_COMPLEX: dict[str, Rule] = {
@@ -253,20 +278,9 @@ ON_COMPLEX: dict[str, Rule] = {
     "div": lambda a, b: of(a) / of(b),
     "reciprocal": _reciprocal,
     "pow": lambda a, b: _pow(of(a), b),
-    "sqrt": _sqrt,
-    "rsqrt": lambda z: _reciprocal(_sqrt(z)),
-    "exp": _exp,
-    "exp2": lambda z: _exp(both(lambda part: part * graph.log(constant(2)), z)),
-    "log": _log,
-    "log2": _logarithm(2),
-    "log10": _logarithm(10),
-    "sigmoid": lambda z: _reciprocal(of(1) + _exp(-z)),
-    "sinh": _sinh,
-    "cosh": _cosh,
-    "tanh": _tanh,
-    "sin": _turned(_sinh),
-    "tan": _turned(_tanh),
-    "cos": lambda z: _cosh(Complex(-z.im, z.re)),
+    **{name: _function(name) for name in HOLOMORPHIC},
+    "exp2": lambda z: _exp(z * _ln(2)),  # as in PyTorch, where ln(2) z is rounded
+    "rsqrt": lambda z: _reciprocal(_function("sqrt")(z)),
     "eq": lambda a, b: graph.logical_not(_differ(of(a), of(b))),
     "ne": lambda a, b: _differ(of(a), of(b)),
     "prod": _multiplied,

@@ -47,7 +47,7 @@ def difference(function, inputs):
 
 UNARY = """
     abs angle conj_physical cos cosh exp exp2 imag log log10 log2 mean neg prod real
-    reciprocal rsqrt sgn sigmoid sin sinh sqrt square sum tan tanh view_as_real
+    expm1 log1p reciprocal rsqrt sgn sigmoid sin sinh sqrt square sum tan tanh view_as_real
 """
 RULES = {name: (getattr(torch, name), [(C, 3, 4)]) for name in UNARY.split()}
 RULES |= {
