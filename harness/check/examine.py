@@ -357,13 +357,14 @@ class Bench:
         for name, (tensor, like) in tensors.items():
             arrays[name] = None if tensor is None else used.array_of(tensor)
             if tensor is not None:
-                has = used.dtype_of(tensor)
+                has = (used.precision_of if like is None else used.dtype_of)(tensor)
                 same = like is not None and has == used.dtype_of(like)
                 dtypes[name] = dtype if same else has
         judged = self._uncertain(right.judge(arrays, dtypes))
         if self.diagnoses is None or self.trial.edge:
             return judged
-        return self.diagnoses.told_of(right.known, arrays, judged, dtype)
+        named = self.diagnoses.told_of(right.known, arrays, judged, dtype)
+        return tuple(_in_parts(j, used, tensors[j.tensor][0]) for j in named)
 
     def _uncertain(self, judged: tuple[Judgement, ...]) -> tuple[Judgement, ...]:
         """What is wrong says nothing where rounding may have chosen other elements."""
@@ -377,3 +378,14 @@ class Bench:
             else j
             for j in judged
         )
+
+
+def _in_parts(judgement: Judgement, used: Any, tensor: Any) -> Judgement:
+    """With a diagnosis in terms of complex numbers, whose parts are the last axis."""
+    if tensor is None or not used.dtype_of(tensor).startswith("complex"):
+        return judgement
+    said = judgement.diagnosis
+    for place, part in (("first", "real"), ("last", "imaginary")):
+        axis = f"the {place} 1 of 2 along axis {tensor.ndim} of"
+        said = said.replace(axis, f"the {part} part of")
+    return judgement.changed(diagnosis=said)

@@ -30,6 +30,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
+from gradwatch.harness.check.subjects.binding import array_of
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference, reference_of_graph, wider
 from gradwatch.harness.judging.verdict import allowed, judge_tensors
@@ -98,7 +99,7 @@ class Trial:
     ) -> None:
         self.function, self.tensors, self.wanted = function, tensors, wanted
         self.gradients, self.outputs, self.cotangents = self._run(function, 0)
-        kinds = [t.dtype for t in (*tensors, *self.outputs.values())]
+        kinds = [t.real.dtype for t in (*tensors, *self.outputs.values())]
         names = [str(k).removeprefix("torch.") for k in kinds if k.is_floating_point]
         # Of a function that casts, the narrowest type says how exact it can be.
         known = [n for n in (dtype, *names) if n in PRECISIONS]
@@ -112,13 +113,10 @@ class Trial:
         made = _run_on_copies(function, copies)
         names = ["y"] if len(made) == 1 else [f"y{i}" for i in range(len(made))]
         outputs = {n: y for n, y in zip(names, made, strict=True) if y.requires_grad}
-        if any(y.is_complex() for y in outputs.values()) or not outputs:
-            raise NothingToJudge("complex output" if outputs else "no gradient")
+        if not outputs:
+            raise NothingToJudge("no gradient")
         draw = torch.Generator().manual_seed(seed)
-        cotangents = {
-            n: torch.randn(y.shape, generator=draw, dtype=torch.float64).to(y.dtype)
-            for n, y in outputs.items()
-        }
+        cotangents = {n: drawn(y, draw) for n, y in outputs.items()}
         plain = ["x"] if len(copies) == 1 else [f"x{i}" for i in range(len(copies))]
         leaves = {
             f"d{n}": t for n, t in zip(plain, copies, strict=True) if t.requires_grad
@@ -189,13 +187,18 @@ class _FirstUseDetached(torch.fx.Interpreter):
         return torch.fx.node.map_arg((n.args, n.kwargs), value)
 
 
+def drawn(like: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+    """Random numbers in the shape and type of a tensor."""
+    wide = torch.promote_types(like.dtype, torch.float64)
+    return torch.randn(like.shape, generator=draw, dtype=wide).to(like.dtype)
+
+
 def numbers(tensor: Any) -> Any:
-    """In NumPy; bfloat16, which NumPy lacks, in float32."""
+    """Real ones in NumPy; bfloat16, which NumPy lacks, in float32."""
     if tensor is None:
         return None
-    tensor = tensor.detach().resolve_neg()
-    tensor = torch.zeros_like(tensor) if tensor._is_zerotensor() else tensor
-    return tensor.float().numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
+    tensor = tensor.detach()
+    return array_of(torch.zeros_like(tensor) if tensor._is_zerotensor() else tensor)
 
 
 def judged(trial: Trial, right: Reference, got: Mapping[str, Any]) -> tuple[Any, ...]:

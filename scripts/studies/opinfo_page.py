@@ -47,8 +47,7 @@ _MISSED = (
     " across a border; elsewhere large terms cancel:"
 )
 REASONS = {
-    "complex output": "its samples return complex numbers",
-    "complex": "it computes with complex numbers",
+    "complex": "an operator of it has no rule for complex numbers",
     "factorisation": "it factorises a matrix",
     "random": "it draws random numbers",
     "custom": "it has a backward of its own",

@@ -50,6 +50,7 @@ from scripts.studies.opinfo import (  # scripts is no installed package
     _elements,
     _run_on_copies,
     as_function,
+    drawn,
     entries,
     marked,
     numbers,
@@ -73,19 +74,14 @@ class Trial:
             function, [t.clone().requires_grad_(w) for t, w in pairs]
         )
         draw = torch.Generator().manual_seed(0)
-        self.cotangents = [
-            _drawn(y, draw) if y.requires_grad and y.is_floating_point() else None
-            for y in outputs
-        ]
-        if any(y.is_complex() for y in outputs):
-            raise NothingToJudge("complex output")
+        self.cotangents = [drawn(y, draw) if y.requires_grad else None for y in outputs]
         if all(dy is None for dy in self.cotangents):
             raise NothingToJudge("no gradient")
         self.tangents = [
-            _drawn(t, draw) if w else None for t, w in zip(tensors, wanted, strict=True)
+            drawn(t, draw) if w else None for t, w in zip(tensors, wanted, strict=True)
         ]
         # Of a function that casts, the narrowest type says how exact it can be.
-        kinds = [str(t.dtype).removeprefix("torch.") for t in (*tensors, *outputs)]
+        kinds = [str(t.real.dtype).removeprefix("torch.") for t in (*tensors, *outputs)]
         known = [name for name in ("float64", *kinds) if name in PRECISIONS]
         self.dtype = max(known, key=lambda name: PRECISIONS[name].roundoff)
         self.traced = trace(function, marked(tensors, wanted))
@@ -150,11 +146,6 @@ CHECKS: dict[str, Callable[..., bool]] = {
         torch.autograd.gradcheck, check_forward_ad=True, check_backward_ad=False
     ),
 }
-
-
-def _drawn(like: Any, draw: torch.Generator) -> Any:
-    made = torch.randn(like.shape, generator=draw, dtype=torch.float64)
-    return made.to(like.dtype)
 
 
 def one_entry(entry: Any) -> Record:

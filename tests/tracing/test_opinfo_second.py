@@ -34,17 +34,10 @@ def test_what_casts_is_judged_in_the_narrower_type():
     assert {j["verdict"] for j in one_entry(entry("half"))["judged"]} == {"agree"}
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("fft_fft", "complex output"),
-        ("nn_functional_linear_cross_entropy_chunked_none", "hvp: div(): functions"),
-    ],
-)
-def test_what_cannot_be_judged_says_why(name, why):
-    record = one_entry(entry(name))
+def test_what_cannot_be_judged_says_why():
+    record = one_entry(entry("nn_functional_linear_cross_entropy_chunked_none"))
     assert record["not"]
-    assert all(reason.startswith(why) for reason in record["not"])
+    assert all(why.startswith("hvp: div(): functions") for why in record["not"])
 
 
 @pytest.mark.parametrize(
@@ -52,6 +45,7 @@ def test_what_cannot_be_judged_says_why(name, why):
     [
         pytest.param("grid_sampler_2d", id="the other side of a choice has no element"),
         pytest.param("as_strided_partial_views", id="a view of a larger tensor"),
+        pytest.param("fft_irfft", id="complex numbers"),
     ],
 )
 def test_what_was_no_fault_of_pytorch_agrees(name):

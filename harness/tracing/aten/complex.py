@@ -70,6 +70,11 @@ def _angle(z: Complex) -> Node:
     return graph.where(nothing, at_zero, graph.atan2(z.im, re))
 
 
+def _complex(*parts: Node) -> Complex:
+    shape = np.broadcast_shapes(*(part.shape for part in parts))
+    return Complex(*(graph.broadcast_to(part, shape) for part in parts))
+
+
 def _polar(size: Node, angle: Node) -> Complex:
     return Complex(size * graph.cos(angle), size * graph.sin(angle))
 
@@ -220,6 +225,8 @@ def _transformed(
     z: Complex, dim: Sequence[int], scale: float, *, forward: bool
 ) -> Complex:
     axes, sign = tuple(i % z.re.ndim for i in dim), -1 if forward else 1
+    if _length(z, dim) == 1:  # nothing is added up
+        return both(lambda part: part if scale == 1 else part * scale, z)
     pairs = z.joined()
     return Complex.split(transform(pairs, axes=axes, sign=sign, scale=scale))
 
@@ -264,7 +271,7 @@ _var = reductions.ON_FLOATS["var"]
 
 #: Rules that get every tensor as a `Complex`.
 ON_COMPLEX: dict[str, Rule] = {
-    "complex": lambda re, im: Complex(re.re, im.re),
+    "complex": lambda re, im: _complex(re.re, im.re),
     "view_as_complex": lambda pairs: Complex.split(pairs.re),
     "view_as_real": lambda z: z.joined(),
     **dict.fromkeys(("_conj", "_conj_physical"), Complex.conj),

@@ -46,8 +46,9 @@ def difference(function, inputs):
 
 
 UNARY = """
-    abs angle conj_physical cos cosh exp exp2 imag log log10 log2 mean neg prod real
-    expm1 log1p reciprocal rsqrt sgn sigmoid sin sinh sqrt square sum tan tanh view_as_real
+    abs angle conj_physical cos cosh exp exp2 expm1 imag log log10 log1p log2 mean neg
+    prod real reciprocal rsqrt sgn sigmoid sin sinh sqrt square sum tan tanh
+    view_as_real
 """
 RULES = {name: (getattr(torch, name), [(C, 3, 4)]) for name in UNARY.split()}
 RULES |= {
@@ -57,7 +58,7 @@ RULES |= {
     "mul by a real": (torch.mul, [(C, 3, 4), (R, 4)]),
     "div": (torch.div, [(C, 3, 4), (C, 4)]),
     "polar": (lambda x, f: torch.polar(x.exp(), f), [(R, 3), (R, 3)]),
-    "complex": (torch.complex, [(R, 3), (R, 3)]),
+    "complex": (torch.complex, [(R, 3), (R, 2, 1)]),
     "view_as_complex": (torch.view_as_complex, [(R, 3, 2)]),
     "mm": (lambda a, b: a.mH @ b, [(C, 3, 2), (C, 3, 4)]),
     "einsum": (
