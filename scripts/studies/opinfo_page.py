@@ -88,8 +88,8 @@ PyTorch tests its operators on a database of samples, OpInfo. Here every entry o
 that has a float autograd on the CPU is traced and becomes a graph of gradwatch's
 engine; outputs and gradients of the first {SAMPLES} samples, as PyTorch computes them,
 are judged against that graph (samples of more than 100,000 elements are passed over).
-PyTorch's backward is not used for the reference. Its forward decompositions are: where
-one of those were wrong, this would not see it.
+PyTorch's backward is not used, but its forward decompositions are: an error there is
+not found.
 
 PyTorch {torch.__version__}, `{machine_name()}`, {today}: `python
 scripts/studies/opinfo.py float64`, the same with `float32`, then `python
