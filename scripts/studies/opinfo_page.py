@@ -87,7 +87,7 @@ def page(sweeps: dict[str, list[Record]]) -> str:
 PyTorch tests its operators on a database of samples, OpInfo. Here every entry of it
 that has a float autograd on the CPU is traced and becomes a graph of gradwatch's
 engine; outputs and gradients of the first {SAMPLES} samples, as PyTorch computes them,
-are judged against that graph (samples of more than 100,000 elements are passed over).
+are judged against that graph (none of more than 100,000 elements).
 PyTorch's backward is not used, but its forward decompositions are: an error there is
 not found.
 
