@@ -67,16 +67,15 @@ def evaluate(request: Request) -> dict[str, Any]:
     backend = load_backend(request["backend"])
     if why := backend.missing(request["device"]):
         raise Missing(why)
-    if "order" in request:
-        return _second_order(backend, request)
     problem = problem_of(request)
     step, read = _run(backend, problem)
     mutated, first = _mutated(problem, request), read["gradients"]
-    again = _backward_again(step, problem, request)
+    vjp, atomic = "order" not in request, request["device"] != "cpu"
+    again = _backward_again(step, problem, request) if vjp else first
     _, fresh = _run(backend, problem_of(request))
-    repeatable, atomic = _same(read, fresh), request["device"] != "cpu"
+    repeatable = _same(read, fresh)
     ways, reused = list[Way](), list[str]()
-    if atomic:
+    if vjp and atomic:
         swept = {} if isinstance(again, Exception) else again
         ways = [("second backward", swept), ("second run", fresh["gradients"])]
     if (repeatable or atomic) and request.get("options", {}).get("stress"):
@@ -92,42 +91,21 @@ def evaluate(request: Request) -> dict[str, Any]:
     }
 
 
-def _second_order(backend: Backend, request: Request) -> dict[str, Any]:
-    """The tensors of a second order, twice; see `impls.contract.SecondOrderStep`."""
-    reads, mutated = [], list[str]()
-    for _ in range(2):
-        problem = problem_of(request)
-        step, order = backend.prepare(problem), request["order"]
-        differentiate = getattr(step, order, None)
-        if differentiate is None:
-            raise Unsupported(f"{backend.framework} has no {order} here")
-        try:
-            result = differentiate()
-        finally:
-            step.wait()  # a crash must happen within its own task
-        mutated = _mutated(problem, request)
-        gradients = _packed(result.gradients)
-        reads.append({"gradients": gradients, "dtypes": dict(result.dtypes)})
-    first, again = reads
-    return {
-        "outputs": {},
-        "state": {},
-        **first,
-        "mutated": mutated,
-        "repeatable": _same(first, again),
-    }
-
-
 def _run(backend: Backend, problem: Problem) -> tuple[Step, dict[str, Any]]:
-    """Run forward and backward once: the step, and the results.
+    """Run forward and backward once, or another order: the step, and the results.
 
     These are packed at once: a later backward may write into the same memory.
     """
-    step = backend.prepare(problem)
+    step, order = backend.prepare(problem), getattr(problem, "order", "vjp")
+    if not hasattr(step, order) and order != "vjp":
+        raise Unsupported(f"{backend.framework} has no {order} here")
     try:
-        step.forward()
-        step.backward()
-        result = step.read()  # as a consumer would: it waits for the current stream
+        if order == "vjp":
+            step.forward()
+            step.backward()
+            result = step.read()  # as a consumer: it waits for the current stream
+        else:
+            result = getattr(step, order)()
         return step, {
             "outputs": _packed(result.outputs),
             "gradients": _packed(result.gradients),
