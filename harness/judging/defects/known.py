@@ -31,9 +31,6 @@ Records = Mapping[tuple[str, str, str], Iterable["AgreeRecord"]]
 
 FILE = Path(__file__).with_name("outcomes.json")
 
-#: Verdicts on a case that has ended its worker.
-FATAL = ("crash", "timeout")
-
 
 @dataclass(frozen=True)
 class Known:
