@@ -20,6 +20,8 @@ from gradwatch.harness.judging.layouts import TAILS
 COMPLEX = {"complex64": "float32", "complex128": "float64"}
 #: Lengths of the small trials: different, odd, one of them above 32 (a warp).
 SMALL = (33, 7, 5, 3)
+#: A tail of two axes at once, such as height and width.
+SQUARED = 65
 
 
 @dataclass(frozen=True)
@@ -123,13 +125,17 @@ def smaller(specs: Specs, pinned: Sequence[int] = ()) -> Specs:
 
 
 def tails(specs: Specs, pinned: Sequence[int] = ()) -> Iterator[Specs]:
-    """Each length in turn just above a power of two, beside small ones."""
+    """Each length in turn just above a power of two, beside small ones.
+
+    Two axes of one length grow together, and less.
+    """
     free = lengths(specs, pinned)
     base = _shortened(free, SMALL[1:])
-    for n, tail in zip(free, TAILS, strict=False):
-        yield resized(specs, {**base, n: tail})
-    if len(free) == 1:
-        yield resized(specs, {free[0]: TAILS[-1]})
+    turns = [*zip(free, TAILS, strict=False)]
+    turns += [(free[0], TAILS[-1])] * (len(free) == 1)
+    for n, tail in turns:
+        twice = any(spec.shape.count(n) > 1 for spec in specs)
+        yield resized(specs, {**base, n: SQUARED if twice else tail})
 
 
 def _shortened(free: Sequence[int], to: Sequence[int]) -> dict[int, int]:

@@ -270,6 +270,8 @@ def test_shapes_are_read_and_varied():
         (1025, 1000),
         (129, 1000),
     ]
+    (first, *_) = tails([Spec((2, 3, 40, 40))])
+    assert first[0].shape == (2, 3, 65, 65)
 
 
 def test_a_request_without_candidate_is_pytorch_s_own_gradient():
