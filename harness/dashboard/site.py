@@ -114,7 +114,7 @@ def _write_machine(
     """Write the pages of a machine; `shared` are variables of all machines."""
     here = machine_results(results, machine)
     looks = styles(here.runners)
-    own = {"machine": machine, "history": history, "styles": looks}
+    own = {"machine": machine, "results": here, "history": history, "styles": looks}
     # The date and commit of the data: the newest document of each kind.
     own["banner"] = {"Verdicts": here.newest("agree"), "Times": here.newest("time")}
     writer = Writer(site, shared["machines"][machine], {**shared, **own})
@@ -122,8 +122,7 @@ def _write_machine(
     if writer.folder:  # the first machine's pages have those without any result
         seen = {*history.by_op, *(op for op, _ in (*here.judged, *here.timed))}
         cells = {op: row for op, row in cells.items() if op in seen}
-    context = overview(here, cells, history)
-    writer.page("index.html", "overview.html.j2", sources=here.sources, **context)
+    writer.page("index.html", "overview.html.j2", **overview(here, cells, history))
     for op, row in cells.items():
         _write_op(writer, op_page(op, row, here, history), here, looks)
     _write_comparison(writer, here, history)
@@ -162,8 +161,8 @@ def _write_op(
     lines = {s.line: looks[s.runner] for s in series}
     made = drawn(page, here, history, {**looks, **lines})
     writer.data(f"op/{anchor(op)}.charts.js", "charts", made)
-    context = {"drawn": made, "line_styles": lines, "bandwidth": here.bandwidth()}
-    writer.page(f"op/{anchor(op)}.html", "op.html.j2", **context, **page)
+    context = {"drawn": made, "line_styles": lines, **page}
+    writer.page(f"op/{anchor(op)}.html", "op.html.j2", **context)
 
 
 def _write_comparison(writer: Writer, here: MachineResults, history: History) -> None:

@@ -59,7 +59,6 @@ def overview(here: MachineResults, cells: Cells, history: History) -> dict[str, 
         "groups": by_group(shown),
         "families": families(here.ran),
         "unrun": [op for op in cells if op not in shown],
-        "absent": here.absent,
         "ranks": {
             "worst": _ranks({op: max(c.rank for c in cs) for op, cs in rows.items()}),
             "slowest": _ranks(
@@ -70,8 +69,6 @@ def overview(here: MachineResults, cells: Cells, history: History) -> dict[str, 
         "right": _right(here, shown, wrong, history),
         "fast": _fast(shown, history),
         "commits": sorted(commit_rows(history), key=lambda r: r.urgency)[:COMMITS],
-        "first_look": here.first_looks(),
-        "in_part": here.in_part(),
         "versions": sorted(
             {(r.framework, r.framework_version) for r in here.of_all_orders()}
         ),
