@@ -28,9 +28,9 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from gradwatch.harness.check.subjects.binding import array_of
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
+from gradwatch.harness.check.frameworks.pytorch import array_of
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference, reference_of_graph, wider
 from gradwatch.harness.judging.verdict import allowed, judge_tensors
