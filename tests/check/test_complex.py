@@ -9,6 +9,7 @@ from torch import fft  # noqa: E402  # after importorskip
 
 import gradwatch  # noqa: E402  # likewise
 from gradwatch import check  # noqa: E402  # likewise
+from gradwatch.harness.check.subjects.apart import _received, _sent  # noqa: E402  # likewise
 
 
 def own(forward, backward):
@@ -271,6 +272,12 @@ def test_a_failure_s_script_shows_it_again(tmp_path, capsys):
         runpy.run_path(str(script))
     assert ended.value.code == 1
     assert "dx: element 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.bfloat16])
+def test_one_element_of_any_strides_reaches_the_judge(dtype):
+    sent = torch.ones(4, 6, dtype=dtype).conj()[:1, ::2][:, :1]
+    assert torch.equal(_received(torch.Tensor, _sent(sent)), sent)
 
 
 def test_pytorch_has_no_complex_numbers_of_bfloat16():

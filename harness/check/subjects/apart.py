@@ -133,8 +133,10 @@ def _sent(value: Any) -> Any:
     """A tensor as its type, its shape and its bytes."""
     if not isinstance(value, Tensor):
         raise TypeError(f"returned {type(value).__name__}, no tensor")
-    held = value.detach().cpu().contiguous()
-    content = held.reshape(-1).view(torch.uint8).numpy().tobytes()
+    held = value.detach().cpu().resolve_conj()
+    flat = torch.empty(held.numel(), dtype=held.dtype)  # one element has any stride
+    flat.copy_(held.reshape(-1))
+    content = flat.view(torch.uint8).numpy().tobytes()
     return str(held.dtype), list(held.shape), content
 
 
