@@ -7,7 +7,7 @@ names, which may hold the wildcards * and ?: "regime large or mixed". "not" turn
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -51,7 +51,7 @@ def _holds(clause: str, trial: Trial) -> bool:
     if clause.startswith("not "):
         return not _holds(clause.removeprefix("not "), trial)
     if clause in PROPERTIES:
-        return PROPERTIES[clause](trial.problem)
+        return bool(np.any(PROPERTIES[clause](_At(trial.problem))))
     kind, _, names = clause.partition(" ")
     value = _NAMES[kind](trial)
     return any(matches(value, name) for name in names.split(" or "))
@@ -66,182 +66,105 @@ def _literal(text: str) -> str:
     return text.replace("[", "(").replace("]", ")")
 
 
-def _inputs(problem: Problem) -> Iterator[Array]:
-    """The floating inputs, in float64."""
-    for array in problem.inputs.values():
-        if array.dtype.kind == "f":
-            yield array.astype(np.float64)
+class _At:
+    """A problem's numbers, in float64; `x` is its first floating input."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, precision = problem, PRECISIONS[problem.dtype]
+        self.inputs = [
+            a.astype(np.float64) for a in problem.inputs.values() if a.dtype.kind == "f"
+        ]
+        self.x, self.axis = self.inputs[0], problem.attributes.get("axis")
+        self.smallest, self.largest = precision.smallest, precision.largest
+        self.roundoff = precision.roundoff
+        self.most = math.log(self.largest)  # the largest argument of exp
+
+    def some(self, condition: Callable[[Array], Array]) -> bool:
+        """Whether some element of an input is so."""
+        return any(condition(a).any() for a in self.inputs)
+
+    @property
+    def factors(self) -> Array:
+        """Size of the product of x along the op's axis."""
+        return np.asarray(np.prod(np.abs(self.x), axis=self.axis, keepdims=True))
+
+    def products(self, *others: Array | None) -> list[Array]:
+        """Products of x with those of its shape, or of none."""
+        alike = [a for a in others if a is not None and a.shape in (self.x.shape, ())]
+        return [self.x * a.astype(np.float64) for a in alike]
 
 
-def _any(condition: Callable[[Array], Array]) -> Callable[[Problem], bool]:
-    """Whether some element of an input is so."""
-    return lambda problem: any(condition(a).any() for a in _inputs(problem))
-
-
-def _beyond(limit: Callable[[Problem], float]) -> Callable[[Problem], bool]:
-    """Whether an element of the first input is finite and above a limit."""
-
-    def one(problem: Problem) -> bool:
-        x = next(_inputs(problem))
-        return bool((np.isfinite(x) & (x > limit(problem))).any())
-
-    return one
-
-
-def _exp_is_lost(sign: int) -> Callable[[Problem], bool]:
+def _exp_is_lost(at: _At, sign: int) -> Any:
     """Whether exp(sign * x) is a number that loses half its digits beside 1."""
-
-    def lost(problem: Problem) -> bool:
-        x, precision = sign * next(_inputs(problem)), PRECISIONS[problem.dtype]
-        above = math.log(precision.smallest)
-        below = math.log(precision.roundoff) / 2
-        return bool(((above < x) & (x < below)).any())
-
-    return lost
+    x = sign * at.x
+    return (math.log(at.smallest) < x) & (x < math.log(at.roundoff) / 2)
 
 
-def _saturated(problem: Problem) -> Array:
+def _saturated(at: _At) -> Any:
     """Where a logit is so far on its target's side that exp(-|x|) decides."""
-    x, target, *_ = _inputs(problem)
-    precision = PRECISIONS[problem.dtype]
+    x, target, *_ = at.inputs
     size = np.where(target == (x > 0), np.abs(x), 0.0)
-    above = -math.log(precision.roundoff) / 4
-    return np.asarray((above < size) & (size < -math.log(precision.smallest)))
+    above = -math.log(at.roundoff) / 4
+    return (above < size) & (size < -math.log(at.smallest))
 
 
-def _is_subnormal(problem: Problem) -> bool:
+def _is_subnormal(at: _At) -> bool:
     """An input, or its product with a cotangent or a tangent, is subnormal."""
-    smallest = PRECISIONS[problem.dtype].smallest
-    first = next(_inputs(problem))
-    others = [*problem.cotangents, *problem.tangents.values()]
-    alike = [a for a in others if a is not None and a.shape in (first.shape, ())]
-    products = [first, *(first * a.astype(np.float64) for a in alike)]
-    return any(bool(((p != 0) & (np.abs(p) < smallest)).any()) for p in products)
+    others = (*at.problem.cotangents, *at.problem.tangents.values())
+    products = (at.x, *at.products(*others))
+    return any(((p != 0) & (np.abs(p) < at.smallest)).any() for p in products)
 
 
-def _product_overflows(problem: Problem) -> bool:
+def _product_overflows(at: _At) -> bool:
     """An input times its cotangent is beyond the range."""
-    first, dy = next(_inputs(problem)), problem.cotangents[0]
-    if dy is None or dy.shape not in (first.shape, ()):
-        return False
-    size = np.abs(first * dy.astype(np.float64))
-    return bool((np.isfinite(first) & (size > PRECISIONS[problem.dtype].largest)).any())
+    products = at.products(at.problem.cotangents[0])
+    return any((np.isfinite(at.x) & (np.abs(p) > at.largest)).any() for p in products)
 
 
-def _factors(problem: Problem) -> Array:
-    """Size of the product of the first input's elements, along the op's axis."""
-    x = np.abs(next(_inputs(problem)))
-    return np.asarray(np.prod(x, axis=problem.attributes.get("axis"), keepdims=True))
-
-
-def _divided_factors(problem: Problem) -> bool:
+def _divided_factors(at: _At) -> bool:
     """A factor is 0 or not finite, or the product of some leaves the range."""
-    x = next(_inputs(problem))
-    return bool(
-        (x == 0).any()
-        or not np.isfinite(x).all()
-        or _overflowing_factors(problem)
-        or _underflowing_factors(problem)
-    )
+    least = 2 * at.smallest * at.roundoff
+    known = (at.x != 0).all() and np.isfinite(at.x).all()
+    beyond = (at.factors > at.largest) | (at.factors < least)
+    return bool(not known or beyond.any())
 
 
-def _exp_is_infinite(problem: Problem) -> bool:
-    """The first input holds a number, or an infinity, whose exp overflows."""
-    x = next(_inputs(problem))
-    return bool((x > math.log(PRECISIONS[problem.dtype].largest)).any())
-
-
-def _cosh_overflows(problem: Problem) -> bool:
-    """The same of exp(-x) or exp(x)."""
-    x = np.abs(next(_inputs(problem)))
-    return bool((x > math.log(PRECISIONS[problem.dtype].largest)).any())
-
-
-def _batch_of_equals(problem: Problem) -> bool:
-    """All of the first input along its first axis is one number."""
-    x = next(_inputs(problem))
-    return x.ndim > 0 and bool((x == x[:1]).all())
-
-
-def _zero_if_flushed(problem: Problem) -> bool:
-    """An element of the first input is 0, or subnormal."""
-    x = next(_inputs(problem))
-    return bool((np.abs(x) < PRECISIONS[problem.dtype].smallest).any())
-
-
-def _overflowing_factors(problem: Problem) -> bool:
-    x, y = next(_inputs(problem)), _factors(problem)
-    return bool((np.isfinite(x).all() & (y > PRECISIONS[problem.dtype].largest)).any())
-
-
-def _underflowing_factors(problem: Problem) -> bool:
-    """A product of factors, none of them 0, that is 0 in its precision."""
-    x, y = next(_inputs(problem)), _factors(problem)
-    lost = (
-        y < 2 * PRECISIONS[problem.dtype].smallest * PRECISIONS[problem.dtype].roundoff
-    )
-    return bool((lost & (x != 0).all()).any())
-
-
-def _uneven_tangents(problem: Problem) -> bool:
+def _uneven_tangents(at: _At) -> bool:
     """A number of a tangent is less than a 16th of another tangent's there."""
-    if len(problem.tangents) != 2:
+    if len(at.problem.tangents) != 2:
         return False
-    a, b = map(np.abs, problem.tangents.values())
+    a, b = map(np.abs, at.problem.tangents.values())
     return bool(((a * 16 < b) | (b * 16 < a)).any())
 
 
-def _subnormal_square(problem: Problem) -> bool:
-    """A number that is not finite, or not 0 with a square that is no normal number."""
-    smallest = PRECISIONS[problem.dtype].smallest
-    return any(
-        bool((~np.isfinite(x) | ((x != 0) & (x * x < smallest))).any())
-        for x in _inputs(problem)
-    )
-
-
-def _zero_rows(problem: Problem) -> bool:
-    """All of the first input along the op's axis is 0."""
-    x, axis = next(_inputs(problem)), problem.attributes.get("axis")
-    return x.size > 0 and bool((x == 0).all(axis).any())
-
-
-#: By name, whether a problem has a property.
-PROPERTIES: dict[str, Callable[[Problem], bool]] = {
-    "an empty tensor": lambda problem: any(
-        a.size == 0 for a in problem.inputs.values()
-    ),
-    "an infinity": _any(np.isinf),
-    "a nan": _any(np.isnan),
-    "finite": lambda problem: all(np.isfinite(a).all() for a in _inputs(problem)),
-    "a zero": _any(lambda a: a == 0),
-    "a negative number": _any(lambda a: a < 0),
+#: By name, whether a problem has a property; of an array, whether some element has it.
+PROPERTIES: dict[str, Callable[[_At], Any]] = {
+    "an empty tensor": lambda at: not all(a.size for a in at.problem.inputs.values()),
+    "an infinity": lambda at: at.some(np.isinf),
+    "a nan": lambda at: at.some(np.isnan),
+    "finite": lambda at: not at.some(lambda a: ~np.isfinite(a)),
+    "a zero": lambda at: at.some(lambda a: a == 0),
+    "a negative number": lambda at: at.some(lambda a: a < 0),
+    "a number near 0": lambda at: at.some(lambda a: (a != 0) & (abs(a) < 0.01)),
     "a subnormal number": _is_subnormal,
-    "exp(x) overflows": _beyond(lambda p: math.log(PRECISIONS[p.dtype].largest)),
-    "exp(x) is lost beside 1": _exp_is_lost(1),
-    "exp(-x) is lost beside 1": _exp_is_lost(-1),
-    "cosh(x) overflows": lambda problem: bool(
-        (
-            abs(next(_inputs(problem))) > math.log(PRECISIONS[problem.dtype].largest)
-        ).any()
+    "a subnormal square": lambda at: at.some(
+        lambda a: ~np.isfinite(a) | ((a != 0) & (a * a < at.smallest))
     ),
-    "every logit saturated at its target": lambda problem: bool(
-        _saturated(problem).size and _saturated(problem).all()
+    "a zero or a subnormal number": lambda at: abs(at.x) < at.smallest,
+    "exp(x) overflows": lambda at: np.isfinite(at.x) & (at.x > at.most),
+    "exp(x) is infinite": lambda at: at.x > at.most,
+    "cosh(x) overflows": lambda at: abs(at.x) > at.most,
+    "exp(x) is lost beside 1": lambda at: _exp_is_lost(at, 1),
+    "exp(-x) is lost beside 1": lambda at: _exp_is_lost(at, -1),
+    "every logit saturated at its target": lambda at: (
+        at.x.size and _saturated(at).all()
     ),
-    "an infinite weight": lambda problem: bool(
-        np.isinf(problem.inputs["weight"]).any()
-    ),
-    "a number near 0": _any(lambda a: (a != 0) & (abs(a) < 0.01)),
+    "an infinite weight": lambda at: np.isinf(at.problem.inputs["weight"]),
     "a tangent far below another": _uneven_tangents,
-    "a subnormal square": _subnormal_square,
-    "a row of zeros": _zero_rows,
-    "a padding index": lambda problem: problem.attributes.get("padding") is not None,
+    "a row of zeros": lambda at: at.x.size and (at.x == 0).all(at.axis),
+    "a constant batch": lambda at: at.x.ndim and (at.x == at.x[:1]).all(),
+    "a padding index": lambda at: at.problem.attributes.get("padding") is not None,
     "x dy overflows": _product_overflows,
     "factors that prod cannot divide by": _divided_factors,
-    "exp(x) is infinite": _exp_is_infinite,
-    "a constant batch": _batch_of_equals,
-    "a zero or a subnormal number": _zero_if_flushed,
-    "a product of factors that is not finite": lambda problem: bool(
-        (~(_factors(problem) <= PRECISIONS[problem.dtype].largest)).any()
-    ),
+    "a product of factors that is not finite": lambda at: ~(at.factors <= at.largest),
 }
