@@ -12,27 +12,23 @@ import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging.cases import run_formula
 from gradwatch.harness.judging.excuses.imprecision import (
-    CARELESS,
-    ORDINARY,
-    SEQUENTIAL,
+    LOSSES,
     in_full,
     reordered,
 )
 from gradwatch.harness.judging.excuses.overflow import Risk, risks, stored_infinite
 from gradwatch.harness.judging.excuses.regrouping import (
     Peaks,
-    factors,
     magnitudes,
     peaks,
     scalar,
-    torn,
 )
 from gradwatch.harness.judging.orders import OTHER_SIDE, SECOND, Function
 from gradwatch.harness.judging.precisions import (
@@ -45,7 +41,6 @@ from gradwatch.harness.judging.precisions import (
 from gradwatch.harness.judging.rounding.analysis import local_errors, running_errors
 from gradwatch.harness.judging.rounding.errors import (
     Errors,
-    Table,
     limit_for,
     longest_reduction,
 )
@@ -56,6 +51,25 @@ from gradwatch.impls.contract import Problem
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _kept(method: Callable[P, T]) -> Callable[P, T]:
+    """A method of a reference whose results are kept, by its name and arguments."""
+
+    @functools.wraps(method)
+    def once(*given: P.args, **how: P.kwargs) -> T:
+        kept: dict[Any, Any] = given[0]._kept  # type: ignore[attr-defined]
+        key = (method.__name__, *given[1:], *sorted(how.items()))
+        if key not in kept:
+            kept[key] = method(*given, **how)
+        found: T = kept[key]
+        return found
+
+    return once
 
 
 @dataclass(frozen=True)
@@ -126,7 +140,8 @@ class Reference:
     @property
     def truths(self) -> Mapping[str, Mapping[str, Truth]]:
         """By convention and tensor, for the narrowest arithmetic that is expected."""
-        return {name: self.bounds(name) for name in self.graphs}
+        narrowest = self.arithmetics[-1]
+        return {name: self.bounds(name, narrowest) for name in self.graphs}
 
     @property
     def set_valued(self) -> bool:
@@ -169,13 +184,17 @@ class Reference:
     def overflows(self, convention: str, tensor: str) -> Risk:
         """Elements that are infinite, or nan, in some honest order of operations."""
         node, order = self.graphs[convention][tensor], self._orders[convention]
-        errors = self._errors(convention, self.arithmetics[-1], None)
+        errors = self._errors(convention, self.arithmetics[-1])
         none = np.zeros(node.shape, bool)
-        return risks(order, errors, self._peaks(convention)).get(node, Risk(none, none))
+        return risks(
+            order, errors, self._peaks(convention, self.arithmetics[-1].step)
+        ).get(node, Risk(none, none))
 
     def underflows(self, convention: str, tensor: str) -> Mask:
         """Elements of which a partial product underflows in some order of factors."""
-        return self._peaks(convention).underflow(self.graphs[convention][tensor])
+        return self._peaks(convention, self.arithmetics[-1].step).underflow(
+            self.graphs[convention][tensor]
+        )
 
     def cancels(self, convention: str, tensor: str) -> Mask:
         """Elements that are sums of terms of both signs: they may change their own."""
@@ -184,22 +203,18 @@ class Reference:
         mixed: Mask = np.abs(node.value) < sizes[node] * (1 - 1e-9)
         return mixed
 
-    def torn(self, convention: str, tensor: str) -> Mask:
-        """Elements of which infinite terms of both signs are added, multiplied out."""
-        return torn(self._orders[convention])[self.graphs[convention][tensor]]
-
     def rounded_once(
         self, convention: str, tensor: str, arithmetic: Arithmetic
     ) -> Mask:
         """Elements that inherit no error, such as a matrix product of inputs."""
         node = self.graphs[convention][tensor]
-        errors = self._errors(convention, arithmetic, None)
+        errors = self._errors(convention, arithmetic)
         own = local_errors(errors, [node])[node]
         return np.zeros(node.shape, bool) if own is None else own >= errors.errors[node]
 
     def leaves_range(self, convention: str) -> bool:
         """Whether a value overflows, or would in another order of its factors."""
-        found = self._peaks(convention)
+        found = self._peaks(convention, self.arithmetics[-1].step)
         return any(
             found.overflow(node).any()
             or not (np.abs(node.value) < found.step.beyond).all()
@@ -207,6 +222,7 @@ class Reference:
             if node.value.dtype.kind == "f"
         )
 
+    @_kept
     def bounds(
         self,
         convention: str = "first",
@@ -219,18 +235,14 @@ class Reference:
         A careless radius is of what came out finite, however near the end of the range.
         """
         arithmetic = arithmetic or self.arithmetics[-1]
-        key = ("bound", convention, arithmetic.name, careless)
-        if key not in self._kept:
-            table = CARELESS if careless else None
-            errors = self._errors(convention, arithmetic, table)
-            known = {} if careless else risks(self._orders[convention], errors)
-            self._kept[key] = {
-                name: self._truth(name, node, errors, known.get(node), careless)
-                for name, node in self.graphs[convention].items()
-            }
-        kept: Mapping[str, Truth] = self._kept[key]
-        return kept
+        errors = self._errors(convention, arithmetic, "bound" if careless else "")
+        known = {} if careless else risks(self._orders[convention], errors)
+        return {
+            name: self._truth(name, node, errors, known.get(node), careless)
+            for name, node in self.graphs[convention].items()
+        }
 
+    @_kept
     def spreads(
         self,
         convention: str = "first",
@@ -241,57 +253,40 @@ class Reference:
     ) -> Mapping[str, NDArray[np.float64]]:
         """Radii of the spread, infinite where it may not accuse; see `spread`."""
         arithmetic = arithmetic or self.arithmetics[-1]
-        key = ("spread", convention, arithmetic.name, careless, again)
-        if key not in self._kept:
-            nodes = self.graphs[convention]
-            table = SEQUENTIAL if careless else None
-            errors = self._errors(convention, arithmetic, table)
-            order, seen = self._orders[convention], careless
-            drawn = spread(nodes, order, errors, seen=seen, again=again)
-            self._kept[key] = {
-                name: self._as_stored(nodes[name], radius, arithmetic)
-                for name, radius in drawn.items()
-            }
-        kept: Mapping[str, NDArray[np.float64]] = self._kept[key]
-        return kept
+        nodes, order = self.graphs[convention], self._orders[convention]
+        errors = self._errors(convention, arithmetic, "spread" if careless else "")
+        drawn = spread(nodes, order, errors, seen=careless, again=again)
+        return {
+            name: self._as_stored(nodes[name], radius, arithmetic)
+            for name, radius in drawn.items()
+        }
 
+    @_kept
     def wholes(
         self, convention: str, arithmetic: Arithmetic, *, careless: bool = False
     ) -> Mapping[str, Whole]:
         """What roundings do to tensors as a whole; see `whole`."""
-        key = ("whole", convention, arithmetic.name, careless)
-        if key not in self._kept:
-            table = ORDINARY if careless else None
-            errors = self._errors(convention, arithmetic, table)
-            order, nodes = self._orders[convention], self.graphs[convention]
-            found = self._peaks(convention, arithmetic)
-            self._kept[key] = whole(nodes, order, errors, found, seen=careless)
-        kept: Mapping[str, Whole] = self._kept[key]
-        return kept
+        errors = self._errors(convention, arithmetic, "whole" if careless else "")
+        order, nodes = self._orders[convention], self.graphs[convention]
+        found = self._peaks(convention, arithmetic.step)
+        return whole(nodes, order, errors, found, seen=careless)
 
+    @_kept
     def _errors(
-        self, convention: str, arithmetic: Arithmetic, table: Table | None
+        self, convention: str, arithmetic: Arithmetic, careless: str = ""
     ) -> Errors:
-        key = ("errors", convention, arithmetic.name, id(table))
-        if key not in self._kept:
-            order = self._orders[convention]
-            if table is not None:
-                found, alone = self._peaks(convention, arithmetic), table is ORDINARY
-                doubled = {} if alone else factors(order, found.step)
-                lost = reordered(table, found, scalar(order), doubled)
-                table = in_full(lost) if alone else lost
-            self._kept[key] = running_errors(order, arithmetic, self.limit, table)
-        errors: Errors = self._kept[key]
-        return errors
+        """Running errors; `careless` is for which of the radii, "" for none of them."""
+        order, table = self._orders[convention], None
+        if careless:
+            found = self._peaks(convention, arithmetic.step)
+            table = reordered(LOSSES[careless], found, scalar(order))
+            table = in_full(table) if careless == "whole" else table
+        return running_errors(order, arithmetic, self.limit, table)
 
-    def _peaks(self, convention: str, arithmetic: Arithmetic | None = None) -> Peaks:
+    @_kept
+    def _peaks(self, convention: str, step: Precision) -> Peaks:
         """The largest and smallest partial products; see `regrouping.peaks`."""
-        step = (arithmetic or self.arithmetics[-1]).step
-        key = ("peaks", convention, step.name)
-        if key not in self._kept:
-            self._kept[key] = peaks(self._orders[convention], step)
-        kept: Peaks = self._kept[key]
-        return kept
+        return peaks(self._orders[convention], step)
 
     def _own_roundoff(self, arithmetic: Arithmetic) -> float:
         """By what the reference's own roundoff makes a radius larger."""
@@ -300,23 +295,24 @@ class Reference:
     def _as_stored(self, node: graph.Node, radius: Any, arithmetic: Arithmetic) -> Any:
         """A radius of the spread, with what storing adds and may turn to infinity."""
         radius = radius * self._own_roundoff(arithmetic)
-        radius = radius + self._stored(node, arithmetic)
+        radius = radius + self._stored(node, radius, arithmetic)
         beyond = arithmetic.stored.beyond
         infinite, unknown = stored_infinite(node.value, radius, self.limit, beyond)
         return np.where(infinite | unknown, np.inf, radius)
 
-    def _stored(self, node: graph.Node, arithmetic: Arithmetic) -> Any:
+    def _stored(self, node: graph.Node, radius: Any, arithmetic: Arithmetic) -> Any:
         """What one last rounding, into narrower tensors, adds to a radius.
 
-        The limit is there for many roundings; this is a single one, and allowed once.
-        The hundredth is for the error that the rounded number has itself.
+        The limit is there for many roundings; this is a single one, and allowed once,
+        of a number that has the error of the others.
         """
         if arithmetic.stored is arithmetic.step:
             return 0.0
         with np.errstate(all="ignore"):
             size = np.abs(node.value).astype(np.float64)
-            last = arithmetic.stored.roundoff * size + arithmetic.stored.floor
-            return np.where(np.isfinite(size), 1.01 * last / self.limit, 0.0)
+            far = size + self.limit * radius
+            last = arithmetic.stored.roundoff * far + arithmetic.stored.floor
+            return np.where(np.isfinite(far), last / self.limit, 0.0)
 
     def _truth(
         self,
@@ -331,7 +327,8 @@ class Reference:
             return _whole(name, node, errors, risk)
         with np.errstate(all="ignore"):
             roundoff = arithmetic.roundoff * self._own_roundoff(arithmetic)
-            radius = roundoff * errors.errors[node] + self._stored(node, arithmetic)
+            radius = roundoff * errors.errors[node]
+            radius = radius + self._stored(node, radius, arithmetic)
             infinite, unknown = stored_infinite(
                 node.value, radius, self.limit, arithmetic.stored.beyond
             )
@@ -552,6 +549,7 @@ def _continuous(outputs: Callable[[], Mapping[str, graph.Node]]) -> bool:
     that cannot be taken there, as its index is outside of the array, continues nothing.
     """
     here = _evaluated(outputs)
+    limit = limit_for(longest_reduction(graph.topological_order(here.values())))
     try:
         with graph.other_side():
             there = _evaluated(outputs)
@@ -560,7 +558,7 @@ def _continuous(outputs: Callable[[], Mapping[str, graph.Node]]) -> bool:
     for name, node in here.items():
         one, other = node.value, there[name].value
         size = np.max(np.abs(one), initial=0.0, where=np.isfinite(one))
-        room = 64 * np.finfo(one.dtype).eps * size if one.dtype.kind == "f" else 0
+        room = limit * np.finfo(one.dtype).eps * size if one.dtype.kind == "f" else 0
         if not np.allclose(one, other, rtol=0, atol=float(room), equal_nan=True):
             return False
     return True

@@ -188,12 +188,12 @@ class _Tensor:
     def off_as_a_whole(self) -> bool:
         """Whether the tensor as a whole is wrong, and no careless sums explain it.
 
-        Infinities and nan are `overflowed`'s.
+        Infinities and nan that underflow may explain are `overflowed`'s.
         """
-        arithmetic = self.right.arithmetics[-1]
         value = self.right.graphs[self.convention][self.tensor].value
-        got = np.where(np.isfinite(self.got), self.got, value)
-        whole = self._whole(arithmetic)
+        lost = self.right.underflows(self.convention, self.tensor)
+        got = np.where(lost & ~np.isfinite(self.got), value, self._as_a_whole)
+        whole = self._whole(self.right.arithmetics[-1])
         if whole is None or whole.worst(got)[0] <= whole.limit:
             return False
         excuse = self._whole(plain(PRECISIONS[self.right.dtype]), careless=True)
@@ -258,11 +258,10 @@ class _Tensor:
 
         Where an infinity is due, its sign is another one only where terms of both signs
         may overflow. It need not come where a partial product may underflow before:
-        zero times an infinity is nan. A second derivative is a sum of one product for
-        each path, and honest graphs multiply sums out: an infinite input then adds
-        infinities of both signs. Where none of this can be, nan is wrong.
+        zero times an infinity is nan. Where none of this can be, nan is wrong.
         """
-        truth = self.right.bounds(self.convention)[self.tensor]
+        narrowest = self.right.arithmetics[-1]
+        truth = self.right.bounds(self.convention, narrowest)[self.tensor]
         due = np.copysign(np.inf, truth.value)
         wrong = np.where(truth.infinite, self.got != due, ~np.isfinite(self.got))
         wrong &= np.isfinite(truth.radius) & ~np.isnan(truth.value)
@@ -275,11 +274,6 @@ class _Tensor:
         excused = risk.infinite & infinite & ~truth.infinite
         excused |= risk.undefined & ~np.isfinite(self.got) & ~turned
         excused |= lost & ~infinite & (risk.infinite | truth.infinite)
-        if (
-            is_second(self.tensor)
-            and (left := truth.infinite & np.isnan(self.got)).any()
-        ):
-            excused |= left & self.right.torn(self.convention, self.tensor)
         return not (wrong & ~excused).any()
 
     def _sharp(self, bound: Truth, arithmetic: Arithmetic) -> NDArray[np.bool_]:

@@ -289,7 +289,7 @@ def at_best(layers: int, count: int = 8000) -> dict[str, tuple[float, float]]:
     """
     right = Transformer(layers, "bfloat16").reference()
     order, nodes = right._orders["first"], right.graphs["first"]
-    errors = right._errors("first", right.arithmetics[-1], None)
+    errors = right._errors("first", right.arithmetics[-1])
     model = Transformer(layers, "bfloat16", "float64")
     exact = model.gradients({})
     wrong = {name: model.gradients(planted) for name, planted in MISTAKES.items()}

@@ -217,7 +217,6 @@ def test_a_wrong_call_says_what_is_wrong(change, message):
 @pytest.mark.parametrize(
     ("v", "got", "passes"),
     [
-        ([0.5, -1.0, 2.0, 0.5], np.nan, True),  # inf (5 v1 + 2 v3) as -5 inf + 1 inf
         ([0.5, -1.0, 2.0, 0.5], -np.inf, True),
         ([0.5, -1.0, 2.0, 0.5], np.inf, False),
         ([0.5, -1.0, 2.0, 0.5], 1.0, False),
@@ -225,7 +224,7 @@ def test_a_wrong_call_says_what_is_wrong(change, message):
         ([0.5, 1.0, 2.0, 0.5], -np.inf, False),
     ],
 )
-def test_infinite_terms_of_both_signs_may_be_added_one_by_one(v, got, passes):
+def test_where_an_infinity_is_due_in_second_order_nothing_else_is_right(v, got, passes):
     """The third element of the Hessian times v; the others are added one by one."""
     x = np.array([np.inf, 2.0, 3.0, 5.0])
     others = [[k for k in range(4) if k != i] for i in range(4)]

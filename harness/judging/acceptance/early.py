@@ -315,7 +315,7 @@ def _beyond_own_rounding(
     all_ = errors.limit * unit if rounds(node) else 0.0
     sure = SURE * all_
     stored = errors.arithmetic.stored
-    once = 1.01 * stored.roundoff if stored is not errors.arithmetic.step else 0.0
+    once = stored.roundoff if stored is not errors.arithmetic.step else 0.0
     ratios, left, off = [], [], []
     sides = got.reshape(-1), value.reshape(-1)
     space = np.empty((2, min(BLOCK, value.size)))

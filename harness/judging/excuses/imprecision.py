@@ -11,16 +11,10 @@ exp(x ln 2) against x; sigmoid by tanh against 1.
 Attention in blocks computes a product twice, in two orders (harness/judging/draws.py).
 
 Factors multiplied in another order may underflow on the way: dy ln 2 2^x as
-(dy ln 2) 2^x, where dy is tiny and 2^x large. A product of f1, f2, ... one after the
-other is computed as p <- p f (1 + d) + t, where t is 0 unless the result is subnormal,
-and then at most half the spacing s of the subnormal numbers (Higham, section 2.1). What
-is added at one step is multiplied by the factors that are left, so the whole is off by
-the sum of s / (2 |partial product|), without end: a value that is stuck at s is rounded
-up again and again while it should fall. But to be rounded up at all it must be s / 2
-or more: a step that underflows makes it zero or doubles it at most, and only factors
-that keep it subnormal can go on doubling it. As many steps are allowed, at the smallest
-partial product (harness/judging/excuses/regrouping.py), and one where there are none.
-The sign of a product is right, or it is zero.
+(dy ln 2) 2^x, where dy is tiny and 2^x large. A subnormal partial product is off by at
+most half the spacing s of the subnormal numbers (Higham, section 2.1), and so the whole
+by s / 2 over the smallest partial product (harness/judging/excuses/regrouping.py), and
+at most by itself. The sign of a product is right, or it is zero.
 
 A lost term is no imprecision. A sum's excuse is therefore not that worst case, but what
 is seen: the very terms are added up one by one in the precision in question, and twice
@@ -35,7 +29,7 @@ quarter of the average term. A term that a sequential sum of these terms loses i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -261,8 +255,7 @@ def _sigmoid(at: At) -> Error:
     return np.asarray(ERROR["sigmoid"](at) + 2 * at.roundoff / at.u)
 
 
-#: For the spread, which wants each operation's own loss and no more.
-SEQUENTIAL: Table = {
+_SEQUENTIAL: Table = {
     "sum": _sum,
     "sum_to": _sum,
     "cumulative_sum": _cumulative_sum,
@@ -273,17 +266,20 @@ SEQUENTIAL: Table = {
     "multiply": _saturated,
     "sigmoid": _sigmoid,
 }
-CARELESS: Table = {
-    **SEQUENTIAL,
+_CARELESS: Table = {
+    **_SEQUENTIAL,
     "matmul": _fast_matmul,
     "square": _squared,
     "multiply": lambda at: np.maximum(_squared(at), _saturated(at)),
     "exp2": _power,
 }
-
-
-#: For tensors as a whole: Strassen's bound is of a largest element.
-ORDINARY: Table = {**CARELESS, **SEQUENTIAL}
+#: For each radius. The spread wants each operation's own loss and no more; Strassen's
+#: bound is of a largest element, and says nothing of a tensor as a whole.
+LOSSES: dict[str, Table] = {
+    "bound": _CARELESS,
+    "spread": _SEQUENTIAL,
+    "whole": {**_CARELESS, **_SEQUENTIAL},
+}
 
 
 def in_full(table: Table) -> Table:
@@ -303,29 +299,21 @@ def in_full(table: Table) -> Table:
     return {name: full(rule, ERROR[name]) for name, rule in table.items()}
 
 
-def reordered(
-    table: Table, peaks: Peaks, scalar: float, factors: Mapping[Node, Error]
-) -> Table:
+def reordered(table: Table, peaks: Peaks, scalar: float) -> Table:
     """A table whose products may underflow in another order of their factors.
 
     Args:
         table: Rules that go before `ERROR`'s.
         peaks: Of the nodes.
         scalar: -log2 of the smallest scalar factor.
-        factors: How many factors of each node may double it, each at one underflow; if
-            left out, it may only be lost.
     """
 
     def rule(name: str, lost: Callable[[At], Error]) -> Callable[[At], Error]:
         own = table.get(name, ERROR[name])
         return lambda at: np.asarray(own(at) + lost(at))
 
-    def partial(node: Node) -> Error:
-        """How many partial products n factors have, n - 2; at least one."""
-        return np.clip(factors.get(node, np.zeros(())) - 2, 1, 1000)
-
     def product(at: At) -> Error:
-        return _underflow(at, at.v, peaks.below[at.node], partial(at.node))
+        return _underflow(at, at.v, peaks.below[at.node])
 
     def matmul(at: At) -> Error:
         """A factor of one side is applied to the other, where it underflows.
@@ -361,11 +349,8 @@ def _terms_lost(at: At, peaks: Peaks) -> Error:
     return lost
 
 
-def _underflow(
-    at: At, size: Error, below: NDArray[np.float64], steps: Error | float = 1.0
-) -> Error:
-    """What a product is off by if so many partial products are subnormal."""
+def _underflow(at: At, size: Error, below: NDArray[np.float64]) -> Error:
+    """What a product is off by if its smallest partial product is subnormal."""
     step = at.arithmetic.step
-    share = steps * np.exp2(below + step.least - step.digits)
-    share = np.minimum(share, np.exp2(steps) - 1)
+    share = np.minimum(np.exp2(below + step.least - step.digits), 1.0)
     return np.where((below > -step.least) & (size > 0), size * share / at.u, 0.0)

@@ -175,21 +175,21 @@ class _View:
 
     def infinite(self, i: int) -> Mask:
         """Where an input is infinite, or may be."""
+        exact: Mask = np.isinf(self.value(i))
+        return exact | self.may_overflow(i)
+
+    def _of(self, i: int) -> Risk:
         source = self.node.inputs[i]
-        exact: Mask = np.isinf(source.value)
-        return exact | self.risky[source].infinite if source in self.risky else exact
+        none = np.zeros(source.shape, bool)
+        return self.risky.get(source, Risk(none, none))
 
     def may_overflow(self, i: int) -> Mask:
         """Where an input may be infinite although the reference's value is not."""
-        source = self.node.inputs[i]
-        none = np.zeros(source.shape, bool)
-        return self.risky[source].infinite if source in self.risky else none
+        return self._of(i).infinite
 
     def undefined(self, i: int) -> Mask:
         """Where an input may be nan, though the reference's value need not be."""
-        source = self.node.inputs[i]
-        none = np.zeros(source.shape, bool)
-        return self.risky[source].undefined if source in self.risky else none
+        return self._of(i).undefined
 
     def reach(self, i: int) -> NDArray[np.float64]:
         """The deviation of an input that the judge allows, underflow included."""
@@ -357,14 +357,9 @@ def _bounded(at: _View) -> tuple[Any, Any]:
 
 
 def _passed(at: _View) -> tuple[Any, Any]:
-    return at.may_overflow(0), at.undefined(0)
-
-
-def _larger(at: _View) -> tuple[Any, Any]:
-    return (
-        at.may_overflow(0) | at.may_overflow(1),
-        at.undefined(0) | at.undefined(1),
-    )
+    last = len(at.node.inputs) - 1
+    infinite = at.may_overflow(0) | at.may_overflow(last)
+    return infinite, at.undefined(0) | at.undefined(last)
 
 
 def _reduced(at: _View) -> tuple[Any, Any]:
@@ -461,7 +456,7 @@ _RULES: dict[str, Rule] = {
     "cumulative_sum": _reduced,
     "scatter_add": _reduced,
     "matmul": _product,
-    "maximum": _larger,
+    "maximum": _passed,
     "max": _largest,
     "share": _chosen,
     "compare": _chosen,

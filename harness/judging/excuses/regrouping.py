@@ -20,8 +20,7 @@ in any order. Peaks are exponents: log2 of the magnitude, at least 0.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,94 +99,20 @@ def magnitudes(order: Iterable[Node]) -> dict[Node, Array]:
 
     Other functions give their own magnitude, as in the peaks.
     """
-
-    def quotient(node: Node, a: Array, _: Array) -> Array:
-        return np.abs(a / node.inputs[1].value)  # the divisor's terms are not its own
-
-    return _followed(order, lambda node: np.abs(node.value), {"divide": quotient})
-
-
-def torn(order: Iterable[Node]) -> dict[Node, Mask]:
-    """Where infinite terms of both signs are added, once sums are multiplied out.
-
-    An infinity times b + c is infinite, but as a sum of two products it is nan if b and
-    c have different signs. Of each node there is the sum of its terms above zero, and
-    that of those below: (p - n) (q - m) is p q + n m less p m + n q. What is no sum
-    and no product is one term.
-    """
-    parts: dict[Node, tuple[Array, Array]] = {}
-    with np.errstate(all="ignore"):
-        for node in order:
-            name = node.primitive.name if node.primitive else ""
-            above, below = (_parts(node, parts, i) for i in (0, 1))
-            if name == "multiply":
-                (p, q), (n, m) = above, below
-                of = (_times(p, q) + _times(n, m), _times(p, m) + _times(n, q))
-            elif name == "subtract":
-                of = (above[0] + below[1], below[0] + above[1])
-            elif name == "negative":
-                of = (below[0], above[0])
-            elif name in _ADDED or (name and ERROR[name] is copied):
-                assert node.primitive is not None
-                compute, attributes = node.primitive.compute, node.attributes
-                of = (compute(*above, **attributes), compute(*below, **attributes))
-            else:
-                own = node.value.astype(np.longdouble)
-                of = (np.maximum(own, 0), np.maximum(-own, 0))
-            parts[node] = of
-    return {node: np.isinf(p) & np.isinf(n) for node, (p, n) in parts.items()}
-
-
-def _parts(
-    node: Node, parts: Mapping[Node, tuple[Array, Array]], which: int
-) -> list[Array]:
-    """Of each input; an index or a condition has none, and is taken as it is."""
-    return [
-        parts[source][which] if source.value.dtype.kind == "f" else source.value
-        for source in node.inputs
-    ]
-
-
-def _times(a: Array, b: Array) -> Array:
-    """A product in which an infinity of no terms is none."""
-    return np.where((a == 0) | (b == 0), 0, a * b)
-
-
-def factors(order: Iterable[Node], step: Precision) -> dict[Node, Exponents]:
-    """How many factors of each node may keep a subnormal partial product subnormal.
-
-    They are between 1 / 2^digits and 2^digits, but not 1: what is smaller makes it
-    zero, what is larger normal. A sum of several terms is one factor.
-    """
-
-    def own(node: Node) -> Array:
-        exponent = np.abs(_exponent(node))
-        keeps = (exponent > 0) & (exponent < step.digits)
-        return np.where(keeps, np.longdouble(_FACTOR), np.longdouble(1))
-
-    def added(node: Node, *powers: Array) -> Array:
-        present = [source.value != 0 for source in node.inputs]
-        total, several = _added(node, powers), _added(node, present) > 1
-        return np.where(several, own(node), total)
-
-    rules: dict[str, Callable[..., Array]] = {
-        **dict.fromkeys(_ADDED, added),
-        "matmul": lambda node, *_: own(node),
-        "divide": lambda node, a, b: a * b,
-        "square": lambda node, a: a * a,
-        "where": _chosen,
-        "stop_gradient": lambda node, a: a,
-        "abs": lambda node, a: a,
-    }
-    with np.errstate(all="ignore"):
-        powers = _followed(order, own, rules)
-        counts = {n: np.log2(p) / math.log2(_FACTOR) for n, p in powers.items()}
-        return {n: np.maximum(c, 0).astype(np.float64) for n, c in counts.items()}
-
-
-def _chosen(node: Node, _: Array, a: Array, b: Array) -> Array:
-    """Elements of one of the two, as the condition chooses."""
-    return np.where(node.inputs[0].value, a, b)
+    sizes: dict[Node, Array] = {}
+    for node in order:
+        name = node.primitive.name if node.primitive else ""
+        terms = [sizes[source] for source in node.inputs]
+        if name in _ADDED:
+            sizes[node] = np.abs(_added(node, terms))
+        elif name == "divide":  # the divisor's terms are not its own
+            sizes[node] = np.abs(terms[0] / node.inputs[1].value)
+        elif node.primitive is not None and _multiplies(node):
+            total = node.primitive.compute(*terms, **node.attributes)
+            sizes[node] = np.abs(np.asarray(total))
+        else:
+            sizes[node] = np.abs(node.value)
+    return sizes
 
 
 def _added(node: Node, terms: Sequence[Array]) -> Array:
@@ -197,33 +122,6 @@ def _added(node: Node, terms: Sequence[Array]) -> Array:
     if node.primitive.name == "subtract":
         return np.asarray(terms[0] + terms[1])
     return np.asarray(node.primitive.compute(*terms, **node.attributes))
-
-
-#: Stands for a factor, so that products of it count them.
-_FACTOR = 2.0**16
-
-
-def _followed(
-    order: Iterable[Node],
-    own: Callable[[Node], Array],
-    rules: Mapping[str, Callable[..., Array]],
-) -> dict[Node, Array]:
-    """A magnitude of each node, taken through sums and products by rule or as is."""
-    sizes: dict[Node, Array] = {}
-    for node in order:
-        name = node.primitive.name if node.primitive else ""
-        terms = [sizes[source] for source in node.inputs]
-        if name in rules:
-            sizes[node] = rules[name](node, *terms)
-        elif not name or not (name in _ADDED or _multiplies(node)):
-            sizes[node] = own(node)
-        elif name in _ADDED:
-            sizes[node] = np.abs(_added(node, terms))
-        else:
-            assert node.primitive is not None
-            total = node.primitive.compute(*terms, **node.attributes)
-            sizes[node] = np.abs(np.asarray(total))
-    return sizes
 
 
 def _multiplies(node: Node) -> bool:

@@ -19,7 +19,7 @@ def test_neither_radius_is_less(op, dtype):
     page = catalogue.load_op(op)
     case = next(iter(page.cases.values()))
     right = reference(trial(page, case, REGIMES["normal"], dtype).problem)
-    errors = right._errors("first", right.arithmetics[-1], None)
+    errors = right._errors("first", right.arithmetics[-1])
     for name, measured in right.spreads().items():
         node = right.graphs["first"][name]
         if node.value.dtype.kind == "f":
@@ -34,7 +34,7 @@ def test_what_goes_two_ways_that_cancel_is_no_rounding_of_the_result():
     product = x * 3.0
     right = reference_of_graph(lambda: {"y": (product + t) - product}, "float32")
     node = right.graphs["first"]["y"]
-    errors = right._errors("first", right.arithmetics[-1], None)
+    errors = right._errors("first", right.arithmetics[-1])
     unit = right.arithmetics[-1].roundoff
     least = least_radii(node, np.arange(1), errors).spread[0]
     assert least == pytest.approx(SURE * unit * np.hypot(1e6 + 1.5, 1.5))  # the sum's

@@ -301,34 +301,3 @@ def test_nan_in_a_deep_graph_of_ordinary_numbers_is_wrong():
     x, w = (RNG.standard_normal((8, 8)).astype("float32") / 3 for _ in range(2))
     got = [np.full((8, 8), np.nan, "float32"), None]
     assert judge(chain, [x, w], np.ones((8, 8)), got)[0].verdict == "nonfinite"
-
-
-@pytest.mark.parametrize(
-    ("factor", "times", "expected"),
-    [
-        (0.625, 1.0, "imprecise"),
-        (0.625, -1.0, "disagree"),
-        (0.625, 1e3, "disagree"),
-        (0.625, np.inf, "nonfinite"),
-        (0.875, 1.0, "agree"),  # 0.875^41 is 4e-3: nothing underflows
-        (0.875, 1.2, "disagree"),
-        (0.875, 0.0, "disagree"),
-    ],
-)
-def test_a_product_that_is_stuck_at_the_least_number_is_imprecise(
-    factor, times, expected
-):
-    """dx = dy f^41, multiplied one by one in float16.
-
-    0.625^41 is 4.3e-9, but from the 35th on each product is 2^-24: fourteen times more.
-    """
-    product = np.float16(1)
-    for _ in range(41):
-        product *= np.float16(factor)
-    assert (product == 2.0**-24) == (factor == 0.625)
-    x, dy = np.full(42, factor, "float16"), np.array(32768, "float16")
-    problem = Problem(load_op("prod"), {"x": x}, [dy], {"axis": 0})
-    right = reference(replace(problem, dtype="float16"))
-    dx = np.full(42, np.float16(times) * (dy * product), "float16")
-    (found,) = judge_tensors(right, {"dx": dx}, {"dx": "float16"}, dtype="float16")
-    assert found.verdict == expected, found.message
