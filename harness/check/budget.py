@@ -46,8 +46,7 @@ class Budget:
         self.allowed = BUDGET if self.seconds is None else self.seconds
         self.clock = time.process_time if self.seconds is None else time.monotonic
         self.began, self.longest, self.rate = self.clock(), 0.0, math.inf
-        page, pages = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_PHYS_PAGES")
-        self.memory = page * pages
+        self.memory = memory()
 
     def affordable(self, trials: Sequence[Trial], notes: list[str]) -> Iterator[Trial]:
         """The trials that fit; a note says which do not, and how to have them.
@@ -109,15 +108,27 @@ class Budget:
         """Whether a trial of the caller's own takes a good part of the memory."""
         if sum(math.prod(t.shape) for t in trial.tensors) < MANY:
             return False
-        least = self.cost(trial)[0] * LEAST
-        if least > self.memory:
-            said = _of(least, self.memory)
-            raise ValueError(f"{trial.name} {said}: give smaller inputs")
+        require_memory(trial.name, self.cost(trial)[0], self.memory)
         return self._bytes(trial) > self.memory / 8
 
 
 def _names(trials: Sequence[Trial]) -> str:
     return "; ".join(dict.fromkeys(trial.name for trial in trials))
+
+
+def memory() -> int:
+    """Bytes that this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def require_memory(name: str, elements: int, has: int) -> None:
+    """Refuse what would end the process.
+
+    Raises:
+        ValueError: The numbers alone are more than the memory.
+    """
+    if elements * LEAST > has:
+        raise ValueError(f"{name} {_of(elements * LEAST, has)}: give smaller inputs")
 
 
 def _of(needs: float, has: float) -> str:
@@ -132,8 +143,9 @@ def out_of_memory(error: Exception) -> str:
         return "needs more memory" if isinstance(error, MemoryError) else ""
     size, unit = float(said[1]), said[2]
     needs = f"{size / 2**30:.3g} GiB" if unit == "bytes" else f"{size:g} {unit}"
-    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"needs {needs} in one piece, and this machine has {has:.3g} GiB"
+    return (
+        f"needs {needs} in one piece, and this machine has {memory() / 2**30:.3g} GiB"
+    )
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
+import math
 import random
 import re
 import time
@@ -12,7 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gradwatch.harness.check.budget import Budget, out_of_memory, progress
+from gradwatch.harness.check.budget import (
+    Budget,
+    memory,
+    out_of_memory,
+    progress,
+    require_memory,
+)
 from gradwatch.harness.check.choice import Choice, Trial, handed_over, planned, widest
 from gradwatch.harness.check.examine import examined
 from gradwatch.harness.check.frameworks import (
@@ -28,6 +35,7 @@ from gradwatch.harness.check.shapes import (
     Specs,
     as_complex,
     each,
+    named,
     parsed,
 )
 from gradwatch.harness.check.subjects import OpSubject, subject_of
@@ -69,9 +77,9 @@ class Session:
     def __post_init__(self) -> None:
         known("order", self.order, ORDERS)
         ours, theirs = self.of_jax
-        named = isinstance(self.reference, (str, Op))
+        is_op = isinstance(self.reference, (str, Op))
         of_jax = theirs or (ours and self.candidate is None)
-        self.used = framework("jax" if of_jax and (ours or named) else "pytorch")
+        self.used = framework("jax" if of_jax and (ours or is_op) else "pytorch")
         self.device = self.used.device(self.device)
         require_instance(self.reference)
         require_instance(self.candidate)
@@ -248,6 +256,9 @@ class Session:
                 yield from handed_over(args, dtype, label=label, kwargs=kwargs, **given)
             return
         for sizes, extra in specs:
+            require_memory(
+                named(sizes), sum(math.prod(s.shape) for s in sizes), memory()
+            )
             tried = planned(
                 *(sizes, dtype),
                 kwargs={**kwargs, **extra},

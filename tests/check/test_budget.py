@@ -77,6 +77,12 @@ def test_of_the_caller_s_own_it_is_one_line_and_not_the_end_of_the_process():
         run(1e9, [300_000_000])
 
 
+def test_numbers_beyond_the_memory_are_not_even_made(monkeypatch):
+    monkeypatch.setattr("gradwatch.harness.check.session.memory", lambda: 1 << 20)
+    with pytest.raises(ValueError, match=r"^4x50000 needs some .*: give smaller"):
+        check(torch.sigmoid, shapes=[(4, 50_000)])
+
+
 def test_an_estimate_comes_from_the_graph_and_none_is_made_where_all_fits():
     asked = []
 
