@@ -404,9 +404,9 @@ def _mostly_right(right: Reference, tensor: str, got: Array | None) -> bool:
     if got is None or got.shape != exact.shape:
         return False
     room = allowed(right, "first", tensor)
-    told = np.abs(exact) > room
-    near = np.count_nonzero(told & (np.abs(got - exact) <= room))
-    return bool(2 * near > np.count_nonzero(told))
+    nonzero = np.abs(exact) > room
+    near = np.count_nonzero(nonzero & (np.abs(got - exact) <= room))
+    return bool(2 * near > np.count_nonzero(nonzero))
 
 
 def _in_parts(judgement: Judgement, used: Any, tensor: Any) -> Judgement:
