@@ -282,7 +282,8 @@ def _any_input(at: _View) -> tuple[Any, Any]:
     infinite: Any = np.zeros(at.node.shape, bool)
     for i in range(len(at.node.inputs)):
         mask = at.may_overflow(i) | at.undefined(i)
-        fits = np.broadcast_shapes(mask.shape, at.node.shape) == at.node.shape
+        pairs = zip(mask.shape[::-1], at.node.shape[::-1], strict=False)
+        fits = mask.ndim <= at.node.ndim and all(n in (1, m) for n, m in pairs)
         infinite = infinite | (mask if fits and terms(at.node) == 1 else mask.any())
     return infinite, infinite
 

@@ -165,7 +165,63 @@ def _embedding_bag(
     return graph.reshape(y, (bags, width)), bag, None, None
 
 
+# A loss of sequences ------------------------------------------------------------------
+
+
+def _ctc(steps: Node, labels: list[int], blank: int) -> Node:
+    """-log of the probability of all ways to write the labels, with blanks between.
+
+    Graves and others, Connectionist temporal classification, 2006, section 4.1, in
+    logarithms. `steps` are log probabilities, of each step a row. A label may come
+    after a blank, itself, or another label; only states that can be reached are kept.
+    """
+    states = [blank, *(s for label in labels for s in (label, blank))]
+    alive = list(range(min(2, len(states))))
+    alpha = steps[0, states[:2]]
+    for step in range(1, steps.shape[0]):
+        sources = [
+            [
+                q
+                for q in (s, s - 1, s - 2)
+                if q in alive and (q > s - 2 or states[s] not in (blank, states[q]))
+            ]
+            for s in range(len(states))
+        ]
+        after = [s for s, before in enumerate(sources) if before]
+        places = np.full((len(after), 3), -1)
+        for row, s in enumerate(after):
+            places[row, : len(sources[s])] = [alive.index(q) for q in sources[s]]
+        terms = graph.where(places >= 0, graph.gather(alpha, index=places), -math.inf)
+        alpha = (
+            graph.logsumexp(terms, axis=-1) + steps[step, [states[s] for s in after]]
+        )
+        alive = after
+    ends = [alive.index(s) for s in (len(states) - 1, len(states) - 2) if s in alive]
+    return -graph.logsumexp(alpha[ends]) if ends else constant(math.inf)
+
+
+def _ctc_loss(
+    log_probs: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    zero_infinity: bool = False,
+) -> tuple[Node, None]:
+    log_probs, targets = as_float(log_probs), as_exact(targets)
+    spans = [[int(n) for n in as_exact(v)] for v in (input_lengths, target_lengths)]
+    rows = targets if targets.ndim == 2 else targets.split(spans[1])
+    losses = [
+        _ctc(log_probs[:steps, i], rows[i][:n].tolist(), blank)
+        for i, (steps, n) in enumerate(zip(*spans, strict=True))
+    ]
+    if zero_infinity:
+        losses = [y if np.isfinite(y.value) else constant(0.0) for y in losses]
+    return graph.stack(losses), None
+
+
 ON_VALUES: dict[str, Rule] = {
+    "_ctc_loss": _ctc_loss,
     "scatter_reduce": _scatter_reduce,
     "index_reduce": _index_reduce,
     "segment_reduce": _segment_reduce,
