@@ -15,6 +15,7 @@ from typing import Any
 
 from gradwatch.harness.check.budget import (
     Budget,
+    give_back,
     memory,
     out_of_memory,
     progress,
@@ -134,6 +135,7 @@ class Session:
             rows = list(self._rows(trials))
             rows += self._after_calls(trials)
             self._refuse_other_steps(trials, rows)
+        give_back()
         report = Report(
             *(*self._names(), self.device, tuple(rows)),
             tuple(dict.fromkeys(self.notes)),

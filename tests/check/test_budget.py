@@ -1,6 +1,9 @@
 """What a check's trials cost is known before they run."""
 
+import gc
 import io
+import resource
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -97,6 +100,19 @@ def test_an_estimate_comes_from_the_graph_and_none_is_made_where_all_fits():
     for _ in made.affordable(trials(*range(10, 40)), []):
         clock.now += 0.1
     assert asked == ["trial 0"]  # of the caller's own it is known
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="Linux alone")
+def test_memory_that_a_large_check_took_is_given_back():
+    def resident():
+        gc.collect()
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * resource.getpagesize() / 2**20
+
+    check(torch.sigmoid, shapes=[(4, 8)], quick=True)
+    before = resident()
+    check(torch.sigmoid, shapes=[(1000, 1000)], quick=True)
+    assert resident() < before + 40  # MiB; 108 without
 
 
 def test_what_was_left_out_is_not_counted_as_judged():
