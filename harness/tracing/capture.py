@@ -19,6 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
+from gradwatch.harness.tracing.aten.narrow import is_inexact
 from gradwatch.harness.tracing.calls import set_draws, tensors_in
 from gradwatch.harness.tracing.tape import Function, Program, Tape, Tensor, replica
 from gradwatch.harness.tracing.untraceable import (
@@ -26,7 +27,6 @@ from gradwatch.harness.tracing.untraceable import (
     callers_place,
     refuse_as_pytorch,
 )
-from gradwatch.harness.tracing.values import is_inexact
 
 _optimized: Any = torch.jit.optimized_execution  # type: ignore[attr-defined]  # its stub lacks it
 #: What hands a tensor's numbers over to NumPy, to Triton or to another compiler.

@@ -17,6 +17,7 @@ from gradwatch.harness.tracing.aten.complex import both
 from gradwatch.harness.tracing.aten.moves import is_move, move
 from gradwatch.harness.tracing.aten.narrow import (
     epsilon,
+    is_inexact,
     narrow_leaf,
     narrowed,
     written_over,
@@ -30,7 +31,6 @@ from gradwatch.harness.tracing.values import (
     as_float,
     constant,
     is_float_tensor,
-    is_inexact,
     is_number,
     joined,
     parts,

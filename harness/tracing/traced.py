@@ -15,6 +15,7 @@ from gradwatch.harness.judging.precisions import PRECISIONS, arithmetics
 from gradwatch.harness.judging.reference import wider
 from gradwatch.harness.judging.rounding.analysis import running_errors
 from gradwatch.harness.judging.rounding.errors import limit_for, longest_reduction
+from gradwatch.harness.tracing.aten.narrow import is_inexact
 from gradwatch.harness.tracing.calls import Call, tensors_in
 from gradwatch.harness.tracing.capture import capture
 from gradwatch.harness.tracing.interpret import (
@@ -26,7 +27,7 @@ from gradwatch.harness.tracing.interpret import (
 from gradwatch.harness.tracing.names import parameters_of
 from gradwatch.harness.tracing.tape import Program, name_of
 from gradwatch.harness.tracing.untraceable import Untraceable
-from gradwatch.harness.tracing.values import array_of, constant, in_type, is_inexact
+from gradwatch.harness.tracing.values import array_of, constant, in_type
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, topological_order
 

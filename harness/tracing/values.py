@@ -10,7 +10,8 @@ boolean that depends on one is a node, so that the choice it makes has a roundin
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gradwatch.harness.tracing.aten.narrow import is_inexact
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 
@@ -102,15 +104,8 @@ def is_float_tensor(value: Any) -> bool:
     """Whether a value is a node, a pair, or a constant tensor, of floats."""
     if isinstance(value, Node):
         return is_number(value)
-    return isinstance(value, Complex) or is_inexact(value)
-
-
-def is_inexact(value: Any) -> bool:
-    """Whether a value is a tensor of floats or complex numbers, or like one."""
-    dtype = getattr(value, "dtype", None)
-    return isinstance(dtype, torch.dtype) and (
-        dtype.is_floating_point or dtype.is_complex
-    )
+    held = isinstance(value, torch.Tensor) and is_inexact(value)
+    return held or isinstance(value, Complex)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,10 +150,12 @@ class Complex:
         return Complex(self.re - other.re, self.im - other.im)
 
     def __mul__(self, other: Complex) -> Complex:
-        return Complex(
-            self.re * other.re - self.im * other.im,
-            self.re * other.im + self.im * other.re,
-        )
+        return self.product(operator.mul, other)
+
+    def product(self, times: Callable[..., Node], other: Complex) -> Complex:
+        """Any product of two, such as that of matrices."""
+        re = times(self.re, other.re) - times(self.im, other.im)
+        return Complex(re, times(self.re, other.im) + times(self.im, other.re))
 
     def __truediv__(self, other: Complex) -> Complex:
         size = graph.hypot(other.re, other.im)

@@ -41,13 +41,6 @@ def both(rule: Rule, *values: Complex) -> Any:
     return Complex(*(rule(*part) for part in parts))
 
 
-def _product(times: Rule, a: Complex, b: Complex) -> Complex:
-    """Of any product of two, such as that of matrices."""
-    return Complex(
-        times(a.re, b.re) - times(a.im, b.im), times(a.re, b.im) + times(a.im, b.re)
-    )
-
-
 # Functions ----------------------------------------------------------------------------
 
 
@@ -106,7 +99,7 @@ def _multiplied(z: Complex, dim: Any = None, keepdim: bool = False, **_: Any) ->
 def _plus_product(
     c: Complex, a: Complex, b: Complex, beta: Any = 1, alpha: Any = 1
 ) -> Complex:
-    product = of(alpha) * _product(graph.matmul, a, b)
+    product = of(alpha) * a.product(graph.matmul, b)
     return product if beta == 0 else of(beta) * c + product
 
 
@@ -119,10 +112,6 @@ def _differ(a: Complex, b: Complex) -> Node:
 
 def _ln(base: float) -> Complex:
     return of(graph.log(constant(base)))
-
-
-def _sigmoid(z: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-z)))
 
 
 #: By name the function, and its gradient as frameworks compute it, from dy, y and z.
@@ -140,7 +129,10 @@ HOLOMORPHIC: dict[str, tuple[Rule, Rule]] = {
     "sinh": (np.sinh, lambda dy, y, z: dy * _function("cosh")(z).conj()),
     "cosh": (np.cosh, lambda dy, y, z: dy * _function("sinh")(z).conj()),
     "tanh": (np.tanh, lambda dy, y, z: dy * (of(1) - y * y).conj()),
-    "sigmoid": (_sigmoid, lambda dy, y, z: dy * ((of(1) - y) * y).conj()),
+    "sigmoid": (
+        lambda z: 1 / (1 + np.exp(-z)),
+        lambda dy, y, z: dy * ((of(1) - y) * y).conj(),
+    ),
 }
 
 
@@ -266,7 +258,6 @@ def _to_real(z: Complex, dim: Sequence[int], norm: int, size: int) -> Node:
 
 # The table ----------------------------------------------------------------------------
 
-_reciprocal = functools.partial(_pow, exponent=-1)
 _var = reductions.ON_FLOATS["var"]
 
 #: Rules that get every tensor as a `Complex`.
@@ -283,17 +274,17 @@ ON_COMPLEX: dict[str, Rule] = {
     "sub": lambda a, b, alpha=1: of(a) - of(alpha) * of(b),
     "mul": lambda a, b: of(a) * of(b),
     "div": lambda a, b: of(a) / of(b),
-    "reciprocal": _reciprocal,
+    "reciprocal": lambda z: of(1) / z,
     "pow": lambda a, b: _pow(of(a), b),
     **{name: _function(name) for name in HOLOMORPHIC},
     "exp2": lambda z: _exp(z * _ln(2)),  # as in PyTorch, where ln(2) z is rounded
-    "rsqrt": lambda z: _reciprocal(_function("sqrt")(z)),
+    "rsqrt": lambda z: of(1) / _function("sqrt")(z),
     "eq": lambda a, b: graph.logical_not(_differ(of(a), of(b))),
     "ne": lambda a, b: _differ(of(a), of(b)),
     "prod": _multiplied,
     "linalg_vector_norm": lambda z, *a, **k: reductions.norm(_abs(z), *a, **k),
     "var": lambda z, *a, **k: _var(z.re, *a, **k) + _var(z.im, *a, **k),
-    **dict.fromkeys(("mm", "bmm"), functools.partial(_product, graph.matmul)),
+    **dict.fromkeys(("mm", "bmm"), lambda a, b: a.product(graph.matmul, b)),
     **dict.fromkeys(("addmm", "addmv"), _plus_product),
     "_fft_c2c": _fourier,
     "_fft_r2c": _of_real,

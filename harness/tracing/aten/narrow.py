@@ -32,7 +32,7 @@ def narrowed(value: Any, meta: Sequence[Any], widest: float) -> Any:
     if isinstance(value, (tuple, list)) and len(value) == len(meta):
         pairs = zip(value, meta, strict=True)
         return tuple(narrowed(one, [its], widest) for one, its in pairs)
-    if not meta or not _is_inexact(meta[0]):
+    if not meta or not is_inexact(meta[0]):
         return value
     info = _info(meta[0].dtype)
     if not isinstance(value, Node) or info.eps <= widest:
@@ -42,7 +42,7 @@ def narrowed(value: Any, meta: Sequence[Any], widest: float) -> Any:
 
 def narrow_leaf(value: Any, meta: Sequence[Any], widest: float) -> Any:
     """An input, whose gradient PyTorch rounds to the input's own type."""
-    if not isinstance(value, Node) or not _is_inexact(meta[0]):
+    if not isinstance(value, Node) or not is_inexact(meta[0]):
         return value
     info = _info(meta[0].dtype)
     return leaf(value, info=info) if info.eps > widest else value
@@ -50,11 +50,12 @@ def narrow_leaf(value: Any, meta: Sequence[Any], widest: float) -> Any:
 
 def epsilon(tensors: Sequence[Any]) -> float:
     """The machine epsilon of the widest floating type among tensors; 0 of none."""
-    types = {t.dtype for t in tensors if _is_inexact(t)}
+    types = {t.dtype for t in tensors if is_inexact(t)}
     return min((_info(dtype).eps for dtype in types), default=0.0)
 
 
-def _is_inexact(tensor: Any) -> bool:
+def is_inexact(tensor: Any) -> bool:
+    """Whether a tensor, or what one is like, holds floats or complex numbers."""
     return bool(tensor.dtype.is_floating_point or tensor.dtype.is_complex)
 
 
