@@ -47,6 +47,7 @@ class Budget:
         self.allowed = BUDGET if self.seconds is None else self.seconds
         self.clock = time.process_time if self.seconds is None else time.monotonic
         self.began, self.longest, self.rate = self.clock(), 0.0, math.inf
+        self.largest = 0
         self.memory = memory()
 
     def affordable(self, trials: Sequence[Trial], notes: list[str]) -> Iterator[Trial]:
@@ -86,6 +87,7 @@ class Budget:
         yield trial
         took = self.clock() - before
         self.longest = max(self.longest, took)
+        self.largest = max(self.largest, _size(trial))
         if trial.as_given or self.longest * count > self.allowed:
             self.rate = min(self.rate, took / self._work(trial))
 
@@ -99,6 +101,7 @@ class Budget:
     def _fits(self, trial: Trial, left: int) -> bool:
         spent = self.clock() - self.began
         plainly = spent + left * self.longest <= self.allowed
+        plainly &= _size(trial) <= self.largest
         return plainly or spent + self._seconds(trial) <= self.allowed
 
     def _bytes(self, trial: Trial) -> float:
@@ -107,10 +110,14 @@ class Budget:
 
     def _refuse_beyond_memory(self, trial: Trial) -> bool:
         """Whether a trial of the caller's own takes a good part of the memory."""
-        if sum(math.prod(t.shape) for t in trial.tensors) < MANY:
+        if _size(trial) < MANY:
             return False
         require_memory(trial.name, self.cost(trial)[0], self.memory)
         return self._bytes(trial) > self.memory / 8
+
+
+def _size(trial: Trial) -> int:
+    return sum(math.prod(t.shape) for t in trial.tensors)
 
 
 def _names(trials: Sequence[Trial]) -> str:

@@ -59,6 +59,12 @@ def test_what_the_note_says_is_enough():
     assert run(11.0, sizes)[1] == []
 
 
+def test_a_large_trial_after_quick_ones_is_not_taken_for_quick():
+    ran, notes, _ = run(5.0, [1_000, 1_000, 10_000_000, 1_000])
+    assert ran == [1_000, 1_000, 1_000]
+    assert "trial 2" in notes[0]
+
+
 def test_the_caller_s_own_runs_whatever_it_takes():
     ran, notes, _ = run(0.0, [9_000_000, 10])
     assert ran == [9_000_000]
