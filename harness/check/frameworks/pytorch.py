@@ -250,8 +250,8 @@ def _products_on_a_gpu(device: str, compute: str | None) -> Iterator[None]:
         yield
         return
     wanted = product_settings(compute == "tf32")
-    before = [(owner, name, _get(owner, name)) for owner, name, _ in wanted]
-    general = _general()
+    before = [(o, name, _setting(getattr, o, name)) for o, name, _ in wanted]
+    general = _setting(torch.get_float32_matmul_precision)
     if general not in ("highest", None):  # or its getter would raise
         torch.set_float32_matmul_precision("highest")
     try:
@@ -266,16 +266,9 @@ def _products_on_a_gpu(device: str, compute: str | None) -> Iterator[None]:
                 setattr(owner, name, value)
 
 
-def _get(owner: Any, name: str) -> Any:
+def _setting(read: Callable[..., Any], *given: Any) -> Any:
     """Return a setting; None where PyTorch's two interfaces contradict each other."""
     try:
-        return getattr(owner, name)
-    except RuntimeError:
-        return None
-
-
-def _general() -> Any:
-    try:
-        return torch.get_float32_matmul_precision()
+        return read(*given)
     except RuntimeError:
         return None
