@@ -101,7 +101,7 @@ class Budget:
     def _fits(self, trial: Trial, left: int) -> bool:
         spent = self.clock() - self.began
         plainly = spent + left * self.longest <= self.allowed
-        plainly &= _size(trial) <= self.largest
+        plainly &= _size(trial) <= 2 * self.largest
         return plainly or spent + self._seconds(trial) <= self.allowed
 
     def _bytes(self, trial: Trial) -> float:
