@@ -52,7 +52,7 @@ def holding(t):
 
 
 def function(*t):
-    with holding(t):
+    {seeded}with holding(t):
         out = {call}
     return [v for v in tree_leaves(out) if isinstance(v, torch.Tensor)]
 
@@ -168,6 +168,7 @@ def script(
         origin=source or origin(call.function),
         call=_call(call, bound),
         held=_held(call, bound),
+        seeded=_seeded(bound),
         names=list(bound.names),
         results=list(bound.results),
         tensors="".join(f"    {_tensor(t)},  # {n}\n" for n, t in _named(bound)),
@@ -217,6 +218,15 @@ def _held(call: Any, bound: Bound) -> str:
     first = len(bound.tensors) - len(call.state)
     named = (f"{n!r}: t[{first + i}]" for i, n in enumerate(call.state))
     return f"held(candidate, {{{', '.join(named)}}})"
+
+
+def _seeded(bound: Bound) -> str:
+    """The line before a call that draws."""
+    if None not in bound.call.draws:
+        return ""
+    generator = torch.Generator()
+    generator.set_state(bound.call.draws[None])
+    return f"torch.manual_seed({generator.initial_seed()})\n    "
 
 
 class _Verbatim(str):

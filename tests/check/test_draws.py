@@ -1,5 +1,7 @@
 """Functions that draw: their draws are data, and the candidate gets the same ones."""
 
+import subprocess
+import sys
 from typing import ClassVar
 
 import pytest
@@ -24,6 +26,12 @@ def dropped(x):
 
 def recomputed(x, **how):
     return checkpoint(dropped, x, **how)
+
+
+def mended(x):
+    """With half of the gradient."""
+    y = dropped(x)
+    return y / 2 + y.detach() / 2
 
 
 class Mlp(nn.Module):
@@ -185,3 +193,14 @@ def test_the_callers_generator_stays_where_it_was():
     before = torch.get_rng_state()
     check(dropped, shapes=SQUARE, quick=True)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_script_of_a_failure_draws_the_same_numbers(tmp_path):
+    """It is wrong in the gradient alone: the outputs are those of the reference."""
+    report = check(dropped, mended, shapes=SQUARE, dtypes=["float64"], quick=True)
+    script = tmp_path / "shown.py"
+    script.write_text(report.repro())
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith("dx: ")
+    assert "\ny: " not in done.stdout
