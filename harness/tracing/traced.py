@@ -15,6 +15,7 @@ from gradwatch.harness.judging.precisions import PRECISIONS, arithmetics
 from gradwatch.harness.judging.reference import wider
 from gradwatch.harness.judging.rounding.analysis import running_errors
 from gradwatch.harness.judging.rounding.errors import limit_for, longest_reduction
+from gradwatch.harness.tracing.aten.factors import TURNED
 from gradwatch.harness.tracing.aten.narrow import is_inexact
 from gradwatch.harness.tracing.calls import Call, tensors_in
 from gradwatch.harness.tracing.capture import capture
@@ -35,6 +36,9 @@ Array = NDArray[Any]
 #: Draws of roundings by which a choice is tried. Of two floats that are just within
 #: reach of each other one in four changes the order: all miss it in 1 % of cases.
 DRAWS = 16
+#: Bits of a vector's number, so that any two of the first seven are turned apart; and
+#: the share of the largest element that rounding in float64 changes at most.
+BITS, ALIKE = 3, 1e-6
 CONTESTED = "lies so near to where it decides otherwise that rounding may turn it"
 
 
@@ -127,6 +131,7 @@ class Traced:
         A number that was read is moved as far as rounding may move it, to either side;
         then the same operators have to run.
         """
+        self._refuse_free_signs()
         readings = self.program.readings
         if not readings:
             return
@@ -172,6 +177,24 @@ class Traced:
                 if not all(map(torch.equal, right, decision.of(moved))):
                     return True
         return False
+
+    def _refuse_free_signs(self) -> None:
+        """Raise Untraceable where another algorithm's vectors give another result."""
+        vectors = [op for op in self.ops if op in ("_linalg_eigh", "_linalg_svd")]
+        for bit in range(BITS if vectors else 0):
+            token = TURNED.set(bit)
+            try:
+                turned = self.graph().outputs
+            finally:
+                TURNED.reset(token)
+            for name, y in self.graph().outputs.items():
+                here, there = (np.asarray(v.value, float) for v in (y, turned[name]))
+                off = np.abs(there - here).max(initial=0.0)
+                if off > ALIKE * np.abs(here).max(initial=0.0):
+                    why = (
+                        "returns vectors whose signs are free, and the result has them"
+                    )
+                    raise Untraceable(f"aten.{vectors[0]}", why, "signs")
 
     @property
     def factored(self) -> int:

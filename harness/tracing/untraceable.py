@@ -22,6 +22,7 @@ WAYS_ROUND = {
     "complex": "split it into real and imaginary parts",
     "sparse": "make it dense first, with .to_dense()",
     "factorisation": "judge what comes before and after the factorisation separately",
+    "signs": "return what no sign changes, such as v f(w) v^T, or fix each sign",
     "frozen": "mark the inputs that are to be differentiated with requires_grad_()",
     "no rule": "write this part in other operators (`gradwatch list aten` has them)",
 }

@@ -172,3 +172,24 @@ def test_a_matrix_is_factorised_at_the_size_that_was_given_and_at_small_ones():
     assert report.passes
     report = check(lambda x: torch.logdet(positive(x)), shapes=[(5, 3)])
     assert not any("1025x" in row.trial or "257x" in row.trial for row in report.rows)
+
+
+SIGNED = {
+    "a vector": lambda x: torch.linalg.eigh(x + x.mT).eigenvectors[:, 0],
+    "a product of two": lambda x: torch.linalg.eigh(x + x.mT).eigenvectors.prod(-1),
+    "one side": lambda x: torch.linalg.svd(x).U.sum(),
+}
+
+
+@pytest.mark.parametrize("name", SIGNED)
+def test_a_result_that_has_the_sign_of_a_vector_is_refused(name):
+    with pytest.raises(Untraceable, match=r"signs are free.*return what no sign"):
+        check(SIGNED[name], shapes=[(4, 4)], quick=True)
+
+
+def test_a_vector_whose_sign_is_fixed_is_judged():
+    def fixed(x):
+        v = torch.linalg.eigh(x + x.mT).eigenvectors
+        return v * torch.sign(v[:1])
+
+    assert check(fixed, shapes=[(4, 4)], dtypes=BOTH, quick=True).passes

@@ -20,6 +20,7 @@ small against what it is divided by; else no bound.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ from gradwatch.impls.graph.extended import product
 
 Array = NDArray[Any]
 Rule = Callable[..., Any]
+#: Which of an eigenvector's signs are turned: those with this bit in their number.
+TURNED: ContextVar[int | None] = ContextVar("turned", default=None)
 FREE = "returns vectors that another algorithm may choose in another way"
 _turned = graph.matrix_transpose
 
@@ -306,7 +309,10 @@ def _eigen(a: Array, like: Array | None = None) -> tuple[Array, Array]:
 
 def _vectors(a: Node) -> Node:
     """All eigenvectors; their signs stay, whatever moves the matrix a little."""
-    return eigenvectors(a, like=_eigen(a.value)[1].astype(np.float64))
+    like, bit = _eigen(a.value)[1].astype(np.float64), TURNED.get()
+    if bit is not None:
+        like = like * (1 - 2 * (np.arange(1, a.shape[-1] + 1) >> bit & 1))
+    return eigenvectors(a, like=like)
 
 
 def _values_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
