@@ -33,6 +33,7 @@ from gradwatch.harness.judging.whole import EXCUSED, WHOLE, Whole
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
+Judged = tuple[Judgement, ...]
 
 #: Bytes of a tensor up to which its bits are kept beside what was said of it. Of ten
 #: backends half or more return the same bits as another one.
@@ -88,21 +89,26 @@ def _under_conventions(
     dtypes: Mapping[str, str],
     dtype: str,
 ) -> tuple[Judgement, ...]:
-    trials = [
-        tuple(
-            _judge_tensor(right, convention, name, array, dtypes.get(name, ""), dtype)
-            for name, array in got.items()
+    """The judgements by the convention that fits best, or by one for each row."""
+
+    def judged(convention: str, given: Mapping[str, Array | None]) -> Judged:
+        asked = right, convention
+        return tuple(
+            _judge_tensor(*asked, n, given.get(n, a), dtypes.get(n, ""), dtype)
+            for n, a in got.items()
         )
-        for convention in right.graphs
-    ]
-    best = min(range(len(trials)), key=lambda i: _badness(trials[i]))
+
+    trials = {name: judged(name, got) for name in right.graphs}
+    best = min(trials, key=lambda name: _badness(trials[name]))
     if not right.set_valued:
         return trials[best]
-    if _badness(trials[best])[0]:
-        mixed = _row_by_row(right, got, dtypes, dtype)
-        if mixed and _badness(mixed) < _badness(trials[best]):
-            return mixed
-    return _by_convention(right, tuple(right.graphs)[best], trials[best])
+    rows = ties.put_right(right, got, allowed) if _badness(trials[best])[0] else None
+    if rows:
+        each = zip(*(judged(n, tensors) for n, tensors in rows.items()), strict=True)
+        mixed = tuple(max(js, key=lambda j: _badness([j])) for js in each)
+        if _badness(mixed) < _badness(trials[best]):
+            return _by_convention(right, "mixed", mixed)
+    return _by_convention(right, best, trials[best])
 
 
 def _badness(judgements: Sequence[Judgement]) -> tuple[int, float]:
@@ -121,29 +127,6 @@ def _by_convention(
             j = replace(j, verdict="convention", convention=name, message=message)
         settled.append(j)
     return tuple(settled)
-
-
-def _row_by_row(
-    right: Reference,
-    got: Mapping[str, Array | None],
-    dtypes: Mapping[str, str],
-    dtype: str,
-) -> tuple[Judgement, ...]:
-    """The verdicts where each row may break its tie in another way; see `ties`."""
-    parts = ties.put_right(right, got, allowed)
-    if parts is None:
-        return ()
-    trials = [
-        [
-            _judge_tensor(
-                right, name, n, tensors.get(n, array), dtypes.get(n, ""), dtype
-            )
-            for n, array in got.items()
-        ]
-        for name, tensors in parts.items()
-    ]
-    worst = [max(js, key=lambda j: _badness([j])) for js in zip(*trials, strict=True)]
-    return _by_convention(right, "mixed", tuple(worst))
 
 
 @dataclass(frozen=True)
