@@ -62,7 +62,8 @@ def _kept(method: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(method)
     def once(*given: P.args, **how: P.kwargs) -> T:
-        kept: dict[Any, Any] = given[0]._kept  # type: ignore[attr-defined]
+        self: Any = given[0]
+        kept: dict[Any, Any] = self._kept
         key = (method.__name__, *given[1:], *sorted(how.items()))
         if key not in kept:
             kept[key] = method(*given, **how)
