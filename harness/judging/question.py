@@ -30,7 +30,7 @@ from gradwatch.impls.contract import Problem
 #: which they never are: that takes about a hundred bytes an element.
 FULL, MOST = 1 << 21, 1 << 24
 #: To judge an operation takes as long as so many elements of its result: .5 ms, .5 us
-#: (`cpu-2core`). Each tensor has two parts, and each of them nearly all operations.
+#: (`cpu-2core`). Each tensor has a part, and each part nearly all operations.
 OPERATION = 1000
 #: Places of each axis of a sample.
 SAMPLE = 4
@@ -105,55 +105,59 @@ class Question:
             asked = self.build, self.dtype, got, dtypes, self.compute
             looked = looked_at(*asked)
             found = looked.judgements
-            far = got.keys() & looked.far.keys() - found.keys()
-            parts = 2 * len(far) * OPERATION * looked.operations
-            if looked.size > min(MOST, max(FULL, parts)):
-                for name in far:
-                    array = got[name]
-                    assert array is not None
-                    found[name] = self._in_part(name, array, looked)
+            far = [n for n in got if n in looked.far and n not in found]
+            parts = len(far) * OPERATION * looked.operations
+            if far and looked.size > min(MOST, max(FULL, parts)):
+                found |= self._in_part({n: np.asarray(got[n]) for n in far}, looked)
         left = {name: array for name, array in got.items() if name not in found}
         if left:
             judged = judge_tensors(self.right, left, dtypes, dtype=self.dtype)
             found |= {j.tensor: j for j in judged}
         return tuple(found[name] for name in got)
 
-    def _in_part(self, name: str, got: Array, looked: Looked) -> Judgement:
-        """The judgement of the elements farthest off, and of a sample."""
+    def _in_part(
+        self, got: Mapping[str, Array], looked: Looked
+    ) -> dict[str, Judgement]:
+        """Judgements by the elements farthest off, and by a sample.
+
+        All tensors have one graph: what several of them need is computed once.
+        """
         seed = int(np.random.default_rng().integers(1 << 31))
-        rng = np.random.default_rng(seed)
-        far = np.unravel_index(looked.far[name], got.shape) if got.ndim else ()
-        boxes = [tuple(map(np.unique, far))] * bool(looked.far[name].size)
-        boxes.append(
-            tuple(np.sort(rng.choice(n, min(n, SAMPLE), False)) for n in got.shape)
-        )
-        judged = []
-        for box in boxes:
-            judged.append(self._judged_in(name, got, box, looked.longest))
-            if not judged[-1].passes:
-                break
-        worst = max(judged, key=lambda j: (not j.passes, j.ratio / (j.limit or 1.0)))
-        sizes = [int(np.prod([p.size for p in box])) for box in boxes]
-        where = f"a sample of {sizes[-1]} elements (seed {seed})"
-        if len(boxes) > 1:
-            where = f"{sizes[0]} elements farthest off or beside these, and {where}"
-        said = f"{worst.message}; of {got.size} elements, {where} were judged in full"
-        return worst.changed(message=said)
+        rng, wide = np.random.default_rng(seed), wider(PRECISIONS[self.dtype])
+        boxes = {n: _box(a.shape, looked.far[n], rng) for n, a in got.items()}
 
-    def _judged_in(
-        self, name: str, got: Array, box: Sequence[Array], longest: int
-    ) -> Judgement:
-        """The judgement of the elements at some places of each axis."""
-        wide = wider(PRECISIONS[self.dtype])
-
-        def part() -> dict[str, graph.Node]:
-            return {name: Parts().part(self.build(wide)[name], tuple(box))}
+        def build() -> dict[str, graph.Node]:
+            nodes, parts = self.build(wide), Parts()
+            return {n: parts.part(nodes[n], box) for n, box in boxes.items()}
 
         with deep_calls():
-            right = reference_of_graph(part, self.dtype, self.compute)
-        right.longest, right.limit = longest, limit_for(longest)
-        some = got[np.ix_(*box)] if got.ndim else got
-        (j,) = judge_tensors(right, {name: some}, {name: self.dtype}, dtype=self.dtype)
-        there = tuple(int(p[i]) for p, i in zip(box, j.worst_index, strict=False))
-        old, new = (f"{name}[{', '.join(map(str, i))}]" for i in (j.worst_index, there))
-        return j.changed(worst_index=there, message=j.message.replace(old, new, 1))
+            right = reference_of_graph(build, self.dtype, self.compute)
+        right.longest, right.limit = looked.longest, limit_for(looked.longest)
+        some = {n: a[np.ix_(*boxes[n])] if a.ndim else a for n, a in got.items()}
+        alike = dict.fromkeys(got, self.dtype)
+        judged = judge_tensors(right, some, alike, dtype=self.dtype)
+        return {
+            j.tensor: _in_place(j, boxes[j.tensor], got[j.tensor], seed) for j in judged
+        }
+
+
+def _box(
+    shape: tuple[int, ...], far: Array, rng: np.random.Generator
+) -> tuple[Array, ...]:
+    """Places of each axis: of the elements farthest off, and some at random."""
+    places = np.unravel_index(far, shape) if shape else ()
+    return tuple(
+        np.union1d(p, rng.choice(n, min(n, SAMPLE), replace=False))
+        for p, n in zip(places, shape, strict=True)
+    )
+
+
+def _in_place(j: Judgement, box: Sequence[Array], whole: Array, seed: int) -> Judgement:
+    """The judgement of some elements, with the place that its worst one has in all."""
+    there = tuple(int(p[i]) for p, i in zip(box, j.worst_index, strict=False))
+    old, new = (f"{j.tensor}[{', '.join(map(str, i))}]" for i in (j.worst_index, there))
+    count = int(np.prod([p.size for p in box]))
+    where = f"those farthest off or beside these, and a sample (seed {seed})"
+    said = f"of {whole.size} elements, {count} were judged in full: {where}"
+    message = f"{j.message.replace(old, new, 1)}; {said}"
+    return j.changed(worst_index=there, message=message)
