@@ -47,7 +47,7 @@ class Budget:
         self.allowed = BUDGET if self.seconds is None else self.seconds
         self.clock = time.process_time if self.seconds is None else time.monotonic
         self.began, self.longest, self.rate = self.clock(), 0.0, math.inf
-        self.largest = 0
+        self.largest, self.most = 0, MOST
         self.memory = memory()
 
     def affordable(self, trials: Sequence[Trial], notes: list[str]) -> Iterator[Trial]:
@@ -87,7 +87,9 @@ class Budget:
         yield trial
         took = self.clock() - before
         self.longest = max(self.longest, took)
-        self.largest = max(self.largest, _size(trial))
+        if trial.as_given:
+            self.largest = max(self.largest, _size(trial))
+            self.most = max(self.most, self.cost(trial)[0])
         if trial.as_given or self.longest * count > self.allowed:
             self.rate = min(self.rate, took / self._work(trial))
 
@@ -101,8 +103,11 @@ class Budget:
     def _fits(self, trial: Trial, left: int) -> bool:
         spent = self.clock() - self.began
         plainly = spent + left * self.longest <= self.allowed
-        plainly &= _size(trial) <= 2 * self.largest
-        return plainly or spent + self._seconds(trial) <= self.allowed
+        if plainly and _size(trial) <= 2 * self.largest:
+            return True
+        if self.seconds is None and self.cost(trial)[0] > self.most:
+            return False  # hundreds of bytes an element, of no size that was asked for
+        return spent + self._seconds(trial) <= self.allowed
 
     def _bytes(self, trial: Trial) -> float:
         elements, _ = self.cost(trial)

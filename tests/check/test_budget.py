@@ -65,6 +65,14 @@ def test_a_large_trial_after_quick_ones_is_not_taken_for_quick():
     assert "trial 2" in notes[0]
 
 
+def test_a_trial_far_larger_than_the_caller_s_own_takes_a_budget_of_its_own():
+    sizes = [1_000, 20_000_000]
+    assert run(None, sizes, per_element=1e-9)[0] == [1_000]
+    assert run(60.0, sizes, per_element=1e-9)[0] == sizes
+    own = [20_000_000, 19_000_000]
+    assert run(None, own, per_element=1e-9, memory=64 * GIB)[0] == own
+
+
 def test_the_caller_s_own_runs_whatever_it_takes():
     ran, notes, _ = run(0.0, [9_000_000, 10])
     assert ran == [9_000_000]
@@ -103,7 +111,7 @@ def test_an_estimate_comes_from_the_graph_and_none_is_made_where_all_fits():
     clock = Clock()
     made = Known(30.0, lambda trial: (trial.size, 0))
     made.clock, made.began = clock, 0.0
-    for _ in made.affordable(trials(*range(10, 40)), []):
+    for _ in made.affordable(trials(*range(30, 60)), []):
         clock.now += 0.1
     assert asked == ["trial 0"]  # of the caller's own it is known
 
