@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from threading import Thread
 
@@ -13,11 +14,19 @@ from gradwatch.harness.workers.pythons.interpreters import interpreter_of
 from gradwatch.harness.workers.worker import Worker
 
 
+def environment_of(worker):
+    """What it was started with; for a moment nothing can be read of it."""
+    until = time.monotonic() + 10
+    while not (found := psutil.Process(worker.process.pid).environ()):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    return found
+
+
 def test_what_a_worker_compiles_has_a_folder_that_goes_with_the_worker():
     worker = Worker(interpreter_of("torch"))
     try:
-        environment = psutil.Process(worker.process.pid).environ()
-        folder = Path(environment["TORCHINDUCTOR_CACHE_DIR"])
+        folder = Path(environment_of(worker)["TORCHINDUCTOR_CACHE_DIR"])
         folder.mkdir()  # fails for one that another has used
         (folder / "a.so").touch()
     finally:
