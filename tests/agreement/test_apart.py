@@ -121,7 +121,7 @@ STATEMENTS = (
     " daemon=True).start()",
 )
 #: Of 20 seeds none changed a verdict; each costs some ten seconds.
-TRIALS = 8
+TRIALS = 5
 
 
 @pytest.mark.slow
