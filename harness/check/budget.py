@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import math
-import os
 import re
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gradwatch.harness.check.choice import Trial
+from gradwatch.harness.console.streams import telling
 from gradwatch.harness.judging.question import MOST, OPERATION
+from gradwatch.harness.project.machines import memory
 
 #: Seconds for a check where no budget is given. They are processor time then: on a busy
 #: machine as much is tried as on a quiet one.
@@ -129,11 +129,6 @@ def _names(trials: Sequence[Trial]) -> str:
     return "; ".join(dict.fromkeys(trial.name for trial in trials))
 
 
-def memory() -> int:
-    """Bytes that this machine has."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def require_memory(name: str, elements: int, has: int) -> None:
     """Refuse what would end the process.
 
@@ -170,22 +165,15 @@ def give_back() -> None:
 @contextlib.contextmanager
 def progress(state: Callable[[], str]) -> Iterator[None]:
     """One line on a terminal, rewritten each second, after `SILENT` of them."""
-    over, begun = threading.Event(), time.monotonic()
-
-    def tell() -> None:
-        wait = SILENT
-        while not over.wait(wait):
-            seconds, wait = time.monotonic() - begun, 1.0
-            sys.stderr.write(f"\r\033[Kgradwatch: {state()}, {seconds:.0f} s")
-            sys.stderr.flush()
-
-    thread = threading.Thread(target=tell, daemon=True)
-    if sys.stderr.isatty():
-        thread.start()
-    try:
+    if not sys.stderr.isatty():
         yield
+        return
+
+    def line(seconds: float) -> str:
+        return f"\r\033[Kgradwatch: {state()}, {seconds:.0f} s"
+
+    try:
+        with telling(line, SILENT, 1.0):
+            yield
     finally:
-        over.set()
-        if thread.ident:
-            thread.join()
-            sys.stderr.write("\r\033[K")
+        sys.stderr.write("\r\033[K")

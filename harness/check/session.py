@@ -16,7 +16,6 @@ from typing import Any
 from gradwatch.harness.check.budget import (
     Budget,
     give_back,
-    memory,
     out_of_memory,
     progress,
     require_memory,
@@ -43,6 +42,7 @@ from gradwatch.harness.check.subjects import OpSubject, subject_of
 from gradwatch.harness.judging.diagnosis import Diagnoses
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.project.machines import memory
 from gradwatch.harness.tracing import Untraceable
 from gradwatch.harness.tracing.names import name_of
 from gradwatch.harness.workers.evaluate import in_short

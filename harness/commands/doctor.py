@@ -18,6 +18,7 @@ from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ending, errors, output, ticking
 from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.git import NoCommit, NotTrusted
+from gradwatch.harness.project.machines import memory
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers.pythons.interpreters import (
@@ -126,10 +127,11 @@ def examine(
     `gradwatch.harness.endpoint.probe`. All others are started.
     """
     cores = len(psutil.Process().cpu_affinity()) if psutil.LINUX else os.cpu_count()
-    memory = psutil.virtual_memory().total / 2**30
     system = f"{platform.system()} {platform.machine()}"
     python = f"Python {platform.python_version()}"
-    yield Finding("machine", f"{cores} cores, {memory:.0f} GiB, {system}, {python}")
+    yield Finding(
+        "machine", f"{cores} cores, {memory() / 2**30:.0f} GiB, {system}, {python}"
+    )
     yield _checkout(root)
     try:
         yield Finding("asv", importlib.metadata.version("asv"))

@@ -20,7 +20,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from gradwatch.harness.console.streams import nowhere
+from gradwatch.harness.console.streams import nowhere, telling
 from gradwatch.harness.project import documents, latest
 from gradwatch.harness.project.documents import Document
 from gradwatch.harness.project.records import Kind, Record, Summary
@@ -137,24 +137,10 @@ def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
 def ticking(what: Callable[[], str]) -> Iterator[None]:
     """A line on standard error every ten seconds where that is no terminal.
 
-    A log that stays silent for minutes looks like a hang; a thread tells the lines, so
-    that one long step does not silence them.
+    A log that stays silent for minutes looks like a hang.
     """
     if sys.stderr.isatty():
         yield
         return
-    over, begun = threading.Event(), time.monotonic()
-
-    def tell() -> None:
-        while not over.wait(EVERY):
-            elapsed = time.monotonic() - begun
-            sys.stderr.write(f"gradwatch: {what()}, {elapsed:.0f} s\n")
-            sys.stderr.flush()
-
-    thread = threading.Thread(target=tell, daemon=True)
-    thread.start()
-    try:
+    with telling(lambda s: f"gradwatch: {what()}, {s:.0f} s\n", EVERY, EVERY):
         yield
-    finally:
-        over.set()
-        thread.join()

@@ -9,6 +9,7 @@ precision is no wider than float64, the radius doubles by itself.
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -58,13 +59,18 @@ T = TypeVar("T")
 
 
 def _kept(method: Callable[P, T]) -> Callable[P, T]:
-    """A method of a reference whose results are kept, by its name and arguments."""
+    """A method of a reference whose results are kept, by its name and arguments.
+
+    An argument that is left out is its default: both calls ask the same.
+    """
+    defaults = {n: p.default for n, p in inspect.signature(method).parameters.items()}
 
     @functools.wraps(method)
     def once(*given: P.args, **how: P.kwargs) -> T:
         self: Any = given[0]
         kept: dict[Any, Any] = self._kept
-        key = (method.__name__, *given[1:], *sorted(how.items()))
+        named = {**defaults, **dict(zip(defaults, given, strict=False)), **how}
+        key = (method.__name__, *list(named.values())[1:])
         if key not in kept:
             kept[key] = method(*given, **how)
         found: T = kept[key]

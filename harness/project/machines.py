@@ -34,16 +34,20 @@ class OtherMachine(Exception):
     exit_code = 2
 
 
+def memory() -> int:
+    """Bytes that this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 @functools.cache
 def traits() -> dict[str, str]:
     """What this machine is, in the fields of asv's machine.json."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     return {
         "arch": platform.machine(),
         "cpu": _processor(),
         "num_cpu": str(os.cpu_count() or 1),
         "os": platform.system(),
-        "ram": f"{memory:.0f} GiB",
+        "ram": f"{memory() / 2**30:.0f} GiB",
     }
 
 

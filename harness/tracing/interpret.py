@@ -98,9 +98,9 @@ def interpret(
             args = map_arg(node.args, known.__getitem__)
             kwargs = dict(map_arg(node.kwargs, known.__getitem__))
             known[node] = apply(node.target, args, kwargs, _meta(node))
-            decision = Decision(node.target, args, kwargs)
-            if decision.sources and _is_used(node, known[node]):
-                decisions.append(decision)
+            if _is_used(node, known[node]):
+                decision = Decision(node.target, args, kwargs)
+                decisions += [decision] if decision.sources else []
             if node.target not in _OURS and not is_move(name_of(node.target)):
                 known[node] = _narrowed(known[node], _meta(node), widest)
             if record:

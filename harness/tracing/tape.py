@@ -19,6 +19,7 @@ from torch._decomp import core_aten_decompositions, decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from gradwatch.harness.tracing.aten.narrow import is_inexact
 from gradwatch.harness.tracing.untraceable import Place, Untraceable, callers_place
 
 #: Decomposed too, beyond PyTorch's core table: the engine needs no rule of its own.
@@ -250,7 +251,7 @@ class Tape(TorchDispatchMode):
         for i, leaf in enumerate(leaves):
             node = self.program.graph.placeholder(f"leaf_{i}")
             node.meta["val"] = Like.of(leaf)
-            if _is_float(leaf):
+            if is_inexact(leaf):
                 self._remember(leaf, node, True, leaf.requires_grad)
             else:
                 self.views[_version(leaf)] = node
@@ -267,9 +268,9 @@ class Tape(TorchDispatchMode):
             return self._draw(target, args, kwargs)
         given = _tensors((args, kwargs))
         made = None
-        if not any(_is_float(t) or _address(t) in self.memory for t in given):
+        if not any(is_inexact(t) or _address(t) in self.memory for t in given):
             made = target(*args, **kwargs)
-            if not any(map(_is_float, _tensors(made))):
+            if not any(map(is_inexact, _tensors(made))):
                 return made
         if torch.Tag.inplace_view in target.tags:  # another place, the same storage
             return target(*args, **kwargs)
@@ -308,7 +309,7 @@ class Tape(TorchDispatchMode):
         held = self.memory.get(_address(tensor))
         recorded = tensor.requires_grad and torch.is_grad_enabled()
         resolved = any(tensor is other for other in self.resolved)
-        through = self.within or recorded or resolved or not _is_float(tensor)
+        through = self.within or recorded or resolved or not is_inexact(tensor)
         return held is not None and held.followed and not through
 
     def _is_unseen(self, into: Tensor, *given: Tensor) -> bool:
@@ -380,7 +381,7 @@ class Tape(TorchDispatchMode):
             if part is not made:
                 own = self._emit(operator.getitem, (node, i), {}, part)
             if _address(part) not in shared:
-                self._remember(part, own, depends, followed and _is_float(part))
+                self._remember(part, own, depends, followed and is_inexact(part))
             elif target.is_view and _address(part) in self.memory:
                 held = self.memory[_address(part)]
                 if held.geometry != Geometry.of(part) and target is not _AS_STRIDED:
@@ -548,10 +549,6 @@ def _tensors(tree: Any) -> list[Tensor]:
     return [value for value in tree_leaves(tree) if isinstance(value, Tensor)]
 
 
-def _is_float(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
-
-
 def _address(tensor: Tensor) -> Any:
     """Which storage is a tensor's; of one that has none, itself."""
     try:
@@ -617,10 +614,10 @@ def _refuse_other_function(
             pair = target(*one, **named), rewritten(*other, **same)
     except Exception:  # noqa: BLE001  # every operator refuses types in its own way
         return
-    sizes = [_largest(t) for t in _tensors((args, kwargs, pair)) if _is_float(t)]
+    sizes = [_largest(t) for t in _tensors((args, kwargs, pair)) if is_inexact(t)]
     room = _ALIKE * max(sizes, default=0.0)
     for here, there in zip(*map(_tensors, pair), strict=False):
-        comparable = _is_float(here) and here.shape == there.shape
+        comparable = is_inexact(here) and here.shape == there.shape
         if comparable and room < math.inf and _largest(here - there) > room:
             op = f"{target.namespace}.{name_of(target)}"
             why = (
@@ -633,7 +630,7 @@ def _refuse_other_function(
 def _doubled(tensor: Tensor) -> Tensor:
     copy = tensor.detach().clone()
     wider = torch.promote_types(copy.dtype, torch.float64)
-    return copy.to(wider) if _is_float(copy) else copy
+    return copy.to(wider) if is_inexact(copy) else copy
 
 
 def _largest(tensor: Tensor) -> float:

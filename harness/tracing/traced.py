@@ -156,7 +156,7 @@ class Traced:
         """Whether rounding may turn around what chose elements, such as a topk.
 
         Floats are moved as far as rounding may move them, each at random to either
-        side: of two that are as near as this, half of the draws change the order.
+        side (see `DRAWS`).
         """
         made = self.graph(wider(PRECISIONS[dtype]))
         sources = [node for decision in made.decisions for node in decision.sources]
@@ -181,13 +181,14 @@ class Traced:
     def _refuse_free_signs(self) -> None:
         """Raise Untraceable where another algorithm's vectors give another result."""
         vectors = [op for op in self.ops if op in ("_linalg_eigh", "_linalg_svd")]
+        right = self.graph().outputs if vectors else {}
         for bit in range(BITS if vectors else 0):
             token = TURNED.set(bit)
             try:
                 turned = self.graph().outputs
             finally:
                 TURNED.reset(token)
-            for name, y in self.graph().outputs.items():
+            for name, y in right.items():
                 here, there = (np.asarray(v.value, float) for v in (y, turned[name]))
                 off = np.abs(there - here).max(initial=0.0)
                 if off > ALIKE * np.abs(here).max(initial=0.0):

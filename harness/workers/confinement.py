@@ -13,6 +13,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from gradwatch.harness.project.machines import memory
+
 #: Variables of the environment that such code gets; no other holds for a computation.
 ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "CUDA_VISIBLE_DEVICES")
 #: What Python, PyTorch and a compiler read. Of /proc their own process alone.
@@ -43,8 +45,10 @@ def confine(scratch: Path, read: Iterable[Path], seconds: float) -> list[str]:
     """
     os.environ |= {"HOME": str(scratch), "TMPDIR": str(scratch)}
     missing = []
-    half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    limits = {resource.RLIMIT_DATA: half, resource.RLIMIT_CPU: int(seconds) + 1}
+    limits = {
+        resource.RLIMIT_DATA: memory() // 2,
+        resource.RLIMIT_CPU: int(seconds) + 1,
+    }
     if _call("unshare", _NEW_USER | _NEW_NETWORK | _NEW_IPC):
         missing.append("a network of its own")
     else:  # or the processes of all that the user runs would count

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gradwatch.harness.judging.cases import REGIMES, is_floating, trial
+from gradwatch.harness.judging.reference import reference
 from gradwatch.impls import catalogue, graph
 from gradwatch.impls.contract import Problem, as_tuple
 from tests.balls import balls, digits, precise
@@ -77,3 +78,16 @@ def test_a_vjp_off_by_one_part_in_a_billion_is_noticed():
 
 def flint_tiny():
     return balls(1e-9).item()
+
+
+def test_one_question_asked_in_two_ways_is_answered_once():
+    op = catalogue.load_op("softmax")
+    case = next(iter(op.cases.values()))
+    right = reference(trial(op, case, REGIMES["normal"], "float32").problem)
+    narrow = right.arithmetics[-1]
+    assert right.bounds("first", narrow) is right.bounds(
+        "first", arithmetic=narrow, careless=False
+    )
+    assert right.bounds("first", narrow) is not right.bounds(
+        "first", narrow, careless=True
+    )

@@ -50,8 +50,7 @@ class TorchSubject:
 
     def cost(self, trial: Trial) -> tuple[int, int]:
         """Elements that a call computes, and operations."""
-        key = tuple(tuple(tensor.shape) for tensor in trial.tensors)
-        if key not in self._costs:
+        if (key := _shapes(trial)) not in self._costs:
             self._traced(trial, self._state(trial))
         return self._costs[key]
 
@@ -86,9 +85,8 @@ class TorchSubject:
         args, kwargs, own = tree_map(_on_cpu, (trial.args, dict(trial.kwargs), state))
         seed = np.random.default_rng([*trial.seed, 3]).integers(2**31)
         traced = trace(function, args, kwargs, own, int(seed))
-        key = tuple(tuple(tensor.shape) for tensor in trial.tensors)
         program = traced.program
-        self._costs[key] = program.elements, len(program.graph.nodes)
+        self._costs[_shapes(trial)] = program.elements, len(program.graph.nodes)
         traced.refuse_contested(trial.dtype)
         return traced
 
@@ -140,6 +138,10 @@ class TorchSubject:
 
         outputs = functools.partial(_outputs, traced) if second else None
         return Question(build, trial.dtype, compute, outputs, unreached)
+
+
+def _shapes(trial: Trial) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(tensor.shape) for tensor in trial.tensors)
 
 
 def _uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:

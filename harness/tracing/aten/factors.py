@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.judging.rounding.analysis import ERROR
 from gradwatch.harness.tracing.aten.moves import moved
-from gradwatch.harness.tracing.aten.systems import inverse
+from gradwatch.harness.tracing.aten.systems import inverse, no_info, transposed
 from gradwatch.harness.tracing.untraceable import Untraceable
 from gradwatch.harness.tracing.values import as_exact, as_float, constant
 from gradwatch.impls import graph
@@ -41,7 +41,6 @@ Rule = Callable[..., Any]
 #: Which of an eigenvector's signs are turned: those with this bit in their number.
 TURNED: ContextVar[int | None] = ContextVar("turned", default=None)
 FREE = "returns vectors that another algorithm may choose in another way"
-_turned = graph.matrix_transpose
 
 
 def _t(a: Array) -> Array:
@@ -57,7 +56,7 @@ def _upper(x: Node) -> Node:
 
 
 def _symmetric(x: Node) -> Node:
-    return (x + _turned(x)) * 0.5
+    return (x + transposed(x)) * 0.5
 
 
 def _mirrored(a: Array) -> Array:
@@ -97,8 +96,8 @@ def _cholesky_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
     n = y.shape[-1]
     halved = constant(np.tril(np.ones((n, n))) - np.eye(n) / 2)
     inverted = inverse(y)
-    inner = halved * (_turned(y) @ _lower(dy))
-    return (_symmetric(_turned(inverted) @ inner @ inverted),)
+    inner = halved * (transposed(y) @ _lower(dy))
+    return (_symmetric(transposed(inverted) @ inner @ inverted),)
 
 
 def _cholesky_error(at: Any) -> Array:
@@ -113,11 +112,7 @@ ERROR["factors.cholesky"] = _cholesky_error
 
 
 def _factor(a: Node, upper: bool = False) -> Node:
-    return _turned(cholesky(_turned(a))) if upper else cholesky(a)
-
-
-def _info(a: Node) -> torch.Tensor:
-    return torch.zeros(a.shape[:-2], dtype=torch.int32)
+    return transposed(cholesky(transposed(a))) if upper else cholesky(a)
 
 
 # LU -----------------------------------------------------------------------------------
@@ -139,8 +134,9 @@ def _unit(packed: Node) -> Node:
 
 def _lu_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
     low, up = _unit(y), _upper(y)
-    inner = _lower(_turned(low) @ _lower(dy, -1), -1) + _upper(_upper(dy) @ _turned(up))
-    return (_turned(inverse(low)) @ inner @ _turned(inverse(up)),)
+    inner = _lower(transposed(low) @ _lower(dy, -1), -1)
+    inner = inner + _upper(_upper(dy) @ transposed(up))
+    return (transposed(inverse(low)) @ inner @ transposed(inverse(up)),)
 
 
 def _lu_error(at: Any) -> Array:
@@ -185,7 +181,7 @@ def _lu_factor_ex(a: Node, *, pivot: bool = True, **__: Any) -> tuple[Any, ...]:
     right, below = up.shape[-1] - up.shape[-2], low.shape[-2] - up.shape[-2]
     lower = moved(lambda m: torch.nn.functional.pad(m.tril(-1), (0, right)), low)
     upper = moved(lambda m: torch.nn.functional.pad(m.triu(), (0, 0, 0, below)), up)
-    return lower + upper, pivots, _info(a)
+    return lower + upper, pivots, no_info(a)
 
 
 def _linalg_lu(a: Node, *, pivot: bool = True) -> tuple[Node, Node, Node]:
@@ -206,23 +202,23 @@ def _orthonormal(a: Array) -> Array:
         v *= np.any(v[..., 1:] != 0, axis=-1)[..., None]
         size = np.sum(v * v, axis=-1)
         turns.append((v[..., None], np.where(size == 0, 1, size / 2)[..., None, None]))
-        r[..., k:, :] -= _turned_by(turns[-1], r[..., k:, :])
+        r[..., k:, :] -= _reflection(turns[-1], r[..., k:, :])
     q = np.broadcast_to(np.eye(a.shape[-2], columns, dtype=a.dtype), a.shape).copy()
     for k in reversed(range(columns)):
-        q[..., k:, :] -= _turned_by(turns[k], q[..., k:, :])
+        q[..., k:, :] -= _reflection(turns[k], q[..., k:, :])
     return q
 
 
-def _turned_by(turn: tuple[Array, Array], a: Array) -> Array:
+def _reflection(turn: tuple[Array, Array], a: Array) -> Array:
     """What a Householder reflection takes from a matrix."""
     v, half = turn
     return np.asarray(v / half @ (_t(v) @ a))
 
 
 def _orthonormal_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
-    m = -(_turned(dy) @ y)
-    both = _lower(m) + _turned(_lower(m, -1))
-    return ((dy + y @ both) @ _turned(inverse(_upper(_turned(y) @ a))),)
+    m = -(transposed(dy) @ y)
+    both = _lower(m) + transposed(_lower(m, -1))
+    return ((dy + y @ both) @ transposed(inverse(_upper(transposed(y) @ a))),)
 
 
 def _orthonormal_error(at: Any) -> Array:
@@ -239,7 +235,7 @@ ERROR["factors.orthonormal"] = _orthonormal_error
 def _qr(a: Node, mode: str = "reduced") -> tuple[Node, Node]:
     k = min(a.shape[-2:])
     q = orthonormal(a[..., :k])
-    r = _upper(_turned(q) @ a)
+    r = _upper(transposed(q) @ a)
     return (a[..., :0] if mode == "r" else q), r
 
 
@@ -256,9 +252,9 @@ def _lstsq(a: Node, b: Node, *_: Any, driver: str | None = None) -> tuple[Any, .
 def _pseudoinverse(a: Node) -> Node:
     """Of a matrix of full rank."""
     if a.shape[-2] < a.shape[-1]:
-        return _turned(_pseudoinverse(_turned(a)))
+        return transposed(_pseudoinverse(transposed(a)))
     q, r = _qr(a)
-    return inverse(r) @ _turned(q)
+    return inverse(r) @ transposed(q)
 
 
 def _reflected(a: Node, tau: Node) -> Node:
@@ -269,7 +265,7 @@ def _reflected(a: Node, tau: Node) -> Node:
     for i in reversed(range(tau.shape[-1])):
         v = vectors[..., i : i + 1]
         q = q - graph.reshape(tau[..., i], (*tau.shape[:-1], 1, 1)) * v @ (
-            _turned(v) @ q
+            transposed(v) @ q
         )
     return q
 
@@ -278,7 +274,7 @@ def _ormqr(
     a: Node, tau: Node, other: Node, left: bool = True, transpose: bool = False
 ) -> Node:
     q = _reflected(a, tau)
-    q = _turned(q) if transpose else q
+    q = transposed(q) if transpose else q
     return q @ other if left else other @ q
 
 
@@ -317,7 +313,7 @@ def _vectors(a: Node) -> Node:
 
 def _values_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
     v = _vectors(a)
-    return ((v * graph.reshape(dy, (*dy.shape[:-1], 1, dy.shape[-1]))) @ _turned(v),)
+    return ((v * graph.reshape(dy, (*dy.shape[:-1], 1, dy.shape[-1]))) @ transposed(v),)
 
 
 def _vectors_rule(dy: Node, y: Node, a: Node, like: Array) -> tuple[Node]:
@@ -325,8 +321,8 @@ def _vectors_rule(dy: Node, y: Node, a: Node, like: Array) -> tuple[Node]:
     *stack, n = w.shape
     gap = graph.reshape(w, (*stack, 1, n)) - graph.reshape(w, (*stack, n, 1))
     same = constant(gap.value == 0)
-    inner = _turned(y) @ dy * (1.0 - same) / (gap + same)
-    return (_symmetric(y @ inner @ _turned(y)),)
+    inner = transposed(y) @ dy * (1.0 - same) / (gap + same)
+    return (_symmetric(y @ inner @ transposed(y)),)
 
 
 def _carried(at: Any) -> tuple[Array, Array, Array]:
@@ -371,7 +367,7 @@ ERROR["factors.perturbed"] = _stable_error
 
 
 def _eigh(a: Node, uplo: str = "L", compute_v: bool = True) -> tuple[Any, ...]:
-    a = perturbed(_turned(a) if uplo == "U" else a)
+    a = perturbed(transposed(a) if uplo == "U" else a)
     return eigenvalues(a), _vectors(a) if compute_v else None
 
 
@@ -383,8 +379,8 @@ def _svd(
         raise Untraceable("aten.linalg_svd", FREE, "factorisation")
     a = perturbed(a)
     if rows < columns:
-        u, w, vh = _svd(_turned(a), compute_uv=compute_uv)
-        return (_turned(vh), w, _turned(u)) if compute_uv else (u, w, vh)
+        u, w, vh = _svd(transposed(a), compute_uv=compute_uv)
+        return (transposed(vh), w, transposed(u)) if compute_uv else (u, w, vh)
     if rows > columns:
         q, r = _qr(a)
         u, w, vh = _svd(r, compute_uv=compute_uv)
@@ -400,7 +396,7 @@ def _svd(
         return None, w, None
     v = graph.flip(_vectors(both), axis=-1)[..., :rows]
     v = v * constant(np.sqrt(np.longdouble(2)))
-    return v[..., :rows, :], w, _turned(v[..., rows:, :])
+    return v[..., :rows, :], w, transposed(v[..., rows:, :])
 
 
 def _pinv(a: Node, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Node:
@@ -421,12 +417,15 @@ def _pinv(a: Node, atol: Any = None, rtol: Any = None, hermitian: bool = False) 
     kept, w = kept[..., :rank], w[..., :rank]
     weights = graph.where(kept, 1.0 / graph.where(kept, w, 1.0), 0.0)
     weights = graph.reshape(weights, (*w.shape[:-1], 1, rank))
-    return _turned(vh[..., :rank, :]) * weights @ _turned(u[..., :rank])
+    return transposed(vh[..., :rank, :]) * weights @ transposed(u[..., :rank])
 
 
 ON_FLOATS: dict[str, Rule] = {
     "cholesky": _factor,
-    "linalg_cholesky_ex": lambda a, *, upper=False, **_: (_factor(a, upper), _info(a)),
+    "linalg_cholesky_ex": lambda a, *, upper=False, **_: (
+        _factor(a, upper),
+        no_info(a),
+    ),
     "linalg_lu_factor_ex": _lu_factor_ex,
     "linalg_lu": _linalg_lu,
     "linalg_qr": _qr,

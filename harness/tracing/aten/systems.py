@@ -59,17 +59,18 @@ def _determinant(a: Array) -> Array:
     return np.asarray(np.where(np.isnan(det), 0, det))  # a column of zeros is left over
 
 
-def _transposed(x: Node) -> Node:
+def transposed(x: Node) -> Node:
+    """Of each matrix."""
     return graph.matrix_transpose(x)
 
 
 def _inverse_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
-    return (-(_transposed(y) @ dy @ _transposed(y)),)
+    return (-(transposed(y) @ dy @ transposed(y)),)
 
 
 def _determinant_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
     weight = graph.reshape(dy * y, (*y.shape, 1, 1))
-    return (weight * _transposed(inverse(a)),)
+    return (weight * transposed(inverse(a)),)
 
 
 def _perturbed(at: Any, inverted: Array) -> Array:
@@ -110,13 +111,14 @@ def _solved(a: Node, b: Node, left: bool = True) -> Node:
 def _solve_ex(a: Node, b: Node, *, left: bool = True, **_: Any) -> tuple[Any, ...]:
     vectors = b.ndim == 1 or (b.ndim == a.ndim - 1 and b.shape == a.shape[:-1])
     if not vectors:
-        return _solved(a, b, left), None, None, _no_info(a)
+        return _solved(a, b, left), None, None, no_info(a)
     column = graph.reshape(b, (*b.shape, 1))
     y = inverse(a) @ column
-    return graph.reshape(y, y.shape[:-1]), None, None, _no_info(a)
+    return graph.reshape(y, y.shape[:-1]), None, None, no_info(a)
 
 
-def _no_info(a: Node) -> torch.Tensor:
+def no_info(a: Node) -> torch.Tensor:
+    """Of each matrix that nothing went wrong."""
     return torch.zeros(a.shape[:-2], dtype=torch.int32)
 
 
@@ -137,13 +139,13 @@ def _triangular_solve(
     b: Node, a: Node, upper: bool = True, transpose: bool = False, unit: bool = False
 ) -> tuple[Node, Node]:
     triangle = _triangle(a, upper, unit)
-    return _solved(_transposed(triangle) if transpose else triangle, b), a
+    return _solved(transposed(triangle) if transpose else triangle, b), a
 
 
 def _from_factor(factor: Node, upper: bool) -> Node:
     """The matrix that a Cholesky factor is of."""
     triangle = _triangle(factor, upper, False)
-    other = _transposed(triangle)
+    other = transposed(triangle)
     return other @ triangle if upper else triangle @ other
 
 
@@ -181,13 +183,13 @@ def _lu_solve(
     packed: Any, pivots: Any, b: Any, *, left: bool = True, adjoint: bool = False
 ) -> Node:
     p, lower, upper = _unpacked(packed, pivots)
-    inverted = inverse(upper) @ inverse(lower) @ _transposed(p)
-    inverted = _transposed(inverted) if adjoint else inverted
+    inverted = inverse(upper) @ inverse(lower) @ transposed(p)
+    inverted = transposed(inverted) if adjoint else inverted
     return inverted @ as_float(b) if left else as_float(b) @ inverted
 
 
 ON_FLOATS: dict[str, Rule] = {
-    "linalg_inv_ex": lambda a, **_: (inverse(a), _no_info(a)),
+    "linalg_inv_ex": lambda a, **_: (inverse(a), no_info(a)),
     "_linalg_solve_ex": _solve_ex,
     "_linalg_det": lambda a: (determinant(a), None, None),
     "_linalg_slogdet": _slogdet,
