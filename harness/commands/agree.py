@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
-from msgspec import structs
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -31,7 +29,7 @@ from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ending, keep, output, progress, say
 from gradwatch.harness.dashboard.families import family_of
 from gradwatch.harness.dashboard.matrix import short
-from gradwatch.harness.hosts.dispatch import agree_on_hosts, connected
+from gradwatch.harness.hosts import agree_on_hosts, connected
 from gradwatch.harness.project import documents as recording
 from gradwatch.harness.project.paths import PROJECT
 from gradwatch.harness.project.records import AGREE, AgreeRecord, AgreeSummary
@@ -117,7 +115,7 @@ def command(
             agreed = judged(asked, child, advance, remembered)
         why_not = remembered.why_not
     else:
-        agreed, machines = _elsewhere(asked, address, pages, {*backends, *require})
+        agreed, machines = _elsewhere(asked, address, pages)
     if not agreed.records and not agreed.missing:
         raise click.UsageError("no case matches; see `gradwatch list cases`")
     seconds = time.monotonic() - started
@@ -152,20 +150,17 @@ def _summary(
 
 
 def _elsewhere(
-    asked: Asked, address: str, pages: Sequence[str], named: Collection[str]
+    asked: Asked, address: str, pages: Sequence[str]
 ) -> tuple[Agreement, list[str]]:
     """The verdicts of hosts, and the names of their machines; see docs/cluster.md."""
     if pages:
         raise click.UsageError("--ops: a page outside the project is on no other host")
-    given = click.get_current_context().get_parameter_source("jobs")
-    if given is ParameterSource.DEFAULT:
-        asked = structs.replace(asked, jobs=0)  # as many as a host has cores
     try:
-        cluster = connected(address)
+        client = connected(address)
     except ValueError as error:
         raise click.UsageError(f"--on: {error}") from None
-    with cluster as hosts, progress("judging") as advance:
-        return agree_on_hosts(hosts, asked, named, advance)
+    with client, progress("judging") as advance:
+        return agree_on_hosts(client, asked, advance)
 
 
 def _check_required(agreed: Agreement, required: Sequence[str]) -> None:

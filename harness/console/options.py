@@ -144,7 +144,7 @@ on = click.option(
     default="local",
     show_default=True,
     metavar="HOSTS",
-    help="Where to judge: dask://HOST:PORT is a Dask cluster; see docs/cluster.md.",
+    help="Where to judge: dask:// or tls://HOST:PORT, a Dask cluster.",
 )
 threads = click.option(
     "--threads", default=1, show_default=True, help="Threads of a framework."

@@ -1,0 +1,194 @@
+"""Hosts: has the workers of a Dask cluster judge, one op after the other.
+
+    with connected("dask://head:8786") as client:
+        agreed, machines = agree_on_hosts(client, asked)
+
+Names and bytes travel, and one function by name. A host that has other code than this
+machine refuses. Dask runs again elsewhere what a host was at when it was lost.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import platform
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from functools import cache
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import structs
+
+from gradwatch.harness.agreement.remote import judge, judged, unjudged, vanished
+from gradwatch.harness.agreement.suite import Agreement, Asked
+from gradwatch.harness.console.terminal import say
+from gradwatch.harness.judging.defects import known
+from gradwatch.harness.project.documents import packed
+from gradwatch.harness.project.machines import machine_name
+from gradwatch.harness.project.paths import PROJECT, ROOT, SOURCE
+from gradwatch.harness.project.requested import Required
+from gradwatch.harness.workers.child import Child, Failed
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+CONNECTING = 15.0  # seconds for the scheduler to answer
+PATIENCE = 45.0  # seconds for the first host to come: less than a minute
+#: How often an error of the host itself, such as no memory, is tried elsewhere.
+RETRIES = 2
+
+_CODE = {".py", ".json", ".j2", ".toml"}
+Answer = tuple[str, str, Agreement]  # the machine, why it refuses, its verdicts
+
+#: One op at a time. And Linux ends the workers with the *thread* that started them
+#: (prctl(2), PR_SET_PDEATHSIG): this one lives as long as the process.
+_keeper = ThreadPoolExecutor(1, "gradwatch-host")
+
+
+def connected(address: str) -> Client:
+    """A client of the scheduler at an address.
+
+    Raises:
+        ValueError: It is none; the message says what one looks like.
+        Required: Nobody answers there.
+    """
+    scheme, _, place = address.partition("://")
+    if scheme not in ("dask", "tls") or not place:
+        raise ValueError(f"{address!r} is not local, dask://HOST:PORT or tls://...")
+    from dask.distributed import Client  # an extra, for who asks
+
+    if scheme == "dask":
+        say("dask:// is not protected: whoever reaches it runs code; tls:// is")
+    protocol = "tls" if scheme == "tls" else "tcp"
+    try:
+        return Client(f"{protocol}://{place}", timeout=CONNECTING)
+    except (OSError, TimeoutError, ValueError) as error:
+        why = f"no Dask scheduler answers at {place} in {CONNECTING:g} s"
+        raise Required(f"{why} ({error})") from None
+
+
+def agree_on_hosts(
+    client: Client,
+    asked: Asked,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[Agreement, list[str]]:
+    """Judge on hosts what is asked: the verdicts, and the names of the machines.
+
+    Raises:
+        Required: No host is there, one runs other code, or two have other versions.
+    """
+    from dask.distributed import as_completed
+
+    try:
+        client.wait_for_workers(1, timeout=PATIENCE)
+    except TimeoutError:
+        raise Required(f"no host has come for {PATIENCE:g} s") from None
+    batches = [packed((code(), structs.replace(asked, ops=[op]))) for op in asked.ops]
+    futures = client.map(run, batches, pure=False, retries=RETRIES)
+    names = {str(one.key): op for one, op in zip(futures, asked.ops, strict=True)}
+    answers = dict[str, Answer]()
+    try:
+        for done in as_completed(futures, raise_errors=False):
+            key = str(done.key)
+            answers[key] = _answer(done, names[key])
+            progress(len(answers), len(futures))
+    finally:
+        client.cancel(futures)
+    agreement = Agreement()
+    for key in names:  # as asked, whoever answered first
+        agreement.add(answers[key][2])
+    agreement.gone = vanished(asked, agreement, known.load())
+    _refuse_mixture(agreement)
+    return agreement, sorted({machine for machine, _, _ in answers.values()} - {""})
+
+
+def _answer(future: Future[Any], op: str) -> Answer:
+    """What a host has said of an op; a crash of the op if it took hosts with it."""
+    from distributed.client import FutureCancelledError
+    from distributed.scheduler import KilledWorker
+
+    try:
+        answer: Answer = msgspec.msgpack.decode(future.result(), type=Answer)
+    except KilledWorker:
+        why = f"several hosts were lost with {op}"
+        return "", "", Agreement([unjudged(Failed(op, "", "crash", why))])
+    except (CancelledError, FutureCancelledError) as error:
+        raise Required(f"the hosts are gone: {error}") from None
+    except Exception as error:  # noqa: BLE001  # of the host's process, of any kind
+        raise Required(f"no host can judge {op}: {error}") from None
+    if answer[1]:
+        raise Required(f"host {answer[0]} is refused: {answer[1]}")
+    return answer
+
+
+def _refuse_mixture(agreement: Agreement) -> None:
+    found = defaultdict[str, set[str]](set)
+    for record in agreement.records:
+        found[record.framework] |= {record.framework_version} - {""}
+    for name, versions in found.items():
+        if len(versions) > 1:
+            which = " and ".join(sorted(versions))
+            raise Required(f"these hosts cannot judge together: {name} is {which}")
+
+
+def code() -> dict[str, str]:
+    """Versions, and the hash of each file of ours and of the project's, by name."""
+    own = [ROOT / name for name in PROJECT.code if "*" not in name]
+    places = {SOURCE / "harness", SOURCE / "impls", *own}
+    files = {file for place in places for file in (place, *place.rglob("*"))}
+    versions = {name: version(name) for name in ("numpy", "msgspec")}
+    hashes = {
+        str(file.relative_to(SOURCE if file.is_relative_to(SOURCE) else ROOT)): (
+            hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+        )
+        for file in sorted(files)
+        if file.suffix in _CODE and file.is_file()
+    }
+    return {"python": platform.python_version(), **versions, **hashes}
+
+
+def difference(ours: dict[str, str], theirs: dict[str, str]) -> str:
+    """In what the code of a host differs from ours, in a line; "" if in nothing."""
+    odd = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
+    if not odd:
+        return ""
+    here, there = (one.get(odd[0], "missing") for one in (ours, theirs))
+    more = f", and {len(odd) - 1} more differ" if len(odd) > 1 else ""
+    return f"{odd[0]} is {there} there, and {here} here{more}"
+
+
+# On the host ----------------------------------------------------------------------
+
+
+def run(content: bytes) -> bytes:
+    """Judge an op, or say why not: an `Answer`."""
+    return _keeper.submit(_run, content).result()
+
+
+def _run(content: bytes) -> bytes:
+    theirs, asked = msgspec.msgpack.decode(content, type=tuple[dict[str, str], Asked])
+    why, agreement = difference(theirs, _imported()), Agreement()
+    if _imported() != code():
+        why = "files have changed since it started: start it again"
+    if not why:
+        asked = structs.replace(asked, jobs=os.cpu_count() or 1)
+        agreement = judged(asked, _child())
+    return packed((machine_name(), why, agreement))
+
+
+@cache
+def _imported() -> dict[str, str]:
+    """The code as it was when this process was first asked."""
+    return code()
+
+
+@cache
+def _child() -> Child:
+    """The process that loads pages, and keeps a worker of each framework."""
+    child = Child(judge).__enter__()
+    atexit.register(child.__exit__)
+    return child
