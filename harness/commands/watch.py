@@ -13,18 +13,13 @@ from rich.markup import escape
 
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ending, errors, keep, output, ticking
-from gradwatch.harness.history import asv_results
-from gradwatch.harness.history.series import Series
-from gradwatch.harness.project import documents, git
+from gradwatch.harness.project import git
 from gradwatch.harness.project.git import NoCommit
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.project.records import WATCH, BisectRecord, BisectSummary
+from gradwatch.harness.project.records import WATCH
 from gradwatch.harness.timing.compare import SAMPLED
-from gradwatch.harness.watch.alerts import WRONG, Alert, named, repro, size
-from gradwatch.harness.watch.bisect import Bisection, bisect
-from gradwatch.harness.watch.confirm import NotComparable, Ratio, comparing
-from gradwatch.harness.watch.survey import Survey, candidates, survey
-from gradwatch.impls.catalogue import known
+from gradwatch.harness.watch.alerts import WRONG, Alert, repro, size
+from gradwatch.harness.watch.survey import Survey, survey
 
 _SHOWN = 6  # series of one commit: one change must not fill the screen
 
@@ -46,14 +41,7 @@ _SHOWN = 6  # series of one commit: one change must not fill the screen
 @click.option(
     "--confirm",
     is_flag=True,
-    help="Measure again, side by side, both commits of each change for the worse.",
-)
-@click.option(
-    "--bisect",
-    "bisected",
-    nargs=2,
-    metavar="SERIES A..B",
-    help="Find the commit after A, up to B, that changed a series.",
+    help="Measure again, side by side, both commits of each time that got worse.",
 )
 @options.seconds(
     "--budget", SAMPLED, "Sampling time of each comparison of two commits."
@@ -69,7 +57,6 @@ def command(
     results: Path,
     since: str,
     confirm: bool,
-    bisected: tuple[str, str] | None,
     budget: float,
     everything: bool,
     json_file: str | None,
@@ -86,15 +73,12 @@ def command(
     Examples:
       gradwatch watch --confirm
       gradwatch watch --since v0.1.0 --json -
-      gradwatch watch --bisect softmax/backward/numpy_manual v0.1.0..HEAD
     Exit code: 0 nothing confirmed is worse, 1 something is.
     """
     try:
-        if bisected:
-            return _bisect(results, *bisected, budget, json_file)
         with ticking(lambda: "watch: measuring again" if confirm else "watch"):
             surveyed = survey(results, since=since, confirming=confirm, budget=budget)
-    except (NoCommit, NotComparable) as error:
+    except NoCommit as error:
         raise click.UsageError(str(error)) from None
     if surveyed.series or json_file:
         keep(WATCH, surveyed.document(), json_file)
@@ -181,70 +165,3 @@ def _colour(alert: Alert) -> str:
     if not alert.worse:
         return "green"
     return {"confirmed": "bold red", "suspected": "yellow"}.get(alert.state, "dim")
-
-
-# Bisecting ----------------------------------------------------------------------
-
-
-def _bisect(
-    results: Path, name: str, span: str, budget: float, json_file: str | None
-) -> int:
-    series = _one_series(asv_results.read(results / "asv", troubles=[]), name)
-    good, commits = candidates(series, span)
-    if not commits:
-        raise NotComparable(f"no commit in {span} changes the code of {series.op}")
-    with comparing(ROOT, budget) as compare:
-
-        def against(commit: str, pairs: int) -> Ratio:
-            line = f"comparing {commit[:10]} with {good[:10]}"
-            with errors().status(line), ticking(lambda: line):
-                return compare(series, good, commit, pairs)
-
-        bisection = bisect(commits, against)
-    rows = [
-        BisectRecord(commit=c, ratio=r.value, low=r.low, high=r.high)
-        for c, r in bisection.asked
-    ]
-    if json_file:
-        names = ("commit", "skipped", "unsure")
-        found = {name: getattr(bisection, name) for name in names}
-        summary = BisectSummary(series=series.name, good=good, **found)
-        documents.write(documents.document(rows, summary), json_file)
-    if json_file != "-":
-        _show_bisection(bisection, good, len(commits))
-    return 0
-
-
-def _one_series(series: Sequence[Series], name: str) -> Series:
-    """The series of that name; of several environments, the last one measured.
-
-    Raises:
-        impls.catalogue.UnknownName: There is none; the message names the nearest.
-        NotComparable: There are several.
-    """
-    fitting = named(series, name)
-    names = sorted({one.name for one in fitting})
-    if len(names) > 1:
-        listed = "\n  ".join(names[:_SHOWN])
-        raise NotComparable(f"{name} may be any of\n  {listed}")
-    if not series:
-        raise NotComparable("no history yet: `make bench` records this commit")
-    if not names:
-        known("series", name, sorted({one.name for one in series}))
-    return max(fitting, key=lambda one: one.newest)
-
-
-def _show_bisection(bisection: Bisection, good: str, count: int) -> None:
-    console = output()
-    for commit, ratio in bisection.asked:
-        interval = f"{ratio.low:.3f} to {ratio.high:.3f}"
-        unsure = ", not resolved" if commit in bisection.unsure else ""
-        console.print(f"  {commit[:10]} {ratio.value:.3f} ({interval}){unsure}")
-    asked = f"{len(bisection.asked)} comparisons of {count} candidates with {good[:10]}"
-    if not bisection.commit:
-        console.print(f"{asked}: the last does not differ from it")
-        return
-    subject = escape(git.subject(bisection.commit))
-    console.print(f"{asked}: [bold]{bisection.commit[:10]}[/] {subject}")
-    for commit in bisection.skipped:
-        console.print(f"  or {commit[:10]}, which could not be measured")

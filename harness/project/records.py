@@ -466,28 +466,6 @@ class WatchSummary(Struct, kw_only=True):
     warnings: list[str] = []
 
 
-class BisectRecord(Struct, kw_only=True):
-    """The time of a commit over that of the good one, with its interval."""
-
-    commit: str
-    ratio: float
-    low: float
-    high: float
-
-
-class BisectSummary(Struct, kw_only=True):
-    """The commit that changed a series; "" if the last does not differ from the good.
-
-    skipped: those that could not be measured. unsure: those that are not resolved.
-    """
-
-    series: str = ""
-    good: str = ""
-    commit: str = ""
-    skipped: list[str] = []
-    unsure: list[str] = []
-
-
 class ConfirmationRecord(Struct):
     """Two commits compared: key names series and commits; null is infinite."""
 
@@ -592,10 +570,9 @@ SELFTEST: Kind[Any, SelftestSummary] = Kind(
     SelftestSummary,
 )
 WATCH = Kind("watch", AlertRecord, WatchSummary)
-BISECT = Kind("bisect", BisectRecord, BisectSummary)
 CONFIRMATIONS = Kind("confirmations", ConfirmationRecord, NoSummary)
 NIGHTLY = Kind("nightly", ProblemRecord, NightlySummary)
 KINDS: tuple[Kind[Any, Any], ...] = (
     *(AGREE, CHECK, FUZZ, TIME, COMPARE, SELFTEST),
-    *(WATCH, BISECT, CONFIRMATIONS, NIGHTLY),
+    *(WATCH, CONFIRMATIONS, NIGHTLY),
 )

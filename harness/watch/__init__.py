@@ -4,5 +4,4 @@
 - alerts: `Alert`: one step, drift or creep of a series
 - budget: the reference commit, and how far a series may move from it
 - confirm: compares two commits again, in turn, on this machine
-- bisect: `bisect`: the commit that changed a figure
 """

@@ -123,19 +123,6 @@ def off_branch(series: Iterable[Series], order: Order) -> list[str]:
 # Names ---------------------------------------------------------------------------
 
 
-def named(series: Sequence[Series], name: str) -> list[Series]:
-    """The series of that name, or else those that have all its parts, in any order."""
-    fitting = list[Series]()
-    for one in series:
-        if one.name == name:
-            return [other for other in series if other.name == name]
-        own = {one.benchmark, *one.benchmark.split("."), *one.parameters.values()}
-        own |= {str(PHASES.get(one.metric, "")), one.machine, one.environment}
-        if {*name.replace("/", " ").split()} <= own:
-            fitting.append(one)
-    return fitting
-
-
 def size(change: float) -> str:
     """A relative change as text: +12.3%; from a factor of 10 on ×12.3."""
     return f"{change:+.1%}" if change < 9 else f"×{1 + change:.3g}"

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 from gradwatch.harness.history import asv_results
-from gradwatch.harness.history.series import Series
 from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.documents import Document, Unreadable
 from gradwatch.harness.project.machines import machine_name
@@ -88,16 +87,3 @@ def survey(
         alerts = look(settle)
     warnings += findings.troubles
     return Survey(order, len(series), alerts, warnings)
-
-
-def candidates(series: Series, span: str, root: Path = ROOT) -> tuple[str, list[str]]:
-    """The good commit of A..B, and the later ones that change the code of a series.
-
-    Raises:
-        gradwatch.harness.project.git.NoCommit: One of the two is not a commit.
-    """
-    a, dots, b = span.partition("..")
-    if not dots:
-        raise git.NoCommit(f"{span!r} is not a range of commits such as v1.0..HEAD")
-    good, bad = git.commit_of(a, root), git.commit_of(b or "HEAD", root)
-    return good, git.implementing(good, bad, series.op, root)

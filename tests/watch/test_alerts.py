@@ -10,21 +10,18 @@ from dataclasses import replace
 import pytest
 
 from gradwatch.harness.commands import watch as watch_command
-from gradwatch.harness.history import asv_results
 from gradwatch.harness.history.series import Entry, Series
 from gradwatch.harness.project.documents import Unreadable
-from gradwatch.harness.watch.alerts import named, repro, size
 from gradwatch.harness.watch.alerts import record as record_of
+from gradwatch.harness.watch.alerts import repro, size
 from gradwatch.harness.watch.budget import Rules, creep, rules
 from gradwatch.harness.watch.search import SHORT, steps_between
 from gradwatch.harness.watch.survey import survey
 from tests import command_line
-from tests.command_line import gradwatch_of
 from tests.copies import copy_code
 from tests.histories import (
     ENVIRONMENT,
     MACHINE,
-    POINT,
     SERIES,
     crept,
     git,
@@ -306,24 +303,6 @@ def test_without_rules_the_budget_is_ten_per_cent():
 # Names --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [
-        ("square/backward/numpy_manual", 1),
-        (f"{SERIES}/{'/'.join(POINT)}", 1),
-        ("square numpy_manual", 2),
-        ("square/numpy_graph", 0),
-    ],
-)
-def test_a_series_is_found_by_its_parts(root, name, count):
-    commits = repository(root, ["square"])
-    forward = SERIES.replace("backward", "forward")
-    record(root, commits, {SERIES: [1.0], forward: [1.0]})
-    found = named(asv_results.read(root / "results" / "asv", commits), name)
-    assert len(found) == count
-    assert all("square" in one.name for one in found)
-
-
 @pytest.mark.parametrize("kind", ["creep", "drift"])
 def test_drift_and_creep_are_named_by_their_beginning(root, kind):
     """Its newest commit is another every night, and would be news every night."""
@@ -463,31 +442,11 @@ def test_the_command_passes_a_history_without_change(root, checkout):
     assert "nothing confirmed is worse" in done.stdout
 
 
-WRONG_CALLS = {
-    "--bisect sqare HEAD~1..HEAD": "series",
-    "--bisect square HEAD": "range of commits",
-    "--bisect square nowhere..HEAD": "'nowhere' is not a commit",
-    "--bisect square HEAD..HEAD": "no commit in HEAD..HEAD",
-    "--since nowhere": "'nowhere' is not a commit",
-}
-
-
-@pytest.fixture(scope="module")
-def wrong_calls(tmp_path_factory):
-    """How each of the wrong calls ended."""
-    root = tmp_path_factory.mktemp("wrong") / "repository"
-    record(root, repository(root, ["square"] * 6), {SERIES: noisy(6)})
-    copy_code(root)
-    calls = {wrong: f"watch {wrong}" for wrong in WRONG_CALLS}
-    ended = gradwatch_of(root, *calls.values())
-    return {wrong: ended[call] for wrong, call in calls.items()}
-
-
-@pytest.mark.parametrize("call", WRONG_CALLS)
-def test_a_wrong_call_says_what_is_wrong(wrong_calls, call):
-    done = wrong_calls[call]
+def test_a_reference_that_is_no_commit_is_a_wrong_call(root, checkout):
+    checkout([1.0])
+    done = gradwatch(root, "watch", "--since", "nowhere")
     assert done.returncode == 2
-    assert WRONG_CALLS[call] in done.stderr
+    assert "'nowhere' is not a commit" in done.stderr
     assert "Traceback" not in done.stderr
 
 
