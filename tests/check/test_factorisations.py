@@ -193,3 +193,14 @@ def test_a_vector_whose_sign_is_fixed_is_judged():
         return v * torch.sign(v[:1])
 
     assert check(fixed, shapes=[(4, 4)], dtypes=BOTH, quick=True).passes
+
+
+def exponential(x):
+    return torch.matrix_exp(0.3 * x)
+
+
+@pytest.mark.parametrize("error", [0, 1e-5])
+def test_an_exponential_is_right_to_roundings_of_its_largest_element(error):
+    ties = {"shapes": [(4, 4)], "only": "ties", "seed": 7}
+    report = check(exponential, lambda x: exponential(x) + error, **ties)
+    assert report.passes == (not error), report

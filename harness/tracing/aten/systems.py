@@ -99,6 +99,12 @@ def _determinant_error(at: Any) -> Array:
 
 inverse = primitive("special.inverse", _inverse, _inverse_rule)
 determinant = primitive("special.determinant", _determinant, _determinant_rule)
+# Other schemes for a polynomial (Paterson and Stockmeyer's, Bader's) add powers of the
+# whole matrix: each element is off by roundings of the largest.
+_polynomial = primitive("special.polynomial", np.array, lambda dy, y, a: (dy,))
+ERROR["special.polynomial"] = lambda at: (
+    at.e[0] + at.v.sum(-1, keepdims=True).max(-2, keepdims=True, initial=0.0)
+)
 ERROR["special.inverse"] = _inverse_error
 ERROR["special.determinant"] = _determinant_error
 
@@ -157,6 +163,7 @@ def _exponential(a: Node) -> Node:
     y = identity = constant(np.broadcast_to(np.eye(a.shape[-1]), a.shape))
     for k in range(_TAYLOR, 0, -1):
         y = identity + part @ y / float(k)
+    y = _polynomial(y)
     for _ in range(halvings):
         y = y @ y
     return y
