@@ -242,12 +242,12 @@ def _many(count: int, what: str) -> str:
 def _absent(agreed: Agreement, summary: AgreeSummary) -> str:
     """What was not judged, counted, and the command that shows or runs it."""
     parts = []
-    reasons = {*agreed.missing.values()}
-    if len(reasons) == 1 and len(agreed.missing) < 3:
-        parts += [f"{name}: {why}" for name, why in agreed.missing.items()]
-    elif agreed.missing:
-        names = ", ".join(sorted({*map(framework_of, agreed.missing)}))
-        parts.append(f"{len(agreed.missing)} backends ({names}): gradwatch doctor")
+    names = sorted(agreed.missing)
+    if len(names) > 2:
+        families = ", ".join(sorted({*map(framework_of, names)}))
+        names = [f"{len(names)} backends ({families})"]
+    if names:
+        parts.append(f"{', '.join(names)}: gradwatch doctor")
     if summary.sampled:
         names = ", ".join(sorted({*map(framework_of, summary.sampled)}))
         parts.append(f"all cases of {names}: --op and --backend")

@@ -63,25 +63,27 @@ def command(json_file: str | None) -> None:
         output().print(table(findings))
         own = sorted(f.name for f in findings if f.devices.get("cpu") == "")
         absent = [f.name for f in findings if not f.found and f.name != "checkout"]
+        asked = [f.mend for f in findings if not f.found and not f.needed and f.mend]
+        makes = f"; {asked[0].partition('=')[0]}=..." if asked else ""
         ending(
             f"{len(own)} frameworks are ready: {', '.join(own)}",
             "green" if own else "red",
-            absent=f"{len(absent)}: {', '.join(absent)}" if absent else "",
+            absent=f"{len(absent)}: {', '.join(absent)}{makes}" if absent else "",
             next_step="gradwatch check FUNCTION --shape 64x1000; gradwatch agree",
         )
 
 
 def table(findings: Sequence[Finding]) -> Table:
     """The findings, each with its sign and how to fix it."""
-    shown = Table(box=None, show_header=False, padding=(0, 1))
+    shown = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
     for finding in findings:
         # That cannot be installed, or need not be.
         absent = finding.state == "missing" and not (finding.mend and finding.needed)
         sign, colour = ("–", "dim") if absent else _SIGNS[finding.state]
-        text = "; ".join(part for part in (finding.found, finding.why) if part)
         usable = (f"{n} {'–' if why else '✓'}" for n, why in finding.devices.items())
-        text = "  ".join((text, *usable))
-        if finding.mend:
+        found = "  ".join((finding.found, *usable, finding.runs_in)).strip()
+        text = "; ".join(part for part in (found, finding.why) if part)
+        if finding.mend and finding.needed:
             text += f"\n→ {finding.mend}"
         shown.add_row(f"[{colour}]{sign}[/]", finding.name, text)
     return shown
@@ -95,8 +97,9 @@ class Finding:
     """One examined item: `found` describes it; `why` says what is wrong with it.
 
     `mend` is the command that fixes it. With both `found` and `why` it is a warning.
-    What is not `needed` is made only on request. `devices` of a framework are those
-    that it knows, each with the reason why it cannot be used, or "".
+    What is not `needed` is made only on request. A framework `runs_in` an interpreter,
+    and its `devices` are those that it knows, each with the reason why it cannot be
+    used, or "".
     """
 
     name: str
@@ -106,6 +109,7 @@ class Finding:
     needed: bool = True
     devices: Mapping[str, str] = field(default_factory=dict)
     threads: int | None = None
+    runs_in: str = ""
 
     @property
     def state(self) -> str:
@@ -199,26 +203,26 @@ def _releases(root: Path, frameworks: Collection[str]) -> Iterator[Finding]:
         if cost and (root / environment / "bin" / "python").exists():
             yield Finding(name, f"made, for the history ({environment}/bin/python)")
         elif cost:
-            why = f"{environment} is made only on request ({cost})"
-            yield Finding(name, "", why, f"make framework NAME={name}", needed=False)
+            make = f"make framework NAME={name}"
+            why = f"made only on request ({cost})"
+            yield Finding(name, "", why, make, needed=False)
 
 
 def _framework(interpreter: Interpreter, facts: Mapping[str, Any]) -> Iterator[Finding]:
     """One finding, and one for each backend that is broken or runs only on request."""
-    parts = {"Python": facts["python"], "NumPy": facts["numpy"]}
-    versions = ", ".join(f"{part} {version}" for part, version in parts.items())
     backends = facts["backends"].items()
     yield Finding(
         interpreter.framework,
-        f"{facts['version']} ({versions}; {interpreter.shown})",
+        facts["version"],
         "" if facts["malloc_pinned"] else "no glibc: times of processes differ more",
         devices=next(fact["devices"] for _, fact in backends if not fact["error"]),
         threads=facts["threads"],
+        runs_in=f"Python {facts['python']}, {interpreter.shown}",
     )
     for backend, fact in backends:
         if fact["error"]:
             yield Finding(backend, "", fact["error"])
         elif cost := traits_of(backend).on_request:  # it runs only where it is named
             why = fact["devices"]["cpu"]
-            usable = f"usable; --backend {backend} asks for it ({cost})"
+            usable = f"runs only on request: {cost}"
             yield Finding(backend, "" if why else usable, why, needed=not why)

@@ -3,7 +3,7 @@
 from gradwatch.impls.backends import _inductor, _torch
 
 TRAITS = {
-    "on_request": "it needs a C++ compiler, and 3 s for each shape",
+    "on_request": "3 s for each shape, and a C++ compiler",
     "compiles": True,
     "compiles_layouts": True,
 }

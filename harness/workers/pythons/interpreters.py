@@ -169,7 +169,7 @@ def _absent(one: Interpreter) -> Interpreter:
         return one.to_install(why, f"--force-reinstall {framework}")
     make = f"make framework NAME={framework}"
     if cost := on_request(framework, one.root):
-        return one.without(f"{environment} is made only on request ({cost})", make)
+        return one.without(f"made only on request ({cost})", make)
     note = one.root / ".uv" / f"{framework}-skipped.json"
     try:  # scripts/environments.py leaves word of what it could not make, and why
         reason = str(json.loads(note.read_text(encoding="utf-8"))["reason"])
