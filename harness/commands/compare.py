@@ -423,7 +423,7 @@ def _end(
     found += [f"{counts[verdict]} {verdict}" for verdict in rest if counts[verdict]]
     next_step = ""
     if wrong:
-        next_step = f"git checkout {b}; gradwatch agree shows the elements"
+        next_step = f"gradwatch agree at {b} shows the elements"
     elif counts["not resolved"]:
         next_step = "--budget and --pairs measure longer"
     count, seconds = left

@@ -100,7 +100,8 @@ def headline(surveyed: Survey) -> str:
     subject = git.subject(worst.commit)
     what = f"{about}: {change}" if wrong else change
     place = f"since {worst.commit[:10]} {subject!r}" if subject else worst.where
-    more = len(surveyed.failing) - 1
+    places = {(a.series.op, a.series.backend, a.commit) for a in surveyed.failing}
+    more = len(places) - 1
     return f"{what} {place}" + (f" and {more} more" if more else "")
 
 

@@ -134,13 +134,14 @@ def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextlib.contextmanager
-def ticking(what: Callable[[], str]) -> Iterator[None]:
+def ticking(what: Callable[[], str], before: str = "") -> Iterator[None]:
     """A line on standard error every ten seconds where that is no terminal.
 
-    A log that stays silent for minutes looks like a hang.
+    A log that stays silent for minutes looks like a hang. `before` ends a line that
+    another program has begun.
     """
     if sys.stderr.isatty():
         yield
         return
-    with telling(lambda s: f"gradwatch: {what()}, {s:.0f} s\n", EVERY, EVERY):
+    with telling(lambda s: f"{before}gradwatch: {what()}, {s:.0f} s\n", EVERY, EVERY):
         yield

@@ -277,7 +277,7 @@ class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no
         """
         if args[1:2] == ["run"] and args[5] == "None":  # no profile is requested
             return _looked_up(args[2:], kwargs["cwd"])
-        with ticking(lambda: f"asv: {args[1] if args[1:] else 'running'}"):
+        with ticking(lambda: "measuring", before="\n"):  # asv's line has no end yet
             return self.run_executable("python", ["-c", _script(), *args], **kwargs)
 
 

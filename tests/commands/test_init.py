@@ -1,7 +1,9 @@
 """What `gradwatch init` writes: whole, about the function named, and over nothing."""
 
+import importlib.metadata
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,6 +56,28 @@ def test_the_table_and_the_history_s_settings_can_be_read(tmp_path):
     assert find(tmp_path, {}).problem == ""
     conf = json.loads((tmp_path / "asv.conf.json").read_text())
     assert conf["plugins"] == [".gradwatch.asv_plugin"]
+
+
+@pytest.mark.parametrize(
+    ("told", "source"),
+    [
+        (
+            '{"url": "https://a.example/g", "vcs_info": {"commit_id": "1f"}}',
+            "git+https://a.example/g@1f",
+        ),
+        ('{"url": "file:///here", "dir_info": {}}', "git+URL"),
+        (None, "git+URL"),
+    ],
+    ids=["git", "folder", "unknown"],
+)
+def test_the_workflow_installs_gradwatch_from_where_it_came_and_by_no_bare_name(
+    tmp_path, monkeypatch, told, source
+):
+    installed = SimpleNamespace(read_text=lambda name: told, version="0.1")
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: installed)
+    dict(starting.write(starting.example(), tmp_path))
+    workflow = (tmp_path / ".github" / "workflows" / "gradients.yml").read_text()
+    assert f'install "gradwatch[all] @ {source}"' in workflow
 
 
 def test_nothing_is_overwritten_and_a_second_call_changes_nothing(tmp_path):

@@ -80,6 +80,21 @@ def test_a_gradient_that_became_wrong_fails_at_once_at_its_first_commit(root, ru
     assert "the gradient is wrong" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("backend", "more"), [("numpy_manual", ""), ("numpy_graph", " and 1 more")]
+)
+def test_a_gradient_that_is_wrong_in_two_precisions_is_counted_once(
+    root, backend, more
+):
+    _, found = watched(root, [0.4] * 3 + [1.3e11], metric=GRADIENT)
+    (alert,) = found.failing
+    place = {**alert.series.parameters, "dtype": "float64", "backend": backend}
+    other = replace(alert, series=replace(alert.series, parameters=place))
+    both = replace(found, alerts=[alert, other])
+    told = watch_command.headline(both)
+    assert told == f"square on numpy_manual: wrong at {alert.commit[:10]}{more}"
+
+
 @pytest.mark.parametrize("ratios", [[99.0] * 6, [0.4, 99.0, 0.4, 0.4], [0.4, 15.0]])
 def test_a_gradient_that_was_always_wrong_is_right_again_or_right_does_not_fail(
     root, ratios
