@@ -242,12 +242,11 @@ def _many(count: int, what: str) -> str:
 def _absent(agreed: Agreement, summary: AgreeSummary) -> str:
     """What was not judged, counted, and the command that shows or runs it."""
     parts = []
-    names = sorted(agreed.missing)
-    if len(names) > 2:
-        families = ", ".join(sorted({*map(framework_of, names)}))
-        names = [f"{len(names)} backends ({families})"]
-    if names:
-        parts.append(f"{', '.join(names)}: gradwatch doctor")
+    if len(agreed.missing) > 2:
+        names = ", ".join(sorted({*map(framework_of, agreed.missing)}))
+        parts.append(f"{len(agreed.missing)} backends ({names}): gradwatch doctor")
+    elif agreed.missing:
+        parts.append(f"{', '.join(sorted(agreed.missing))}: gradwatch doctor")
     if summary.sampled:
         names = ", ".join(sorted({*map(framework_of, summary.sampled)}))
         parts.append(f"all cases of {names}: --op and --backend")
