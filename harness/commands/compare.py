@@ -15,13 +15,7 @@ from rich.table import Table
 
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ending, keep, output, progress, say
-from gradwatch.harness.history.environments import (
-    WrongCall,
-    accuracy,
-    interpreter_with,
-    worst_error,
-)
-from gradwatch.harness.history.measure import NotMeasured
+from gradwatch.harness.history.environments import WrongCall, interpreter_with
 from gradwatch.harness.project import documents as recording
 from gradwatch.harness.project.affected import Pair, affected, spread
 from gradwatch.harness.project.git import (
@@ -138,8 +132,8 @@ def command(
     commits, and versions are measured in several pairs of fresh processes, until the
     answer is clear. Of two commits only what they touch is compared, unless --backend
     names others. A version, such as torch==1.12.1, runs in the environment of the
-    checkout that has it; of versions the accuracy is compared, too. A side whose
-    gradient is wrong is not timed, and the command fails.
+    checkout that has it. A side whose gradient is wrong is not timed, and the command
+    fails.
 
     \b
     Examples:
@@ -241,15 +235,8 @@ def _compared(
                 break
             try:
                 plan = replace(plan, enough=enough)
-                found = compare_phases(one, other, plan, phases)
-                if one.version and other.version:
-                    about = (plan.trial.problem.op, one.backend, found[0].dtype)
-                    errors = [worst_error(*about, s.version) for s in (one, other)]
-                    for row in found:
-                        row.a_radii, row.b_radii = (error.ratio for error in errors)
-                        row.accuracy = accuracy(*errors)
-                rows += found
-            except (Died, NotMeasured) as reason:
+                rows += compare_phases(one, other, plan, phases)
+            except Died as reason:
                 what = f"{plan.trial.name} {one.backend}"
                 failed.setdefault((type(reason), str(reason)), []).append(what)
             done += 1
@@ -358,7 +345,6 @@ def _show(
 def _table(a: str, b: str, rows: Sequence[CompareRecord]) -> Table:
     """Rows are phases and backends: the figures fit 80 columns, and are never cut."""
     wide = output().width >= _WIDE
-    of_versions = any(row.accuracy for row in rows)
     table = Table(
         title=f"time of {b} over that of {a}",
         title_justify="left",
@@ -370,13 +356,11 @@ def _table(a: str, b: str, rows: Sequence[CompareRecord]) -> Table:
     table.add_column("verdict", no_wrap=True)
     figures = ["ratio", "95 % interval", "A µs", "B µs"]
     figures += ["noise", "pairs"] if wide else []
-    figures += ["A radii", "B radii", "accuracy"] if of_versions else []
     for heading in figures:
-        table.add_column(heading, justify="right", no_wrap=heading != "accuracy")
+        table.add_column(heading, justify="right", no_wrap=True)
     last = ""
     for row in rows:
         colour = _COLOURS.get(row.verdict, "yellow")
-        radii = ("" if r is None else f"{r:.2g}" for r in (row.a_radii, row.b_radii))
         noise = f"{row.noise_low or 0:.3f} to {row.noise_high or 0:.3f}"
         place = f"{row.op} {row.case} {row.backend}".strip()
         table.add_row(
@@ -387,7 +371,6 @@ def _table(a: str, b: str, rows: Sequence[CompareRecord]) -> Table:
             f"{row.low:.3f} to {row.high:.3f}",
             *(f"{seconds * 1e6:.4g}" for seconds in row.medians),
             *((noise, str(row.pairs)) if wide else ()),
-            *((*radii, row.accuracy) if of_versions else ()),
         )
         last = place
     return table

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import platform
 import re
@@ -14,16 +13,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from gradwatch.harness.history.measure import (
-    Figures,
-    MeasurementTarget,
-    measure,
-    worst_of,
-)
-from gradwatch.harness.judging.cases import trials
 from gradwatch.harness.project.paths import PROJECT, ROOT
 from gradwatch.harness.workers.pythons.interpreters import Interpreter
-from gradwatch.impls.contract import Op
 
 MAIN = "3.11"  # Python of .venv, by default
 
@@ -96,13 +87,6 @@ def command_for(python: str, wanted: Mapping[str, str]) -> str:
     return f'make version WITH="{packages}"{other}'
 
 
-# Two versions of a framework ----------------------------------------------------------
-
-#: The error of one version over that of the other that counts as a change: that of
-#: track_gradient_ratio in asv.conf.json. No noise is in it: both get the same numbers.
-CHANGED = 1.5
-
-
 def interpreter_with(requirement: str, root: Path = ROOT) -> Interpreter:
     """The Python of the environment that has exactly this version.
 
@@ -116,26 +100,3 @@ def interpreter_with(requirement: str, root: Path = ROOT) -> Interpreter:
         f"no environment of the checkout has {requirement}; `make framework` or"
         f' `make version WITH="{requirement}"` makes one'
     )
-
-
-@functools.cache
-def worst_error(op: Op, backend: str, dtype: str, interpreter: Interpreter) -> Figures:
-    """The largest ratio of a gradient in all cases of an op, and what is wrong in them.
-
-    Raises:
-        NotMeasured: The interpreter or its framework does not start.
-    """
-    target = MeasurementTarget(ROOT, [interpreter.framework], interpreter.python)
-    asked = trials(op, regimes=["normal"], dtypes=[dtype])
-    found = measure(asked, [backend], ["cpu"], target, processes=0, seconds=0)
-    return worst_of(list(found.values()))
-
-
-def accuracy(a: Figures, b: Figures) -> str:
-    """The change of the accuracy from a to b, in words."""
-    wrong = [f"{name} is wrong" for name, one in (("A", a), ("B", b)) if one.why]
-    if wrong or a.ratio is None or b.ratio is None:
-        return ", ".join(wrong) or "not measured"
-    if b.ratio > CHANGED * a.ratio:
-        return "less accurate"
-    return "more accurate" if a.ratio > CHANGED * b.ratio else "as accurate"

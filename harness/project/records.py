@@ -253,9 +253,7 @@ class CompareRecord(Struct, kw_only=True):
 
     pairs: of fresh processes, 1 for one process. backend: where both sides are commits
     or versions. short: why it is not resolved. seconds: what the comparison took.
-    a_radii, b_radii: of two versions, the largest error of a gradient in the op's
-    cases, and in words what that says. date, commit: where it was not compared with the
-    others of its document.
+    date, commit: where it was not compared with the others of its document.
     """
 
     a: str
@@ -279,9 +277,6 @@ class CompareRecord(Struct, kw_only=True):
     b_seconds: Number = None
     short: str = ""
     seconds: Number = None
-    a_radii: Number = None
-    b_radii: Number = None
-    accuracy: str = ""
     date: Date = ""
     commit: str = ""
 

@@ -73,7 +73,7 @@ def comparing(root: Path = ROOT, budget: float = SAMPLED) -> Iterator[Compare]:
             except (Died, UnknownName) as reason:
                 raise NotComparable(str(reason)) from None
             ratio, low, high = found.ratio, found.low, found.high
-            return Estimate(ratio, low, high, found.pairs, found.level)
+            return Estimate(ratio, low, high, found.pairs, found.level or 0.0)
 
         yield compare
 
