@@ -34,7 +34,6 @@ from gradwatch.harness.project.records import (
 from gradwatch.harness.project.requested import Required
 from gradwatch.harness.timing.compare import (
     LEAST,
-    LONGEST,
     PAIRS,
     SAMPLED,
     Plan,
@@ -79,8 +78,7 @@ _COLOURS = {"slower": "red", "faster": "green", "no difference": "dim"}
     "--budget",
     None,
     "Sampling time of each row of the table, for all pairs of processes together.",
-    f"{_BUDGETS[True]:g}, and up to {LONGEST * _BUDGETS[True]:g} while the interval is"
-    f" wide; in pairs {_BUDGETS[False]:g}",
+    f"{_BUDGETS[True]:g}; in pairs {_BUDGETS[False]:g}",
 )
 @click.option(
     "--pairs",
@@ -172,11 +170,9 @@ def command(
         phases = [one for one in PHASES if phase in (one, "both")]
         chosen = _affected(a, b, most, backends) if trials and commits else None
         plans = [
-            (one, other, Plan(t, spent, longest=longest, **given))
+            (one, other, Plan(t, budget or _BUDGETS[one.beside(other)], **given))
             for t in trials
             for one, other in sides
-            for spent in [budget or _BUDGETS[one.beside(other)]]
-            for longest in [None if budget else LONGEST * spent]
             if chosen is None or (t.problem.op.name, one.backend) in chosen
         ]
         rows, failed, left = _compared(plans, phases, limit)

@@ -35,9 +35,6 @@ from gradwatch.impls.catalogue import framework_of
 
 PAIRS = 16  # process pairs by default: they reduce a spread of 5.5 % to 1.5 %
 SAMPLED = 0.5 * PAIRS  # seconds of sampling by default; starting takes five times that
-#: How many times longer sides in one process are sampled where the interval is wide:
-#: it halves, and then takes as long as sixteen pairs of processes.
-LONGEST = 4
 LEAST = 0.03  # of the time: less is not called slower, nor faster
 
 
@@ -83,8 +80,7 @@ class Side:
 class Plan:
     """Trial and budget of a comparison; the budget is for all pairs of a phase.
 
-    In one process sampling may go on for `longest` seconds; see `interleave.compare`. A
-    change by less than `least`, a share of the time, is none. `enough` is told after
+    A change by less than `least`, a share of the time, is none. `enough` is told after
     each pair how many there are, and says whether no more shall be started.
     """
 
@@ -94,7 +90,6 @@ class Plan:
     device: str = "cpu"
     threads: int = 1
     seed: int = 0
-    longest: float | None = None
     least: float = LEAST
     enough: Callable[[int], bool] = lambda pairs: False
 
@@ -192,8 +187,8 @@ def _in_one_process(
         judge = Judge([source.problem for source in sources], plan.device)
         for phase in phases:
             prepare_steps(worker, sources, steps, plan.device, seed=unforeseen())
-            asked = {"phase": phase, "budget": plan.budget, "longest": plan.longest}
-            taken: Mapping[str, Any] = worker.ask("compare", **asked)
+            taken: Mapping[str, Any]
+            taken = worker.ask("compare", phase=phase, budget=plan.budget)
             for side, key, seconds in zip((a, b), "ab", taken["medians"], strict=True):
                 _prove(worker, key, side, judge, {phase: seconds})
             ratio, noise = (Estimate(**taken[name]) for name in ("ratio", "noise"))

@@ -21,8 +21,8 @@ from gradwatch.harness.timing.evidence.witness import (
     WitnessedTimer,
     call_watched,
 )
-from gradwatch.harness.timing.interleave import compare as compare_runs
 from gradwatch.harness.timing.interleave import interleave
+from gradwatch.harness.timing.samples import paired
 from gradwatch.harness.timing.steps import (
     both,
     peak_bytes,
@@ -83,7 +83,7 @@ def prepare(request: Request) -> dict[str, Any]:
 
 
 def sample(request: Request) -> dict[str, Any]:
-    """One sample of one phase of one step: seconds per call, page faults, switches.
+    """One sample of one phase of one step: seconds per call, and page faults.
 
     Some calls before it are not timed, because others have used the core meanwhile.
     """
@@ -111,15 +111,12 @@ def in_turn(request: Request) -> dict[str, Any]:
 
 
 def compare(request: Request) -> dict[str, Any]:
-    """Two steps in turn, in this process: log-ratio, noise and medians.
-
-    If `longest` is given, for up to so many seconds where `budget` is too short.
-    """
+    """Two steps in turn, in this process: ratio, noise and medians."""
     a, b = (RotatingPhase(_ready[key], request["phase"]) for key in ("a", "b"))
     timer = WitnessedTimer(timer_of(_ready["a"].steps[0]))
     gc.enable()  # the clock holds it itself
-    budget, longest = request["budget"], request.get("longest")
-    taken = compare_runs(a, b, budget=budget, longest=longest, timer=timer)
+    both = interleave({"a": a, "b": b}, budget=request["budget"], timer=timer)
+    taken = paired(both["a"], both["b"])
     return {
         "ratio": asdict(taken.ratio),
         "noise": asdict(taken.noise),

@@ -19,7 +19,7 @@ import math
 import os
 import random
 import statistics
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -28,8 +28,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from gradwatch.harness.timing.intervals import FEWEST, of_median
-from gradwatch.harness.timing.samples import SAME, Comparison, Rounds, Samples, paired
+from gradwatch.harness.timing.intervals import FEWEST
+from gradwatch.harness.timing.samples import Rounds, Samples
 from gradwatch.harness.timing.timers import NANOSECOND, HostTimer, Reading, Run, Timer
 
 #: Warm-up ends when the median of a window of samples is no longer below that of the
@@ -44,10 +44,6 @@ WARM_UP = 0.1  # of the budget at most: the rest is for what is kept
 #: 0.01 % of it, so that it no longer matters whether both sides share that out alike.
 LONG = 1e-3
 
-#: How far the interval of a ratio may reach to either side: half of what is called no
-#: difference, so that a run compared with itself is called that.
-NARROW = SAME / 2
-
 _MOST_CALLS = 1 << 16  # of an empty function take 1 ms, so a batch needs no more
 _YOUNG = 700  # objects: CPython's own threshold for a collection, up to 3.12
 
@@ -55,47 +51,10 @@ Now = Callable[[], int]  # nanoseconds
 Key = TypeVar("Key", bound=Hashable)  # by which the samples of a run are found
 
 
-def measure(run: Run, *, budget: float, timer: Timer | None = None) -> Samples:
-    """Time `run` alone for `budget` seconds. For a ratio use `compare`."""
-    return interleave({"run": run}, budget=budget, timer=timer)["run"]
-
-
-def compare(
-    a: Run,
-    b: Run,
-    *,
-    budget: float,
-    longest: float | None = None,
-    timer: Timer | None = None,
-    seed: int = 0,
-) -> Comparison:
-    """Time `a` and `b` in turn for `budget` seconds, and compare b with a.
-
-    If `longest` is given, sampling goes on for up to so many seconds while the interval
-    of the ratio reaches further than `NARROW` to either side. A rule that stops at a
-    given width keeps the level of the interval if there are many samples (Chow and
-    Robbins, Annals of Mathematical Statistics 36, 1965).
-    """
-    runs = {"a": a, "b": b}
-    both = interleave(
-        runs, budget=budget, longest=longest, enough=_narrow, timer=timer, seed=seed
-    )
-    return paired(both["a"], both["b"])
-
-
-def _narrow(taken: Mapping[str, Sequence[Reading]]) -> bool:
-    """Whether the interval of the ratio b / a is as narrow as a verdict needs."""
-    a, b = (np.array([one.seconds for one in taken[name]]) for name in "ab")
-    ratio = of_median(np.log(b) - np.log(a))
-    return ratio.resolved and ratio.high - ratio.low <= 2 * NARROW
-
-
 def interleave(
     runs: Mapping[Key, Run],
     *,
     budget: float,
-    longest: float | None = None,
-    enough: Callable[[Mapping[Key, Sequence[Reading]]], bool] = lambda taken: True,
     timer: Timer | None = None,
     seed: int = 0,
 ) -> dict[Key, Samples]:
@@ -106,8 +65,7 @@ def interleave(
     which reaches `LONG` with fewer calls, uses those. The budget includes the warm-up.
     No round starts if it would exceed the budget by taking as long as the longest one.
     The first call and one sample of each are always made; `short` reports a budget too
-    small. If `longest` is given, rounds go on until `enough` is content with what was
-    taken, but no longer than so many seconds in all.
+    small.
     """
     if not runs:
         raise ValueError("nothing to time")
@@ -117,12 +75,12 @@ def interleave(
     load, ticks = os.getloadavg()[0], _ticks()
     with garbage_collector_off() as gc_was_on:
         begun = timer.now()
-        looks = [begun + round(each / NANOSECOND) for each in _looks(budget, longest)]
-        starts = _started(runs, timer, looks[0])
+        deadline = begun + round(budget / NANOSECOND)
+        starts = _started(runs, timer, deadline)
         _onwards(timer.now, begun)
         calls = _batches(starts)
         takes = {name: partial(timer, run, calls[name]) for name, run in runs.items()}
-        taken = _in_turn(takes, timer.now, looks, enough, random.Random(seed))
+        taken = _in_turn(takes, timer.now, deadline, random.Random(seed))
         spent = (timer.now() - begun) * NANOSECOND
     rounds = Rounds(budget, spent, gc_was_on, load, _stolen(ticks))
     return {
@@ -198,35 +156,21 @@ def _batches(starts: Mapping[Key, _Start]) -> dict[Key, int]:
 def _in_turn(
     takes: Mapping[Key, Callable[[], Reading]],
     now: Now,
-    looks: Iterable[int],
-    enough: Callable[[Mapping[Key, Sequence[Reading]]], bool],
+    deadline: int,
     order: random.Random,
 ) -> dict[Key, list[Reading]]:
-    """Rounds of one sample of each run, shuffled, as long as the next one fits.
-
-    The end is the first of the times `looks` at which there is `enough`, or the last.
-    """
+    """Rounds of one sample of each run, shuffled, as long as the next one fits."""
     names = list(takes)
     taken: dict[Key, list[Reading]] = {name: [] for name in names}
     longest, begun = 0, now()
-    for deadline in looks:
-        while not longest or begun + longest <= deadline:
-            order.shuffle(names)
-            for name in names:
-                taken[name].append(takes[name]())
-            _collect_young()
-            longest = max(longest, _onwards(now, begun), 1)
-            begun = now()
-        if enough(taken):
-            break
+    while not longest or begun + longest <= deadline:
+        order.shuffle(names)
+        for name in names:
+            taken[name].append(takes[name]())
+        _collect_young()
+        longest = max(longest, _onwards(now, begun), 1)
+        begun = now()
     return taken
-
-
-def _looks(budget: float, longest: float | None) -> list[float]:
-    """Seconds after which the samples are looked at, each a quarter more."""
-    most = max(budget, longest or 0)
-    count = math.ceil(math.log(most / budget) / math.log(1.25))
-    return [*(budget * 1.25**n for n in range(count)), most]
 
 
 def _onwards(now: Now, begun: int) -> int:
@@ -247,14 +191,13 @@ def _samples(
     readings: list[Reading], calls: int, start: _Start, rounds: Rounds
 ) -> Samples:
     """The samples of one run, from all rounds."""
-    seconds, faults, switches = zip(*readings, strict=True)
+    seconds, faults = zip(*readings, strict=True)
     return Samples(
         seconds=np.array(seconds),
         calls=calls,
         first=start.first,
         warmup=start.made,
         faults=sum(faults) / (len(faults) * calls),
-        switches=sum(switches),
         short=_shortfall(len(readings), start, rounds),
         rounds=rounds,
     )

@@ -47,8 +47,8 @@ class Samples:
 
     `seconds` holds one value per sample, in the order taken: the mean of its `calls`.
     `first` is the first call in seconds, `warmup` the number of calls before the first
-    sample. `faults` are minor page faults per call, `switches` all involuntary context
-    switches. `short` says why the budget was too short, or is None.
+    sample. `faults` are minor page faults per call. `short` says why the
+    budget was too short, or is None.
     """
 
     seconds: Floats
@@ -56,7 +56,6 @@ class Samples:
     first: float
     warmup: int
     faults: float
-    switches: int
     short: str | None
     rounds: Rounds
 

@@ -32,11 +32,10 @@ AHEAD, LONGEST_AHEAD = 2.0, 2e-3
 
 
 class Reading(NamedTuple):
-    """One sample: seconds per call, and the kernel's counters for the process."""
+    """One sample: seconds per call, and the page faults of the process."""
 
     seconds: float
     faults: int = 0  # minor page faults, all calls together
-    switches: int = 0  # involuntary context switches, likewise
 
 
 class Timer(Protocol):
@@ -182,5 +181,4 @@ class EventTimer:
 
 def _reading(seconds: float, before: resource.struct_rusage) -> Reading:
     after = resource.getrusage(resource.RUSAGE_SELF)
-    faults = after.ru_minflt - before.ru_minflt
-    return Reading(seconds, faults, after.ru_nivcsw - before.ru_nivcsw)
+    return Reading(seconds, after.ru_minflt - before.ru_minflt)

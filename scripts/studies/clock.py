@@ -31,7 +31,6 @@ import click
 import numpy as np
 
 from gradwatch.harness.judging.cases import REGIMES, Trial, trial, variants
-from gradwatch.harness.timing.compare import LONGEST
 from gradwatch.harness.timing.evidence.rotation import (
     PHASES,
     Place,
@@ -39,10 +38,10 @@ from gradwatch.harness.timing.evidence.rotation import (
     unforeseen,
 )
 from gradwatch.harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
-from gradwatch.harness.timing.interleave import compare
+from gradwatch.harness.timing.interleave import interleave
 from gradwatch.harness.timing.memory import page_aligned
-from gradwatch.harness.timing.samples import Comparison
-from gradwatch.harness.timing.timers import HostTimer
+from gradwatch.harness.timing.samples import Comparison, paired
+from gradwatch.harness.timing.timers import HostTimer, Run
 from gradwatch.harness.workers.allocator import pin_malloc
 from gradwatch.impls.catalogue import load_backend, load_op
 
@@ -85,10 +84,18 @@ def rotation_of(chosen: Trial) -> Rotation:
     return Rotation(load_backend(BACKEND), places, sources, unforeseen())
 
 
-def compared(a: RotatingPhase, b: RotatingPhase, seconds: float, seed: int = 0) -> Any:
+def compare(a: Run, b: Run, *, budget: float, **options: Any) -> Comparison:
+    """Two runs in turn."""
+    both = interleave({"a": a, "b": b}, budget=budget, **options)
+    return paired(both["a"], both["b"])
+
+
+def compared(
+    a: RotatingPhase, b: RotatingPhase, seconds: float, seed: int = 0
+) -> Comparison:
     """Two phases in turn, by the clock of a worker, as `gradwatch compare` does."""
-    timer, longest = WitnessedTimer(HostTimer()), LONGEST * seconds
-    return compare(a, b, budget=seconds, longest=longest, timer=timer, seed=seed)
+    timer = WitnessedTimer(HostTimer())
+    return compare(a, b, budget=seconds, timer=timer, seed=seed)
 
 
 # A run with itself ----------------------------------------------------------------
