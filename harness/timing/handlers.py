@@ -21,8 +21,8 @@ from gradwatch.harness.timing.evidence.witness import (
     WitnessedTimer,
     call_watched,
 )
+from gradwatch.harness.timing.interleave import compare as compare_runs
 from gradwatch.harness.timing.interleave import interleave
-from gradwatch.harness.timing.samples import paired
 from gradwatch.harness.timing.steps import (
     both,
     peak_bytes,
@@ -115,8 +115,7 @@ def compare(request: Request) -> dict[str, Any]:
     a, b = (RotatingPhase(_ready[key], request["phase"]) for key in ("a", "b"))
     timer = WitnessedTimer(timer_of(_ready["a"].steps[0]))
     gc.enable()  # the clock holds it itself
-    both = interleave({"a": a, "b": b}, budget=request["budget"], timer=timer)
-    taken = paired(both["a"], both["b"])
+    taken = compare_runs(a, b, budget=request["budget"], timer=timer)
     return {
         "ratio": asdict(taken.ratio),
         "noise": asdict(taken.noise),

@@ -29,7 +29,7 @@ from typing import TypeVar
 import numpy as np
 
 from gradwatch.harness.timing.intervals import FEWEST
-from gradwatch.harness.timing.samples import Rounds, Samples
+from gradwatch.harness.timing.samples import Comparison, Rounds, Samples, paired
 from gradwatch.harness.timing.timers import NANOSECOND, HostTimer, Reading, Run, Timer
 
 #: Warm-up ends when the median of a window of samples is no longer below that of the
@@ -49,6 +49,14 @@ _YOUNG = 700  # objects: CPython's own threshold for a collection, up to 3.12
 
 Now = Callable[[], int]  # nanoseconds
 Key = TypeVar("Key", bound=Hashable)  # by which the samples of a run are found
+
+
+def compare(
+    a: Run, b: Run, *, budget: float, timer: Timer | None = None, seed: int = 0
+) -> Comparison:
+    """Time `a` and `b` in turn for `budget` seconds, and compare b with a."""
+    both = interleave({"a": a, "b": b}, budget=budget, timer=timer, seed=seed)
+    return paired(both["a"], both["b"])
 
 
 def interleave(

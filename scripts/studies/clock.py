@@ -25,7 +25,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import click
 import numpy as np
@@ -38,10 +37,10 @@ from gradwatch.harness.timing.evidence.rotation import (
     unforeseen,
 )
 from gradwatch.harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
-from gradwatch.harness.timing.interleave import interleave
+from gradwatch.harness.timing.interleave import compare
 from gradwatch.harness.timing.memory import page_aligned
-from gradwatch.harness.timing.samples import Comparison, paired
-from gradwatch.harness.timing.timers import HostTimer, Run
+from gradwatch.harness.timing.samples import Comparison
+from gradwatch.harness.timing.timers import HostTimer
 from gradwatch.harness.workers.allocator import pin_malloc
 from gradwatch.impls.catalogue import load_backend, load_op
 
@@ -82,12 +81,6 @@ def rotation_of(chosen: Trial) -> Rotation:
     sources = [one.problem for one in variants(chosen)]
     places = [Place(sources), Place(sources)]
     return Rotation(load_backend(BACKEND), places, sources, unforeseen())
-
-
-def compare(a: Run, b: Run, *, budget: float, **options: Any) -> Comparison:
-    """Two runs in turn."""
-    both = interleave({"a": a, "b": b}, budget=budget, **options)
-    return paired(both["a"], both["b"])
 
 
 def compared(

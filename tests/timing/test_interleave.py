@@ -9,7 +9,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from gradwatch.harness.timing.interleave import garbage_collector_off, interleave
+from gradwatch.harness.timing.interleave import (
+    compare,
+    garbage_collector_off,
+    interleave,
+)
 from gradwatch.harness.timing.intervals import Estimate
 from gradwatch.harness.timing.samples import Rounds, Samples, paired, verdict_on
 from gradwatch.harness.timing.timers import (
@@ -69,11 +73,6 @@ class Asynchronous:
 
 def measure(run, **options):
     return interleave({"run": run}, **options)["run"]
-
-
-def compare(a, b, **options):
-    both = interleave({"a": a, "b": b}, **options)
-    return paired(both["a"], both["b"])
 
 
 def samples(seconds, rounds=ROUNDS, **changes):
