@@ -14,7 +14,7 @@ from gradwatch.harness.nightly import runner
 from gradwatch.harness.nightly.night import Night, Part, Result
 from gradwatch.harness.nightly.parts import PARTS
 from gradwatch.harness.nightly.report import shown
-from gradwatch.harness.nightly.runner import key_of, problems_of
+from gradwatch.harness.nightly.runner import problems_of
 from gradwatch.harness.project.git import NoCommit
 from gradwatch.harness.project.lock import Busy, alone
 from gradwatch.harness.project.paths import ROOT
@@ -58,7 +58,7 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> floa
 @options.backend
 @options.several("part", lambda: PARTS, f"Only this part: {', '.join(PARTS)}.")
 @options.require("End with exit code 3")
-@click.option("--fresh", is_flag=True, help="Judge all again; continue no earlier run.")
+@click.option("--fresh", is_flag=True, help="Judge all again.")
 @options.seed
 @options.jobs
 def command(
@@ -73,8 +73,7 @@ def command(
 
     All parts run (--part lists them), even if one fails. The output folder gets
     summary.md (its first line says what is new and wrong), junit.xml, nightly.json and
-    dashboard/. Times go into the history in results/asv. After a kill, the same call
-    continues the run if no file has changed.
+    dashboard/. Times go into the history in results/asv.
 
     \b
     Examples:
@@ -86,20 +85,15 @@ def command(
     chosen = {n: _ticking(n, p) for n, p in PARTS.items() if not parts or n in parts}
     given["ops"] = given["ops"] or op_names()
     given["backends"] = options.framework_backends(backends)
-    what = {name: given[name] for name in ("ops", "backends", "seed")}
     try:
         with alone(ROOT / ".asv" / "nightly.lock", "gradwatch nightly", ENDING):
             before, notes = problems_of(previous or folder / "nightly.json")
             for note in notes:
                 say(note)
-            key = key_of({**what, "parts": list(chosen)})
             night = Night(folder, fresh=fresh, **given)
-            if ended := runner.take_up(night.parts, key, fresh=fresh):
-                say(f"continued: {ended} parts have ended already")
             done = runner.run(night, chosen, lambda one: say(shown(one)))
             report = runner.report(done, before, notes)
             runner.write(report, night)
-            runner.finish(night.parts)
     except (Busy, NoCommit) as error:
         raise click.UsageError(str(error)) from None
     headline = (folder / "summary.md").read_text("utf-8").partition("\n")[0]

@@ -83,7 +83,7 @@ class Night:
 
     @property
     def parts(self) -> Path:
-        """The folder of what the parts write, and of how they ended."""
+        """The folder of what the parts write."""
         return self.folder / "parts"
 
     def piece(self, name: str) -> Path:

@@ -16,7 +16,6 @@ from gradwatch.harness.agreement import store
 from gradwatch.harness.agreement.suite import gone
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.judging.defects import known
-from gradwatch.harness.nightly import opinfo
 from gradwatch.harness.nightly.night import Night, Part, Result
 from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.machines import machine_name
@@ -36,6 +35,12 @@ from gradwatch.harness.watch.survey import survey
 from gradwatch.impls.catalogue import op_names
 
 CAMPAIGN = "tests.faults"  # docs/reliability.md
+OPINFO = Path("scripts", "studies", "opinfo.py")  # docs/pytorch.md
+
+#: Nights until every op, or entry of OpInfo, has been tried, a share each by its date.
+#: A prime that is neither 2 nor 7: where the night runs on every other day or on
+#: weekdays alone, all shares still come round.
+SHARES = 13
 
 FAULTS = 60  # of each kind some, in less than a minute
 
@@ -61,13 +66,35 @@ def agreement(night: Night) -> Result:
 
 def second_orders(night: Night) -> Result:
     """Judge forward mode and the double backward of a share of the ops, by the date."""
-    turn = datetime.date.today().toordinal() % opinfo.SHARES
-    ops = night.ops[turn :: opinfo.SHARES]
+    ops = night.ops[_share() :: SHARES]
     if not ops:
         return Result("", skipped="none of these ops has its turn")
     backends = [] if {*night.backends} == {*by_default()} else night.backends
     named = [*_each("op", ops), *_each("backend", backends)]
     return _judged(night, "second", *named, "--order", "jvp,hvp")
+
+
+def _share() -> int:
+    """Which share is tried tonight; the next night tries the next one."""
+    return datetime.date.today().toordinal() % SHARES
+
+
+def pytorch_gradients(night: Night) -> Result:
+    """Judge a share of PyTorch's OpInfo; a disagreement without a finding fails."""
+    if {*op_names()} - {*night.ops}:
+        return Result("", skipped="only some ops are asked for, and none is PyTorch's")
+    share = ("--share", f"{_share()}/{SHARES}")
+    ended = []
+    for dtype in ("float64", "float32"):
+        name = f"opinfo-{dtype}"
+        call = (str(OPINFO), dtype, *share, "--out", str(night.piece(name)))
+        ended.append(night.run(name, *call))
+    problems = [
+        Problem("opinfo", "OpInfo", "PyTorch", one.line, f"parts/{one.part}.log")
+        for one in ended
+        if one.code
+    ]
+    return Result("; ".join(one.line for one in ended), problems)
 
 
 def _judged(night: Night, part: str, *options: str) -> Result:
@@ -275,13 +302,13 @@ def parts_of(root: Path) -> dict[str, Part]:
         "selftest": selftest,
         "fuzz": fuzz,
         "second": second_orders,
-        "opinfo": opinfo.pytorch_gradients,
+        "opinfo": pytorch_gradients,
         "faults": faults,
         "time": times,
         "watch": watch,
         "report": dashboard,
     }
-    needed = dict.fromkeys(("second", "opinfo"), root / opinfo.SCRIPT)
+    needed = dict.fromkeys(("second", "opinfo"), root / OPINFO)
     needed["faults"] = root.joinpath(*CAMPAIGN.split("."))
     return {n: p for n, p in every.items() if n not in needed or needed[n].exists()}
 

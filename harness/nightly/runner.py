@@ -1,8 +1,8 @@
-"""Runs the parts of a nightly run one after another, and continues a killed run.
+"""Runs the parts of a nightly run one after another.
 
 A part is a function that takes a `Night` and returns a `Result`; they are in
-harness/nightly/parts.py. If a part raises, the others still run. How each ended is a
-file, so a killed run continues where it stopped.
+harness/nightly/parts.py. If a part raises, the others still run. After a kill all parts
+run again, but verdicts, figures and comparisons are remembered where they were made.
 """
 
 from __future__ import annotations
@@ -12,15 +12,12 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from gradwatch.harness.agreement.output import Judged
 from gradwatch.harness.nightly.night import Night, Part, Report, Result
 from gradwatch.harness.nightly.report import junit, markdown
-from gradwatch.harness.project import documents, git
+from gradwatch.harness.project import documents
 from gradwatch.harness.project.documents import Unreadable
-from gradwatch.harness.project.machines import machine_name
-from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import (
     AGREE,
     NIGHTLY,
@@ -35,42 +32,17 @@ from gradwatch.harness.project.requested import Required
 from gradwatch.harness.workers.evaluate import in_short
 
 
-def take_up(folder: Path, run: Mapping[str, Any], *, fresh: bool = False) -> int:
-    """Return how many parts of an unfinished run with these settings have ended.
-
-    Any other run starts from the beginning, in an empty folder.
-    """
-    file, own = folder / "run.json", documents.dumps(run).encode()
-    same = False
-    with contextlib.suppress(Unreadable):  # not there, or damaged and thus useless
-        same = documents.bytes_of(file) == own
-    if fresh or not same:
-        shutil.rmtree(folder, ignore_errors=True)
-        documents.replace_file(file, own)
-    return len(list(folder.glob("part-*.json")))
-
-
-def finish(folder: Path) -> None:
-    """Mark the run as finished: the next one starts from the beginning."""
-    (folder / "run.json").unlink(missing_ok=True)
-
-
 def run(
     night: Night,
     parts: Mapping[str, Part],
     progress: Callable[[DoneRecord], None] = lambda done: None,
 ) -> list[DoneRecord]:
-    """Run the parts that have not ended yet, even if one of them fails."""
+    """Run all parts, even if one of them fails, in an empty folder."""
+    shutil.rmtree(night.parts, ignore_errors=True)
     finished = []
     for name, part in parts.items():
-        file = night.piece(f"part-{name}")
-        try:
-            done = documents.load(file, DoneRecord)
-        except Unreadable:
-            documents.write(_attempt(name, part, night), file)
-            done = documents.load(file, DoneRecord)  # as a continued run sees it
-        finished.append(done)
-        progress(done)
+        finished.append(_attempt(name, part, night))
+        progress(finished[-1])
     return finished
 
 
@@ -153,12 +125,3 @@ def write(report: Report, night: Night) -> None:
         documents.document(rows, summary, report.environment),
         night.folder / "nightly.json",
     )
-
-
-def key_of(night_options: Mapping[str, Any], root: Path = ROOT) -> dict[str, Any]:
-    """Identifies a run that can be continued: options, machine, state of the files."""
-    return {
-        **night_options,
-        "machine": machine_name(),
-        "files": git.fingerprint(root),
-    }

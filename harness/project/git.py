@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import shlex
@@ -273,17 +272,3 @@ def changed_files(
     """
     options = ("--porcelain", "-z", "--no-renames", f"--untracked-files={untracked}")
     return [one[3:] for one in _listed("status", *options, "--", *paths, root=root)]
-
-
-def fingerprint(root: Path = ROOT) -> str:
-    """A fingerprint of the state of these files: the commit, and all differences."""
-    commit = git("rev-parse", "HEAD", root=root)
-    files = changed_files(root)
-    if not files:
-        return commit
-    digest = hashlib.sha256()
-    for name in files:
-        file = root / name
-        content = file.read_bytes() if file.is_file() else b""
-        digest.update(name.encode() + b"\0" + content + b"\0")
-    return f"{commit}+{digest.hexdigest()[:12]}"

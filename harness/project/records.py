@@ -511,7 +511,7 @@ class PartRecord(Struct, frozen=True):
 
 
 class DoneRecord(PartRecord, frozen=True):
-    """A part that has ended, as a file that continues a killed night.
+    """A part that has ended, with what it found.
 
     notes: for the reader; nobody has to act on them. lacking: whether a
     required backend is missing.

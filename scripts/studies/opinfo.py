@@ -1,12 +1,12 @@
 """PyTorch's own gradients on trial: every entry of its OpInfo database.
 
-    python scripts/studies/opinfo.py float64 [--only NAME,...] [--share 0/7 --continue]
+    python scripts/studies/opinfo.py float64 [--only NAME,...] [--share 0/7]
 
 Each entry that has a float autograd on the CPU is traced, PyTorch's outputs and
 gradients of each sample are judged against the engine's graph, and errors are planted.
 Records go to results/opinfo/<dtype>.json, one an entry, as soon as they are there;
-scripts/studies/opinfo_page.py makes docs/pytorch.md of them. The night judges a share
-(harness/nightly/opinfo.py).
+scripts/studies/opinfo_page.py makes docs/pytorch.md of them. The night judges a share.
+The last line and the exit code say whether a disagreement has no finding.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import functools
 import itertools
 import json
 import signal
+import sys
 import time
 import traceback
 import warnings
@@ -388,17 +389,10 @@ def listed_findings() -> dict[str, str]:
     }
 
 
-def sweep(
-    dtype: str,
-    only: set[str],
-    share: tuple[int, int],
-    path: Path,
-    *,
-    continued: bool = False,
-) -> None:
+def sweep(dtype: str, only: set[str], share: tuple[int, int], path: Path) -> int:
     """One record an entry, written after each; records of other entries stay.
 
-    `continued` leaves the entries out that the file has already.
+    Returns the exit code: 1 if a disagreement has no finding, or nothing was judged.
     """
 
     def late(*_: Any) -> None:
@@ -408,15 +402,19 @@ def sweep(
     path.parent.mkdir(parents=True, exist_ok=True)
     known = json.loads(path.read_text()) if path.exists() else []
     records: dict[str, Record] = {r["name"]: r for r in known}
-    finished = {*records} if continued else set()
     for i, entry in enumerate(entries(getattr(torch, dtype))):
         name = entry.formatted_name
-        chosen = i % share[1] == share[0] and (not only or name in only)
-        if chosen and name not in finished:
+        if i % share[1] == share[0] and (not only or name in only):
             print(name, flush=True)  # the last line, where it ends the process
             records[name] = one_entry(entry, dtype, verbose=bool(only))
             documents.replace_file(path, documents.compact([*records.values()]))
     summary([*records.values()])
+    found = [r["name"] for r in records.values() if _disagrees(r) and not r["finding"]]
+    count = sum(len(s["judged"]) for r in records.values() for s in r["samples"])
+    said = f"{count:,} tensors of {len(records)} OpInfo entries judged"
+    said = f"without a finding: {', '.join(found)}" if found else said
+    print(f"{dtype}: {said}")
+    return int(bool(found) or not count)
 
 
 def summary(records: list[Record]) -> None:
@@ -452,19 +450,13 @@ def main() -> None:
     parser.add_argument("--only", default="", help="names of entries, by commas")
     parser.add_argument("--share", default="0/1", help="every n-th entry: k/n")
     parser.add_argument("--out", type=Path, help="where the records go")
-    parser.add_argument(
-        "--continue",
-        dest="continued",
-        action="store_true",
-        help="not those again that are recorded there",
-    )
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     k, n = map(int, given.share.split("/"))
     only = set(given.only.split(",")) if given.only else set()
     path = given.out or RESULTS / f"{given.dtype}.json"
-    sweep(given.dtype, only, (k % n, n), path, continued=given.continued)
+    sys.exit(sweep(given.dtype, only, (k % n, n), path))
 
 
 if __name__ == "__main__":

@@ -20,8 +20,6 @@ from gradwatch.harness.dashboard.sources import read_results
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.nightly import runner
-from gradwatch.harness.nightly.night import Night, Part, Result
-from gradwatch.harness.nightly.runner import run
 from gradwatch.harness.project import documents, paths
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.records import KINDS, Kind
@@ -188,30 +186,6 @@ def _rules(folder: Path) -> Path:
     return file
 
 
-def _pieces(folder: Path) -> Path:
-    _ended(folder)
-    return folder / "parts" / "part-a.json"
-
-
-def _ended(folder: Path) -> list[str]:
-    """Run two parts of a night, where they have not ended yet; those that ran."""
-    ran = list[str]()
-
-    def part(name: str) -> Part:
-        return lambda night: ran.append(name) or Result(name)  # type: ignore[func-returns-value]  # None
-
-    run(Night(folder, 1.0, (), ()), {name: part(name) for name in "ab"})
-    return ran
-
-
-def _read_pieces(folder: Path) -> int:
-    """A damaged end of a part is made again, the other is kept."""
-    file = folder / "parts" / "part-a.json"
-    if file.is_dir():  # no writer can replace a folder: that is an error of the disk
-        file.rmdir()
-    return int("b" in _ended(folder))
-
-
 def _nightly(folder: Path) -> Path:
     file = folder / "nightly.json"
     summary = {"parts": [], "new": 0, "known": 0, "gone": []}
@@ -261,7 +235,6 @@ READERS = {
     "a finding": Reader(_finding, _read_findings),
     "known outcomes": Reader(_known, _counted(known.load, "known.json")),
     "the watch's rules": Reader(_rules, _counted(budget.rules, "asv.conf.json")),
-    "a piece of the night": Reader(_pieces, _read_pieces),
     "the night before": Reader(_nightly, _read_nightly),
     "comparisons made": Reader(_confirmations, _read_confirmations),
     "a project's table": Reader(_table, _read_table),

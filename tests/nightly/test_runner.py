@@ -1,10 +1,8 @@
-"""A nightly run continues after a failed part, and reports new problems first."""
+"""A nightly run goes on after a failed part, and reports new problems first."""
 
 import errno
 import json
 import os
-import random
-import signal
 import subprocess
 import sys
 import time
@@ -22,7 +20,6 @@ from gradwatch.harness.nightly.report import junit, markdown
 from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.records import (
     AGREE,
-    NIGHTLY,
     AgreeRecord,
     AgreeSummary,
     CompareRecord,
@@ -64,9 +61,7 @@ def night(tmp_path):
     (root / ".gitignore").write_text("__pycache__\n")
     folder = tmp_path / "night"
     where = {"results": root / "results", "root": root}
-    made = Night(folder, 60.0, ["square"], ["numpy_manual"], **where)
-    runner.take_up(made.parts, {})
-    return made
+    return Night(folder, 60.0, ["square"], ["numpy_manual"], **where)
 
 
 def told(*problems, **more):
@@ -294,8 +289,16 @@ def test_the_document_of_a_night_is_the_next_nights_previous(night):
         [],
     )
     assert {f.name for f in night.folder.iterdir()} == {
-        *("parts", "nightly.json", "summary.md", "junit.xml")
+        *("nightly.json", "summary.md", "junit.xml")
     }
+
+
+def test_nothing_of_an_earlier_night_is_taken_for_this_one_s(night):
+    """A part that raises early would show the verdicts of yesterday."""
+    night.parts.mkdir(parents=True)
+    night.piece("agree").write_text("yesterday")
+    runner.run(night, {"first": told()})
+    assert not night.piece("agree").exists()
 
 
 def test_no_night_before_is_no_problem(tmp_path):
@@ -326,134 +329,18 @@ def test_a_damaged_night_before_costs_its_comparison_alone(tmp_path, content, to
     assert "nightly.json" in markdown(report)
 
 
-def test_on_a_full_disk_the_former_report_stands_and_the_run_can_be_taken_up(
-    night, monkeypatch
-):
+def test_on_a_full_disk_the_former_report_stands(night, monkeypatch):
     runner.write(report_of(WRONG), night)
     before = {f: f.read_bytes() for f in night.folder.glob("*.*")}
-    runner.run(night, {"first": told()})
 
     def full(handle):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        runner.run(night, {"first": told(), "second": told()})
-    with pytest.raises(OSError, match="No space left"):
         runner.write(report_of(SLOW), night)
     monkeypatch.undo()
     assert {f: f.read_bytes() for f in night.folder.glob("*.*")} == before
-    again = {"first": broken(AssertionError("done twice")), "second": told()}
-    assert [d.state for d in runner.run(night, again)] == ["passed", "passed"]
-
-
-# Taking up ----------------------------------------------------------------------
-
-
-LOOKED = {"first": told()}
-AGAIN = {"first": broken(AssertionError("done twice"))}
-
-
-@pytest.mark.parametrize("run", [{"files": "abc"}, {"ops": ("dot", "add")}])
-def test_what_has_ended_of_an_unfinished_run_is_kept(night, run):
-    assert runner.take_up(night.parts, run) == 0
-    runner.run(night, LOOKED)
-    assert runner.take_up(night.parts, run) == 1
-    assert [done.state for done in runner.run(night, AGAIN)] == ["passed"]
-
-
-@pytest.mark.parametrize("how", ["finished", "another state", "fresh", "damaged"])
-def test_any_other_run_starts_from_the_beginning(night, how):
-    runner.take_up(night.parts, {"files": "abc"})
-    runner.run(night, LOOKED)
-    if how == "finished":
-        runner.finish(night.parts)
-    if how == "damaged":
-        (night.parts / "run.json").write_text("{")
-    run = {"files": "abc+" if how == "another state" else "abc"}
-    assert runner.take_up(night.parts, run, fresh=how == "fresh") == 0
-    assert [done.state for done in runner.run(night, AGAIN)] == ["broken"]
-
-
-@pytest.mark.parametrize(
-    "damaged", ['{"n"', "[]", '{"name": 1}', '{"n": ' + "[" * 100_000, ""]
-)
-def test_an_end_that_is_damaged_or_of_another_shape_is_made_again(night, damaged):
-    runner.run(night, LOOKED)
-    night.piece("part-first").write_text(damaged)
-    assert [done.state for done in runner.run(night, AGAIN)] == ["broken"]
-
-
-KILLED = """
-import sys, time
-from pathlib import Path
-from gradwatch.harness.nightly import runner
-from gradwatch.harness.nightly.night import Night, Result
-from gradwatch.harness.project.records import Problem
-
-folder = Path(sys.argv[1])
-
-def part(name):
-    def measured(night):
-        time.sleep(0.02)
-        with (folder / "made").open("a") as made:
-            made.write(name + "\\n")
-        return Result(name, [Problem("agree", name, "", "", "")])
-    return measured
-
-night = Night(folder, 1.0, [], [])
-runner.take_up(night.parts, {})
-names = [f"{part}-{i}" for part in ("agree", "time", "watch") for i in range(8)]
-done = runner.run(night, {name: part(name) for name in names})
-runner.write(runner.report(done, []), night)
-runner.finish(night.parts)
-"""
-
-
-def pieces(folder):
-    return len(list(folder.glob("parts/*.json")))
-
-
-def test_killed_at_five_random_moments_it_ends_with_the_same_records(tmp_path):
-    """And nothing that was kept is measured again: only the piece that was cut off."""
-    random.seed(9)
-    call = [sys.executable, "-c", KILLED, str(tmp_path)]
-    kills = 0
-    while kills < 5:
-        with subprocess.Popen(call, cwd=ROOT) as running:
-            seen = len(list(tmp_path.glob("parts/*")))
-            while (
-                len(list(tmp_path.glob("parts/*"))) <= seen and running.poll() is None
-            ):
-                time.sleep(0.002)
-            time.sleep(random.uniform(0, 0.06))
-            running.send_signal(signal.SIGKILL)
-        kills += running.returncode == -signal.SIGKILL
-        assert running.returncode, "it had ended before it could be killed"
-    subprocess.run(call, cwd=ROOT, check=True)
-    names = [f"{part}-{i}" for part in ("agree", "time", "watch") for i in range(8)]
-    found = documents.read(tmp_path / "nightly.json", NIGHTLY)
-    assert [row.op for row in found.records] == names
-    made = (tmp_path / "made").read_text().split()
-    assert set(made) == set(names)
-    assert len(made) <= len(names) + kills
-
-
-@pytest.mark.slow
-def test_a_killed_run_is_continued_by_the_same_call(tmp_path):
-    narrow = ("--op", "add", "--op", "dot", "--backend", "numpy_manual")
-    call = [sys.executable, "-m", "gradwatch", "nightly", *narrow]
-    call += ["--part", "agree", "--part", "selftest", "--output", str(tmp_path)]
-    done = tmp_path / "parts" / "part-agree.json"
-    with subprocess.Popen(call, cwd=ROOT, stderr=subprocess.DEVNULL) as running:
-        while not done.exists():
-            assert running.poll() is None, "it had ended before it could be killed"
-            time.sleep(0.002)
-        running.send_signal(signal.SIGKILL)
-    first = done.read_bytes()
-    again = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
-    assert "continued: " in again.stderr, again.stderr
-    assert done.read_bytes() == first
 
 
 # The parts ------------------------------------------------------------------------
@@ -521,16 +408,6 @@ def test_a_damaged_index_of_findings_is_named_and_costs_itself(night, monkeypatc
     assert (fuzz.state, fuzz.told) == ("passed", "9 trials, 0 of 0 findings are new")
     (note,) = fuzz.notes
     assert str(file) in note
-
-
-@pytest.mark.parametrize("how", DAMAGES)
-def test_a_damaged_end_or_run_is_made_again(night, how):
-    runner.take_up(night.parts, {"files": "abc"})
-    runner.run(night, LOOKED)
-    _damaged(night.piece("part-first"), how)
-    assert [done.state for done in runner.run(night, AGAIN)] == ["broken"]
-    _damaged(night.parts / "run.json", how)
-    assert runner.take_up(night.parts, {"files": "abc"}) == 0
 
 
 def _damaged(file, how):
@@ -684,12 +561,10 @@ def test_a_finding_is_new_where_none_of_that_op_and_backend_is_recorded(
     assert result.line == f"9 trials, {new} of 1 findings are new"
 
 
-def test_a_run_without_problems_is_exit_0_and_the_next_starts_again(project):
+def test_a_run_without_problems_is_exit_0(project):
     root = project(noisy(40))
-    for _ in range(2):
-        done = gradwatch(root, *NIGHT, "--part", "watch")
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert "continued: " not in done.stderr
+    done = gradwatch(root, *NIGHT, "--part", "watch")
+    assert done.returncode == 0, done.stdout + done.stderr
     assert "All as expected" in done.stdout
 
 

@@ -4,7 +4,7 @@ import datetime
 
 import pytest
 
-from gradwatch.harness.nightly import opinfo, parts
+from gradwatch.harness.nightly import parts
 from gradwatch.harness.nightly.night import Ended, Night
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.paths import SOURCE
@@ -24,7 +24,7 @@ def today(monkeypatch):
         class Date(datetime.date):
             @classmethod
             def today(cls):
-                return cls.fromordinal(opinfo.SHARES + day)
+                return cls.fromordinal(parts.SHARES + day)
 
         monkeypatch.setattr(parts.datetime, "date", Date)
 
@@ -39,7 +39,7 @@ def test_all_ops_come_round(tmp_path, today, monkeypatch):
         return documents.document([], AgreeSummary()), Ended(part, 0, "")
 
     monkeypatch.setattr(Night, "document", called)
-    for day in range(opinfo.SHARES):
+    for day in range(parts.SHARES):
         today(day)
         parts.second_orders(night(tmp_path, op_names()))
     assert sorted(asked) == sorted(op_names())
