@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import importlib.metadata
 import inspect
+import itertools
 import json
 import os
 import re
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import textwrap
 import traceback
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -86,7 +87,10 @@ def _first_verdict(op: str, root: Path) -> int:
 # The subject ----------------------------------------------------------------------
 
 _PACKAGES = ("numpy", "torch")  # whose versions a history belongs to
-_SIZES = ("small", "middle", "large")
+
+#: From the shape of the first input that of another: as large, its last axis, a matrix.
+Kind = Callable[[tuple[int, ...]], tuple[int, ...]]
+_KINDS: tuple[Kind, ...] = (lambda s: s, lambda s: s[-1:], lambda s: (s[-1], s[-1]))
 
 
 class NotUsable(Exception):
@@ -99,6 +103,7 @@ class Subject:
 
     `import_line` and `call` are how a test calls it on tensors; `formula` is the body
     of the page's formula, and `measures` the project's file or folder that holds it.
+    `kinds` give the shape of each input.
     """
 
     name: str
@@ -109,6 +114,7 @@ class Subject:
     import_line: str
     call: str
     measures: str = ""
+    kinds: tuple[Kind, ...] = _KINDS[:1]
 
 
 def example() -> Subject:
@@ -147,7 +153,23 @@ def subject(wanted: str, root: Path) -> Subject:
         import_line=f"from {module} import {attribute}",
         call=call,
         measures=_place(sys.modules[module], root),
+        kinds=_fitting(getattr(thing, "apply", thing), len(inputs)),
     )
+
+
+def _fitting(call: Any, count: int) -> tuple[Kind, ...]:
+    """Return the first shapes at which their own forward and backward run."""
+    for others in itertools.product(_KINDS, repeat=count - 1):
+        kinds = (*_KINDS[:1], *others)
+        with contextlib.suppress(Exception):  # whatever theirs raises
+            import torch  # noqa: TID251  # absent: the shapes are equal
+
+            inputs = [torch.rand(kind((3, 8)), requires_grad=True) for kind in kinds]
+            outputs = call(*inputs)
+            for y in outputs if isinstance(outputs, tuple) else (outputs,):
+                y.sum().backward(retain_graph=True)
+            return kinds
+    return _KINDS[:1] * count
 
 
 def _import(module: str, attribute: str, root: Path) -> Any:
@@ -355,7 +377,8 @@ def write(about: Subject, root: Path) -> Iterator[tuple[str, str]]:
 
 def _fields(about: Subject, root: Path) -> dict[str, str]:
     """Return what the templates name."""
-    sizes = zip(_SIZES, ("(7,)", "(3, 8)", "(64, 1000)"), strict=True)
+    shapes = {"small": (7,), "middle": (3, 8), "large": (64, 1000)}
+    named = [*zip(about.inputs, about.kinds, strict=True)]
     packages = []
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -364,12 +387,12 @@ def _fields(about: Subject, root: Path) -> dict[str, str]:
     return {
         **vars(about),
         **{
-            size: ", ".join(f"{n}={shape}" for n in about.inputs)
-            for size, shape in sizes
+            size: ", ".join(f"{name}={kind(shape)}" for name, kind in named)
+            for size, shape in shapes.items()
         },
+        "shapes": str([kind(shapes["large"]) for _, kind in named]),
         "inputs": " ".join(about.inputs),
         "arguments": ", ".join(about.inputs),
-        "count": str(len(about.inputs)),
         "implementation": about.implementation.rstrip(),
         "python": json.dumps("{}.{}".format(*sys.version_info)),
         "requirements": ", ".join(packages),

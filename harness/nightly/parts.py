@@ -30,7 +30,7 @@ from gradwatch.harness.project.records import (
 from gradwatch.harness.project.requested import by_default
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.project.verdicts import PASSING
-from gradwatch.harness.watch.alerts import Alert, size
+from gradwatch.harness.watch.alerts import WRONG, Alert, size
 from gradwatch.harness.watch.survey import survey
 from gradwatch.impls.catalogue import op_names
 
@@ -256,6 +256,8 @@ def _by_place(alerts: Sequence[Alert]) -> dict[tuple[str, str, str], list[Alert]
     several = defaultdict(list)
     for alert in alerts:
         what = f"{alert.series.metric} {alert.kind} {alert.where}"
+        if alert.why == WRONG:
+            what = f"wrong since {alert.commit[:10]}"
         several[alert.series.op, alert.series.backend, what].append(alert)
     return several
 

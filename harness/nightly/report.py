@@ -62,7 +62,8 @@ def _headline(report: Report) -> str:
         shown = ("agree", "opinfo", "watch")
         lines = [d.told for d in report.parts if d.name in shown and d.told]
         return f"**All as expected**: {'; '.join(lines) or 'no part found a problem'}"
-    first = problems[0]
+    since = (p for p in report.new or problems if p.what.startswith("wrong since"))
+    first = next(since, problems[0])  # with the commit, where the history has it
     place = " on ".join(part for part in (first.op, first.backend) if part)
     more = len(problems) - 1
     kind = "New" if report.new else "Still"

@@ -18,6 +18,7 @@ WRITTEN_AS = {
     "softplus": "xp.maximum(x, 0.0) + xp.log1p(xp.exp(-xp.abs(x)))",
     "softmax": _SOFTMAX,
     "log_softmax": "x - xp.logsumexp(x, axis=axis, keepdims=True)",
+    "logaddexp": "xp.logsumexp(xp.stack([a, b]), axis=0)",
     "detach": "xp.stop_gradient(x)",
     "masked_fill": "xp.where(mask, value, x)",
     "embedding": "weight[index]",

@@ -157,6 +157,24 @@ def centred(x, weight, eps=1e-5):
     assert "torch" not in text.partition("def formula")[2].partition("@op")[0]
 
 
+@pytest.mark.parametrize(
+    ("body", "shapes"),
+    [
+        ("x * weight + bias", "x=(3, 8), weight=(3, 8), bias=(3, 8)"),
+        ("x @ weight.T + bias.expand(8)", "x=(3, 8), weight=(8, 8), bias=(8,)"),
+        ("nowhere", "x=(3, 8), weight=(3, 8), bias=(3, 8)"),
+    ],
+    ids=["equal", "linear", "never"],
+)
+def test_the_page_has_shapes_at_which_their_code_runs(theirs, body, shapes):
+    root, module = theirs
+    source = f"import torch\n\ndef fused(x, weight, bias):\n    return {body}\n"
+    (root / "src" / f"{module}.py").write_text(source)
+    dict(starting.write(starting.subject(f"{module}:fused", root), root))
+    page = (root / "gradwatch_ops" / "fused.py").read_text()
+    assert f'Case("3x8", {shapes})' in page
+
+
 def test_the_benchmark_of_a_kernel_can_be_read_and_names_it(theirs):
     root, module = theirs
     about = starting.subject(f"{module}:scaled", root)
@@ -165,7 +183,7 @@ def test_the_benchmark_of_a_kernel_can_be_read_and_names_it(theirs):
     text = (root / "test_speed_of_scaled.py").read_text()
     compile(text, "speed", "exec")
     assert f"from {module} import scaled" in text
-    assert "range(2)" in text  # x and weight
+    assert "[(64, 1000), (64, 1000)]" in text  # x and weight
     assert "$" not in text
 
 

@@ -114,6 +114,13 @@ def test_the_first_line_names_op_backend_and_tensor():
     assert first == "**New: softmax on numpy_manual: dx disagree** and 1 more"
 
 
+def test_the_first_line_has_the_commit_of_a_wrong_gradient():
+    since = Problem("watch", "softmax", "numpy_manual", "wrong since 1234567890", "")
+    first = markdown(report_of(WRONG, SLOW, since)).splitlines()[0]
+    told = "**New: softmax on numpy_manual: wrong since 1234567890** and 2 more"
+    assert first == told
+
+
 def test_new_problems_come_before_known_and_gone_ones():
     gone = Problem("fuzz", "sum", "torch_custom", "da crash", "")
     text = markdown(report_of(WRONG, SLOW, previous=[WRONG, gone]))
@@ -213,6 +220,15 @@ def test_a_commit_that_slows_an_op_in_several_series_is_one_problem(tmp_path):
     assert place[:2] == ("square", "numpy_manual")
     assert place[2].endswith(f" step at {commits[20][:10]}")
     assert parts._detail(alerts, root).endswith("; commit 20 (and 2 more series)")
+
+
+def test_a_gradient_that_became_wrong_is_a_problem_with_its_first_commit(tmp_path):
+    root = tmp_path / "repository"
+    commits = repository(root, ["square"] * 4)
+    ratio = "bench_accuracy.square.track_gradient_ratio"
+    record(root, commits, {ratio: [0.4, 0.4, 1e11, 1e11]})
+    (place,) = parts._by_place(survey(root / "results", root=root).failing)
+    assert place[2] == f"wrong since {commits[2][:10]}"
 
 
 def test_backends_missing_for_one_reason_are_one_note(night, monkeypatch):
