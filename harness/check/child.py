@@ -50,7 +50,7 @@ def checked(asked: Mapping[str, Any]) -> dict[str, Any]:
     """The report of a request, as the command shows it and as a document."""
     report = _kernelbench(asked) if asked["kernelbench"] else _named(asked)
     return {
-        "text": str(report),
+        "text": report.text(asked.get("width", 0)),
         "document": report.document(),
         "kept": report.kept(),
         "passes": report.passes,

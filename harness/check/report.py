@@ -11,12 +11,13 @@ import numpy as np
 from gradwatch.harness.judging.judgement import Judgement, as_html, as_text
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.verdict import allowed, zeros_pass
-from gradwatch.harness.project.verdicts import SIGNS, VERDICTS
+from gradwatch.harness.project.verdicts import MEANINGS, SIGNS, VERDICTS
 
 COLUMNS = (
     *("", "tensor", "dtype", "verdict", "got", "expected", "error", "allowed"),
     *("radius", "compute", "where"),
 )
+FOLD = COLUMNS.index("radius")  # what stands below the rest in a narrow terminal
 
 #: Of a gradient that is zero but for rounding: stored it is `vacuous`.
 ZERO = "zero within rounding"
@@ -232,9 +233,13 @@ class Report:
         )
 
     def __str__(self) -> str:
-        head = [self.headline, *filter(None, [self._at_the_edges()])]
-        lines = as_text(self._cells())
-        return "\n".join([*head, "", *lines, *self._footer()]).rstrip()
+        return f"{self.headline}\n{self.text()}"
+
+    def text(self, width: int = 0) -> str:
+        """All but the headline; a table that is wider than a given width is folded."""
+        table = as_text(self._cells(), width, FOLD if width else 0)
+        lines = [*filter(None, [self._at_the_edges()]), "", *table, *self._footer()]
+        return "\n".join(lines).rstrip()
 
     __repr__ = __str__
 
@@ -266,6 +271,8 @@ class Report:
         if not self.judged:
             lines = [row.judgement.message for row in self.rows[:1]]
         lines += self._hidden()
+        shown = dict.fromkeys(row[COLUMNS.index("verdict")] for row in self._cells())
+        lines += [f"{v}: {MEANINGS[v]}" for v in shown if v in MEANINGS]
         notes = [f"note: {note}" for note in (*self._refusals(), *self.notes)]
         return ["", *lines, *notes] if lines or notes else []
 

@@ -13,7 +13,7 @@ import click
 from gradwatch.harness.check import child
 from gradwatch.harness.check.shapes import COMPLEX
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import errors, keep, ticking
+from gradwatch.harness.console.terminal import ending, errors, keep, output, ticking
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.project import documents
@@ -165,6 +165,7 @@ def command(
         "choice": {part: given.pop(part) for part in _CHOICE},
         "repro": bool(repro),
         "untrusted": untrusted,
+        "width": output().width,
         **given,
         "seed": given["seed"] if kernelbench else given["seed"] or 0,
     }
@@ -203,6 +204,9 @@ def _show(answered: Mapping[str, Any], json_file: str | None, repro: str | None)
     keep(CHECK, documents.document([CheckRecord(**answered["kept"])], NoSummary()))
     if json_file != "-":
         click.echo(answered["text"])
+        offered = "" if answered["passes"] or repro else "--repro FILE writes a script"
+        style = "green" if answered["passes"] else "red"
+        ending(answered["kept"]["told"], style, next_step=offered)
     if repro and answered["script"]:
         documents.replace_file(Path(repro), answered["script"])
     elif repro:

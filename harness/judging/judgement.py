@@ -108,13 +108,23 @@ _COLOURS = {
 Cells = Sequence[Sequence[str]]  # the header first
 
 
-def as_text(cells: Cells) -> list[str]:
-    """The lines of a table with columns of equal width."""
+def as_text(cells: Cells, width: int = 0, fold: int = 0) -> list[str]:
+    """The lines of a table with columns of equal width.
+
+    Where that is wider than `width`, columns from `fold` on stand below the others.
+    """
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
+    lines = [
         "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
         for row in cells
     ]
+    if not fold or max(map(len, lines)) <= width:
+        return lines
+    upper, lower = (
+        [row[part] for row in cells] for part in (slice(fold), slice(fold, None))
+    )
+    pairs = zip(as_text(upper), as_text(lower), strict=True)
+    return [line for one, other in pairs for line in (one, f"   {other}".rstrip())]
 
 
 def as_html(

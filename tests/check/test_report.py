@@ -71,6 +71,26 @@ def test_imprecise_passes_and_is_shown():
     assert "imprecise" in str(found)
 
 
+def test_a_verdict_that_is_jargon_is_explained_where_it_is_shown():
+    found = report(row("y", "imprecise"), row("dx", "vacuous"), row("dw", "agree"))
+    meant = "vacuous: rounding hides it, so nothing can be said"
+    assert str(found).splitlines()[-2:] == [
+        "imprecise: right, but more is lost than in other algorithms",
+        meant,
+    ]
+    assert meant not in str(report(row("dw", "agree")))
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_table_fits_the_terminal_and_no_number_is_cut(width):
+    long = row("running_mean", "disagree", trial="normal 64x1000")
+    wide, told = str(report(long)), report(long).text(width)
+    table = told.splitlines()[1:5]
+    assert max(map(len, table)) <= width
+    assert sorted(told.split()) == sorted(wide.split("\n", 1)[1].split())
+    assert (table == wide.splitlines()[2:6]) is (width == 200)
+
+
 def test_the_plainest_failing_trial_is_shown_with_the_number_of_them():
     rows = [row("dx", "disagree", trial=t, ratio=r) for t, r in (("a", 20), ("b", 99))]
     assert "a; 2 of 2 trials" in str(report(*rows))
