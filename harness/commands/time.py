@@ -26,7 +26,6 @@ from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project import documents as recording
 from gradwatch.harness.project.records import TIME, Phase, TimeRecord, TimeSummary
 from gradwatch.harness.project.requested import Required
-from gradwatch.harness.timing.memory import copy_bandwidth
 from gradwatch.harness.timing.remote import workers
 from gradwatch.harness.timing.steps import why_not_timed
 from gradwatch.harness.timing.trial import PHASES, time_trial
@@ -92,13 +91,12 @@ def command(first_look: bool, json_file: str | None, **given: Any) -> int:
     with progress("judging and timing") as advance:
         measured = _timed(asked, advance)
     rows, untimed = measured.rows, measured.untimed
-    bandwidth = copy_bandwidth() if "cpu" in devices else None
-    summary = TimeSummary(timed=len(rows), untimed=untimed, copy_bandwidth=bandwidth)
+    summary = TimeSummary(timed=len(rows), untimed=untimed)
     if rows or json_file:
         keep(TIME, recording.document(rows, summary), json_file, _combined)
     if json_file != "-":
         absent = {*measured.absent, *passed.values()}
-        _show(rows, untimed, measured.wrong, absent, bandwidth)
+        _show(rows, untimed, measured.wrong, absent)
     for op, why in measured.failed.items():
         say(f"not judged: {op}: {why}", "red")
     if measured.absent and not rows and not measured.failed:
@@ -114,7 +112,6 @@ def _combined(
     return TimeSummary(
         timed=len(records),
         untimed={what: why for what, why in untimed if what not in timed},
-        copy_bandwidth=now.copy_bandwidth or before.copy_bandwidth,
     )
 
 
@@ -262,11 +259,10 @@ def _show(
     untimed: dict[str, str],
     wrong: Sequence[tuple[str, str]],
     absent: Collection[str],
-    bandwidth: float | None,
 ) -> None:
     """A table for each op and size, and at the end what was found and not timed."""
     for device in sorted({row.device for row in rows}):
-        output().print(_table([r for r in rows if r.device == device], bandwidth))
+        output().print(_table([r for r in rows if r.device == device]))
     left_out, unfit = (*absent, "unsupported"), dict[tuple[str, str], list[str]]()
     for what, why in untimed.items():
         if not why.startswith(left_out):  # one line an op and backend
@@ -312,15 +308,13 @@ def _fastest(rows: Sequence[TimeRecord]) -> tuple[list[str], str]:
     return names, f"{names[0]} is fastest in {share}" if names[1:] else ""
 
 
-def _table(rows: Sequence[TimeRecord], bandwidth: float | None) -> Table:
+def _table(rows: Sequence[TimeRecord]) -> Table:
     """Rows are backends, the fastest first; its time, and of others the multiple."""
     title = f"median times, {rows[0].device}, {rows[0].threads} thread"
-    if bandwidth:
-        title += f"; bw: share of the copy bandwidth, {bandwidth / 1e9:.1f} GB/s"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("op, size, backend", overflow="fold")
     for phase in PHASES:
-        for heading in (f"{phase} µs", "", *(["bw"] if bandwidth else [])):
+        for heading in (f"{phase} µs", ""):
             table.add_column(heading, justify="right", no_wrap=True)
     groups: dict[tuple[str, str, str], dict[str, dict[str, TimeRecord]]] = {}
     for row in rows:
@@ -339,19 +333,16 @@ def _table(rows: Sequence[TimeRecord], bandwidth: float | None) -> Table:
             cells = [
                 cell
                 for phase in PHASES
-                for cell in _cells(backends[name].get(phase), least, bandwidth)
+                for cell in _cells(backends[name].get(phase), least)
             ]
             table.add_row(f"  {escape(name)}", *cells)
     return table
 
 
-def _cells(
-    row: TimeRecord | None, least: Mapping[Phase, float], bandwidth: float | None
-) -> list[str]:
+def _cells(row: TimeRecord | None, least: Mapping[Phase, float]) -> list[str]:
     if row is None:
-        return [""] * (3 if bandwidth else 2)
+        return ["", ""]
     shown = f"{row.seconds * 1e6:,.{'3g' if row.seconds < 1e-3 else '0f'}}"
     times = row.seconds / least[row.phase]
     beside = "[green]fastest[/]" if times == 1 else f"{times:.3g}x"
-    share = f"{row.bytes / row.seconds / (bandwidth or 1):.0%}" if row.bytes else ""
-    return [shown, beside, *([share] if bandwidth else [])]
+    return [shown, beside]

@@ -98,13 +98,12 @@ class Frame:
         *,
         size: int = 6,
         joined: bool = False,
-        limit: Sequence[tuple[float, float]] = (),
         rings: Sequence[tuple[Point, str]] = (),
     ) -> Chart:
         """The figure with these contents, as `Bokeh.embed.embed_item` takes it.
 
-        Lines join the points of each runner if they are `joined`; `limit` is a dashed
-        line, and `rings` have the colour that stands with each point.
+        Lines join the points of each runner if they are `joined`; `rings` have the
+        colour that stands with each point.
         """
         self._sources["points"].data = {
             **_columns(" ".join(Point._fields), points),
@@ -119,7 +118,6 @@ class Frame:
             ys.append(point.y)
         lines: list[tuple[Any, ...]]
         lines = [(n, looks[n].colour, looks[n].dash, *runs[n]) for n in runs]
-        lines += [("", BAD, "6", *map(list, zip(*limit, strict=True)))] if limit else []
         self._sources["lines"].data = _columns("runner colour dash xs ys", lines)
         ringed = [(p.runner, p.x, p.y, colour) for p, colour in rings]
         self._sources["rings"].data = _columns("runner x y colour", ringed)
@@ -205,10 +203,9 @@ def times(
     timed: Mapping[str, Sequence[TimeRecord]],
     dtype: str,
     phase: str,
-    bandwidth: float | None,
     looks: Looks,
 ) -> Chart | None:
-    """Microseconds against bytes moved, and the limit that a copy of memory sets.
+    """Microseconds against bytes moved.
 
     `timed` are records of one op by runner; None if none is of this dtype and phase.
     """
@@ -230,10 +227,9 @@ def times(
         _label(frame, [p.runner for p in points])
         frame.plot.y_range = _decades(points)
         return frame.filled(points, looks, size=8)
-    limit = [(end, 1e6 * end / bandwidth) for end in ends] if bandwidth else []
     frame = _frame("times")
-    frame.plot.y_range = _decades(points, [y for _, y in limit])
-    return frame.filled(points, looks, joined=True, limit=limit)
+    frame.plot.y_range = _decades(points)
+    return frame.filled(points, looks, joined=True)
 
 
 def history(
@@ -285,9 +281,9 @@ def _digits(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _decades(points: Sequence[Point], others: Sequence[float] = ()) -> models.Range1d:
+def _decades(points: Sequence[Point]) -> models.Range1d:
     """The range of a logarithmic axis; a factor of 2 at least, or noise fills it."""
-    heights = [*others, *(end for p in points for end in (p.y, p.low, p.high) if end)]
+    heights = [end for p in points for end in (p.y, p.low, p.high) if end]
     low, high = min(heights, default=1.0), max(heights, default=10.0)
     margin = 1.6 if high < 2 * low else (high / low) ** 0.06
     return models.Range1d(start=low / margin, end=high * margin)

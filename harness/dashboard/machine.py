@@ -121,11 +121,6 @@ class MachineResults:
         named = ((*what.partition(" ")[::2], why) for what, why in untimed)
         return {rest: why for name, rest, why in named if name == op}
 
-    def bandwidth(self) -> float | None:
-        """Bytes per second that a copy moves here, if a timing run has measured it."""
-        timed = (s.summary.copy_bandwidth for s in self.sources if s.kind == "time")
-        return next(filter(None, timed), None)
-
 
 def machine_results(results: Results, machine: str) -> MachineResults:
     """The results of all documents of one machine; newer ones take precedence."""

@@ -241,11 +241,10 @@ class TimeRecord(Struct, kw_only=True):
 
 
 class TimeSummary(Struct, kw_only=True):
-    """untimed: why an "op case dtype backend" has no time; bandwidth in bytes/s."""
+    """untimed: why an "op case dtype backend" has no time."""
 
     timed: int = 0
     untimed: dict[str, str] = {}
-    copy_bandwidth: Positive | None = None
 
 
 class CompareRecord(Struct, kw_only=True):

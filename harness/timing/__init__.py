@@ -4,9 +4,8 @@
 - timers: the host's clock and a GPU's events
 - samples: `Samples` and `Comparison`: what was measured, and under which conditions
 - intervals: 95 % intervals that assume no distribution
-- memory: page-aligned arrays, copy bandwidth, peak memory
 - work: bytes and operations that an op needs at least
-- steps: forward and backward of a backend, made ready for the clock
+- steps: forward and backward of a backend, made ready for the clock; peak memory
 - evidence: that the calls that were timed did their work, or why a time is refused
 - handlers: the worker's side: prepares steps and takes samples
 - remote: the main process's side: asks a worker for samples

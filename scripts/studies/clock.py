@@ -38,8 +38,8 @@ from gradwatch.harness.timing.evidence.rotation import (
 )
 from gradwatch.harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
 from gradwatch.harness.timing.interleave import compare
-from gradwatch.harness.timing.memory import page_aligned
 from gradwatch.harness.timing.samples import Comparison
+from gradwatch.harness.timing.steps import page_aligned
 from gradwatch.harness.timing.timers import HostTimer
 from gradwatch.harness.workers.allocator import pin_malloc
 from gradwatch.impls.catalogue import load_backend, load_op

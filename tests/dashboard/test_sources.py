@@ -77,9 +77,7 @@ def _time(folder: Path) -> Path:
     file = folder / "latest" / "time.json"
     made = [invented.time_record("add", "numpy_graph")]
     untimed = {"add 64 float32 torch_custom": "error: no"}
-    invented.write_document(
-        file, made, invented.environment(1), untimed=untimed, copy_bandwidth=1e9
-    )
+    invented.write_document(file, made, invented.environment(1), untimed=untimed)
     return file
 
 

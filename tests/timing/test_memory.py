@@ -1,9 +1,9 @@
-"""Arrays on pages, and copy bandwidth."""
+"""Arrays on pages."""
 
 import numpy as np
 import pytest
 
-from gradwatch.harness.timing.memory import copy_bandwidth, page_aligned
+from gradwatch.harness.timing.steps import page_aligned
 
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (7,), (256, 33)])
@@ -22,15 +22,3 @@ def test_a_strided_array_becomes_a_plain_one():
     placed = page_aligned(array)
     assert placed.flags.c_contiguous
     np.testing.assert_array_equal(placed, array)
-
-
-def test_a_copy_moves_each_byte_twice(monkeypatch):
-    """Ten copies of a fake second, one of them half: the best counts, twice n bytes."""
-    ticks = iter([*[0.0, 1.0] * 9, 0.0, 0.5])
-    monkeypatch.setattr("time.perf_counter", lambda: next(ticks))
-    assert copy_bandwidth(1000) == 2 * 1000 / 0.5
-
-
-def test_a_copy_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="byte"):
-        copy_bandwidth(0)

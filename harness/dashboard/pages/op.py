@@ -117,7 +117,7 @@ def drawn(
         made[f"agreement-{dtype}"] = chart
     for dtype in sorted({r.dtype for r in page["times"]}):
         for phase in PHASES:
-            chart = charts.times(page["timed"], dtype, phase, here.bandwidth(), looks)
+            chart = charts.times(page["timed"], dtype, phase, looks)
             made[f"times-{dtype}-{phase}"] = chart
     for number, several in enumerate(page["views"].values()):
         made[f"history-{number}"] = charts.history(several, history.commits, looks)

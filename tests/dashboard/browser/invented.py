@@ -144,7 +144,7 @@ def write_time(folder: Path, number: int) -> None:
         for phase in ("forward", "backward")
     ]
     file = folder / "latest" / "time.json"
-    write_document(file, made, environment(number), copy_bandwidth=9.5e9, untimed={})
+    write_document(file, made, environment(number), untimed={})
     ratio = {
         "a": "torch_autograd",
         "b": "torch_custom",
