@@ -29,6 +29,7 @@ from gradwatch.harness.workers.allocator import pin_malloc
 from gradwatch.harness.workers.arrays import decoded, encoded, legible
 from gradwatch.harness.workers.evaluate import Missing, evaluate, in_short, load_backend
 from gradwatch.harness.workers.formulas.fork import CHANGED, Ended, Fork
+from gradwatch.harness.workers.lifetime import adopt_orphans
 from gradwatch.impls.catalogue import backend_names, framework_of, known
 from gradwatch.impls.contract import Unsupported
 
@@ -56,6 +57,7 @@ def work(number: int) -> None:
     The interpreter's own end is not waited for: OneFlow's takes a third of a second.
     """
     os.set_inheritable(number, False)  # what a page starts need not know of it
+    adopt_orphans()
     try:
         serve(Channel(number))
     except BaseException:  # noqa: BLE001  # the traceback's last line says why it ended

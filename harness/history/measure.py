@@ -23,7 +23,7 @@ from gradwatch.harness.judging.cases import Trial, variants
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.reference import Reference, reference
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.timing.evidence.proof import Judge, why_refused
+from gradwatch.harness.timing.evidence.proof import Claims, Judge, proven
 from gradwatch.harness.timing.evidence.rotation import unforeseen
 from gradwatch.harness.timing.remote import prepare_steps
 from gradwatch.harness.timing.steps import why_not_timed
@@ -294,6 +294,9 @@ def _add_times(
     worker: Worker | None = None
     try:
         for question in asked:
+            if worker and worker.ended:
+                worker.close()
+                worker = None
             worker = worker or target.start()
             try:
                 first, samples, refused = _time(worker, question, seconds)
@@ -321,20 +324,25 @@ def _time(
     """Seconds of the first pass, by backend; samples by phase and backend; refusals."""
     steps = {name: name for name in question.backends}
     sources = variants(question.trial)
-    ready = prepare_steps(
-        worker, sources, steps, question.device, seed=unforeseen(), peak=False
-    )
-    samples = {
-        phase: worker.ask("in_turn", phase=phase, seconds=seconds)["samples"]
-        for phase in PHASES
-    }
+
+    def take() -> tuple[tuple[Any, Any], Claims]:
+        device = question.device
+        ready = prepare_steps(
+            worker, sources, steps, device, seed=unforeseen(), peak=False
+        )
+        samples = {
+            phase: worker.ask("in_turn", phase=phase, seconds=seconds)["samples"]
+            for phase in PHASES
+        }
+        claims = {
+            name: (worker, {p: float(np.median(samples[p][name])) for p in PHASES})
+            for name in steps
+        }
+        return (ready["first"], samples), claims
+
     judge = Judge([source.problem for source in sources], question.device)
-    refused = {}
-    for name in question.backends:
-        claimed = {phase: float(np.median(samples[phase][name])) for phase in PHASES}
-        if why := why_refused(worker, name, judge, claimed):
-            refused[name] = why
-    return ready["first"], samples, refused
+    (first, samples), refused = proven(take, judge)
+    return first, samples, refused
 
 
 def _keep_few(figures: Figures) -> None:

@@ -13,14 +13,15 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from gradwatch.harness.judging.cases import Trial, variants
 from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import CompareRecord, Phase
-from gradwatch.harness.timing.evidence.proof import Judge, why_refused
+from gradwatch.harness.timing.evidence.proof import Claims, Judge, proven
 from gradwatch.harness.timing.evidence.rotation import unforeseen
 from gradwatch.harness.timing.interleave import interleave
 from gradwatch.harness.timing.intervals import FEWEST, Estimate, resampled
@@ -35,6 +36,7 @@ from gradwatch.impls.catalogue import framework_of
 
 PAIRS = 16  # process pairs by default: they reduce a spread of 5.5 % to 1.5 %
 SAMPLED = 0.5 * PAIRS  # seconds of sampling by default; starting takes five times that
+T = TypeVar("T")
 LEAST = 0.03  # of the time: less is not called slower, nor faster
 
 
@@ -167,12 +169,15 @@ def _check(worker: Worker, side: Side, plan: Plan) -> None:
         raise WrongGradient(f"{side.backend} of {side.name} is wrong: {why}")
 
 
-def _prove(
-    worker: Worker, key: str, side: Side, judge: Judge, seconds: Mapping[Phase, float]
-) -> None:
-    """Raise NotTimed unless the timed calls themselves did their work."""
-    if why := why_refused(worker, key, judge, seconds):
+def _proven(
+    take: Callable[[], tuple[T, Claims]], sides: Mapping[str, Side], judge: Judge
+) -> T:
+    """Measure; raise NotTimed unless the timed calls themselves did their work."""
+    taken, refused = proven(take, judge)
+    for key, why in refused.items():
+        side = sides[key]
         raise NotTimed(f"{side.backend} of {side.name} is not timed: {why}")
+    return taken
 
 
 def _in_one_process(
@@ -185,12 +190,15 @@ def _in_one_process(
         steps = {"a": a.backend, "b": b.backend}
         sources = variants(plan.trial, plan.seed)
         judge = Judge([source.problem for source in sources], plan.device)
-        for phase in phases:
+
+        def take(phase: Phase) -> tuple[Mapping[str, Any], Claims]:
             prepare_steps(worker, sources, steps, plan.device, seed=unforeseen())
-            taken: Mapping[str, Any]
             taken = worker.ask("compare", phase=phase, budget=plan.budget)
-            for side, key, seconds in zip((a, b), "ab", taken["medians"], strict=True):
-                _prove(worker, key, side, judge, {phase: seconds})
+            claimed = zip("ab", taken["medians"], strict=True)
+            return taken, {key: (worker, {phase: each}) for key, each in claimed}
+
+        for phase in phases:
+            taken = _proven(partial(take, phase), {"a": a, "b": b}, judge)
             ratio, noise = (Estimate(**taken[name]) for name in ("ratio", "noise"))
             found[phase] = _Measured(ratio, noise, taken["medians"], taken["short"])
     return found
@@ -267,31 +275,39 @@ def _one_pair(
     """Start two fresh processes in random order, then time each phase in turn."""
     sides = [("a", a), ("b", b)]
     order.shuffle(sides)
+    sources, budget = variants(plan.trial, plan.seed), plan.budget / plan.pairs
     with contextlib.ExitStack() as stack:
-        started = []
+        workers = dict[str, Worker]()
         for name, side in sides:
-            worker = Worker(
+            workers[name] = Worker(
                 side.interpreter,
                 threads=plan.threads,
                 measured=side.measured,
                 huge_pages=True,
             )
-            stack.callback(worker.close)
-            started.append((name, side, worker))
-        sources, seed = variants(plan.trial, plan.seed), unforeseen()
-        for name, side, worker in started:
-            if first:
-                _check(worker, side, plan)
-            prepare_steps(worker, sources, {name: side.backend}, plan.device, seed=seed)
-        budget, found = plan.budget / plan.pairs, dict[Phase, Comparison]()
-        for phase in phases:
-            runs: dict[str, Run] = {
-                name: Remote(worker, name, phase) for name, _, worker in started
+            stack.callback(workers[name].close)
+        for name, side in sides if first else ():
+            _check(workers[name], side, plan)
+
+        def take() -> tuple[dict[Phase, Comparison], Claims]:
+            found, seed = dict[Phase, Comparison](), unforeseen()
+            for name, side in sides:
+                steps = {name: side.backend}
+                prepare_steps(workers[name], sources, steps, plan.device, seed=seed)
+            for phase in phases:
+                runs: dict[str, Run] = {
+                    name: Remote(worker, name, phase)
+                    for name, worker in workers.items()
+                }
+                draw = order.randrange(1 << 30)
+                both = interleave(runs, budget=budget, timer=RemoteTimer(), seed=draw)
+                found[phase] = paired(both["a"], both["b"])
+            return found, {
+                name: (
+                    worker,
+                    {p: getattr(one, name).median for p, one in found.items()},
+                )
+                for name, worker in workers.items()
             }
-            draw = order.randrange(1 << 30)
-            both = interleave(runs, budget=budget, timer=RemoteTimer(), seed=draw)
-            found[phase] = paired(both["a"], both["b"])
-        for name, side, worker in started:
-            medians = {p: getattr(one, name).median for p, one in found.items()}
-            _prove(worker, name, side, judge, medians)
-    return found
+
+        return _proven(take, dict(sides), judge)

@@ -14,7 +14,7 @@ import numpy as np
 
 from gradwatch.harness.judging.cases import Trial, variants
 from gradwatch.harness.project.records import Phase, TimeRecord
-from gradwatch.harness.timing.evidence.proof import Judge, why_refused
+from gradwatch.harness.timing.evidence.proof import Claims, Judge, proven
 from gradwatch.harness.timing.evidence.rotation import unforeseen
 from gradwatch.harness.timing.interleave import interleave
 from gradwatch.harness.timing.remote import Remote, RemoteTimer, prepare_steps
@@ -53,41 +53,39 @@ def time_trial(
     """
     untimed: dict[str, str] = {}
     ready: dict[str, tuple[Worker, Mapping[str, Any]]] = {}
-    sources, moves = variants(trial, seed), unforeseen()
-    for framework in sorted(set(map(framework_of, backends))):
-        steps = {b: b for b in backends if framework_of(b) == framework}
-        try:
-            place = worker(framework)
-            prepared = prepare_steps(place, sources, steps, device, seed=moves)
-            ready |= dict.fromkeys(steps, (place, prepared))
-        except Died as reason:
-            untimed |= dict.fromkeys(steps, str(reason))
-    if not ready:
-        return [], untimed
-    runs = {
-        (name, phase, cold): Remote(place, name, phase, cold=cold)
-        for name, (place, _) in ready.items()
-        for phase in PHASES
-        for cold in ((True,) if device == "cpu" else (True, False))
-    }
+    sources = variants(trial, seed)
+    judge = Judge([source.problem for source in sources], device)
     # A GPU's events are around each call, so none is batched.
     timer = RemoteTimer() if device == "cpu" else RemoteTimer(shortest=0.0)
-    try:
-        samples = interleave(runs, budget=budget, timer=timer, seed=seed)
-    except (ValueError, Died) as reason:  # no time at all: a page has broken the clock
-        return [], untimed | dict.fromkeys(ready, str(reason))
-    judge = Judge([source.problem for source in sources], device)
-    for name, (place, _) in list(ready.items()):
-        claimed: dict[Phase, float] = {
-            phase: samples[name, phase, True].median for phase in PHASES
+
+    def take() -> tuple[dict[Any, Samples], Claims]:
+        moves = unforeseen()
+        for framework in sorted(set(map(framework_of, backends))):
+            steps = {b: b for b in backends if framework_of(b) == framework}
+            try:
+                place = worker(framework)
+                prepared = prepare_steps(place, sources, steps, device, seed=moves)
+                ready.update(dict.fromkeys(steps, (place, prepared)))
+            except Died as reason:
+                untimed.update(dict.fromkeys(steps, str(reason)))
+        places = {name: one[0] for name, one in ready.items() if name not in untimed}
+        runs = {
+            (name, phase, cold): Remote(place, name, phase, cold=cold)
+            for name, place in places.items()
+            for phase in PHASES
+            for cold in ((True,) if device == "cpu" else (True, False))
         }
-        try:
-            why = why_refused(place, name, judge, claimed)
-        except Died as reason:
-            why = str(reason)
-        if why:
-            untimed[name] = why
-            del ready[name]
+        samples = interleave(runs, budget=budget, timer=timer, seed=seed)
+        return samples, {
+            name: (place, {p: samples[name, p, True].median for p in PHASES})
+            for name, place in places.items()
+        }
+
+    try:
+        samples, refused = proven(take, judge)
+    except (ValueError, Died) as reason:  # no time at all: a page has broken the clock
+        return [], dict.fromkeys(backends, str(reason)) | untimed
+    untimed |= refused
     least = judge.least
     records = [
         TimeRecord(
@@ -110,6 +108,7 @@ def time_trial(
             flops=least[phase].flops,
         )
         for name, (place, prepared) in ready.items()
+        if name not in untimed
         for phase in PHASES
     ]
     return records, untimed

@@ -12,6 +12,7 @@ ours. Every worker imports this.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
@@ -235,8 +236,16 @@ def new_children() -> int:
 
 def children() -> int:
     """Processes that this one has started and that still run; 0 where unknown."""
+    lists = Path("/proc/self/task").glob("*/children")
+    with contextlib.suppress(OSError):
+        return sum(_runs(pid) for file in lists for pid in file.read_text().split())
+    return 0
+
+
+def _runs(process: str) -> bool:
+    """Whether a process has not ended: an orphan that has is there until we end."""
     try:
-        lists = Path("/proc/self/task").glob("*/children")
-        return sum(len(file.read_text().split()) for file in lists)
+        about = Path("/proc", process, "stat").read_text()
     except OSError:
-        return 0
+        return False
+    return about.rpartition(")")[2].split()[0] != "Z"  # proc_pid_stat(5)

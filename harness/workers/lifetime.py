@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1  # prctl(2)
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
 
 CODE = Path(__file__).read_text(encoding="utf-8") if "__file__" in globals() else ""
 
@@ -31,6 +31,15 @@ def die_with_parent(parent: int = 0) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if parent and os.getppid() != parent:
             os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Let what descends from this process stay its child when its parent ends.
+
+    So work is not hidden in a process that was let go; only Linux does this.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def with_this_process() -> Callable[[], None]:

@@ -146,18 +146,17 @@ class Worker(Process):
             return 0.0
         return time.clock_gettime(~self.process.pid << 3 | _ALL_THREADS)
 
-    def waited_seconds(self) -> dict[tuple[int, int], float]:
-        """How long each thread of the worker, and of this process, waited for a core.
+    def waited_seconds(self) -> float:
+        """How long threads of the worker and of this process have waited for a core.
 
-        The kernel accounts it; nothing is known where there is no Linux.
+        The kernel accounts it; 0 where there is no Linux.
         """
-        waited = dict[tuple[int, int], float]()
-        for process in (self.process.pid, os.getpid()):
+        nanoseconds = 0
+        for process in {self.process.pid, os.getpid()}:
             for file in Path(f"/proc/{process}/task").glob("*/schedstat"):
                 with contextlib.suppress(OSError):  # the thread has ended
-                    nanoseconds = file.read_text().split()[1]
-                    waited[process, int(file.parent.name)] = int(nanoseconds) / 1e9
-        return waited
+                    nanoseconds += int(file.read_text().split()[1])
+        return nanoseconds / 1e9
 
     def ask(self, request: str, **payload: Any) -> Mapping[str, Any]:
         """The answer to a request; an error in the worker is raised here.

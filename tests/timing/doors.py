@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from gradwatch.harness import endpoint
@@ -26,7 +27,7 @@ from gradwatch.harness.timing import compare
 from gradwatch.harness.timing.evidence import proof, rotation
 from gradwatch.harness.timing.trial import time_trial
 from gradwatch.harness.workers import integrity
-from gradwatch.harness.workers.worker import Died
+from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import load_backend, load_op
 from tests.perf import test_speed as perf
 
@@ -40,9 +41,11 @@ class Played:
 
     framework = "torch"
     cpu_seconds = staticmethod(time.process_time)
-    waited_seconds = staticmethod(dict)
+    waited_seconds = Worker.waited_seconds
+    ended = False
 
     def __init__(self, *_: object, **__: object) -> None:
+        self.process = SimpleNamespace(pid=os.getpid())
         asked = {"framework": "torch", "handlers": ["prepare"]}
         self.facts = endpoint.answer({"request": "probe", **asked})
 

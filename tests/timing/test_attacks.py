@@ -149,10 +149,11 @@ def refusal(sent, name, door):
     """Why a page gets no figure, or "".
 
     Which results are judged is drawn, and no seed is known: nine of them miss a page
-    that cheats in a third of its calls with a chance of (2/3)^9 = 2.6 %. It is sent
-    three times at most, and missed three times with .002 %.
+    that cheats in a third of its calls with a chance of (2/3)^9 = 2.6 %. And beside
+    others the samples may take as much longer as a clock is turned back: then the
+    figure is no cheat's. So it is sent five times at most.
     """
-    return next(filter(None, (sent(name, door) for _ in range(3))), "")
+    return next(filter(None, (sent(name, door) for _ in range(5))), "")
 
 
 @pytest.mark.slow

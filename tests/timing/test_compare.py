@@ -231,6 +231,34 @@ def test_a_worker_that_dies_while_timed_is_an_error_that_says_how(tmp_path):
     assert "SIGKILL" in untimed["numpy_manual"]
 
 
+LET_GO = """
+    import os
+    if "READY" not in os.environ:
+        os.environ["READY"] = "1"
+        if not os.fork():
+            os.setsid()
+            os.fork() and os._exit(0)
+            import time
+            time.sleep(60)
+            os._exit(0)
+        os.wait()
+    return x**3, """
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps orphans")
+def test_a_process_that_a_page_has_let_go_is_found(tmp_path):
+    """It could do the work of calls, which the kernel accounts to it alone."""
+    page = plant(tmp_path, "return x**3, ", LET_GO.strip())
+    op = load_op(page)
+    one = trial(op, op.sizes["8"], REGIMES["normal"], "float32", source=page)
+    with workers() as line:
+        records, untimed = time_trial(one, ["numpy_manual"], line, budget=0.1)
+        for orphan in psutil.Process(line("numpy").process.pid).children():
+            orphan.kill()
+    assert records == []
+    assert untimed == {"numpy_manual": "1 processes that it started still run"}
+
+
 def test_a_remote_sample_is_taken_by_the_workers_own_clock():
     with contextlib.closing(Worker(interpreter_of("numpy"))) as line:
         payload = {"options": {"steps": {"one": "numpy_manual"}}}

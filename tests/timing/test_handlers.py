@@ -160,7 +160,7 @@ class PlayedWorker:
     framework = "oneflow"  # whose threads poll: its calls are not timed here
 
     cpu_seconds = staticmethod(float)
-    waited_seconds = staticmethod(dict)
+    waited_seconds = staticmethod(float)
 
     def __init__(self, one):
         self.place = Place([source.problem for source in variants(one)])

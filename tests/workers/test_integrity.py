@@ -48,10 +48,10 @@ def test_a_replaced_function_is_named(owner, name, monkeypatch):
 
 def test_a_function_that_stays_with_other_code_or_defaults_is_named(monkeypatch):
     monkeypatch.setattr(rotation._bytes, "__code__", (lambda *_: b"").__code__)
-    monkeypatch.setattr(proof.why_refused, "__defaults__", (1,))
+    monkeypatch.setattr(proof.proven, "__defaults__", (1,))
     assert {line.rpartition(".")[2] for line in integrity.changes()} == {
         "_bytes has been replaced",
-        "why_refused has been replaced",
+        "proven has been replaced",
     }
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from gradwatch.harness.timing.work import work
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.arrays import pack, unpack
 from gradwatch.harness.workers.fitness import why_unfit
-from gradwatch.harness.workers.worker import Worker
+from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.contract import Array, Problem
 
 #: Bound when this module is imported, which is before any page is.
@@ -40,8 +40,11 @@ _now = time.perf_counter
 #: the quickest of each, since a busy machine makes some of them slower, but not all.
 ASKED, EACH, LENGTHS = 1e-3, 4, (1, 3)
 MOST = 256  # calls that a request is for: each needs numbers of its own
-#: A doubt is looked at again: whatever else runs on the machine ends.
-TRIES = 8
+#: What else runs on the machine only adds to what calls take. So the least of several
+#: looks counts; and where it is more than was claimed, all is measured again, samples
+#: too: an honest call is refused only if the machine is slower in each of so many
+#: measurements, all the time in which it was looked at, than in half of the samples.
+TRIES, MEASURED = 4, 5
 WRITTEN = 50  # times that this process writes numbers to learn what that takes
 #: How many times that the worker's writing may take, and seconds of what else is around
 #: a call: two look-ups, an iteration, a cache that is cold after writing.
@@ -53,9 +56,16 @@ JUDGED = 2
 SHOWN_BY_EVENTS = 0.9
 #: How many times the figure one thread may work, which finds other things in the caches
 #: and in the allocator than in a sample; and how many times the figure, for each
-#: thread, may pass here: threads wait for each other at every barrier, and for a core
-#: (3.6 times was seen of two, beside six processes).
+#: thread, may pass here: threads wait for each other at every barrier (3.6 times was
+#: seen of two, beside six processes). No machine makes work three times as much.
 MORE_WORK, LONGER = 1.15, 3.0
+
+T = TypeVar("T")
+Refused = dict[str, str]
+
+
+class Doubt(Exception):
+    """Calls take longer than is claimed, which may be the machine's doing."""
 
 
 class Judge:
@@ -128,27 +138,50 @@ class Judge:
         return why_unfit((j.verdict, j.message) for j in judged)
 
 
-def why_refused(
-    worker: Worker,
-    step: str,
-    judge: Judge,
-    seconds: Mapping[Phase, float],
-) -> str:
-    """Return why the times of a step must not be shown, or "".
+#: By the key of a step its worker, and what a call is claimed to take, by phase.
+Claims = Mapping[str, tuple[Worker, Mapping[Phase, float]]]
+
+
+def proven(take: Callable[[], tuple[T, Claims]], judge: Judge) -> tuple[T, Refused]:
+    """Return samples, and why times must not be shown, by the key of the step.
 
     Args:
-        worker: The worker that has timed it.
-        step: The key of the step.
+        take: Prepares steps and samples them; called again where there is a doubt for
+            which the machine may be to blame.
         judge: Knows the right answers.
-        seconds: What a call is claimed to take, by phase.
+    """
+    refused: Refused = {}
+    for _ in range(MEASURED):
+        taken, claims = take()
+        doubts: Refused = {}
+        for step, (worker, claimed) in claims.items():
+            try:
+                why = refused.get(step) or _why_refused(worker, step, judge, claimed)
+                refused |= {step: why} if why else {}
+            except Doubt as doubt:
+                doubts[step] = str(doubt)
+            except Died as reason:
+                refused[step] = str(reason)
+        if not doubts:
+            break
+    return taken, refused | doubts
+
+
+def _why_refused(
+    worker: Worker, step: str, judge: Judge, claimed: Mapping[Phase, float]
+) -> str:
+    """Return why no time of a step may be shown, whatever the machine does, or "".
+
+    Raises:
+        Doubt: See there.
     """
     evidence = worker.ask("kept", step=step)
     # What a page has changed over here counts, too.
     for against in (*evidence["against"], *integrity.changes()):
         return str(against)
     why = judge.why_any_wrong(evidence["results"])
-    for phase, claimed in seconds.items():
-        why = why or _Bound(worker, step, phase, judge).why_doubted(claimed)
+    for phase, seconds in claimed.items():
+        why = why or _Bound(worker, step, phase, judge).why_refused(seconds)
     return why
 
 
@@ -166,10 +199,14 @@ class _Bound:
         self.asked = {"step": step, "phase": phase}
         self.least = {length: [math.inf] * 4 for length in LENGTHS}
         self.random = np.random.default_rng()
-        self.in_place, self.shown = False, math.inf
+        self.in_place, self.shown, self.surely = False, math.inf, False
 
-    def why_doubted(self, claimed: float) -> str:
-        """Return why a call does not take so many seconds, or ""."""
+    def why_refused(self, claimed: float) -> str:
+        """Return why a call cannot take so many seconds, or "".
+
+        Raises:
+            Doubt: It takes longer, which may be the machine's doing.
+        """
         calls = max(1, min(MOST, math.ceil(ASKED / claimed)))
         why = ""
         for attempt in range(TRIES):
@@ -180,7 +217,9 @@ class _Bound:
                     return why
             if not (why := self._why_hidden() or self._why_quicker(calls, claimed)):
                 return ""
-        return why
+        if self.surely or not why:
+            return why
+        raise Doubt(why)
 
     def _drawn(self, calls: int, length: int) -> Array:
         """Let the worker call a phase, note what that takes; return the numbers."""
@@ -194,13 +233,7 @@ class _Bound:
             started, worked = _now(), self.worker.cpu_seconds()
             self.worker.ask("call", **self.asked, calls=count, only_write=only_write)
             seconds, work = _now() - started, self.worker.cpu_seconds() - worked
-            # Others had the core; of one thread alone: that of many would hide calls.
-            longest = dict[int, float]()
-            for (process, thread), waited in self.worker.waited_seconds().items():
-                more = waited - before.get((process, thread), 0.0)
-                longest[process] = max(longest.get(process, 0.0), more)
-            # A thread of the page's that waits, say at idle priority, hides no more.
-            seconds -= min(sum(longest.values()), LONGER * work)
+            seconds -= self.worker.waited_seconds() - before  # others had the cores
             taken += max(seconds, work / self.worker.facts["threads"]), work
         self.least[length] = list(map(min, self.least[length], taken))
         return picks
@@ -236,6 +269,7 @@ class _Bound:
         threads = self.worker.facts["threads"]
         longer = LONGER * threads
         more_work = MORE_WORK if threads == 1 else longer
+        self.surely = work > longer * claimed + LOOP
         says = f"a {self.phase} takes {claimed * 1e6:.3g} us when sampled and "
         if work > more_work * claimed + LOOP:
             return f"{says}{work * 1e6:.3g} us of all cores on numbers it has not seen"
