@@ -19,7 +19,7 @@ _RESULTS = "../results/findings"  # relative to docs
 
 _OPENING = """# Findings
 
-Defects of the frameworks in the ops of this project, and differences of convention.
+Defects of the frameworks in the ops of this project.
 `gradwatch fuzz` found them and shrank the inputs. Each line links a plain script of the
 framework's own calls, ready for a bug report: it exits with 1 while the defect is there
 and with 0 when it has gone. `gradwatch fuzz --replay` runs them all, `make findings`

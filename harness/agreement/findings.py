@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gradwatch.harness.project.records import AgreeRecord, FindingRecord
@@ -20,13 +20,9 @@ def finding_of(record: AgreeRecord, part: str) -> FindingRecord:
         record: Of the worst tensor, as the agreement suite makes it.
         part: The first part that fails: forward, backward, state, or run for all.
     """
-    if record.verdict == "convention":
-        part, parts = "", [record.convention]
-    else:
-        rounds = record.verdict == "nonfinite" or bool(record.radius)
-        dtype = record.dtype if rounds and record.tensor != "all" else ""
-        parts = [part, dtype, *record.flags]
-    place = "-".join(filter(None, parts))
+    rounds = record.verdict == "nonfinite" or bool(record.radius)
+    dtype = record.dtype if rounds and record.tensor != "all" else ""
+    place = "-".join(filter(None, [part, dtype, *record.flags]))
     name = f"{record.op}-{record.backend}-{record.verdict}-{place}"
     return FindingRecord(
         id=re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-"),
@@ -64,7 +60,7 @@ def findings_of(op: Op, records: Iterable[AgreeRecord]) -> list[FindingRecord]:
         if wrong:
             worst = max(first or wrong, key=_badness)
             found.append(finding_of(worst, _pass(op, worst)))
-    return [*found, *_conventions(by_backend)]
+    return found
 
 
 def _badness(record: AgreeRecord) -> tuple[bool, float]:
@@ -80,22 +76,3 @@ def _pass(op: Op, record: AgreeRecord) -> str:
     if record.tensor in op.outputs:
         return "forward"
     return "state" if record.tensor in op.state else "backward"
-
-
-def _conventions(
-    by_backend: Mapping[str, Sequence[AgreeRecord]],
-) -> list[FindingRecord]:
-    """Frameworks that break ties in a way that no other framework does."""
-    chosen = {
-        backend: record
-        for backend, records in by_backend.items()
-        if backend.endswith("_autograd")
-        for record in records
-        if record.verdict == "convention"
-    }
-    names = [record.convention for record in chosen.values()]
-    return [
-        finding_of(record, "")
-        for record in chosen.values()
-        if record.convention != "first" and names.count(record.convention) == 1
-    ]

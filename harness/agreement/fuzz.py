@@ -21,13 +21,12 @@ import numpy as np
 from msgspec import structs
 
 from gradwatch.harness.agreement import strategies
-from gradwatch.harness.agreement.findings import DEATHS, finding_of, findings_of
+from gradwatch.harness.agreement.findings import DEATHS, findings_of
 from gradwatch.harness.agreement.repro import repro
 from gradwatch.harness.agreement.store import details, headline
-from gradwatch.harness.agreement.suite import agree, record_of
+from gradwatch.harness.agreement.suite import agree
 from gradwatch.harness.judging.cases import REFUSALS, Trial
-from gradwatch.harness.judging.judgement import Judgement
-from gradwatch.harness.judging.reference import Reference, reference
+from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.project.descent import cuts, descend
 from gradwatch.harness.project.records import AgreeRecord, FindingRecord
 from gradwatch.harness.workers.messages import Task
@@ -140,10 +139,7 @@ class Hunt:
         """The failures in trials; backends that would crash are left out."""
         groups: dict[tuple[str, ...], list[Trial]] = defaultdict(list)
         for trial in trials:
-            if _truth(trial) is None:
-                yield from self._survivors(trial, backends or self._living(trial))
-            else:
-                groups[tuple(backends or self._living(trial))].append(trial)
+            groups[tuple(backends or self._living(trial))].append(trial)
         for asked, group in groups.items():
             agreement = agree(
                 group, asked, entries=(), fleet=self.fleet, timeout=self.timeout
@@ -154,15 +150,6 @@ class Hunt:
                 records = [r for r in agreement.records if r.case == trial.name]
                 for finding in findings_of(trial.problem.op, records):
                     yield trial, finding
-
-    def _survivors(self, trial: Trial, backends: Sequence[str]) -> Iterator[Suspect]:
-        """An input that the formula refuses may raise in a backend, but not crash."""
-        tasks = [Task.of(trial, backend) for backend in backends]
-        for outcome in self.fleet.run(tasks, timeout=self.timeout):
-            if outcome.kind in DEATHS:
-                died = Judgement("all", outcome.kind, message=outcome.message)
-                record = record_of(trial, outcome, died)
-                yield trial, finding_of(record, "run")
 
     def _living(self, trial: Trial) -> list[str]:
         """The backends that have not crashed in a trial of this kind."""
@@ -196,6 +183,10 @@ class Hunt:
 
     def _shown_by(self, trial: Trial, finding: FindingRecord) -> FindingRecord | None:
         """The finding as another trial shows it on its backend."""
+        try:
+            reference(trial.problem)
+        except REFUSALS:  # the op's formula takes no such shape
+            return None
         for _, seen in self._examine([trial], [finding.backend]):
             if seen.id == finding.id:
                 return seen
@@ -213,7 +204,7 @@ class Hunt:
         shapes = {name: [*a.shape] for name, a in trial.problem.inputs.items()}
         finding = structs.replace(found, record=record, shapes=shapes, seed=self.seed)
         about = details(record, self._values(trial, record) if everywhere else {})
-        title, right = headline(finding), _truth(trial)
+        title, right = headline(finding), reference(trial.problem)
         return finding, repro(trial, found.backend, record, title, right, about=about)
 
     def _values(self, trial: Trial, record: AgreeRecord) -> dict[str, str]:
@@ -243,14 +234,6 @@ def _shown(array: Any, index: Sequence[int]) -> str:
         return str(array[tuple(index)].item())
     except (IndexError, ValueError):
         return f"shape {array.shape}"
-
-
-def _truth(trial: Trial) -> Reference | None:
-    """The right answer; None if the op's formula refuses the input."""
-    try:
-        return reference(trial.problem)
-    except REFUSALS:
-        return None
 
 
 def _pattern(trial: Trial) -> tuple[str, bool, tuple[int, ...]]:
@@ -283,8 +266,14 @@ def _plainer(trial: Trial) -> Iterator[Trial]:
         yield replace(trial, problem=replace(problem, cotangents=ones))
     for name, array in problem.inputs.items():
         if array.dtype.kind == "f" and name not in problem.op.domain:
-            rounded = (strategies.rounded(array, digits) for digits in (1, 2))
+            rounded = (_rounded(array, digits) for digits in (1, 2))
             for plain in (np.ones_like(array), *rounded):
                 if not np.array_equal(plain, array, equal_nan=True):
                     inputs = {**problem.inputs, name: plain.astype(array.dtype)}
                     yield replace(trial, problem=replace(problem, inputs=inputs))
+
+
+def _rounded(values: Any, digits: int) -> Any:
+    """The values, rounded to some significant decimal digits, in float64."""
+    few = [float(f"{value:.{digits - 1}e}") for value in values.flat]
+    return np.reshape(few, values.shape)

@@ -294,8 +294,6 @@ def _ways(right: Reference | None, record: AgreeRecord) -> list[Way]:
     if right is None or tensor not in ways[0]:  # "all", of a crash or an error
         return []
     names = [n for n in ways[0] if n == tensor or right.depends_on_ties(n)]
-    if record.verdict == "convention":  # the finding is that it differs from "first"
-        ways, names = ways[:1], [tensor]
     limit = record.limit if record.limit is not None else right.limit
     found = [{n: _answer(truths[n], limit) for n in names} for truths in ways]
     return list({str(way): way for way in found}.values())

@@ -15,7 +15,6 @@ from pathlib import Path
 from msgspec import structs
 
 from gradwatch.harness.agreement.findings import DEATHS
-from gradwatch.harness.judging.judgement import FLUSHED
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.lock import alone
 from gradwatch.harness.project.paths import INSTALLED, PROJECT, ROOT, SOURCE
@@ -141,10 +140,7 @@ def defect(finding: FindingRecord) -> str:
         "error": f"{op} raises on a legal input",
         "malformed": f"{op} gives malformed {tensor}",
         "nonfinite": f"{op} gives {tensor} that is not finite, in {dtype}",
-        "convention": f"{op} breaks ties in its own way ({record.convention})",
     }.get(finding.verdict, f"{op} gives wrong {tensor}")
-    if finding.verdict == "convention" and record.convention == FLUSHED:
-        what = f"{op} takes subnormal numbers for zero"
     if record.radius and finding.verdict == "disagree":
         what += f" in {dtype}"
     return what
@@ -153,7 +149,7 @@ def defect(finding: FindingRecord) -> str:
 def details(record: AgreeRecord, values: Mapping[str, str]) -> str:
     """The lines of a docstring: exact value, error, and what each backend returns."""
     lines = list[str]()
-    plain = (*DEATHS, "error", "malformed", "convention")
+    plain = (*DEATHS, "error", "malformed")
     if record.verdict in plain or record.tensor == "all":
         lines.append(record.message)
     else:
