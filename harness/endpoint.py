@@ -279,6 +279,5 @@ TIMED = "prepare sample in_turn compare kept draw call computed release"
 #: The modules of others, which have the name of the request, too.
 ELSEWHERE = {
     "examine": "selftest.examine",
-    "second_orders": "selftest.second",
     **dict.fromkeys(TIMED.split(), CLOCK),
 }

@@ -27,6 +27,7 @@ from gradwatch.harness.judging.reference import Reference, reference
 from gradwatch.harness.judging.verdict import judge_tensors
 from gradwatch.harness.selftest import mutants, rivals
 from gradwatch.harness.selftest.mutants import Manual, planted
+from gradwatch.harness.selftest.second import Sweep, mistakes
 from gradwatch.harness.workers.evaluate import problem_of
 from gradwatch.impls import catalogue
 from gradwatch.impls.backends import numpy_manual
@@ -79,19 +80,15 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
     """Judge the wrong and the right backwards of one problem with every judge.
 
     Options: `backends` (whose right gradients to judge), `planted` (also judge the
-    planted errors, those of `edits` among them), `gradcheck` (also run gradcheck, if
-    the problem is small enough), `diagnosed` (say what is wrong with what is rejected).
+    planted errors), `edits` (those of the page's own), `gradcheck` (also run gradcheck,
+    if the problem is small enough), `diagnosed` (say what is wrong with what is
+    rejected), `seed` (of the edges of a double backward where mistakes are made).
     """
     options = request["options"]
     with np.errstate(all="ignore"):
         bench = _bench(problem_of(request), request["backend"], options)
         alarms = [*_alarms(bench, options)]
-        runs = [*_runs(bench, options["edits"])] if options["planted"] else []
-    return packed(alarms, runs)
-
-
-def packed(alarms: Iterable[Alarm], runs: Iterable[Run]) -> dict[str, Any]:
-    """Return a worker's reply, which `read` decodes."""
+        runs = [*_runs(bench, options)] if options["planted"] else []
     return {
         "alarms": [tuple(vars(alarm).values()) for alarm in alarms],
         "runs": [tuple(vars(run).values()) for run in runs],
@@ -99,7 +96,7 @@ def packed(alarms: Iterable[Alarm], runs: Iterable[Run]) -> dict[str, Any]:
 
 
 def read(reply: Mapping[str, Any]) -> tuple[list[Alarm], list[Run]]:
-    """Decode a worker's reply."""
+    """Decode the reply of `examine`."""
     return (
         [Alarm(*values) for values in reply["alarms"]],
         [Run(*values) for values in reply["runs"]],
@@ -120,10 +117,12 @@ class _Bench:
 
 
 def _bench(problem: Problem, backend: str, options: Mapping[str, Any]) -> _Bench:
+    right = reference(problem)
+    if problem.order != ORDERS[0]:  # the rivals take no second order
+        return _Bench(problem, right, right, {}, (), False, False)
     torch = catalogue.framework_of(backend) == "torch"
     small = sum(a.size for a in problem.inputs.values()) <= GRADCHECK_ELEMENTS
     checkable = torch and small and problem.dtype == "float64"
-    right = reference(problem)
     narrow = len(right.arithmetics) > 1
     # The rivals compare with PyTorch's gradient, or else with the page's `manual`.
     other = (
@@ -137,7 +136,7 @@ def _bench(problem: Problem, backend: str, options: Mapping[str, Any]) -> _Bench
         reference(problem, "float32") if narrow else right,
         _tensors(other),
         tuple(n for n in rivals.COMPARISONS if torch or n not in rivals.OF_TORCH),
-        options["gradcheck"] and checkable,
+        options.get("gradcheck", False) and checkable,
         options.get("diagnosed", False),
     )
 
@@ -169,7 +168,8 @@ def _asked(
 def _alarms(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Alarm]:
     problem = bench.problem
     found = [*right_results(problem, options["backends"])]
-    if options["planted"]:  # the one that is spoilt, too
+    first = problem.order == ORDERS[0]
+    if options["planted"] and first:  # the one that is spoilt, too
         spoilt = _result(problem, mutants.right(problem.op))
         found.append(("manual", np.__version__, spoilt))
     for name, version, result in found:
@@ -220,24 +220,45 @@ def _judge(right: Reference, result: Result, dtype: str) -> tuple[Judgement, ...
 # Planted errors -------------------------------------------------------------------
 
 
-def _runs(bench: _Bench, edits: Sequence[Sequence[str]]) -> Iterator[Run]:
-    problem = bench.problem
-    manual = mutants.right(problem.op)
-    right = _result(problem, manual)
-    wide = _tensors(_result(replace(problem, dtype=WIDE), manual))
-    judged = _judge(bench.inside, right, problem.dtype)
+#: A mistake, its wrong `manual` if it has one, what it gives, and that in a wide type.
+Wrong = tuple[str, Manual | None, Result, Tensors]
+
+
+def _runs(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Run]:
+    first = bench.problem.order == ORDERS[0]
+    errors = _first_order(bench, options) if first else _second_order(bench, options)
+    (_, _, right, wide), *_ = found = [*errors]
+    judged = _judge(bench.inside, right, bench.problem.dtype)
     informative = [j.tensor for j in judged if j.vacuous < 0.5]
-    for error in planted(problem.op, edits):
-        try:
-            result = _result(problem, error.manual)
-            wrong = _tensors(_result(replace(problem, dtype=WIDE), error.manual))
-        except (TypeError, ValueError, IndexError):
-            continue  # it fails on these shapes, so there is nothing to catch
+    for mistake, manual, result, wrong in found[1:]:
         if _same(result, right):
-            yield Run(error.mistake, "same", 0.0, 0.0, 0.0, bench.right.limit, (), ())
+            yield Run(mistake, "same", 0.0, 0.0, 0.0, bench.right.limit, (), ())
             continue
         measured = _measure(bench, wide, wrong, result.dtypes, informative)
-        yield _run(bench, error.mistake, error.manual, result, measured)
+        yield _run(bench, mistake, manual, result, measured)
+
+
+def _first_order(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Wrong]:
+    """The right backward of the page, then the wrong ones."""
+    problem, manual = bench.problem, mutants.right(bench.problem.op)
+    for mistake, one in (("", manual), *planted(problem.op, options["edits"])):
+        try:
+            result = _result(problem, one)
+            wide = _tensors(_result(replace(problem, dtype=WIDE), one))
+        except (TypeError, ValueError, IndexError):
+            continue  # it fails on these shapes, so there is nothing to catch
+        yield mistake, one, result, wide
+
+
+def _second_order(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Wrong]:
+    """The right double backward of the engine, then the wrong ones; None is zero."""
+    zeros = {n: np.zeros(t.value.shape) for n, t in bench.right.graphs["first"].items()}
+    rng = np.random.default_rng(options["seed"])
+    for mistake, found in mistakes(Sweep(bench.problem), rng):
+        dtypes = {name: a.dtype.name for name, a in found.items() if a is not None}
+        wide = {n: zeros[n] if a is None else a for n, a in found.items()}
+        result = Result({}, dict(found), {}, dtypes)
+        yield f"double backward: {mistake}", None, result, wide
 
 
 def _same(one: Result, other: Result) -> bool:
@@ -251,14 +272,14 @@ def _same(one: Result, other: Result) -> bool:
 def _run(
     bench: _Bench,
     mistake: str,
-    manual: Manual,
+    manual: Manual | None,
     result: Result,
     measured: tuple[str, float, float],
 ) -> Run:
     dtype = bench.problem.dtype
     judged = _judge(bench.inside, result, dtype)
     accused, asked = _asked(bench, judged, _tensors(result))
-    if bench.gradcheck:
+    if bench.gradcheck and manual:
         asked += tuple(rivals.GRADCHECKS)
         accused += _gradcheck(bench.problem, manual)
     ratio = max((j.ratio for j in judged if j.ratio == j.ratio), default=0.0)

@@ -231,8 +231,7 @@ def tasks(trial: Trial, extent: Extent, leader: str) -> Iterator[Task]:
                 options["diagnosed"] = asked == ("float32", "normal")
         first = next(b for b in own if catalogue.framework_of(b) == framework)
         task = Task.of(trial, first)  # by name: the framework's autograd
-        request = "second_orders" if second else "examine"
-        yield replace(task, request=request, options=options)
+        yield replace(task, request="examine", options=options)
 
 
 def _plants(trial: Trial, extent: Extent) -> bool:

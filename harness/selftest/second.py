@@ -1,30 +1,18 @@
-"""Plants mistakes in double backwards, and judges right tensors of second order.
+"""Mistakes in double backwards, made in the engine's second sweep over a gradient.
 
-This is a handler of `harness.endpoint`, beside that of `harness.selftest.examine`. Its
-mistakes are made in the engine's second sweep, over the graph of a gradient: at an
-edge, which is a node and the place of one of its inputs, one term of the chain rule
-flows on. The judge alone is asked, for the rivals take no second order.
+At an edge, which is a node and the place of one of its inputs, one term of the chain
+rule flows on. `harness.selftest.examine` asks the judge alone about them, for the
+rivals take no second order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
 from gradwatch.harness.judging.cases import run_formula
 from gradwatch.harness.judging.precisions import Array
-from gradwatch.harness.judging.reference import Reference, reference
-from gradwatch.harness.judging.verdict import judge_tensors
-from gradwatch.harness.selftest.examine import (
-    JUDGE,
-    Alarm,
-    Run,
-    packed,
-    right_results,
-)
-from gradwatch.harness.workers.evaluate import problem_of
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Problem
 from gradwatch.impls.graph import Node
@@ -45,56 +33,6 @@ EDGES: dict[str, Spoil] = {
 #: A backward that saves a value of the forward without its history, or all of them.
 DETACHED = ("a saved tensor detached", "silently constant")
 KINDS = (*EDGES, *DETACHED)
-
-
-def second_orders(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Judge the right tensors of an order, and mistakes planted in a double backward.
-
-    Options: `backends` (whose right tensors to judge), `planted` (also plant mistakes),
-    `seed` (of the edges where they are made). The reply is that of `examine`.
-    """
-    options, problem = request["options"], problem_of(request)
-    with np.errstate(all="ignore"):
-        alarms = [*_alarms(problem, options["backends"])]
-        runs = [*planted(problem, options["seed"])] if options["planted"] else []
-    return packed(alarms, runs)
-
-
-# Right tensors --------------------------------------------------------------------
-
-
-def _alarms(problem: Problem, backends: Sequence[str]) -> Iterator[Alarm]:
-    truth: Reference | None = None  # none where no backend has the order
-    for name, version, result in right_results(problem, backends):
-        truth = truth or reference(problem)
-        for j in judge_tensors(
-            truth, result.gradients, result.dtypes, dtype=problem.dtype
-        ):
-            accused = () if j.passes else (JUDGE,)
-            figures = (j.tensor, j.verdict, j.ratio, j.limit)
-            yield Alarm(name, version, *figures, accused, (JUDGE,))
-
-
-# Planted mistakes -----------------------------------------------------------------
-
-
-def planted(problem: Problem, seed: int) -> Iterator[Run]:
-    """What the judge says of each mistake in the double backward of a problem.
-
-    A run's effect is relative to the largest element of the tensor that it moves most.
-    """
-    sweep = Sweep(problem)
-    if not sweep.first:
-        return
-    truth, right = reference(problem), sweep.run(lambda edge, term: term)
-    for kind, wrong in mistakes(sweep, np.random.default_rng(seed)):
-        dtypes = {name: a.dtype.name for name, a in wrong.items() if a is not None}
-        judged = judge_tensors(truth, wrong, dtypes, dtype=problem.dtype)
-        accused = () if all(j.passes for j in judged) else (JUDGE,)
-        ratio = max((j.ratio for j in judged if j.ratio == j.ratio), default=0.0)
-        size = effect(wrong, right, truth)
-        figures = ("number" if size else "same", size, ratio, ratio, truth.limit)
-        yield Run(f"double backward: {kind}", *figures, accused, (JUDGE,))
 
 
 class Sweep:
@@ -159,7 +97,8 @@ def _add(reached: dict[Node, Node], node: Node, term: Node) -> None:
 
 
 def mistakes(sweep: Sweep, rng: np.random.Generator) -> Iterator[tuple[str, Tensors]]:
-    """Kind and tensors of each mistake that is planted in a trial."""
+    """The right tensors, named "", then those of each mistake that is planted."""
+    yield "", sweep.run(lambda edge, term: term)
     edges = sweep.edges()
     saved = [edge for edge in edges if sweep.saved(edge)]
 
@@ -174,19 +113,3 @@ def mistakes(sweep: Sweep, rng: np.random.Generator) -> Iterator[tuple[str, Tens
         yield DETACHED[0], spoiled([saved[i]], EDGES["a term lost"])
     if saved:
         yield DETACHED[1], spoiled(saved, EDGES["a term lost"])
-
-
-def effect(wrong: Tensors, right: Tensors, truth: Reference) -> float:
-    """The largest change of a tensor, relative to its largest element; None is zero.
-
-    A change that is not a number, as between infinities, is none.
-    """
-    largest = 0.0
-    for name, tensor in truth.graphs["first"].items():
-        zeros = np.zeros(tensor.value.shape)
-        here, other = (zeros if t is None else t for t in (right[name], wrong[name]))
-        moved = np.abs(other - here).max(initial=0.0)
-        if moved > 0:
-            size = np.abs(here).max()
-            largest = max(largest, float(moved / size) if size else np.inf)
-    return largest

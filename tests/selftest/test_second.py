@@ -6,11 +6,12 @@ import pytest
 
 from gradwatch.harness.commands.selftest import summarise
 from gradwatch.harness.judging.cases import trials
+from gradwatch.harness.selftest import examine as examining
 from gradwatch.harness.selftest import second
-from gradwatch.harness.selftest.examine import JUDGE, read
+from gradwatch.harness.selftest.examine import JUDGE, examine, read
 from gradwatch.harness.selftest.run import FULL, QUICK, chosen, tasks
 from gradwatch.harness.selftest.scoring import Score
-from gradwatch.harness.selftest.second import KINDS, Sweep, mistakes, second_orders
+from gradwatch.harness.selftest.second import KINDS, Sweep, mistakes
 from gradwatch.harness.workers.messages import Task
 from gradwatch.impls.catalogue import load_op
 
@@ -23,7 +24,7 @@ def score_of(ops, *, order="hvp", backends=("numpy_graph",), planted=True):
         for one in trials(op, regimes=["normal"], dtypes=["float64"], orders=[order]):
             options = {"backends": [*backends], "planted": planted, "seed": 3}
             task = replace(Task.of(one, "numpy_graph"), options=options)
-            score.add(one, *read(second_orders(task.payload())))
+            score.add(one, *read(examine(task.payload())))
     return score
 
 
@@ -53,17 +54,21 @@ def test_right_tensors_and_mistakes_meet_what_is_required(tried):
 
 
 def test_a_judge_that_sees_nothing_is_noticed(monkeypatch):
-    monkeypatch.setattr(second, "judge_tensors", lambda *_, **__: ())
+    seen = examining.judge_tensors
+
+    def nothing(*given, **named):
+        return [one.changed(verdict="agree") for one in seen(*given, **named)]
+
+    monkeypatch.setattr(examining, "judge_tensors", nothing)
     found = required(score_of(["silu"]))
     assert not found[LINE].met
     assert found[LINE].found.startswith("0 of ")
-    assert not found["1 right tensors of second order or more"].met
 
 
 def test_a_right_tensor_that_is_accused_is_noticed(monkeypatch):
-    judged = second.judge_tensors
+    judged = examining.judge_tensors
     monkeypatch.setattr(
-        second,
+        examining,
         "judge_tensors",
         lambda *given, **named: [
             one.changed(verdict="disagree") for one in judged(*given, **named)
@@ -71,6 +76,11 @@ def test_a_right_tensor_that_is_accused_is_noticed(monkeypatch):
     )
     score = score_of(["silu"], order="jvp", planted=False)
     assert not required(score, ("jvp",))["second order, no false alarm"].met
+
+
+def test_without_right_tensors_their_least_number_is_not_met():
+    found = required(score_of(["silu"], backends=(), planted=False))
+    assert not found["1 right tensors of second order or more"].met
 
 
 def test_when_nothing_was_planted_the_share_is_not_met():
@@ -99,7 +109,7 @@ def test_mistakes_are_planted_in_float64_by_the_leader_alone():
         for task in tasks(one, QUICK, "torch")
         if task.options["planted"]
     ]
-    assert asked == [("hvp", "float64", "second_orders", "torch")]
+    assert asked == [("hvp", "float64", "examine", "torch")]
 
 
 def test_the_full_extent_plants_in_each_of_its_regimes():
@@ -107,4 +117,4 @@ def test_the_full_extent_plants_in_each_of_its_regimes():
 
 
 def test_the_rivals_are_not_asked(tried):
-    assert {run.asked for _, run in tried.second.runs} == {(JUDGE,)}
+    assert {run.asked for _, run in tried.second.counted} == {(JUDGE,)}
