@@ -69,25 +69,32 @@ def evaluate(request: Request) -> dict[str, Any]:
         raise Missing(why)
     problem = problem_of(request)
     step, read = _run(backend, problem)
-    mutated, first = _mutated(problem, request), read["gradients"]
+    written, first = (
+        "overwritten by the forward or the backward pass",
+        read["gradients"],
+    )
+    faults = [(name, written) for name in _mutated(problem, request)]
     vjp, atomic = "order" not in request, request["device"] != "cpu"
     again = _backward_again(step, problem, request) if vjp else first
     _, fresh = _run(backend, problem_of(request))
     repeatable = _same(read, fresh)
-    ways, reused = list[Way](), list[str]()
+    if not _saved_intact(first, again, repeatable and not atomic):
+        why = "a saved tensor was overwritten: the second backward differs"
+        faults.append(("saved", why))
+    ways = list[Way]()
     if vjp and atomic:
         swept = {} if isinstance(again, Exception) else again
         ways = [("second backward", swept), ("second run", fresh["gradients"])]
     if (repeatable or atomic) and request.get("options", {}).get("stress"):
         more, reused = stressed(backend, request)
         ways += more
+        why = "a later backward wrote over the gradient handed out"
+        faults += [(name, f"{name}: {why}") for name in reused]
     return {
         **read,
-        "mutated": mutated,
+        "faults": faults,
         "repeatable": repeatable,
-        "saved_intact": _saved_intact(first, again, repeatable and not atomic),
         "others": [(how, g) for how, way in ways if (g := _differing(way, first))],
-        "reused": reused,
     }
 
 

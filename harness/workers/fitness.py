@@ -23,14 +23,7 @@ def judge_outcome(outcome: Outcome, right: Reference) -> Iterator[Judgement]:
     if outcome.result is None:
         yield Judgement("all", outcome.kind, message=outcome.message)
         return
-    for name in outcome.mutated:
-        message = f"{name}: overwritten by the forward or the backward pass"
-        yield Judgement(name, "malformed", message=message)
-    if not outcome.saved_intact:
-        message = "a saved tensor was overwritten: the second backward differs"
-        yield Judgement("saved", "malformed", message=message)
-    for name in outcome.reused:
-        message = f"{name}: a later backward wrote over the gradient handed out"
+    for name, message in outcome.faults:
         yield Judgement(name, "malformed", message=message)
     result = outcome.result
     dtype = outcome.task.problem.dtype

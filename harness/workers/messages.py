@@ -111,13 +111,11 @@ class Outcome:
                   or missing (no such framework or device here)
     result        the arrays, if kind is "result" and the request was "evaluate"
     message       one line, for every other kind; `trace` is the traceback or stderr
-    mutated       names of overwritten inputs and cotangents ("d" and the output)
-    saved_intact  False if a second backward on the same graph differs from the first,
-                  while a fresh run does not: saved tensors were written to
+    faults        what was written to that is the caller's, or saved by the graph, and
+                  in words what has happened
     repeatable    False if a fresh run differs from the first in any bit but a NaN's
     others        gradients that are not those of the first run, and how they were got:
                   with another graph alive, another cotangent, an input frozen
-    reused        gradients that a later backward wrote over
     version       the framework's
     reply         the worker's whole answer, if the request is another
     """
@@ -127,11 +125,9 @@ class Outcome:
     result: Result | None = None
     message: str = ""
     trace: str = ""
-    mutated: tuple[str, ...] = ()
-    saved_intact: bool = True
+    faults: Sequence[tuple[str, str]] = ()
     repeatable: bool = True
     others: Sequence[tuple[str, Mapping[str, Array | None]]] = ()
-    reused: tuple[str, ...] = ()
     version: str = ""
     reply: Mapping[str, Any] = field(default_factory=dict)
 
@@ -151,11 +147,9 @@ class Outcome:
             task,
             **given,
             result=result,
-            mutated=tuple(reply["mutated"]),
-            saved_intact=reply.get("saved_intact", True),
+            faults=reply["faults"],
             repeatable=reply["repeatable"],
             others=[(how, _unpacked(g)) for how, g in reply.get("others", ())],
-            reused=tuple(reply.get("reused", ())),
             version=version,
         )
 
