@@ -97,7 +97,6 @@ class Remembered:
             raise NotRemembered("only outcomes on the CPU are remembered")
         by_op, absent = keys(asked.ops, asked.backends, asked.seed)
         part = "-sampled" if asked.sampled and explained(asked.backends) else ""
-        part += "-first" if part and asked.first_case else ""
         return {op: f"{key}{part}" for op, key in by_op.items()}, absent
 
     def _file(self, op: str) -> Path:

@@ -124,9 +124,7 @@ def judge(content: bytes, link: Link) -> None:
         Task.of(trial, backend, device)
         for trial, device, backend in product(chosen, asked.devices, asked.backends)
         if (trial.name, device) not in settled
-        and (
-            not asked.sampled or in_sample(trial, backend, first_look=asked.first_case)
-        )
+        and (not asked.sampled or in_sample(trial, backend))
     ]
     total = len({(t.trial.name, t.device) for t in tasks if t.trial})
     judging = gathered(tasks, fleet, asked.timeout)

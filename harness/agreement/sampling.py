@@ -5,8 +5,8 @@ softmax of 4 x 5 run primitive by primitive, 0.25 s compiled as a whole, and 3 m
 0.3 ms from then on. All cases of all ops would take half an hour. The numbers of a
 tensor cost nothing: each op is judged in its first case, in all regimes of values.
 inductor takes 2 s of CPU time for each shape, layout and precision, most of it in g++,
-and 5 s for its first: of it the sample is in C order only. A first look has the
-quickest backend alone, in one precision: all of JAX's would take most of its time.
+and 5 s for its first: of it the sample is in C order only. A first look has
+none of them: they would take most of its time.
 """
 
 from __future__ import annotations
@@ -17,12 +17,9 @@ from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.project.traits import compiles, traits_of
 
 
-def precisions(backend: str, *, first_look: bool = False) -> Sequence[str]:
+def precisions(backend: str) -> Sequence[str]:
     """Those in which a sample is judged; empty where everything is."""
-    if not compiles(backend):
-        return ()
-    sampled = traits_of(backend).sampled
-    return sampled[:1] if first_look else sampled
+    return traits_of(backend).sampled if compiles(backend) else ()
 
 
 def passed_over(backends: Sequence[str]) -> dict[str, str]:
@@ -31,7 +28,7 @@ def passed_over(backends: Sequence[str]) -> dict[str, str]:
         backend: "left out of a first look, because it compiles every shape; "
         f"--backend {backend} asks for it"
         for backend in backends
-        if compiles(backend) and not traits_of(backend).first_look
+        if compiles(backend)
     }
 
 
@@ -43,9 +40,9 @@ def in_part(*, cases: Sequence[str], backends: Sequence[str], among: bool) -> bo
     return not (cases or (backends and among))
 
 
-def in_sample(trial: Trial, backend: str, *, first_look: bool = False) -> bool:
+def in_sample(trial: Trial, backend: str) -> bool:
     """Whether a backend is judged in a trial when nothing is named."""
-    some = precisions(backend, first_look=first_look)
+    some = precisions(backend)
     if not some:
         return True
     first = next(iter(trial.problem.op.cases), "")
@@ -53,7 +50,7 @@ def in_sample(trial: Trial, backend: str, *, first_look: bool = False) -> bool:
     return trial.case == first and trial.problem.dtype in some and not laid_out
 
 
-def explained(backends: Sequence[str], *, first_look: bool = False) -> dict[str, str]:
+def explained(backends: Sequence[str]) -> dict[str, str]:
     """What is judged of those backends that are judged in part, and why."""
     return {
         backend: "judged in the first case of each op"
@@ -61,5 +58,5 @@ def explained(backends: Sequence[str], *, first_look: bool = False) -> dict[str,
         f"{' and '.join(some)}: "
         "every shape is compiled; name --op and --backend to judge all of it"
         for backend in backends
-        if (some := precisions(backend, first_look=first_look))
+        if (some := precisions(backend))
     }

@@ -145,7 +145,7 @@ def _summary(
     summary.machines, summary.first_case = machines, asked.first_case
     if asked.sampled:
         ran = [b for b in asked.backends if b not in agreed.missing]
-        summary.sampled = explained(ran, first_look=asked.first_case)
+        summary.sampled = explained(ran)
     return summary
 
 

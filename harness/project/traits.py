@@ -31,7 +31,6 @@ class Traits:
         compiles_into: The variable that names the folder for what it compiles, where
             a process needs its own: what the user has compiled does not grow.
         sampled: Precisions of that sample.
-        first_look: A first look judges it, though it compiles.
         compiles_layouts: It compiles each memory layout, too: its sample is in C order.
         crashes: Legal inputs crash it again and again, so it runs last.
         polls: Its threads poll for work and so are never idle.
@@ -56,7 +55,6 @@ class Traits:
     compiles: bool = False
     compiles_into: str = ""
     sampled: tuple[str, ...] = ("float32",)
-    first_look: bool = False
     compiles_layouts: bool = False
     crashes: bool = False
     polls: bool = False

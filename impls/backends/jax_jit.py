@@ -2,6 +2,6 @@
 
 from gradwatch.impls.backends._jax import compiled, door
 
-TRAITS = {"sampled": ("float32", "float64"), "first_look": True}
+TRAITS = {"sampled": ("float32", "float64")}
 
 backend = door(dialect="formula", vjp=compiled)

@@ -51,7 +51,7 @@ def test_it_judges_the_first_case_of_each_regime_and_precision(tmp_path: Path) -
     assert "all but the first cases: gradwatch agree" in done.stdout
 
 
-def test_a_backend_that_compiles_is_left_out_but_one(
+def test_a_backend_that_compiles_is_left_out_unless_it_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usable("jax")
@@ -61,15 +61,11 @@ def test_a_backend_that_compiles_is_left_out_but_one(
     call = ["agree", "--op", "relu", "--regime", "normal", "--first-case", "--json"]
     done = gradwatch(*call, file)
     document = json.loads(file.read_text())
-    judged = {(r["backend"], r["dtype"]) for r in document["records"]}
-    of_numpy = {("numpy_manual", "float32"), ("numpy_manual", "float64")}
-    assert judged == {*of_numpy, ("jax_jit", "float32")}
+    assert {r["backend"] for r in document["records"]} == {"numpy_manual"}
     why = "left out of a first look, because it compiles every shape"
-    assert document["summary"]["missing"]["jax_autograd"].startswith(why)
-    assert {*document["summary"]["sampled"]} == {"jax_jit"}
-    said = " ".join(done.stdout.split())
-    assert "backends (jax" in said
-    assert "all cases of jax: --op and --backend" in said
+    for backend in few[1:]:
+        assert document["summary"]["missing"][backend].startswith(why)
+    assert "backends (jax" in " ".join(done.stdout.split())
     named = gradwatch(*call, file, "--backend", "jax_autograd")
     assert named.returncode == 0, "unless it is named"
     records = json.loads(file.read_text())["records"]

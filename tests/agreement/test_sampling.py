@@ -13,8 +13,6 @@ from gradwatch.harness.judging.cases import trials
 from gradwatch.harness.project.traits import compiles
 from gradwatch.impls.catalogue import backend_names, load_op
 
-#: The one of those that compile that a first look has.
-FIRST = "jax_jit"
 SOFTMAX = list(trials(load_op("softmax"), regimes=["normal", "ties"]))
 
 
@@ -62,12 +60,7 @@ def test_the_reason_says_how_to_judge_the_rest():
     assert "in C order" in explained(["torch_compile"])["torch_compile"]
 
 
-def test_a_first_look_has_one_backend_that_compiles_in_one_precision():
+def test_a_first_look_has_no_backend_that_compiles():
     out = passed_over(backend_names())
-    compiling = {name for name in backend_names() if compiles(name)}
-    assert {*out} == compiling - {FIRST}
+    assert {*out} == {name for name in backend_names() if compiles(name)}
     assert all(f"--backend {name}" in why for name, why in out.items())
-    chosen = [one for one in SOFTMAX if in_sample(one, FIRST, first_look=True)]
-    assert {one.problem.dtype for one in chosen} == {"float32"}
-    assert "in float32:" in explained([FIRST], first_look=True)[FIRST]
-    assert "float64" in explained([FIRST])[FIRST], "which a whole run judges"

@@ -504,7 +504,7 @@ def test_the_formulas_of_a_page_are_shown_as_written(results: Path) -> None:
 
 
 def test_what_a_first_look_judged_in_part_or_left_out_is_said(results: Path) -> None:
-    part = explained(["jax_jit"], first_look=True)
+    part = explained(["jax_jit"])
     out = passed_over(["jax_custom"])
     records = [agree_record("add", name) for name in ("numpy_graph", "jax_jit")]
     invented.write_document(
