@@ -69,11 +69,8 @@ def evaluate(request: Request) -> dict[str, Any]:
         raise Missing(why)
     problem = problem_of(request)
     step, read = _run(backend, problem)
-    written, first = (
-        "overwritten by the forward or the backward pass",
-        read["gradients"],
-    )
-    faults = [(name, written) for name in _mutated(problem, request)]
+    first, why = read["gradients"], "overwritten by the forward or the backward pass"
+    faults = [(name, f"{name}: {why}") for name in _mutated(problem, request)]
     vjp, atomic = "order" not in request, request["device"] != "cpu"
     again = _backward_again(step, problem, request) if vjp else first
     _, fresh = _run(backend, problem_of(request))
