@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from gradwatch.harness.check.choice import Trial
 from gradwatch.harness.console.streams import telling
-from gradwatch.harness.judging.question import MOST, OPERATION
+from gradwatch.harness.judging.question import MOST, Cost
 from gradwatch.harness.project.machines import memory
 
-#: Seconds for a check where no budget is given. They are processor time then: on a busy
-#: machine as much is tried as on a quiet one.
+#: Seconds of processor time for a check where no budget is given. On a busy machine as
+#: much is tried as on a quiet one.
 BUDGET = 30.0
 #: Seconds without a word on a terminal.
 SILENT = 3.0
@@ -28,8 +28,8 @@ IN_FULL, SAMPLED, LEAST = 100, 60, 8
 
 #: Elements of the inputs from which memory is thought of.
 MANY = 1 << 20
-#: Elements that a call on a trial computes, and its operations.
-Cost = Callable[[Trial], tuple[int, int]]
+#: Seconds that an element takes at least; `OPERATION` has where it comes from.
+FASTEST = 0.5e-6
 
 
 @dataclass
@@ -37,15 +37,16 @@ class Budget:
     """What is left of time and memory, as far as the trials until now tell.
 
     What a trial takes is estimated from the sizes of its graph, by the rate of the
-    fastest that has run; its `cost` is asked for only where it matters.
+    fastest that has run; its `cost` is asked for only where it matters, and counted no
+    further than a second number says.
     """
 
     seconds: float | None
-    cost: Cost
+    cost: Callable[[Trial, float], Cost]
 
     def __post_init__(self) -> None:
         self.allowed = BUDGET if self.seconds is None else self.seconds
-        self.clock = time.process_time if self.seconds is None else time.monotonic
+        self.clock = time.process_time
         self.began, self.longest, self.rate = self.clock(), 0.0, math.inf
         self.largest, self.most = 0, MOST
         self.memory = memory()
@@ -77,9 +78,11 @@ class Budget:
             notes.append(f"left out, {needs}: {_names(large)}")
         if waiting:
             more = self.clock() - self.began + sum(map(self._seconds, waiting))
+            whole = all(self.cost(trial, 0.0).whole for trial in waiting)
+            needs = f"{math.ceil(more)}{'' if whole else ' or more'}"
             notes.append(
                 f"left out, the budget being {self.allowed:g} s: {_names(waiting)};"
-                f" budget={math.ceil(more)} has them"
+                f" budget={needs} has them"
             )
 
     def _timed(self, trial: Trial, count: int) -> Iterator[Trial]:
@@ -88,41 +91,39 @@ class Budget:
         took = self.clock() - before
         self.longest = max(self.longest, took)
         if trial.as_given:
-            self.largest = max(self.largest, _size(trial))
-            self.most = max(self.most, self.cost(trial)[0])
+            self.largest = max(self.largest, sum(trial.sizes))
+            self.most = max(self.most, self.cost(trial, math.inf).elements)
         if trial.as_given or self.longest * count > self.allowed:
-            self.rate = min(self.rate, took / self._work(trial))
+            self.rate = min(self.rate, took / self.cost(trial, math.inf).work)
 
-    def _work(self, trial: Trial) -> int:
-        elements, operations = self.cost(trial)
-        return elements + OPERATION * max(1, operations)
+    @property
+    def room(self) -> float:
+        """What still fits, in elements."""
+        left = self.allowed - (self.clock() - self.began)
+        return left / min(self.rate, FASTEST)
 
     def _seconds(self, trial: Trial) -> float:
-        return self.rate * self._work(trial)
+        return self.rate * self.cost(trial, self.room).work
 
     def _fits(self, trial: Trial, left: int) -> bool:
         spent = self.clock() - self.began
         plainly = spent + left * self.longest <= self.allowed
-        if plainly and _size(trial) <= 2 * self.largest:
+        if plainly and sum(trial.sizes) <= 2 * self.largest:
             return True
-        if self.seconds is None and self.cost(trial)[0] > self.most:
+        if self.seconds is None and self.cost(trial, self.room).elements > self.most:
             return False  # hundreds of bytes an element, of no size that was asked for
         return spent + self._seconds(trial) <= self.allowed
 
     def _bytes(self, trial: Trial) -> float:
-        elements, _ = self.cost(trial)
+        elements = self.cost(trial, self.room).elements
         return elements * (IN_FULL if elements <= MOST else SAMPLED)
 
     def _refuse_beyond_memory(self, trial: Trial) -> bool:
         """Whether a trial of the caller's own takes a good part of the memory."""
-        if _size(trial) < MANY:
+        if sum(trial.sizes) < MANY:
             return False
-        require_memory(trial.name, self.cost(trial)[0], self.memory)
+        require_memory(trial.name, self.cost(trial, math.inf).elements, self.memory)
         return self._bytes(trial) > self.memory / 8
-
-
-def _size(trial: Trial) -> int:
-    return sum(math.prod(t.shape) for t in trial.tensors)
 
 
 def _names(trials: Sequence[Trial]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -101,6 +102,11 @@ class Trial:
         """Those among the arguments."""
         found: list[Any] = self.framework.tensors((self.args, dict(self.kwargs)))
         return found
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many elements each of them has."""
+        return [math.prod(t.shape) for t in self.tensors]
 
     def held(self, tensor: Any) -> Any:
         """A tensor of the caller's, on the device and in the type of the trial."""
@@ -388,5 +394,5 @@ class Sizes:
         special = {"tails": self.ways, "single": [self.ones], "empty": [self.none]}
         if regime not in special:
             return [small]
-        fit = [specs for specs in special[regime] if self.admits(specs)]
+        fit = [s for s in special[regime] if regime == "empty" or self.admits(s)]
         return list(dict.fromkeys(fit))

@@ -79,7 +79,7 @@ def check(
             does not fail, "fail", "skip".
         strict: The edges fail, and so does an exception for other inputs than the
             caller's own, which is otherwise counted as a refusal.
-        budget: Seconds for the trials beside the caller's own, 30 of processor time if
+        budget: Seconds of processor time for the trials beside the caller's own, 30 if
             not said; the report says which were left out.
         name: Of what is judged, in the report, in place of its own.
 

@@ -40,18 +40,16 @@ from gradwatch.harness.check.shapes import (
 )
 from gradwatch.harness.check.subjects import OpSubject, subject_of
 from gradwatch.harness.judging.diagnosis import Diagnoses
+from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.project.machines import memory
 from gradwatch.harness.tracing import Untraceable
 from gradwatch.harness.tracing.names import name_of
 from gradwatch.harness.workers.evaluate import in_short
+from gradwatch.harness.workers.formulas.fork import Ended, forked
 from gradwatch.impls.catalogue import known
 from gradwatch.impls.contract import Case, Op
-
-#: Rows of a matrix above which no factorisation is tried but the caller's own: each
-#: takes n^3 steps in the wide type, and seconds from here on.
-FACTORED = 64
 
 
 @dataclass
@@ -85,6 +83,7 @@ class Session:
         require_instance(self.reference)
         require_instance(self.candidate)
         self.subject = subject_of(self.reference, ours)
+        self.budget = Budget(self.choice.budget, self.subject.cost)
         if theirs and self.used is not framework("jax"):
             from gradwatch.harness.check.frameworks.bridge import in_torch
 
@@ -153,14 +152,13 @@ class Session:
         left out, and a note says so.
         """
         at, left_out, diagnoses = "", dict[str, list[str]](), Diagnoses()
-        budget = Budget(self.choice.budget, self.subject.cost)
         how = self.compute, self.notes, diagnoses
         with progress(lambda: f"{at} of {len(trials)} trials"):
-            for i, trial in enumerate(budget.affordable(trials, self.notes), 1):
+            for i, trial in enumerate(self.budget.affordable(trials, self.notes), 1):
                 at = f"{trial.name} in {trial.dtype}, {i}"
                 try:
                     with self.used.precision(trial.dtype):
-                        yield from examined(self.subject, self.candidate, trial, *how)
+                        yield from self._examined(trial, *how)
                 except Exception as error:  # every library refuses numbers in its way
                     why = out_of_memory(error)
                     if trial.as_given and not why:
@@ -172,6 +170,27 @@ class Session:
                     left_out.setdefault(why, []).append(trial.name)
         for why, names in left_out.items():
             self.notes.append(f"left out, {why}: {', '.join(names)}")
+
+    def _examined(self, trial: Trial, *more: Any) -> list[Row]:
+        """The judgements of one trial.
+
+        A backward of no elements may end the process, as that of torch.pdist does, so
+        that it runs in a fork; what the caller did not give may be refused there.
+        """
+        empty = trial.regime.name == "empty" or (trial.sizes and not any(trial.sizes))
+        if not empty:
+            return examined(self.subject, self.candidate, trial, *more)
+
+        def rows() -> list[Row]:
+            if trial.as_given or self._admits(trial):
+                return examined(self.subject, self.candidate, trial, self.compute)
+            return []
+
+        try:
+            return forked(rows) if self.used.forks() else rows()
+        except Ended as how:
+            message = f"ended the process: {how}"
+            return [trial.row(Judgement("all", "error", message=message), "", None)]
 
     @property
     def _is_function(self) -> bool:
@@ -276,23 +295,19 @@ class Session:
 
     def _admits(self, trial: Trial) -> bool:
         """Whether the reference takes these inputs; if not it raises what it likes."""
-        return self._takes(None, trial)
+        with contextlib.suppress(Exception):
+            self.subject.admit(trial, self.budget.room)
+            return True
+        return False
 
     def _runs(self, trial: Trial) -> bool:
         """Whether the candidate does."""
-        return self._takes(self.candidate, trial)
-
-    def _takes(self, candidate: Any, trial: Trial) -> bool:
-        plain = candidate is None or isinstance(candidate, Elsewhere)
-        try:
-            bound = self.subject.bound(trial)
-            call = bound.call if plain else self.used.bind(candidate, bound)
-            if bound.traced and bound.traced.factored > FACTORED:
-                return False
-            self.used.admits(call, bound.tensors)
-        except Exception:  # noqa: BLE001  # every library refuses shapes in its own way
-            return False
-        return True
+        with contextlib.suppress(Exception):
+            if callable(self.candidate):
+                bound = self.subject.bound(trial, traced=False)
+                self.used.admits(self.used.bind(self.candidate, bound), bound.tensors)
+            return True
+        return False
 
     def _refuse_what_raises(self, trial: Trial) -> None:
         """Raise where the reference takes no ordinary numbers, as a loss may not."""

@@ -100,7 +100,7 @@ def _trials(name: str, text: str) -> Callable[[options.Command], options.Command
 @click.option(
     "--budget",
     type=float,
-    help="Seconds for the trials beside your own shape; 30 of processor time if not "
+    help="Seconds of processor time for the trials beside your own shape; 30 if not "
     "said. What does not fit is named.",
 )
 @click.option("--name", default="", help="Of what is judged, in the report.")

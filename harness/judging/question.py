@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,6 +35,20 @@ FULL, MOST = 1 << 21, 1 << 24
 OPERATION = 1000
 #: Places of each axis of a sample.
 SAMPLE = 4
+
+
+class Cost(NamedTuple):
+    """Elements that a call computes, and operations; `whole` if these are all."""
+
+    elements: int
+    operations: int
+    whole: bool = True
+
+    @property
+    def work(self) -> int:
+        """What it takes to judge, in elements: beyond `FULL` they are seen twice."""
+        again = max(0, self.elements - FULL)
+        return self.elements + again + OPERATION * max(1, self.operations)
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def capture(
     with plain_autograd():
         leaves = [replica(t, w) for t, w in pairs]
         tape = Tape(leaves, shifts)
-    with _plainly(), _drawing(tape, seed), _forwards_alone(tape), tape, _Leaving(tape):
+    with plainly(), _drawing(tape, seed), _forwards_alone(tape), tape, _Leaving(tape):
         try:
             returned = function(*leaves)
         except (RuntimeError, ValueError) as error:
@@ -87,7 +87,7 @@ def _anywhere(*_: Tensor) -> None:
 
 
 @contextlib.contextmanager
-def _plainly() -> Iterator[None]:
+def plainly() -> Iterator[None]:
     """Without fused inference kernels, which are no operators, and uncompiled."""
     fast = torch.backends.mha.get_fastpath_enabled()
     # torch.backends.mkldnn.flags sets TF32 as well, and warns of it on a CPU.

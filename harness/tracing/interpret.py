@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,7 @@ from gradwatch.impls.graph import Node, recorded
 
 _OURS = (operator.getitem, as_written)  # of the tape, no operators of ATen
 _CASTS = frozenset(("_to_copy", "convert_element_type", "to", "type_as", "device_put"))
-_OF_MATRICES = frozenset((*factors.ON_FLOATS, *systems.ON_FLOATS))
+OF_MATRICES = frozenset((*factors.ON_FLOATS, *systems.ON_FLOATS))
 _FACTORISATIONS = ("linalg_", "_linalg_", "cholesky", "geqrf", "lu_", "ormqr", "svd")
 
 
@@ -190,14 +190,6 @@ def _floats(meta: Sequence[Any]) -> bool:
 
 def _is_complex(meta: Sequence[Any]) -> bool:
     return any(tensor.dtype.is_complex for tensor in meta)
-
-
-def factored(program: Program) -> Iterator[list[Like]]:
-    """The matrices that each factorisation returns."""
-    for node in program.graph.nodes:
-        ours = node.op == "call_function" and node.target not in _OURS
-        if ours and name_of(node.target) in _OF_MATRICES:
-            yield [made for made in _meta(node) if len(made.shape) > 1]
 
 
 def refuse_uncovered(program: Program) -> None:

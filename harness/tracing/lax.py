@@ -20,6 +20,7 @@ import numpy as np
 from jax import lax
 from jax.interpreters import partial_eval
 
+from gradwatch.harness.judging.question import Cost
 from gradwatch.harness.tracing import untraceable
 from gradwatch.harness.tracing.aten.narrow import leaf, rounded
 from gradwatch.harness.tracing.aten.windows import grouped_product, windows
@@ -83,9 +84,9 @@ class Traced:
         """The types of what it returns."""
         return [variable.aval.dtype for variable in self.jaxpr(shapes)[0].outvars]
 
-    def cost(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, int]:
+    def cost(self, shapes: Sequence[tuple[int, ...]]) -> Cost:
         """Elements that are computed, and equations, a loop's as often as it runs."""
-        return _count(self.jaxpr(shapes)[0])
+        return Cost(*_count(self.jaxpr(shapes)[0]))
 
     def __call__(self, _: Any, *leaves: Node) -> tuple[Node, ...]:
         """The nodes that the function returns for these."""

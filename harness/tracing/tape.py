@@ -151,14 +151,6 @@ class Program(torch.nn.Module):
         self.readings: list[Reading] = []
         self.draws: dict[torch.Generator | None, Tensor] = {}
 
-    @property
-    def elements(self) -> int:
-        """How many are computed."""
-        made = (
-            v for node in self.graph.nodes for v in tree_leaves(node.meta.get("val"))
-        )
-        return sum(v.shape.numel() for v in made if isinstance(v, Like))
-
     def signature(self) -> list[Any]:
         """What ran, and on what shapes and types: two runs of one branch have one."""
         return [(node.target, node.meta.get("val")) for node in self.graph.nodes]

@@ -21,7 +21,6 @@ from gradwatch.harness.tracing.calls import Call, tensors_in
 from gradwatch.harness.tracing.capture import capture
 from gradwatch.harness.tracing.interpret import (
     Decision,
-    factored,
     interpret,
     refuse_uncovered,
 )
@@ -196,12 +195,6 @@ class Traced:
                         "returns vectors whose signs are free, and the result has them"
                     )
                     raise Untraceable(f"aten.{vectors[0]}", why, "signs")
-
-    @property
-    def factored(self) -> int:
-        """Rows of the largest matrix that is factorised."""
-        sizes = (min(m.shape[-2:]) for n in factored(self.program) for m in n)
-        return max(sizes, default=0)
 
     @property
     def ops(self) -> tuple[str, ...]:

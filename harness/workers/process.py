@@ -23,6 +23,7 @@ import psutil
 from gradwatch.harness.project.imports import START, place
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.workers.arrays import legible
+from gradwatch.harness.workers.formulas.fork import how_ended
 from gradwatch.harness.workers.lifetime import first_line
 
 DYING = 5.0  # seconds from a kill to the end of the process
@@ -194,14 +195,6 @@ class Process:
         if self._log >= 0:  # who gave up waiting has closed it before
             os.close(self._log)
             self._log = -1
-
-
-def how_ended(code: int) -> str:
-    """What an exit code says: a status, or the signal that killed the process."""
-    if code >= 0:
-        return f"exited with status {code}"
-    known = {number.value: number.name for number in signal.Signals}
-    return f"killed by {known.get(-code, f'signal {-code}')}"
 
 
 def _unnamed_file() -> int:

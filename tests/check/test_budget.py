@@ -11,6 +11,9 @@ import torch
 
 from gradwatch.harness.check import budget, check
 from gradwatch.harness.check.budget import Budget
+from gradwatch.harness.check.subjects import pytorch
+from gradwatch.harness.judging.question import Cost
+from gradwatch.harness.tracing.count import cost_of
 
 GIB = 1 << 30
 
@@ -28,21 +31,20 @@ def trials(*sizes):
     """One of the caller's own, then others; of a size each."""
     made = []
     for i, size in enumerate(sizes):
-        tensor = SimpleNamespace(shape=(size,))
         name = f"trial {i}"
-        one = SimpleNamespace(name=name, as_given=i == 0, size=size, tensors=[tensor])
-        made.append(one)
+        made.append(SimpleNamespace(name=name, as_given=i == 0, sizes=[size]))
     return made
 
 
 def run(seconds, sizes, per_element=1e-6, memory=GIB):
     """Sizes of those that ran, and the notes; each takes so long an element."""
     clock, ran, notes = Clock(), [], []
-    asked = Budget(seconds, lambda trial: (trial.size, 0))
+    asked = Budget(seconds, lambda trial, most: Cost(sum(trial.sizes), 0))
     asked.clock, asked.began, asked.memory = clock, 0.0, memory
     for trial in asked.affordable(trials(*sizes), notes):
-        ran.append(trial.size)
-        clock.now += per_element * (trial.size + 1000)
+        (size,) = trial.sizes
+        ran.append(size)
+        clock.now += per_element * (size + 1000)
     return ran, notes, clock.now
 
 
@@ -50,13 +52,13 @@ def test_a_trial_that_does_not_fit_is_left_out_and_a_cheaper_one_is_not():
     ran, notes, spent = run(5.0, [2_000_000, 4_000_000, 1_000_000, 3_000, 3_500_000])
     assert ran == [2_000_000, 1_000_000, 3_000]
     assert spent < 5.0
-    assert "the budget being 5 s: trial 1; trial 4; budget=11 has them" in notes[0]
+    assert "the budget being 5 s: trial 1; trial 4; budget=14 has them" in notes[0]
 
 
 def test_what_the_note_says_is_enough():
     sizes = [2_000_000, 4_000_000, 1_000_000, 3_000, 3_500_000]
-    assert sorted(run(11.0, sizes)[0]) == sorted(sizes)
-    assert run(11.0, sizes)[1] == []
+    assert sorted(run(14.0, sizes)[0]) == sorted(sizes)
+    assert run(14.0, sizes)[1] == []
 
 
 def test_a_large_trial_after_quick_ones_is_not_taken_for_quick():
@@ -103,17 +105,16 @@ def test_numbers_beyond_the_memory_are_not_even_made(monkeypatch):
 def test_an_estimate_comes_from_the_graph_and_none_is_made_where_all_fits():
     asked = []
 
-    class Known(Budget):
-        def _work(self, trial):
-            asked.append(trial.name)
-            return super()._work(trial)
+    def cost(trial, most):
+        asked.append(trial.name)
+        return Cost(sum(trial.sizes), 0)
 
     clock = Clock()
-    made = Known(30.0, lambda trial: (trial.size, 0))
+    made = Budget(30.0, cost)
     made.clock, made.began = clock, 0.0
     for _ in made.affordable(trials(*range(30, 60)), []):
         clock.now += 0.1
-    assert asked == ["trial 0"]  # of the caller's own it is known
+    assert {*asked} == {"trial 0"}  # of the caller's own it is known
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="Linux alone")
@@ -140,6 +141,58 @@ def test_what_was_left_out_is_not_counted_as_judged():
 def test_a_small_function_has_everything_within_the_default():
     report = check(torch.sigmoid, shapes=[(4, 8)])
     assert report.notes == ()
+
+
+def looped(x):
+    """As many operations as the first input is long."""
+    total = torch.zeros(x.shape[1:])
+    for row in x:
+        total = (total + row).tanh()
+    return total
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """Shapes of what is traced."""
+    shapes, trace = [], pytorch.trace
+
+    def noted(function, args, *more):
+        shapes.append(tuple(args[0].shape))
+        return trace(function, args, *more)
+
+    monkeypatch.setattr(pytorch, "trace", noted)
+    return shapes
+
+
+def test_what_cannot_fit_is_counted_and_never_traced(traced):
+    report = check(looped, shapes=[(5, 3)], budget=0.2, only="tails")
+    assert (1025, 3) not in traced
+    (note,) = (n for n in report.notes if n.startswith("left out, the budget"))
+    assert "tails 1025x3" in note
+
+
+def test_a_trial_is_traced_once(traced):
+    report = check(torch.sigmoid, shapes=[(40, 50)], skip="empty")
+    assert len(traced) == len({row.trial for row in report.rows})
+
+
+def test_a_count_is_that_of_what_runs_and_ends_beyond_what_was_asked():
+    x = torch.randn(1000, 4)
+    whole = cost_of(lambda x: (looped(x),), [x], 1e9)
+    assert whole.operations >= 2000
+    assert whole.elements >= 8000
+    assert whole.whole
+    part = cost_of(lambda x: (looped(x),), [x], 1e5)
+    assert not part.whole
+    assert 1e5 < part.work < 1.1e5
+
+
+def test_a_factorisation_counts_its_steps():
+    small, large = (
+        cost_of(lambda a: (torch.linalg.svdvals(a),), [torch.eye(n)], 1e12).work
+        for n in (100, 200)
+    )
+    assert 7 < large / small < 9
 
 
 class Terminal(io.StringIO):

@@ -196,6 +196,24 @@ def test_trials_are_left_out_by_name():
         check(square, RIGHT, shapes=[(4, 8)], edges="none")
 
 
+def test_a_backward_that_ends_the_process_is_a_line(capfd):
+    """PyTorch's of pdist does, where there are no rows."""
+    report = check(torch.pdist, shapes=[(3, 5)], only="empty")
+    assert report.passes
+    (row,) = report.edges
+    assert (row.trial, row.judgement.verdict) == ("empty 0x5", "error")
+    assert row.judgement.message == "ended the process: killed by SIGSEGV"
+    own = check(torch.pdist, shapes=[(0, 5)], quick=True)
+    assert not own.passes
+    assert [r.judgement.message for r in own.failures] == [row.judgement.message]
+
+
+def test_what_a_reference_does_not_take_without_elements_is_left_out():
+    report = check(lambda x: x.reshape(-1, x.shape[1]), shapes=[(4, 2)], only="empty")
+    assert trials(report) == {"normal"}
+    assert report.notes == ()
+
+
 def test_quick_is_one_trial_in_each_precision():
     two = ["float32", "bfloat16"]
     report = check(square, RIGHT, shapes=[(4, 8)], quick=True, dtypes=two)

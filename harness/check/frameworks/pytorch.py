@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -178,6 +180,12 @@ def admits(call: Any, tensors: Sequence[Tensor]) -> None:
     """Raise what it raises for these."""
     with torch.no_grad():
         call(*map(replica, tensors))
+
+
+def forks() -> bool:
+    """Whether a fork of this process can run it: no GPU, and nothing that compiles."""
+    compiles = "torch._inductor.async_compile" in sys.modules
+    return hasattr(os, "fork") and not (compiles or torch.cuda.is_available())
 
 
 def cause_of(call: Any, bound: Bound, cotangents: Sequence[Any]) -> str:

@@ -22,7 +22,6 @@ from gradwatch.harness.check.frameworks.runs import Tensor, floating, in_short, 
 from gradwatch.harness.project.lock import scratch
 from gradwatch.harness.workers.confinement import confine
 from gradwatch.harness.workers.formulas.fork import Ended, Fork
-from gradwatch.harness.workers.process import how_ended
 
 #: Calls before a few more trials at the end, and the most seconds for those of each:
 #: what counts its calls, or is right when it is called slowly, shows.
@@ -86,7 +85,7 @@ class Apart(Elsewhere):
             content = self._fork.ask(pickle.dumps(request))
             return msgspec.msgpack.decode(content, type=Answer, dec_hook=_received)
         except Ended as how:
-            return Answer(f"ended the process: {how_ended(how.code)}")
+            return Answer(f"ended the process: {how}")
         except (msgspec.MsgspecError, RuntimeError):
             return Answer("wrote into the pipe of its process")
 

@@ -12,7 +12,7 @@ from gradwatch.harness.check.choice import Trial
 from gradwatch.harness.check.frameworks import framework
 from gradwatch.harness.check.frameworks.jax import Call
 from gradwatch.harness.check.subjects.pages import OpSubject
-from gradwatch.harness.judging.question import Question
+from gradwatch.harness.judging.question import Cost, Question
 from gradwatch.harness.tracing.lax import Traced, is_float
 from gradwatch.harness.tracing.names import name_of, parameters_of
 from gradwatch.impls.contract import Op
@@ -84,8 +84,8 @@ class JaxSubject(OpSubject):
         _ = question.names
         return question
 
-    def cost(self, trial: Trial) -> tuple[int, int]:
-        """Elements that a call computes, and operations."""
+    def cost(self, trial: Trial, most: float) -> Cost:
+        """What a call takes."""
         formula: Any = self.op_at(trial).said("formula")
-        cost: tuple[int, int] = formula.cost([tuple(t.shape) for t in trial.tensors])
+        cost: Cost = formula.cost([tuple(t.shape) for t in trial.tensors])
         return cost

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from gradwatch.harness.check.choice import Trial
 from gradwatch.harness.check.frameworks import Bound
-from gradwatch.harness.judging.question import Question
+from gradwatch.harness.judging.question import Cost, Question
 from gradwatch.impls.contract import Array, Op, Problem, as_tuple
 
 
@@ -32,7 +32,7 @@ class OpSubject:
         """The op, whatever the trial."""
         return self.op
 
-    def bound(self, trial: Trial) -> Bound:
+    def bound(self, trial: Trial, traced: bool = True) -> Bound:
         """The tensors of a trial, under the names of the op."""
         op, tensors = self.op_at(trial), tuple(trial.tensors)
         if len(tensors) != len(op.inputs):
@@ -57,9 +57,14 @@ class OpSubject:
     def _attributes(self, trial: Trial) -> dict[str, Any]:
         return dict(trial.kwargs)
 
-    def cost(self, trial: Trial) -> tuple[int, int]:
-        """Elements of the inputs: a page has few operations."""
-        return sum(t.size for t in map(trial.framework.array_of, trial.tensors)), 1
+    def cost(self, trial: Trial, most: float) -> Cost:
+        """What a call takes, by the inputs: a page has few operations."""
+        return Cost(sum(trial.sizes), 1)
+
+    def admit(self, trial: Trial, most: float) -> None:
+        """Raise what it raises for a trial; who counts ends beyond `most`."""
+        bound = self.bound(trial)
+        trial.framework.admits(bound.call, bound.tensors)
 
     def truth(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from gradwatch.harness.check.frameworks import Bound
 from gradwatch.harness.check.frameworks.binding import require_fit
 from gradwatch.harness.check.frameworks.runs import Tensor, floating
 from gradwatch.harness.judging.orders import Function as Derived
-from gradwatch.harness.judging.question import Question
+from gradwatch.harness.judging.question import Cost, Question
 from gradwatch.harness.tracing import Call, Traced, trace
+from gradwatch.harness.tracing.count import cost_of
 from gradwatch.harness.tracing.names import name_of
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Array
@@ -28,9 +30,11 @@ State = dict[str, Tensor]
 class TorchSubject:
     """A PyTorch function or module, its truth by tracing."""
 
+    _last: tuple[Trial, Bound] | None = None
+
     def __init__(self, given: Callable[..., Any]) -> None:
         self.given, function = given, _uncompiled(given)
-        self.function, self._costs = function, dict[Any, tuple[int, int]]()
+        self.function, self._costs = function, dict[Any, Cost]()
         self.module = function if isinstance(function, torch.nn.Module) else None
 
     @property
@@ -48,11 +52,17 @@ class TorchSubject:
         """Lengths of a module's own tensors: those of its inputs have to fit."""
         return tuple({n for t in self.state.values() for n in t.shape})
 
-    def cost(self, trial: Trial) -> tuple[int, int]:
-        """Elements that a call computes, and operations."""
-        if (key := _shapes(trial)) not in self._costs:
-            self._traced(trial, self._state(trial))
-        return self._costs[key]
+    def cost(self, trial: Trial, most: float) -> Cost:
+        """What a call takes; it is not counted on beyond `most`."""
+        known = self._costs.get(_shapes(trial))
+        if known is None or not (known.whole or known.work > most):
+            self.admit(trial, most)
+        return self._costs[_shapes(trial)]
+
+    def admit(self, trial: Trial, most: float) -> None:
+        """Raise what it raises for a trial; a call ends where it takes over `most`."""
+        bound = self.bound(trial, traced=False)
+        self._costs[_shapes(trial)] = cost_of(bound.call, bound.tensors, most)
 
     @property
     def state(self) -> State:
@@ -64,18 +74,24 @@ class TorchSubject:
             **dict(self.module.named_buffers()),
         }
 
-    def bound(self, trial: Trial) -> Bound:
+    def bound(self, trial: Trial, traced: bool = True) -> Bound:
         """The tensors of a trial and of the module, and what runs for these."""
+        if self._last and self._last[0] is trial:
+            return self._last[1]
         state = self._state(trial)
-        traced = self._traced(trial, state)
-        draws = traced.program.draws
-        call = Call(self.function, trial.args, trial.kwargs, tuple(state), draws)
+        call = Call(self.function, trial.args, trial.kwargs, tuple(state))
         tensors = (*trial.tensors, *state.values())
-        return Bound(
-            *(call, traced.names, tensors, traced.wanted, traced.results),
-            traced=traced,
+        if not traced:
+            return Bound(call, (), tensors, (), ())
+        ran = self._traced(trial, state)
+        draws = ran.program.draws
+        bound = Bound(
+            *(replace(call, draws=draws), ran.names, tensors, ran.wanted, ran.results),
+            traced=ran,
             draws=tuple(draws),
         )
+        self._last = trial, bound
+        return bound
 
     def _traced(self, trial: Trial, state: State) -> Traced:
         function = self.function
@@ -85,8 +101,6 @@ class TorchSubject:
         args, kwargs, own = tree_map(_on_cpu, (trial.args, dict(trial.kwargs), state))
         seed = np.random.default_rng([*trial.seed, 3]).integers(2**31)
         traced = trace(function, args, kwargs, own, int(seed))
-        program = traced.program
-        self._costs[_shapes(trial)] = program.elements, len(program.graph.nodes)
         traced.refuse_contested(trial.dtype)
         return traced
 

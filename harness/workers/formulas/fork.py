@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import multiprocessing
 import os
 import signal
 import time
@@ -11,6 +12,7 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection, Pipe
+from typing import TypeVar
 
 from gradwatch.harness.workers.lifetime import die_with_parent
 
@@ -19,14 +21,26 @@ from gradwatch.harness.workers.lifetime import die_with_parent
 CHANGED = 86
 #: Seconds for it to end by itself, once it has closed its pipe.
 _ENDING = 1.0
+#: Seconds for what is `forked` once.
+_PATIENCE = 60.0
+
+T = TypeVar("T")
 
 
 class Ended(Exception):
-    """A fork has ended; `code` is its exit code, negative for a signal."""
+    """A fork has ended; the message says how, and so does its exit code."""
 
     def __init__(self, code: int) -> None:
-        super().__init__(code)
+        super().__init__(how_ended(code))
         self.code = code
+
+
+def how_ended(code: int) -> str:
+    """What an exit code says: a status, or the signal that killed the process."""
+    if code >= 0:
+        return f"exited with status {code}"
+    known = {number.value: number.name for number in signal.Signals}
+    return f"killed by {known.get(-code, f'signal {-code}')}"
 
 
 class Fork:
@@ -97,6 +111,42 @@ class Fork:
             if time.monotonic() >= deadline:
                 os.kill(self._process, signal.SIGKILL)
             time.sleep(0.001)
+
+
+def forked(function: Callable[[], T]) -> T:
+    """What a function returns or raises that may end its process, from a fork of it.
+
+    Raises:
+        Ended: It has ended in place of an answer, or has been killed for lack of one.
+    """
+    fork = multiprocessing.get_context("fork")
+    ours, theirs = fork.Pipe(duplex=False)
+
+    def answered() -> None:
+        faulthandler.disable()  # how it ends is for this process to say
+        try:
+            answer: tuple[T | None, Exception | None] = function(), None
+        except Exception as error:  # noqa: BLE001  # it is raised again over there
+            answer = None, error
+        theirs.send(answer)
+
+    process = fork.Process(target=answered)
+    process.start()
+    theirs.close()
+    try:
+        if ours.poll(_PATIENCE):
+            found, error = ours.recv()
+            if error is not None:
+                raise error
+            returned: T = found
+            return returned
+    except EOFError:
+        process.join(_ENDING)
+    finally:
+        if process.exitcode is None:
+            process.kill()
+        process.join()
+    raise Ended(process.exitcode or 0)
 
 
 def _passed_on(process: int, number: int, frame: object) -> None:

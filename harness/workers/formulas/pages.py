@@ -29,7 +29,7 @@ from gradwatch.harness.workers.arrays import (
     unpack,
 )
 from gradwatch.harness.workers.formulas.fork import Ended, Fork
-from gradwatch.harness.workers.process import Process, how_ended
+from gradwatch.harness.workers.process import Process
 from gradwatch.impls import catalogue, graph
 from gradwatch.impls.contract import Array, Case, Op, Unsupported, as_tuple
 
@@ -75,9 +75,8 @@ class Pages(Process):
         def ask(what: str, *more: Any) -> Any:
             self.connection.send_bytes(source.encode())
             self.connection.send_bytes(encoded((what, *more)))
-            ended = self.connection.recv_bytes()
-            if ended:
-                raise PageEnded(how_ended(int(ended)))
+            if how := self.connection.recv_bytes():
+                raise PageEnded(how.decode())
             kind, answer, refused = decoded(self.connection.recv_bytes(BYTES))
             if kind:
                 raise _exception(kind, answer, refused)
@@ -205,7 +204,7 @@ def serve(number: int) -> None:
             try:
                 answer = forks[source].ask(content)
             except Ended as end:
-                asking.send_bytes(str(end.code).encode())
+                asking.send_bytes(str(end).encode())
             else:
                 asking.send_bytes(b"")
                 asking.send_bytes(answer)
