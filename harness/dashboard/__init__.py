@@ -5,7 +5,7 @@
 - machine: one machine: its newest verdict and time of everything
 - matrix: one cell for each op and backend
 - series: values over commits, and where they change
-- op_source: the file of an op: title, group, formulas, dialects
+- op_source: the file of an op: title, group, formulas, code
 - charts: charts of pages, drawn by Bokeh in the browser
 - families: backends by framework, and their look in every chart
 - pages: the contents of each page

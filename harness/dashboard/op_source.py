@@ -1,4 +1,4 @@
-"""Reads the file of an op: its title, group, formulas and dialects, highlighted.
+"""Reads the file of an op: its title, group, formulas and code, highlighted.
 
 It is read, not imported: a page of a project may need a framework.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
 from markupsafe import Markup
@@ -17,18 +17,8 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from gradwatch.impls import catalogue
-from gradwatch.impls.contract import DIALECTS
 
 OTHER = "other"
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """One dialect as the page writes it, for one framework, or for all ("")."""
-
-    name: str
-    framework: str
-    code: Markup
 
 
 @dataclass(frozen=True)
@@ -36,13 +26,12 @@ class OpSource:
     """The parts of the file.
 
     `title` is the first line of its docstring, and `paragraphs` are the others: those
-    of formulas are indented. `dialects` are by name, in the order of `DIALECTS`.
+    of formulas are indented.
     """
 
     title: str = ""
     group: str = OTHER
     paragraphs: tuple[str, ...] = ()
-    dialects: dict[str, list[Dialect]] = field(default_factory=dict)
     code: str = ""
 
 
@@ -59,12 +48,9 @@ def parse_source(source: str) -> OpSource:
     """Return the parts of a file with this text."""
     tree = ast.parse(source)
     title, *paragraphs = re.split(r"\n\s*\n", ast.get_docstring(tree) or "")
-    dialects: dict[str, list[Dialect]] = {}
-    for one in sorted(_dialects(tree, source.splitlines()), key=_place):
-        dialects.setdefault(one.name, []).append(one)
     first = title.partition("\n")[0]
     group = next(_groups(tree), OTHER)
-    return OpSource(first, group, tuple(paragraphs), dialects, highlighted(source))
+    return OpSource(first, group, tuple(paragraphs), highlighted(source))
 
 
 def by_group(ops: Iterable[str]) -> dict[str, dict[str, OpSource]]:
@@ -89,27 +75,3 @@ def _groups(tree: ast.Module) -> Iterator[str]:
             for keyword in node.keywords:
                 if keyword.arg == "group" and isinstance(keyword.value, ast.Constant):
                     yield str(keyword.value.value) or OTHER
-
-
-def _dialects(tree: ast.Module, lines: list[str]) -> Iterator[Dialect]:
-    """Yield each statement with an `op.implement("...")` or an `op.lacks("...")`."""
-    for statement in tree.body:
-        calls = [getattr(statement, "value", None)]
-        calls = getattr(statement, "decorator_list", calls)
-        for call in calls:
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-                named = {keyword.arg: keyword.value for keyword in call.keywords}
-                name = _constant(call.args[0] if call.args else None)
-                if name in DIALECTS:
-                    framework = _constant(named.get("framework"))
-                    first = min(call.lineno, statement.lineno) - 1
-                    text = "\n".join(lines[first : statement.end_lineno])
-                    yield Dialect(name, framework, highlighted(text))
-
-
-def _constant(node: ast.expr | None) -> str:
-    return str(node.value) if isinstance(node, ast.Constant) else ""
-
-
-def _place(dialect: Dialect) -> tuple[int, str]:
-    return DIALECTS.index(dialect.name), dialect.framework

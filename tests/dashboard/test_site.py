@@ -23,12 +23,11 @@ from gradwatch.harness.dashboard import site as building
 from gradwatch.harness.dashboard.families import families, styles
 from gradwatch.harness.dashboard.machine import MachineResults, machine_results
 from gradwatch.harness.dashboard.matrix import bar_length, matrix, short
-from gradwatch.harness.dashboard.op_source import parse_source
 from gradwatch.harness.dashboard.site import NotASite, write_site
 from gradwatch.harness.dashboard.sources import read_results
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.project.documents import Unreadable
-from gradwatch.impls.catalogue import backend_names, load_op, op_names
+from gradwatch.impls.catalogue import backend_names, op_names
 from tests.dashboard.browser import invented
 from tests.dashboard.browser.invented import agree_record, environment, time_record
 
@@ -605,14 +604,6 @@ def test_a_results_folder_that_is_not_there_is_a_wrong_call(tmp_path: Path) -> N
 
 
 # Formulas, sources, looks ------------------------------------------------------------
-
-
-@pytest.mark.parametrize("op", op_names())
-def test_every_dialect_of_a_page_is_cut_out(op: str) -> None:
-    source = Path(f"{gradwatch.harness.__path__[0]}/../impls/ops/{op}.py").read_text()
-    variants = parse_source(source).dialects.values()
-    found = {(d.name, d.framework) for several in variants for d in several}
-    assert found == {*load_op(op)._said, *load_op(op)._since}
 
 
 def test_every_runner_looks_different() -> None:

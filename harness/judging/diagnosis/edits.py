@@ -53,18 +53,14 @@ class Edit:
         return self.kind == "path" and self.scales
 
 
-def _along(x: Array, axis: Any, how: Callable[..., Any]) -> Array:
+def _along(x: Array, axis: int | None, how: Callable[..., Any]) -> Array:
     return np.broadcast_to(how(x, axis=axis, keepdims=True), x.shape)
 
 
-def _without(x: Array, axis: int, place: int) -> Array:
+def _without(x: Array, axis: int | None, place: int) -> Array:
     out = x.copy()
-    np.moveaxis(out, axis, 0)[place] = 0
+    np.moveaxis(out, axis or 0, 0)[place] = 0
     return out
-
-
-def _of_one(x: Array, axis: int, place: int) -> Array:
-    return np.broadcast_to(x.take([place], axis), x.shape)
 
 
 def tf32(x: Array) -> Array:
@@ -84,35 +80,33 @@ _VALUES: Sequence[Form] = (
     (6, "value", "1 + {} stands for it", lambda x: 1 + x),
     (6, "value", "the sign of {} stands for it", np.sign),
     (6, "value", "{} is clipped at 0", lambda x: np.maximum(x, 0)),
-    (6, "mean", "the mean of {} stands for it", lambda x: _along(x, None, np.mean)),
-    (6, "mean", "the sum of {} stands for it", lambda x: _along(x, None, np.sum)),
 )
 _MASKS: Sequence[Form] = (
     (5, "mask", "{} is not applied", np.ones_like),
     (5, "mask", "{} is inverted", np.logical_not),
     (6, "mask", "{} is false everywhere", np.zeros_like),
 )
-_ORDERS: Sequence[Form] = (
-    (5, "order", "{} is reversed", np.flip),
-    (6, "shift", "{} is shifted by one", lambda x: np.roll(x, 1)),
-    (6, "shift", "{} is shifted back by one", lambda x: np.roll(x, -1)),
-)
 _MATRICES: Sequence[Form] = (
     (6, "order", "{} is read in column order", lambda x: x.reshape(x.shape[::-1]).T),
     (6, "order", "{} is its transpose, read in rows", lambda x: x.T.reshape(x.shape)),
 )
-_AXES: Sequence[tuple[float, str, str, Callable[[Array, int], Array]]] = (
+#: What may stand for a value along an axis; the first five also for all of it.
+_AXES: Sequence[tuple[float, str, str, Callable[[Array, int | None], Array]]] = (
+    (5.5, "order", "{} is reversed", np.flip),
     (6, "shift", "{} is shifted by one", lambda x, i: np.roll(x, 1, i)),
     (6, "shift", "{} is shifted back by one", lambda x, i: np.roll(x, -1, i)),
-    (6, "order", "{} is reversed", lambda x, i: np.flip(x, i)),
+    (6, "mean", "the mean of {} stands for it", lambda x, i: _along(x, i, np.mean)),
+    (6, "mean", "the sum of {} stands for it", lambda x, i: _along(x, i, np.sum)),
     (6, "terms", "the last of {} is left out", lambda x, i: _without(x, i, -1)),
     (6, "terms", "the first of {} is left out", lambda x, i: _without(x, i, 0)),
     (6, "copies", "the first of {} stands for all", lambda x, i: _of_one(x, i, 0)),
     (6, "copies", "the last of {} stands for all", lambda x, i: _of_one(x, i, -1)),
     (6, "copies", "the first of {} is alone", lambda x, i: x - _without(x, i, 0)),
-    (6, "mean", "the mean of {} stands for it", lambda x, i: _along(x, i, np.mean)),
-    (6, "mean", "the sum of {} stands for it", lambda x, i: _along(x, i, np.sum)),
 )
+
+
+def _of_one(x: Array, axis: int | None, place: int) -> Array:
+    return np.broadcast_to(x.take([place], axis), x.shape)
 
 
 def forms(x: Array, digits: int) -> Iterator[Form]:
@@ -121,8 +115,6 @@ def forms(x: Array, digits: int) -> Iterator[Form]:
     yield from _VALUES if number else _MASKS
     if number:
         yield from _roundings(digits)
-    if x.size > 1:
-        yield from _ORDERS
     if x.ndim > 1:
         yield from _MATRICES
         if x.shape[-1] == x.shape[-2]:
@@ -130,11 +122,12 @@ def forms(x: Array, digits: int) -> Iterator[Form]:
     if x.ndim > 2:
         turn = "{} is turned about in its last two axes"
         yield 5, "order", turn, lambda x: np.flip(x, (-2, -1))
-    for i, n in enumerate(x.shape):
-        for rank, kind, text, form in _AXES if n > 1 else ():
-            if number or kind == "shift":
-                at = f"{text} along axis {i}"
-                yield rank, kind, at, partial(_along_axis, form, i)
+    for axis in (None, *range(x.ndim)):
+        rows = _AXES[:5] if axis is None else _AXES
+        for rank, kind, text, form in rows if x.size > 1 else ():
+            if (number or kind == "shift") and (axis is None or x.shape[axis] > 1):
+                at = text if axis is None else f"{text} along axis {axis}"
+                yield rank, kind, at, partial(_along_axis, form, axis)
 
 
 def _roundings(digits: int) -> Iterator[Form]:
@@ -148,7 +141,9 @@ def _roundings(digits: int) -> Iterator[Form]:
         yield 7, "narrow", "{} is rounded to TF32", tf32
 
 
-def _along_axis(form: Callable[[Array, int], Array], axis: int, x: Array) -> Array:
+def _along_axis(
+    form: Callable[[Array, int | None], Array], axis: int | None, x: Array
+) -> Array:
     return form(x, axis)
 
 
@@ -224,31 +219,16 @@ def _with(node: Node, place: int, other: Make) -> Mapping[Node, Make]:
     return {node: make}
 
 
-def _end(x: Array, axes: Sequence[int], place: int) -> Array:
-    """The first or last of the terms of a sum."""
-    at = tuple(place if i in axes else slice(None) for i in range(x.ndim))
-    return np.asarray(x[at])
-
-
-#: What may stand for a sum over axes.
-_SUMS: Sequence[tuple[float, str, str, Callable[[Array, Any], Any]]] = (
-    (4, "copies", "the first copy stands for the sum", lambda x, a: _end(x, a, 0)),
-    (4, "copies", "the last copy overwrites the others", lambda x, a: _end(x, a, -1)),
-    (5, "terms", "the last term is missing", lambda x, a: x.sum(a) - _end(x, a, -1)),
-    (5, "terms", "the first term is missing", lambda x, a: x.sum(a) - _end(x, a, 0)),
-)
-
-
 def _sums(node: Node, sweep: Sweep) -> Iterator[Edit]:
-    """One copy for a sum, a term that is missing, other axes."""
+    """One copy for a sum; other axes, up to where it is copied again."""
     name = node.primitive.name if node.primitive else ""
     if name not in ("sum", "sum_to") or node.size == node.inputs[0].size:
         return
-    (source,), shape, axes = node.inputs, node.shape, _summed(node)
-    for rank, kind, text, how in _SUMS:
-        make = {node: partial(_summed_by, how, source, axes, shape)}
-        yield Edit(rank, kind, f"in the sum of {{term}}, {text}", (source,), make)
-    chain = [node]
+    (source,), chain, axes = node.inputs, [node], _summed(node)
+    for place, which in ((0, "the first copy stands"), (-1, "the last copy stands")):
+        text = f"in the sum of {{term}}, {which} for all"
+        make = {node: partial(_copy, source, axes, place, node.shape)}
+        yield Edit(4, "copies", text, (source,), make)
     while len(users := sweep.users.get(chain[-1], [])) == 1:
         chain.append(users[0][0])
         if chain[-1].primitive and chain[-1].primitive.name == "broadcast_to":
@@ -268,7 +248,7 @@ def _sums(node: Node, sweep: Sweep) -> Iterator[Edit]:
             return np.broadcast_to(total, chain[k].shape)
 
         which = "all axes" if axis is None else f"axis {axis}"
-        text = f"{{term}} is summed along {which}, not {axes}"
+        text = f"{{term}} is summed along {which} instead"
         yield Edit(5, "axis", text, (source,), {chain[k]: made})
 
 
@@ -277,10 +257,13 @@ def _with_one(node: Node, source: Node, value: Array, at: At) -> Array:
     return itself(node, lambda n: value if n is source else at(n))
 
 
-def _summed_by(
-    how: Callable[[Array, Any], Any], source: Node, axes: Any, shape: Any, at: At
+def _copy(
+    source: Node, axes: Sequence[int], place: int, shape: tuple[int, ...], at: At
 ) -> Array:
-    return np.asarray(how(at(source), axes)).reshape(shape)
+    """The first or last of the terms of a sum."""
+    x = at(source)
+    index = tuple(place if i in axes else slice(None) for i in range(x.ndim))
+    return np.asarray(x[index]).reshape(shape)
 
 
 def _summed(node: Node) -> tuple[int, ...]:
@@ -312,22 +295,26 @@ def _operands(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
     """Another form of a saved value, or a step that is left out."""
     for i, source in enumerate(node.inputs):
         if source not in sweep.flows:
-            for rank, kind, text, form in forms(source.value, digits):
-                make = _with(node, i, by(form, source))
-                text = f"in {{rule}}, {text.format('{0}')}"
-                yield Edit(rank, kind, text, (node, source), make)
             alike = near(source, sweep, until=node)
             if source.shape != node.shape:
                 alike += near(node, sweep)
-            for other in alike if source.dtype.kind == "f" else ():
-                rank = 4 if other in sweep.known else 5
-                make = _with(node, i, by(np.asarray, other))
-                text = "in {rule}, {1} stands for {0}"
-                yield Edit(rank, "value", text, (node, source, other), make)
+            for rank, kind, text, about, make in _others(source, sweep, digits, alike):
+                edits = _with(node, i, make)
+                yield Edit(rank, kind, f"in {{rule}}, {text}", (node, *about), edits)
         elif source.shape == node.shape and node.primitive:
             text = f"{node.primitive.name} is left out after {{term}}"
-            make = {node: by(np.asarray, source)}
-            yield Edit(5, "operation", text, (source,), make)
+            yield Edit(5, "operation", text, (source,), {node: by(np.asarray, source)})
+
+
+def _others(
+    source: Node, sweep: Sweep, digits: int, alike: Sequence[Node]
+) -> Iterator[tuple[float, str, str, tuple[Node, ...], Make]]:
+    """What may stand for a saved value: another form of it, or another value."""
+    for rank, kind, text, form in forms(source.value, digits):
+        yield rank, kind, text.format("{0}"), (source,), by(form, source)
+    for other in alike if source.dtype.kind == "f" else ():
+        rank, make = 4 if other in sweep.known else 5, by(np.asarray, other)
+        yield rank, "value", "{1} stands for {0}", (source, other), make
 
 
 def near(
@@ -397,26 +384,11 @@ def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
             yield from _saved(node, sweep, digits)
 
 
-#: What may be computed in place of an operation.
-_PAIRS = {"add": "subtract", "multiply": "divide", "sin": "cos", "tanh": "sigmoid"}
-_SIBLINGS = _PAIRS | {other: name for name, other in _PAIRS.items()}
-
-
 def _saved(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
-    for other in near(node, sweep)[:8] if node.value.dtype.kind == "f" else ():
-        text = "the backward uses {1} for {0}"
-        made = {node: by(np.asarray, other)}
-        yield Edit(5, "value", text, (node, node, other), {}, made)
-    for rank, kind, text, form in forms(node.value, digits):
-        text = f"in the backward, {text.format('{0}')}"
-        made = {node: by(form, node)}
-        yield Edit(rank + 1, kind, text, (node, node), {}, made)
-    name = node.primitive.name if node.primitive else ""
-    if name in _SIBLINGS:
-        sibling = graph.PRIMITIVES[_SIBLINGS[name]]
-        text = f"the backward has {{0}}, where {sibling.name} stands for {name}"
-        made = {node: by(sibling.compute, *node.inputs)}
-        yield Edit(6, "operation", text, (node, node), {}, made)
+    alike = near(node, sweep)[:8]
+    for rank, kind, text, about, make in _others(node, sweep, digits, alike):
+        text, saved = f"in the backward, {text}", {node: make}
+        yield Edit(rank + 1, kind, text, (node, *about), {}, saved)
 
 
 def _exchanged(sweep: Sweep) -> Iterator[Edit]:
@@ -450,7 +422,6 @@ def _inputs(sweep: Sweep, digits: int) -> Iterator[Edit]:
             text = text.format("what is saved of the inputs")
             yield Edit(5, kind, text, (leaves[0],), made)
     for leaf in leaves:
-        for rank, kind, text, form in forms(leaf.value, digits):
-            text = f"in all that the backward uses, {text.format('{0}')}"
-            made = {leaf: by(form, leaf)}
-            yield Edit(rank + 1, kind, text, (leaf, leaf), made)
+        for rank, kind, text, about, make in _others(leaf, sweep, digits, ()):
+            text = f"in all that the backward uses, {text}"
+            yield Edit(rank + 1, kind, text, (leaf, *about), {leaf: make})

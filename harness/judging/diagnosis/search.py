@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from gradwatch.harness.judging.diagnosis.edits import Edit
 from gradwatch.harness.judging.diagnosis.sweep import (
     Array,
     Make,
-    Point,
     Sweep,
     Tensors,
     signs,
@@ -35,7 +34,7 @@ MOST = 48  # edits that are evaluated in full for one tensor
 SAME = 1e-6  # of another point's values: two edits that differ by less say the same
 FEW = 4  # elements that many explanations fit by chance
 FAR = 8  # rank from which an explanation is no reason to stop
-Predict = Callable[[Point], Tensors]
+Predict = Callable[[Mapping[Node, Array]], Tensors]
 Raised = (ValueError, TypeError, IndexError)  # an edit that fits no shape here
 
 
@@ -71,8 +70,7 @@ class Finding:
         return said + (f" ({self.others} other {more}, too)" if self.others else "")
 
 
-@dataclass(frozen=True)
-class Weighed:
+class Weighed(NamedTuple):
     """Projections of a tensor's error, how far off they may be, how nodes move them."""
 
     error: Array
@@ -107,8 +105,8 @@ class Case:
         self.tolerance = {n: allowed(right, "first", n) for n in self.got}
         self.last = right.limit * right.arithmetics[-1].roundoff
         self.digits = PRECISIONS[right.dtype].digits
-        self.words, self.here = Words(sweep), Point(sweep, sweep.values)
-        self.right = self.here.tensors()
+        self.words = Words(sweep)
+        self.right = self.tensors()
         self.found: dict[str, list[Finding]] = {name: [] for name in self.wrong}
         self.weight = {n: self._weight(n) for n in self.wrong}
         self.lengths = {n for node in sweep.order for n in (*node.shape, node.size)}
@@ -117,6 +115,14 @@ class Case:
         """One over how far each element may be off, with a last rounding."""
         value = self.right[name]
         return weights(self.tolerance[name] + self.last * np.abs(value), value)
+
+    def tensors(
+        self,
+        edits: Mapping[Node, Make] | None = None,
+        saved: Mapping[Node, Make] | None = None,
+    ) -> Tensors:
+        """The gradients at the case's numbers, with some edits."""
+        return self.sweep.gradients(self.sweep.values, edits, saved)
 
     @property
     def late(self) -> bool:
@@ -153,11 +159,11 @@ class Case:
         Less is believed of one by which other tensors would be wrong, or stay so.
         """
 
-        def predict(point: Point) -> Tensors:
-            return point.tensors(edit.edits, edit.saved)
+        def predict(values: Mapping[Node, Array]) -> Tensors:
+            return self.sweep.gradients(values, edit.edits, edit.saved)
 
         try:
-            made = predict(self.here)
+            made = predict(self.sweep.values)
         except Raised:
             return False
         fit = {n: self.fits(n, made[n]) for n in self.got}
@@ -212,7 +218,7 @@ def _weigh(
     ((node, make),) = edit.edits.items()
     old, seen = case.sweep.values[node], [n for n in weighed if node in weighed[n].of]
     try:
-        new = make(case.here.values.__getitem__) if seen else old
+        new = make(case.sweep.values.__getitem__) if seen else old
     except Raised:
         return
     if new.shape != old.shape or not (edit.plain or (new != old).any()):
@@ -263,7 +269,7 @@ def _confirmed(case: Case, edit: Edit, factor: float, said: str) -> bool:
 
 def _refined(case: Case, node: Node, make: Make, factor: float) -> float:
     """A factor by least squares over the elements of the tensor that it moves most."""
-    none = case.here.tensors({node: lambda at: make(at) * 0})
+    none = case.tensors({node: lambda at: make(at) * 0})
     moved = {n: case.right[n] - none[n] for n in case.weight}
     n = max(moved, key=lambda n: int(np.count_nonzero(moved[n])))
     found = fitted(moved[n], case.got[n] - none[n], case.weight[n])
@@ -298,7 +304,7 @@ def _solved(case: Case, node: Node, of: Callable[[float], Edit], name: str) -> N
 
     def made(value: float) -> Array:
         edit = of(value)
-        return case.here.tensors(edit.edits, edit.saved)[name]
+        return case.tensors(edit.edits, edit.saved)[name]
 
     def short(value: float) -> float:
         return float(np.sum(along * (case.got[name] - made(value))))
@@ -330,7 +336,7 @@ def _ranked(case: Case, name: str) -> list[Finding]:
     other, kept = case.sweep.near(1), list[tuple[Array, Finding]]()
     for one in found[:16]:
         assert one.predict is not None
-        there = np.asarray({**other.tensors(), **one.predict(other)}[name])
+        there = np.asarray(one.predict(other)[name])
         size = np.max(np.abs(there), initial=0.0, where=np.isfinite(there))
         if not any(
             np.allclose(there, seen, rtol=SAME, atol=float(SAME * size), equal_nan=True)

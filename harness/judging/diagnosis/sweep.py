@@ -9,7 +9,6 @@ products each, and only what fits the projections is evaluated in full.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -77,12 +76,23 @@ class Sweep:
             n for n in self.order if n in self.flows or n not in self.forward
         }
 
-    def moved(self, leaves: Mapping[Node, Array]) -> Point:
-        """At other numbers."""
-        return Point(self, self.run(self.values, leaves=leaves))
+    def moved(self, leaves: Mapping[Node, Array]) -> dict[Node, Array]:
+        """All values at other numbers."""
+        return self.run(self.values, leaves=leaves)
 
-    def near(self, seed: int) -> Point:
-        """At other numbers near by, and with other cotangents."""
+    def gradients(
+        self,
+        values: Mapping[Node, Array],
+        edits: Mapping[Node, Make] | None = None,
+        saved: Mapping[Node, Make] | None = None,
+    ) -> dict[str, Array]:
+        """The gradients at these values, with some edits; see `run`."""
+        if edits or saved:
+            values = self.run(values, edits, saved)
+        return {name: values[node] for name, node in self.tensors.items()}
+
+    def near(self, seed: int) -> dict[Node, Array]:
+        """All values at other numbers near by, and with other cotangents."""
         rng, new = np.random.default_rng(seed), dict[Node, Array]()
         for leaf in (*self.inputs.values(), *self.cotangents):
             if leaf in self.values and leaf.value.dtype.kind == "f":
@@ -148,22 +158,3 @@ def itself(node: Node, at: At) -> Array:
     return (
         graph.computed(node, [at(n) for n in node.inputs]) if node.inputs else at(node)
     )
-
-
-@dataclass
-class Point:
-    """All values of a sweep at some numbers."""
-
-    sweep: Sweep
-    values: Mapping[Node, Array]
-
-    def tensors(
-        self,
-        edits: Mapping[Node, Make] | None = None,
-        saved: Mapping[Node, Make] | None = None,
-    ) -> dict[str, Array]:
-        """The gradients, with some edits; see `Sweep.run`."""
-        values = self.values
-        if edits or saved:
-            values = self.sweep.run(values, edits, saved)
-        return {name: values[node] for name, node in self.sweep.tensors.items()}
