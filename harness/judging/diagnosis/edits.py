@@ -125,7 +125,8 @@ def forms(x: Array, digits: int) -> Iterator[Form]:
     for axis in (None, *range(x.ndim)):
         rows = _AXES[:5] if axis is None else _AXES
         for rank, kind, text, form in rows if x.size > 1 else ():
-            if (number or kind == "shift") and (axis is None or x.shape[axis] > 1):
+            moved = number or kind in ("shift", "order")
+            if moved and (axis is None or x.shape[axis] > 1):
                 at = text if axis is None else f"{text} along axis {axis}"
                 yield rank, kind, at, partial(_along_axis, form, axis)
 
@@ -225,8 +226,10 @@ def _sums(node: Node, sweep: Sweep) -> Iterator[Edit]:
     if name not in ("sum", "sum_to") or node.size == node.inputs[0].size:
         return
     (source,), chain, axes = node.inputs, [node], _summed(node)
-    for place, which in ((0, "the first copy stands"), (-1, "the last copy stands")):
-        text = f"in the sum of {{term}}, {which} for all"
+    one = {0: "the first copy stands for the sum"}
+    one[-1] = "the last copy overwrites the others"
+    for place, words in one.items():
+        text = f"in the sum of {{term}}, {words}"
         make = {node: partial(_copy, source, axes, place, node.shape)}
         yield Edit(4, "copies", text, (source,), make)
     while len(users := sweep.users.get(chain[-1], [])) == 1:
@@ -384,11 +387,21 @@ def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
             yield from _saved(node, sweep, digits)
 
 
+#: What may be computed in place of an operation.
+_PAIRS = {"add": "subtract", "multiply": "divide", "sin": "cos", "tanh": "sigmoid"}
+_SIBLINGS = _PAIRS | {other: name for name, other in _PAIRS.items()}
+
+
 def _saved(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
     alike = near(node, sweep)[:8]
     for rank, kind, text, about, make in _others(node, sweep, digits, alike):
         text, saved = f"in the backward, {text}", {node: make}
         yield Edit(rank + 1, kind, text, (node, *about), {}, saved)
+    if node.primitive and node.primitive.name in _SIBLINGS:
+        other = graph.PRIMITIVES[_SIBLINGS[node.primitive.name]]
+        text = f"the backward has {{0}}, where {other.name} stands for its operation"
+        saved = {node: by(other.compute, *node.inputs)}
+        yield Edit(6, "operation", text, (node, node), {}, saved)
 
 
 def _exchanged(sweep: Sweep) -> Iterator[Edit]:

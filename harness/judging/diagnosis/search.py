@@ -185,10 +185,14 @@ def search(case: Case) -> dict[str, list[Finding]]:
     for n in case.wrong:
         for edit in regions(case.sweep, n, case.got[n], case.tolerance[n]):
             case.edited(edit, edit.rank)
-    weighed = case.weighed()
-    for step in (_local, _constants, _broad):
-        if not case.late and (case.open or (step is _local and weighed)):
-            step(case, weighed)
+    if weighed := case.weighed():
+        _local(case, weighed)
+    if case.open:
+        _constants(case)
+    for edit in rows.broad(case.sweep, case.digits) if case.open else ():
+        if case.late:
+            break
+        case.edited(edit, edit.rank)
     return {name: _ranked(case, name) for name in case.wrong}
 
 
@@ -276,15 +280,7 @@ def _refined(case: Case, node: Node, make: Make, factor: float) -> float:
     return found if np.isfinite(found) else factor
 
 
-def _broad(case: Case, weighed: Mapping[str, Weighed]) -> None:
-    """Edits that no projection weighs, each evaluated in full."""
-    for edit in rows.broad(case.sweep, case.digits):
-        if case.late:
-            return
-        case.edited(edit, edit.rank)
-
-
-def _constants(case: Case, weighed: Mapping[str, Weighed]) -> None:
+def _constants(case: Case) -> None:
     """A number of the formula that fits, everywhere or in the forward alone."""
     for node in rows.constants(case.sweep):
         for alone in (False, True) if node in case.sweep.forward else (False,):

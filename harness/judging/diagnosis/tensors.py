@@ -47,9 +47,7 @@ def _bounded(value: Array, got: Array, bad: Mask) -> Iterator[Part]:
     size, here = np.abs(value), np.abs(got[bad])
     kept = size[~bad & (got != 0)]
     top, bound = float(here.max(initial=0.0)), float(size[bad].max(initial=0.0))
-    if not got.any():
-        yield 0, "{} is zero everywhere", np.zeros_like
-    elif not top and (not kept.size or bound <= kept.min()):
+    if got.any() and not top and (not kept.size or bound <= kept.min()):
         words = f"elements of {{}} up to {short(bound)} are zero"
         yield 3, words, lambda x: np.where(np.abs(x) <= bound, 0, x)
     if got.size > 2 and top > 0 and here.min() == top and (size[bad] > top).all():
