@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from gradwatch.harness.tracing.aten import complex, factors, systems
 from gradwatch.harness.tracing.aten.complex import both
-from gradwatch.harness.tracing.aten.moves import is_move, move
+from gradwatch.harness.tracing.aten.moves import ON_SPARSE, is_move, move
 from gradwatch.harness.tracing.aten.narrow import (
     epsilon,
     is_inexact,
@@ -40,12 +40,16 @@ from gradwatch.impls.graph import Node, recorded
 _OURS = (operator.getitem, as_written)  # of the tape, no operators of ATen
 _CASTS = frozenset(("_to_copy", "convert_element_type", "to", "type_as", "device_put"))
 OF_MATRICES = frozenset((*factors.ON_FLOATS, *systems.ON_FLOATS))
+_KEEP_ZEROS = ("clone", "detach", "mul", "neg", "permute", "_sparse_sum", "transpose")
 _FACTORISATIONS = ("linalg_", "_linalg_", "cholesky", "geqrf", "lu_", "ormqr", "svd")
 
 
 @dataclass(frozen=True)
 class Decision:
-    """An operator that makes whole numbers or a mask of floats, which are then used."""
+    """An operator that makes whole numbers or a mask of floats, which are then used.
+
+    A count's whole numbers are floats.
+    """
 
     target: Any
     args: Any
@@ -65,7 +69,7 @@ class Decision:
 
         args, kwargs = tree_map(other, (self.args, self.kwargs), is_leaf=_is_node)
         made = tree_leaves(self.target(*args, **kwargs))
-        return [part for part in made if not is_float_tensor(part)]
+        return [part for part in made if not is_float_tensor(part)] or made
 
 
 def interpret(
@@ -174,6 +178,7 @@ def _as_float_if_tensor(value: Any) -> Any:
 
 
 def _constant(tensor: torch.Tensor) -> Any:
+    tensor = tensor if tensor.layout == torch.strided else tensor.to_dense()
     if tensor.is_complex():
         return Complex.of(tensor)
     return as_float(tensor) if is_float_tensor(tensor) else tensor
@@ -214,7 +219,8 @@ def _refuse(
         raise Untraceable(op, "hides what it draws at random", "random", place)
     if name.startswith(_FACTORISATIONS) and name not in {*ON_FLOATS, *ON_VALUES}:
         raise Untraceable(op, "factorises a matrix", "factorisation", place)
-    if any(t.layout != torch.strided for t in meta):
+    sparse = any(t.layout != torch.strided for t in meta)
+    if sparse and name not in {*ON_SPARSE, *_KEEP_ZEROS}:
         raise Untraceable(op, "returns a sparse tensor", "sparse", place)
     if name in FACTORIES or name in _CASTS:
         return

@@ -20,7 +20,7 @@ WAYS_ROUND = {
     "control": "choose the branch outside the function, or write it with torch.where",
     "numpy": "write the reference in PyTorch's functions; a candidate may be anything",
     "complex": "split it into real and imaginary parts",
-    "sparse": "make it dense first, with .to_dense()",
+    "sparse": "make it dense first, with .to_dense(), or build it in the function",
     "factorisation": "judge what comes before and after the factorisation separately",
     "signs": "return what no sign changes, such as v f(w) v^T, or fix each sign",
     "frozen": "mark the inputs that are to be differentiated with requires_grad_()",

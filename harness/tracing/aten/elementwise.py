@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from gradwatch.harness.tracing.aten.narrow import written_over
 from gradwatch.harness.tracing.values import as_float, as_mask, constant
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
@@ -87,10 +88,48 @@ def _frexp(x: Node) -> tuple[Node, Any]:
     )
 
 
+def _fake_quantised(
+    x: Node, scale: Node, zero: Node, low: int, high: int
+) -> tuple[Node, Node]:
+    """Rounded to whole numbers of scales; the rounding's slope is, as documented, 1.
+
+    Beyond the range x has no gradient.
+    """
+    place = x / scale
+    level = written_over(place, graph.round(place)) + zero
+    inside = graph.logical_and(level >= float(low), level <= float(high))
+    end = graph.clip(graph.stop_gradient(level), float(low), float(high))
+    return (graph.where(inside, level, end) - zero) * scale, inside
+
+
+def _by_channel(rule: Rule) -> Rule:
+    def of(x: Node, scale: Node, zero: Node, axis: int, *ends: Any) -> Any:
+        shape = tuple(n if i == axis % x.ndim else 1 for i, n in enumerate(x.shape))
+        return rule(x, graph.reshape(scale, shape), graph.reshape(zero, shape), *ends)
+
+    return of
+
+
+def _learnt(
+    x: Node, scale: Node, zero: Node, low: int, high: int, factor: float = 1.0
+) -> Node:
+    """The zero is rounded, too; gradients of scale and zero are scaled."""
+    at = graph.clip(graph.round(zero), float(low), float(high))
+    scale, zero = written_over(scale * factor, scale), written_over(zero * factor, at)
+    return _fake_quantised(x, scale, zero, low, high)[0]
+
+
+def _fake_quantised_if(
+    x: Node, scale: Node, zero: Node, enabled: Node, low: int, high: int
+) -> tuple[Node, Node]:
+    y, inside = _fake_quantised(x, scale, zero, low, high)
+    return (y, inside) if enabled.value.any() else (x, graph.equal(x, x))
+
+
 _SAME_NAME = """
     abs acos acosh asin asinh atan atan2 atanh ceil cos cosh erf erfc exp exp2 expm1
     floor hypot reciprocal rsqrt
-    log log10 log1p log2 maximum minimum sigmoid sin sinh sqrt square tan tanh trunc
+    log log10 log1p log2 maximum minimum sigmoid sin sinh sqrt tan tanh trunc
 """
 
 ON_FLOATS: dict[str, Rule] = {
@@ -98,7 +137,6 @@ ON_FLOATS: dict[str, Rule] = {
     **{name: _engine(name) for name in _SAME_NAME.split()},
     "add": lambda a, b, alpha=1: a + _scaled(b, alpha),
     "sub": lambda a, b, alpha=1: a - _scaled(b, alpha),
-    "rsub": lambda a, b, alpha=1: b - _scaled(a, alpha),
     "mul": lambda a, b: a * b,
     "div": _div,
     **dict.fromkeys(("neg", "_neg_view"), lambda x: -x),
@@ -111,8 +149,6 @@ ON_FLOATS: dict[str, Rule] = {
     "fmax": lambda a, b: graph.maximum(a, b),
     "fmin": lambda a, b: graph.minimum(a, b),
     "clamp": _clamp,
-    "clamp_min": lambda x, low: graph.maximum(x, low),
-    "clamp_max": lambda x, high: graph.minimum(x, high),
     "hardtanh": lambda x, low=-1, high=1: _clamp(x, low, high),
     "relu": lambda x: graph.maximum(x, 0.0),
     "leaky_relu": lambda x, slope=0.01: graph.where(
@@ -121,12 +157,17 @@ ON_FLOATS: dict[str, Rule] = {
     "elu": _elu,
     "gelu": _gelu,
     "sign": lambda x: graph.sign(x, at_tie=0.0),
-    "sgn": lambda x: graph.sign(x, at_tie=0.0),
     "round": _round,
     "nextafter": lambda a, b: a * graph.where(graph.isnan(b), b, 1.0),  # a rounding
     "angle": lambda x: graph.where(graph.isnan(x), x, _pi() * (x < 0.0)),
     "frexp": _frexp,
-    "frac": lambda x: x - graph.trunc(x),
+    "fake_quantize_per_tensor_affine_cachemask": lambda x, scale, zero, *ends: (
+        _fake_quantised(x, constant(scale), constant(zero), *ends)
+    ),
+    "fake_quantize_per_channel_affine_cachemask": _by_channel(_fake_quantised),
+    "_fake_quantize_learnable_per_tensor_affine": _learnt,
+    "_fake_quantize_learnable_per_channel_affine": _by_channel(_learnt),
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": _fake_quantised_if,
     "_log_softmax": lambda x, axis, half_to_float: _log_softmax(x, axis),
     "_softmax": lambda x, axis, half_to_float: _softmax(x, axis),
     "_safe_softmax": lambda x, axis, dtype=None: _safe_softmax(x, axis),

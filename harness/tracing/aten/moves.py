@@ -183,17 +183,7 @@ def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Node:
     return moved(lambda a, v: torch.put(a, index, v), x, source)
 
 
-def _index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Node:
-    x, source = as_float(x), as_float(source)
-    place = (
-        torch.index_select(positions(x), dim, as_exact(index))
-        if x.ndim
-        else torch.zeros(source.shape, dtype=torch.long)
-    )
-    return _added(x, place, source if alpha == 1 else alpha * source)
-
-
-def _embedding(
+def embedding(
     table: Any, index: Any, padding: int = -1, by_frequency: bool = False, *_: Any
 ) -> Node:
     """Rows of a table; those of the padding have, as documented, no gradient."""
@@ -208,11 +198,40 @@ def _embedding(
     return graph.where(hidden, graph.stop_gradient(rows), rows)
 
 
+# Sparse tensors are dense nodes ------------------------------------------------------
+
+
+def _scattered(
+    sparse: int, dense: int, size: Any, index: Any, values: Any, **_: Any
+) -> Node:
+    """Values at their places; those of one place add up."""
+    shape, held = tuple(size), as_exact(index)
+    place = torch.arange(math.prod(shape)).reshape(shape)[tuple(held)]
+    return graph.scatter_add(as_float(values), index=place.numpy(), shape=shape)
+
+
+def _sparsely(x: Any, *_: Any, **__: Any) -> Node:
+    """Without a gradient for the zeros, which a sparse tensor does not hold."""
+    x = as_float(x)
+    return graph.where(graph.variable(x.value != 0), x, 0.0)
+
+
+def _same(x: Any, *_: Any, **__: Any) -> Node:
+    return as_float(x)
+
+
+#: May return a sparse tensor: what that does not hold stays zero.
+ON_SPARSE: dict[str, Rule] = {
+    "_sparse_coo_tensor_with_dims_and_tensors": _scattered,
+    **dict.fromkeys(("_to_sparse", "_to_sparse_csr", "_to_sparse_csc"), _sparsely),
+    "_coalesce": _same,
+}
+
 ON_VALUES: dict[str, Rule] = {
-    "embedding": _embedding,
+    **ON_SPARSE,
+    "_to_dense": _same,
+    "embedding": embedding,
     "scatter_add": _scatter_add,
     "index_put": _index_put,
-    "_unsafe_index_put": _index_put,
     "put": _put,
-    "index_add": _index_add,
 }

@@ -122,11 +122,9 @@ def _without_reduction(
 ON_FLOATS: dict[str, Rule] = {
     "mm": graph.matmul,
     "bmm": graph.matmul,
-    "mv": graph.matmul,
-    "dot": graph.matmul,
+    "_sparse_addmm": lambda c, a, b, beta=1, alpha=1: _plus(c, a @ b, beta, alpha),
     "addmm": lambda c, a, b, beta=1, alpha=1: _plus(c, a @ b, beta, alpha),
     "addmv": lambda c, a, b, beta=1, alpha=1: _plus(c, a @ b, beta, alpha),
-    "baddbmm": lambda c, a, b, beta=1, alpha=1: _plus(c, a @ b, beta, alpha),
     "addbmm": lambda c, a, b, beta=1, alpha=1: _plus(c, total(a @ b, 0), beta, alpha),
     "convolution": _convolution,
     "_trilinear": _trilinear,

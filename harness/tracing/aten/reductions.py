@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from gradwatch.harness.judging.rounding.analysis import ERROR
 from gradwatch.harness.judging.rounding.errors import At, Error
@@ -52,11 +53,6 @@ def _variance(
     correction = 1 if correction is None else correction
     along = functools.partial(graph.var, correction=float(correction))
     return over(along)(x, dim, keepdim)
-
-
-def _var_mean(x: Node, dim: Any = None, **how: Any) -> tuple[Node, Node]:
-    keepdim = how.get("keepdim", False)
-    return _variance(x, dim, **how), over(graph.mean)(x, dim, keepdim)
 
 
 def _along(function: Callable[..., Node]) -> Rule:
@@ -136,10 +132,9 @@ def norm(
 
 
 ON_FLOATS: dict[str, Rule] = {
-    "sum": total,
+    **dict.fromkeys(("sum", "_sparse_sum"), total),
     "mean": over(graph.mean),
     "var": lambda x, dim=None, *a, **k: _variance(x, dim, *a, **k),
-    "var_mean": _var_mean,
     "amax": largest,
     "amin": smallest,
     "prod": over(lambda x, *a, **k: graph.prod(x * 1.0, *a, **k)),
@@ -234,19 +229,27 @@ def _middle(function: Callable[..., Any]) -> Rule:
     return rule
 
 
-def _counts(x: Any, *bins: Any, **named: Any) -> Node:
-    """How many fall in each bin, of whole numbers: rounding moves none to another."""
-    held = as_exact(x).double()
-    if not torch.equal(held, held.round()):
-        why = "counts numbers that rounding may move to another bin"
-        raise Untraceable("aten.histc", why, "control")
-    return as_float(torch.histc(held, *bins, **named))
+def _counted(count: Callable[..., Any]) -> Rule:
+    """How many fall in each bin: a constant that the numbers decide (`Decision`)."""
+
+    def rule(*given: Any, **named: Any) -> Any:
+        held = tree_map(as_exact, given, is_leaf=lambda v: isinstance(v, Node))
+        wide, narrow = (
+            count(*tree_map_only(torch.Tensor, lambda t, to=to: t.to(to), held), **named)
+            for to in (torch.float64, torch.float32)
+        )
+        if not torch.equal(tree_leaves(wide)[0].float(), tree_leaves(narrow)[0]):
+            why = "counts a number that rounding may move to another bin"
+            raise Untraceable(f"aten.{count.__name__}", why, "control")
+        return wide
+
+    return rule
 
 
 ON_VALUES: dict[str, Rule] = {
-    "histc": _counts,
+    "histc": _counted(torch.histc),
+    "histogram": _counted(torch.histogram),
     "any": lambda x, *dim: over(graph.any)(as_mask(x), *dim),
-    "all": lambda x, *dim: over(graph.all)(as_mask(x), *dim),
     "max": _whole_or_axis(_chosen(torch.max), largest),
     "min": _whole_or_axis(_chosen(torch.min), smallest),
     "median": _whole_or_axis(_chosen(torch.median), _middle(torch.median)),

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gradwatch.harness.tracing.aten.moves import positions
+from gradwatch.harness.tracing.aten.moves import embedding, positions
 from gradwatch.harness.tracing.values import as_exact, as_float, constant
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
@@ -149,14 +149,14 @@ def _embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> tuple[Any, ...]:
-    weight, indices, offsets = as_float(weight), as_exact(indices), as_exact(offsets)
+    indices, offsets = as_exact(indices), as_exact(offsets)
     starts = offsets[:-1] if include_last_offset else offsets
     bag = torch.searchsorted(starts, torch.arange(indices.numel()), right=True) - 1
     bag = torch.where(indices == padding_idx, -1, bag)
-    rows = weight[indices.numpy()]
+    rows = embedding(weight, indices, -1, scale_grad_by_freq)
     if per_sample_weights is not None:
         rows = rows * graph.reshape(as_float(per_sample_weights), (-1, 1))
-    width, bags = weight.shape[1], starts.numel()
+    width, bags = rows.shape[1], starts.numel()
     group = bag.numpy()[:, None] * width + np.arange(width)
     group = np.where(bag.numpy()[:, None] < 0, -1, group).ravel()
     reduce = ("sum", "mean", "amax")[mode]
