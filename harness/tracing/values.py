@@ -152,6 +152,9 @@ class Complex:
     def __mul__(self, other: Complex) -> Complex:
         return self.product(operator.mul, other)
 
+    def __matmul__(self, other: Complex) -> Complex:
+        return self.product(graph.matmul, other)
+
     def product(self, times: Callable[..., Node], other: Complex) -> Complex:
         """Any product of two, such as that of matrices."""
         re = times(self.re, other.re) - times(self.im, other.im)

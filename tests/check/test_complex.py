@@ -216,6 +216,49 @@ def test_pytorch_s_functions_pass_in_every_regime(name, dtype):
     assert report.passes, str(report)
 
 
+AT_ZERO = {
+    "1 / |z|": (lambda z: 1 / z.abs(), Z),
+    "a power": (lambda z, w: z**w, PAIR),
+    "a root": (lambda z: z**0.3, Z),
+}
+
+
+@pytest.mark.parametrize("name", AT_ZERO)
+def test_what_has_no_slope_at_0_is_not_judged_there(name):
+    function, shapes = AT_ZERO[name]
+    report = check(function, shapes=shapes, only=["ties", "zeros"])
+    assert report.passes, str(report)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("off", "right"), [(1e-8, True), (3, False)])
+def test_one_bin_of_a_long_transform_is_judged(dtype, off, right):
+    """`off` is counted in units of the least that the bound of a sum let pass."""
+    n = 4096
+    scale = {"float32": 2e-4, "float64": 4e-13}[dtype]
+
+    def changed(z):
+        factor = torch.ones(n, dtype=z.real.dtype)
+        factor[5] += off * scale
+        return fft.fft(z) * factor
+
+    report = check(
+        fft.fft, changed, shapes=["4096:complex"], dtypes=[dtype], quick=True
+    )
+    assert report.passes == right, str(report)
+
+
+def test_a_sigmoid_is_0_where_an_exponential_overflows():
+    """PyTorch's is nan there: results/pytorch/sigmoid.py."""
+    z = torch.tensor([1j, -1000 + 1j]).repeat_interleave(16)
+
+    def right(z):
+        return torch.exp(z) / (1 + torch.exp(z))
+
+    assert check(torch.sigmoid, right, inputs=[z], quick=True).passes
+    assert not check(torch.sigmoid, inputs=[z], quick=True).passes
+
+
 def test_a_forgotten_conjugate_is_named():
     """One tensor is judged, by both of its parts."""
     report = check(squares(right=False), shapes=["8:complex"], quick=True)

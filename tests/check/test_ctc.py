@@ -58,3 +58,15 @@ def test_behind_log_softmax_pytorch_s_gradient_is_right_and_half_of_it_is_not():
 
     report = check(loss, half, **regimes)
     assert {row.judgement.tensor for row in report.failures} == {"dx"}
+
+
+@pytest.mark.parametrize("seed", [1, 5])
+def test_variables_as_large_as_the_loss_may_lose_as_many_digits(seed):
+    """PyTorch was accused; a part of the gradient that is left out still is."""
+    how = {"shapes": [(4, 2, 3)], "dtypes": ["float64"], "seed": seed}
+    assert check(loss, only=["mixed"], **how).passes
+
+    def larger(x):
+        return loss(x + 1e-6 * (x - x.detach()))
+
+    assert not check(loss, larger, only=["mixed"], **how).passes

@@ -113,6 +113,24 @@ def test_a_backward_of_cholesky(mistake):
     assert {row.judgement.tensor for row in report.failures} <= {"dx"}
 
 
+class Triangle(Cholesky):
+    """Whose gradient is the lower triangle's, as if the upper one were not there."""
+
+    @staticmethod
+    def backward(ctx, dy):
+        made, _ = Cholesky.backward(ctx, dy)
+        return made.tril() + made.tril(-1), None
+
+
+def test_one_triangle_is_no_gradient_unless_the_function_reads_a_symmetric_matrix():
+    """The documented input is symmetric: what stands above belongs to it as well."""
+    matrix = positive(torch.randn(4, 5, generator=torch.manual_seed(0)))
+    pair = torch.linalg.cholesky, lambda a: Triangle.apply(a, "")
+    assert not check(*pair, inputs=[matrix], quick=True).passes
+    read = [lambda a, f=f: f((a + a.mT) / 2) for f in pair]
+    assert check(*read, inputs=[matrix], quick=True).passes
+
+
 class Given(torch.autograd.Function):
     """A loss of a matrix with any gradient."""
 

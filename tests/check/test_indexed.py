@@ -159,7 +159,11 @@ def test_beyond_its_range_a_quantisation_has_no_gradient():
 
 def test_values_of_one_place_in_a_sparse_tensor_add_up():
     made = trace(lambda v: sparse(v).to_dense(), [torch.arange(1.0, 6.0)]).graph()
-    assert made.outputs["y"].value.tolist() == [[0, 1, 0, 0], [2, 0, 0, 0], [3, 0, 0, 9]]
+    assert made.outputs["y"].value.tolist() == [
+        [0, 1, 0, 0],
+        [2, 0, 0, 0],
+        [3, 0, 0, 9],
+    ]
 
 
 def test_the_frequency_of_a_bag_s_index_is_its_own():

@@ -188,7 +188,7 @@ def test_numbers_that_leave_pytorch_are_refused_by_their_line():
 
 REFUSED = {
     "random": lambda x: torch._standard_gamma(x.exp()),
-    "complex": lambda x: torch.linalg.det(torch.fft.fft(x)).abs(),
+    "complex": lambda x: torch.fft.fft(x).logcumsumexp(0).abs(),
     "factorisation": lambda x: torch.geqrf(x)[0],
 }
 

@@ -5,10 +5,12 @@ The gradient of a real loss L by z = x + iy is dL/dx + i dL/dy, as PyTorch defin
 follows from the engine's rules. What moves, adds up or stops works on both parts apart.
 
 A Fourier transform is one real primitive; the transform with the other sign is its
-transpose. In every fast algorithm a result is a sum that passes log2 n levels, and at
-each level the magnitudes that lead to it add up to no more than all inputs' do: each of
-the levels may lose a rounding of their sum (Higham, Accuracy and Stability, 2nd ed.,
-section 24.1, whose 6.7 for a level lies below what the judge always allows).
+transpose. A fast algorithm has log2 n levels, each of which may lose a rounding of all
+elements' norm (Gentleman and Sande, Fast Fourier transforms: for fun and profit, 1966;
+Higham, Accuracy and Stability, 2nd ed., theorem 24.2, whose 6.7 for a level lies below
+what the judge always allows). An element has its share of that, the norm of the inputs,
+but for waves and constants: where what is added up is equal, so are its roundings, of
+which an element has its own, and all have some of the largest one's.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from numpy.typing import NDArray
 from torch.utils._pytree import tree_map
 
 from gradwatch.harness.judging.rounding.analysis import ERROR
-from gradwatch.harness.tracing.aten import elementwise, moves, reductions
+from gradwatch.harness.tracing.aten import elementwise, moves, reductions, systems
 from gradwatch.harness.tracing.values import Complex, constant, is_float_tensor
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, primitive
@@ -51,9 +53,9 @@ def _nonzero(z: Complex) -> tuple[Node, Node]:
 
 
 def _abs(z: Complex) -> Node:
-    """Its gradient at 0 is 0, as in PyTorch."""
+    """Its gradient at 0 is the cotangent times 0, as in PyTorch."""
     nothing, re = _nonzero(z)
-    return graph.where(nothing, 0.0, graph.hypot(re, z.im))
+    return graph.where(nothing, 0.0 * z.re + 0.0 * z.im, graph.hypot(re, z.im))
 
 
 def _angle(z: Complex) -> Node:
@@ -74,13 +76,11 @@ def _polar(size: Node, angle: Node) -> Complex:
 
 def _pow(base: Complex, exponent: Any) -> Complex:
     if isinstance(exponent, (int, float)) and exponent == 0.5:
-        return _function("sqrt")(base)
+        return _root(base)
     if isinstance(exponent, (int, float)) and exponent in (-2, -1, 2, 3):
         power = functools.reduce(operator.mul, [base] * abs(int(exponent)))
         return power if exponent > 0 else of(1) / power
-    nothing, re = _nonzero(base)
-    y = _exp(_log(Complex(re, base.im)) * of(exponent))
-    return both(lambda part: graph.where(nothing, 0.0, part), y)
+    return _exp(_log(base) * of(exponent))
 
 
 def _multiplied(z: Complex, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
@@ -96,10 +96,75 @@ def _multiplied(z: Complex, dim: Any = None, keepdim: bool = False, **_: Any) ->
     return both(lambda part: graph.expand_dims(part, axis=dim), y) if keepdim else y
 
 
+def _cumulated(z: Complex, dim: int, **_: Any) -> Complex:
+    """Products of all prefixes, by doubling their length."""
+    z, step = both(lambda part: graph.moveaxis(part, dim, -1), z), 1
+    while step < z.re.shape[-1]:
+        pairs = ((..., slice(-step)), (..., slice(step, None)))
+        later = operator.mul(*(at(z, place) for place in pairs))
+        kept = at(z, (..., slice(step)))
+        z, step = both(lambda *p: graph.concat(p, axis=-1), kept, later), 2 * step
+    return both(lambda part: graph.moveaxis(part, -1, dim), z)
+
+
+def at(z: Complex, place: Any) -> Complex:
+    """Elements of both parts."""
+    return both(lambda part: part[place], z)
+
+
+# Matrices -----------------------------------------------------------------------------
+
+
+def _inverse(z: Complex) -> Complex:
+    """That of the real matrix [[x, -y], [y, x]], which z = x + iy is."""
+    n, rows = z.re.shape[-1], ([z.re, -z.im], [z.im, z.re])
+    whole = graph.concat([graph.concat(row, axis=-1) for row in rows], axis=-2)
+    y = systems.inverse(whole, paired=True)[..., :n]
+    return Complex(y[..., :n, :], y[..., n:, :])
+
+
+def _solved(a: Complex, b: Complex, *, left: bool = True, **_: Any) -> Complex:
+    if systems.is_of_vectors(a.re, b.re):
+        return at(_inverse(a) @ at(b, (..., None)), (..., 0))
+    return _inverse(a) @ b if left else b @ _inverse(a)
+
+
+def _solved_triangle(
+    a: Complex, b: Complex, *, upper: bool, left: bool = True, **how: bool
+) -> Complex:
+    unit = how.get("unitriangular", False)
+    re, im = systems.triangle(a.re, upper, unit), systems.triangle(a.im, upper, False)
+    im = im - im * constant(np.eye(im.shape[-1])) if unit else im
+    return _solved(Complex(re, im), b, left=left)
+
+
+def _determinant(z: Complex) -> Complex:
+    """The product of the pivots of an elimination, the largest of a column first."""
+    y, first, rest = of(constant(np.ones(z.re.shape[:-2]))), slice(1), slice(1, None)
+    for _ in range(z.re.shape[-1]):
+        size = np.hypot(z.re.value, z.im.value)[..., 0]
+        pivot = size.argmax(axis=-1)[..., None]
+        rows = np.broadcast_to(np.arange(size.shape[-1]), size.shape).copy()
+        np.put_along_axis(rows, pivot, 0, -1)
+        rows[..., :1] = pivot
+        index = torch.from_numpy(rows)[..., None].expand(z.re.shape)
+        turned = functools.partial(torch.gather, dim=-2, index=index)
+        z = both(lambda part, turn=turned: moves.moved(turn, part), z)
+        y = y * at(z, (..., 0, 0)) * of(np.where(pivot[..., 0] > 0, -1.0, 1.0))
+        below = at(z, (..., rest, first)) / at(z, (..., first, first))
+        z = at(z, (..., rest, rest)) - below * at(z, (..., first, rest))
+    return y
+
+
+def _sign_and_log(z: Complex) -> tuple[Any, ...]:
+    y = _determinant(z)
+    return y / of(_abs(y)), graph.log(_abs(y)), None, None
+
+
 def _plus_product(
     c: Complex, a: Complex, b: Complex, beta: Any = 1, alpha: Any = 1
 ) -> Complex:
-    product = of(alpha) * a.product(graph.matmul, b)
+    product = of(alpha) * (a @ b)
     return product if beta == 0 else of(beta) * c + product
 
 
@@ -112,6 +177,12 @@ def _differ(a: Complex, b: Complex) -> Node:
 
 def _ln(base: float) -> Complex:
     return of(graph.log(constant(base)))
+
+
+def _sigmoid(z: Array) -> Array:
+    """By the exponential that does not overflow."""
+    e = np.exp(np.where(z.real < 0, z, -z))
+    return np.asarray(np.where(z.real < 0, e, 1) / (1 + e))
 
 
 #: By name the function, and its gradient as frameworks compute it, from dy, y and z.
@@ -129,8 +200,17 @@ HOLOMORPHIC: dict[str, tuple[Rule, Rule]] = {
     "sinh": (np.sinh, lambda dy, y, z: dy * _function("cosh")(z).conj()),
     "cosh": (np.cosh, lambda dy, y, z: dy * _function("sinh")(z).conj()),
     "tanh": (np.tanh, lambda dy, y, z: dy * (of(1) - y * y).conj()),
+    "asin": (np.arcsin, lambda dy, y, z: dy / _root(of(1) - z * z).conj()),
+    "acos": (np.arccos, lambda dy, y, z: -dy / _root(of(1) - z * z).conj()),
+    "atan": (np.arctan, lambda dy, y, z: dy / (z * z + of(1)).conj()),
+    "asinh": (np.arcsinh, lambda dy, y, z: dy / _root(z * z + of(1)).conj()),
+    "acosh": (
+        np.arccosh,
+        lambda dy, y, z: dy / (_root(z - of(1)) * _root(z + of(1))).conj(),
+    ),
+    "atanh": (np.arctanh, lambda dy, y, z: dy / (of(1) - z * z).conj()),
     "sigmoid": (
-        lambda z: 1 / (1 + np.exp(-z)),
+        _sigmoid,
         lambda dy, y, z: dy * ((of(1) - y) * y).conj(),
     ),
 }
@@ -176,7 +256,9 @@ def _function(name: str) -> Rule:
     return lambda z: Complex.split(function(z.joined(), name=name))
 
 
-_exp, _log = _function("exp"), _function("log")
+_exp: Rule = _function("exp")
+_log: Rule = _function("log")
+_root: Rule = _function("sqrt")
 
 
 # Fourier transforms -------------------------------------------------------------------
@@ -194,8 +276,12 @@ def _error(at: Any) -> Array:
     how, x = at.node.attributes, at.a
     axes = (*how["axes"], x.ndim - 1)
     levels = np.log2(max(1, np.prod([x.shape[i] for i in how["axes"]]))) + 1
-    lost = (at.e[0] + levels * x).sum(axis=axes, keepdims=True) * abs(how["scale"])
-    return np.array(np.broadcast_to(lost + at.tiny, x.shape))
+    carried = at.e[0].sum(axis=axes, keepdims=True)
+    norm = levels * np.sqrt((x * x).sum(axis=axes, keepdims=True))
+    own = np.sqrt((at.v * at.v).sum(axis=-1, keepdims=True))
+    peak = own.max(axis=how["axes"], keepdims=True, initial=0.0)
+    lost = (carried + norm) * abs(how["scale"]) + levels * own + peak + at.tiny
+    return np.array(np.broadcast_to(lost, x.shape))
 
 
 def _rule(
@@ -278,13 +364,22 @@ ON_COMPLEX: dict[str, Rule] = {
     "pow": lambda a, b: _pow(of(a), b),
     **{name: _function(name) for name in HOLOMORPHIC},
     "exp2": lambda z: _exp(z * _ln(2)),  # as in PyTorch, where ln(2) z is rounded
-    "rsqrt": lambda z: of(1) / _function("sqrt")(z),
+    "rsqrt": lambda z: of(1) / _root(z),
     "eq": lambda a, b: graph.logical_not(_differ(of(a), of(b))),
     "ne": lambda a, b: _differ(of(a), of(b)),
     "prod": _multiplied,
     "linalg_vector_norm": lambda z, *a, **k: reductions.norm(_abs(z), *a, **k),
     "var": lambda z, *a, **k: _var(z.re, *a, **k) + _var(z.im, *a, **k),
-    **dict.fromkeys(("mm", "bmm"), lambda a, b: a.product(graph.matmul, b)),
+    "cumprod": _cumulated,
+    "linalg_inv_ex": lambda z, **_: (_inverse(z), systems.no_info(z.re)),
+    "_linalg_solve_ex": lambda *a, **k: (
+        *(_solved(*a, **k), None, None),
+        systems.no_info(a[0].re),
+    ),
+    "linalg_solve_triangular": _solved_triangle,
+    "_linalg_det": lambda z: (_determinant(z), None, None),
+    "_linalg_slogdet": _sign_and_log,
+    **dict.fromkeys(("mm", "bmm"), operator.matmul),
     **dict.fromkeys(("addmm", "addmv"), _plus_product),
     "_fft_c2c": _fourier,
     "_fft_r2c": _of_real,

@@ -234,10 +234,8 @@ def _counted(count: Callable[..., Any]) -> Rule:
 
     def rule(*given: Any, **named: Any) -> Any:
         held = tree_map(as_exact, given, is_leaf=lambda v: isinstance(v, Node))
-        wide, narrow = (
-            count(*tree_map_only(torch.Tensor, lambda t, to=to: t.to(to), held), **named)
-            for to in (torch.float64, torch.float32)
-        )
+        wide = count(*tree_map_only(torch.Tensor, torch.Tensor.double, held), **named)
+        narrow = count(*tree_map_only(torch.Tensor, torch.Tensor.float, held), **named)
         if not torch.equal(tree_leaves(wide)[0].float(), tree_leaves(narrow)[0]):
             why = "counts a number that rounding may move to another bin"
             raise Untraceable(f"aten.{count.__name__}", why, "control")

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from gradwatch.harness.tracing.aten.moves import embedding, positions
+from gradwatch.harness.tracing.aten.narrow import written_over
 from gradwatch.harness.tracing.values import as_exact, as_float, constant
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
@@ -200,6 +201,19 @@ def _ctc(steps: Node, labels: list[int], blank: int) -> Node:
     return -graph.logsumexp(alpha[ends]) if ends else constant(math.inf)
 
 
+def _as_posterior(steps: Node, loss: Node) -> Node:
+    """Log probabilities, each gradient with the rounding of an exp(a + b + loss).
+
+    So it comes from forward and backward variables (equation 16 of Graves and others),
+    which are about as large as the loss.
+    """
+    if not np.isfinite(loss.value):
+        return steps
+    whole = graph.broadcast_to(loss, steps.shape)
+    one = graph.stop_gradient(graph.exp(whole * 1.0 - whole))
+    return written_over(steps * one, steps)
+
+
 def _ctc_loss(
     log_probs: Any,
     targets: Any,
@@ -211,10 +225,11 @@ def _ctc_loss(
     log_probs, targets = as_float(log_probs), as_exact(targets)
     spans = [[int(n) for n in as_exact(v)] for v in (input_lengths, target_lengths)]
     rows = targets if targets.ndim == 2 else targets.split(spans[1])
-    losses = [
-        _ctc(log_probs[:steps, i], rows[i][:n].tolist(), blank)
-        for i, (steps, n) in enumerate(zip(*spans, strict=True))
-    ]
+    losses = []
+    for i, (count, n) in enumerate(zip(*spans, strict=True)):
+        steps, labels = log_probs[:count, i], rows[i][:n].tolist()
+        rounded = _as_posterior(steps, _ctc(steps, labels, blank))
+        losses.append(_ctc(rounded, labels, blank))
     if zero_infinity:
         losses = [y if np.isfinite(y.value) else constant(0.0) for y in losses]
     return graph.stack(losses), None

@@ -50,8 +50,17 @@ def _eliminated(a: Array, b: Array) -> tuple[Array, Array]:
     return b / diagonal[..., None], det
 
 
-def _inverse(a: Array) -> Array:
-    return _eliminated(a, np.eye(a.shape[-1], dtype=a.dtype))[0]
+def _complex(a: Array) -> Array:
+    """x + iy of a matrix [[x, -y], [y, x]]."""
+    n = a.shape[-1] // 2
+    return np.asarray(a[..., :n, :n] + 1j * a[..., n:, :n])
+
+
+def _inverse(a: Array, paired: bool = False) -> Array:
+    """Where `paired`, of a complex matrix, written as `_complex` reads it."""
+    held = _complex(a) if paired else a
+    y = _eliminated(held, np.eye(held.shape[-1], dtype=held.dtype))[0]
+    return np.block([[y.real, -y.imag], [y.imag, y.real]]) if paired else y
 
 
 def _determinant(a: Array) -> Array:
@@ -64,7 +73,7 @@ def transposed(x: Node) -> Node:
     return graph.matrix_transpose(x)
 
 
-def _inverse_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
+def _inverse_rule(dy: Node, y: Node, a: Node, paired: bool = False) -> tuple[Node]:
     return (-(transposed(y) @ dy @ transposed(y)),)
 
 
@@ -73,11 +82,24 @@ def _determinant_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
     return (weight * transposed(inverse(a)),)
 
 
+def _mixed(at: Any, error: Array) -> Array:
+    """Each part of a complex matrix has the errors of both."""
+    if not at.node.attributes.get("paired"):
+        return error
+    n = error.shape[-1] // 2
+    both = error[..., :n, :n] + error[..., n:, :n]
+    return np.block([[both, both], [both, both]])
+
+
 def _perturbed(at: Any, inverted: Array) -> Array:
     """Error of A and of the elimination, as one error of A."""
     a = at.node.inputs[0].value.astype(np.float64)
-    p, low, up = (m.abs() for m in torch.linalg.lu(torch.from_numpy(a)))
-    backward: Array = at.e[0] + a.shape[-1] * (p @ low @ up).numpy()
+    held = _complex(a) if at.node.attributes.get("paired") else a
+    p, low, up = (m.abs() for m in torch.linalg.lu(torch.from_numpy(held)))
+    own = a.shape[-1] * (p @ low @ up).numpy()
+    if held is not a:
+        own = np.block([[own, own], [own, own]])
+    backward: Array = _mixed(at, at.e[0]) + own
     reach = at.u * (inverted @ backward)
     # Beyond half, the first-order picture fails: the matrix may be singular.
     return np.where(
@@ -86,7 +108,8 @@ def _perturbed(at: Any, inverted: Array) -> Array:
 
 
 def _inverse_error(at: Any) -> Array:
-    error: Array = at.v @ _perturbed(at, at.v) @ at.v + at.v + at.tiny
+    size = _mixed(at, at.v)
+    error: Array = size @ _perturbed(at, size) @ size + size + at.tiny
     return np.where(np.isnan(error), np.inf, error)
 
 
@@ -114,13 +137,16 @@ def _solved(a: Node, b: Node, left: bool = True) -> Node:
     return inverse(a) @ b if left else b @ inverse(a)
 
 
+def is_of_vectors(a: Node, b: Node) -> bool:
+    """Whether the right sides b of a system are vectors."""
+    return b.ndim == 1 or (b.ndim == a.ndim - 1 and b.shape == a.shape[:-1])
+
+
 def _solve_ex(a: Node, b: Node, *, left: bool = True, **_: Any) -> tuple[Any, ...]:
-    vectors = b.ndim == 1 or (b.ndim == a.ndim - 1 and b.shape == a.shape[:-1])
-    if not vectors:
+    if not is_of_vectors(a, b):
         return _solved(a, b, left), None, None, no_info(a)
-    column = graph.reshape(b, (*b.shape, 1))
-    y = inverse(a) @ column
-    return graph.reshape(y, y.shape[:-1]), None, None, no_info(a)
+    y = inverse(a) @ graph.expand_dims(b, axis=-1)
+    return y[..., 0], None, None, no_info(a)
 
 
 def no_info(a: Node) -> torch.Tensor:
@@ -128,7 +154,8 @@ def no_info(a: Node) -> torch.Tensor:
     return torch.zeros(a.shape[:-2], dtype=torch.int32)
 
 
-def _triangle(a: Node, upper: bool, unit: bool) -> Node:
+def triangle(a: Node, upper: bool, unit: bool) -> Node:
+    """One triangle of each matrix; where `unit`, its diagonal is 1."""
     kept = moved(
         (torch.triu if upper else torch.tril), a, 1 if unit and upper else -unit
     )
@@ -138,21 +165,21 @@ def _triangle(a: Node, upper: bool, unit: bool) -> Node:
 def _solve_triangular(
     a: Node, b: Node, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Node:
-    return _solved(_triangle(a, upper, unitriangular), b, left)
+    return _solved(triangle(a, upper, unitriangular), b, left)
 
 
 def _triangular_solve(
     b: Node, a: Node, upper: bool = True, transpose: bool = False, unit: bool = False
 ) -> tuple[Node, Node]:
-    triangle = _triangle(a, upper, unit)
-    return _solved(transposed(triangle) if transpose else triangle, b), a
+    held = triangle(a, upper, unit)
+    return _solved(transposed(held) if transpose else held, b), a
 
 
 def _from_factor(factor: Node, upper: bool) -> Node:
     """The matrix that a Cholesky factor is of."""
-    triangle = _triangle(factor, upper, False)
-    other = transposed(triangle)
-    return other @ triangle if upper else triangle @ other
+    held = triangle(factor, upper, False)
+    other = transposed(held)
+    return other @ held if upper else held @ other
 
 
 def _exponential(a: Node) -> Node:
