@@ -10,7 +10,7 @@
 - spread, draws: how far rounding moves a result, measured with perturbations
 - comparison: a tensor beside the right answer, element by element: makes the verdict
 - acceptance: large right tensors, accepted without a full judgement
-- verdict: which radius judges a tensor, and what excuses it; all tensors of a call
+- verdict: the readings by which a call may be right; which radius judges a tensor
 - judgement: what is said of one tensor
 - diagnosis: names the mistake in a wrong gradient
 - entry: `judge` and `assert_agrees`: what users call

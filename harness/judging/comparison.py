@@ -72,7 +72,7 @@ def judge_numbers(
     if not ratios.size:
         message = f"{truth.tensor}: no elements; its shape and dtype are right"
         return Judgement(truth.tensor, "agree", 0.0, limit, message=message)
-    share = 0.0 if says else _share_of_silent(truth, got, limit)
+    share = 0.0 if says else share_of_silent(truth, limit, got)
     worst = np.unravel_index(int(ratios.argmax()), ratios.shape)
     ratio = float(ratios[worst])
     judgement = Judgement(
@@ -157,25 +157,38 @@ def _ratios(truth: Truth, got: Array) -> tuple[NDArray[np.float64], bool]:
 def informative(
     truth: Truth, limit: float, share: float = SAYS_NOTHING
 ) -> NDArray[np.bool_]:
-    """Where what is allowed is little: beside the value, or at the end of the range.
+    """Where what is allowed is little: beside the value, or beside all numbers given.
 
-    An infinity that is due says something, too.
+    The second says something of numbers that underflow if others do not, or where zero
+    is due; a tensor of nothing else may have any sign. So does an infinity that is due.
     """
     with np.errstate(all="ignore"):
         size = np.abs(truth.value.astype(np.float64))
         enough: NDArray[np.bool_] = limit * truth.radius <= share * size
         if everywhere(enough) and size.size and largest(size) < np.inf:
             return enough
-        enough = (enough | (truth.radius <= truth.zero)) & (size < np.inf)
+        small, there = truth.radius <= truth.zero, size > truth.nothing
+        if not (enough & there).any():
+            small = small & ~there
+        enough = (enough | small) & (size < np.inf)
         return enough | truth.infinite
 
 
-def _share_of_silent(truth: Truth, got: Array, limit: float) -> float:
-    """The share of the elements of which the comparison says nothing."""
+def share_of_silent(truth: Truth, limit: float, got: Array | None = None) -> float:
+    """The share of the elements of which the comparison says nothing.
+
+    All of them, where some are not zero and nothing is said of these: the other sign
+    would pass as well.
+    """
     says = informative(truth, limit)
     if everywhere(says):
         return 0.0
-    return float(1 - np.count_nonzero(says | _undefined(truth, got)) / says.size)
+    there = np.abs(truth.value) > truth.nothing
+    if there.any() and not (says & there).any():
+        return 1.0
+    if got is not None:
+        says |= _undefined(truth, got)
+    return float(1 - np.count_nonzero(says) / says.size)
 
 
 def _undefined(truth: Truth, got: Array) -> NDArray[np.bool_]:

@@ -20,7 +20,7 @@ from gradwatch.harness.judging.excuses import contested
 from gradwatch.harness.judging.excuses.contested import Array, Mask
 from gradwatch.harness.judging.rounding.analysis import ERROR, local_errors
 from gradwatch.harness.judging.rounding.errors import Error, Errors, copied, largest
-from gradwatch.harness.judging.rounding.thresholds import UNIT
+from gradwatch.harness.judging.rounding.thresholds import SMALL, UNIT
 from gradwatch.impls.graph import Node
 
 Pair = tuple[Array, Array]
@@ -30,8 +30,9 @@ Generator = np.random.Generator
 FEW = 11
 #: Beside moves: what is linear in one input.
 _LINEAR = ("multiply", "divide", "negative", "where", "scatter_add")
-#: A range so near to its end that overflow must be looked at element by element.
-NEAR = 1 / 16
+#: A range so near to its end that overflow must be looked at element by element. What
+#: is below must grow to 16 times itself, and no first-order picture holds so far.
+NEAR = SMALL**2
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Judgement:
             "projection" of a tensor as a whole (harness/judging/whole.py); "least" of a
             large right tensor, whose ratio is then more than that of the other two, and
             of which less than half is vacuous: `vacuous` is 0
-            (harness/judging/acceptance/early.py).
+            (harness/judging/acceptance/large.py).
         compute: The widest precision of intermediate values with which the tensor is
             consistent: "float32" or "mixed" (steps rounded to 16 bits, sums in float32)
             for one of 16 bits; empty where it is consistent with none.

@@ -48,6 +48,14 @@ class Precision:
         return self.smallest * (self.roundoff if self.name == "float16" else 1.0)
 
     @functools.cached_property
+    def nothing(self) -> float:
+        """Largest magnitude that is rounded to zero: half the least subnormal number.
+
+        That of float64 is no float64, so that nothing but zero is.
+        """
+        return math.ldexp(1.0, self.least - self.digits)
+
+    @functools.cached_property
     def largest(self) -> float:
         """Largest finite number."""
         return math.ldexp(2.0 - 2.0 ** (1 - self.digits), self.most - 1)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradwatch.harness.judging.acceptance.early import Looked, is_large, looked_at
+from gradwatch.harness.judging.acceptance.large import Looked, is_large, looked_at
 from gradwatch.harness.judging.acceptance.parts import Parts, deep_calls
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS, Array, arithmetics

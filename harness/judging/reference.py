@@ -27,9 +27,9 @@ from gradwatch.harness.judging.excuses.imprecision import (
 from gradwatch.harness.judging.excuses.overflow import Risk, risks, stored_infinite
 from gradwatch.harness.judging.excuses.regrouping import (
     Peaks,
+    cancels,
     magnitudes,
     peaks,
-    scalar,
 )
 from gradwatch.harness.judging.orders import OTHER_SIDE, SECOND, Function
 from gradwatch.harness.judging.precisions import (
@@ -89,8 +89,8 @@ class Truth:
         radius: Of the same shape: how far an honest implementation may land from it,
             infinite where nothing is known.
         infinite: Where nothing but an infinity of the value's sign is right.
-        zero: A radius up to this is made of underflow alone: whatever passes is zero,
-            as far as the format can tell.
+        zero: A radius up to this is made of underflow alone.
+        nothing: A magnitude up to this is zero in the tensor that comes out.
         admissible: For an integer output of `argmax`: the axis, and which indices along
             it are right; None for all other tensors.
     """
@@ -100,6 +100,7 @@ class Truth:
     radius: NDArray[np.float64]
     infinite: NDArray[np.bool_]
     zero: float = 0.0
+    nothing: float = 0.0
     admissible: tuple[int, NDArray[np.bool_]] | None = None
 
 
@@ -207,8 +208,7 @@ class Reference:
         """Elements that are sums of terms of both signs: they may change their own."""
         node = self.graphs[convention][tensor]
         sizes = magnitudes(self._orders[convention])
-        mixed: Mask = np.abs(node.value) < sizes[node] * (1 - 1e-9)
-        return mixed
+        return cancels(node.value, sizes[node])
 
     def rounded_once(
         self, convention: str, tensor: str, arithmetic: Arithmetic
@@ -286,7 +286,7 @@ class Reference:
         order, table = self._orders[convention], None
         if careless:
             found = self._peaks(convention, arithmetic.step)
-            table = reordered(LOSSES[careless], found, scalar(order))
+            table = reordered(LOSSES, found)
             table = in_full(table) if careless == "whole" else table
         return running_errors(order, arithmetic, self.limit, table)
 
@@ -344,11 +344,13 @@ class Reference:
                 unknown |= risk.undefined | (risk.infinite & ~infinite)
             if unknown.any() and not careless:
                 radius = np.where(unknown, np.inf, radius)
-        # Two products a term and two at the end, each of which may underflow once; and
-        # where the range is wide, a thousand times that is still next to nothing.
-        much = 1024 if arithmetic.stored.least < -100 else 1
-        zero = 2 * (self.longest + 1) * much * arithmetic.stored.floor
-        return Truth(name, node.value, radius, infinite, zero)
+        nothing = arithmetic.stored.nothing
+        return Truth(name, node.value, radius, infinite, self._underflow, nothing)
+
+    @functools.cached_property
+    def _underflow(self) -> float:
+        stored = PRECISIONS[self.dtype]
+        return underflow_of(self._orders["first"], self.longest, stored)
 
 
 def _whole(name: str, node: graph.Node, errors: Errors, risk: Risk | None) -> Truth:
@@ -364,7 +366,23 @@ def _whole(name: str, node: graph.Node, errors: Errors, risk: Risk | None) -> Tr
     with np.errstate(all="ignore"):
         least = np.max(source.value - reach, axis=axis, keepdims=True)
         right = (source.value + reach >= least) | np.isnan(source.value)
-    return Truth(name, node.value, radius, none, 0.0, (axis % source.ndim, right))
+    which = axis % source.ndim, right
+    return Truth(name, node.value, radius, none, admissible=which)
+
+
+def underflow_of(order: Sequence[graph.Node], longest: int, stored: Precision) -> float:
+    """A radius that is made of underflow alone, in a graph with so long a reduction.
+
+    Two products a term and two at the end may each underflow once, and what is lost is
+    multiplied by numbers up to the largest of the leaves.
+    """
+    leaves = (node.value for node in order if node.primitive is None)
+    sizes = (
+        np.max(np.abs(v), initial=1.0, where=np.isfinite(v))
+        for v in leaves
+        if v.dtype.kind == "f"
+    )
+    return 2 * (longest + 1) * float(max(sizes, default=1.0)) * stored.floor
 
 
 def wider(precision: Precision) -> np.dtype[Any]:

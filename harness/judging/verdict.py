@@ -1,15 +1,15 @@
-"""Verdicts on tensors that came back: which radius judges, and what excuses them.
+"""Verdicts on tensors that came back, by the first honest reading that explains them.
 
-Structure comes before numbers: is the gradient there, its shape, its dtype. Then every
-arithmetic in which it may have been computed is tried, widest first; the bound judges
-where it is sharp, and elsewhere the spread; and what no honest rounding explains may
-still be the loss of an honest but careless algorithm. All tensors of a call must break
-ties in the same way, or each row in its own (harness/judging/excuses/ties.py).
+A reading says for which inputs a call was computed, how ties were broken, in which
+arithmetic, and whether by a careless algorithm; `readings` has them, strictest first.
+Structure comes before numbers: is the gradient there, its shape, its dtype. The bound
+judges where it is sharp, elsewhere the spread, and where neither says anything the
+tensor as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,6 +50,65 @@ LOSS = (
 )
 
 
+@dataclass(frozen=True)
+class Reading:
+    """One honest way in which a call may have been computed.
+
+    Attributes:
+        right: For the inputs as they were given, or for flushed ones.
+        branches: How ties are broken, or which side of a kink is taken.
+        got: The tensors that it explains.
+        name: Of the convention, where this reading is one.
+    """
+
+    right: Reference
+    branches: str
+    got: Mapping[str, Array | None]
+    name: str = ""
+
+    def judged(self, dtypes: Mapping[str, str], dtype: str) -> Judged:
+        """The judgements of the tensors, those that the convention decides so named."""
+        asked = self.right, self.branches
+        return tuple(
+            self._named(_judge_tensor(*asked, n, a, dtypes.get(n, ""), dtype))
+            for n, a in self.got.items()
+        )
+
+    def _named(self, j: Judgement) -> Judgement:
+        if self.name == FLUSHED and j.passes and j.verdict != "vacuous":
+            said = "right for subnormal numbers taken for zero"
+        elif j.verdict == "agree" and self.right.depends_on_ties(j.tensor):
+            said = f"right at a tie, broken by the {self.name} convention"
+        else:
+            return j
+        message = f"{j.tensor}: {said}"
+        return j.changed(verdict="convention", convention=self.name, message=message)
+
+
+def readings(
+    right: Reference, got: Mapping[str, Array | None], flushes: bool = False
+) -> Iterator[tuple[Reading, ...]]:
+    """How a call may be read, strictest first; several answer for some rows each.
+
+    The tensors as a whole break ties in one way, or each row in its own (`ties`), or
+    they are right for inputs whose subnormal numbers were taken for zero. In each of
+    these a tensor may have been computed in any of the reference's `arithmetics`, and
+    last of all by an algorithm that loses digits, or in an order of operations that
+    leaves the range: `_judgement` tries these in turn.
+    """
+    for name in right.graphs:
+        yield (Reading(right, name, got, name),)
+    rows = ties.put_right(right, got, allowed) if right.set_valued else None
+    if rows:
+        yield tuple(
+            Reading(right, n, {**got, **some}, "mixed") for n, some in rows.items()
+        )
+    if flushes and right.flushed is not None:
+        read = {n: None if a is None else right.flush(a) for n, a in got.items()}
+        for name in right.flushed.graphs:
+            yield (Reading(right.flushed, name, read, FLUSHED),)
+
+
 def judge_tensors(
     right: Reference,
     got: Mapping[str, Array | None],
@@ -57,76 +116,34 @@ def judge_tensors(
     *,
     dtype: str,
     flushes: bool = False,
-) -> tuple[Judgement, ...]:
+) -> Judged:
     """Judge tensors by name against a reference that is already there.
 
-    All of them must break ties in the same way: a maximum that passes its cotangent
-    on to both inputs is wrong, though each gradient is right by some convention. Where
-    a platform `flushes` subnormal numbers to zero, as they are read and as they come
-    out (Intel 64 manual, volume 1, section 10.2.3: FTZ and DAZ), what is wrong for the
-    inputs as they were given is judged once more for the flushed ones: a comparison, a
-    tie or an index can be another one.
+    The first of the `readings` that explains all tensors decides, else that which
+    leaves the fewest wrong: a maximum that passes its cotangent on to both inputs is
+    wrong, though each gradient is right by some convention. A platform that `flushes`
+    subnormal numbers to zero, as they are read and as they come out (Intel 64 manual,
+    volume 1, section 10.2.3: FTZ and DAZ), may do so in some of the tensors alone.
     """
-    judged = _under_conventions(right, got, dtypes, dtype)
-    if not flushes or all(j.passes for j in judged) or right.flushed is None:
-        return judged
-    read = {n: None if a is None else right.flush(a) for n, a in got.items()}
-    others = _under_conventions(right.flushed, read, dtypes, dtype)
-    pairs = zip(judged, others, strict=True)
-    return tuple(_flushed(b) if b.passes and not a.passes else a for a, b in pairs)
-
-
-def _flushed(j: Judgement) -> Judgement:
-    if j.verdict == "vacuous":
-        return j
-    message = f"{j.tensor}: right for subnormal numbers taken for zero"
-    return j.changed(verdict="convention", convention=FLUSHED, message=message)
-
-
-def _under_conventions(
-    right: Reference,
-    got: Mapping[str, Array | None],
-    dtypes: Mapping[str, str],
-    dtype: str,
-) -> tuple[Judgement, ...]:
-    """The judgements by the convention that fits best, or by one for each row."""
-
-    def judged(convention: str, given: Mapping[str, Array | None]) -> Judged:
-        asked = right, convention
-        return tuple(
-            _judge_tensor(*asked, n, given.get(n, a), dtypes.get(n, ""), dtype)
-            for n, a in got.items()
-        )
-
-    trials = {name: judged(name, got) for name in right.graphs}
-    best = min(trials, key=lambda name: _badness(trials[name]))
-    if not right.set_valued:
-        return trials[best]
-    rows = ties.put_right(right, got, allowed) if _badness(trials[best])[0] else None
-    if rows:
-        each = zip(*(judged(n, tensors) for n, tensors in rows.items()), strict=True)
-        mixed = tuple(max(js, key=lambda j: _badness([j])) for js in each)
-        if _badness(mixed) < _badness(trials[best]):
-            return _by_convention(right, "mixed", mixed)
-    return _by_convention(right, best, trials[best])
+    found: Judged = ()
+    for parts in readings(right, got, flushes):
+        if parts[0].name not in right.graphs and all(j.passes for j in found):
+            break
+        each = zip(*(part.judged(dtypes, dtype) for part in parts), strict=True)
+        judged = tuple(max(of_one, key=lambda j: _badness([j])) for of_one in each)
+        if parts[0].name == FLUSHED:
+            pairs = zip(found, judged, strict=True)
+            judged = tuple(b if b.passes and not a.passes else a for a, b in pairs)
+        if not found or _badness(judged) < _badness(found):
+            found = judged
+        if all(j.verdict in ("agree", "convention") for j in found):
+            break
+    return found
 
 
 def _badness(judgements: Sequence[Judgement]) -> tuple[int, float]:
     ratios = [j.ratio for j in judgements if not np.isnan(j.ratio)]
     return sum(not j.passes for j in judgements), max(ratios, default=0.0)
-
-
-def _by_convention(
-    right: Reference, name: str, judgements: tuple[Judgement, ...]
-) -> tuple[Judgement, ...]:
-    """Say `convention` of those tensors that would be others under another one."""
-    settled = []
-    for j in judgements:
-        if j.verdict in ("agree", "vacuous") and right.depends_on_ties(j.tensor):
-            message = f"{j.tensor}: right at a tie, broken by the {name} convention"
-            j = replace(j, verdict="convention", convention=name, message=message)
-        settled.append(j)
-    return tuple(settled)
 
 
 @dataclass(frozen=True)
@@ -156,7 +173,10 @@ class _Tensor:
         if judgement.verdict == "vacuous":
             whole = self._whole(arithmetic)
             if whole is not None:
-                return judge_whole(judgement, whole, self._as_a_whole)
+                of_all = judge_whole(judgement, whole, self._as_a_whole)
+                there = np.isfinite(self.got) | ~np.isfinite(truth.value)
+                if of_all.verdict != "agree" or there.all():
+                    return of_all
         return judgement
 
     @property
@@ -192,16 +212,19 @@ class _Tensor:
         return not (wrong & ~explained).any()
 
     def excuses_anything(self, arithmetic: Arithmetic) -> bool:
-        """Whether zeros, the other sign or neighbours would be explained as well.
+        """Whether zeros, the other sign or neighbours would pass as well.
 
-        Where a partial product underflows, zero is what an honest order gives.
+        Where a partial product underflows, zero is what an honest order gives; and
+        neighbours that are right without an excuse are no others.
         """
         value = self.right.graphs[self.convention][self.tensor].value
         gone = self.right.underflows(self.convention, self.tensor)
-        for other in (np.zeros_like(value), -value, np.roll(value, 1)):
+        neighbours = np.roll(value, 1)
+        for other in (np.zeros_like(value), -value, neighbours):
             wrong, explained = replace(self, got=other)._explained(arithmetic)
             wrong &= ~gone
-            if wrong.any() and not (wrong & ~explained).any():
+            tried = wrong if other is neighbours else (value != 0) & ~gone
+            if tried.any() and not (wrong & ~explained).any():
                 return True
         return False
 
@@ -239,9 +262,10 @@ class _Tensor:
     def overflowed(self) -> bool:
         """Whether what is wrong is infinite or nan, and large values may explain it.
 
-        Where an infinity is due, its sign is another one only where terms of both signs
-        may overflow. It need not come where a partial product may underflow before:
-        zero times an infinity is nan. Where none of this can be, nan is wrong.
+        An infinity has another sign than the value only where terms of both signs may
+        overflow, or the value may have it itself. Where one is due, it need not come
+        where a partial product may underflow before: zero times an infinity is nan.
+        Where none of this can be, nan is wrong.
         """
         narrowest = self.right.arithmetics[-1]
         truth = self.right.bounds(self.convention, narrowest)[self.tensor]
@@ -251,10 +275,12 @@ class _Tensor:
         risk = self.right.overflows(self.convention, self.tensor)
         lost = self.right.underflows(self.convention, self.tensor)
         infinite = np.isinf(self.got)
-        turned = truth.infinite & infinite
+        with np.errstate(all="ignore"):
+            sure = np.abs(truth.value) > self.right.limit * truth.radius
+        turned = infinite & (self.got != due) & (truth.infinite | sure)
         if turned.any():
             turned &= ~self.right.cancels(self.convention, self.tensor)
-        excused = risk.infinite & infinite & ~truth.infinite
+        excused = risk.infinite & infinite & ~truth.infinite & ~turned
         excused |= risk.undefined & ~np.isfinite(self.got) & ~turned
         excused |= lost & ~infinite & (risk.infinite | truth.infinite)
         return not (wrong & ~excused).any()
@@ -365,7 +391,7 @@ def _excused(asked: _Tensor, judgement: Judgement) -> Judgement:
         return judgement
     for arithmetic in ways[-1:] if judgement.radius_kind in WHOLE else ways:
         if asked.explained(arithmetic):
-            if not lost and asked.excuses_anything(arithmetic):
+            if asked.excuses_anything(arithmetic):
                 return replace(
                     judgement,
                     verdict="vacuous",

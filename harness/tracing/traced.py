@@ -13,8 +13,13 @@ from torch.utils._pytree import tree_leaves
 
 from gradwatch.harness.judging.precisions import PRECISIONS, arithmetics
 from gradwatch.harness.judging.reference import wider
-from gradwatch.harness.judging.rounding.analysis import running_errors
-from gradwatch.harness.judging.rounding.errors import limit_for, longest_reduction
+from gradwatch.harness.judging.rounding.analysis import ERROR, running_errors
+from gradwatch.harness.judging.rounding.errors import (
+    At,
+    Error,
+    limit_for,
+    longest_reduction,
+)
 from gradwatch.harness.tracing.aten.factors import TURNED
 from gradwatch.harness.tracing.aten.narrow import is_inexact
 from gradwatch.harness.tracing.calls import Call, tensors_in
@@ -208,8 +213,15 @@ def _moves(nodes: Sequence[Node], dtype: str) -> dict[Node, Array]:
     order = topological_order(nodes)
     arithmetic = arithmetics(dtype, None)[-1]
     limit = limit_for(longest_reduction(order))
-    errors = running_errors(order, arithmetic, limit, None).errors
+    errors = running_errors(order, arithmetic, limit, {"sqrt": _root}).errors
     return {node: arithmetic.roundoff * error for node, error in errors.items()}
+
+
+def _root(at: At) -> Error:
+    """Also of what may be below zero: an honest root is nan there, or not negative."""
+    error = ERROR["sqrt"](at)
+    off = np.sqrt(at.v * at.v + at.u * at.e[0]) - at.v
+    return np.where(np.isinf(error), np.maximum(off, at.v) / at.u + at.v, error)
 
 
 def trace(

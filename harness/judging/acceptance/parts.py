@@ -33,8 +33,6 @@ from gradwatch.impls.graph.moves import gather, reshape, scatter_add
 Places = NDArray[np.intp]
 #: Places of each axis, in order; None for all of them.
 Box = tuple[Places | None, ...]
-#: What is computed along one axis from all its elements, and has its length.
-_ALONG = ("pick", "cumulative_sum")
 #: Elements of the largest tensor in a sample.
 PLACES = 1024
 #: Calls inside each other, of which a part takes some for each operation on its way.
@@ -234,23 +232,6 @@ def _reduction(parts: Parts, node: Node, box: Box) -> Node:
     return parts.summed(node, box, (held,), attributes)
 
 
-def _along(parts: Parts, node: Node, box: Box) -> Node:
-    (source,), axis = node.inputs, node.attributes["axis"] % node.ndim
-    lines = tuple(None if i == axis else p for i, p in enumerate(box))
-    held = Node(node.primitive, (parts.part(source, lines),), node.attributes)
-    inside = tuple(p if i == axis else None for i, p in enumerate(box))
-    if inside[axis] is None:
-        return held
-    return _picked(held, _shape(node.shape, lines), inside)
-
-
-def _argmax(parts: Parts, node: Node, box: Box) -> Node:
-    (source,), axis = node.inputs, node.attributes["axis"]
-    axis %= source.ndim
-    held = parts.part(source, (*box[:axis], None, *box[axis:]))
-    return Node(node.primitive, (held,), node.attributes)
-
-
 def _matmul(parts: Parts, node: Node, box: Box) -> Node:
     a, b = node.inputs
     few = parts.terms(a.shape[-1])
@@ -300,8 +281,6 @@ _RULES: dict[str, Callable[[Parts, Node, Box], Node]] = {
     "permute_dims": _permute_dims,
     "reshape": _reshape,
     **dict.fromkeys(("sum", "sum_to", "max"), _reduction),
-    **dict.fromkeys(_ALONG, _along),
-    "argmax": _argmax,
     "matmul": _matmul,
     "gather": _gather,
     "scatter_add": _scatter_add,

@@ -4,9 +4,7 @@ The judge's limit takes roundings to be random: 16 + sqrt(n) / 2 radii for a sum
 terms. Equal terms round the same way every time, and a sequential sum of them loses up
 to n roundings of the terms' magnitudes: it is correct code, and it has lost digits
 (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 4.2).
-Strassen's product is accurate against the largest product of the matrices, not of its
-row and column (section 23.2.2); E[x^2] - E[x]^2 against E[x^2] (section 1.9); exp2 by
-exp(x ln 2) against x; sigmoid by tanh against 1.
+No other algorithm that loses digits is excused.
 
 Attention in blocks computes a product twice, in two orders (harness/judging/draws.py).
 
@@ -21,27 +19,22 @@ is seen: the very terms are added up one by one in the precision in question, an
 the largest loss of any partial sum, relative to its terms' magnitudes, is allowed.
 Terms that do not round alike lose hardly more that way than the limit allows anyway,
 and excuse nothing. Where n u > 1 there is no bound (section 3.1), and no excuse: a
-gradient of 16,384 terms accumulated in bfloat16 is wrong. Strassen's excuse ends at a
-quarter of the average term. A term that a sequential sum of these terms loses itself
-(a million tenths in float32) is `imprecise` too: no judge could tell them apart.
+gradient of 16,384 terms accumulated in bfloat16 is wrong. A term that a sequential sum
+of these terms loses itself (a million tenths in float32) is `imprecise` too: no judge
+could tell them apart.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.excuses.centring import copied_axes
-from gradwatch.harness.judging.excuses.regrouping import (
-    Peaks,
-    exponents,
-)
+from gradwatch.harness.judging.excuses.regrouping import Peaks
 from gradwatch.harness.judging.precisions import PRECISIONS
-from gradwatch.harness.judging.rounding.analysis import ERROR, unmoved
+from gradwatch.harness.judging.rounding.analysis import ERROR
 from gradwatch.harness.judging.rounding.errors import (
     At,
     Error,
@@ -50,19 +43,16 @@ from gradwatch.harness.judging.rounding.errors import (
     terms_of_scatter,
 )
 from gradwatch.harness.judging.rounding.sums import summed_axes
-from gradwatch.harness.judging.rounding.thresholds import SMALL, UNIT
+from gradwatch.harness.judging.rounding.thresholds import UNIT
 from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
 Rule = Callable[[At], Error]
-_PRODUCTS = ("multiply", "divide", "negative")
 
-LOST = SMALL  # of the average term: half of it would be the rounding of a lost one
-SEEN = (
-    UNIT  # a blocked sum may lose more than the sequential one, but hardly twice that
-)
-NEAR = 4  # products that lie between e and 1 + e in the gradient of log(1 + e)
-MOST = 1 << 24  # multiplications of a matrix product that are done one by one: a second
+#: A blocked sum may lose more than the sequential one, but hardly twice that.
+SEEN = UNIT
+#: Multiplications of a matrix product that are done one by one: a second.
+MOST = 1 << 24
 
 
 def _sum(at: At) -> Error:
@@ -186,99 +176,13 @@ def _matmul(at: At) -> Error:
     return np.asarray(error + SEEN * loss * (at.a @ at.b) / at.u)
 
 
-def _fast_matmul(at: At) -> Error:
-    """Strassen's normwise bound as well, without its constant."""
-    error, count = _matmul(at), at.a.shape[-1]
-    if not error.size or not count or count * at.arithmetic.sums > 1:
-        return error
-    largest = [s.max(axis=(-2, -1), keepdims=True) for s in (at.a, at.b)]
-    normwise = count * count * at.arithmetic.sums * largest[0] * largest[1]
-    worst = np.minimum(normwise, LOST * (at.a @ at.b) / count)
-    return error + np.where(np.isfinite(worst), worst, 0.0) / at.u
-
-
-def _squared(at: At) -> Error:
-    """The square of a difference as a^2 - 2 a b + b^2: a variance in one pass.
-
-    Only where that leaves a quarter of the digits: what leaves less is no algorithm.
-    """
-    name = at.node.primitive.name if at.node.primitive else ""
-    error, source = ERROR[name](at), at.node.inputs[0]
-    twice = name == "square" or at.node.inputs[0] is at.node.inputs[1]
-    if not twice or not _is(source, "subtract"):
-        return error
-    a, b = (np.square(s.value.astype(np.float64)) for s in source.inputs)
-    worst = 2 * at.roundoff * (a + b)
-    axes = [copied_axes(s, source) for s in source.inputs]
-    rest = np.mean(np.square(at.a), axis=max(axes, key=len) or None, keepdims=True)
-    enough = worst <= at.roundoff**0.25 * rest  # false for nan
-    return np.asarray(error + np.where(enough, worst, 0.0) / at.u)
-
-
-def _power(at: At) -> Error:
-    """exp2 as exp(x ln 2), or exp as exp2(x / ln 2): one rounding of the argument."""
-    assert at.node.primitive is not None
-    error = ERROR[at.node.primitive.name](at)
-    extra = at.v * np.expm1(at.roundoff * math.log(4) * at.a) / at.u
-    return np.asarray(error + np.where(np.isfinite(extra), extra, 0.0))
-
-
-def _log1p(at: At) -> Error:
-    """log(1 + x): 1 + x is rounded, and what is left of a small x."""
-    size = np.abs(1 + at.node.inputs[0].value).astype(np.float64)
-    lost = np.where(size > 0, at.roundoff / size, 0.0)
-    return np.asarray(ERROR["log1p"](at) + lost / at.u)
-
-
-def _saturated(at: At) -> Error:
-    """e / (1 + e) as 1 - 1 / (1 + e), e an exponential: two roundings of 1."""
-    error, found = ERROR["multiply"](at), _factors(at.node, NEAR)
-    added = [s for n in found if _is(n, "add") for s in map(unmoved, n.inputs)]
-    for e in found:
-        if _is(e, "exp") and any(e is s for s in added) and e.shape == at.node.shape:
-            size = e.value.astype(np.float64)
-            lost = 2 * at.roundoff * at.v * (1 + size) / np.where(size > 0, size, 1)
-            error = error + np.where(np.isfinite(lost), lost, 0.0) / at.u
-    return np.asarray(error)
-
-
-def _factors(node: Node, depth: int) -> list[Node]:
-    """What a product is made of, divisors included, so many products down."""
-    node = unmoved(node)
-    if depth and node.primitive is not None and node.primitive.name in _PRODUCTS:
-        return [n for s in node.inputs for n in _factors(s, depth - 1)]
-    return [node]
-
-
-def _sigmoid(at: At) -> Error:
-    """1/2 + tanh(x / 2) / 2: two roundings of numbers near 1."""
-    return np.asarray(ERROR["sigmoid"](at) + 2 * at.roundoff / at.u)
-
-
-_SEQUENTIAL: Table = {
+#: Rules that go before `ERROR`'s.
+LOSSES: Table = {
     "sum": _sum,
     "sum_to": _sum,
     "cumulative_sum": _cumulative_sum,
     "scatter_add": _scattered,
     "matmul": _matmul,
-    "exp": _power,
-    "log1p": _log1p,
-    "multiply": _saturated,
-    "sigmoid": _sigmoid,
-}
-_CARELESS: Table = {
-    **_SEQUENTIAL,
-    "matmul": _fast_matmul,
-    "square": _squared,
-    "multiply": lambda at: np.maximum(_squared(at), _saturated(at)),
-    "exp2": _power,
-}
-#: For each radius. The spread wants each operation's own loss and no more; Strassen's
-#: bound is of a largest element, and says nothing of a tensor as a whole.
-LOSSES: dict[str, Table] = {
-    "bound": _CARELESS,
-    "spread": _SEQUENTIAL,
-    "whole": {**_CARELESS, **_SEQUENTIAL},
 }
 
 
@@ -299,58 +203,24 @@ def in_full(table: Table) -> Table:
     return {name: full(rule, ERROR[name]) for name, rule in table.items()}
 
 
-def reordered(table: Table, peaks: Peaks, scalar: float) -> Table:
+def reordered(table: Table, peaks: Peaks) -> Table:
     """A table whose products may underflow in another order of their factors.
 
     Args:
         table: Rules that go before `ERROR`'s.
         peaks: Of the nodes.
-        scalar: -log2 of the smallest scalar factor.
     """
 
-    def rule(name: str, lost: Callable[[At], Error]) -> Callable[[At], Error]:
-        own = table.get(name, ERROR[name])
-        return lambda at: np.asarray(own(at) + lost(at))
+    def rule(name: str) -> Callable[[At], Error]:
+        own = ERROR[name]
+        return lambda at: np.asarray(own(at) + _underflow(at, peaks.below[at.node]))
 
-    def product(at: At) -> Error:
-        return _underflow(at, at.v, peaks.below[at.node])
-
-    def matmul(at: At) -> Error:
-        """A factor of one side is applied to the other, where it underflows.
-
-        Of a product of inputs alone, the factors may be multiplied in any order: each
-        term is off as a product is. bfloat16 products flush what is subnormal.
-        """
-        step, below = at.arithmetic.step, peaks.below[at.node]
-        alone = (below > -step.least) & (below > exponents(at.node)[1])
-        lost = np.where(alone, _terms_lost(at, peaks) / at.u, 0.0) if alone.any() else 0
-        of_a = _underflow(at, at.a, scalar - np.log2(at.a))
-        of_b = _underflow(at, at.b, scalar - np.log2(at.b))
-        if not scalar or not (of_a.any() or of_b.any()):
-            return np.asarray(lost)
-        return np.asarray(lost + of_a @ at.b + at.a @ of_b)
-
-    products = {name: rule(name, product) for name in ("multiply", "divide", "square")}
-    return {**table, **products, "matmul": rule("matmul", matmul)}
+    products = {name: rule(name) for name in ("multiply", "divide", "square")}
+    return {**table, **products}
 
 
-def _terms_lost(at: At, peaks: Peaks) -> Error:
-    """What the terms of a matrix product lose whose partial products are subnormal."""
-    step, (a, b) = at.arithmetic.step, (peaks.below[s] for s in at.node.inputs)
-    lost: Error = np.zeros(at.node.shape)
-    if at.v.size * a.shape[-1] > MOST:
-        return lost
-    digits = 0 if step.name == "bfloat16" else step.digits
-    for k in range(a.shape[-1]):
-        below = a[..., :, k, None] + b[..., k, None, :]
-        share = np.minimum(np.exp2(below + step.least - digits), 1.0)
-        term = at.a[..., :, k, None] * at.b[..., k, None, :]
-        lost += np.where(below > -step.least, term * share, 0.0)
-    return lost
-
-
-def _underflow(at: At, size: Error, below: NDArray[np.float64]) -> Error:
+def _underflow(at: At, below: NDArray[np.float64]) -> Error:
     """What a product is off by if its smallest partial product is subnormal."""
     step = at.arithmetic.step
     share = np.minimum(np.exp2(below + step.least - step.digits), 1.0)
-    return np.where((below > -step.least) & (size > 0), size * share / at.u, 0.0)
+    return np.where((below > -step.least) & (at.v > 0), at.v * share / at.u, 0.0)

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging.excuses.contested import is_choice
-from gradwatch.harness.judging.excuses.regrouping import Peaks, magnitudes
+from gradwatch.harness.judging.excuses.regrouping import Peaks, cancels, magnitudes
 from gradwatch.harness.judging.rounding.analysis import ERROR
 from gradwatch.harness.judging.rounding.errors import Errors, copied, largest, terms
 from gradwatch.impls.graph import Node
@@ -257,9 +257,7 @@ def _cancelled(at: _View, sizes: Mapping[Node, NDArray[Any]]) -> Mask:
     need not have the sign of the sum.
     """
     assert at.peaks is not None
-    over = at.peaks.overflow(at.node)
-    clash: Mask = over & (np.abs(at.node.value) < sizes[at.node] * (1 - 1e-9))
-    return clash
+    return at.peaks.overflow(at.node) & cancels(at.node.value, sizes[at.node])
 
 
 def _zero_times_infinity(at: _View) -> Mask:
@@ -376,8 +374,7 @@ def _reduced(at: _View) -> tuple[Any, Any]:
     over = total > at.errors.arithmetic.step.largest
     infinite = at.infinite(0)
     mixed = along(infinite & (value > 0)) & along(infinite & (value < 0))
-    alone = np.abs(node.value) < total * (1 - 1e-9)
-    mixed |= over & (alone | np.isinf(node.value))
+    mixed |= over & (cancels(node.value, total) | np.isinf(node.value))
     unsure = along(at.may_overflow(0) & ~at.certain_sign(0))
     clash = mixed | unsure | along(at.undefined(0))
     return along(at.may_overflow(0)) | over, clash
@@ -397,7 +394,7 @@ def _product(at: _View) -> tuple[Any, Any]:
     sizes = [np.where(np.isfinite(at.value(i)), np.abs(at.value(i)), 0) for i in (0, 1)]
     total = sizes[0] @ sizes[1]
     over = total > at.errors.arithmetic.step.largest / (1 + at.errors.reach)
-    mixed = over & (np.abs(at.node.value) < total * (1 - 1e-9))
+    mixed = over & cancels(at.node.value, total)
     return over | a | b, mixed | a | b
 
 

@@ -12,10 +12,8 @@ that the formula keeps (harness/judging/excuses/imprecision.py).
 A peak follows from the peaks of the factors, and so on back to values that are no
 product: inputs, results of functions, of matrix products and of choices. Nobody takes
 a factor through one of these, and there a peak is the value's own magnitude. But
-1 / (1 + exp(-x)) may be computed as exp(x) / (exp(x) + 1), if exp(x) is in the range,
-and a scalar may stand on either side of a matrix product: q k^T / sqrt(D) is computed
-as (q / sqrt(D)) k^T. And matrix products of inputs alone, such as a^T W b, may be taken
-in any order. Peaks are exponents: log2 of the magnitude, at least 0.
+matrix products of inputs alone, such as a^T W b, may be taken in any order. Peaks are
+exponents: log2 of the magnitude, at least 0.
 """
 
 from __future__ import annotations
@@ -83,7 +81,7 @@ def peaks(order: Iterable[Node], step: Precision) -> Peaks:
     products: set[Node] = set()  # of inputs alone
     with np.errstate(all="ignore"):
         for node in order:
-            above[node], below[node] = _peak(node, above, below, step.most)
+            above[node], below[node] = _peak(node, above, below)
             if _multiplies(node) and products.issuperset(node.inputs):
                 products.add(node)
                 if node.primitive is not None and node.primitive.name == "matmul":
@@ -92,6 +90,15 @@ def peaks(order: Iterable[Node], step: Precision) -> Peaks:
                     above[node] = np.maximum(above[node], _contracted(*large))
                     below[node] = np.maximum(below[node], _contracted(*small))
     return found
+
+
+def cancels(value: Array, size: Array) -> Mask:
+    """Where terms whose magnitudes add up to `size` have both signs.
+
+    That is, where more is missing than half of the digits of float64.
+    """
+    mixed: Mask = np.abs(value) < size * (1 - np.finfo(float).eps ** 0.5)
+    return mixed
 
 
 def magnitudes(order: Iterable[Node]) -> dict[Node, Array]:
@@ -150,23 +157,10 @@ def _shared(node: Node, below: Exponents) -> Exponents:
     return _present(node, -below)
 
 
-def scalar(order: Iterable[Node]) -> float:
-    """-log2 of the smallest scalar factor of a graph, that is a constant of no axes."""
-    factors = [
-        source
-        for node in order
-        if node.primitive is not None and node.primitive.name in ("multiply", "divide")
-        for source in node.inputs
-        if source.primitive is None and not source.ndim
-    ]
-    return max((abs(float(_exponent(factor))) for factor in factors), default=0.0)
-
-
 def _peak(
     node: Node,
     above: dict[Node, Exponents],
     below: dict[Node, Exponents],
-    most: float,
 ) -> tuple[Exponents, Exponents]:
     """Peaks of a node and of its reciprocal."""
     name = node.primitive.name if node.primitive else ""
@@ -186,8 +180,6 @@ def _peak(
     if name in _ADDED:
         shared = [_shared(s, e) for s, e in zip(node.inputs, down, strict=True)]
         least = np.maximum(own[1], -_total(node, shared))
-        if name == "add":
-            least = np.maximum(least, _expanded(node, down, most))
         return np.maximum(_total(node, up), 0), least
     if name and ERROR[name] is copied:
         return np.maximum(_total(node, up), 0), np.maximum(_total(node, down), 0)
@@ -212,18 +204,6 @@ def _log2(size: NDArray[Any]) -> Exponents:
     with np.errstate(divide="ignore", invalid="ignore"):
         exponent = np.log2(size).astype(np.float64)
     return np.where(np.isfinite(exponent), exponent, 0.0)
-
-
-def _expanded(node: Node, below: list[Exponents], most: float) -> Exponents:
-    """Of 1 + e, e an exponential: its reciprocal may be expanded by 1 / e.
-
-    An algorithm in which 1 / e itself overflows gives nan, and is wrong.
-    """
-    peak = np.zeros(node.shape)
-    for source, exponent in zip(node.inputs, below, strict=True):
-        if source.primitive is not None and source.primitive.name == "exp":
-            peak = np.maximum(peak, np.where(exponent < most, exponent, 0.0))
-    return peak
 
 
 def _total(node: Node, exponents: list[Exponents]) -> Exponents:

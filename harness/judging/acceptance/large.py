@@ -1,0 +1,540 @@
+"""Large tensors that are right, seen at a fraction of a judgement's cost.
+
+A judgement carries an error bound beside every element of every value, in a type wider
+than the one under test. Of a large right tensor less is enough: one pass over each
+value shows that each error is within the least that its radius can be. That the tensor
+is not vacuous, as it may overflow or a divisor vanish, follows from the bound of some
+thousand of its elements (parts.py). What is not accepted here is judged as ever, and
+nothing is rejected here.
+
+**The least radius.** The perturbations of one node are independent of all others and go
+from -`UNIT` to `UNIT` roundoffs, so that an element moves by UNIT / sqrt(3) times the
+node's own rounding times the element's slope by it, and the squares of these add up.
+The spread, which is measured to a factor of 2 or 3, is at least a quarter of the root
+of those that are looked at, and the bound at least the sum of their magnitudes. They
+are looked at through sums, products, quotients and moves, and of nodes of which all
+ways to the element are among these: what goes another way might cancel, as (a + b) - a
+does not depend on what a is rounded to.
+
+For float64 the reference is computed in float64, too, its sums in a wider type; beside
+it a tensor is allowed half of the limit, as it is an honest implementation itself.
+Tensors of 16 bits are accepted as computed in float32 and rounded once. Left to the
+judgement are choices among equal numbers, and what might be vacuous to a quarter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradwatch.harness.judging.acceptance.parts import Sample, deep_calls
+from gradwatch.harness.judging.comparison import sentence, share_of_silent
+from gradwatch.harness.judging.excuses.overflow import risks
+from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.precisions import Arithmetic, arithmetics
+from gradwatch.harness.judging.reference import (
+    Build,
+    Truth,
+    require_subnormals,
+    underflow_of,
+)
+from gradwatch.harness.judging.rounding.analysis import running_errors
+from gradwatch.harness.judging.rounding.errors import (
+    Error,
+    limit_for,
+    longest_reduction,
+    terms,
+)
+from gradwatch.harness.judging.rounding.sums import summed_axes
+from gradwatch.harness.judging.rounding.thresholds import MOST, SMALL, UNIT
+from gradwatch.impls import graph
+from gradwatch.impls.graph import Node
+
+Array = NDArray[Any]
+Places = NDArray[np.intp]
+
+#: Elements of the largest input from which this is tried: below, calls of Python
+#: functions take longer than the passes over the elements.
+LARGE = 1 << 14
+#: Share of a sample that may be vacuous.
+UNKNOWN = MOST / 2
+#: Terms of a matrix product in float64 that are added up one by one.
+TOGETHER = 32
+#: Elements that are looked at where they are, as they are farthest off.
+FARTHEST = 6
+#: Elements that are compared at a time: a few arrays of them fit into a core's cache.
+BLOCK = 1 << 14
+#: Elements below which a value is held.
+HELD = 1 << 12
+#: The longest way back from a value that is not held to those that are.
+STEPS = 6
+#: How many nodes lie between an element and the roundings that are looked at.
+DEPTH = 12
+#: A quarter of the root mean square of one perturbation, in roundoffs. The rms of the 8
+#: pairs of the spread is below a quarter of the true one once in 7,000 times: the sum
+#: of their squares is chi-squared of 8 degrees of freedom, and less than 1/2.
+SURE = SMALL * UNIT / 3**0.5
+#: What only moves elements.
+MOVED = frozenset(("reshape", "permute_dims", "broadcast_to"))
+#: Their E counts one rounding of the result; that of a power does not where it is 1.
+_POWERS = frozenset(("exp", "exp2"))
+_ROUNDED = frozenset(
+    (
+        *("add", "subtract", "multiply", "divide", "square", "sqrt"),
+        *("log", "sin", "cos", "tanh", "sigmoid", "erf", "atan", *_POWERS),
+    )
+)
+_SUMS = frozenset(("sum", "sum_to"))
+_SIGNS = {"add": (1.0, 1.0), "subtract": (1.0, -1.0), "negative": (-1.0,)}
+
+
+def is_large(got: Mapping[str, Array | None]) -> bool:
+    """Whether some tensor has so many elements that it is looked at first."""
+    return any(a is not None and a.size >= LARGE for a in got.values())
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What a look at some tensors has shown.
+
+    Attributes:
+        judgements: Of those that are right; the others have to be judged.
+        far: Of the others, flat positions of the elements that are farthest off.
+        longest: The number of terms of the longest reduction.
+        size: Elements of all values of the graph.
+        operations: What they are computed by.
+    """
+
+    judgements: dict[str, Judgement]
+    far: dict[str, Places]
+    longest: int
+    size: int
+    operations: int
+
+
+def looked_at(
+    build: Build,
+    dtype: str,
+    got: Mapping[str, Array | None],
+    dtypes: Mapping[str, str],
+    compute: str | None = None,
+) -> Looked:
+    """Judgements of those tensors that are right, and where the others are far off.
+
+    Args:
+        build: Gives the nodes of the tensors by name, not evaluated, for leaves of a
+            type.
+        dtype: The precision under test.
+        got: The tensors by name.
+        dtypes: Names of the dtypes that they have where they come from.
+        compute: The precision inside; None is what frameworks do.
+    """
+    require_subnormals()
+    with graph.ties("first"):
+        nodes = build(np.dtype(np.float64))
+    held = {
+        name: array
+        for name, array in got.items()
+        if array is not None
+        and dtypes.get(name) == dtype
+        and nodes[name].shape == array.shape
+    }
+    look = _Look(nodes, arithmetics(dtype, compute)[0])
+    judgements = look.judgements(held) if held else {}
+    size = sum(n.size for n in look.order)
+    return Looked(judgements, look.far, look.longest, size, len(look.order))
+
+
+class _Look:
+    """A graph in float64."""
+
+    def __init__(self, nodes: Mapping[str, Node], arithmetic: Arithmetic) -> None:
+        self.nodes, self.arithmetic = nodes, arithmetic
+        self.dtype = arithmetic.stored.name
+        self.order = graph.topological_order(nodes.values())
+        leaves = [node for node in self.order if node.primitive is None]
+        self.axes = max(node.ndim for node in leaves)
+        self.tied = False
+        self.far: dict[str, Places] = {}
+        self.longest = longest_reduction(self.order)
+        self.limit = limit_for(self.longest)
+
+    def judgements(self, got: Mapping[str, Array]) -> dict[str, Judgement]:
+        """The judgements of right tensors; `far` holds what the others are."""
+        with np.errstate(all="ignore"), graph.computing(self.compute), deep_calls():
+            judged = [self.nodes[name] for name in got]
+            graph.forward_dropping(judged, passing(self.order, judged))
+            found = {}
+            for name, array in got.items():
+                if judgement := self._judged(name, array):
+                    found[name] = judgement
+                else:
+                    right = self.nodes[name].value
+                    self.far.setdefault(name, _farthest(array, right))
+            return found
+
+    def compute(
+        self, node: Node, arrays: Sequence[Array | None], spare: Array | None = None
+    ) -> Array:
+        """A node's value; that of a choice among equal numbers is noted."""
+        assert node.primitive is not None
+        name = node.primitive.name
+        if name in _TIED and not self.tied:
+            self.tied = _TIED[name](node, *arrays)
+        if self.dtype == "float64" and name in _CAREFUL:
+            return _CAREFUL[name](node, *arrays)
+        return graph.computed(node, arrays, spare)
+
+    def _judged(self, name: str, got: Array) -> Judgement | None:
+        node, value = self.nodes[name], self.nodes[name].value
+        if value.dtype.kind != "f" or not value.size:
+            return None
+        if node.primitive is None and not np.array_equal(got, value):
+            return None  # a zero, or an input itself
+        honest = 2 if self.dtype == "float64" else 1  # the reference is one of two
+        limit = self.limit / honest
+        silent, blunt = self._sampled(node)
+        ratios, left, error = self._beyond_own_rounding(got, node, limit, blunt)
+        if left.size:
+            sharp = np.abs(value.reshape(-1)[left]) > blunt
+            least = Least(self.arithmetic).radii(node, left, sharp)
+            there = np.where(error == 0, 0.0, error / least)
+            if not (there <= limit).all():
+                there = np.where(np.isnan(there), np.inf, there)
+                first = left[np.argsort(-there, kind="stable")[:FARTHEST]]
+                self.far[name] = np.append(first, _farthest(got, value))
+                return None
+            at = int(there.argmax())
+            ratios.append((float(there[at]), int(left[at])))
+        if self.tied or silent > UNKNOWN:
+            return None
+        ratio, place = max(ratios)
+        worst = np.unravel_index(place, value.shape)
+        moved = abs(float(got[worst]) - float(value[worst]))
+        judgement = Judgement(
+            name,
+            "agree",
+            ratio=ratio,
+            limit=self.limit,
+            worst_index=tuple(int(i) for i in worst),
+            got=float(got[worst]),
+            expected=float(value[worst]),
+            radius=moved / ratio if ratio else 0.0,
+            radius_kind="least",
+            compute=self.arithmetic.name,
+        )
+        return judgement.changed(message=sentence(judgement, self.dtype))
+
+    def _beyond_own_rounding(
+        self, got: Array, node: Node, limit: float, blunt: float
+    ) -> tuple[list[tuple[float, int]], Places, Array]:
+        """Elements that are off by more than their own last rounding explains.
+
+        Of what is larger than `blunt` the bound is the judge, and is at least that
+        rounding; elsewhere it is the spread, at least `SURE` of it. Some elements at a
+        time, so that what is computed on the way stays in the cache.
+
+        Returns:
+            The largest ratio of each block to that rounding, and its flat position; the
+            positions of the elements that are off by more; how far they are off.
+        """
+        unit, value = self.arithmetic.roundoff, node.value
+        all_ = limit * unit if _rounds(node) else 0.0
+        sure = SURE * all_
+        once = 0.0
+        if self.arithmetic.stored is not self.arithmetic.step:
+            once = self.arithmetic.stored.roundoff
+        ratios, left, off = [], [np.zeros(0, np.intp)], [np.zeros(0)]
+        sides = got.reshape(-1), value.reshape(-1)
+        space = np.empty((2, min(BLOCK, value.size)))
+        for start in range(0, value.size, BLOCK):
+            given, right = (side[start : start + BLOCK] for side in sides)
+            error, ratio = space[:, : right.size]
+            np.copyto(error, given)  # a third faster than to subtract of two dtypes
+            error -= right
+            np.abs(error, out=error)
+            np.abs(right, out=ratio)
+            if once:
+                error -= np.minimum(once * ratio, error)
+            ratio += np.nextafter(0, 1)  # instead of a division by zero
+            np.divide(error, ratio, out=ratio)
+            worst = int(ratio.argmax())
+            if not ratio[worst] <= sure:  # true for nan
+                more = np.flatnonzero(~(ratio <= sure))
+                sharp = np.abs(right[more]) > blunt
+                more = more[~(sharp & (ratio[more] <= all_))]
+                left.append(more + start)
+                off.append(error[more])
+                ratio[more] = 0.0
+                worst = int(ratio.argmax())
+            ratios.append((float(ratio[worst]) / unit, start + worst))
+        return ratios, np.concatenate(left), np.concatenate(off)
+
+    def _sampled(self, node: Node) -> tuple[float, float]:
+        """By the bound of a sample: the share of it that says nothing; what is sharp.
+
+        That is what is so large that the bound leaves half of its digits.
+        """
+        sample, arithmetic = Sample(self.axes), self.arithmetic
+        few = sample.of(node)
+        order = graph.topological_order([few])
+        errors = running_errors(order, arithmetic, self.limit, sample.rules())
+        radius = arithmetic.roundoff * errors.errors[few]
+        if (risk := risks(order, errors).get(few)) is not None:
+            radius = np.where(risk.infinite | risk.undefined, np.inf, radius)
+        zero = underflow_of(order, self.longest, arithmetic.stored)
+        none, nothing = np.zeros(few.shape, bool), arithmetic.stored.nothing
+        truth = Truth("", few.value, radius, none, zero, nothing)
+        blunt = self.limit * float(radius.max()) / arithmetic.roundoff**0.5
+        return share_of_silent(truth, self.limit), blunt
+
+
+def _tied(node: Node, x: Array) -> bool:
+    axis = node.attributes["axis"]
+    chosen = np.count_nonzero(x == np.max(x, axis=axis, keepdims=True))
+    return bool(chosen != x.size // x.shape[axis])
+
+
+#: Whether a choice is among equal numbers: the gradient is a set there.
+_TIED: dict[str, Callable[..., bool]] = {
+    "share": lambda node, a, b: bool((a == b).any()),
+    "sign": lambda node, a: bool((a == 0).any()),
+    "pick": _tied,
+}
+
+
+def _in_blocks(node: Node, a: Array, b: Array) -> Array:
+    """A matrix product, some terms at a time."""
+    total = a[..., :TOGETHER] @ b[..., :TOGETHER, :]
+    for start in range(TOGETHER, a.shape[-1], TOGETHER):
+        part = slice(start, start + TOGETHER)
+        total += a[..., part] @ b[..., part, :]
+    return np.asarray(total)
+
+
+def _in_extended(node: Node, x: Array) -> Array:
+    shape = node.attributes.get("shape")
+    kept = shape is not None or bool(node.attributes["keepdims"])
+    total = np.sum(x, summed_axes(node, x.shape), np.longdouble, keepdims=kept)
+    found: Array = np.asarray(total).astype(np.float64)
+    return found if shape is None else found.reshape(shape)
+
+
+#: Added up one by one, equal terms round the same way each time, in NumPy as in a
+#: kernel that is judged. A reference in float64 must not share that loss.
+_CAREFUL: dict[str, Callable[..., Array]] = {
+    "sum": _in_extended,
+    "sum_to": _in_extended,
+    "matmul": _in_blocks,
+}
+
+
+def _farthest(got: Array, value: Array) -> Places:
+    """Flat positions of the largest errors; of nan before all others."""
+    with np.errstate(all="ignore"):
+        error = np.abs(got.reshape(-1) - value.reshape(-1)).astype(np.float64)
+        error[(got == value).reshape(-1)] = 0.0
+    error[np.isnan(error)] = np.inf
+    few = min(FARTHEST // 2, error.size)
+    places = np.argpartition(error, error.size - few)[error.size - few :]
+    return np.asarray(places[error[places] > 0])
+
+
+def passing(order: Sequence[Node], kept: Sequence[Node]) -> Callable[[Node], bool]:
+    """Of which nodes the values need not be held: a few elements are soon computed.
+
+    That is, from values that are held, in at most `STEPS` steps.
+    """
+    held, steps = {*kept}, dict[Node, int]()
+    for node in order:
+        if node.primitive and node.primitive.name == "matmul":
+            held |= {*node.inputs}
+    for node in order:
+        if node not in held and _soon_computed(node):
+            behind = 1 + max(steps.get(source, 0) for source in node.inputs)
+            if behind <= STEPS:
+                steps[node] = behind
+    return lambda node: node in steps and node.size >= HELD
+
+
+def _soon_computed(node: Node) -> bool:
+    step = node.primitive
+    return step is not None and (step.elementwise or step.name in MOVED)
+
+
+def _rounds(node: Node) -> bool:
+    """Whether each element has a rounding of its own, or is one that was moved."""
+    while node.primitive and node.primitive.name in MOVED:
+        (node,) = node.inputs
+    name = node.primitive.name if node.primitive else ""
+    also = name in ("cumulative_sum", "matmul")
+    return also or name in _ROUNDED or (name in _SUMS and terms(node) > 1)
+
+
+class _Way(NamedTuple):
+    """From where elements come, by which slope, and through how many nodes more.
+
+    `found` counts the ways that were added up; it is negative where they differ.
+    """
+
+    places: Places
+    slope: Error
+    depth: int
+    found: int
+
+    def beside(self, known: _Way | None) -> _Way:
+        """The sum of both; none is enough where one comes from elsewhere."""
+        if known is None:
+            return self
+        if known.found < 0 or not np.array_equal(known.places, self.places):
+            return self._replace(found=-1)
+        depth, found = min(known.depth, self.depth), known.found + self.found
+        return _Way(known.places, known.slope + self.slope, depth, found)
+
+
+class Least:
+    """The least radii of elements at flat positions.
+
+    Values and positions are found once: the same positions serve all nodes of a shape,
+    and are known by identity.
+    """
+
+    def __init__(self, arithmetic: Arithmetic) -> None:
+        self.unit = arithmetic.roundoff
+        self.wide = arithmetic.has_wide_sums
+        self._values: dict[tuple[Node, int], Error] = {}
+        self._behind: dict[tuple[Any, ...], Places] = {}
+        self._kept: list[Places] = []  # so that no other array has the identity
+
+    def radii(self, node: Node, places: Places, sharp: Any = False) -> Error:
+        """What the radius is at least, at flat positions of a node's value.
+
+        That is the spread, and where it is `sharp` the bound.
+        """
+        order = graph.topological_order([node])
+        users = Counter(source for other in order for source in other.inputs)
+        ways = {node: _Way(places, np.ones(places.size), DEPTH, users[node])}
+        total, squares = np.zeros(places.size), np.zeros(places.size)
+        for other in reversed(order):
+            way = ways.get(other)
+            if way is None or way.found != users[other]:
+                continue  # there may be other ways
+            reached = np.abs(way.slope) * self._own(other, way.places)
+            total += reached
+            squares += reached * reached
+            for source, there, slope in self._sources(other, way.places, way.depth):
+                new = _Way(there, slope * way.slope, way.depth - 1, 1)
+                ways[source] = new.beside(ways.get(source))
+        least = np.where(sharp, total, SURE * np.sqrt(squares))
+        return np.asarray(self.unit * least)
+
+    def _own(self, node: Node, places: Places) -> Error:
+        """What a node's own rounding is, in units of the unit roundoff; 0 if unknown.
+
+        Of a matrix product a thousandth less: float32 is off by less in sums of up to
+        8,000 terms. Where its range ends it gives 0 or an infinity: no rounding.
+        """
+        name = node.primitive.name if node.primitive else ""
+        if name in _SUMS and terms(node) > 1 and not self.wide:
+            (source,) = node.inputs
+            axes = summed_axes(node, source.shape)
+            size = _value(source)
+            spare = size if _is_made(source) else None
+            total = np.abs(size, out=spare).sum(axis=axes)
+            return np.asarray(total.reshape(-1)[places], np.float64)
+        if name == "matmul" and not self.wide:
+            a, b = (np.abs(s.value).astype(np.float32) for s in node.inputs)
+            size = 0.999 * (a @ b).astype(np.float64).reshape(-1)[places]
+            return np.where(np.isfinite(size), size, 0.0)
+        if name in _ROUNDED:
+            size = np.abs(self._at(node, places))
+            return np.where(size == 1, 0.0, size) if name in _POWERS else size
+        return np.zeros(places.size)
+
+    def _sources(
+        self, node: Node, places: Places, depth: int
+    ) -> list[tuple[Node, Places, Any]]:
+        """The inputs of which slopes are known: nodes, flat positions, slopes."""
+        name = node.primitive.name if node.primitive else ""
+        known = name in MOVED or name in _SIGNS or name in ("multiply", "divide")
+        if not known or not depth:
+            return []
+        there = [self._came_from(node, i, places) for i in range(len(node.inputs))]
+        if name in MOVED:
+            slopes: Sequence[Any] = (1.0,)
+        elif name in _SIGNS:
+            slopes = _SIGNS[name]
+        else:
+            a, b = map(self._at, node.inputs, there)
+            slopes = (b, a) if name == "multiply" else (1 / b, -a / (b * b))
+        return list(zip(node.inputs, there, slopes, strict=True))
+
+    def _at(self, node: Node, places: Places) -> Error:
+        """A node's values, in float64; computed, if they were dropped."""
+        key = node, id(places)
+        if key in self._values:
+            return self._values[key]
+        self._kept.append(places)
+        if node.held or not _soon_computed(node):
+            value = node.value
+            if value.flags.c_contiguous:
+                found = value.reshape(-1)[places]
+            else:
+                found = value[np.unravel_index(places, value.shape)]
+        else:
+            behind = [self._came_from(node, i, places) for i in range(len(node.inputs))]
+            inputs = list(map(self._at, node.inputs, behind))
+            moved = node.primitive and node.primitive.name in MOVED
+            found = inputs[0] if moved else graph.computed(node, inputs)
+        return self._values.setdefault(key, np.asarray(found, np.float64))
+
+    def _came_from(self, node: Node, i: int, places: Places) -> Places:
+        """Where elements of a node come from in an input, flat."""
+        assert node.primitive is not None
+        source, name = node.inputs[i], node.primitive.name
+        axes = node.attributes["axes"] if name == "permute_dims" else ()
+        if name == "reshape" or (source.shape == node.shape and not axes):
+            return places
+        key = source.shape, node.shape, axes, id(places)
+        if key not in self._behind:
+            self._kept.append(places)
+            at = np.unravel_index(places, node.shape)
+            if axes:
+                at = tuple(at[axes.index(i)] for i in range(source.ndim))
+            inside = zip(at[len(at) - source.ndim :], source.shape, strict=True)
+            kept = tuple(np.zeros_like(j) if n == 1 else j for j, n in inside)
+            self._behind[key] = (
+                np.asarray(np.ravel_multi_index(kept, source.shape))
+                if kept
+                else np.zeros_like(places)
+            )
+        return self._behind[key]
+
+
+def _value(node: Node) -> Array:
+    """A node's whole value, which is not held if it was dropped."""
+    if node.held or not _soon_computed(node):
+        return node.value
+    inputs = [_value(source) for source in node.inputs]
+    return graph.computed(node, inputs, _spare(node, inputs))
+
+
+def _spare(node: Node, arrays: Sequence[Array]) -> Array | None:
+    """An array that `_value` has made, and that can hold a node's value."""
+    if node.primitive is None or not isinstance(node.primitive.compute, np.ufunc):
+        return None
+    pairs = zip(node.inputs, arrays, strict=True)
+    fits = (node.shape, node.dtype)
+    made = (a for s, a in pairs if _is_made(s) and (a.shape, a.dtype) == fits)
+    return next(made, None)
+
+
+def _is_made(node: Node) -> bool:
+    """Whether `_value` makes an array for a node, which nobody else has."""
+    step = node.primitive
+    return step is not None and not node.held and isinstance(step.compute, np.ufunc)
