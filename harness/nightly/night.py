@@ -12,9 +12,9 @@ from gradwatch.harness.project import documents
 from gradwatch.harness.project.documents import Document
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import (
-    DoneRecord,
     Environment,
     Kind,
+    PartState,
     Problem,
     Record,
     Summary,
@@ -33,7 +33,8 @@ class Result:
     """The result of a part: one line, and the problems that it found.
 
     `skipped` is the reason why the part did nothing. `required` names a required
-    backend that is missing. `notes` are for the reader; nobody has to act on them.
+    backend that is missing. `notes` are for the reader; nobody has to act on them. The
+    runner adds the part's name, how it ended, and the seconds that it took.
     """
 
     line: str
@@ -41,6 +42,14 @@ class Result:
     skipped: str = ""
     notes: Sequence[str] = ()
     required: str = ""
+    name: str = ""
+    state: PartState = "passed"
+    seconds: float = 0.0
+
+    @property
+    def told(self) -> str:
+        """What is said of the part, in a line."""
+        return self.skipped or self.required or self.line
 
 
 @dataclass(frozen=True)
@@ -143,7 +152,7 @@ class Report:
     cannot be read.
     """
 
-    parts: Sequence[DoneRecord]
+    parts: Sequence[Result]
     new: Sequence[Problem]
     known: Sequence[Problem]
     gone: Sequence[Problem]
@@ -153,6 +162,6 @@ class Report:
     @property
     def exit_code(self) -> int:
         """3 if a required backend is missing, 1 if anything is not as expected."""
-        if any(done.lacking for done in self.parts):
+        if any(done.required for done in self.parts):
             return 3
         return 1 if self.new or self.known else 0

@@ -9,9 +9,9 @@ from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from gradwatch.harness.agreement import output
 from gradwatch.harness.agreement.output import Judged
-from gradwatch.harness.nightly.night import Report
+from gradwatch.harness.nightly.night import Report, Result
 from gradwatch.harness.project.markdown import cell, legal_xml
-from gradwatch.harness.project.records import DoneRecord, Problem
+from gradwatch.harness.project.records import Problem
 
 #: Problems listed in full; nobody reads longer lists.
 SHOWN = 10
@@ -20,7 +20,7 @@ LONGEST = 300  # characters of one problem
 _SIGNS = {"passed": "✓", "failed": "✗", "broken": "✗", "skipped": "–"}
 
 
-def shown(done: DoneRecord) -> str:
+def shown(done: Result) -> str:
     """How a part ended, in a line."""
     return f"{_SIGNS[done.state]} {done.name}: {done.told} ({done.seconds:.0f} s)"
 
@@ -55,7 +55,7 @@ def markdown(report: Report) -> str:
 def _headline(report: Report) -> str:
     """The first line; many readers see no other."""
     problems = [*report.new, *report.known]
-    lacking = [f"{d.name}: {cell(d.told)}" for d in report.parts if d.lacking]
+    lacking = [f"{d.name}: {cell(d.told)}" for d in report.parts if d.required]
     if lacking and not problems:  # green means judged: what is missing stands here, too
         return f"**Not judged: {'; '.join(lacking)}**"
     if not problems:
@@ -120,7 +120,7 @@ def _add_steps(cases: dict[str, TestCase], report: Report) -> None:
         case.result += [fault]
 
 
-def _part(done: DoneRecord) -> TestCase:
+def _part(done: Result) -> TestCase:
     # Rounded: the schema allows no exponent in a time.
     case = TestCase(done.name, "gradwatch.nightly", round(done.seconds, 3))
     if done.state == "skipped":

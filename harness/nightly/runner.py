@@ -11,7 +11,10 @@ import contextlib
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+
+from msgspec import structs
 
 from gradwatch.harness.agreement.output import Judged
 from gradwatch.harness.nightly.night import Night, Part, Report, Result
@@ -21,12 +24,10 @@ from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.records import (
     AGREE,
     NIGHTLY,
-    DoneRecord,
     NightlySummary,
     PartRecord,
     PartState,
     Problem,
-    ProblemRecord,
 )
 from gradwatch.harness.project.requested import Required
 from gradwatch.harness.workers.evaluate import in_short
@@ -35,8 +36,8 @@ from gradwatch.harness.workers.evaluate import in_short
 def run(
     night: Night,
     parts: Mapping[str, Part],
-    progress: Callable[[DoneRecord], None] = lambda done: None,
-) -> list[DoneRecord]:
+    progress: Callable[[Result], None] = lambda done: None,
+) -> list[Result]:
     """Run all parts, even if one of them fails, in an empty folder."""
     shutil.rmtree(night.parts, ignore_errors=True)
     finished = []
@@ -46,31 +47,24 @@ def run(
     return finished
 
 
-def _attempt(name: str, part: Part, night: Night) -> DoneRecord:
+def _attempt(name: str, part: Part, night: Night) -> Result:
     state: PartState
     start = time.monotonic()
     try:
         result = part(night)
-        state = "failed" if result.problems or result.required else "passed"
+        bad = result.problems or result.required
+        state = "skipped" if result.skipped else "failed" if bad else "passed"
     except Required as lacking:
         result, state = Result("", required=str(lacking)), "failed"
     except Exception as error:  # noqa: BLE001  # whatever a part raises is reported
         reason = in_short(error)
         result = Result(reason, [Problem(name, "", "", "part", reason)])
         state = "broken"
-    return DoneRecord(
-        name=name,
-        state="skipped" if result.skipped else state,
-        told=result.skipped or result.required or result.line,
-        seconds=time.monotonic() - start,
-        problems=list(result.problems),
-        notes=list(result.notes),
-        lacking=bool(result.required),
-    )
+    return replace(result, name=name, state=state, seconds=time.monotonic() - start)
 
 
 def report(
-    parts: Sequence[DoneRecord],
+    parts: Sequence[Result],
     previous: Sequence[Problem],
     notes: Sequence[str] = (),
 ) -> Report:
@@ -107,7 +101,7 @@ def write(report: Report, night: Night) -> None:
     """Write the document, the XML and the summary; each file is replaced atomically."""
     new = {problem.key for problem in report.new}
     rows = [
-        ProblemRecord(*problem.key, problem.told, new=problem.key in new)
+        structs.replace(problem, new=problem.key in new)
         for problem in (*report.new, *report.known)
     ]
     summary = NightlySummary(

@@ -475,8 +475,8 @@ class ConfirmationRecord(Struct):
 class Problem(Struct, frozen=True):
     """One thing that is not as expected.
 
-    what: the tensor, the metric or the like. told: a line about it. Of two nights a
-    problem is the same if all but told are.
+    what: the tensor, the metric or the like. told: a line about it. new: whether the
+    night before had it not; it is the same if all but told and new are.
     """
 
     part: str
@@ -484,17 +484,12 @@ class Problem(Struct, frozen=True):
     backend: str
     what: str
     told: str
+    new: bool = False
 
     @property
     def key(self) -> tuple[str, str, str, str]:
         """What makes it the same on another night."""
         return self.part, self.op, self.backend, self.what
-
-
-class ProblemRecord(Problem, frozen=True):
-    """A problem of a night; new: whether the night before had it not."""
-
-    new: bool = False
 
 
 PartState = Literal["passed", "failed", "broken", "skipped"]
@@ -507,18 +502,6 @@ class PartRecord(Struct, frozen=True):
     state: PartState
     told: str
     seconds: float
-
-
-class DoneRecord(PartRecord, frozen=True):
-    """A part that has ended, with what it found.
-
-    notes: for the reader; nobody has to act on them. lacking: whether a
-    required backend is missing.
-    """
-
-    problems: list[Problem] = []
-    notes: list[str] = []
-    lacking: bool = False
 
 
 class NightlySummary(Struct, kw_only=True):
@@ -565,7 +548,7 @@ SELFTEST: Kind[Any, SelftestSummary] = Kind(
 )
 WATCH = Kind("watch", AlertRecord, WatchSummary)
 CONFIRMATIONS = Kind("confirmations", ConfirmationRecord, NoSummary)
-NIGHTLY = Kind("nightly", ProblemRecord, NightlySummary)
+NIGHTLY = Kind("nightly", Problem, NightlySummary)
 KINDS: tuple[Kind[Any, Any], ...] = (
     *(AGREE, CHECK, FUZZ, TIME, COMPARE, SELFTEST),
     *(WATCH, CONFIRMATIONS, NIGHTLY),

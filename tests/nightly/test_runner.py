@@ -24,12 +24,10 @@ from gradwatch.harness.project.records import (
     AgreeSummary,
     CompareRecord,
     CompareSummary,
-    DoneRecord,
     FindingRecord,
     FuzzSummary,
     PartState,
     Problem,
-    ProblemRecord,
 )
 from gradwatch.harness.timing.report import compared
 from gradwatch.harness.watch.survey import survey
@@ -76,7 +74,9 @@ def broken(error):
 
 
 def report_of(*problems, previous=(), **more):
-    done = [DoneRecord("agree", "failed", "looked", 1.0, problems, **more)]
+    done = [
+        Result("looked", problems, name="agree", state="failed", seconds=1.0, **more)
+    ]
     return runner.report(done, previous)
 
 
@@ -138,7 +138,7 @@ def test_a_known_problem_with_other_figures_is_not_new():
 
 def test_a_run_without_problems_says_how_much_it_examined():
     report = runner.report(
-        [DoneRecord("agree", "passed", "48,456 tensors judged", 1.0)], []
+        [Result("48,456 tensors judged", name="agree", seconds=1.0)], []
     )
     assert markdown(report).startswith("**All as expected**: 48,456 tensors judged")
 
@@ -251,7 +251,7 @@ def answered(monkeypatch, document):
 
 
 def test_each_op_and_backend_is_a_case_and_each_part_one_of_another_suite():
-    report = runner.report([DoneRecord("agree", "passed", "", 0.0)], [])
+    report = runner.report([Result("", name="agree")], [])
     found = cases(report, agreement())
     assert set(found) == {
         *(
@@ -274,7 +274,9 @@ def test_disagreements_and_slowdowns_fail_their_cases():
 
 @pytest.mark.parametrize("state", get_args(PartState))
 def test_a_part_that_could_not_run_is_not_a_passed_case(state):
-    report = runner.report([DoneRecord("fuzz", state, "why\x00\x1b[0m", 0.00001)], [])
+    report = runner.report(
+        [Result("why\x00\x1b[0m", name="fuzz", state=state, seconds=0.00001)], []
+    )
     case = cases(report, None)["gradwatch.nightly", "fuzz"]
     outcomes = {"passed": None, "failed": "failure", "broken": "error"}
     expected = outcomes.get(state, "skipped")
@@ -301,7 +303,7 @@ def test_the_document_of_a_night_is_the_next_nights_previous(night):
     runner.write(report_of(WRONG), night)
     file = night.folder / "nightly.json"
     assert runner.problems_of(file) == (
-        [ProblemRecord(*WRONG.key, WRONG.told, new=True)],
+        [Problem(*WRONG.key, WRONG.told, new=True)],
         [],
     )
     assert {f.name for f in night.folder.iterdir()} == {
@@ -340,7 +342,7 @@ def test_a_damaged_night_before_costs_its_comparison_alone(tmp_path, content, to
     assert before == []
     assert told in note
     assert str(file) in note
-    report = runner.report([DoneRecord("agree", "passed", "", 0.0)], before, [note])
+    report = runner.report([Result("", name="agree")], before, [note])
     assert report.exit_code == 0
     assert "nightly.json" in markdown(report)
 
