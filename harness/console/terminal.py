@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -78,43 +76,7 @@ class _Console(Console):
 
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on standard error if that is a terminal; each call advances it.
-
-    Ctrl-C is never lost: Python drops an exception that is raised in a callback of the
-    garbage collector (Hypothesis has one), so the next call raises it again.
-    """
-    with _interrupts() as heard, _bar(what) as move:
-
-        def advance(done: int, total: int) -> None:
-            if heard:
-                raise KeyboardInterrupt
-            move(done, total)
-
-        yield advance
-
-
-@contextlib.contextmanager
-def _interrupts() -> Iterator[list[int]]:
-    """Collects interrupts; each is raised as well."""
-    heard: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield heard  # Python delivers signals only to the main thread
-        return
-
-    def hear(number: int, frame: object) -> None:
-        heard.append(number)
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, hear)
-    try:
-        yield heard
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextlib.contextmanager
-def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """One line that is rewritten, with an estimate; plain lines in a log."""
+    """A bar on standard error, each call moves it; in a log, lines with an estimate."""
     if not sys.stderr.isatty():
         state, begun = [what], time.monotonic()
 
