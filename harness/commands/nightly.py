@@ -102,7 +102,7 @@ def command(
     ending(
         re.sub("[*`]", "", headline),
         "red" if report.exit_code else "green",
-        absent="; ".join(f"{d.name}: {d.told}" for d in report.parts if d.required),
+        absent="; ".join(f"{d.name}: {d.outcome}" for d in report.parts if d.required),
         next_step=f"{shown_as}/summary.md has all of it, dashboard/ shows it",
     )
     return report.exit_code

@@ -47,8 +47,8 @@ class Result:
     seconds: float = 0.0
 
     @property
-    def told(self) -> str:
-        """What is said of the part, in a line."""
+    def outcome(self) -> str:
+        """How the part ended, in a line."""
         return self.skipped or self.required or self.line
 
 

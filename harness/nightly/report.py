@@ -22,7 +22,7 @@ _SIGNS = {"passed": "✓", "failed": "✗", "broken": "✗", "skipped": "–"}
 
 def shown(done: Result) -> str:
     """How a part ended, in a line."""
-    return f"{_SIGNS[done.state]} {done.name}: {done.told} ({done.seconds:.0f} s)"
+    return f"{_SIGNS[done.state]} {done.name}: {done.outcome} ({done.seconds:.0f} s)"
 
 
 # Markdown -----------------------------------------------------------------------
@@ -39,10 +39,9 @@ def markdown(report: Report) -> str:
         if problems:
             lines += [f"**{title}: {len(problems)}**", "", *_listed(problems), ""]
     lines += ["| part | result | seconds |", "|---|---|--:|"]
-    lines += [
-        f"| {d.name} | {_SIGNS[d.state]} {d.state}: {cell(d.told)} | {d.seconds:.0f} |"
-        for d in report.parts
-    ]
+    for d in report.parts:
+        ended = f"{_SIGNS[d.state]} {d.state}: {cell(d.outcome)}"
+        lines.append(f"| {d.name} | {ended} | {d.seconds:.0f} |")
     notes = [*report.notes, *(note for done in report.parts for note in done.notes)]
     lines += ["", *(f"- {cell(note)}" for note in notes)] if notes else []
     about = report.environment
@@ -55,12 +54,12 @@ def markdown(report: Report) -> str:
 def _headline(report: Report) -> str:
     """The first line; many readers see no other."""
     problems = [*report.new, *report.known]
-    lacking = [f"{d.name}: {cell(d.told)}" for d in report.parts if d.required]
+    lacking = [f"{d.name}: {cell(d.outcome)}" for d in report.parts if d.required]
     if lacking and not problems:  # green means judged: what is missing stands here, too
         return f"**Not judged: {'; '.join(lacking)}**"
     if not problems:
         shown = ("agree", "opinfo", "watch")
-        lines = [d.told for d in report.parts if d.name in shown and d.told]
+        lines = [d.outcome for d in report.parts if d.name in shown and d.outcome]
         return f"**All as expected**: {'; '.join(lines) or 'no part found a problem'}"
     since = (p for p in report.new or problems if p.what.startswith("wrong since"))
     first = next(since, problems[0])  # with the commit, where the history has it
@@ -124,10 +123,10 @@ def _part(done: Result) -> TestCase:
     # Rounded: the schema allows no exponent in a time.
     case = TestCase(done.name, "gradwatch.nightly", round(done.seconds, 3))
     if done.state == "skipped":
-        case.result = [Skipped(legal_xml(done.told))]
+        case.result = [Skipped(legal_xml(done.outcome))]
     elif done.state != "passed":
         kind = Error if done.state == "broken" else Failure
-        fault = kind(legal_xml(done.told), done.state)
+        fault = kind(legal_xml(done.outcome), done.state)
         fault.text = legal_xml("\n".join(problem.told for problem in done.problems))
         case.result = [fault]
     return case

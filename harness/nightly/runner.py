@@ -105,7 +105,7 @@ def write(report: Report, night: Night) -> None:
         for problem in (*report.new, *report.known)
     ]
     summary = NightlySummary(
-        parts=[PartRecord(d.name, d.state, d.told, d.seconds) for d in report.parts],
+        parts=[PartRecord(d.name, d.state, d.outcome, d.seconds) for d in report.parts],
         new=len(report.new),
         known=len(report.known),
         gone=list(report.gone),

@@ -103,7 +103,7 @@ def test_after_any_end_of_a_part_the_next_one_runs(night, first, state, code):
 def test_the_message_of_a_broken_part_is_reported(night):
     (done,) = runner.run(night, {"first": broken(ValueError("no such thing"))})
     (problem,) = done.problems
-    assert done.told == problem.told == "ValueError: no such thing"
+    assert done.outcome == problem.told == "ValueError: no such thing"
 
 
 # Telling ------------------------------------------------------------------------
@@ -375,7 +375,7 @@ def test_a_results_folder_that_cannot_be_written_is_reported(night, monkeypatch)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     (done,) = runner.run(night, {"time": parts.times})
     assert done.state == "broken"
-    assert "results folder cannot be written" in done.told
+    assert "results folder cannot be written" in done.outcome
 
 
 def test_a_result_that_is_cut_short_is_noted_and_left_alone(night):
@@ -411,9 +411,9 @@ def test_a_damaged_document_is_named_and_costs_the_watch_alone(
     )
     file = _damaged(night.root / name, how)
     watch, after = runner.run(night, {"watch": parts.watch, "next": told()})
-    assert file.name in " ".join([watch.told, *watch.notes])
-    assert len(watch.told.splitlines()) == 1
-    assert watch.state == "broken" or watch.told.startswith("1 series")
+    assert file.name in " ".join([watch.outcome, *watch.notes])
+    assert len(watch.outcome.splitlines()) == 1
+    assert watch.state == "broken" or watch.outcome.startswith("1 series")
     assert after.state == "passed"
 
 
@@ -423,7 +423,7 @@ def test_a_damaged_index_of_findings_is_named_and_costs_itself(night, monkeypatc
     drawn = documents.document([], FuzzSummary(tried=9))
     answered(monkeypatch, drawn)
     (fuzz,) = runner.run(night, {"fuzz": parts.fuzz})
-    assert (fuzz.state, fuzz.told) == ("passed", "9 trials, 0 of 0 findings are new")
+    assert (fuzz.state, fuzz.outcome) == ("passed", "9 trials, 0 of 0 findings are new")
     (note,) = fuzz.notes
     assert str(file) in note
 
@@ -442,15 +442,15 @@ def test_a_shallow_clone_breaks_the_watch_with_the_command_that_fixes_it(
     record(night.root, ["f" * 40], {SERIES: [1.0]})
     (done,) = runner.run(night, {"watch": parts.watch})
     assert done.state == "broken"
-    assert "git fetch --unshallow" in done.told
+    assert "git fetch --unshallow" in done.outcome
 
 
 def test_a_command_without_a_document_is_reported_with_its_last_line(night):
     night = replace(night, root=ROOT, ops=["no_such_op"])
     (done,) = runner.run(night, {"agree": parts.agreement})
     assert done.state == "broken"
-    assert "exit code 2" in done.told
-    assert "no_such_op" in done.told
+    assert "exit code 2" in done.outcome
+    assert "no_such_op" in done.outcome
     assert (night.parts / "agree.log").read_text()
 
 
