@@ -58,7 +58,7 @@ class Trace:
         start, place, end = cut
         before = self.values[max(start, place - self.reach) : place]
         after = self.values[place : min(end, place + self.reach)]
-        return median(before), median(after)
+        return float(np.median(before)), float(np.median(after))
 
 
 def trace_of(work: Values) -> Trace:
@@ -94,26 +94,14 @@ def _running_median(values: Values) -> Values:
     medians = np.empty_like(values)
     medians[half : len(values) - half] = np.partition(windows, half, axis=1)[:, half]
     for at in range(half):
-        medians[at] = median(values[: at + half + 1])
-        medians[-1 - at] = median(values[-1 - at - half :])
+        medians[at] = np.median(values[: at + half + 1])
+        medians[-1 - at] = np.median(values[-1 - at - half :])
     return medians
-
-
-def median(values: Values) -> float:
-    """The median of some values, as `np.median` has it, which takes four times as long.
-
-    A long history asks for it a hundred times a series.
-    """
-    half = len(values) // 2
-    if len(values) % 2:
-        return float(np.partition(values, half)[half])
-    low, high = np.partition(values, (half - 1, half))[half - 1 : half + 1].tolist()
-    return float(low + high) / 2
 
 
 def _deviation(distances: Values) -> float:
     """Robust standard deviation from absolute distances (1.4826: normal quartile)."""
-    return 1.4826 * median(distances)
+    return 1.4826 * float(np.median(distances))
 
 
 def contrast(sums: Values, width: int) -> Values:

@@ -135,13 +135,9 @@ def _candidates(trace: Trace) -> list[int]:
 
 def _highest_around(values: Values, radius: int) -> Values:
     """The maximum over `radius` neighbours on each side."""
-    size, reach = 2 * radius + 1, 1
-    highest: Values = np.full(len(values) + 2 * radius, -1.0)
-    highest[radius : radius + len(values)] = values
-    while reach < size:  # highest[i] is that of `reach` values from i on
-        further = min(reach, size - reach)
-        highest = np.maximum(highest[:-further], highest[further:])
-        reach += further
+    padded = np.pad(values, radius, constant_values=-1.0)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * radius + 1)
+    highest: Values = windows.max(axis=1)
     return highest
 
 

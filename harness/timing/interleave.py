@@ -23,7 +23,6 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -80,8 +79,8 @@ def interleave(
     if not 0 < budget < math.inf:
         raise ValueError(f"a budget is a positive number of seconds, not {budget}")
     timer = timer or HostTimer()
-    load, ticks = os.getloadavg()[0], _ticks()
-    with garbage_collector_off() as gc_was_on:
+    load = os.getloadavg()[0]
+    with garbage_collector_off():
         begun = timer.now()
         deadline = begun + round(budget / NANOSECOND)
         starts = _started(runs, timer, deadline)
@@ -90,20 +89,20 @@ def interleave(
         takes = {name: partial(timer, run, calls[name]) for name, run in runs.items()}
         taken = _in_turn(takes, timer.now, deadline, random.Random(seed))
         spent = (timer.now() - begun) * NANOSECOND
-    rounds = Rounds(budget, spent, gc_was_on, load, _stolen(ticks))
+    rounds = Rounds(budget, spent, load)
     return {
         name: _samples(taken[name], calls[name], starts[name], rounds) for name in runs
     }
 
 
 @contextmanager
-def garbage_collector_off() -> Iterator[bool]:
-    """Collect garbage, then switch the collector off; yields whether it was on."""
+def garbage_collector_off() -> Iterator[None]:
+    """Collect garbage, then switch the collector off."""
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()
     try:
-        yield was_on
+        yield
     finally:
         if was_on:
             gc.enable()
@@ -223,19 +222,3 @@ def _shortfall(count: int, start: _Start, rounds: Rounds) -> str | None:
     said = " and ".join(reason for holds, reason in reasons if holds)
     spent = f"{rounds.spent:.3g} s spent of {rounds.budget:.3g} s"
     return f"{spent}: {said}" if said else None
-
-
-def _ticks() -> tuple[int, int]:
-    """Stolen time and total time since boot, in ticks; zeros if this is not Linux."""
-    try:
-        line = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0]
-    except OSError:
-        return 0, 0
-    fields = [int(ticks) for ticks in line.split()[1:9]]  # guest time is within user
-    return fields[7], sum(fields)
-
-
-def _stolen(since: tuple[int, int]) -> float:
-    """The share of the machine's time that its host gave to other machines."""
-    stolen, total = (now - then for now, then in zip(_ticks(), since, strict=True))
-    return stolen / total if total > 0 else 0.0

@@ -19,10 +19,9 @@ SAME = 0.005
 
 #: Beyond these limits a figure is doubtful. 256 page faults per MB and call mean that
 #: all pages are new, less than 1 that hardly any is. A load of 1 is the timed process
-#: itself. The limit of the stolen share is twice what counts as no difference.
+#: itself.
 FAULTS_PER_MEGABYTE = 1.0
 LOAD = 1.5
-STOLEN = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,15 +29,12 @@ class Rounds:
     """The conditions that all runs timed in turn share.
 
     `budget` and `spent` are seconds, with the warm-up; `load` is the one-minute load
-    average at the start; `stolen` is the share of the machine's time that its host gave
-    to other machines.
+    average at the start.
     """
 
     budget: float
     spent: float
-    gc_was_on: bool
     load: float
-    stolen: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +86,10 @@ class Samples:
     def doubts(self, moved: int = 0) -> tuple[str, ...]:
         """Reasons to doubt the figure; `moved` is the bytes that a call touches."""
         faults = FAULTS_PER_MEGABYTE * max(1.0, moved / 1e6)
-        load, stolen = self.rounds.load, self.rounds.stolen
+        load = self.rounds.load
         reasons = (
             (self.faults > faults, f"{self.faults:.0f} page faults per call"),
             (load > LOAD, f"other processes were busy: load {load:.1f}"),
-            (stolen > STOLEN, f"{stolen:.0%} of the machine's time was stolen"),
             (self.short is not None, f"budget too short: {self.short}"),
         )
         return tuple(line for holds, line in reasons if holds)
