@@ -274,8 +274,10 @@ def _renamed(function: Any, body: Sequence[ast.stmt]) -> list[str]:
 
 
 def _is_aside(line: ast.stmt) -> bool:
-    """Return whether a line is a docstring, or keeps something on ctx."""
+    """Return whether a line is a docstring, about ctx, or imports torch."""
     names = {n.id for n in ast.walk(line) if isinstance(n, ast.Name)}
+    if isinstance(line, ast.Import):
+        return all(a.name.partition(".")[0] == "torch" for a in line.names)
     quoted = isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
     return quoted or "ctx" in names
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import ast
+import sys
 from pathlib import Path, PurePosixPath
 
 from gradwatch.harness.project import git
 from gradwatch.harness.project.paths import PROJECT, ROOT
 from gradwatch.harness.project.requested import by_default
-from gradwatch.impls.catalogue import op_names, op_page
+from gradwatch.impls.catalogue import (
+    backend_names,
+    framework_of,
+    op_names,
+    op_page,
+)
 
 Pair = tuple[str, str]  # op, backend
 
@@ -42,7 +48,7 @@ _DIALECTS = ("manual", "autograd", "custom")
 
 
 def _imports(page: Path, backend: str) -> bool:
-    """Whether what a backend runs of a page imports more than ours and NumPy."""
+    """Whether what a backend runs of a page may import the project's own modules."""
     dialect = backend.rpartition("_")[2]
     dialect = dialect if dialect in _DIALECTS else "formula"
     try:
@@ -58,14 +64,13 @@ def _imports(page: Path, backend: str) -> bool:
 
 
 def _foreign(node: ast.AST) -> bool:
+    """Whether it imports more than Python, NumPy, frameworks and ours."""
     names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
-    names += (
-        [f".{node.module}" if node.level else node.module or ""]
-        if isinstance(node, ast.ImportFrom)
-        else []
-    )
-    ours = ("gradwatch", "numpy", "math", "__future__")
-    return any(name.partition(".")[0] not in ours for name in names)
+    if isinstance(node, ast.ImportFrom):
+        names = [f".{node.module}" if node.level else node.module or ""]
+    frameworks = map(framework_of, backend_names())
+    known = {"gradwatch", "numpy", *frameworks, *sys.stdlib_module_names}
+    return any(name.partition(".")[0] not in known for name in names)
 
 
 def spread(pairs: list[Pair], most: int) -> list[Pair]:

@@ -143,6 +143,7 @@ from math import sqrt
 C = 2 / sqrt(math.pi)
 
 def _inner(x, factor=1.0):
+    import torch
     return C * factor * F.sigmoid(x)
 
 def centred(x, weight, eps=1e-5):
