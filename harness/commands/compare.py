@@ -40,6 +40,7 @@ from gradwatch.harness.timing.compare import (
     Side,
     WrongGradient,
     compare_phases,
+    judging,
 )
 from gradwatch.harness.timing.report import compared
 from gradwatch.harness.timing.steps import why_not_timed
@@ -97,7 +98,7 @@ _COLOURS = {"slower": "red", "faster": "green", "no difference": "dim"}
     help="A smaller change, as a share of the time, is none.",
 )
 @options.seconds(
-    "--limit", 100.0, "Time after which no further row is begun, and no pair of it."
+    "--limit", 100.0, "Time after which what is left is judged, and not timed."
 )
 @click.option(
     "--affected",
@@ -170,7 +171,7 @@ def command(
         phases = [one for one in PHASES if phase in (one, "both")]
         chosen = _affected(a, b, most, backends) if trials and commits else None
         plans = [
-            (one, other, Plan(t, budget or _BUDGETS[one.beside(other)], **given))
+            (one, other, Plan(t, budget or _BUDGETS[one.place == other.place], **given))
             for t in trials
             for one, other in sides
             if chosen is None or (t.problem.op.name, one.backend) in chosen
@@ -215,11 +216,10 @@ def _compared(
     The last is how many ops and backends, and about how many seconds they would take.
     """
     rows, failed, started = list[CompareRecord](), Failures(), time.monotonic()
-    done = 0
-    with progress("comparing") as advance:
+    done, spent = 0, 0.0
+    with progress("comparing") as advance, judging() as judge:
         for one, other, plan in plans:
-            spent = time.monotonic() - started
-            share = spent + (limit - spent) / (len(plans) - done)
+            share = spent + (limit - spent) / max(len(plans) - done, 1)
 
             def enough(
                 pairs: int, plan: Plan = plan, begun: int = done, end: float = share
@@ -227,19 +227,22 @@ def _compared(
                 advance(begun * plan.pairs + pairs, len(plans) * plan.pairs)
                 return time.monotonic() - started > end
 
-            if spent > limit and done:
-                break
+            late = spent > limit and done > 0  # a wrong gradient is told all the same
             try:
-                plan = replace(plan, enough=enough)
-                rows += compare_phases(one, other, plan, phases)
+                if late:
+                    judge(one, other, plan)
+                else:
+                    plan = replace(plan, enough=enough)
+                    rows += compare_phases(one, other, plan, phases)
             except Died as reason:
                 what = f"{plan.trial.name} {one.backend}"
                 failed.setdefault((type(reason), str(reason)), []).append(what)
-            done += 1
+            if not late:
+                done, spent = done + 1, time.monotonic() - started
     order: dict[type[Exception], int] = {WrongGradient: 0, Absent: 2}
     in_order = dict(sorted(failed.items(), key=lambda f: order.get(f[0][0], 1)))
     rest = len(plans) - done
-    left = (rest, rest * (time.monotonic() - started) / max(done, 1))
+    left = (rest, rest * spent / max(done, 1))
     return rows, in_order, left
 
 
@@ -406,7 +409,8 @@ def _end(
     elif counts["not resolved"]:
         next_step = "--budget and --pairs measure longer"
     count, seconds = left
-    more = f"{count} more, about {seconds:.0f} s; --limit {seconds + 240:.0f}"
+    more = f"{count} more, only judged: about {seconds:.0f} s"
+    more += f"; --limit {seconds + 240:.0f}"
     ending(
         f"{b} against {a}: {', '.join(found) or 'nothing was compared'}",
         "red" if wrong or not rows else "yellow" if slower else "green",

@@ -11,7 +11,7 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -71,11 +71,10 @@ class Side:
         """What it runs in."""
         return self.version or interpreter_of(self.framework)
 
-    def beside(self, other: Side) -> bool:
-        """Whether both sides can share a process."""
-        return (self.framework, self.measured, self.version) == (
-            *(other.framework, other.measured, other.version),
-        )
+    @property
+    def place(self) -> tuple[object, ...]:
+        """What sides have in common that can share a process."""
+        return self.framework, self.measured, self.version
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ def compare_phases(
         Died: A worker was lost, or the op failed.
     """
     started = time.monotonic()
-    measure = _in_one_process if a.beside(b) else _in_pairs
+    measure = _in_one_process if a.place == b.place else _in_pairs
     measured = measure(a, b, plan, phases)
     seconds = (time.monotonic() - started) / len(phases)
     return [
@@ -167,6 +166,31 @@ def _check(worker: Worker, side: Side, plan: Plan) -> None:
     why = why_unfit((j.verdict, j.message) for j in judgements)
     if why:
         raise WrongGradient(f"{side.backend} of {side.name} is wrong: {why}")
+
+
+@contextlib.contextmanager
+def judging() -> Iterator[Callable[[Side, Side, Plan], None]]:
+    """Gives a judge of sides that are not timed; it raises WrongGradient, too.
+
+    Its workers are shared by all that it is asked about.
+    """
+    with contextlib.ExitStack() as stack:
+        workers = dict[tuple[object, ...], Worker]()
+
+        def judge(a: Side, b: Side, plan: Plan) -> None:
+            for side in (a, b):
+                if side.place not in workers:
+                    settings: Any = {"threads": plan.threads, "measured": side.measured}
+                    workers[side.place] = Worker(side.interpreter, **settings)
+                    stack.callback(workers[side.place].close)
+                try:
+                    _check(workers[side.place], side, plan)
+                except Died as reason:
+                    if not isinstance(reason, WrongGradient):
+                        del workers[side.place]
+                    raise
+
+        yield judge
 
 
 def _proven(

@@ -344,6 +344,17 @@ def test_a_wrong_gradient_is_not_compared(tmp_path):
     assert "numpy_manual is wrong: disagree: dx[" in document["summary"]["failed"][0]
 
 
+def test_a_wrong_gradient_that_there_is_no_time_to_compare_is_told(tmp_path):
+    page = plant(tmp_path, "(3 * x**2 * dy,)", "(3 * x * dy,)")
+    done = gradwatch(
+        *("compare", "numpy_graph", "numpy_manual", "--op", "square", "--ops", page),
+        *("--size", "small", "--budget", "0.1", "--limit", "0.001"),
+    )
+    assert done.returncode == 1
+    assert "numpy_manual is wrong: disagree: dx[" in done.stderr
+    assert "with a wrong gradient" in done.stdout
+
+
 #: Backwards whose gradient is right and which destroy what they were given.
 DESTRUCTIVE = {
     "dy: overwritten": "(np.multiply(dy, 3 * x**2, out=dy),)",
