@@ -403,17 +403,17 @@ def _end(
         found.append(f"{len(slower)} slower, most {name}: {worst.ratio:.2f} times")
     rest = ("faster", "no difference", "not resolved")
     found += [f"{counts[verdict]} {verdict}" for verdict in rest if counts[verdict]]
-    next_step = ""
+    next_step, unclear = "", counts["not resolved"]
     if wrong:
         next_step = f"gradwatch agree at {b} shows the elements"
-    elif counts["not resolved"]:
+    elif unclear:
         next_step = "--budget and --pairs measure longer"
     count, seconds = left
     more = f"{count} more, only judged: about {seconds:.0f} s"
     more += f"; --limit {seconds + 240:.0f}"
     ending(
         f"{b} against {a}: {', '.join(found) or 'nothing was compared'}",
-        "red" if wrong or not rows else "yellow" if slower else "green",
+        "red" if wrong or not rows else "yellow" if slower or unclear else "green",
         absent=more if count else "",
         next_step=next_step,
     )

@@ -105,5 +105,10 @@ def ticking(what: Callable[[], str], before: str = "") -> Iterator[None]:
     if sys.stderr.isatty():
         yield
         return
-    with telling(lambda s: f"{before}gradwatch: {what()}, {s:.0f} s\n", EVERY, EVERY):
+    lead = iter([before])
+
+    def line(seconds: float) -> str:
+        return f"{next(lead, '')}gradwatch: {what()}, {seconds:.0f} s\n"
+
+    with telling(line, EVERY, EVERY):
         yield
