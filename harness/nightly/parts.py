@@ -17,13 +17,14 @@ from gradwatch.harness.agreement.suite import gone
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.nightly.night import Night, Part, Result
-from gradwatch.harness.project import documents, git
+from gradwatch.harness.project import documents, git, latest
 from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.paths import PROJECT, ROOT
 from gradwatch.harness.project.records import (
     AGREE,
     FUZZ,
     SELFTEST,
+    WATCH,
     AgreeRecord,
     Problem,
 )
@@ -240,6 +241,7 @@ def watch(night: Night) -> Result:
         root=night.root,
     )
     documents.write(surveyed.document(), night.piece("watch"))
+    latest.keep(WATCH, surveyed.document())
     problems = [
         Problem("watch", *place, _detail(alerts, night.root))
         for place, alerts in _by_place(surveyed.failing).items()
@@ -276,25 +278,11 @@ def _detail(alerts: Sequence[Alert], root: Path) -> str:
 
 
 def dashboard(night: Night) -> Result:
-    """Write the dashboard from the history and this night's verdicts."""
+    """Write the dashboard of what the other parts have added to the results."""
     target = night.folder / "dashboard"
-    places = ("--results", str(_view(night)), "--output", str(target))
+    places = ("--results", str(night.results), "--output", str(target))
     ended = night.run("report", "-m", "gradwatch", "report", *places)
     return Result(f"{target.name}/index.html", ended.problems)
-
-
-def _view(night: Night) -> Path:
-    """The results folder, as links, with this night's verdicts as the latest."""
-    view = night.parts / "view"
-    (view / "latest").mkdir(parents=True, exist_ok=True)
-    shown = {name: night.results / name for name in ("asv", "recorded", "findings")}
-    for part in ("agree", "watch"):
-        shown[f"latest/{part}.json"] = night.piece(part)
-    for name, there in shown.items():
-        (view / name).unlink(missing_ok=True)
-        if there.exists():
-            (view / name).symlink_to(there.resolve())
-    return view
 
 
 def parts_of(root: Path) -> dict[str, Part]:

@@ -186,16 +186,12 @@ def _whole(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
 
 
 def _terms(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
-    """Edits of what flows, and where it is used several times of each use."""
+    """Edits of what flows."""
 
     def made(how: Callable[..., Array], *others: Node) -> Mapping[Node, Make]:
         return {node: lambda at: how(itself(node, at), *map(at, others))}
 
     yield Edit(3, "path", "{term} is", (node,), made(np.asarray))
-    users = sweep.users.get(node, [])
-    for user, place in users if len(users) > 1 else ():
-        same = _with(user, place, by(np.asarray, node))
-        yield Edit(3.3, "path", "{way} is", (user, node), same)
     for other in near(node, sweep, wider=True):
         both, more = (node, other), made(np.multiply, other)
         yield Edit(5, "value", "{term} is multiplied by {0}", both, more)
@@ -233,7 +229,7 @@ def _sums(node: Node, sweep: Sweep) -> Iterator[Edit]:
         make = {node: partial(_copy, source, axes, place, node.shape)}
         yield Edit(4, "copies", text, (source,), make)
     while len(users := sweep.users.get(chain[-1], [])) == 1:
-        chain.append(users[0][0])
+        chain.append(users[0])
         if chain[-1].primitive and chain[-1].primitive.name == "broadcast_to":
             break
     others = (None, *range(source.ndim))

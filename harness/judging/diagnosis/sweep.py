@@ -37,7 +37,7 @@ class Sweep:
         forward: Nodes that the outputs need.
         flowing: Nodes of the backward that depend on a cotangent, in order.
         flows: The same, as a set.
-        users: Of each of these, where it is used.
+        users: Of each of these, which use it.
     """
 
     def __init__(self, build: Callable[[], Mapping[str, Node]], ties: str) -> None:
@@ -65,11 +65,10 @@ class Sweep:
             if not self.flows.isdisjoint(node.inputs):
                 self.flows.add(node)
         self.flowing = [n for n in self.order if n in self.flows]
-        self.users: dict[Node, list[tuple[Node, int]]] = {}
+        self.users: dict[Node, list[Node]] = {}
         for node in self.flowing:
-            for i, source in enumerate(node.inputs):
-                if source in self.flows:
-                    self.users.setdefault(source, []).append((node, i))
+            for source in self.flows.intersection(node.inputs):
+                self.users.setdefault(source, []).append(node)
         graph.forward(self.order)
         self.values: dict[Node, Array] = {n: n.value for n in self.order}
         self._behind = {

@@ -47,8 +47,7 @@ class Words:
         first, *others = edit.about
         quoted = [self.quoted(n) for n in others]
         term, rule = self.term(first), self.rule(first)
-        way = f"{self.term(others[0])}, on its way into {rule}," if others else ""
-        said = edit.text.format(*quoted, term=term, rule=rule, way=way)
+        said = edit.text.format(*quoted, term=term, rule=rule)
         made, _ = self.made.get(first, (first, None))
         return said + more + ("" if first in self.names else self.line(made))
 
