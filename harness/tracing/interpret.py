@@ -20,6 +20,7 @@ from gradwatch.harness.tracing.aten.narrow import (
     is_inexact,
     narrow_leaf,
     narrowed,
+    tabled,
     written_over,
 )
 from gradwatch.harness.tracing.aten.table import ON_FLOATS, ON_VALUES
@@ -41,6 +42,7 @@ _OURS = (operator.getitem, as_written)  # of the tape, no operators of ATen
 _CASTS = frozenset(("_to_copy", "convert_element_type", "to", "type_as", "device_put"))
 OF_MATRICES = frozenset((*factors.ON_FLOATS, *systems.ON_FLOATS))
 _KEEP_ZEROS = ("clone", "detach", "mul", "neg", "permute", "_sparse_sum", "transpose")
+_TABLES = {name for name in FACTORIES if name.endswith("_window")} | {"linspace"}
 _FACTORISATIONS = ("linalg_", "_linalg_", "cholesky", "geqrf", "lu_", "ormqr", "svd")
 
 
@@ -250,4 +252,5 @@ def _made(target: Any, args: Any, kwargs: dict[str, Any], meta: Sequence[Any]) -
         return target(*args, **kwargs)
     if _is_complex(meta):
         return Complex.of(target(*args, **{**kwargs, "dtype": torch.complex128}))
-    return constant(target(*args, **{**kwargs, "dtype": torch.float64}).numpy())
+    made = constant(target(*args, **{**kwargs, "dtype": torch.float64}).numpy())
+    return tabled(made, meta) if name_of(target) in _TABLES else made

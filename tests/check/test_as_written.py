@@ -347,3 +347,31 @@ def test_a_trial_that_the_reference_refuses_is_left_out_with_a_note(name):
     found = check(function, None, inputs)
     assert found.passes, str(found)
     assert any(trial in note and "left out" in note for note in found.notes)
+
+
+def windowed(x):
+    return x * torch.hann_window(1024, dtype=x.dtype)
+
+
+def by_cosine(x):
+    n = torch.arange(1024, dtype=x.dtype)
+    return x * (0.5 - 0.5 * torch.cos(2 * torch.pi / 1024 * n))
+
+
+def on_a_grid(x):
+    return x * torch.linspace(-2, 2, 1024).to(x.dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("table", [windowed, on_a_grid])
+def test_a_table_is_off_by_roundings_of_its_largest_element(table, dtype):
+    only = {"shapes": [(2, 1024)], "dtypes": dtype, "quick": True}
+    assert check(table, table, **only).passes
+    assert not check(table, lambda x: table(x) + 3e-6 * x, **only).passes
+
+
+def test_a_window_may_be_computed_from_its_formula():
+    only = {"shapes": [(2, 1024)], "dtypes": "float32", "quick": True}
+    assert check(windowed, by_cosine, **only).passes
+    symmetric = check(windowed, lambda x: x * torch.hann_window(1024, False), **only)
+    assert not symmetric.passes

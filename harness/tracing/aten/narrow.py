@@ -19,6 +19,7 @@ from gradwatch.harness.judging.rounding.errors import At, Error
 from gradwatch.impls.graph import Node, primitive
 
 _NAME, _LEAF, _WRITTEN = "cast.narrowed", "cast.leaf", "written.over"
+_TABLE = "made.table"
 
 
 def narrowed(value: Any, meta: Sequence[Any], widest: float) -> Any:
@@ -46,6 +47,11 @@ def narrow_leaf(value: Any, meta: Sequence[Any], widest: float) -> Any:
         return value
     info = _info(meta[0].dtype)
     return leaf(value, info=info) if info.eps > widest else value
+
+
+def tabled(value: Node, meta: Sequence[Any]) -> Node:
+    """A window or a grid: each element is off by roundings of the largest."""
+    return table(value, info=_info(meta[0].dtype))
 
 
 def epsilon(tensors: Sequence[Any]) -> float:
@@ -80,6 +86,12 @@ def _error(at: At) -> Error:
     return np.asarray(at.e[0] + rounding + np.where(at.v != 0, least, 0.0))
 
 
+def _table_error(at: At) -> Error:
+    info = at.node.attributes["info"]
+    rounding = at.v.max(initial=0.0) * (info.eps / 2 / at.roundoff)
+    return np.full_like(at.v, rounding)
+
+
 def _rule(dy: Node, y: Node, x: Node, info: Any) -> tuple[Node]:
     return (rounded(dy, info=info),)
 
@@ -88,6 +100,8 @@ ERROR[_NAME] = _error
 rounded = primitive(_NAME, _compute, _rule, stores=True)
 ERROR[_LEAF] = lambda at: at.e[0]
 leaf = primitive(_LEAF, lambda x, info: np.asarray(x), _rule)
+ERROR[_TABLE] = _table_error
+table = primitive(_TABLE, lambda x, info: np.asarray(x), _rule)
 ERROR[_WRITTEN] = lambda at: at.e[1]
 written_over = primitive(
     _WRITTEN,
