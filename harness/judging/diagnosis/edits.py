@@ -128,7 +128,7 @@ def forms(x: Array, digits: int) -> Iterator[Form]:
             moved = number or kind in ("shift", "order")
             if moved and (axis is None or x.shape[axis] > 1):
                 at = text if axis is None else f"{text} along axis {axis}"
-                yield rank, kind, at, partial(_along_axis, form, axis)
+                yield rank, kind, at, partial(lambda f, i, x: f(x, i), form, axis)
 
 
 def _roundings(digits: int) -> Iterator[Form]:
@@ -137,19 +137,9 @@ def _roundings(digits: int) -> Iterator[Form]:
             rounding = precision.round
             yield 6, "narrow", f"{{}} is rounded to {name}", rounding
             inverse = f"1 / {{}} is rounded to {name}"
-            yield 7, "narrow", inverse, partial(_inverse, rounding)
+            yield 7, "narrow", inverse, partial(lambda f, x: 1 / f(1 / x), rounding)
     if digits > 11:
         yield 7, "narrow", "{} is rounded to TF32", tf32
-
-
-def _along_axis(
-    form: Callable[[Array, int | None], Array], axis: int | None, x: Array
-) -> Array:
-    return form(x, axis)
-
-
-def _inverse(form: Change, x: Array) -> Array:
-    return np.asarray(1 / form(1 / x))
 
 
 def by(how: Callable[..., Any], *nodes: Node) -> Make:
@@ -226,8 +216,9 @@ def _sums(node: Node, sweep: Sweep) -> Iterator[Edit]:
     one[-1] = "the last copy overwrites the others"
     for place, words in one.items():
         text = f"in the sum of {{term}}, {words}"
-        make = {node: partial(_copy, source, axes, place, node.shape)}
-        yield Edit(4, "copies", text, (source,), make)
+        at = tuple(place if i in axes else slice(None) for i in range(source.ndim))
+        copy = by(partial(lambda i, x: x[i].reshape(node.shape), at), source)
+        yield Edit(4, "copies", text, (source,), {node: copy})
     while len(users := sweep.users.get(chain[-1], [])) == 1:
         chain.append(users[0])
         if chain[-1].primitive and chain[-1].primitive.name == "broadcast_to":
@@ -254,15 +245,6 @@ def _sums(node: Node, sweep: Sweep) -> Iterator[Edit]:
 def _with_one(node: Node, source: Node, value: Array, at: At) -> Array:
     """A node whose source has another value."""
     return itself(node, lambda n: value if n is source else at(n))
-
-
-def _copy(
-    source: Node, axes: Sequence[int], place: int, shape: tuple[int, ...], at: At
-) -> Array:
-    """The first or last of the terms of a sum."""
-    x = at(source)
-    index = tuple(place if i in axes else slice(None) for i in range(x.ndim))
-    return np.asarray(x[index]).reshape(shape)
 
 
 def _summed(node: Node) -> tuple[int, ...]:

@@ -108,13 +108,13 @@ class Case:
         self.words = Words(sweep)
         self.right = self.tensors()
         self.found: dict[str, list[Finding]] = {name: [] for name in self.wrong}
-        self.weight = {n: self._weight(n) for n in self.wrong}
+        rooms = {n: self.last * np.abs(self.right[n]) for n in self.wrong}
+        #: One over how far each element may be off, with a last rounding.
+        self.weight = {
+            n: weights(self.tolerance[n] + room, self.right[n])
+            for n, room in rooms.items()
+        }
         self.lengths = {n for node in sweep.order for n in (*node.shape, node.size)}
-
-    def _weight(self, name: str) -> Array:
-        """One over how far each element may be off, with a last rounding."""
-        value = self.right[name]
-        return weights(self.tolerance[name] + self.last * np.abs(value), value)
 
     def tensors(
         self,

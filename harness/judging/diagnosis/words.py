@@ -98,26 +98,20 @@ class Words:
         if node in self.names:
             return self.names[node]
         rule, place = self.made.get(node, (None, None))
-        if rule is None:
-            return self._sum(node)
+        if rule is None:  # a sum of terms, by the node whose gradient it is
+            rules = self.sweep.record.rules
+            ends = (self.quoted(end) for end, dy, _ in rules if dy is node)
+            return next((f"the gradient of {end}" for end in ends), "a sum of terms")
         through = f"the term through {self.quoted(rule)}"
         if place is not None and len(rule.inputs) > 1:
             through += f" to {self.quoted(rule.inputs[place])}"
         return through
 
-    def _sum(self, node: Node) -> str:
-        """A sum of terms, by the node whose gradient it is."""
-        for rule, dy, _ in self.sweep.record.rules:
-            if dy is node:
-                return f"the gradient of {self.quoted(rule)}"
-        return "a sum of terms"
-
     def rule(self, node: Node) -> str:
         """Whose rule made a node of the backward."""
         rule, _ = self.made.get(node, (None, None))
-        if rule is None:
-            return "the backward"
-        return f"the backward of {self.quoted(rule)}"
+        of_it = "" if rule is None else f" of {self.quoted(rule)}"
+        return f"the backward{of_it}"
 
 
 def _held(text: str) -> str:
@@ -127,17 +121,13 @@ def _held(text: str) -> str:
     return text if bare or call else f"({text})"
 
 
-def _numbers() -> dict[float, str]:
-    """Numbers that a person would write, with words."""
-    roots = {"ln 2": math.log(2), "ln 10": math.log(10), "pi": math.pi}
-    roots |= {"the root of 2": 2**0.5, "3": 3.0, "4": 4.0}
-    found = {0.0: "left out", 2.0: "counted twice", -1.0: "given the wrong sign"}
-    found |= {0.5: "halved", -2.0: "multiplied by -2", -0.5: "multiplied by -1/2"}
-    found |= {value: f"multiplied by {name}" for name, value in roots.items()}
-    return found | {1 / value: f"divided by {name}" for name, value in roots.items()}
-
-
-_NUMBERS = _numbers()
+#: Numbers that a person would write, with words.
+_NUMBERS = {0.0: "left out", 2.0: "counted twice", -1.0: "given the wrong sign"}
+_NUMBERS |= {0.5: "halved", -2.0: "multiplied by -2", -0.5: "multiplied by -1/2"}
+_ROOTS = {"ln 2": math.log(2), "ln 10": math.log(10), "pi": math.pi, "3": 3.0, "4": 4.0}
+for _name, _value in {"the root of 2": 2**0.5, **_ROOTS}.items():
+    _NUMBERS[_value] = f"multiplied by {_name}"
+    _NUMBERS[1 / _value] = f"divided by {_name}"
 
 
 def written(
