@@ -3,8 +3,9 @@
 The verdicts on an op are one file, under the hash of all that they depend on: the op's
 page, all other code of ours but that of `SILENT` rooms and of other pages, what is
 installed for each framework, the machine, the environment variables that its libraries
-read, the seed, the backends that are compared, and the known outcomes of the op. Not
-remembered is what may be chance or the load's fault; see `Remembered.keep`.
+read, the seed, the backends that are compared, and the known outcomes of the op. It is
+signed by a key that only the user can read. Not remembered is what may be chance or the
+load's fault; see `Remembered.keep`.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
+import hmac
 import json
 import os
 import platform
+import stat
 import subprocess
+import tempfile
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -54,6 +58,7 @@ _VARIABLES = (
 #: Names the folder of the cache, or is "off"; no verdict depends on it.
 FOLDER = "GRADWATCH_CACHE"
 
+SIGNED = 32  # bytes of SHA-256
 MOST = 256 << 20  # bytes of verdicts: a run over all ops takes about 6 MB
 
 
@@ -85,9 +90,10 @@ class Remembered:
         if place is None:
             return
         try:
-            self._keys, self._absent = self._now()
+            now, self._key = self._now(), users_key(place)
+            self._keys, self._absent = now
             if not fresh:
-                self._kept = {op: read(self._file(op)) for op in self._keys}
+                self._kept = {op: self._read(op) for op in self._keys}
         except (NotRemembered, OSError) as error:
             self.why_not = str(error)
 
@@ -102,6 +108,9 @@ class Remembered:
     def _file(self, op: str) -> Path:
         assert self._place is not None
         return self._place / "verdicts" / self._keys[op]
+
+    def _read(self, op: str) -> Kept:
+        return read(self._file(op), self._key)
 
     @property
     def trials(self) -> list[tuple[str, str]]:
@@ -136,13 +145,14 @@ class Remembered:
             now, _ = self._now()
             for op, judged in self._judged.items():
                 if op not in failed and now.get(op) == self._keys[op]:
-                    before = read(self._file(op)).items()
+                    before = self._read(op).items()
                     kept = {name: one for name, one in before if name not in judged}
                     for name, verdicts in judged.items():
                         if is_lasting(verdicts, self._absent, sometimes):
                             kept[name] = today, verdicts
                     packed = zlib.compress(msgspec.msgpack.encode(kept), 1)
-                    documents.replace_file(self._file(op), packed)
+                    signed = signature(self._key, self._file(op), packed) + packed
+                    documents.replace_file(self._file(op), signed)
             make_room(self._place.glob("verdicts/*"), MOST)
         except (NotRemembered, OSError) as error:
             self.why_not = self.why_not or str(error)
@@ -180,22 +190,45 @@ def user_cache() -> Path | None:
     return Path(named) if named else platformdirs.user_cache_path("gradwatch")
 
 
-def read(file: Path) -> Kept:
-    """The verdicts in a file, which was used now; none if it is damaged or not there.
+def users_key(place: Path) -> bytes:
+    """The key that signs what is in a folder; made with the folder, for the user alone.
+
+    Raises:
+        NotRemembered: Others may know it.
+        OSError: It cannot be made or read.
+    """
+    file = place / "key"
+    if not file.exists():
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=place)
+        os.write(handle, os.urandom(SIGNED))
+        os.close(handle)
+        os.replace(name, file)
+    about = file.stat()
+    if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
+        raise NotRemembered(f"{file} is not yours alone: remove it, and verdicts/")
+    return file.read_bytes()
+
+
+def signature(key: bytes, file: Path, content: bytes) -> bytes:
+    """What only the user can write of some content in a file of that name."""
+    return hmac.digest(key, file.name.encode() + content, "sha256")
+
+
+def read(file: Path, key: bytes) -> Kept:
+    """The verdicts in a file, which was used now; none that the user has not signed.
 
     Raises:
         OSError: It cannot be read.
     """
-    try:
-        if not file.is_file():  # nor a pipe, which would not answer
-            return {}
-        content = file.read_bytes()
-        os.utime(file)
-        unpacked = zlib.decompressobj()  # zlib has a checksum
-        whole = unpacked.decompress(content, MOST)
-        return _decoder.decode(whole) if unpacked.eof else {}
-    except (FileNotFoundError, zlib.error, msgspec.DecodeError, RecursionError):
+    if not file.is_file():  # nor a pipe, which would not answer
         return {}
+    content = file.read_bytes()
+    os.utime(file)
+    signed, packed = content[:SIGNED], content[SIGNED:]
+    if not hmac.compare_digest(signed, signature(key, file, packed)):
+        return {}
+    return _decoder.decode(zlib.decompress(packed))
 
 
 def make_room(files: Iterable[Path], most: int) -> None:

@@ -70,7 +70,7 @@ def run(command: str, results: Path) -> int:
         return 0
     if command == "remembered":
         with contextlib.suppress(OSError):  # its caller says so
-            remembered.read(results / "latest" / "agree.json")
+            remembered.read(results / "latest" / "agree.json", b"key")
         return 0
     output = ["--output", str(results.parent / "html")] if command == "report" else []
     sys.argv = ["gradwatch", command, "--results", str(results), *output]
@@ -152,4 +152,5 @@ def test_a_damaged_machine_is_one_trouble_however_many_commits_it_has(tmp_path):
 def test_a_remembered_pipe_or_bomb_is_nothing_that_is_remembered(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "bomb").write_bytes(zlib.compress(bytes(300 << 20), 1))
-    assert [remembered.read(tmp_path / name) for name in ("pipe", "bomb")] == [{}, {}]
+    places = [tmp_path / name for name in ("pipe", "bomb")]
+    assert [remembered.read(place, b"key") for place in places] == [{}, {}]

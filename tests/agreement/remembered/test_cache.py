@@ -13,7 +13,12 @@ import platformdirs
 import pytest
 
 from gradwatch.harness.agreement import remembered
-from gradwatch.harness.agreement.remembered import Remembered, read, user_cache
+from gradwatch.harness.agreement.remembered import (
+    Remembered,
+    read,
+    user_cache,
+    users_key,
+)
 from gradwatch.harness.agreement.suite import Agreement, Asked
 from gradwatch.harness.project.records import AgreeRecord
 from tests.dashboard.browser.invented import agree_record
@@ -74,7 +79,15 @@ def half(content: bytes) -> bytes:
     return content[: len(content) // 2]
 
 
-@pytest.mark.parametrize("damage", [turned, half, lambda _: b"no verdicts" * 99])
+def forged(content: bytes) -> bytes:
+    """As whoever knows all but the key would write it."""
+    packed = content[remembered.SIGNED :]
+    return remembered.signature(b"", Path("key of add"), packed) + packed
+
+
+@pytest.mark.parametrize(
+    "damage", [turned, half, forged, lambda _: b"no verdicts" * 99, lambda _: b""]
+)
 def test_damaged_verdicts_are_dropped_and_the_others_are_not(
     tmp_path: Path, damage: Callable[[bytes], bytes]
 ) -> None:
@@ -85,6 +98,26 @@ def test_damaged_verdicts_are_dropped_and_the_others_are_not(
     assert (kept(tmp_path, "add"), kept(tmp_path, "mul")) == ([], ["a"])
     keep(tmp_path, "add", "b")
     assert kept(tmp_path, "add") == ["b"]
+
+
+def test_verdicts_of_another_key_are_dropped(tmp_path: Path) -> None:
+    """A page that was green once is none that is green now."""
+    keep(tmp_path, "add", "a")
+    file = tmp_path / "verdicts" / "key of add"
+    file.rename(file.with_name("key of mul"))
+    assert kept(tmp_path, "mul") == []
+
+
+def test_the_key_is_the_users_alone_or_nothing_is_remembered(tmp_path: Path) -> None:
+    place = tmp_path / "new"
+    keep(place, "add", "a")
+    assert [file.stat().st_mode & 0o777 for file in (place, place / "key")] == [
+        *(0o700, 0o600)
+    ]
+    (place / "key").chmod(0o644)
+    assert "key is not yours alone: remove it" in keep(place, "add", "b")
+    (place / "key").unlink()
+    assert kept(place, "add") == []
 
 
 def test_the_least_recently_used_make_room(
@@ -146,5 +179,5 @@ def test_what_is_read_is_used_now(tmp_path: Path) -> None:
     keep(tmp_path, "add", "a")
     file = tmp_path / "verdicts" / "key of add"
     os.utime(file, (1, 1))
-    assert read(file)
+    assert read(file, users_key(tmp_path))
     assert file.stat().st_mtime > 1
