@@ -28,13 +28,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import platformdirs
 
 from gradwatch.harness.agreement.sampling import explained
 from gradwatch.harness.agreement.suite import Agreement, Asked
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project import documents
-from gradwatch.harness.project.paths import INSTALLED, PROJECT, SOURCE
+from gradwatch.harness.project.paths import CACHE, INSTALLED, PROJECT, SOURCE
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.workers.pythons.interpreters import Facts, installed
 from gradwatch.impls.catalogue import framework_of, op_names
@@ -54,9 +53,6 @@ _VARIABLES = (
     *("NPY_", "NUMPY_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "ROCR_", "HIP_"),
     *("LD_", "DYLD_", "GLIBC_", "MALLOC_", "PYTHON", "GRADWATCH_"),
 )
-
-#: Names the folder of the cache, or is "off"; no verdict depends on it.
-FOLDER = "GRADWATCH_CACHE"
 
 SIGNED = 32  # bytes of SHA-256
 MOST = 256 << 20  # bytes of verdicts: a run over all ops takes about 6 MB
@@ -180,14 +176,6 @@ def is_lasting(
 
 
 # Files ----------------------------------------------------------------------------
-
-
-def user_cache() -> Path | None:
-    """The cache in the user's folder; None where nothing is to be remembered."""
-    named = os.environ.get(FOLDER)
-    if named == "off":
-        return None
-    return Path(named) if named else platformdirs.user_cache_path("gradwatch")
 
 
 def users_key(place: Path) -> bytes:
@@ -332,7 +320,7 @@ def variables(
     return {
         name: value
         for name, value in sorted(all_of_them.items())
-        if name.startswith(starts) and name != FOLDER
+        if name.startswith(starts) and name != CACHE
     }
 
 

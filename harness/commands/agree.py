@@ -17,7 +17,7 @@ from rich.text import Text
 
 from gradwatch.harness.agreement.output import junit, markdown
 from gradwatch.harness.agreement.overall import Overall, overall
-from gradwatch.harness.agreement.remembered import Remembered, user_cache
+from gradwatch.harness.agreement.remembered import Remembered
 from gradwatch.harness.agreement.remote import judge, judged
 from gradwatch.harness.agreement.sampling import (
     explained,
@@ -31,7 +31,7 @@ from gradwatch.harness.dashboard.families import family_of
 from gradwatch.harness.dashboard.matrix import short
 from gradwatch.harness.hosts import agree_on_hosts, connected
 from gradwatch.harness.project import documents as recording
-from gradwatch.harness.project.paths import PROJECT
+from gradwatch.harness.project.paths import PROJECT, user_cache
 from gradwatch.harness.project.records import AGREE, AgreeRecord, AgreeSummary
 from gradwatch.harness.project.requested import Required, left_out
 from gradwatch.harness.project.verdicts import MEANINGS, SIGNS

@@ -5,15 +5,20 @@ It keeps processors, memory up to a limit, what it reads to compute, and one fol
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
 import struct
 import sys
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Mapping
+from functools import cache, reduce
+from operator import or_
 from pathlib import Path
 
 from gradwatch.harness.project.machines import memory
+from gradwatch.harness.project.paths import ROOT, SOURCE, user_cache
 
 #: Variables of the environment that such code gets; no other holds for a computation.
 ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "CUDA_VISIBLE_DEVICES")
@@ -64,24 +69,71 @@ def confine(scratch: Path, read: Iterable[Path], seconds: float) -> list[str]:
     return missing
 
 
+@cache
+def writing_rules() -> int:
+    """Return Landlock's rules for `keep_from_writing`, a descriptor; -1 without them.
+
+    Only what may be written can be listed: all that lies beside these folders, beside
+    those that they are in, and temporary files.
+    """
+    if _landlock() < 2:  # no file could be moved from folder to folder
+        return -1
+    named = SOURCE, ROOT / "results", user_cache()
+    kept = {path.resolve() for path in named if path}
+    above = {folder for one in kept for folder in one.parents}
+    above -= {one for one in above if kept & {one, *one.parents}}  # one in another
+    beside = [Path(tempfile.gettempdir())]
+    for folder in above:
+        with contextlib.suppress(OSError):
+            beside += {path for path in folder.iterdir() if not path.is_symlink()}
+    return _rules({_WRITES: [path for path in beside if path not in kept | above]})
+
+
+def keep_from_writing(rules: int) -> None:
+    """Keep this process, of one thread, from writing to our code, cache and results."""
+    if rules >= 0:
+        _restrict(rules)
+
+
 def _landlocked(read: Iterable[Path], written: Iterable[Path]) -> bool:
-    """Restrict this process by Landlock (Linux 5.13); whether that was possible."""
-    version = _call("syscall", _CREATE, None, 0, 1)
+    """Restrict this process by Landlock; whether that was possible."""
+    allowed = {_READS: read, _READS | _WRITES: written}
+    rules = _rules(allowed, _TCP, _SIGNALS)
+    return rules >= 0 and _restrict(rules)
+
+
+def _rules(
+    allowed: Mapping[int, Iterable[Path]], network: int = 0, scope: int = 0
+) -> int:
+    """Make rules of what is allowed below some paths; -1 without Landlock."""
+    version = _landlock()
     if version < 1:
-        return False
-    later = ((2, _REFER), (3, _TRUNCATE))
-    writes = _WRITES | sum(right for since, right in later if version >= since)
-    rules = struct.pack("QQQ", _READS | writes, _TCP, _SIGNALS)
+        return -1
+    later = sum(
+        right for since, right in ((2, _REFER), (3, _TRUNCATE)) if version >= since
+    )
+    full = {
+        rights | later if rights & _WRITES else rights: allowed[rights]
+        for rights in allowed
+    }
     size = 24 if version >= 6 else 16 if version >= 4 else 8
+    rules = struct.pack("QQQ", reduce(or_, full), network, scope)
     number = _call("syscall", _CREATE, rules, size, 0)
-    for paths, access in ((read, _READS), (written, _READS | writes)):
+    for rights, paths in full.items():
         for path in paths:
-            _allow(number, path, access)
+            _allow(number, path, rights)
+    return number
+
+
+def _landlock() -> int:
+    """Its version; 1 is of Linux 5.13, 2 of 5.19."""
+    return _call("syscall", _CREATE, None, 0, 1)
+
+
+def _restrict(rules: int) -> bool:
     no_new_privileges = 38
     _call("prctl", no_new_privileges, 1, 0, 0, 0)
-    restricted = _call("syscall", _RESTRICT, number, 0) == 0
-    os.close(number)
-    return restricted
+    return _call("syscall", _RESTRICT, rules, 0) == 0
 
 
 def _allow(rules: int, path: Path, access: int) -> None:

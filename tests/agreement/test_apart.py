@@ -27,6 +27,8 @@ EVIL = {
     "builtins": "import builtins; builtins.len = lambda x: 0",
     "modules": "import sys; [sys.modules.pop(n) for n in list(sys.modules)]",
     "fork": "import os; os.fork()",
+    "files": "import pathlib as p, gradwatch.impls.contract as c;"
+    " [f.open('ab').close() for f in p.Path(c.__file__).parents[1].rglob('*.py')]",
     "descriptors": "import os; [os.write(n, b'odd') for n in range(3, 64)"
     " if os.path.exists(f'/proc/self/fd/{n}') and not os.get_inheritable(n) or 0]",
 }

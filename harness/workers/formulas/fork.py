@@ -14,6 +14,7 @@ from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from typing import TypeVar
 
+from gradwatch.harness.workers.confinement import keep_from_writing, writing_rules
 from gradwatch.harness.workers.lifetime import die_with_parent
 
 #: The exit status of a process in which a page has replaced something: the next page
@@ -72,7 +73,7 @@ class Fork:
 
     def _begun(self) -> Connection:
         ours, theirs = Pipe()
-        parent = os.getpid()
+        parent, rules = os.getpid(), writing_rules()
         self._process = os.fork()
         if self._process:
             theirs.close()
@@ -81,6 +82,7 @@ class Fork:
             return ours
         try:
             die_with_parent(parent)
+            keep_from_writing(rules)
             ours.close()
             self._forget()
             faulthandler.unregister(signal.SIGUSR1)  # this may be set for another fork

@@ -9,17 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import pytest
 
 from gradwatch.harness.agreement import remembered
 from gradwatch.harness.agreement.remembered import (
     Remembered,
     read,
-    user_cache,
     users_key,
 )
 from gradwatch.harness.agreement.suite import Agreement, Asked
+from gradwatch.harness.project.paths import user_cache
 from gradwatch.harness.project.records import AgreeRecord
 from tests.dashboard.browser.invented import agree_record
 
@@ -171,7 +170,7 @@ def test_a_variable_moves_the_cache_or_turns_it_off(
     monkeypatch.setenv("GRADWATCH_CACHE", str(tmp_path / "here"))
     assert user_cache() == tmp_path / "here"
     monkeypatch.delenv("GRADWATCH_CACHE")
-    monkeypatch.setattr(platformdirs, "user_cache_path", lambda name: tmp_path / name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert user_cache() == tmp_path / "gradwatch"
 
 

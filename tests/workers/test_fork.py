@@ -1,0 +1,72 @@
+"""What a fork for code of a page can change of what stays."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from gradwatch.harness.project import paths
+from gradwatch.harness.project.paths import SOURCE
+from gradwatch.harness.workers.confinement import writing_rules
+from gradwatch.harness.workers.formulas.fork import Fork
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Landlock is Linux's")
+
+
+def tried(content: bytes) -> bytes:
+    """Change a file, or make one that is not there; then leave it as it was."""
+    file = Path(content.decode())
+    there = file.exists()
+    try:
+        with open(file, "r+b" if there else "xb"):
+            pass
+    except OSError as error:
+        return type(error).__name__.encode()
+    if not there:
+        file.unlink()
+    return b"written"
+
+
+def answer(file: Path) -> str:
+    fork = Fork(tried, lambda: None)
+    try:
+        return fork.ask(str(file).encode()).decode()
+    finally:
+        fork.end()
+
+
+@pytest.fixture
+def rules(monkeypatch):
+    """As in a process of its own, with the temporary files and the cache of a user."""
+    monkeypatch.setenv(paths.CACHE, str(SOURCE / "build" / "cache"))
+    writing_rules.cache_clear()
+    yield
+    writing_rules.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", "harness/new.py", "results/new"])
+def test_a_fork_writes_to_nothing_of_ours(name, rules):
+    if writing_rules() < 0:
+        pytest.skip("this kernel has no Landlock")
+    assert answer(SOURCE / name) == "PermissionError"
+    assert tried(str(SOURCE / name).encode()) == b"written", "it could before"
+
+
+def test_a_fork_writes_temporary_files(tmp_path, rules):
+    (tmp_path / "there").touch()
+    assert [answer(tmp_path / name) for name in ("there", "new")] == ["written"] * 2
+
+
+def test_a_fork_writes_to_no_cache_of_verdicts_but_beside_it(monkeypatch, tmp_path):
+    """Where the cache is not among temporary files."""
+    monkeypatch.setenv(paths.CACHE, str(tmp_path / "home" / "gradwatch"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    for name in ("tmp", "home/gradwatch", "home/torch"):
+        (tmp_path / name).mkdir(parents=True)
+    writing_rules.cache_clear()
+    found = {
+        name: answer(tmp_path / name / "new")
+        for name in ("home/gradwatch", "home/torch")
+    }
+    writing_rules.cache_clear()
+    assert found == {"home/gradwatch": "PermissionError", "home/torch": "written"}
