@@ -34,6 +34,8 @@ from gradwatch.harness.workers.child import PATIENCE, Child, Failed, Link
 from gradwatch.harness.workers.fitness import why_unfit
 from gradwatch.harness.workers.messages import Task
 from gradwatch.harness.workers.pool import Fleet
+from gradwatch.harness.workers.pythons.interpreters import interpreter_of
+from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls.catalogue import framework_of, load_op
 
 Reasons = dict[str, str]  # by backend
@@ -204,7 +206,12 @@ def _on(device: str, trials: Sequence[Trial], asked: Asked, link: Link) -> None:
     if not usable:
         link.tell(Timed(absent=[f"none of these runs on {device}"]))
         return
-    with workers(asked.threads, link.alive) as worker:
+
+    def start(name: str) -> Worker:
+        place = interpreter_of(name)
+        return Worker(place, threads=asked.threads, waiting=link.alive)
+
+    with workers(start) as worker:
         judged = _judged(trials, usable, device, asked.patience, link)
         missing, wrong = judged.missing, _unfit(judged, trials, usable)
         unexpected = sorted({(r.op, r.backend) for r in judged.unexpected})

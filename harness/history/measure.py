@@ -25,7 +25,7 @@ from gradwatch.harness.judging.reference import Reference, reference
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.timing.evidence.proof import Claims, Judge, proven
 from gradwatch.harness.timing.evidence.rotation import unforeseen
-from gradwatch.harness.timing.remote import prepare_steps
+from gradwatch.harness.timing.remote import prepare_steps, workers
 from gradwatch.harness.timing.steps import why_not_timed
 from gradwatch.harness.timing.trial import PHASES
 from gradwatch.harness.workers.fitness import judge_outcome, why_unfit
@@ -200,24 +200,18 @@ def _judge_all(
     asked: Iterable[_Question], target: MeasurementTarget
 ) -> Iterator[tuple[Point, Figures]]:
     """Measure all in one process; a crash costs one question and restarts it."""
-    worker: Worker | None = None
-    try:
+    with workers(lambda _: target.start()) as worker:
         for question in asked:
             right = functools.cache(
                 functools.partial(reference, question.trial.problem)
             )
             for backend in question.backends:
-                worker = worker or target.start()
                 task = Task.of(question.trial, backend, question.device)
                 try:
-                    figures = _figures(worker, task, right, target.complete)
+                    figures = _figures(worker(""), task, right, target.complete)
                 except Died as reason:
-                    worker.close()
-                    worker, figures = None, Figures(why=f"crash: {reason}")
+                    figures = Figures(why=f"crash: {reason}")
                 yield question.point(backend), figures
-    finally:
-        if worker is not None:
-            worker.close()
 
 
 def _figures(
@@ -291,18 +285,11 @@ def _add_times(
 
     Whatever ends the process costs the question; the others go on in another.
     """
-    worker: Worker | None = None
-    try:
+    with workers(lambda _: target.start()) as worker:
         for question in asked:
-            if worker and worker.ended:
-                worker.close()
-                worker = None
-            worker = worker or target.start()
             try:
-                first, samples, refused = _time(worker, question, seconds)
+                first, samples, refused = _time(worker(""), question, seconds)
             except Died as reason:  # it costs this question alone
-                worker.close()
-                worker, first, samples = None, {}, {}
                 refused = dict.fromkeys(question.backends, f"while timing: {reason}")
             for backend in question.backends:
                 one = figures[question.point(backend)]
@@ -313,9 +300,6 @@ def _add_times(
                 one.forward += samples["forward"][backend]
                 one.backward += samples["backward"][backend]
                 one.first = min(first[backend], one.first or first[backend])
-    finally:
-        if worker is not None:
-            worker.close()
 
 
 def _time(

@@ -47,20 +47,16 @@ class RemoteTimer:
 
 @contextlib.contextmanager
 def workers(
-    threads: int = 1, waiting: Callable[[], None] = lambda: None
+    start: Callable[[str], Worker] = lambda name: Worker(interpreter_of(name)),
 ) -> Iterator[Callable[[str], Worker]]:
-    """One worker per framework, started at its first use; all end at the end.
-
-    `waiting` is that of `Worker`.
-    """
+    """One worker per framework, started at its first use; all end at the end."""
     started: dict[str, Worker] = {}
 
     def worker(framework: str) -> Worker:
         if (one := started.get(framework)) is None or one.ended:
             if one:  # a crash costs what was timed then
                 one.close()
-            one = Worker(interpreter_of(framework), threads=threads, waiting=waiting)
-            started[framework] = one
+            one = started[framework] = start(framework)
         return one
 
     try:
