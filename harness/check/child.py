@@ -67,12 +67,14 @@ def _options(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named(asked: Mapping[str, Any]) -> Report:
+    from gradwatch.harness.check.frameworks import are_of_jax
     from gradwatch.harness.check.session import Session
     from gradwatch.harness.check.targets import target
 
     reference, name = target(asked["reference"]), asked["candidate"]
     with _loaded(asked, name, lambda: target(name) if name else None) as candidate:
-        session = Session(reference, candidate, **_options(asked))
+        of_jax = are_of_jax(reference, candidate, None)
+        session = Session(reference, candidate, of_jax=of_jax, **_options(asked))
         return session.run(
             shapes=asked["shapes"] or None,
             kwargs=asked["kwargs"],

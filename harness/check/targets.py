@@ -10,9 +10,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import torch
-
 from gradwatch.impls.catalogue import UnknownName, known, op_names
+
+#: None where JAX alone is installed.
+torch: Any = importlib.util.find_spec("torch") and importlib.import_module("torch")
 
 
 def target(text: str) -> Any:
@@ -66,9 +67,10 @@ def _longest_module(text: str) -> tuple[ModuleType, list[str]]:
 
 
 def _callable(held: Any, text: str) -> Any:
-    if isinstance(held, type) and issubclass(held, torch.autograd.Function):
+    of_torch = torch is not None and isinstance(held, type)
+    if of_torch and issubclass(held, torch.autograd.Function):
         return held.apply
-    if isinstance(held, type) and issubclass(held, torch.nn.Module):
+    if of_torch and issubclass(held, torch.nn.Module):
         try:
             return held()
         except TypeError as error:
@@ -105,7 +107,7 @@ class Pair:
     makes the forward's arguments, other numbers at each seed.
     """
 
-    reference: torch.nn.Module
+    reference: Any
     candidate: Callable[[], Any]
     inputs: Callable[[int], Sequence[Any]]
     source: str

@@ -130,8 +130,8 @@ def command(
 ) -> int:
     r"""Judge a function of your own, forward and backward.
 
-    REFERENCE is any PyTorch function or module, or an op page; CANDIDATE takes the same
-    tensors. Left out, REFERENCE's own gradient is judged: PyTorch's, or the backward of
+    REFERENCE is any function of PyTorch's or JAX's, module or op page; CANDIDATE takes
+    the same tensors. Left out, REFERENCE's own gradient is judged, or the backward of
     an autograd.Function, whose forward is then the definition. Names are dotted
     (torch.nn.functional.silu), module:name, or file.py:name. No tolerance is given: it
     is derived from the rounding errors of the reference's arithmetic.
@@ -210,5 +210,6 @@ def _show(answered: Mapping[str, Any], json_file: str | None, repro: str | None)
     if repro and answered["script"]:
         documents.replace_file(Path(repro), answered["script"])
     elif repro:
-        click.echo("gradwatch: nothing fails, so no script is written", err=True)
+        why = "nothing fails" if answered["passes"] else "it is of JAX's functions"
+        click.echo(f"gradwatch: {why}, so no script is written", err=True)
     return 0 if answered["passes"] else 1

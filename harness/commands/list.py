@@ -21,27 +21,33 @@ def _cases() -> list[str]:
     ]
 
 
-def _aten() -> list[str]:
-    from gradwatch.harness.tracing.aten.table import covered  # imports PyTorch
+def _covered() -> list[str]:
+    from gradwatch.harness.tracing.covered import covered  # imports PyTorch and JAX
 
-    return covered()
+    return [f"{name:48} {parts or 'arithmetic'}" for name, parts in covered().items()]
 
 
-_NAMES = {"aten": _aten, "ops": op_names, "backends": backend_names, "cases": _cases}
+_NAMES = {
+    "backends": backend_names,
+    "cases": _cases,
+    "covered": _covered,
+    "ops": op_names,
+}
 
 
 @click.command()
-@click.argument("what", metavar="|".join(sorted(_NAMES)))
+@click.argument("what", metavar="|".join(_NAMES))
 def command(what: str) -> None:
     r"""List the names of ops, backends or cases, one per line.
 
-    Other commands take these names. No framework is imported, but for `aten`: the
-    PyTorch operators that a checked function may use.
+    Other commands take these names. No framework is imported, but for `covered`: the
+    operators of PyTorch and JAX that a checked function may use, and the functions of
+    the engine that stand for each.
 
     \b
     Examples:
       gradwatch list ops
       gradwatch list cases | grep layer_norm
     """
-    for name in _NAMES[known("list", what, sorted(_NAMES))]():
+    for name in _NAMES[known("list", what, list(_NAMES))]():
         click.echo(name)

@@ -19,6 +19,7 @@ from torch._decomp import core_aten_decompositions, decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from gradwatch.harness.tracing.aten.composed import COMPOSED
 from gradwatch.harness.tracing.aten.narrow import is_inexact
 from gradwatch.harness.tracing.untraceable import Place, Untraceable, callers_place
 
@@ -27,7 +28,7 @@ _COMPOSITES = """
     native_layer_norm native_batch_norm _native_batch_norm_legit
     _native_batch_norm_legit_functional _batch_norm_with_update_functional
     native_group_norm upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d
-    upsample_linear1d _upsample_bilinear2d_aa grid_sampler_2d grid_sampler_3d
+    upsample_linear1d grid_sampler_2d
     var_mean std addbmm dist narrow_copy
     addr silu mish softplus lerp max_pool2d_with_indices_backward
 """
@@ -270,9 +271,10 @@ class Tape(TorchDispatchMode):
             return self._read_out(target, args)
         if _functional(target) is not None:
             return self._write_in_place(target, args, kwargs)
-        if given and target in decompositions():
-            _refuse_other_function(target, decompositions()[target], args, kwargs)
-            return self._inside(decompositions()[target], args, kwargs)
+        rewrite = COMPOSED.get(name_of(target), decompositions().get(target))
+        if given and rewrite is not None:
+            _refuse_other_function(target, rewrite, args, kwargs)
+            return self._inside(rewrite, args, kwargs)
         if target._can_decompose():
             return self._inside(target.decompose, args, kwargs)
         made = self._note(target, args, kwargs, made)

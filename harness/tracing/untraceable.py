@@ -24,7 +24,7 @@ WAYS_ROUND = {
     "factorisation": "judge what comes before and after the factorisation separately",
     "signs": "return what no sign changes, such as v f(w) v^T, or fix each sign",
     "frozen": "mark the inputs that are to be differentiated with requires_grad_()",
-    "no rule": "write this part in other operators (`gradwatch list aten` has them)",
+    "no rule": "write this part in other operators (`gradwatch list covered` has them)",
 }
 
 

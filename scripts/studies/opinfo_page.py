@@ -26,7 +26,6 @@ from gradwatch.harness.project.documents import replace_file
 from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.markdown import table
 from gradwatch.harness.project.verdicts import PASSING
-from gradwatch.harness.tracing.aten.table import covered
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from scripts.studies.opinfo import (  # scripts is no installed package
@@ -93,8 +92,8 @@ not found.
 
 PyTorch {torch.__version__}, `{machine_name()}`, {today}: `python
 scripts/studies/opinfo.py float64`, the same with `float32`, then `python
-scripts/studies/opinfo_page.py`, which wrote this page. `gradwatch list aten` prints the
-{len(covered())} ATen operators that can be traced.
+scripts/studies/opinfo_page.py`, which wrote this page. `gradwatch list covered`
+prints the operators that can be traced.
 
 {body}"""
 

@@ -16,6 +16,7 @@ from jax.experimental import pallas as pl
 from jax_published import FUNCTIONS, MISTAKES, planted
 
 import gradwatch
+from gradwatch.harness.check.child import answered
 from gradwatch.harness.tracing import Untraceable
 from gradwatch.harness.tracing.lax import Traced
 from gradwatch.impls import graph
@@ -333,6 +334,13 @@ def both_a_reference_of_jax_judges_a_function_of_pytorch():
     check(jax.nn.silu, torch.nn.functional.silu, shapes=[(4, 8)]).assert_ok()
     report = check(jax.nn.silu, torch.nn.functional.gelu, shapes=[(4, 8)], quick=True)
     assert not report.passes
+
+
+def both_a_name_on_the_command_line_may_be_a_function_of_jax():
+    asked = {"reference": "jax.nn.silu", "shapes": ["4x8"], "kwargs": {}, "dtypes": []}
+    asked |= {"kernelbench": [], "repro": False, "choice": {"quick": True}}
+    assert answered({**asked, "candidate": "jax.nn.swish"})["passes"]
+    assert not answered({**asked, "candidate": "jax.nn.gelu"})["passes"]
 
 
 def published(name):

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from gradwatch.harness.project.verdicts import PASSING  # noqa: E402  # after importorskip
 from gradwatch.harness.tracing import trace  # noqa: E402  # likewise
-from gradwatch.harness.tracing.aten.table import ON_FLOATS, ON_VALUES, covered  # noqa: E402  # likewise
+from gradwatch.harness.tracing.aten.table import ON_FLOATS, ON_VALUES  # noqa: E402  # likewise
 from scripts.studies.opinfo import (  # noqa: E402  # likewise
     FINDINGS,
     caught,
@@ -108,7 +108,6 @@ def test_a_continued_sweep_keeps_what_is_recorded_and_names_findings(tmp_path):
 
 def test_no_operator_has_two_rules():
     assert not ON_FLOATS.keys() & ON_VALUES.keys()
-    assert len(covered()) > 150
 
 
 def test_looking_at_the_entries_leaves_pytorch_s_flags_free():

@@ -23,36 +23,16 @@ from gradwatch.impls.graph import Node
 Rule = Callable[..., Any]
 
 _MOVES = """
-    alias as_strided as_strided_scatter broadcast_in_dim cat channel_shuffle clone
-    constant_pad_nd contiguous copy diagonal diagonal_scatter expand
-    fill flip gather im2col index index_copy index_fill index_put index_select
-    lift_fresh masked_fill masked_scatter masked_select movedim narrow
-    _pack_padded_sequence
-    permute pixel_shuffle pixel_unshuffle put reflection_pad1d reflection_pad2d
-    reflection_pad3d repeat replication_pad1d replication_pad2d replication_pad3d
-    reshape _reshape_alias roll rot90 scatter select select_scatter slice slice_scatter
-    split split_with_sizes squeeze stack t take transpose tril triu unbind unfold
-    unsqueeze _unsafe_index _unsafe_index_put _unsafe_view upsample_nearest1d
-    upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d
-    _upsample_nearest_exact2d _upsample_nearest_exact3d view
+    alias as_strided as_strided_scatter broadcast_in_dim cat clone constant_pad_nd copy
+    diagonal diagonal_scatter expand flip gather index index_put index_select lift_fresh
+    masked_scatter masked_select _pack_padded_sequence permute put repeat scatter select
+    slice slice_scatter split_with_sizes squeeze take unfold unsqueeze view
 """
 MOVES = frozenset(_MOVES.split())
-_VIEWS = frozenset(
-    (
-        *(
-            "alias",
-            "broadcast_in_dim",
-            "clone",
-            "contiguous",
-            "expand",
-            "lift_fresh",
-            "movedim",
-            "permute",
-        ),
-        *("reshape", "_reshape_alias", "squeeze", "t", "transpose", "_unsafe_view"),
-        *("unsqueeze", "view"),
-    )
-)
+_VIEWS = """
+    alias broadcast_in_dim clone expand lift_fresh permute squeeze unsqueeze view
+"""
+VIEWS = frozenset(_VIEWS.split())
 _CHOOSE = {"index", "indices", "lengths", "mask"}  # arguments that say where, not what
 
 
@@ -68,7 +48,7 @@ def is_move(name: str) -> bool:
 
 def move(target: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
     """The nodes that an ATen operator of `MOVES` makes of its float arguments."""
-    if target._schema.name.split("::")[1].removesuffix("_copy") in _VIEWS:
+    if target._schema.name.split("::")[1].removesuffix("_copy") in VIEWS:
         return _viewed(args[0], target(_unheld(args[0].shape), *args[1:], **kwargs))
     known = target._schema.arguments
     given = {**dict(zip((a.name for a in known), args, strict=False)), **kwargs}
@@ -183,7 +163,7 @@ def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Node:
     return moved(lambda a, v: torch.put(a, index, v), x, source)
 
 
-def embedding(
+def _embedding(
     table: Any, index: Any, padding: int = -1, by_frequency: bool = False, *_: Any
 ) -> Node:
     """Rows of a table; those of the padding have, as documented, no gradient."""
@@ -230,7 +210,7 @@ ON_SPARSE: dict[str, Rule] = {
 ON_VALUES: dict[str, Rule] = {
     **ON_SPARSE,
     "_to_dense": _same,
-    "embedding": embedding,
+    "embedding": _embedding,
     "scatter_add": _scatter_add,
     "index_put": _index_put,
     "put": _put,

@@ -1,4 +1,4 @@
-"""Products of matrices, the convolution, and a product's cross entropy."""
+"""Products of matrices, and the convolution."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gradwatch.harness.tracing.aten.moves import moved
 from gradwatch.harness.tracing.aten.reductions import total
 from gradwatch.harness.tracing.aten.windows import grouped_product, listed, windows
 from gradwatch.harness.tracing.untraceable import Untraceable
-from gradwatch.harness.tracing.values import as_exact, as_float, constant
+from gradwatch.harness.tracing.values import as_exact, as_float
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 
@@ -65,60 +65,6 @@ def _convolution(
     return y if bias is None else y + graph.reshape(bias, (bias.size,) + (1,) * n)
 
 
-def _trilinear(
-    a: Node,
-    b: Node,
-    c: Node,
-    to_a: Any,
-    to_b: Any,
-    to_c: Any,
-    dims: Any,
-    unroll: int = 1,
-) -> Node:
-    def widened(x: Node, new: Sequence[int]) -> Node:
-        def widen(t: torch.Tensor) -> torch.Tensor:
-            for axis in sorted(new):
-                t = t.unsqueeze(axis)
-            return t
-
-        return moved(widen, x)
-
-    return total(widened(a, to_a) * widened(b, to_b) * widened(c, to_c), dims)
-
-
-def _linear_cross_entropy(
-    x: Any,
-    matrix: Any,
-    target: Any,
-    bias: Any,
-    weight: Any,
-    reduction: str,
-    ignore_index: int,
-    *_: Any,
-) -> Any:
-    """Cross entropy of x @ matrix.T + bias; nobody asks for the gradients beside it."""
-    logits = as_float(x) @ graph.matrix_transpose(as_float(matrix))
-    logits = logits if bias is None else logits + as_float(bias)
-    rows = logits if logits.ndim == 2 else graph.reshape(logits, (1, logits.size))
-    chosen = as_exact(target).numpy().reshape(-1)
-    counted = chosen != ignore_index
-    places = np.arange(chosen.size) * rows.shape[1] + np.where(counted, chosen, 0)
-    lost = graph.logsumexp(rows, axis=-1) - graph.gather(rows, index=places)
-    weights = constant(np.ones(rows.shape[1])) if weight is None else as_float(weight)
-    kept = constant(counted) * graph.gather(weights, index=np.where(counted, chosen, 0))
-    lost = lost * kept
-    if reduction == "none":
-        return graph.reshape(lost, tuple(as_exact(target).shape))
-    total = graph.sum(lost)
-    return total / graph.sum(kept) if reduction == "mean" else total, None, None, None
-
-
-def _without_reduction(
-    x: Any, matrix: Any, target: Any, bias: Any, weight: Any, ignore_index: int, *_: Any
-) -> Any:
-    return _linear_cross_entropy(x, matrix, target, bias, weight, "none", ignore_index)
-
-
 ON_FLOATS: dict[str, Rule] = {
     "mm": graph.matmul,
     "bmm": graph.matmul,
@@ -127,7 +73,6 @@ ON_FLOATS: dict[str, Rule] = {
     "addmv": lambda c, a, b, beta=1, alpha=1: _plus(c, a @ b, beta, alpha),
     "addbmm": lambda c, a, b, beta=1, alpha=1: _plus(c, total(a @ b, 0), beta, alpha),
     "convolution": _convolution,
-    "_trilinear": _trilinear,
 }
 
 
@@ -146,6 +91,4 @@ def _grouped_mm(a: Any, b: Any, offs: Any = None, *_: Any, **__: Any) -> Node:
 
 ON_VALUES: dict[str, Rule] = {
     "_grouped_mm": _grouped_mm,
-    "_linear_cross_entropy_batch_chunked": _linear_cross_entropy,
-    "_linear_cross_entropy_batch_chunked_no_reduction": _without_reduction,
 }

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gradwatch.harness.tracing.aten.moves import embedding, positions
+from gradwatch.harness.tracing.aten.moves import positions
 from gradwatch.harness.tracing.aten.narrow import written_over
 from gradwatch.harness.tracing.values import as_exact, as_float, constant
 from gradwatch.impls import graph
@@ -139,33 +139,6 @@ def _segment_reduce(
     return graph.reshape(y, (*counts.shape, *data.shape[axis + 1 :]))
 
 
-def _embedding_bag(
-    weight: Any,
-    indices: Any,
-    offsets: Any,
-    scale_grad_by_freq: bool = False,
-    mode: int = 0,
-    sparse: bool = False,
-    per_sample_weights: Any = None,
-    include_last_offset: bool = False,
-    padding_idx: int = -1,
-) -> tuple[Any, ...]:
-    indices, offsets = as_exact(indices), as_exact(offsets)
-    starts = offsets[:-1] if include_last_offset else offsets
-    bag = torch.searchsorted(starts, torch.arange(indices.numel()), right=True) - 1
-    bag = torch.where(indices == padding_idx, -1, bag)
-    rows = embedding(weight, indices, -1, scale_grad_by_freq)
-    if per_sample_weights is not None:
-        rows = rows * graph.reshape(as_float(per_sample_weights), (-1, 1))
-    width, bags = rows.shape[1], starts.numel()
-    group = bag.numpy()[:, None] * width + np.arange(width)
-    group = np.where(bag.numpy()[:, None] < 0, -1, group).ravel()
-    reduce = ("sum", "mean", "amax")[mode]
-    y, sizes = grouped(rows, group, bags * width, reduce)
-    y = graph.where(graph.variable(sizes > 0), y, 0.0)
-    return graph.reshape(y, (bags, width)), bag, None, None
-
-
 # A loss of sequences ------------------------------------------------------------------
 
 
@@ -240,6 +213,4 @@ ON_VALUES: dict[str, Rule] = {
     "scatter_reduce": _scatter_reduce,
     "index_reduce": _index_reduce,
     "segment_reduce": _segment_reduce,
-    "_embedding_bag": _embedding_bag,
-    "_embedding_bag_forward_only": _embedding_bag,
 }

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from gradwatch.harness.tracing.aten import (
-    complex,
     distances,
     elementwise,
     factors,
@@ -18,6 +17,7 @@ from gradwatch.harness.tracing.aten import (
     special,
     systems,
 )
+from gradwatch.impls import graph
 
 Rule = Callable[..., Any]
 #: Rules that get every tensor argument as a node of floats.
@@ -41,7 +41,5 @@ ON_VALUES: dict[str, Rule] = {
     **systems.ON_VALUES,
 }
 
-
-def covered() -> list[str]:
-    """Names of the ATen operators that can be traced."""
-    return sorted({*ON_FLOATS, *ON_VALUES, *complex.ON_COMPLEX, *moves.MOVES})
+#: Those that only move elements.
+MOVES: dict[str, Rule] = dict.fromkeys(moves.MOVES, graph.gather)
