@@ -222,3 +222,15 @@ def test_an_exponential_is_right_to_roundings_of_its_largest_element(error):
     ties = {"shapes": [(4, 4)], "only": "ties", "seed": 7}
     report = check(exponential, lambda x: exponential(x) + error, **ties)
     assert report.passes == (not error), report
+
+
+@pytest.mark.parametrize("dtype", BOTH)
+def test_a_pseudoinverse_loses_the_condition_s_digits_and_no_more(dtype):
+    """Of columns of several decades PyTorch's was accused."""
+    how = {"shapes": [(5, 3)], "dtypes": [dtype], "seed": 3}
+    assert check(torch.linalg.pinv, only=["mixed"], **how).passes
+
+    def larger(x):
+        return torch.linalg.pinv(x + 1e-3 * (x - x.detach()))
+
+    assert not check(torch.linalg.pinv, larger, quick=True, **how).passes

@@ -355,15 +355,33 @@ def _stable_error(at: Any) -> Array:
     return at.e[0] + norm * (at.v == at.v)
 
 
+def _returned_error(at: Any) -> Array:
+    a = at.node.inputs[1].value.astype(np.float64)
+    known = np.isfinite(a).all()
+    condition = np.linalg.cond(a)[..., None, None] if known else np.inf
+    return np.asarray(at.e[0] + condition * (_stable_error(at) - at.e[0]))
+
+
 eigenvalues = primitive("factors.eigenvalues", lambda a: _eigen(a)[0], _values_rule)
 eigenvectors = primitive(
     "factors.eigenvectors", lambda a, like: _eigen(a, like)[1], _vectors_rule
 )
 #: The matrix that is factorised in place of the given one.
 perturbed = primitive("factors.perturbed", lambda a: a.copy(), lambda dy, y, a: (dy,))
+#: The gradient by the matrix in `a`, of which an inverse loses the condition's digits.
+returned: Any = primitive(
+    *("factors.returned", lambda dy, a: dy.copy()),
+    lambda ddy, y, dy, a: (returned(ddy, a), None),
+)
+#: The matrix, whose gradient is `returned`.
+to_invert = primitive(
+    "factors.inverted", lambda a: a.copy(), lambda dy, y, a: (returned(dy, a),)
+)
 ERROR["factors.eigenvalues"] = _values_error
 ERROR["factors.eigenvectors"] = _vectors_error
 ERROR["factors.perturbed"] = _stable_error
+ERROR["factors.returned"] = _returned_error
+ERROR["factors.inverted"] = lambda at: at.e[0]
 
 
 def _eigh(a: Node, uplo: str = "L", compute_v: bool = True) -> tuple[Any, ...]:
@@ -404,7 +422,7 @@ def _pinv(a: Node, atol: Any = None, rtol: Any = None, hermitian: bool = False) 
     if hermitian:
         why = "reads one triangle, and has a gradient by both"
         raise Untraceable("aten.linalg_pinv", why, "factorisation")
-    a = perturbed(a)
+    a = to_invert(perturbed(a))
     _, held, _ = _svd(a, compute_uv=False)
     widths = [0.0 if t is None else as_float(t).value[..., None] for t in (atol, rtol)]
     if rtol is None and not np.any(widths[0]):
