@@ -527,7 +527,8 @@ def test_a_page_that_ends_the_process_fails_the_night_and_costs_no_other(project
     first = (root / "nightly" / "summary.md").read_text().splitlines()[0]
     assert first.startswith("**New: cube on reference: all crash")
     judged = documents.read(root / "nightly" / "parts" / "agree.json", AGREE).records
-    assert {r.verdict for r in judged if r.op == "square"} == {"agree"}
+    of_square = {r.verdict for r in judged if r.op == "square"}
+    assert of_square == {"agree", "vacuous"}  # of subnormal gradients nothing is told
 
 
 def test_a_page_that_ends_the_night_s_own_process_is_no_success(project, monkeypatch):
