@@ -24,11 +24,12 @@ from gradwatch.harness.project.requested import by_default
 from gradwatch.impls.catalogue import framework_of, load_op, op_names
 from gradwatch.impls.contract import Op, Unsupported
 
-# asv passes combinations by number, so these lists come from files only and must not
-# depend on what an environment can import.
+# asv passes combinations by number, so these lists come from files and from what all
+# processes of a run are told, and must not depend on what an environment can import.
 LEFT_OUT = os.environ.get("ASV_LEFT_OUT", "").split()  # see harness.history.runnable
 OPS = {name: load_op(name) for name in op_names() if name not in LEFT_OUT}
-BACKENDS = list(by_default())
+OFFERED = os.environ.get("ASV_OFFERED", "").split()  # by one of the environments
+BACKENDS = [b for b in by_default() if not OFFERED or framework_of(b) in OFFERED]
 DEVICES = ["cpu", *(["cuda"] if has_cuda() else [])]
 DIALECTS = ("manual", "autograd", "custom")  # of any other backend: the formula
 

@@ -168,8 +168,10 @@ def _exit_code() -> int:
     called = next((word for word in sys.argv[1:] if word[:1] != "-"), "")
     try:
         with explained(called):
-            code = gradwatch.main(standalone_mode=False, prog_name="gradwatch")
-    except SystemExit as error:  # click raises none here: a page has
+            context = gradwatch.make_context("gradwatch", sys.argv[1:])
+            with context:
+                code = gradwatch.invoke(context)
+    except SystemExit as error:  # of a page
         _say(f"a page or its formula raised SystemExit: {error.code}")
         return 1
     except click.exceptions.Exit as error:
@@ -180,7 +182,7 @@ def _exit_code() -> int:
     except click.ClickException as error:
         _say(error.format_message())
         return 2
-    except BrokenPipeError:  # of `--json -`: nobody reads it any longer
+    except BrokenPipeError:  # nobody reads any longer, as of `| head`
         nowhere(sys.stdout.fileno())
         return 1
     except OSError as error:

@@ -163,6 +163,7 @@ def _choose_by_default() -> None:
         cls: Any, conf: Any, *place: Any, regex: Any = None, check: bool = False
     ) -> Any:
         _leave_out(unrunnable(op_names()))
+        os.environ["ASV_OFFERED"] = " ".join(offered(conf))
         if isinstance(regex, str):
             regex = [regex]
         regex = [
@@ -175,6 +176,12 @@ def _choose_by_default() -> None:
         return benchmarks
 
     asv.benchmarks.Benchmarks.discover = classmethod(chosen)
+
+
+def offered(conf: Any) -> set[str]:
+    """The packages that some environment of a configuration has; NumPy is in each."""
+    entries = (conf.matrix, *conf.include)
+    return {"numpy"}.union(*(one.get("req", {}) for one in entries))
 
 
 def _leave_out(failed: Mapping[str, str]) -> None:

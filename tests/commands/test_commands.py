@@ -236,6 +236,14 @@ def test_what_cannot_be_printed_costs_no_document(tmp_path, shell):
     assert text.read_text().startswith("**cube")
 
 
+def test_a_list_of_which_only_the_first_line_is_read_says_no_more():
+    call = shlex.join([sys.executable, "-m", "gradwatch", "list", "cases"])
+    read = ["bash", "-c", f"{call} | head -1"]
+    done = subprocess.run(read, capture_output=True, text=True)
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
+
+
 ODD = [
     ('Op("cube"', 'Op("[/red]"'),
     (

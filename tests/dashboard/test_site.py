@@ -26,8 +26,10 @@ from gradwatch.harness.dashboard.matrix import bar_length, matrix, short
 from gradwatch.harness.dashboard.site import NotASite, write_site
 from gradwatch.harness.dashboard.sources import read_results
 from gradwatch.harness.history import asv_results
+from gradwatch.harness.project import latest
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.impls.catalogue import backend_names, op_names
+from tests.command_line import gradwatch
 from tests.dashboard.browser import invented
 from tests.dashboard.browser.invented import agree_record, environment, time_record
 
@@ -441,6 +443,18 @@ def test_a_damaged_history_file_costs_one_commit(results: Path) -> None:
     text = said(written(results))
     assert f"asv/{MACHINE}/{file.name}: not readable as JSON" in text
     assert "History: 11 commits" in text
+
+
+def test_what_agree_has_judged_is_on_the_page_without_an_option(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(latest, "LATEST", results / "latest")
+    monkeypatch.delenv(latest.VARIABLE)
+    call = ("--op", "add", "--backend", "numpy_manual", "--regime", "normal")
+    assert gradwatch("agree", *call).returncode == 0
+    site = written(results)
+    assert "Nothing judged yet" not in said(site)
+    assert "numpy manual ✓ agree" in said(site, "op/add.html")
 
 
 def test_empty_results_say_so(results: Path) -> None:

@@ -1,8 +1,11 @@
 """A page that nobody can load or judge by is left out of what asv measures."""
 
+import importlib.util
 import os
+from types import SimpleNamespace
 
-from gradwatch.harness.history.asv_environment import _leave_out
+from gradwatch.benchmarks import recorded
+from gradwatch.harness.history.asv_environment import _leave_out, offered
 from gradwatch.harness.history.runnable import unrunnable
 from tests.pages import plant
 
@@ -29,3 +32,17 @@ def test_the_processes_that_asv_starts_are_told(monkeypatch, caplog):
     _leave_out({"cube": "crash: exited with status 0"})
     assert "cube is left out: crash" in caplog.text
     assert os.environ["ASV_LEFT_OUT"] == "cube"
+
+
+def test_only_frameworks_of_the_configured_environments_have_rows(monkeypatch):
+    """asv would show all others as n/a, at every commit."""
+    include = [{"req": {"oneflow": "0.9.0", "numpy": "1.26.4"}}, {"python": "3.11"}]
+    conf = SimpleNamespace(matrix={"req": {"torch": ["2.13.0"]}}, include=include)
+    assert offered(conf) == {"numpy", "torch", "oneflow"}
+    monkeypatch.setenv("ASV_OFFERED", "numpy torch")
+    spec = importlib.util.spec_from_file_location("again", recorded.__file__)
+    again = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(again)
+    families = {name.partition("_")[0] for name in again.BACKENDS}
+    assert families == {"numpy", "torch"}
+    assert {*again.BACKENDS} < {*recorded.BACKENDS}
