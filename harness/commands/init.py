@@ -406,10 +406,11 @@ def _fields(about: Subject, root: Path) -> dict[str, str]:
 
 def _source() -> str:
     """Return where pip gets this gradwatch from: its name alone is on no index."""
-    told = None
+    about: str | None = None
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        told = importlib.metadata.distribution("gradwatch").read_text("direct_url.json")
-    known = json.loads(told or "{}")
+        installed = importlib.metadata.distribution("gradwatch")
+        about = installed.read_text("direct_url.json")
+    known = json.loads(about or "{}")
     commit = known.get("vcs_info", {}).get("commit_id")
     return f"git+{known['url']}@{commit}" if commit else "git+URL"
 
