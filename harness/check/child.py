@@ -63,7 +63,7 @@ def _options(asked: Mapping[str, Any]) -> dict[str, Any]:
 
     names = ("device", "compute", "seed", "order", "name")
     given = {name: asked[name] for name in names if name in asked}
-    return {**given, "choice": Choice.read(**asked.get("choice", {}))}
+    return {**given, "choice": Choice(**asked.get("choice", {}))}
 
 
 def _named(asked: Mapping[str, Any]) -> Report:

@@ -145,44 +145,32 @@ def seeded(name: str, dtype: str, seed: int) -> tuple[int, int]:
 HANDLED = ("report", "fail", "skip")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Choice:
-    """Which trials are run, and which of them decide.
+    """Which trials are run, and which of them decide, as a caller writes it.
 
-    `only` and `skip` are names such as "large" or "large 7x33". The caller's own trial
-    is always run. `budget` is the time in seconds into which the others have to fit.
+    `only` and `skip` are names such as "large" or "large 7x33"; one may stand alone.
+    The caller's own trial is always run. `budget` is the time in seconds into which the
+    others have to fit.
+
+    Raises:
+        UnknownName: `edges` is none of `HANDLED`.
     """
 
-    only: Sequence[str] = ()
-    skip: Sequence[str] = ()
+    only: str | Sequence[str] | None = None
+    skip: str | Sequence[str] | None = None
     quick: bool = False
     edges: str = "report"
     strict: bool = False
     budget: float | None = None
 
-    @classmethod
-    def read(
-        cls,
-        only: str | Sequence[str] | None = None,
-        skip: str | Sequence[str] | None = None,
-        edges: str = "report",
-        *,
-        strict: bool = False,
-        quick: bool = False,
-        budget: float | None = None,
-    ) -> Choice:
-        """What a caller wrote; one name may stand alone.
-
-        Raises:
-            UnknownName: `edges` is none of `HANDLED`.
-        """
-        known("choice of edges", edges, HANDLED)
-        first, second = (
+    def __post_init__(self) -> None:
+        known("choice of edges", self.edges, HANDLED)
+        self.edges = "fail" if self.strict else self.edges
+        self._only, self._skip = (
             (names,) if isinstance(names, str) else tuple(names or ())
-            for names in (only, skip)
+            for names in (self.only, self.skip)
         )
-        edges = "fail" if strict else edges
-        return cls(first, second, quick, edges, strict, budget)
 
     def of(self, trials: Sequence[Trial]) -> list[Trial]:
         """Those that are to be run.
@@ -192,7 +180,7 @@ class Choice:
         """
         named = {trial.regime.name: None for trial in trials}
         named |= {trial.name: None for trial in trials}
-        for name in (*self.only, *self.skip):
+        for name in (*self._only, *self._skip):
             known("trial", name, named)
         return [trial for trial in trials if trial.as_given or self._takes(trial)]
 
@@ -200,9 +188,8 @@ class Choice:
         names = {trial.name, trial.regime.name}
         if self.quick or (trial.edge and self.edges == "skip"):
             return False
-        return (not self.only or not names.isdisjoint(self.only)) and (
-            names.isdisjoint(self.skip)
-        )
+        asked = not self._only or not names.isdisjoint(self._only)
+        return asked and names.isdisjoint(self._skip)
 
 
 def widest(dtypes: Iterable[str]) -> str:

@@ -93,7 +93,7 @@ def check(
             and the way round.
         UnknownName: No op page, dtype, device or trial bears that name.
     """
-    choice = Choice.read(only, skip, edges, strict=strict, quick=quick, budget=budget)
+    choice = Choice(only, skip, quick, edges, strict, budget)
     dtypes = dtypes.split(",") if isinstance(dtypes, str) else dtypes
     given = None if inputs is None else _several(inputs)
     session = Session(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -138,13 +138,17 @@ class Report:
     @property
     def _heaps(self) -> dict[tuple[str, str], list[Row]]:
         """The rows that decide, by tensor and precision."""
-        kept = (r for r in self._domain if self.refusals_fail or not r.refused)
-        return _by_tensor(kept)
+        heaps: dict[tuple[str, str], list[Row]] = {}
+        for row in self._domain:
+            if self.refusals_fail or not row.refused:
+                heaps.setdefault((row.judgement.tensor, row.dtype), []).append(row)
+        return heaps
 
     @property
     def silent(self) -> tuple[tuple[str, str], ...]:
         """Tensors of which nothing could be said at the caller's own numbers."""
-        return tuple(key for key, rows in self._heaps.items() if _is_silent(rows))
+        heaps = self._heaps.items()
+        return tuple(k for k, rows in heaps if all(r.silent or not r.own for r in rows))
 
     @property
     def passes(self) -> bool:
@@ -261,11 +265,7 @@ class Report:
 
     def _footer(self) -> list[str]:
         heaps = _by_line(self.failures).values()
-        worst = sorted(
-            map(_shown, heaps),
-            key=lambda row: row.rank,
-            reverse=True,
-        )
+        worst = sorted(map(_shown, heaps), key=lambda row: row.rank, reverse=True)
         lines = [row.story for row in worst[:3]]
         lines += self._diagnoses(worst)
         if not self.judged:
@@ -316,20 +316,8 @@ def _tensors(rows: Sequence[Row]) -> set[tuple[str, str]]:
     return {(r.judgement.tensor, r.dtype) for r in rows if not r.refused}
 
 
-def _is_silent(rows: Sequence[Row]) -> bool:
-    """Whether the caller's own numbers say nothing of a tensor."""
-    return all(r.silent or not r.own for r in rows)
-
-
 def _raised(row: Row) -> str:
     return row.judgement.message.removeprefix("raised ")
-
-
-def _by_tensor(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
-    heaps: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        heaps.setdefault((row.judgement.tensor, row.dtype), []).append(row)
-    return heaps
 
 
 def _by_line(rows: Sequence[Row]) -> dict[tuple[str, str, str], list[Row]]:
@@ -391,17 +379,11 @@ def _number(value: float, compared: bool) -> str:
 
 def _compute(rows: Sequence[Row]) -> str:
     """The widest precision of intermediate values that every trial allows."""
-    names = [r.judgement.compute for r in rows if not r.silent]
-    return min(filter(None, names), key=_digits, default="")
+    names = {r.judgement.compute for r in rows if not r.silent}
+    return next((name for name in _NARROWEST_FIRST if name in names), "")
 
 
-_DIGITS: Mapping[str, int] = {
-    "bfloat16": 8, "float16": 11, "mixed": 12, "tf32": 13, "float32": 24, "float64": 53,
-}  # fmt: skip
-
-
-def _digits(name: str) -> int:
-    return _DIGITS.get(name, 53)
+_NARROWEST_FIRST = "bfloat16", "float16", "mixed", "tf32", "float32", "float64"
 
 
 # What rounding hides ------------------------------------------------------------------

@@ -312,8 +312,8 @@ class Session:
     def _refuse_what_raises(self, trial: Trial) -> None:
         """Raise where the reference takes no ordinary numbers, as a loss may not."""
         try:
-            bound = self.subject.bound(trial)
-            self.used.admits(bound.call, bound.tensors)
+            self.subject.bound(trial)
+            self.subject.admit(trial, self.budget.room)
         except Untraceable:
             raise
         except self.used.RAISED as error:

@@ -14,29 +14,9 @@ from threadpoolctl import threadpool_limits
 from torch._functorch import config as functorch
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
-from gradwatch.harness.check.frameworks import Bound, Forward
+from gradwatch.harness.check.frameworks import Bound, Forward, runs
 from gradwatch.harness.check.frameworks.binding import bind as bind
-from gradwatch.harness.check.frameworks.runs import (
-    Graph,
-    Tensor,
-    floating,
-    replica,
-)
-from gradwatch.harness.check.frameworks.runs import (
-    copies as copies,
-)
-from gradwatch.harness.check.frameworks.runs import (
-    differentiated as differentiated,
-)
-from gradwatch.harness.check.frameworks.runs import (
-    numbers as numbers,
-)
-from gradwatch.harness.check.frameworks.runs import (
-    observe as observe,
-)
-from gradwatch.harness.check.frameworks.runs import (
-    same as same,
-)
+from gradwatch.harness.check.frameworks.runs import Graph, Tensor, floating, replica
 from gradwatch.harness.tracing import Call as Call
 from gradwatch.harness.tracing import plain_autograd, tensors_in
 from gradwatch.impls.backends._torch_products import product_settings
@@ -53,6 +33,8 @@ RAISED = (RuntimeError, ArithmeticError, AssertionError, LookupError)
 #: What the formulas of op pages are written in.
 ARRAYS = ArrayNames(torch)
 tensors = tensors_in
+copies, differentiated, numbers = runs.copies, runs.differentiated, runs.numbers
+observe, same = runs.observe, runs.same
 
 
 def is_tensor(value: Any) -> bool:
