@@ -23,7 +23,7 @@ from gradwatch.harness.judging.diagnosis.sweep import (
     Tensors,
     signs,
 )
-from gradwatch.harness.judging.diagnosis.tensors import common, fitted, regions, weights
+from gradwatch.harness.judging.diagnosis.tensors import common, regions, weights
 from gradwatch.harness.judging.diagnosis.words import Words, factored, written
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference
@@ -257,7 +257,6 @@ def _confirmed(case: Case, edit: Edit, factor: float, said: str) -> bool:
         name = case.sweep.ends.get(node)
         if sum(case.got[n].size for n in case.wrong if name in (n, None)) < FEW:
             return False
-        factor = _refined(case, node, make, factor)
         rank = FAR - (node in case.sweep.ends)
         more = f" multiplied by {factored(factor)}"
     elif edit.plain:
@@ -269,15 +268,6 @@ def _confirmed(case: Case, edit: Edit, factor: float, said: str) -> bool:
         rank, more = rank + 2.5, f", {said}"
     scaled: dict[Node, Make] = {node: lambda at: make(at) * factor}
     return case.edited(replace(edit, edits=scaled), rank, more)
-
-
-def _refined(case: Case, node: Node, make: Make, factor: float) -> float:
-    """A factor by least squares over the elements of the tensor that it moves most."""
-    none = case.tensors({node: lambda at: make(at) * 0})
-    moved = {n: case.right[n] - none[n] for n in case.weight}
-    n = max(moved, key=lambda n: int(np.count_nonzero(moved[n])))
-    found = fitted(moved[n], case.got[n] - none[n], case.weight[n])
-    return found if np.isfinite(found) else factor
 
 
 def _constants(case: Case) -> None:
