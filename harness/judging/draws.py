@@ -56,6 +56,17 @@ class Draw:
 FULL = Draw()
 
 
+def halves(node: Node, pair: Pair) -> tuple[Error, Error] | None:
+    """Half of what a pair's two values differ by, and what they have in common.
+
+    The second is less the node's own value; None where nothing has moved it.
+    """
+    if pair[0] is pair[1] or node.value.dtype.kind != "f":
+        return None
+    up, down = ((side - node.value).astype(np.float64, copy=False) for side in pair)
+    return np.asarray((up - down) / 2), np.asarray((up + down) / 2)
+
+
 class Draws:
     """Perturbed evaluations of the nodes of a graph.
 

@@ -242,7 +242,7 @@ class Reference:
         A careless radius is of what came out finite, however near the end of the range.
         """
         arithmetic = arithmetic or self.arithmetics[-1]
-        errors = self._errors(convention, arithmetic, "bound" if careless else "")
+        errors = self._errors(convention, arithmetic, "elements" if careless else "")
         known = {} if careless else risks(self._orders[convention], errors)
         return {
             name: self._truth(name, node, errors, known.get(node), careless)
@@ -261,7 +261,7 @@ class Reference:
         """Radii of the spread, infinite where it may not accuse; see `spread`."""
         arithmetic = arithmetic or self.arithmetics[-1]
         nodes, order = self.graphs[convention], self._orders[convention]
-        errors = self._errors(convention, arithmetic, "spread" if careless else "")
+        errors = self._errors(convention, arithmetic, "elements" if careless else "")
         drawn = spread(nodes, order, errors, seen=careless, again=again)
         return {
             name: self._as_stored(nodes[name], radius, arithmetic)
@@ -282,7 +282,7 @@ class Reference:
     def _errors(
         self, convention: str, arithmetic: Arithmetic, careless: str = ""
     ) -> Errors:
-        """Running errors; `careless` is for which of the radii, "" for none of them."""
+        """Running errors; `careless` of elements or of a whole, "" of none of them."""
         order, table = self._orders[convention], None
         if careless:
             found = self._peaks(convention, arithmetic.step)

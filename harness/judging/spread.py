@@ -29,11 +29,11 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.judging.draws import Draw, Draws, Pair
+from gradwatch.harness.judging.draws import Draw, Draws, Pair, halves
 from gradwatch.harness.judging.excuses import contested
 from gradwatch.harness.judging.excuses.centring import exposed
 from gradwatch.harness.judging.excuses.overflow import Risk, risks
-from gradwatch.harness.judging.rounding.errors import Array, Error, Errors
+from gradwatch.harness.judging.rounding.errors import Error, Errors
 from gradwatch.harness.judging.rounding.thresholds import SMALL
 from gradwatch.impls.graph import Node
 
@@ -147,9 +147,9 @@ class _Moments:
     but takes six times as long.
 
     Attributes:
-        odd: Squares of the differences of the pairs: twice the first-order picture.
-        even: Squares of twice what the mirror images have in common.
-        first: Difference of the first pair.
+        odd: Squares of half the differences of the pairs, the first-order picture.
+        even: Squares of what the mirror images have in common.
+        first: That of the first pair.
     """
 
     node: Node
@@ -160,35 +160,16 @@ class _Moments:
 
     def add(self, pair: Pair) -> None:
         """One pair more."""
-        moved = self._deviations(pair)
+        moved = halves(self.node, pair)
         if moved is None:
             return
-        up, down = moved
-        even = up + down
-        up -= down
         if self.unit is None:
-            self.first = up.copy()
-            size = np.abs(up)
+            self.first, size = moved[0], np.abs(moved[0])
             largest = np.max(size, initial=0.0, where=np.isfinite(size))
             self.unit = np.where(size > 0, size, largest or 1.0)
-        up /= self.unit
-        up *= up
-        even /= self.unit
-        even *= even
-        if self.odd is None:
-            self.odd, self.even = up, even
-        else:
-            self.odd += up
-            self.even += even
-
-    def _deviations(self, pair: Pair) -> tuple[Array, Array] | None:
-        if pair[0] is pair[1] or self.node.value.dtype.kind != "f":
-            return None
-        up, down = (
-            np.asarray((side - self.node.value).astype(np.float64, copy=False))
-            for side in pair
-        )
-        return up, down
+        odd, even = (np.square(part / self.unit) for part in moved)
+        self.odd = odd if self.odd is None else self.odd + odd
+        self.even = even if self.even is None else self.even + even
 
     def radius(self, again: Pair, limit: float) -> Error:
         """Root mean square of the deviations; infinite where the picture fails.
@@ -197,12 +178,12 @@ class _Moments:
             again: The first pair once more, with perturbations of size `AGAIN`.
             limit: How large the perturbations were, in radii.
         """
-        shape, moved = self.node.shape, self._deviations(again)
+        shape, moved = self.node.shape, halves(self.node, again)
         if self.unit is None or moved is None:
             return np.where(np.isfinite(self.node.value), 0.0, np.inf)
-        scale = self.unit / (2 * PAIRS**0.5)
+        scale = self.unit / PAIRS**0.5
         odd, even = scale * np.sqrt(self.odd), scale * np.sqrt(self.even)
-        bent = np.abs((moved[0] - moved[1]) / AGAIN - self.first) / 2
+        bent = np.abs(moved[0] / AGAIN - self.first)
         straight = (even <= CURVED * odd) & (bent <= CURVED * odd)
         straight &= np.isfinite(self.node.value)
         radius = np.where(straight, odd / limit, np.inf)

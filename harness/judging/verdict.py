@@ -68,11 +68,24 @@ class Reading:
 
     def judged(self, dtypes: Mapping[str, str], dtype: str) -> Judged:
         """The judgements of the tensors, those that the convention decides so named."""
-        asked = self.right, self.branches
         return tuple(
-            self._named(_judge_tensor(*asked, n, a, dtypes.get(n, ""), dtype))
+            self._named(self._judged(n, a, dtypes.get(n, ""), dtype))
             for n, a in self.got.items()
         )
+
+    def _judged(
+        self, tensor: str, got: Array | None, has: str, wants: str
+    ) -> Judgement:
+        """The judgement on a tensor; the same bits are judged once."""
+        asked = self.right, self.branches, tensor, got, has, wants
+        if got is None or got.nbytes > KEPT:
+            return _judgement(*asked)
+        bits = got.dtype, got.shape, got.tobytes()
+        key = self.branches, tensor, has, wants, bits
+        if key not in self.right.judged:
+            self.right.judged[key] = _judgement(*asked)
+        judgement: Judgement = self.right.judged[key]
+        return judgement
 
     def _named(self, j: Judgement) -> Judgement:
         if self.name == FLUSHED and j.passes and j.verdict != "vacuous":
@@ -331,26 +344,6 @@ def zeros_pass(right: Reference, tensor: str) -> bool:
     arithmetic = right.arithmetics[-1]
     whole = right.wholes("first", arithmetic).get(tensor)
     return whole is None or whole.least_seen >= 1
-
-
-def _judge_tensor(
-    right: Reference,
-    convention: str,
-    tensor: str,
-    got: Array | None,
-    has: str,
-    wants: str,
-) -> Judgement:
-    """The judgement on a tensor; the same bits are judged once."""
-    asked = (right, convention, tensor, got, has, wants)
-    if got is None or got.nbytes > KEPT:
-        return _judgement(*asked)
-    bits = (got.dtype, got.shape, got.tobytes())
-    key = (convention, tensor, has, wants, bits)
-    if key not in right.judged:
-        right.judged[key] = _judgement(*asked)
-    judgement: Judgement = right.judged[key]
-    return judgement
 
 
 def _judgement(

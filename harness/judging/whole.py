@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.draws import Draw, Draws, Pair
+from gradwatch.harness.judging.draws import Draw, Draws, Pair, halves
 from gradwatch.harness.judging.excuses import contested
 from gradwatch.harness.judging.excuses.centring import exposed
 from gradwatch.harness.judging.excuses.regrouping import Peaks
@@ -199,16 +199,13 @@ class _Moments:
 
     def add(self, pair: Pair) -> None:
         """One pair more: half its difference, and what its two have in common."""
-        if pair[0] is pair[1]:
+        moved = halves(self.node, pair)
+        if moved is None:
             return
-        up, down = (
-            np.where(self.known, side - self.node.value, 0.0).astype(np.float64)
-            for side in pair
-        )
+        parts = [np.where(self.known, part, 0.0) for part in moved]
         for axis in self.axes:
-            odd = np.square(measured((up - down) / 2, self.value, axis))
-            even = np.square(measured((up + down) / 2, self.value, axis))
-            self.sums[axis] = self.sums[axis] + np.stack([odd, even])
+            squares = [np.square(measured(part, self.value, axis)) for part in parts]
+            self.sums[axis] = self.sums[axis] + np.stack(squares)
 
     def whole(self, roundoff: float, limit: float) -> Whole:
         """Root mean squares, and a unit in the last place: it may be a bias."""
