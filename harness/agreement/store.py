@@ -27,7 +27,7 @@ from gradwatch.harness.project.records import (
 )
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers.lifetime import with_this_process
-from gradwatch.harness.workers.pythons.interpreters import Interpreter, interpreter_of
+from gradwatch.harness.workers.pythons.interpreters import interpreter_of
 
 FOLDER = ROOT / "results" / "findings"
 
@@ -90,13 +90,18 @@ def replay(finding: FindingRecord, folder: Path = FOLDER) -> tuple[str, str]:
     interpreter = interpreter_of(finding.record.framework)
     if interpreter.why_missing:
         return "not run", interpreter.why_missing
+    paths = [*([] if INSTALLED else [SOURCE]), *PROJECT.paths(ROOT)]
     done = subprocess.run(
         [str(interpreter.python), str(folder / finding.script)],
         capture_output=True,
         text=True,
         timeout=300,
         preexec_fn=with_this_process(),
-        env={**_environment(interpreter), "GLOG_minloglevel": "2"},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(map(str, paths)),
+            "GLOG_minloglevel": "2",
+        },
     )
     raised = "Traceback" in done.stderr and finding.verdict not in DEATHS
     state = {0: "gone", 1: "holds"}.get(done.returncode, "not run")
@@ -104,19 +109,6 @@ def replay(finding: FindingRecord, folder: Path = FOLDER) -> tuple[str, str]:
         state = "not run"  # the script itself has failed
     output = (done.stderr if raised else done.stdout).strip().splitlines()
     return state, output[-1] if output else ""
-
-
-def _environment(interpreter: Interpreter) -> dict[str, str]:
-    """Paths of the engine and the project, and of OneFlow's CUDA libraries."""
-    checkout = [] if INSTALLED else [SOURCE]
-    paths = dict.fromkeys([*checkout, *PROJECT.paths(ROOT)])
-    lib = Path(interpreter.python).parent.parent / "lib"
-    cuda = lib.glob("python3*/site-packages/nvidia/*/lib")
-    return {
-        "PATH": os.environ.get("PATH", os.defpath),  # inductor looks for a compiler
-        "PYTHONPATH": os.pathsep.join(map(str, paths)),
-        "LD_LIBRARY_PATH": os.pathsep.join(map(str, cuda)),
-    }
 
 
 # In words -------------------------------------------------------------------------
