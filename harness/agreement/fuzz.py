@@ -248,10 +248,9 @@ def _shorter(trial: Trial) -> Iterator[Trial]:
     problem = trial.problem
     given = [*problem.inputs.values(), *problem.cotangents]
     for cut in cuts(a.shape for a in given if a is not None):
-        inputs = {n: a[cut.index(a.shape)].copy() for n, a in problem.inputs.items()}
+        inputs = {n: a[cut(a.shape)].copy() for n, a in problem.inputs.items()}
         dys = [
-            None if a is None else a[cut.index(a.shape)].copy()
-            for a in problem.cotangents
+            None if a is None else a[cut(a.shape)].copy() for a in problem.cotangents
         ]
         yield replace(trial, problem=replace(problem, inputs=inputs, cotangents=dys))
 

@@ -58,7 +58,7 @@ def _shorter(trial: Trial) -> Iterator[Trial]:
 def _cut(value: Any, cut: Cut) -> Any:
     if not isinstance(value, Tensor):
         return value
-    part = value.detach()[cut.index(value.shape)]
+    part = value.detach()[cut(value.shape)]
     return part.clone().requires_grad_(value.requires_grad)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 Input = TypeVar("Input")
@@ -34,25 +34,18 @@ def descend(
     return best
 
 
-@dataclass(frozen=True)
-class Cut:
-    """Keep `shorter` of the elements from `start` along axes of a length.
+#: The index of an array of a shape that cuts it.
+Cut = Callable[[Sequence[int]], tuple[slice, ...]]
 
-    Along all of them; or along the one of that number, if `axis` is set.
-    """
 
-    length: int
-    start: int
-    shorter: int
-    axis: int | None = None
-
-    def index(self, shape: Sequence[int]) -> tuple[slice, ...]:
-        """The index of an array of that shape that cuts it."""
-        kept = slice(self.start, self.start + self.shorter)
-        return tuple(
-            kept if n == self.length and self.axis in (None, axis) else slice(None)
-            for axis, n in enumerate(shape)
-        )
+def _cut(
+    length: int, kept: slice, axis: int | None, shape: Sequence[int]
+) -> tuple[slice, ...]:
+    """`kept` of the axes of that length; of the one with that number, if any."""
+    return tuple(
+        kept if n == length and axis in (None, place) else slice(None)
+        for place, n in enumerate(shape)
+    )
 
 
 def cuts(shapes: Iterable[Sequence[int]]) -> Iterator[Cut]:
@@ -67,4 +60,5 @@ def cuts(shapes: Iterable[Sequence[int]]) -> Iterator[Cut]:
         for shorter in dict.fromkeys((1, length // 2, length // 2 + 1, length - 1)):
             for start in dict.fromkeys((0, length - shorter)):
                 if 0 < shorter < length:
-                    yield Cut(length, start, shorter, axis)
+                    kept = slice(start, start + shorter)
+                    yield partial(_cut, length, kept, axis)

@@ -37,6 +37,7 @@ JUDGE = "gradwatch"
 WIDE = "longdouble"
 GRADCHECK_ELEMENTS = 48  # users keep its inputs small: the cost grows quadratically
 
+_NOT_FOR_THESE = (TypeError, ValueError, IndexError)
 Tensors = Mapping[str, Array | None]
 Names = tuple[str, ...]
 
@@ -194,10 +195,8 @@ def right_results(
             step = backend.prepare(problem)
             first = problem.order == ORDERS[0]
             result = _run_step(step) if first else getattr(step, problem.order)()
-        except (Unsupported, AttributeError):
-            continue  # `gradwatch agree` reports the reason of this and of the next
-        except (RuntimeError, TypeError, ValueError, IndexError):
-            continue
+        except (Unsupported, AttributeError, RuntimeError, *_NOT_FOR_THESE):
+            continue  # `gradwatch agree` reports the reason
         yield name, backend.version(), result
 
 
@@ -245,8 +244,8 @@ def _first_order(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Wrong]:
         try:
             result = _result(problem, one)
             wide = _tensors(_result(replace(problem, dtype=WIDE), one))
-        except (TypeError, ValueError, IndexError):
-            continue  # it fails on these shapes, so there is nothing to catch
+        except _NOT_FOR_THESE:  # shapes, so there is nothing to catch
+            continue
         yield mistake, one, result, wide
 
 
