@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ending, keep, output, progress, say
 from gradwatch.harness.history.environments import WrongCall, interpreter_with
 from gradwatch.harness.project import documents as recording
-from gradwatch.harness.project.affected import Pair, affected, spread
+from gradwatch.harness.project.affected import affected
 from gradwatch.harness.project.git import (
     NoCommit,
     checked_out,
@@ -100,13 +101,6 @@ _COLOURS = {"slower": "red", "faster": "green", "no difference": "dim"}
 @options.seconds(
     "--limit", 100.0, "Time after which what is left is judged, and not timed."
 )
-@click.option(
-    "--affected",
-    "most",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Two commits: at most N of the ops and backends that they touch.",
-)
 @options.json_file
 @options.markdown_file
 def command(
@@ -118,7 +112,6 @@ def command(
     phase: str,
     budget: float | None,
     limit: float,
-    most: int | None,
     json_file: str | None,
     markdown_file: str | None,
     **given: Any,
@@ -139,7 +132,7 @@ def command(
       gradwatch compare torch_autograd torch_custom --op layer_norm
       gradwatch compare main~3 main --op softmax --backend numpy_manual
       gradwatch compare torch_autograd torch_autograd --op square   the noise
-      gradwatch compare origin/main HEAD --affected 24 --markdown comparison.md
+      gradwatch compare origin/main HEAD --limit 600 --markdown comparison.md
       gradwatch compare torch==1.12.1 torch==2.13.0 --op gelu --size middle
     Verdicts: faster, slower, no difference, not resolved.
     Exit code: 1 if a gradient is wrong, or nothing could be compared; 3 if what is
@@ -147,8 +140,6 @@ def command(
     """
     integrity.remember()  # before any page is read
     commits = _commits(a, b)
-    if most is not None and not commits:
-        raise click.UsageError("--affected needs two commits")
     if why := why_not_timed(given["device"]):
         raise click.UsageError(why)
     sizes, dtypes = given.pop("sizes"), given.pop("dtypes")
@@ -169,14 +160,18 @@ def command(
     trials = [trial for trial in trials if trial.op not in unchanged]
     with _sides(a, b, commits, backends if trials else None) as sides:
         phases = [one for one in PHASES if phase in (one, "both")]
-        chosen = _affected(a, b, most, backends) if trials and commits else None
+        # Of a commit against itself, the noise, all that is asked.
+        touched = trials and commits and a != b and not backends
+        chosen = affected(a, b) if touched else None
         plans = [
             (one, other, Plan(t, budget or _BUDGETS[one.place == other.place], **given))
             for t in trials
             for one, other in sides
             if chosen is None or (t.problem.op.name, one.backend) in chosen
         ]
+        random.Random(given["seed"]).shuffle(plans)  # some from all over, if not all
         rows, failed, left = _compared(plans, phases, limit)
+    rows.sort(key=lambda row: (row.op, row.case, row.dtype, row.backend))
     reasons = [_line(why, what) for (_, why), what in failed.items()]
     content = recording.document(rows, _counted(rows, reasons))
     if markdown_file:
@@ -275,16 +270,6 @@ def _commits(a: str, b: str) -> tuple[str, str] | None:
                 " (gradwatch list backends)"
             ) from None
     return hashes[0], hashes[1]
-
-
-def _affected(
-    a: str, b: str, most: int | None, backends: Sequence[str]
-) -> list[Pair] | None:
-    """What two commits touch; None: all that is asked, as where backends are named."""
-    if most is None and (a == b or backends):  # a commit against itself: the noise
-        return None
-    pairs = affected(a, b)
-    return pairs if most is None else spread(pairs, most)
 
 
 @contextlib.contextmanager

@@ -71,10 +71,3 @@ def _foreign(node: ast.AST) -> bool:
     frameworks = map(framework_of, backend_names())
     known = {"gradwatch", "numpy", *frameworks, *sys.stdlib_module_names}
     return any(name.partition(".")[0] not in known for name in names)
-
-
-def spread(pairs: list[Pair], most: int) -> list[Pair]:
-    """Return at most `most` of the pairs, evenly spread."""
-    if len(pairs) <= most:
-        return pairs
-    return [pairs[i * len(pairs) // most] for i in range(most)]

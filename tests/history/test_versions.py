@@ -66,7 +66,6 @@ def test_two_versions_are_compared():
         (("main", NUMPY), "'main' is not of the form numpy==1.26.4"),
         ((NUMPY, f"pytest=={version('pytest')}"), "versions of two frameworks"),
         ((NUMPY, NUMPY, "--backend", "torch_custom"), "no backend of numpy"),
-        ((NUMPY, NUMPY, "--affected", "3"), "--affected needs two commits"),
     ],
 )
 def test_versions_that_cannot_be_compared_are_one_line_and_exit_2(call, said):

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from gradwatch.harness.commands import nightly
-from gradwatch.harness.project.affected import affected, spread
+from gradwatch.harness.project.affected import affected
 from gradwatch.harness.project.git import changed_files
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.requested import by_default
@@ -303,18 +303,6 @@ def test_a_file_concerns_what_runs_it(tmp_path, file, ops, backends):
     git(tmp_path / "r", "commit", "-q", "-m", "change")
     found = affected(commits[0], "HEAD", tmp_path / "r")
     assert found == sorted((op, backend) for op in ops for backend in backends)
-
-
-@pytest.mark.parametrize(("count", "most"), [(0, 5), (5, 5), (160, 24)])
-def test_of_many_pairs_some_are_chosen_from_all_over(count, most):
-    pairs = [(str(i), "") for i in range(count)]
-    found = spread(pairs, most)
-    assert len(set(found)) == min(count, most)
-    if count > most:
-        assert (found[0], int(found[-1][0]) >= count - 2 * count / most) == (
-            pairs[0],
-            True,
-        )
 
 
 @pytest.mark.parametrize(
