@@ -138,7 +138,7 @@ def test_the_command_takes_one_argument(tmp_path, monkeypatch):
     }  # fmt: skip
     found = checked(asked)
     assert not found["passes"]
-    assert "Twice.apply against its own forward: FAILS" in found["text"]
+    assert "Twice.apply against its own forward: FAILS" in found["kept"]["told"]
 
 
 # --- gradcheck ------------------------------------------------------------------------
