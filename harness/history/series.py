@@ -68,11 +68,6 @@ class Series:
         return self.benchmark.split(".")[-1]
 
     @property
-    def newest(self) -> datetime.datetime:
-        """The newest date of a commit with an entry."""
-        return max(entry.date for entry in self.entries)
-
-    @property
     def measured(self) -> list[Entry]:
         """The entries that have a value."""
         return [entry for entry in self.entries if entry.value is not None]
