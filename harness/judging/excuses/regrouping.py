@@ -152,11 +152,6 @@ def _present(node: Node, exponents: Exponents) -> Exponents:
     return np.where(node.value == 0, -np.inf, exponents)
 
 
-def _shared(node: Node, below: Exponents) -> Exponents:
-    """The exponents of a node's smallest partial products, -inf where it is zero."""
-    return _present(node, -below)
-
-
 def _peak(
     node: Node,
     above: dict[Node, Exponents],
@@ -173,12 +168,13 @@ def _peak(
         return 2 * up[0], 2 * down[0]
     if name in ("negative", "abs", "stop_gradient"):
         return up[0], down[0]
-    own = exponents(node)
+    own = _own(node)
     if name == "where":
         chosen = node.inputs[0].value
         return np.where(chosen, up[1], up[2]), np.where(chosen, down[1], down[2])
     if name in _ADDED:
-        shared = [_shared(s, e) for s, e in zip(node.inputs, down, strict=True)]
+        pairs = zip(node.inputs, down, strict=True)
+        shared = [_present(source, -exponent) for source, exponent in pairs]
         least = np.maximum(own[1], -_total(node, shared))
         return np.maximum(_total(node, up), 0), least
     if name and ERROR[name] is copied:
@@ -189,14 +185,10 @@ def _peak(
     return own
 
 
-def exponents(node: Node) -> tuple[Exponents, Exponents]:
+def _own(node: Node) -> tuple[Exponents, Exponents]:
     """Peaks of a node and of its reciprocal by its own magnitude alone."""
-    exponent = _exponent(node)
+    exponent = _log2(np.abs(node.value))
     return np.maximum(exponent, 0), np.maximum(-exponent, 0)
-
-
-def _exponent(node: Node) -> Exponents:
-    return _log2(np.abs(node.value))
 
 
 def _log2(size: NDArray[Any]) -> Exponents:
