@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from gradwatch.harness.tracing.aten import (
-    distances,
     elementwise,
     factors,
     moves,
@@ -27,7 +26,6 @@ ON_FLOATS: dict[str, Rule] = {
     **products.ON_FLOATS,
     **pooling.ON_FLOATS,
     **special.ON_FLOATS,
-    **distances.ON_FLOATS,
     **systems.ON_FLOATS,
     **factors.ON_FLOATS,
 }
