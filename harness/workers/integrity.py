@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -184,6 +185,8 @@ def _current_settings(framework: str) -> Mapping[str, Any]:
         "gc.get_threshold()": gc.get_threshold(),
         "gc.freeze() since": frozen > _settings.get(_FROZEN, frozen),
         "the cores it may use": len(os.sched_getaffinity(0)),
+        "its priority": (os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)),
+        "the interval timers": any(signal.getitimer(which)[0] for which in range(3)),
         "tracing": sys.gettrace() is not None or sys.getprofile() is not None,
     }
 

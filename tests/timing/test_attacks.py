@@ -49,6 +49,7 @@ SEEN = {
     "lazy_gradient": "compute later",
     "lazy_in_torchs_name": "compute later",
     "lazy_output": "compute later",
+    "learned_places": f"not seen|{WRONG}",
     "memo_after_third_sight": "not seen",
     "patched_autograd": f"has been replaced|{WRONG}",
     "patched_code": "has been replaced",

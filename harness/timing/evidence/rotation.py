@@ -81,7 +81,8 @@ class Place:
     def draw(self, picks: Array | None) -> None:
         """Draw numbers that nobody has seen, one set for each row of `picks`.
 
-        They are those of all sources in another order: each belongs into its array.
+        They are those of all sources in another order, at other places: each belongs
+        into its array.
         Without `picks` the rows are the sources again. The first row is written.
         """
         for moves in (*self._inputs, *self._cotangents):
@@ -97,21 +98,31 @@ class _Moves:
     def __init__(self, array: Array, values: Sequence[Any]) -> None:
         self.flat = array.reshape(-1)
         differs = [value != values[0] for value in values[1:]]
-        self.places = np.flatnonzero(np.logical_or.reduce(differs))
-        self.known = np.stack([value.reshape(-1)[self.places] for value in values])
-        self.rows = self.known
+        self.usual = self.places = np.flatnonzero(np.logical_or.reduce(differs))
+        self.known = np.stack([value.reshape(-1)[self.usual] for value in values])
+        self.rows, self.before = self.known, self.flat[self.usual]
 
     def write(self, row: int) -> None:
         self.flat[self.places] = self.rows[row]
 
     def draw(self, picks: Array | None) -> None:
-        """Pick values for each row of `picks`; targets and indices stay."""
-        self.rows = self.known
+        """Pick values for each row of `picks`; targets and indices stay.
+
+        They lie at places that are drawn too: at the usual ones alone something new
+        might be computed. Zeros stay: they may be structure.
+        """
+        self.flat[self.places] = self.before
+        self.places, self.rows = self.usual, self.known
+        self.write(0)
         if picks is not None and self.flat.dtype.kind == "f" and self.known.size:
+            high, low = picks[0].astype(np.int64), np.roll(picks[0], 1)
+            places = np.unique(((high << 15) + low) % self.flat.size)
+            self.places = places[self.flat[places] != 0]
             columns = np.arange(self.places.size) % picks.shape[1]
             self.rows = self.known.ravel()[picks[:, columns] % self.known.size]
         elif picks is not None:
             self.rows = np.broadcast_to(self.known[0], (len(picks), self.places.size))
+        self.before = self.flat[self.places]
 
 
 class Rotation:

@@ -204,6 +204,24 @@ def test_large_arrays_are_exchanged_in_few_elements():
         assert differ[[0, -1]].sum() == ends
 
 
+def test_drawn_numbers_lie_where_none_has_changed_and_go_again():
+    op = load_op("square")
+    one = trial(op, op.sizes["1024"], REGIMES["normal"], "float32")
+    place = Place([source.problem for source in variants(one)])
+    (moves,) = place._inputs
+    known, random = moves.flat.copy(), np.random.default_rng(1)
+    usual = {*moves.usual.tolist()}
+    for _ in range(3):
+        picks = random.integers(1 << 15, size=(4, MOVED), dtype=np.int16)
+        place.draw(picks)
+        place.write_inputs(3)
+        changed = {*np.flatnonzero(moves.flat != known).tolist()}
+        assert changed - usual
+        assert changed <= {*moves.places.tolist()}
+    place.draw(None)
+    assert np.array_equal(moves.flat, known)
+
+
 def test_a_place_has_the_numbers_of_the_source_that_was_written_last():
     sources = sources_of(cube, size=1000)
     place = Place(sources)
