@@ -4,7 +4,8 @@ The judge's limit takes roundings to be random: 16 + sqrt(n) / 2 radii for a sum
 terms. Equal terms round the same way every time, and a sequential sum of them loses up
 to n roundings of the terms' magnitudes: it is correct code, and it has lost digits
 (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 4.2).
-No other algorithm that loses digits is excused.
+A function that saturates may be computed as its distance from 1: it has two roundings
+of 1. No other algorithm that loses digits is excused.
 
 Attention in blocks computes a product twice, in two orders (harness/judging/draws.py).
 
@@ -34,7 +35,7 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.judging.excuses.regrouping import Peaks
 from gradwatch.harness.judging.precisions import PRECISIONS
-from gradwatch.harness.judging.rounding.analysis import ERROR
+from gradwatch.harness.judging.rounding.analysis import ERROR, unmoved
 from gradwatch.harness.judging.rounding.errors import (
     At,
     Error,
@@ -53,6 +54,11 @@ Rule = Callable[[At], Error]
 SEEN = UNIT
 #: Multiplications of a matrix product that are done one by one: a second.
 MOST = 1 << 24
+
+
+#: Products that lie between e and 1 + e in the gradient of log(1 + e).
+DEEP = 4
+_PRODUCTS = ("multiply", "divide", "negative")
 
 
 def _sum(at: At) -> Error:
@@ -176,8 +182,43 @@ def _matmul(at: At) -> Error:
     return np.asarray(error + SEEN * loss * (at.a @ at.b) / at.u)
 
 
+def _log1p(at: At) -> Error:
+    """log(1 + x): 1 + x is rounded, and what is left of a small x."""
+    size = np.abs(1 + at.node.inputs[0].value).astype(np.float64)
+    lost = np.where(size > 0, at.roundoff / size, 0.0)
+    return np.asarray(ERROR["log1p"](at) + lost / at.u)
+
+
+def _saturated(at: At) -> Error:
+    """e / (1 + e) as 1 - 1 / (1 + e), e an exponential: two roundings of 1."""
+    error, found = ERROR["multiply"](at), _factors(at.node, DEEP)
+    added = [s for n in found if _is(n, "add") for s in map(unmoved, n.inputs)]
+    for e in found:
+        if _is(e, "exp") and any(e is s for s in added) and e.shape == at.node.shape:
+            size = e.value.astype(np.float64)
+            lost = 2 * at.roundoff * at.v * (1 + size) / np.where(size > 0, size, 1)
+            error = error + np.where(np.isfinite(lost), lost, 0.0) / at.u
+    return np.asarray(error)
+
+
+def _factors(node: Node, depth: int) -> list[Node]:
+    """What a product is made of, divisors included, so many products down."""
+    node = unmoved(node)
+    if depth and node.primitive is not None and node.primitive.name in _PRODUCTS:
+        return [n for s in node.inputs for n in _factors(s, depth - 1)]
+    return [node]
+
+
+def _sigmoid(at: At) -> Error:
+    """1/2 + tanh(x / 2) / 2: two roundings of numbers near 1."""
+    return np.asarray(ERROR["sigmoid"](at) + 2 * at.roundoff / at.u)
+
+
 #: Rules that go before `ERROR`'s.
 LOSSES: Table = {
+    "log1p": _log1p,
+    "multiply": _saturated,
+    "sigmoid": _sigmoid,
     "sum": _sum,
     "sum_to": _sum,
     "cumulative_sum": _cumulative_sum,
@@ -212,7 +253,7 @@ def reordered(table: Table, peaks: Peaks) -> Table:
     """
 
     def rule(name: str) -> Callable[[At], Error]:
-        own = ERROR[name]
+        own = table.get(name, ERROR[name])
         return lambda at: np.asarray(own(at) + _underflow(at, peaks.below[at.node]))
 
     products = {name: rule(name) for name in ("multiply", "divide", "square")}
