@@ -61,8 +61,8 @@ class Budget:
         """
         waiting = sorted(trials, key=lambda trial: not trial.as_given)
         heavy = any(self._refuse_beyond_memory(t) for t in waiting if t.as_given)
-        large = [t for t in waiting if heavy and self._bytes(t) > self.memory]
-        large = [trial for trial in large if not trial.as_given]
+        others = [t for t in waiting if heavy and not t.as_given]
+        large = [trial for trial in others if self._bytes(trial) > self.memory]
         waiting = [trial for trial in waiting if trial not in large]
         for _ in range(2):  # what was too slow by the first times gets another look
             left, later = len(waiting), list[Trial]()

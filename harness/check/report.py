@@ -351,6 +351,7 @@ def _cells(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
     if judged < trials:
         where += f"; judged in {judged} of {trials}"
     at = f"[{', '.join(map(str, j.worst_index))}] in " if j.worst_index else ""
+    over = "over " if j.radius_kind == "least" else ""  # more is allowed
     compared = j.ratio == j.ratio and (j.got == j.got or j.expected == j.expected)
     return (
         SIGNS[j.verdict][0],
@@ -360,17 +361,11 @@ def _cells(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
         _number(j.got, compared),
         _number(j.expected, compared),
         f"{abs(j.got - j.expected):.2g}" if compared else "",
-        _allowed(j) if compared else "",
+        f"{over}{j.limit * j.radius:.2g}" if compared else "",
         j.radius_kind if compared else "",
         _compute(rows),
         at + where,
     )
-
-
-def _allowed(j: Judgement) -> str:
-    """How far off it may be; of the least radius it is known that more is allowed."""
-    more = "over " if j.radius_kind == "least" else ""
-    return f"{more}{j.limit * j.radius:.2g}"
 
 
 def _number(value: float, compared: bool) -> str:

@@ -252,7 +252,7 @@ class Session:
             return "its own forward", self.name or self.subject.name
         if self.candidate is None:
             return self.name or self.subject.name, f"{self.used.TITLE}'s gradient"
-        return self.subject.name, self.name or _name(self.candidate)
+        return self.subject.name, self.name or name_of(self.candidate)
 
     def _trials(
         self,
@@ -346,10 +346,6 @@ class Session:
 
         with self.used.settings(self.device, self.compute):
             return script(self.subject, self.candidate, trials, rows, self.source)
-
-
-def _name(candidate: Any) -> str:
-    return candidate.name if isinstance(candidate, Elsewhere) else name_of(candidate)
 
 
 def _is_shape(value: Any) -> bool:

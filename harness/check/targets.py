@@ -36,13 +36,10 @@ def target(text: str) -> Any:
         held, parts = _longest_module(text)
     for part in parts:
         if not hasattr(held, part):
-            known(f"function of {held.__name__}", part, _functions(held))
+            names = [n for n in dir(held) if n[0] != "_" and callable(getattr(held, n))]
+            known(f"function of {held.__name__}", part, names)
         held = getattr(held, part)
     return _callable(held, text)
-
-
-def _functions(held: Any) -> list[str]:
-    return [n for n in dir(held) if n[0] != "_" and callable(getattr(held, n))]
 
 
 def _module(name: str) -> ModuleType:

@@ -62,19 +62,11 @@ class Forward(NamedTuple):
 
 
 class Elsewhere:
-    """A candidate in a process of its own."""
+    """A candidate in a process of its own; see `subjects.apart`."""
 
-    name: str
     calls: int
     missing: list[str]
-
-    def observe(self, bound: Bound, *how: Any) -> Any:
-        """See `runs.observe`; `how` are its arguments after the tensors.
-
-        Raises:
-            Raised: By the candidate.
-        """
-        raise NotImplementedError
+    observe: Any
 
 
 class Raised(Exception):

@@ -123,7 +123,8 @@ class _Watch(TorchFunctionMode):
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
-        followed = any(_in_graph(value) for value in tree_leaves((args, kwargs)))
+        given = (v for v in tree_leaves((args, kwargs)) if isinstance(v, Tensor))
+        followed = any(tensor.requires_grad for tensor in given)
         if followed and func in CUTS:
             self.cuts[f"{CUTS[func]} in {_line()}"] = None
         elif followed and not torch.is_grad_enabled() and floating(out):
@@ -146,10 +147,6 @@ def cuts_of(call: Any, bound: Bound, cotangents: Sequence[Tensor | None]) -> lis
             node.register_hook(watch.end)
     graph.swept(outputs, dys, again=True)
     return list(watch.cuts)
-
-
-def _in_graph(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.requires_grad
 
 
 def _line() -> str:
