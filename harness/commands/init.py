@@ -50,11 +50,7 @@ def command(wanted: tuple[str, ...]) -> int:
     if len(there) > 1:
         listed = "\n".join(f"  gradwatch init {name}" for name in there)
         raise click.UsageError(f"which of {len(there)} kernels, or several?\n{listed}")
-    try:
-        chosen = [subject(name, root) for name in wanted or there]
-    except NotUsable as error:
-        raise click.UsageError(str(error)) from None
-    chosen = chosen or [example()]
+    chosen = [subject(name, root) for name in wanted or there] or [example()]
     for about in chosen:
         for name, done in write(about, root):
             click.echo(f"{done:>8}  {name}")
@@ -93,7 +89,7 @@ Kind = Callable[[tuple[int, ...]], tuple[int, ...]]
 _KINDS: tuple[Kind, ...] = (lambda s: s, lambda s: s[-1:], lambda s: (s[-1], s[-1]))
 
 
-class NotUsable(Exception):
+class NotUsable(click.UsageError):
     """`module:name` names nothing that can be judged; the message says why."""
 
 

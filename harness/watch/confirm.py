@@ -49,8 +49,15 @@ Compare = Callable[[Series, str, str], Estimate]
 
 
 @contextlib.contextmanager
-def comparing(root: Path = ROOT, budget: float = SAMPLED) -> Iterator[Compare]:
-    """A function that compares commits; it reuses checkouts, removed at the end."""
+def comparing(
+    root: Path = ROOT,
+    budget: float = SAMPLED,
+    enough: Callable[[], bool] = lambda: False,
+) -> Iterator[Compare]:
+    """A function that compares commits; it reuses checkouts, removed at the end.
+
+    `enough` says whether to begin no further pair of processes.
+    """
     with contextlib.ExitStack() as stack:
         trees: dict[str, Path] = {}
 
@@ -67,6 +74,7 @@ def comparing(root: Path = ROOT, budget: float = SAMPLED) -> Iterator[Compare]:
                 chosen = trial(op, size, REGIMES["normal"], given["dtype"])
                 sides = side("a", series, old), side("b", series, new)
                 plan = Plan(chosen, budget, device=given["device"])
+                plan = replace(plan, enough=lambda pairs: enough())
                 found = compare_sides(*sides, plan, PHASES[series.metric])
             except KeyError as missing:
                 raise NotComparable(f"size {missing} no longer exists") from None

@@ -74,7 +74,7 @@ def survey(
     look = partial(watch, series, order, rules(root / "asv.conf.json"))
     machine = machine_name(results / "asv")
     findings = Findings(results / "confirmations" / f"{machine}.json")
-    with comparing(root, budget) as compare:
+    with comparing(root, budget, enough) as compare:
         settle = partial(
             confirm,
             compare=compare if confirming else None,

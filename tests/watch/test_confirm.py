@@ -12,6 +12,7 @@ from gradwatch.harness.history.series import Series
 from gradwatch.harness.project.records import ConfirmationRecord
 from gradwatch.harness.timing.compare import PAIRS
 from gradwatch.harness.timing.intervals import LEVEL, Estimate
+from gradwatch.harness.watch import confirm as confirming
 from gradwatch.harness.watch.alerts import WRONG
 from gradwatch.harness.watch.confirm import (
     Findings,
@@ -23,11 +24,13 @@ from gradwatch.harness.watch.confirm import (
 )
 from gradwatch.harness.watch.survey import survey
 from gradwatch.harness.workers.pythons.interpreters import Interpreter
+from gradwatch.harness.workers.worker import Died
 from tests.copies import copy_code
 from tests.histories import (
     ENVIRONMENT,
     MACHINE,
     NAMES,
+    POINT,
     SERIES,
     git,
     noisy,
@@ -263,6 +266,26 @@ def manual(x):
 
 """
 QUICK = SLOW.replace("range(5)", "range(1)")
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_a_comparison_begins_no_pair_when_the_time_is_over(root, monkeypatch, over):
+    plans = []
+
+    def compared(a, b, plan, phase):
+        plans.append(plan)
+        raise Died("it is not measured here")
+
+    monkeypatch.setattr(confirming, "compare_sides", compared)
+    commits = repository(root, ["square"] * 2)
+    point = dict(zip(NAMES, ("65536", *POINT[1:]), strict=True))
+    series = Series(MACHINE, ENVIRONMENT, SERIES, point, "seconds")
+    with (
+        comparing(root, 1.0, lambda: over) as compare,
+        pytest.raises(NotComparable),
+    ):
+        compare(series, *commits)
+    assert [plan.enough(PAIRS) for plan in plans] == [over]
 
 
 @pytest.mark.slow
